@@ -39,14 +39,14 @@ from losscli.judge.job import Job
 from losscli.losses import ELEMENT, EVERY_ROW_LOSS, LOSSES
 from losscli.losses.elementwise.weighting import is_weighted
 from losscli.reasons import CODES, FACETS, Code, Facet
-from losscli.report.bench_table import SHORT_PASSES
-from losscli.report.phrases import count
 from losscli.runs.columns import SMALL
 from losscli.runs.judgements import IMPOSSIBLE, SLOWER
 from losscli.runs.reading import read_run
 from losscli.runs.records import BenchResult, Run
 from losscli.units import format_bytes, format_seconds, format_size, format_ulp
 from losscli.verify.checks import CHECKS
+from losscli.views.bench import SHORT_PASSES
+from losscli.views.phrases import count
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))

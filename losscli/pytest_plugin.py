@@ -54,7 +54,7 @@ class LosscliBench:
                 if its whole interval is slower, with the report.
             by: how many times as fast it has to be.
         """
-        from losscli.report.render import render
+        from losscli.render.records import render
         from losscli.runs.reading import read_run
         from losscli.runs.records import BenchResult
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import losscli
 from losscli.cli import main
-from losscli.report.render import render
+from losscli.render.records import render
 
 
 def writer_in(folder, monkeypatch):

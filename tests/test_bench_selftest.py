@@ -10,7 +10,7 @@ from losscli.bench import selftest
 from losscli.bench.selftest import Bench, Part, bench_of, spin_on_cpu
 from losscli.cli.main import run
 from losscli.implementations.timer import CpuTimer
-from losscli.report.render import render
+from losscli.render.records import render
 from losscli.runs.records import FAIL, PASS, Run, TimerTestResult
 from tests.fake_time import FakeClock
 

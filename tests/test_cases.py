@@ -20,7 +20,7 @@ from losscli.config.filters import parse_filter
 from losscli.config.schema import Config, Exclude, LossChoice
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES
-from losscli.report.render import render
+from losscli.render.records import render
 from losscli.runs.encoding import read_object
 from losscli.runs.reading import read_run
 from losscli.truth.inputs import make_inputs

@@ -76,9 +76,9 @@ def test_in_github_actions_the_step_gets_a_summary(slower, monkeypatch, capsys):
     Path("summary.md").write_text("before\n")
     assert compare("base.json", "new.json", "--fail-on", "5%") == 1
     summary = Path("summary.md").read_text()
-    assert summary.startswith("before\n## losscli compare\n\nbase: base.json, ")
+    assert summary.startswith("before\n## losscli compare\n\n16 rows slower by more than 5 %")
     assert "| mse 64x64 float32 mean" in summary
-    assert "16 rows slower by more than 5 %" in summary
+    assert "base: base.json, " in summary
 
     capsys.readouterr()
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "/no/where")
@@ -217,7 +217,7 @@ def test_report_replaces_the_earlier_report_as_a_whole(slower, monkeypatch):
         assert compare("base.json", "new.json", "-o", "report") == 4
     assert Path("report").read_text() == "before"
     assert compare("base.json", "new.json", "-o", "report") == 0
-    assert Path("report").read_text().startswith("base: base.json")
+    assert Path("report").read_text().startswith("new.json against base.json: ")
     assert Path("report").stat().st_mode & 0o777 == 0o640
     assert sorted(os.listdir()) == ["base.json", "new.json", "report"]
 

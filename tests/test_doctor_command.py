@@ -15,7 +15,7 @@ from losscli.doctor.findings import Probe, ok, problem, warning
 from losscli.doctor.machine import Machine
 from losscli.errors import EXIT_OK, EXIT_UNFIT, EXIT_USAGE
 from losscli.implementations.sandbox.parts import NAMES
-from losscli.report.tables import WIDTH
+from losscli.render.layout import WIDTH
 from tests.parameters import SLOW
 
 ROOT = Path(__file__).parents[1]
@@ -125,7 +125,7 @@ def test_only_a_problem_exits_4(answers, capsys, given, code, summary):
     answers(*given)
     assert run(["doctor"]) == code
     lines = capsys.readouterr().out.splitlines()
-    assert lines[-1] == summary
+    assert lines[0] == summary
     assert max(map(len, lines)) <= WIDTH
 
 

@@ -8,7 +8,7 @@ from losscli.cli import main
 from losscli.config.expansion import excluded
 from losscli.config.loader import load_config
 from losscli.config.schema import Exclude
-from losscli.report.render import render
+from losscli.render.records import render
 from losscli.runs.reading import read_run
 from losscli.runs.records import Exclusion
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from losscli.cli import main
-from losscli.report.exports import EXPORTS, STATISTICS
+from losscli.render.exports import EXPORTS, STATISTICS
 from tests.fabricated import elsewhere, machine
 from tests.handmade import PAIR, case, failed, result, run
 

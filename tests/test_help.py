@@ -19,7 +19,7 @@ from losscli.cli.variables import EXCEPT, FOR_ALL
 from losscli.console.notes import is_quiet, note
 from losscli.console.streams import in_colour
 from losscli.errors import EXIT_OK, EXIT_USAGE
-from losscli.report.output import with_verdicts_in_colour
+from losscli.render.output import with_verdicts_in_colour
 from tests.documents import ROOT
 from tests.without_torch import run_without_torch
 

@@ -12,12 +12,13 @@ from losscli.cli import main
 from losscli.console import notes
 from losscli.doctor.findings import Examination, Finding
 from losscli.judge.pool import LocalPool
-from losscli.report import doctor
-from losscli.report.exports import EXPORTS
-from losscli.report.output import publish
-from losscli.report.render import render
-from losscli.report.tables import as_csv, lay_out
+from losscli.render.exports import EXPORTS
+from losscli.render.layout import as_csv, lay_out
+from losscli.render.output import publish
+from losscli.render.records import render
+from losscli.render.text import text
 from losscli.runs.records import Run
+from losscli.views import doctor
 from tests.fabricated import machine
 from tests.judging import COMMAND, ROOT, write
 
@@ -128,7 +129,7 @@ def test_status_and_notes_are_shown(monkeypatch, capsys):
 def test_findings_of_the_doctor_and_summaries_are_shown(tmp_path):
     finding = Finding("GPU", "processes", "ok", EVIL, "")
     found = Examination((), "", "cpu", "cpu", [finding])
-    assert_shown(doctor.render(found))
+    assert_shown(text(doctor.view(found)))
     publish("bench", lambda: EVIL, {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary")})
     assert_shown((tmp_path / "summary").read_text())
 

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from losscli.judge.parts import Accuracy, JudgeReason, Speed
 from losscli.judge.verdict import Verdict
 from losscli.reasons import Code
-from losscli.report.html.page import render_page, sections
-from losscli.report.html.records import Verdicts
+from losscli.render.html.page import render_page, sections
+from losscli.render.html.records import Verdicts
 from losscli.runs.records import FAIL, SKIPPED, Error, Run, Seconds, Speedup, VerifyResult
 from tests import handmade
 from tests.handmade import case, failed, result, run, skipped
@@ -43,6 +43,7 @@ def measured(sizes=(64, 1024, 4096), losses=("mse",), samples=(0.9, 1.0, 1.0, 1.
                 "seconds": Seconds(median, times[0], times[-1], times[0], times),
                 "limit_gbps": 80.0,
                 "ratios": ratios,
+                "speedup": {name: ratio.value for name, ratio in ratios.items()},
             }
             found.append(result(name, pass_, **fields))
     made = run(*found)
@@ -59,7 +60,7 @@ def check(name="value", status="pass", **changes):
 
 
 def page(**records):
-    return render_page(sections(records), records)
+    return render_page(sections(records))
 
 
 def data_of(text):
@@ -90,15 +91,15 @@ class Elements(HTMLParser):
         return [attributes for name, attributes in self.found if name == tag]
 
 
-def test_bench_page_has_every_panel_and_plots_have_tables_and_names():
+def test_bench_page_has_the_answer_first_then_plots_with_words_then_the_table():
     text = page(base=measured())
-    for name in ("verdict", "limit", "times", "speedups", "samples", "errors", "results", "cases"):
-        assert f'<section id="{name}"' in text
-    assert "custom is 4.00x as fast as the reference forward" in words(text)
-    for panel in sections({"base": measured()})[0].panels:
-        assert not panel.plots or panel.behind, panel.name
+    names = re.findall(r'<section id="([^"]+)"', text)
+    plots_of = ["fraction-of-peak-bandwidth", "time-and-gb-s", "speedups", "samples-by-process"]
+    assert names == ["result", *plots_of, "errors", "all-results", "environment"]
+    answer = "forward: custom is 2.00x faster than eager PyTorch (reference, geometric mean of 3"
+    assert answer in words(text)
     plots = [svg for svg in Elements(text).of("svg") if "aria-hidden" not in svg]
-    assert len(plots) > 8
+    assert len(plots) == 14
     assert {svg["role"] for svg in plots} == {"img"}
     named = re.findall(r"<svg role=img [^>]*><title>[^<]+</title><desc>[^<]+</desc>", text)
     assert len(named) == len(plots)
@@ -160,13 +161,13 @@ def test_names_of_a_record_are_no_markup():
         elements = Elements(text)
         with naming(kind):
             assert len(elements.of("script")) == 2
+            data_of(text)
             assert elements.of("img") == []
             assert not any(name.startswith("on") for _, a in elements.found for name in a)
             assert "\x00" not in text
             assert "alert(1)" in words(text)
-            data_of(text)
     made = replace(measured(), results=(result(HOSTILE), result("reference")))
-    for plot in sections({"base": made})[0].plots:
+    for plot in sections({"base": made})[0].pictures:
         assert "<script" not in plot.standalone()
         assert "\x00" not in plot.standalone()
 
@@ -182,14 +183,49 @@ def test_data_holds_the_samples():
     assert found == pytest.approx([115.2e-6, 128e-6, 128e-6, 166.4e-6], rel=3e-4)
 
 
+def test_many_cases_have_folded_plots_of_each_case():
+    bench = measured(range(10, 30), losses=("mse", "l1", "log_cosh"))
+    [section] = sections({"base": bench})
+    names = {picture.name for picture in section.pictures}
+    losses = ("mse", "l1", "log-cosh")
+    assert names >= {f"speedup-forward-{loss}" for loss in losses}
+    assert names >= {"limit-forward", *(f"limit-{loss}-float32-mean-forward" for loss in losses)}
+    assert {"samples-1", "samples-2", "ulp-loss-forward", "ulp-gradient-forward"} <= names
+    text = page(base=bench)
+    assert "<summary>All 60 cases, forward</summary>" in text
+    slower = measured(range(10, 30), losses=("mse", "l1", "log_cosh"), samples=(0.9, 1.0, 1.4))
+    compared = sections({"base": bench, "new": slower})[0]
+    changes = {"changes-forward", *(f"changes-forward-{loss}" for loss in losses)}
+    assert changes <= {picture.name for picture in compared.pictures}
+
+
+def test_errors_of_a_verify_run_are_compared_with_those_of_pytorch():
+    error, torch = Error(value_ulp=0.5), Error(value_ulp=0.0)
+    [section] = sections({"run": verified(check(error=error, reference_error=torch))})
+    [plot] = section.pictures
+    assert plot.name == "ulp-loss"
+    assert "custom: 0.50 ulp; reference: 0.01 ulp or less" in plot.description
+
+
+def test_environment_has_the_ranges_of_the_gpu_while_it_was_timed():
+    ranges = ((1.2e9, 1.4e9), (1.3e9, 1.5e9))
+    results = [
+        result("custom", pass_, conditions={"sm_clock_hz": each, "watts": 3})
+        for pass_, each in zip(("forward", "forward_backward"), ranges, strict=True)
+    ]
+    said = words(page(base=run(*results)))
+    assert "clock while timed 1200 to 1500 MHz" in said
+    assert "power while timed" not in said
+
+
 def test_page_is_small():
     scripts = re.findall(r"<script>(.*?)</script>", page(base=measured()), re.DOTALL)
-    assert 1000 < sum(map(len, scripts)) < 10_000
+    assert 1000 < sum(map(len, scripts)) < 6_000
     samples = (0.97, 0.98, 0.99, 1.0, 1.0, 1.0, 1.01, 1.02, 1.03, 1.04)
     made = measured(range(1000, 1250), samples=samples)
     made = replace(made, results=tuple(r for r in made.results if r.pass_ == "forward"))
     assert len(made.results) == 500
-    assert len(page(base=made).encode()) < 300_000
+    assert len(page(base=made).encode()) < 500_000
 
 
 ONE_SECOND = Seconds(1.0, 1.0, 1.0, 1.0, (1.0,))
@@ -225,7 +261,7 @@ PAGES = {
 def test_words_of_pages_are_as_in_the_golden_file(golden):
     said = {name: html.unescape(words(page(**records))) for name, records in PAGES.items()}
     golden("html_pages.txt", titled({n: textwrap.fill(text, 100) for n, text in said.items()}))
-    assert 'id="compared-changes"' in page(**PAGES["several runs"])
+    assert 'id="compared-result"' in page(**PAGES["several runs"])
 
 
 def test_two_implementations_never_share_a_place_in_the_legend():

@@ -5,22 +5,25 @@ from itertools import pairwise
 
 import pytest
 
-from losscli.report.html.forest_plot import Baseline, ForestRow, Mark, forest_plot, ratio
-from losscli.report.html.line_plot import Line, Point, line_plot, shape_at
-from losscli.report.html.measured import BYTES, binned, styles
-from losscli.report.html.scales import (
+from losscli.render.html.page import styles
+from losscli.render.html.plots import draw, ratio, shape_at
+from losscli.render.html.svg import (
     Axis,
     Scale,
     byte_ticks,
+    escape,
     linear_ticks,
     log_ticks,
     percent_ticks,
+    printable,
     ratio_ticks,
     second_ticks,
+    shortened,
     spaced,
 )
-from losscli.report.html.strip_plot import Strip, distances, sparkline, strip_plot
-from losscli.report.html.svg import escape, printable, shortened
+from losscli.views.document import Plot, Point, Series, plots
+from losscli.views.plots import of_bench
+from tests.test_html_page import measured
 
 
 def test_ticks_are_round():
@@ -62,9 +65,15 @@ def test_axis_has_a_length_whatever_the_values():
             assert axis.ticks(scale.low, scale.high) is not None
 
 
-def test_medians_are_of_sizes_within_a_factor_of_four():
-    assert binned([(1, 10), (3, 30), (4, 7), (100, 1)]) == [(2, 20), (4, 7), (100, 1)]
-    assert binned([(1, 10), (3, 30)], highest=True) == [(2, 30)]
+def test_of_many_losses_a_plot_has_the_medians_of_about_the_same_size():
+    few = measured(sizes=(64, 65, 1024))
+    many = measured(sizes=(64, 65, 1024), losses=("mse", "l1", "log_cosh"))
+    (mse, _), (all_losses, _) = (
+        [plot for plot in plots(tuple(of_bench(run))) if plot.name.startswith("time-")][:2]
+        for run in (few, many)
+    )
+    assert len(mse.series[0].points) == 3
+    assert len(all_losses.series[0].points) == 2
 
 
 def test_usual_implementations_have_the_same_colours_in_every_report():
@@ -78,11 +87,13 @@ def test_neighbouring_colours_have_marks_of_other_shapes():
 
 
 def test_forest_plot_tells_ratio_and_interval_and_draws_the_baseline():
-    row = ForestRow("mse 8x8", (Mark(0, "custom", 2.0, 1.9, 2.1, "faster"),))
-    plot = forest_plot("speedup", "Speedup", "words", [row], Baseline("reference", 0.03))
+    series = (Series("custom", (Point("mse 8x8", 2.0, low=1.9, high=2.1),)),)
+    sides = ("slower", "faster than reference")
+    plot = Plot("speedup", "Speedup", "forest", series, "ratio", band=0.03, sides=sides)
+    picture = draw(plot, {"custom": 0})
     for told in ("mse 8x8", "2.00x (1.90-2.10)", "faster than reference", 'class="base"'):
-        assert told in plot.body
-    assert plot.legend == ((0, "custom"),)
+        assert told in picture.body
+    assert picture.legend == ((0, "custom"),)
 
 
 def test_ratio_has_few_digits():
@@ -92,30 +103,20 @@ def test_ratio_has_few_digits():
 
 
 def test_line_plot_marks_the_cache_where_sizes_fit_into_it():
-    points = (Point(2.0**20, 1.0, "a"), Point(2.0**24, 2.0, "b"))
-    line = Line(0, "custom", points)
-
-    def drawn(end):
-        axis = Axis("y", linear_ticks)
-        plot = line_plot("p", "P", "", [line], BYTES, axis, cache_bytes=end)
-        return 'class="band"' in plot.body
-
-    assert drawn(2**22)
-    assert not drawn(2**10)
+    series = (Series("custom", (Point("a", 2.0**20, 1.0), Point("b", 2.0**24, 2.0))),)
+    for end, marked in ((2**22, True), (2**10, False)):
+        plot = Plot("p", "P", "lines", series, "bytes", "seconds", cache_bytes=end)
+        assert ('class="band"' in draw(plot, {"custom": 0}).body) is marked
 
 
 def test_samples_beyond_the_axis_are_counted():
-    near = tuple(n / 1000 for n in range(-10, 11))
-    strip = Strip(0, "custom", "1 ms", (near, (*near, 3.0)), (-0.006, 0.006))
-    plot = strip_plot("s", "Samples", [strip])
-    assert "43 samples, 1 at the ends or beyond" in plot.body
-    assert plot.body.count('class="tick"') == 2
-
-
-def test_sparkline_has_a_line_of_ticks_for_each_process():
-    strip = Strip(0, "", "", ((0.0, 0.01), (0.02,)), (0.0, 0.01))
-    assert sparkline(strip, 0.02).count("M") == 2
-    assert distances([1.0, 2.0, 3.0], 2.0) == (-0.5, 0.0, 0.5)
+    samples = [n / 1000 for n in range(-10, 11)]
+    ticks = [(0, x) for x in samples] + [(1, x) for x in (*samples, 3.0)]
+    points = tuple(Point("1 ms", x, process, -0.006, 0.006) for process, x in ticks)
+    plot = Plot("s", "Samples", "strips", (Series("custom", points),), "fraction")
+    body = draw(plot, {"custom": 0}).body
+    assert "43 samples, 1 at the ends or beyond" in body
+    assert body.count('class="tick"') == 2
 
 
 def test_text_of_a_record_is_escaped_printable_and_shortened_in_its_middle():

@@ -28,7 +28,8 @@ from losscli.doctor.isolation import (
 from losscli.implementations.sandbox.confinement import limits
 from losscli.implementations.sandbox.parts import NAMES, PARTS
 from losscli.judge.selftest import root as candidates_root
-from losscli.report.isolation import render
+from losscli.render.text import text
+from losscli.views import doctor
 from tests.documents import ROOT, tables
 from tests.modes import AS_IT_IS, CONTAINER, MODES
 from tests.parameters import naming
@@ -113,7 +114,7 @@ def test_daemon_that_a_file_leaves_is_found(mode):
     losscli = ("-m", "losscli", "judge", str(path), "--loss", "smooth_l1", "--device", "cpu")
     options = ("--quick", "--no-time", "--no-cache", "--format", "jsonl")
     verdict = json.loads(run_in(mode, *losscli, *options).stdout)
-    assert [reason["code"] for reason in verdict["reasons"]] == ["left_process"]
+    assert "left_process" in [reason["code"] for reason in verdict["reasons"]]
 
 
 def is_alive(pid: str) -> bool:
@@ -172,8 +173,8 @@ def test_doctor_fails_where_a_wall_that_is_there_does_not_hold(monkeypatch, caps
 
 
 def test_report_counts_states_and_says_what_is_missing():
-    lines = render(siege(HELD, HELD, NOT_THERE)).splitlines()
-    assert "isolation on cpu as root: 3 attacks, 2 held, 1 not there" in lines
+    lines = text(doctor.of_isolation(siege(HELD, HELD, NOT_THERE))).splitlines()
+    assert lines[0] == "isolation on cpu as root: 3 attacks, 2 held, 1 not there"
     assert any("missing: signals, network" in line for line in lines)
     assert max(map(len, lines)) <= 100
 

@@ -13,7 +13,10 @@ ROOT = Path(losscli.__file__).parent
 
 PACKAGES = (
     *("losscli.__main__", "losscli.pytest_plugin", "losscli.cli"),
+    "losscli.render.html",
     "losscli.report",
+    "losscli.render",
+    "losscli.views",
     "losscli.doctor",
     "losscli.judge",
     "losscli.profile",

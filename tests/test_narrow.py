@@ -6,10 +6,11 @@ import pytest
 from msgspec.structs import replace
 
 from losscli.cli import main
-from losscli.report import output, verify_figures
-from losscli.report.render import render
-from losscli.report.tables import narrowed
+from losscli.render import output
+from losscli.render.layout import narrowed
+from losscli.render.records import render
 from losscli.truth import tolerances
+from losscli.views import errors
 from tests.fabricated import machine
 from tests.handmade import PAIR, case, result, run
 
@@ -24,7 +25,7 @@ def columns(text):
 def test_wide_table_has_all_columns_and_says_nothing():
     text = render(run(*PAIR), "table")
     assert "not shown" not in text
-    assert {"p20-p80", "extra", "ulp"} <= set(columns(text))
+    assert {"p20-p80", "temp", "ulp"} <= set(columns(text))
 
 
 @pytest.mark.parametrize("width", [80, 60, 48])
@@ -44,9 +45,8 @@ def test_dropped_columns_are_named_least_important_first():
 
 
 def test_legend_explains_the_columns_that_are_shown_and_no_others():
-    wide, narrow = render(run(*PAIR), "table"), render(run(*PAIR), "table", 50)
-    assert "extra: memory beyond" in " ".join(wide.split())
-    assert "extra: memory beyond" not in " ".join(narrow.split())
+    wide, narrow = (render(run(*PAIR), "table", width, verbose=True) for width in (100, 50))
+    assert "temp mem: peak temporary memory" in " ".join(wide.split())
     assert "vs ref: " in " ".join(narrow.split())
 
 
@@ -88,7 +88,7 @@ def test_width_is_that_of_the_terminal_between_48_and_100(monkeypatch, is_termin
 def test_comparison_goes_without_columns(write, capsys, monkeypatch):
     write("base.json", machine(1))
     write("new.json", machine(2))
-    monkeypatch.setattr(output, "width", lambda: 60)
+    monkeypatch.setattr("losscli.render.records.width", lambda: 60)
     assert main.run(["compare", "base.json", "new.json"]) == 0
     out = capsys.readouterr().out
     assert "not shown in 60 columns: base" in out
@@ -116,13 +116,13 @@ def test_parameter_that_is_not_swept_is_shown_only_off_its_default():
 
 @pytest.mark.parametrize("name", ["ELEMENT_ULP", "ONCE_ROUNDED_ULP", "VALUE_ULP"])
 def test_allowed_ulp_beside_the_found_is_that_of_the_tolerances(name):
-    assert getattr(verify_figures, name) == getattr(tolerances, name)
+    assert getattr(errors, name) == getattr(tolerances, name)
 
 
 def test_samples_that_do_not_decide_are_explained():
     from losscli.runs.records import Speedup
 
     unclear = replace(result(), ratios={"reference": Speedup(1.0, 0.5, 2.0)})
-    text = " ".join(render(run(unclear), "table").split())
-    assert "?: too few or too scattered samples to decide" in text
+    text = " ".join(render(run(unclear), "table", verbose=True).split())
+    assert "?: inconclusive, too few or too noisy samples" in text
     assert "?: " not in render(run(*PAIR), "table")

@@ -10,8 +10,8 @@ from losscli.compare.comparison import compare
 from losscli.compare.gate import Comparisons
 from losscli.compare.record import record_of
 from losscli.errors import EXIT_OK, EXIT_UNFIT, UsageError
-from losscli.report.html.page import sections
-from losscli.report.html.records import read_record
+from losscli.render.html.page import sections
+from losscli.render.html.records import read_record
 from losscli.runs.encoding import finite
 from losscli.runs.records import FAIL, Speedup
 from tests.handmade import result, run
@@ -55,7 +55,7 @@ def test_every_kind_of_record_has_a_page_whatever_its_format(write, slower, tmp_
         options = ["--fail-on", "5%", "--format", format, "-o", "found"]
         main.run(["compare", "base.json", "new.json", *options])
         assert report("found", "-o", "page.html") == EXIT_OK
-        assert "slower: " in page.read_text()
+        assert "slower beyond the limit" in page.read_text()
         assert "new.json against base.json: 48 rows" in page.read_text()
     half = f"{json.dumps(VERDICT)}\n{json.dumps(VERDICT)[:20]}"
     judged = {"schema_version": 1, "kind": "judge", "verdicts": [VERDICT]}

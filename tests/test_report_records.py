@@ -8,7 +8,7 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from losscli.report.render import render
+from losscli.render.records import render
 from losscli.runs.records import Error, Seconds, Speedup
 from tests.handmade import PAIR, failed, result, run, skipped
 

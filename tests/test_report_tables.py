@@ -1,6 +1,6 @@
 """The layout of tables: every table that losscli prints goes through it."""
 
-from losscli.report.tables import MARKDOWN, lay_out
+from losscli.render.layout import MARKDOWN, lay_out
 from losscli.runs.judgements import IMPOSSIBLE
 
 ROWS = [["mse", "1.5 ms"], ["hinge", "=12 us"]]

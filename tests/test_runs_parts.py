@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from losscli.cli import main
 from losscli.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError
-from losscli.report.render import render
+from losscli.render.records import render
 from losscli.runs.encoding import json_line
 from losscli.runs.merge import merge, missing_parts
 from losscli.runs.parts import Part, deal, parse_part

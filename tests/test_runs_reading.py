@@ -13,7 +13,7 @@ from losscli.cases.case import Case
 from losscli.errors import UsageError
 from losscli.files.record import Record
 from losscli.reasons import Code
-from losscli.report.render import render
+from losscli.render.records import render
 from losscli.runs.encoding import RecordError, read_array
 from losscli.runs.reading import read_run
 from losscli.runs.records import (

@@ -17,7 +17,7 @@ from losscli.bench.plan import Task, plan_id, remaining
 from losscli.cli import main, running
 from losscli.config.schema import Timing
 from losscli.implementations import IMPLEMENTATIONS
-from losscli.report.render import render
+from losscli.render.records import render
 from losscli.runs.journal import journal_path
 from tests import killable
 from tests.handmade import case, result

@@ -6,12 +6,15 @@ import random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from losscli.compare.cells import cells
-from losscli.report import bench_notes
-from losscli.report.render import conclusion, render
-from losscli.report.writer import Writer
+from losscli.render.records import conclusion, render
+from losscli.render.writer import Writer
 from losscli.runs.reading import read_run
+from losscli.runs.records import Speedup
+from losscli.views import bench
+from losscli.views.document import tables
 from tests.handmade import around, case, failed, run, timed
 from tests.parameters import titled
 
@@ -26,7 +29,7 @@ ONE_LOSS = (
 
 
 def slower_cells(*results):
-    return bench_notes.slower_cells(run(*results))
+    return bench.slower_cells(run(*results))
 
 
 def test_headline_is_in_the_record_and_read_back(tmp_path):
@@ -105,16 +108,18 @@ def shaped(rows, ours, theirs):
 def test_with_many_cells_slower_needs_stronger_evidence():
     behind = shaped(1, around(1.0), [*around(0.95)[:-1], 1.1])  # in 10 rounds of 11
     ties = [result for n in range(2, 102) for result in shaped(n, around(1.0), around(1.0))]
-    assert slower_cells(*behind)[0] == "custom is slower than the best peer in 1 of 1 cell"
-    assert (
-        slower_cells(*behind, *ties)[0] == "custom is slower than the best peer in 0 of 101 cells"
-    )
+    assert slower_cells(*behind)[0].endswith("the fastest baseline in 1 of 1 configuration:")
+    inconclusive = "inconclusive in 1 of 101 configurations; custom may be slower there:"
+    assert slower_cells(*behind, *ties)[0] == inconclusive
 
 
 def test_many_slower_cells_are_all_reported():
     twelve = around(1.0, count=12), around(0.9, count=12)
     behind = [result for n in range(1, 31) for result in shaped(n, *twelve)]
-    assert slower_cells(*behind)[0] == "custom is slower than the best peer in 30 of 30 cells"
+    assert (
+        slower_cells(*behind)[0]
+        == "custom is slower than the fastest baseline in 30 of 30 configurations:"
+    )
 
 
 def test_equal_cells_are_called_slower_in_under_1_percent_of_runs():
@@ -122,13 +127,23 @@ def test_equal_cells_are_called_slower_in_under_1_percent_of_runs():
         noise = random.Random(seed)
         times = [[math.exp(noise.gauss(0, 0.1)) for _ in range(20)] for _ in range(400)]
         equals = [r for n in range(200) for r in shaped(n + 1, *times[2 * n : 2 * n + 2])]
-        told = ["custom is slower than the best peer in 0 of 200 cells"]
-        assert slower_cells(*equals) == told
+        assert not any("slower than" in line for line in slower_cells(*equals))
 
 
-def test_peer_comparison_is_before_the_summary_line():
-    bench = run(timed("custom", around(1.0)), timed("reference", around(1.1)))
+def test_answer_is_the_first_sentence_and_unclear_ratios_are_in_no_mean():
+    unclear = timed("custom", around(1.0), ratios={"reference": Speedup(3.0, 0.5, 9.0)}, ratio=3.0)
+    clear = timed("custom", around(1.0), case=OTHER, ratio=2.0)
+    bench_ = run(timed("reference", around(2.0)), unclear, clear)
+    answer = "forward: custom is 2.00x faster than eager PyTorch (reference, 1 inconclusive)"
     for format in ("table", "md"):
-        *_, comparison, quoted = render(bench, format).split("\n\n")
-        assert comparison == "custom is slower than the best peer in 0 of 1 cell"
-        assert conclusion(bench).splitlines() == [comparison, quoted]
+        assert render(bench_, format).startswith(answer)
+    assert conclusion(bench_).startswith(answer)
+    (only,) = bench.answers(run(unclear))
+    assert only.startswith("forward: custom is inconclusive against eager PyTorch")
+
+
+def test_ratios_are_to_the_first_implementation_without_a_reference():
+    first, second = timed("compile", around(2.0)), timed("mine.py", around(1.0))
+    pair = run(replace(first, speedup={}), replace(second, speedup={"compile": 2.0}))
+    assert bench.answers(pair)[0].startswith("forward: mine.py is 2.00x faster than torch.compile")
+    assert "vs\ncompile" in next(tables(bench.view(pair))).headers

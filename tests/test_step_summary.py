@@ -2,7 +2,7 @@
 
 import pytest
 
-from losscli.report.output import LARGEST_SUMMARY, STEP_SUMMARY, publish
+from losscli.render.output import LARGEST_SUMMARY, STEP_SUMMARY, publish
 
 
 def test_outside_github_actions_nothing_is_rendered():

@@ -23,6 +23,7 @@ from losscli.cli.options import (
     named_axis,
     output_options,
     resolve_config,
+    verbose_option,
 )
 from losscli.cli.part import refuse_listing_part
 from losscli.cli.ranks import arrange, device_of, facts_of, ranks_option, run_in_ranks, start
@@ -94,6 +95,7 @@ _PROCESSES = f"{PROCESSES['cpu']} on a CPU and {PROCESSES['cuda']} on a GPU"
     shell_complete=COMPLETE_RUNS,
 )
 @columns_option
+@verbose_option
 @output_options
 @examples(
     "losscli bench",
@@ -114,6 +116,7 @@ def command(
     save: str | None,
     force: bool,
     resume: str | None,
+    verbose: bool,
     format: str,
     output: Path | None,
     **options: Any,
@@ -196,6 +199,7 @@ def command(
         "weights": [seconds_of(task) for task in tasks],
         "guess": seconds_of_all(tasks),
         "columns": config.columns,
+        "verbose": verbose,
     }
     possible = able(tasks, memory.most_bytes(device))
     if place:

@@ -18,9 +18,10 @@ from losscli.console.streams import emit, tell
 from losscli.errors import UsageError
 from losscli.implementations import libraries
 from losscli.losses import LOSSES, ROW_LOSSES
-from losscli.report.tables import lay_out
+from losscli.render.text import text
 from losscli.runs.grouping import grouped
 from losscli.units import format_bytes
+from losscli.views.document import Sentence, Table
 
 if TYPE_CHECKING:
     from losscli.build.builder import BuildResult
@@ -104,7 +105,7 @@ def command(
         for outcome in outcomes:
             _show_log(outcome)
     rows = [(outcome.target, outcome.status, str(outcome.path or "")) for outcome in outcomes]
-    emit(lay_out(("library", "status", "path"), rows))
+    emit(text((Table(("library", "status", "path"), rows),)))
     unusual = (outcome for outcome in outcomes if outcome.reason)
     for (state, reason), found in grouped(unusual, lambda o: (o.status, o.reason)).items():
         emit(f"{', '.join(each.target for each in found)} {state}: {reason}")
@@ -171,7 +172,7 @@ def _show_kernels(outcomes: Sequence[BuildResult]) -> None:
         )
         for name, kernel in zip(names, kernels, strict=True)
     ]
-    headers = ("kernel", "architecture", "registers", *_MEMORY)
     spills = sum(kernel.spill_store_bytes > 0 or kernel.spill_load_bytes > 0 for kernel in kernels)
-    emit("\n" + lay_out(headers, rows))
-    emit(f"\n{len(kernels)} kernels, {spills} of them spill registers")
+    answer = Sentence(f"{len(kernels)} kernels, {spills} of them spill registers")
+    table = Table(("kernel", "architecture", "registers", *_MEMORY), rows)
+    emit("\n" + text((answer, table)))

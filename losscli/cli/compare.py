@@ -37,7 +37,7 @@ from losscli.runs.files import refuse_to_overwrite
     "--fail-on-undecided/--no-fail-on-undecided",
     "undecided",
     default=None,
-    help="Exit with 1 if noise can hide a slowdown by LIMIT, or NEW lacks a figure that has a "
+    help="Exit with 1 if noise can hide a slowdown by LIMIT, or NEW lacks a metric that has a "
     "limit. On by default for the same rows as --fail-on-missing.",
 )
 @switch("--force", help="Compare runs even if their machines differ.")
@@ -78,9 +78,8 @@ def command(
     from losscli.compare.gate import Comparisons, FailOn
     from losscli.compare.rows import why_unmatched
     from losscli.processes.garbage import without_garbage_collection
-    from losscli.report import comparison as reports
-    from losscli.report.output import publish, width, write_report
-    from losscli.report.tables import WIDTH
+    from losscli.render.output import publish
+    from losscli.render.records import conclusion, render, write
     from losscli.runs.reading import read_run
     from losscli.runs.saved import find_run
 
@@ -103,12 +102,11 @@ def command(
             why = why_unmatched(*baseline, name, comparison.after)
             raise UsageError(f"{baseline[0]} and {name} have no timed case in common. {why}")
     compared = Comparisons(baseline[0], found, FailOn(threshold, missing, undecided, by_figure))
-    text = reports.render_comparison(compared, format, WIDTH if output else width())
-    write_report(text, format, output)
+    write(compared, format, output)
     if compared.has_changes:  # a summary that always says the same is not read
-        publish("compare", lambda: reports.render_comparison(compared, "md"))
+        publish("compare", lambda: render(compared, "md"))
     if output:
-        say(f"{reports.conclusion(compared)}\n")
+        say(f"{conclusion(compared)}\n")
         note(f"wrote {output}")
     if compared.undecided() or compared.blind():
         note(_QUIETER)

@@ -18,8 +18,8 @@ from losscli.config.positions import excerpt
 from losscli.config.showing import as_yaml, shown
 from losscli.console.streams import emit
 from losscli.errors import EXIT_OK, EXIT_USAGE, ConfigError, ConfigErrors, UsageError
-from losscli.report import output
-from losscli.report.phrases import count
+from losscli.render import output
+from losscli.views.phrases import count
 
 
 def _format(*choices: str) -> Decorator:

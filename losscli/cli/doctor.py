@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from losscli.cli.options import device_option, examples
 from losscli.cli.variables import switch
 from losscli.console.notes import status
-from losscli.console.streams import emit, in_colour
+from losscli.console.streams import emit
 from losscli.errors import EXIT_OK, EXIT_UNFIT
+
+if TYPE_CHECKING:
+    from losscli.views.document import Document
 
 
 @click.command("doctor")
@@ -27,7 +31,7 @@ from losscli.errors import EXIT_OK, EXIT_UNFIT
     "cannot be used, or one does not hold.",
 )
 def command(device: str, isolation: bool, as_json: bool) -> int:
-    """Look for what stops or spoils a build or a benchmark on this machine.
+    """Look for what stops a build or distorts a benchmark on this machine.
 
     Each line is ok, a warning (the device can be used, but something is missing or times are not to
     be trusted) or a problem (the device cannot be used), with what to do. losscli only looks: it
@@ -41,7 +45,7 @@ def command(device: str, isolation: bool, as_json: bool) -> int:
         return _besiege(device, arguments, as_json=as_json)
     from losscli.doctor.machine import Machine
     from losscli.doctor.probes import examine
-    from losscli.report.doctor import render
+    from losscli.views import doctor
 
     examination = examine(
         Machine(device), command=arguments, progress=lambda name: status(f"looking at {name}")
@@ -50,7 +54,7 @@ def command(device: str, isolation: bool, as_json: bool) -> int:
     if as_json:
         emit(json.dumps(examination.to_json(), indent=2))
     else:
-        emit(render(examination, colour=in_colour()))
+        _show(doctor.view(examination))
     return EXIT_OK if examination.usable else EXIT_UNFIT
 
 
@@ -58,7 +62,7 @@ def _besiege(device: str, arguments: tuple[str, ...], *, as_json: bool) -> int:
     """Try the walls of the sandbox."""
     from losscli.doctor.isolation import NOT_HELD, besiege
     from losscli.machine.devices import resolve_device
-    from losscli.report.isolation import render
+    from losscli.views import doctor
 
     siege = besiege(
         resolve_device(device), command=arguments, progress=lambda tries: status(f"trying: {tries}")
@@ -67,5 +71,13 @@ def _besiege(device: str, arguments: tuple[str, ...], *, as_json: bool) -> int:
     if as_json:
         emit(json.dumps(siege.to_json(), indent=2))
     else:
-        emit(render(siege, colour=in_colour()))
+        _show(doctor.of_isolation(siege))
     return EXIT_UNFIT if siege.count(NOT_HELD) else EXIT_OK
+
+
+def _show(document: Document) -> None:
+    from losscli.render.output import show
+    from losscli.render.text import text
+    from losscli.views.doctor import STATES
+
+    show(text(document), STATES)

@@ -19,11 +19,12 @@ from losscli.errors import UnfitError
 from losscli.implementations import Implementation, find_implementation, plan_of
 from losscli.losses.linear.plan import Plan
 from losscli.reasons import Reason
-from losscli.report.bench_table import SHORT_PASSES
-from losscli.report.output import show
-from losscli.report.phrases import count, with_mode
-from losscli.report.tables import Side, lay_out
+from losscli.render.layout import lay_out
+from losscli.render.output import show
 from losscli.units import format_bytes, format_duration
+from losscli.views.bench import SHORT_PASSES
+from losscli.views.document import Side
+from losscli.views.phrases import count, with_mode
 
 DOES_NOT_FIT = "does not fit"
 

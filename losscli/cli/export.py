@@ -41,8 +41,8 @@ def command(name: str, format: str, output: Path | None) -> int:
     Exit codes: 2 there is no such run, or nothing of it was timed, 4 the output cannot be written.
     """
     from losscli.compare.rows import timed
-    from losscli.report.exports import EXPORTS
-    from losscli.report.output import write_report
+    from losscli.render.exports import EXPORTS
+    from losscli.render.output import write_report
     from losscli.runs.reading import read_run
     from losscli.runs.saved import find_run
 

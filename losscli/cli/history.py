@@ -51,8 +51,7 @@ def command(
     from losscli.config.expansion import keeps
     from losscli.machine.commits import commits_over
     from losscli.processes.garbage import without_garbage_collection
-    from losscli.report.history import render_history
-    from losscli.report.output import write_report
+    from losscli.render.records import write
     from losscli.runs.reading import read_run
     from losscli.runs.records import BenchResult
     from losscli.runs.saved import find_run, runs_directory, saved_runs
@@ -81,7 +80,7 @@ def command(
         raise UsageError(f"none of {len(runs)} runs is of a commit of {revisions}.")
     if not found.series:
         raise UsageError("--filter matches no row. `losscli history` without it lists the rows.")
-    write_report(render_history(found, format), format, output)
+    write(found, format, output)
     if output:
         note(f"wrote {output}")
     return EXIT_OK

@@ -18,9 +18,11 @@ from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import ELEMENT, LINEAR_LOSSES, LOSSES, ROW_FORMS, Spec
 from losscli.losses.elementwise.weighting import is_weighted
 from losscli.machine.devices import core_count, cpu_model, find_gpus, torch_without_cuda
-from losscli.report.tables import GAP, INDENT, WIDTH, lay_out
+from losscli.render.layout import INDENT, WIDTH
+from losscli.render.text import text
 from losscli.runs.columns import COLUMNS
 from losscli.units import format_bytes
+from losscli.views.document import Table
 
 Entries = Mapping[str, Any]
 """What JSON holds of each thing of a kind, by its name."""
@@ -81,7 +83,7 @@ def _configs() -> dict[str, str]:
 
 
 def _table(entries: Entries) -> str:
-    return lay_out((), list(entries.items()), align=("left", "left"))
+    return _laid_out(list(entries.items()), ROOM)
 
 
 def _table_of_losses(losses: Entries) -> str:
@@ -98,19 +100,14 @@ def _table_of_losses(losses: Entries) -> str:
         unit = "" if loss["unit"] == ELEMENT else f", by {loss['unit']}"
         title = f"{name}{unit}: {loss['formula']}"
         title = textwrap.fill(title, ROOM, subsequent_indent=2 * INDENT)
-        blocks.append(f"{title}\n{textwrap.indent(_wrapped(rows), INDENT)}")
+        table = _laid_out(rows, ROOM - len(INDENT))
+        blocks.append(f"{title}\n{textwrap.indent(table, INDENT)}")
     return "\n".join(blocks)
 
 
-def _wrapped(rows: Sequence[tuple[str, ...]]) -> str:
+def _laid_out(rows: Sequence[tuple[str, ...]], room: int) -> str:
     """Lay out rows whose last cells are broken so that they fit a terminal."""
-    *columns, _ = zip(*rows, strict=True)
-    room = ROOM - len(INDENT) - sum(max(map(len, column)) + GAP for column in columns)
-    lines: list[tuple[str, ...]] = []
-    for *cells, last in rows:
-        first, *more = textwrap.wrap(last, room) or [""]
-        lines += [(*cells, first), *((*[""] * len(cells), line) for line in more)]
-    return lay_out((), lines, align=["left"] * len(lines[0]))
+    return text((Table((), rows, align=["left"] * len(rows[0]), wraps=True),), room)
 
 
 KINDS: dict[str, Callable[[], Entries]] = {
@@ -124,14 +121,6 @@ KINDS: dict[str, Callable[[], Entries]] = {
         for name, column in COLUMNS.items()
     },
 }
-
-
-_LAYOUTS: dict[str, Callable[[Entries], str]] = {
-    "losses": _table_of_losses,
-    "checks": lambda checks: _wrapped(list(checks.items())),
-    "columns": lambda columns: _wrapped(list(columns.items())),
-}
-"""How the kinds are laid out whose lines are too long for a terminal."""
 
 
 @click.command("list")
@@ -149,5 +138,5 @@ def command(kind: str | None, format: str) -> None:
         emit(json.dumps(listing, indent=2))
         return
     for name, entries in listing.items():
-        table = _LAYOUTS.get(name, _table)(entries)
+        table = (_table_of_losses if name == "losses" else _table)(entries)
         emit(table if kind else f"{name}:\n{textwrap.indent(table, BELOW_ITS_KIND)}")

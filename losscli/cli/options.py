@@ -221,7 +221,7 @@ COMPLETE_RUNS = listed(saved_runs, files=True)
 """Completes the names of saved runs."""
 _IMPL_COMPLETE = listed(lambda: IMPLEMENTATIONS, files=True, commas=True)
 _GRAD_OUTPUT_HELP = (
-    f"Choose the incoming gradient of forward_backward: a number, or {CHANGING} for another number "
+    f"Choose the grad_output of forward_backward: a number, or {CHANGING} for another number "
     "in every call."
 )
 _LOSS_HELP = (
@@ -279,6 +279,8 @@ def _output(value: str) -> Path | None:
         raise UnfitError(f"-o '{path}': {error.strerror}. Name another file.") from None
     return path
 
+
+verbose_option = switch("-v", "--verbose", help="Show all details, and what the columns mean.")
 
 output_option = option(
     "-o",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -82,8 +81,7 @@ def command(
     from losscli.machine import devices, memory
     from losscli.operators import loading
     from losscli.profile import session
-    from losscli.report.output import write_report
-    from losscli.report.profile import render
+    from losscli.render.records import write
     from losscli.runs.encoding import json_line
     from losscli.runs.files import write_file
     from losscli.runs.records import FAILED
@@ -111,8 +109,7 @@ def command(
     if output:
         write_file(output, raw)
     with kept("profile", lambda: json_line(found.to_json())):
-        text = json.dumps(found.to_json(), indent=2) if format == "json" else render(found, format)
-        write_report(text, format, None)
+        write(found, format, None)
     return EXIT_OK
 
 

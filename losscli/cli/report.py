@@ -17,8 +17,8 @@ from losscli.errors import EXIT_OK, UnfitError, UsageError, unknown
 from losscli.runs.files import refuse_to_overwrite, write_file
 
 if TYPE_CHECKING:
-    from losscli.report.html.page import Section
-    from losscli.report.html.svg import Plot
+    from losscli.render.html.page import Section
+    from losscli.render.html.svg import Picture
 
 _NO_JINJA = (
     "the page needs Jinja2, which is not installed. Install it with `pip install "
@@ -38,7 +38,7 @@ _SHOWN = 12
     "losscli report base.json -o report.html",
     "losscli report base new -o report.html",
     "losscli report base --list-plots",
-    "losscli report base --format svg --plot limit-forward -o limit.svg",
+    "losscli report base --format svg --plot speedup-forward -o speedup.svg",
     after="Exit codes: 2 a record is missing or no record, 4 something to install is missing, or "
     "the output cannot be written.",
 )
@@ -60,8 +60,8 @@ def command(
     if format == "html" and not list_plots and find_spec("jinja2") is None:
         raise UnfitError(_NO_JINJA)
     from losscli.processes.garbage import without_garbage_collection
-    from losscli.report.html.page import render_page, sections
-    from losscli.report.html.records import read_record
+    from losscli.render.html.page import render_page, sections
+    from losscli.render.html.records import read_record
     from losscli.runs.saved import find_run
 
     click.get_current_context().with_resource(without_garbage_collection())
@@ -74,7 +74,7 @@ def command(
         emit("\n".join(f"{name}  {each.title}" for name, each in _plots(found).items()))
         return EXIT_OK
     if format == "html":
-        _write(render_page(found, records).encode("utf-8", "replace"), output)
+        _write(render_page(found).encode("utf-8", "replace"), output)
     else:
         chosen = _choose(_plots(found), plot)
         _write(f"{chosen.standalone()}\n".encode("utf-8", "replace"), output)
@@ -83,14 +83,14 @@ def command(
     return EXIT_OK
 
 
-def _plots(found: Sequence[Section]) -> dict[str, Plot]:
+def _plots(found: Sequence[Section]) -> dict[str, Picture]:
     """Return all plots by their names, which begin with the run's where there are several."""
-    return {section.key + plot.name: plot for section in found for plot in section.plots}
+    return {section.key + plot.name: plot for section in found for plot in section.pictures}
 
 
-def _choose(plots: Mapping[str, Plot], name: str | None) -> Plot:
+def _choose(plots: Mapping[str, Picture], name: str | None) -> Picture:
     """Return the plot of a name; without a name the only one."""
-    from losscli.report.phrases import first_of
+    from losscli.views.phrases import first_of
 
     if not plots:
         raise UsageError("these records have no plot. --format html has their tables.")

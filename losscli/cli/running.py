@@ -16,9 +16,9 @@ from losscli.console.progress import Progress
 from losscli.console.streams import tell
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UnfitError, UsageError
 from losscli.machine import description
-from losscli.report.output import publish
-from losscli.report.render import conclusion, render
-from losscli.report.writer import Writer
+from losscli.render.output import publish
+from losscli.render.records import conclusion, render
+from losscli.render.writer import Writer
 from losscli.runs.parts import Part
 from losscli.runs.records import FAIL, FAILED, SKIPPED, Exclusion, Kind, Result, Run
 
@@ -89,6 +89,7 @@ def run_jobs(
     weights: Sequence[float] = (),
     guess: float | None = None,
     columns: Sequence[str] = (),
+    verbose: bool = False,
 ) -> int:
     """Run jobs, write the report of their results, and return the exit code.
 
@@ -104,11 +105,14 @@ def run_jobs(
         weights: how long each job takes beside the others; all alike by default.
         guess: how many seconds all may take.
         columns: those of the tables of a bench.
+        verbose: whether the report has all details.
     """
     progress = Progress(weights or [1.0] * len(jobs), guess=guess)
     if not jobs and not run.results:
         refuse_empty(run.excluded)
-    writes = Writer(run, format, output, saved=saved, resumed=resumed, columns=columns)
+    writes = Writer(
+        run, format, output, saved=saved, resumed=resumed, columns=columns, verbose=verbose
+    )
     with writes as writer:
         finished = False
         with suppress(KeyboardInterrupt), progress:

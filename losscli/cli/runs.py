@@ -9,17 +9,25 @@ from pathlib import Path
 import click
 
 from losscli.cli.completion import OneOf, listed
-from losscli.cli.options import FORMATS, columns_option, examples, listing_format, output_option
+from losscli.cli.options import (
+    FORMATS,
+    columns_option,
+    examples,
+    listing_format,
+    output_option,
+    verbose_option,
+)
 from losscli.cli.variables import switch
 from losscli.console.notes import note, say
 from losscli.console.streams import emit
 from losscli.errors import EXIT_OK, UnfitError, UsageError, unknown
-from losscli.report.output import width, write_report
-from losscli.report.tables import WIDTH, lay_out, left_out, narrowed
+from losscli.render.output import width
+from losscli.render.text import text
 from losscli.runs.files import is_replaceable
 from losscli.runs.holding import holder_of
 from losscli.runs.journal import output_of
 from losscli.runs.saved import SUFFIX, killed_runs, runs_directory, saved_runs
+from losscli.views.document import Table
 
 LIST, SHOW, REMOVE, MERGE = "list", "show", "rm", "merge"
 FINISHED, KILLED, RUNNING = "finished", "killed", "running"
@@ -48,6 +56,7 @@ def _runs() -> dict[str, Path]:
 )
 @listing_format(FORMATS, "Write the list as table or json, a run also as md, csv or jsonl.")
 @columns_option
+@verbose_option
 @switch("--mixed", help="Let merge join runs of different machines; each time names its machine.")
 @output_option
 @examples(
@@ -60,6 +69,7 @@ def command(
     action: str,
     names: tuple[str, ...],
     columns: tuple[str, ...],
+    verbose: bool,
     mixed: bool,
     format: str,
     output: Path | None,
@@ -79,7 +89,7 @@ def command(
     if action == LIST:
         _list(names, format, output)
     elif action == SHOW:
-        _show(names, columns, format, output)
+        _show(names, format, output, columns, verbose=verbose)
     elif action == MERGE:
         _merge(names, format, output, mixed=mixed)
     else:
@@ -106,10 +116,8 @@ def _list(names: Sequence[str], format: str, output: Path | None) -> None:
         if not any(run["problem"] for run in runs):
             keys.remove("problem")
         rows = [["" if run[key] is None else str(run[key]) for key in keys] for run in runs]
-        shown, rows = narrowed(keys, rows, width(), _LEAST_IMPORTANT)
-        emit(lay_out(shown, rows, align=["left"] * len(shown)))
-        if dropped := [key for key in keys if key not in shown]:
-            emit(f"\n{left_out(dropped, width())}")
+        table = Table(keys, rows, align=["left"] * len(keys), least=_LEAST_IMPORTANT)
+        emit(text((table,), width()))
 
 
 def _describe(name: str, path: Path, state: str) -> dict[str, object]:
@@ -140,18 +148,24 @@ def _state(name: str, killed: dict[str, Path]) -> str:
     return OUTDATED if name in saved_runs() else KILLED
 
 
-def _show(names: Sequence[str], columns: Sequence[str], format: str, output: Path | None) -> None:
+def _show(
+    names: Sequence[str],
+    format: str,
+    output: Path | None,
+    columns: Sequence[str],
+    *,
+    verbose: bool,
+) -> None:
     if len(names) != 1:
         raise UsageError("name one run: losscli runs show NAME.")
-    from losscli.report.render import render
+    from losscli.render.records import write
     from losscli.runs.reading import read_run
 
     name, killed = names[0], killed_runs()
     run = read_run(_find(name), "bench")
     if not run.results:
         raise UsageError(f"the run '{name}' was killed before its first result.")
-    text = render(run, format, WIDTH if output else width(), columns)
-    write_report(text, format, output)
+    write(run, format, output, columns, verbose=verbose)
     state = _state(name, killed)
     if state == KILLED:
         note(f"this run was killed; `losscli bench --resume {name} --save {name}` continues it")
@@ -167,8 +181,8 @@ def _merge(names: Sequence[str], format: str, output: Path | None, *, mixed: boo
     from msgspec.structs import replace
 
     from losscli.compare.cells import headline
-    from losscli.report.html.records import read_record
-    from losscli.report.render import conclusion, render
+    from losscli.render.html.records import read_record
+    from losscli.render.records import conclusion, write
     from losscli.runs.files import refuse_to_overwrite
     from losscli.runs.merge import merge, missing_parts
     from losscli.runs.records import Run
@@ -188,7 +202,7 @@ def _merge(names: Sequence[str], format: str, output: Path | None, *, mixed: boo
     found = merge(runs, mixed=mixed)
     if found.kind == "bench":
         found = replace(found, headline=headline(found))
-    write_report(render(found, format), format, output)
+    write(found, format, output)
     say(f"{conclusion(found)}\n")
     if missing := missing_parts(found):
         note(f"without part {', '.join(missing)}: join the record with the rest when it is there")

@@ -67,9 +67,9 @@ def command(
 
     `timer` measures work of a known length and compares calls with and without a planted
     difference, in less than a minute. `checks` runs the checks on implementations that are wrong on
-    purpose, and on honest ones, in a few minutes; with --ranks on losses that are split over ranks.
-    Without an argument both run. `judge` judges files that deceive, crash, hang or are wrong, and
-    honest ones, in six minutes on two cores.
+    purpose, and on legitimate ones, in a few minutes; with --ranks on losses that are split over
+    ranks. Without an argument both run. `judge` judges files that deceive, crash, hang or are
+    wrong, and legitimate ones, in six minutes on two cores.
     """
     if ranks is not None and test != CHECKS:
         raise UsageError(f"--ranks {ranks} is for losses: name the self-test checks.")
@@ -144,7 +144,7 @@ def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> i
     from losscli.judge.pool import LocalPool, default_workers
     from losscli.judge.selftest import candidates, judged_files
     from losscli.machine.devices import resolve_device
-    from losscli.report.output import write_report
+    from losscli.render.output import write_report
     from losscli.runs.encoding import json_line
     from losscli.runs.unprinted import kept
 
@@ -184,19 +184,20 @@ def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> i
 
 
 def _report(found: list[Judged], format: str) -> str:
-    """Return how many files of each kind got the verdict that is due, and which did not."""
+    """Return how many files of each kind got the expected verdict, and which did not."""
     from losscli.judge.selftest import counted
-    from losscli.report.tables import MARKDOWN, TEXT, fill, lay_out
+    from losscli.render.text import markdown, text
+    from losscli.views.document import Notes, Table
 
     if format == "json":
         return json.dumps([each.to_json() for each in found], indent=1)
     rows = [[kind, *map(str, count)] for kind, count in counted(found).items()]
-    style = TEXT if format == "table" else MARKDOWN
-    parts = [lay_out(["files", "judged", "as expected", "cause named"], rows, style)]
+    lines = []
     for each in found:
         if not each.as_expected:
             codes = f" ({', '.join(each.codes)})" if each.codes else ""
             why = f": {each.reason}" if each.reason else ""
-            due = f"{each.word}{codes}, where {each.expected} is due{why}"
-            parts.append(fill(f"{each.file}, {each.what}: {due}"))
-    return "\n\n".join(parts)
+            got = f"{each.word}{codes}, expected {each.expected}{why}"
+            lines.append(f"{each.file}, {each.what}: {got}")
+    document = Table(["files", "judged", "as expected", "cause named"], rows), Notes(lines)
+    return text(document) if format == "table" else markdown(document)

@@ -19,6 +19,7 @@ from losscli.cli.options import (
     examples,
     output_options,
     resolve_config,
+    verbose_option,
 )
 from losscli.cli.part import refuse_listing_part
 from losscli.cli.ranks import arrange, device_of, facts_of, ranks_option, run_in_ranks, start
@@ -56,6 +57,7 @@ def _check(text: str) -> tuple[str]:
 @axis("--check", "checks", "NAME", _check, "Run only check NAME.", _COMPLETE_CHECKS)
 @ranks_option
 @switch("--quick", help="Run the cases of quick.yaml, as `-c quick` does.")
+@verbose_option
 @output_options
 @examples(
     "losscli verify --quick",
@@ -71,6 +73,7 @@ def command(
     keep_going: bool,
     quick: bool,
     ranks: int | None,
+    verbose: bool,
     format: str,
     output: Path | None,
     **axes: Any,
@@ -132,7 +135,7 @@ def command(
         jobs = plan(config, device, checks=checks)
         emit(duration(seconds_of_checks(jobs, device)))
         if checks:
-            from losscli.report.phrases import count
+            from losscli.views.phrases import count
 
             asked = sum(map(len, jobs))
             emit(f"--check {','.join(checks)}: {count(asked, 'check')} to run")
@@ -140,10 +143,9 @@ def command(
 
     from losscli.verify.shrink import Shrinker
 
+    report: dict[str, Any] = {"format": format, "output": output, "verbose": verbose}
     if place:
-        return _verify_rank(
-            config, place, device, checks, part, keep_going, {"format": format, "output": output}
-        )
+        return _verify_rank(config, place, device, checks, part, keep_going, report)
     shrinker = Shrinker()
     jobs = plan(config, device, checks=checks)
     run = begin("verify", device, plan=plan_id(jobs), part=part, excluded=excluded(config, device))
@@ -159,11 +161,10 @@ def command(
             run,
             jobs,
             results_of,
-            format=format,
-            output=output,
             keep_going=keep_going,
             weights=list(map(len, jobs)),
             guess=seconds_of_checks(jobs, device),
+            **report,
         )
 
 

@@ -20,14 +20,15 @@ from losscli.judge.parts import REFERENCE, SAME, Accuracy, JudgeReason, word_of
 from losscli.judge.verdict import Verdict, speedup
 from losscli.losses import EVERY_LOSS
 from losscli.reasons import FACETS, Code, Word
-from losscli.report.bench_table import SHORT_PASSES
-from losscli.report.phrases import count
-from losscli.report.tables import GAP, WIDTH, beside_case, fill, lay_out, left_out
+from losscli.render.layout import GAP, WIDTH, fill, fit_case, lay_out, left_out
 from losscli.runs.columns import MARKS
 from losscli.runs.grouping import grouped
 from losscli.runs.judgements import IMPOSSIBLE
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN
 from losscli.units import format_bytes, format_duration, format_seconds, format_ulp
+from losscli.views.bench import SHORT_PASSES
+from losscli.views.document import case_table
+from losscli.views.phrases import count
 
 INDENT = "  "
 WIDEST_FILE = 44
@@ -218,7 +219,8 @@ def _times(verdict: Verdict, width: int) -> tuple[list[str], list[list[str]]]:
         second = [f"{_figure(r[1])}-{_figure(r[2])}" if r else "" for r in ratios]
         groups.setdefault(timed.case, []).extend([first, ["", "", *second, "", ""]])
     least = LEAST_IMPORTANT if width < WIDTH else ()
-    return beside_case(headers, groups, width - len(INDENT), least)
+    table = case_table(headers, groups)
+    return fit_case(table.headers, table.rows, width - len(INDENT), least)
 
 
 def _legend(rows: Sequence[Sequence[str]]) -> str:

@@ -13,7 +13,7 @@ from typing import IO
 from losscli.console.streams import emit
 from losscli.errors import UnfitError, UsageError
 from losscli.judge.verdict import Verdict
-from losscli.report.output import show, width, write_report
+from losscli.render.output import show, width, write_report
 from losscli.report.verdict_block import block, conclusion
 from losscli.runs.encoding import finite, json_line
 from losscli.runs.files import is_replaceable

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from losscli.runs.judgements import IMPOSSIBLE, SAME, UNCLEAR
+from losscli.runs.judgements import IMPOSSIBLE, IMPOSSIBLE_SHARE, SAME, UNCLEAR
 from losscli.units import figure, format_bytes, format_joules, format_seconds, format_ulp
 
 if TYPE_CHECKING:  # records take a while to import, and a config's error waits for none
@@ -14,9 +14,10 @@ if TYPE_CHECKING:  # records take a while to import, and a config's error waits 
 
 REFERENCE = "reference"
 SMALL = 2**16
-"""Largest case for which the host column is shown, in elements."""
-MARKS = {"=": "=: as fast", "?": "?: too few or too scattered samples to decide"}
-"""Before a ratio that is neither faster nor slower."""
+"""Largest number of elements of a case for which the host column is shown."""
+WIDEST_BASELINE = 12
+MARKS = {"=": "=: as fast", "?": "?: inconclusive, too few or too noisy samples"}
+"""What stands before a ratio that is neither faster nor slower."""
 
 Results = Sequence["BenchResult"]
 
@@ -69,8 +70,22 @@ def _spread(result: BenchResult) -> str:
     return f"{figure(seconds.p20 * unit)}-{figure(seconds.p80 * unit)}"
 
 
-_share = _timed(lambda r: r.limit_share, lambda share: f"{100 * share:.1f}")
-_versus = _timed(lambda r: r.speedup.get(REFERENCE), lambda ratio: f"{figure(ratio)}x")
+_share = _timed(
+    lambda r: r.limit_share,
+    lambda share: f"{100 * share:.1f}" if share < IMPOSSIBLE_SHARE else ">100",
+)
+
+
+def versus(baseline: str) -> Column:
+    """Return the column of ratios to a baseline."""
+    ratio = _timed(lambda r: r.speedup.get(baseline), lambda value: f"{figure(value)}x")
+    return Column(
+        "vs ref" if baseline == REFERENCE else f"vs\n{baseline[:WIDEST_BASELINE]}",
+        lambda r: mark(r, baseline) + ratio(r),
+        f"the time of {baseline} over this one",
+        lambda results: any(baseline in result.speedup for result in results),
+    )
+
 
 COLUMNS = {
     "median": Column(
@@ -86,7 +101,7 @@ COLUMNS = {
     "gbps": Column(
         "GB/s",
         _timed(lambda r: None if r.operations else r.gbps, figure),
-        "the fewest bytes of the pass over the median",
+        "the minimum traffic of the pass over the median",
         lambda results: not all(r.operations for r in results),
     ),
     "tflops": Column(
@@ -96,10 +111,10 @@ COLUMNS = {
         lambda results: any(r.operations for r in results),
     ),
     "limit": Column(
-        "% of\nlimit",
+        "% of\npeak",
         lambda r: IMPOSSIBLE if r.impossible else _share(r),
-        "the time of kernels that only move these bytes, or of hidden states of the "
-        "matrix products alone, over the median",
+        "the time of copy kernels with the same traffic, or of the bare matrix products of a fused "
+        "linear loss, over the median; >100 where the operands fit in a cache",
         lambda results: any(r.limit_gbps for r in results),
     ),
     "exchange": Column(
@@ -114,11 +129,7 @@ COLUMNS = {
         "how long a call keeps the host busy",
         lambda results: any(r.host_seconds and r.case.elements <= SMALL for r in results),
     ),
-    "speedup": Column(
-        "vs ref",
-        lambda r: mark(r) + _versus(r),
-        "the time of the reference over this one",
-    ),
+    "speedup": versus(REFERENCE),
     "ulp": Column(
         "ulp",
         _timed(lambda r: r.error.ulp, format_ulp),
@@ -126,9 +137,9 @@ COLUMNS = {
         "element always pass",
     ),
     "extra": Column(
-        "extra",
+        "temp\nmem",
         _timed(lambda r: r.peak_extra_bytes, format_bytes),
-        "memory beyond inputs, loss and gradient",
+        "peak temporary memory, beyond inputs, loss and gradient",
     ),
     "energy": Column(
         "energy",

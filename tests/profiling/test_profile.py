@@ -12,7 +12,7 @@ from losscli.profile import nsight_compute, torch_profiler
 from losscli.profile.bounds import decide
 from losscli.profile.record import Launch
 from losscli.profile.session import profile
-from losscli.report.profile import render
+from losscli.render.records import render
 from tests.handmade import case, result
 
 FEW_WARPS = (Path(__file__).parent / "few_warps.csv").read_text()

@@ -12,7 +12,6 @@ from losscli.losses import LOSS, LOSSES, REDUCTIONS, Operand, Terms
 from losscli.losses.domain import POSITIVE
 from losscli.losses.elementwise.weighting import weighted
 from losscli.losses.formulas import reduce
-from losscli.report.verify_table import notes
 from losscli.runs.records import FAIL, PASS, WARN, Run
 from losscli.truth import oracle as oracle_module
 from losscli.truth.blocks import BLOCK_ELEMENTS
@@ -20,6 +19,7 @@ from losscli.truth.oracle import Oracle
 from losscli.truth.problem import Problem
 from losscli.verify.memory_plan import bytes_to_verify
 from losscli.verify.selftest.surgery import graft
+from losscli.views.verify import reasons
 from tests.parameters import SLOW
 from tests.verify.judging import put
 
@@ -244,14 +244,14 @@ def test_terms_have_a_reason():
 def test_report_says_once_why_errors_are_measured_at_terms(make_case, loss):
     results = put(make_case(loss), find_implementation("reference"), checks=["value", "gradients"])
     run = Run(kind="verify", results=tuple(results))
-    lines = [line for line in notes(run) if REASON in line]
+    lines = [line for line in reasons(run) if REASON in line]
     assert lines == [f"{NAME} is measured in ulp of the largest term of each element: {REASON}"]
     assert {result.terms for result in results} == {REASON}
 
 
 def test_report_of_other_losses_says_nothing_of_terms(make_case):
     results = put(make_case("mse"), find_implementation("reference"), checks=["value"])
-    assert "term" not in "\n".join(notes(Run(kind="verify", results=tuple(results))))
+    assert "term" not in "\n".join(reasons(Run(kind="verify", results=tuple(results))))
 
 
 def bytes_to_bench(*planned):

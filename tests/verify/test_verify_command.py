@@ -47,7 +47,9 @@ def test_all_reductions_of_the_default_config_pass_with_the_reference():
 
     assert result.return_value == EXIT_OK
     lines = result.stdout.splitlines()
-    check, *losses = lines[2].strip("|").replace("|", " ").split()
+    check, *losses = (
+        next(x for x in lines if x.startswith("|")).strip("|").replace("|", " ").split()
+    )
     assert (check, set(losses)) == ("check", set(MACHINERY))
     top = next(number for number, line in enumerate(lines) if line.startswith("| case"))
     table = itertools.takewhile(lambda line: line.startswith("|"), lines[top + 2 :])
@@ -96,8 +98,8 @@ def test_a_wrong_implementation_exits_1_and_names_the_case(wrong):
     assert "FAIL mse 1x1 float32 mean normal, functional, value: expected " in result.stdout
     assert ". Shrunk from mse 8x24 float32 mean normal " in " ".join(result.stdout.split())
     assert "\nfrom losscli.verify import repeat; repeat(" in result.stdout
-    assert ", functional, layouts: " in result.stdout
-    assert result.stdout.splitlines()[-1].startswith("verify: ")
+    assert "more checks fail the same way (-v): " in result.stdout
+    assert result.stdout.startswith("verify: ")
 
 
 def test_one_pass_runs_only_its_checks():
@@ -142,7 +144,7 @@ def test_interrupt_reports_finished_results(monkeypatch):
     result = invoke(*MEAN)
 
     assert result.return_value == EXIT_INTERRUPTED
-    assert result.stdout.splitlines()[-1].startswith("verify: 1 check of 1 case passed")
+    assert result.stdout.startswith("verify: 1 check of 1 case passed")
     assert result.stderr == "losscli: interrupted; the report has the finished results\n"
 
 

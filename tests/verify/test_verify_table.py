@@ -5,10 +5,11 @@ from itertools import product
 
 from msgspec.structs import replace
 
-from losscli.report.render import render
-from losscli.report.verify_table import tables
+from losscli.render.records import render
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Error, Run, VerifyResult
 from losscli.units import format_ulp
+from losscli.views.document import tables
+from losscli.views.verify import view
 from tests.handmade import case_of
 from tests.parameters import naming, titled
 
@@ -115,24 +116,28 @@ def run_of(*results):
 
 
 def test_reports_are_as_in_the_golden_file(golden):
-    texts = {title: render(run_of(*results), "table") for title, results in REPORTS.items()}
+    texts = {}
+    for title, results in REPORTS.items():
+        texts[title] = render(run_of(*results), "table")
+        texts[f"{title}: -v"] = render(run_of(*results), "table", verbose=True)
     golden("verify_report.txt", titled(texts))
 
 
 def test_losses_that_do_not_fit_the_width_get_another_table():
     run = run_of(*of_case("mse"), *of_case("hinge"), *of_case())
-    wide, narrow = tables(run, 100), tables(run, 60)
-    assert wide[0][1] == ["check", "mse", "hinge", "smooth_l1"]
-    assert [headers for _, headers, _ in narrow][:2] == [
+    first = next(tables(view(run, verbose=True)))
+    assert (first.headers, first.splits) == (["check", "mse", "hinge", "smooth_l1"], True)
+    lines = render(run, "table", verbose=True, width=60).splitlines()
+    assert [line.split() for line in lines if line.startswith("check")][:2] == [
         ["check", "mse", "hinge"],
         ["check", "smooth_l1"],
     ]
 
 
-def test_figures_of_few_cases_follow_and_of_many_only_in_markdown():
+def test_figures_of_many_cases_are_shown_by_verbose():
     many = run_of(*(r for size in range(1, 20) for r in of_case("mse", shape=(size,))))
     assert "verdict" not in render(many, "table")
-    assert render(many, "md").count("| pass") >= 19
+    assert render(many, "md", verbose=True).count("| pass") >= 19
 
 
 def test_markdown_has_the_line_of_python_in_a_paragraph_of_its_own():
@@ -147,7 +152,7 @@ def test_tables_of_long_names_and_of_usual_ones_fit_100_columns_and_lose_nothing
     usual = run_of(*of_each(shape=(32768, 32768), status=FAIL, reason=reason))
     named = run_of(*of_each(shape=(1048576, 11, 12, 13, 1, 1, 1), **long))
     for run in (usual, named):
-        lines = render(run, "table").splitlines()
+        lines = render(run, "table", verbose=True).splitlines()
         assert max(map(len, lines)) <= 100
     top = next(number for number, line in enumerate(lines) if line.startswith("case"))
     case_width = lines[top].index("impl")

@@ -1,0 +1,166 @@
+"""Writes records as data: CSV, JSON and JSON Lines, in SI units. Their fields are contracts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from losscli.cases.case import Case
+from losscli.compare.gate import Comparisons
+from losscli.compare.history import History, Series
+from losscli.compare.record import record_of
+from losscli.profile.record import Profile
+from losscli.render.layout import as_csv
+from losscli.runs.encoding import finite, json_line
+from losscli.runs.records import (
+    SCHEMA_VERSION,
+    BenchResult,
+    Collective,
+    Result,
+    Run,
+    Seconds,
+    Speedup,
+)
+from losscli.units import format_size
+
+AnyRecord = Run | Comparisons | History | Profile
+Object = dict[str, Any]
+
+
+def json_of(record: AnyRecord) -> str:
+    """Write one key per line, and a list of numbers, such as the samples, on one line."""
+    text = json.dumps(finite(_whole(record)), indent=2, allow_nan=False)
+    if not isinstance(record, Run):
+        return text
+    return re.sub(r"\[\n([-+.,e0-9\s]+)\]", lambda found: f"[{' '.join(found[1].split())}]", text)
+
+
+def jsonl_of(record: AnyRecord) -> str:
+    """Write a line of what holds for all rows, then a line a row."""
+    whole = _whole(record)
+    if isinstance(record, Run):
+        lines = [record.header.to_json(), *whole["results"]]
+    elif isinstance(record, History):
+        lines = [whole, *whole.pop("rows")]
+    elif isinstance(record, Comparisons):
+        lines = [whole, *(row for one in whole["comparisons"] for row in one.pop("rows"))]
+    else:
+        lines = [whole]
+    return "\n".join(map(json_line, lines))
+
+
+def csv_of(record: AnyRecord) -> str:
+    """Write one row per result, in SI units; the samples are only counted, JSON has them.
+
+    The columns are the same in every run of a kind. Facts that differ from result to result (ratios
+    to other implementations, conditions) are JSON in a cell; the ratio to the reference has its own
+    columns.
+    """
+    whole = _whole(record)
+    if isinstance(record, Run):
+        rows = [_flatten(result) for result in record.results]
+        likely = [_flatten(_FULL)] if record.kind == "bench" else rows
+        return as_csv(dict.fromkeys(key for row in likely for key in row), rows)
+    if isinstance(record, History):
+        return _rows_as_csv(
+            [
+                {key: value for key, value in row.items() if key not in ("points", "steps")} | point
+                for row in whole["rows"]
+                for point in row["points"]
+            ],
+            ("case", "commit"),
+        )
+    rows = [row for one in whole.get("comparisons", ()) for row in one["rows"]]
+    return _rows_as_csv(rows, ("run", "case"))
+
+
+DATA: Mapping[str, Callable[[AnyRecord], str]] = {"csv": csv_of, "json": json_of, "jsonl": jsonl_of}
+"""Each format by its name."""
+
+
+def _rows_as_csv(rows: list[Object], otherwise: tuple[str, ...]) -> str:
+    return as_csv(rows[0] if rows else otherwise, rows)
+
+
+def _whole(record: AnyRecord) -> Object:
+    """Return the whole record as JSON has it."""
+    if isinstance(record, Comparisons):
+        return record_of(record).to_json()
+    if isinstance(record, History):
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "kind": "history",
+            "commits": list(record.commits),
+            "left_out": dict(record.left_out),
+            "rows": [_series(series) for series in record.series],
+        }
+    return record.to_json()
+
+
+def _series(series: Series) -> Object:
+    result = series.result
+    return {
+        "case": result.case.name,
+        "pass": result.pass_,
+        "mode": result.mode,
+        "cache": result.cache,
+        "implementation": result.implementation,
+        "table": result.table,
+        "points": [point.to_json() for point in series.points],
+        "steps": [step.to_json() for step in series.steps],
+    }
+
+
+def _flatten(result: Result) -> dict[str, Any]:
+    """Return a result without levels: ``seconds_median``, ``speedup_reference`` and so on."""
+    record = result.to_json()
+    row: dict[str, Any] = record.pop("case", {})
+    if isinstance(result, BenchResult):
+        row.setdefault("placement", "")
+        record["ranks"] = json.dumps(record.get("ranks")) if result.ranks else ""
+        record["collective"] = result.collective.to_json() if result.collective else None
+        for key in ("speedup", "ratios", "conditions"):
+            known = {"reference": record[key].get("reference")} if key != "conditions" else {}
+            record[key] = {**known, "": json_line(record[key]) if record[key] else ""}
+    for key, value in record.items():
+        row |= _level(key, value)
+    if row.keys() >= {"shape", "target_shape", "params"}:
+        row |= {key: format_size(row[key]) for key in ("shape", "target_shape")}
+        row["params"] = " ".join(f"{name}={value:g}" for name, value in row["params"].items())
+    if "seconds_samples" in row:
+        row["seconds_samples"] = len(row["seconds_samples"])
+    if interval := row.pop("seconds_interval", None):
+        row["seconds_low"], row["seconds_high"] = interval
+    for empty in (
+        "seconds",
+        "ratios_reference",
+        "collective",
+    ):  # a result without has one cell for all columns
+        if empty in row and row[empty] is None:
+            del row[empty]
+    return row
+
+
+_FULL = BenchResult(
+    case=Case("mse", (1,), (1,), "float32", "mean", "cpu", {}, "uniform", 0),
+    implementation="",
+    pass_="forward",
+    status="ok",
+    seconds=Seconds(1.0, 1.0, 1.0, 1.0, (1.0,), (1.0, 1.0)),
+    ratios={"reference": Speedup(1.0, 1.0, 1.0)},
+    collective=Collective(1, 1.0),
+)
+"""A result with all fields: its columns are those of every bench run."""
+
+
+def _level(key: str, value: Any) -> dict[str, Any]:
+    """Return a value under its key, or a mapping's values under longer keys."""
+    if not isinstance(value, dict):
+        return {key: value}
+    return {
+        longer: item
+        for name, below in value.items()
+        for longer, item in _level(f"{key}_{name}".rstrip("_"), below).items()
+    }

@@ -1,0 +1,110 @@
+"""The summaries that a page carries as JSON, and the samples, compressed."""
+
+from __future__ import annotations
+
+import base64
+import math
+import zlib
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+from losscli.cases.axes import COLD
+from losscli.cases.case import distinct_names
+from losscli.runs.records import PASS, BenchResult, Run, VerifyResult
+from losscli.views.bench import case_names, short_pass
+from losscli.views.errors import VALUE, asked, by_case
+
+_STEPS = 2048
+"""Steps of a sample's logarithm in a factor of e: each sample is kept to 0.025 %."""
+ENCODING = (
+    f"base64 of zlib of little-endian int16, {_STEPS} * ln(sample / median), the results in the "
+    "order of the rows, 'counts' of each"
+)
+_COLUMNS = (
+    *("case", "pass", "implementation", "status", "median", "p20", "p80", "gbps", "limit_gbps"),
+    *("vs_reference", "ulp", "extra_bytes"),
+)
+
+
+def summary(run: Run) -> dict[str, Any]:
+    """Return the summary of a run; of other kinds than bench and verify there is none."""
+    known = {"bench": of_bench, "verify": of_checks}
+    return known[run.kind](run) if run.kind in known else {}
+
+
+def of_bench(run: Run) -> dict[str, Any]:
+    """Return the summary of a bench, a list of numbers for each result."""
+    results = run.of(BenchResult)
+    names = case_names(results)
+    index = {case: number for number, case in enumerate(names)}
+    implementations = list(dict.fromkeys(r.implementation for r in results))
+    return {
+        "kind": "bench",
+        "created": run.created,
+        "cases": list(names.values()),
+        "implementations": implementations,
+        "columns": _COLUMNS,
+        "rows": [_row(r, index[r.case], implementations.index(r.implementation)) for r in results],
+        "samples": {
+            "encoding": ENCODING,
+            "counts": [len(r.seconds.samples) if r.seconds else 0 for r in results],
+            "data": _compressed(results),
+        },
+    }
+
+
+def of_checks(run: Run) -> dict[str, Any]:
+    """Return the summary of a verify run: a letter for each check of a case, as for pass."""
+    checks = list(dict.fromkeys(r.check for r in run.of(VerifyResult)))
+    groups = by_case(asked(run))
+    names = distinct_names(case for case, _ in groups)
+    rows = []
+    for (case, implementation), results in groups.items():
+        found = {r.check: r for r in results}
+        letters = "".join(found[c].status[0] if c in found else "-" for c in checks)
+        value = found.get(VALUE)
+        errors = [value.error.value_ulp, value.reference_error.value_ulp] if value else []
+        rows.append([names[case], implementation, letters, *map(_rounded, errors)])
+    return {
+        "kind": "verify",
+        "created": run.created,
+        "checks": checks,
+        "letters": {PASS[0]: PASS, "w": "warn", "f": "fail", "s": "skipped", "-": "not applicable"},
+        "columns": ("case", "implementation", "checks", "ulp", "torch_ulp"),
+        "rows": rows,
+    }
+
+
+def _row(result: BenchResult, case: int, implementation: int) -> list[Any]:
+    seconds = result.seconds
+    times = (seconds.median, seconds.p20, seconds.p80) if seconds else (None,) * 3
+    figures = (
+        *times, result.gbps, result.limit_gbps, result.speedup.get("reference"),
+        result.error.ulp, result.peak_extra_bytes,
+    )  # fmt: skip
+    return [case, _pass(result), implementation, result.status, *map(_rounded, figures)]
+
+
+def _pass(result: BenchResult) -> str:
+    """Return ``fwd``, or ``fwd+bwd host warm`` where mode and cache are not the default."""
+    return short_pass(result) + ("" if result.cache == COLD else f" {result.cache}")
+
+
+def _rounded(value: float | None) -> float | int | None:
+    if value is None or isinstance(value, int):
+        return value
+    return float(f"{value:.5g}") if math.isfinite(value) else None
+
+
+def _compressed(results: Sequence[BenchResult]) -> str:
+    steps = array("h")
+    for result in results:
+        if result.seconds:
+            median = result.seconds.median
+            for sample in result.seconds.samples:
+                step = round(_STEPS * math.log(sample / median))
+                steps.append(min(max(step, -(2**15)), 2**15 - 1))
+    if array("H", [1]).tobytes() != b"\x01\x00":
+        steps.byteswap()
+    return base64.b64encode(zlib.compress(steps.tobytes(), 9)).decode()

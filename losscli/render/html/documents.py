@@ -1,0 +1,186 @@
+"""The document of each record that a page is made of: the answer, plots, tables, the machine."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any, TypeGuard
+
+from losscli.compare.gate import Comparisons
+from losscli.compare.record import ComparisonRecord, record_of
+from losscli.judge.verdict import Verdict
+from losscli.render.html.records import AnyRecord, Verdicts
+from losscli.render.records import view
+from losscli.report.verdict_block import block, line, summary
+from losscli.runs.judgements import SAME_WITHIN
+from losscli.runs.records import BenchResult, Run
+from losscli.units import format_bytes
+from losscli.views import compare, plots
+from losscli.views.document import (
+    Block,
+    Document,
+    Notes,
+    Part,
+    Plot,
+    Point,
+    Sentence,
+    Series,
+    State,
+    Table,
+    Verbatim,
+)
+
+_LABELS = {
+    "torch_cuda": "CUDA of torch", "compiler": "C++ compiler", "os": "operating system",
+    "cpu": "CPU", "cpu_cores": "CPU cores", "cpu_cache_bytes": "CPU cache",
+    "memory_bytes": "memory", "gpu": "GPU", "gpu_sms": "multiprocessors",
+    "gpu_memory_bytes": "GPU memory", "gpu_cache_bytes": "L2 cache",
+    "gpu_capability": "compute capability", "gpu_driver": "driver",
+}  # fmt: skip
+_RANGES = (
+    ("sm_clock_hz", "clock while timed", 1e-6, "MHz"),
+    ("memory_clock_hz", "memory clock while timed", 1e-6, "MHz"),
+    ("celsius", "temperature while timed", 1.0, "°C"),
+    ("watts", "power while timed", 1.0, "W"),
+)
+"""Conditions of a GPU: their key, label, scale and unit."""
+
+
+def document_of(record: AnyRecord) -> Document:
+    """Return the document of a record: its first part is the answer."""
+    if isinstance(record, Verdicts):
+        return tuple(_of_verdicts(record))
+    if isinstance(record, ComparisonRecord):
+        return _arranged(compare.of_record(record), _plots_of(record))
+    plots_of = {"bench": plots.of_bench, "verify": plots.of_verify}.get(record.kind)
+    drawn = tuple(plots_of(record)) if plots_of else ()
+    cut = "The last line of the file is cut off; results may be missing."
+    notes = (Notes([cut] * record.cut_off, "warn"),)
+    return (*_arranged((*view(record, verbose=True), *notes), drawn), environment(record))
+
+
+def document_of_comparison(compared: Comparisons) -> Document:
+    """Return the document of bench runs that are compared with the first."""
+    return _arranged(compare.view(compared), _plots_of(record_of(compared)))
+
+
+def _plots_of(record: ComparisonRecord) -> tuple[Part, ...]:
+    several = len(record.comparisons) > 1
+    drawn = (
+        Part(
+            f"Changes of {short(one.run)}",
+            plots.of_comparison(one, f"changes-{index}" if several else "changes"),
+        )
+        for index, one in enumerate(record.comparisons, 1)
+    )
+    return tuple(part for part in drawn if part.document)
+
+
+def _arranged(document: Document, drawn: Sequence[Part]) -> Document:
+    """Return the answer with its notes, the plots, then the tables."""
+    first: list[Block] = [each for each in document if isinstance(each, Sentence | Notes)]
+    rest = tuple(each for each in document if not isinstance(each, Sentence | Notes))
+    return Part("Result", tuple(first)), *drawn, Part("All results", rest)
+
+
+def environment(run: Run) -> Part:
+    """Return the machine, the software and the command of a run."""
+    facts = {"command": shlex.join(run.command), "created": run.created}
+    for key, value in run.environment.items():
+        if value is not None:
+            facts[_LABELS.get(key, key)] = _written(key, value)
+    for key, label, scale, unit in _RANGES:
+        known = (result.conditions.get(key) for result in run.of(BenchResult))
+        if ranges := [each for each in known if _is_range(each)]:
+            low, high = min(r[0] for r in ranges) * scale, max(r[1] for r in ranges) * scale
+            facts[label] = f"{low:.0f} to {high:.0f} {unit}"
+    return Part("Environment", (_facts(facts),))
+
+
+def _is_range(value: object) -> TypeGuard[Sequence[float]]:
+    """Tell whether a condition is two numbers; a record of another version may have others."""
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        return False
+    return all(isinstance(each, int | float) for each in value)
+
+
+def _facts(facts: Mapping[str, str]) -> Table:
+    return Table(("fact", "value"), [(name, text) for name, text in facts.items() if text])
+
+
+def _written(key: str, value: Any) -> str:
+    if key.endswith("_bytes") and isinstance(value, int | float):
+        return format_bytes(value)
+    return str(value)
+
+
+def _of_verdicts(record: Verdicts) -> Iterator[Part]:
+    """Yield a table of several files, then for each file what failed, why, and what to do."""
+    verdicts = record.verdicts
+    said = line(verdicts[0]) if len(verdicts) == 1 else summary(verdicts).removeprefix("judge: ")
+    states = [state_of(verdict) for verdict in verdicts]
+    worst: State = next((s for s in ("bad", "warn", "off", "good") if s in states), "")
+    yield Part("Result", (Sentence(said, worst),))
+    if len(verdicts) > 1:
+        rows = [
+            (v.file or v.id, v.word, v.against, v.reasons[0].text if v.reasons else "")
+            for v in verdicts
+        ]
+        yield Part("All results", (Table(("file", "verdict", "against", "first reason"), rows),))
+    for index, verdict in enumerate(verdicts, 1):
+        drawn = tuple(_speedups(verdict, index))
+        found = Verbatim(block(verdict))
+        yield Part(
+            verdict.file or verdict.id, (Sentence(verdict.word, state_of(verdict)), *drawn, found)
+        )
+    facts = {"command": " ".join(record.command), "created": record.created}
+    for name in ("losscli", "torch", "kind_of_machine"):
+        values = dict.fromkeys(getattr(verdict, name) for verdict in verdicts)
+        facts[name.removeprefix("kind_of_")] = ", ".join(value for value in values if value)
+    yield Part("Environment", (_facts(facts),))
+
+
+def _speedups(verdict: Verdict, index: int) -> Iterator[Plot]:
+    """Yield the plot of each pass: how many times as fast as the others the file is."""
+    for pass_ in dict.fromkeys(speed.pass_ for speed in verdict.speed):
+        points: dict[str, list[Point]] = {}
+        for speed in verdict.speed:
+            for other, (value, low, high) in speed.ratios.items():
+                if speed.pass_ == pass_ and low > 0:
+                    points.setdefault(other, []).append(Point(speed.case, value, 0.0, low, high))
+        if points:
+            series = tuple(Series(name, tuple(found)) for name, found in points.items())
+            yield Plot(
+                f"speedup-file{index}-{plots.slug(pass_)}",
+                f"Speedup of the file, {pass_.replace('_', '+')}",
+                *("forest", series, "ratio"),
+                band=SAME_WITHIN,
+                sides=("slower", "faster than the others"),
+            )
+
+
+def state_of(verdict: Verdict) -> State:
+    """Return the colour of a verdict."""
+    if verdict.word == "NOT JUDGED":
+        return "off"
+    if not verdict.right:
+        return "bad"
+    return "good" if verdict.word == "RIGHT" else "warn"
+
+
+def short(name: str) -> str:
+    """Return the name of a file without its folders."""
+    return PurePath(name).name or name
+
+
+def about(record: AnyRecord) -> str:
+    """Return the kind of a record, its machine and its time."""
+    if isinstance(record, ComparisonRecord):
+        return f"compare, baseline {short(record.baseline)}"
+    kind, machine = "judge", ""
+    if isinstance(record, Run):
+        facts = record.environment
+        kind, machine = str(record.kind), str(facts.get("gpu") or facts.get("cpu") or "")
+    created = record.created[:16].replace("T", " ")
+    return ", ".join(word for word in (kind, machine, created) if word)

@@ -1,0 +1,214 @@
+"""Puts the documents of records together, as a page or as single plots."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+from losscli import __version__
+from losscli.compare.comparison import compare
+from losscli.compare.gate import Comparisons
+from losscli.implementations import CUSTOM
+from losscli.render.html.data import summary
+from losscli.render.html.documents import about, document_of, document_of_comparison, short
+from losscli.render.html.plots import draw, shape_at
+from losscli.render.html.records import AnyRecord
+from losscli.render.html.svg import STYLES, Picture, printable, stylesheet
+from losscli.render.layout import are_figures
+from losscli.render.output import state_of
+from losscli.runs.columns import REFERENCE
+from losscli.runs.encoding import finite
+from losscli.runs.records import Run
+from losscli.views.document import Document, Notes, Part, State, Table, plots, tables
+from losscli.views.plots import slug
+
+_FIRST = (CUSTOM, REFERENCE, "functional", "compile")
+"""Implementations that have the same colour in every report."""
+_NOTES = 8
+"""Most notes that are shown at once."""
+_IMPLEMENTATION = ("impl", "implementation")
+"""Headers of the column by which rows are coloured and hidden."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """The document of one record, each of whose parts is a section of the page."""
+
+    key: str
+    """Begins the ids of its parts, so that they differ from those of other records."""
+    name: str
+    """The name that the user gave the record."""
+    about: str
+    document: Document
+    styles: Mapping[str, int]
+    """The colour of each implementation of the page."""
+    data: Mapping[str, Any]
+    """The summary that the page carries as JSON."""
+
+    @property
+    def parts(self) -> Iterator[tuple[str, Part]]:
+        """The parts with their ids."""
+        for part in self.document:
+            if isinstance(part, Part):
+                yield self.key + slug(part.title), part
+
+    @property
+    def pictures(self) -> list[Picture]:
+        """All plots."""
+        return [draw(plot, self.styles) for plot in plots(self.document)]
+
+
+def sections(records: Mapping[str, AnyRecord]) -> list[Section]:
+    """Return a section for each record, by the name that the user gave it.
+
+    Several bench runs are compared with the first of them as well, in a section of its own.
+    """
+    found: list[tuple[str, str, str, Document, dict[str, Any]]] = []
+    benches = {n: r for n, r in records.items() if isinstance(r, Run) and r.kind == "bench"}
+    if len(benches) > 1:
+        (base, before), *others = benches.items()
+        compared = Comparisons(base, {name: compare(before, run) for name, run in others})
+        document = document_of_comparison(compared)
+        found.append(("compared-", "Comparison", f"baseline {short(base)}", document, {}))
+    for index, (name, record) in enumerate(records.items(), 1):
+        key = f"r{index}-" if len(records) > 1 else ""
+        made = summary(record) if isinstance(record, Run) else {}
+        data = {"name": short(name), **made} if made else {}
+        found.append((key, short(name), about(record), document_of(record), data))
+    names = [name for *_, document, _ in found for name in _implementations(document)]
+    colours = styles(names)
+    return [
+        Section(key, name, about, document, colours, data)
+        for key, name, about, document, data in found
+    ]
+
+
+def styles(names: Sequence[str]) -> dict[str, int]:
+    """Return the colour of each implementation, the usual ones first."""
+    given = list(dict.fromkeys(names))
+    found = {name: index for index, name in enumerate(_FIRST) if name in given}
+    others = [name for name in given if name not in found]
+    free = STYLES - len(_FIRST)
+    return found | {name: len(_FIRST) + index % free for index, name in enumerate(others)}
+
+
+def _implementations(document: Document) -> Iterator[str]:
+    yield from (series.name for plot in plots(document) for series in plot.series)
+    for table in tables(document):
+        for index, header in enumerate(table.headers):
+            if header in _IMPLEMENTATION:
+                yield from (row[index] for row in table.rows)
+
+
+def render_page(found: Sequence[Section]) -> str:
+    """Return the page.
+
+    Raises:
+        ModuleNotFoundError: Jinja2 is not installed.
+    """
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("losscli.render.html", "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.globals |= {
+        "laid_out": _laid_out,
+        "grouped_notes": _grouped_notes,
+        "picture": lambda plot, section: draw(plot, section.styles).in_page(),
+        "kind": lambda block: type(block).__name__,
+    }
+    loader = environment.loader
+    assert loader
+    script = minified(loader.get_source(environment, "script.js")[0])
+    text = environment.get_template("page.html.j2").render(
+        sections=found,
+        style="".join(map(stylesheet, ("colours.css", "plot.css", "page.css"))),
+        script=script,
+        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        styles=found[0].styles,
+        mark=partial(shape_at, x=13, y=6),
+        data=_in_script({"schema_version": 1, "runs": [s.data for s in found if s.data]}),
+        version=__version__,
+    )
+    return printable(text)
+
+
+def minified(script: str) -> str:
+    """Return a script without its comments and indentation."""
+    lines = (line.strip() for line in script.splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("//"))
+
+
+def _in_script(value: object) -> str:
+    """Return JSON that cannot end the element that holds it."""
+    text = json.dumps(finite(value), separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    escapes = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "", "\u2029": ""}
+    for letter, written in escapes.items():
+        text = text.replace(letter, written)
+    return text.encode("utf-8", "replace").decode()
+
+
+@dataclass(frozen=True)
+class LaidOut:
+    """A table as HTML has it: each row has its case, and the colour of its implementation."""
+
+    kind: str
+    headers: list[str]
+    rows: list[tuple[int | None, list[tuple[str, State]]]]
+
+
+def _laid_out(table: Table, section: Section) -> LaidOut:
+    rows = [list(row) for row in table.rows]
+    if table.by_case:
+        for above, row in pairwise(rows):
+            row[0] = row[0] or above[0]
+    headers = [header.replace("\n", " ") for header in table.headers]
+    column = next((i for i, header in enumerate(headers) if header in _IMPLEMENTATION), None)
+    words = 0
+    for cells in zip(*rows, strict=True):
+        if are_figures(cells):
+            break
+        words += 1
+    kinds = [f"w{min(words, 4)}", "f" * table.by_case, "facts" * (headers == ["fact", "value"])]
+    kinds += ["matrix" * (headers[:1] == ["check"]), "words" * (headers[-1:] == ["first reason"])]
+    return LaidOut(
+        " ".join(kind for kind in kinds if kind),
+        headers,
+        [
+            (
+                None if column is None else section.styles.get(row[column]),
+                [(cell, state_of(cell)) for cell in row],
+            )
+            for row in rows
+        ],
+    )
+
+
+@dataclass(frozen=True)
+class Note:
+    """A line of notes, with the lines below it that belong to it."""
+
+    text: str
+    state: State
+    lines: list[str]
+
+
+def _grouped_notes(notes: Notes) -> tuple[list[Note], list[Note]]:
+    """Return the first notes, which are shown at once, and the others."""
+    found: list[Note] = []
+    for line in notes.lines:
+        if found and line.startswith(("    ", "from losscli.")):
+            found[-1].lines.append(line.strip())
+        elif line:
+            found.append(Note(line, notes.state or state_of(line.split(" ")[0].rstrip(":")), []))
+    return found[:_NOTES], found[_NOTES:]

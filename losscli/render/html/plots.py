@@ -1,0 +1,251 @@
+"""Draws a plot: lines or marks over size, a forest of ratios, or strips of samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from losscli.render.html import svg
+from losscli.render.html.svg import (
+    LETTER,
+    Axis,
+    Picture,
+    Scale,
+    byte_ticks,
+    log_ticks,
+    percent_ticks,
+    ratio_ticks,
+    second_ticks,
+    short_exponent,
+    spaced,
+)
+from losscli.runs.grouping import grouped
+from losscli.units import format_bytes
+from losscli.views.document import Kind, Plot, Point, Series, Unit
+from losscli.views.phrases import count, first_of
+from losscli.views.plots import LEAST_ULP
+
+WIDTH, HEIGHT = 440, 290
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 26, 42
+_RADIUS = 4
+_FOREST_RIGHT, _FOREST_TOP, _FOREST_BOTTOM = 318, 34, 24
+_LABEL, _MARK, _GAP = 15, 14, 5
+"""Heights of a row's label, of each of its marks, and of the space below it."""
+_STRIP_LABEL, _PROCESS, _STRIP_GAP = 31, 9, 8
+"""Heights of a strip's label, of each of its processes, and of the space below it."""
+_LEAST_REACH = 0.005
+"""Distance from the median that the axis of strips reaches at least."""
+_HIDDEN = 4
+"""Pixels up to which the mark hides an interval."""
+_TOLD = 12
+"""Points of a series that the description has."""
+_AXES: Mapping[Unit, Axis] = {
+    "ulp": Axis("error in ulp", log_ticks, log=True, low=LEAST_ULP),
+    "operand bytes": Axis("bytes of the operands", byte_ticks, log=True),
+    "bytes": Axis("minimum traffic of the pass", byte_ticks, log=True),
+    "seconds": Axis("time of a call", second_ticks, log=True),
+    "GB/s": Axis("GB/s", log_ticks, log=True),
+    "fraction": Axis("fraction of peak bandwidth", percent_ticks, low=0.0),
+    "ratio": Axis("", ratio_ticks, log=True),
+}
+
+
+def draw(plot: Plot, styles: Mapping[str, int]) -> Picture:
+    """Return the picture of a plot; ``styles`` has the colour of each implementation."""
+    series = sorted(plot.series, key=lambda each: styles[each.name])
+    height, body = _DRAWN[plot.kind](plot, series, styles)
+    legend = tuple(dict.fromkeys((styles[each.name], each.name) for each in series))
+    described = "; ".join(f"{each.name}: {_described(plot, each)}" for each in series)
+    return Picture(plot.name, plot.title, f"{described}.", WIDTH, round(height), body, legend)
+
+
+def _described(plot: Plot, series: Series) -> str:
+    if plot.kind == "strips":
+        return f"{series.points[0].label}, {count(len(series.points), 'sample')}"
+    if plot.kind != "forest":
+        return first_of((point.label for point in series.points), _TOLD)
+    return first_of((f"{point.label} {ratio(point.x)}" for point in series.points), _TOLD)
+
+
+def _lines(plot: Plot, series: Sequence[Series], styles: Mapping[str, int]) -> tuple[float, str]:
+    x, y = _AXES[plot.x], _AXES[plot.y]
+    points = [point for each in series for point in each.points]
+    across = x.scale((p.x for p in points), _LEFT, WIDTH - _RIGHT)
+    up = y.scale([*(p.y for p in points), *(v for _, v in plot.roof)], HEIGHT - _BOTTOM, _TOP)
+    parts = [_cached(plot.cache_bytes, across)] if plot.cache_bytes else []
+    parts.append(_grid(x, across, y, up))
+    if plot.roof:
+        places = [(across(place), up(value)) for place, value in plot.roof]
+        if len({place for place, _ in places}) == 1:
+            places = [(_LEFT, places[0][1]), (WIDTH - _RIGHT, places[0][1])]
+        end, top = places[-1]
+        parts.append(svg.element("path", d=svg.polyline(places), class_="roof"))
+        name, at = "memory-bandwidth limit", max(top - 5, _TOP - 4)
+        parts.append(svg.text(end, at, name, anchor="end", class_="roof-name"))
+    for each in reversed(series):  # the first line is drawn last, above the others
+        drawn = [(across(point.x), up(point.y)) for point in each.points]
+        style = styles[each.name]
+        line = svg.element("path", d=svg.polyline(drawn), class_="line")
+        line = line if drawn[1:] and plot.kind == "lines" else ""
+        line += "".join(
+            _mark(style, *place, f"{each.name}, {point.label}")
+            for point, place in zip(each.points, drawn, strict=True)
+        )
+        parts.append(svg.element("g", line, class_=f"s{style}"))
+    return HEIGHT, "".join(parts)
+
+
+def _grid(x: Axis, across: Scale, y: Axis, up: Scale) -> str:
+    left, right, bottom = _LEFT, WIDTH - _RIGHT, HEIGHT - _BOTTOM
+    level = y.ticks(up.low, up.high)
+    down = spaced(x.ticks(across.low, across.high), across)
+    path = "".join(f"M{left} {svg.number(up(v))}H{right}" for v, _ in level)
+    path += svg.upright(down, across, _TOP, bottom)
+    words = [svg.text(left - 6, up(value) + 4, words, anchor="end") for value, words in level]
+    words += [svg.below(down, across, bottom + 16, WIDTH), svg.text(0, 11, y.title)]
+    words += [svg.text((left + right) / 2, HEIGHT - 6, x.title, anchor="middle")]
+    frame = svg.element("path", d=f"M{left} {bottom}H{right}", class_="edge")
+    return svg.element("path", d=path, class_="grid") + frame + "".join(words)
+
+
+def _cached(cache_bytes: int, across: Scale) -> str:
+    """Shade the sizes that fit in the cache."""
+    if cache_bytes <= across.low:
+        return ""
+    width = across(cache_bytes) - _LEFT
+    height = HEIGHT - _BOTTOM - _TOP
+    shade = svg.element("rect", x=_LEFT, y=_TOP, width=width, height=height, class_="band")
+    name = f"fits in the cache ({format_bytes(cache_bytes)})"
+    return shade + svg.text(_LEFT + 5, _TOP + 13, name, class_="inner")
+
+
+def _mark(style: int, x: float, y: float, words: str) -> str:
+    title = svg.element("title", svg.escape(words))
+    return svg.element("path", title, d=shape_at(style, x, y), class_="mark")
+
+
+def _forest(plot: Plot, series: Sequence[Series], styles: Mapping[str, int]) -> tuple[float, str]:
+    rows: dict[str, list[tuple[str, Point]]] = {}
+    for each in series:
+        for point in each.points:
+            rows.setdefault(point.label, []).append((each.name, point))
+    points = [point for marks in rows.values() for _, point in marks]
+    ends = [end for point in points for end in (point.low, point.high)]
+    across = _AXES["ratio"].scale([*ends, 0.9, 1.12], 8, _FOREST_RIGHT)
+    height = _FOREST_TOP + sum(_LABEL + _MARK * len(m) + _GAP for m in rows.values())
+    bottom = height
+    low, high = across(1 / (1 + plot.band)), across(1 + plot.band)
+    ticks = spaced(ratio_ticks(across.low, across.high), across)
+    top, one = _FOREST_TOP, across(1)
+    parts = [
+        svg.element("rect", x=low, y=top, width=high - low, height=bottom - top, class_="band"),
+        svg.element("path", d=svg.upright(ticks, across, top, bottom), class_="grid"),
+        svg.element("path", d=f"M{svg.number(one)} {top}V{bottom}", class_="base"),
+        _sides(plot.sides, one),
+        svg.below(ticks, across, bottom + 14, WIDTH),
+    ]
+    y = float(top)
+    for label, marks in rows.items():
+        parts.append(svg.text(8, y + 12, svg.shortened(label), class_="name"))
+        for index, (name, point) in enumerate(marks):
+            middle = y + _LABEL + _MARK * index + _MARK / 2
+            parts.append(_bar(styles[name], name, point, across, middle))
+        y += _LABEL + _MARK * len(marks) + _GAP
+    return height + _FOREST_BOTTOM, "".join(parts)
+
+
+def _sides(sides: tuple[str, str], x: float) -> str:
+    """Return what either side of the dashed line means, where there is room."""
+    left, right = f"← {sides[0]}", f"{sides[1]} →"
+    start = min(x + 8, WIDTH - LETTER * len(right))
+    room = min(x, start) - 8
+    fits = room > LETTER * len(left)
+    return svg.text(start, 12, right) + (svg.text(room, 12, left, anchor="end") if fits else "")
+
+
+def _bar(style: int, name: str, point: Point, across: Scale, y: float) -> str:
+    low, high, value = across(point.low), across(point.high), across(point.x)
+    place = f"M{svg.number(low)} {svg.number(y)}H{svg.number(high)}"
+    line = svg.element("path", d=place, class_="whisker") if high - low > _HIDDEN else ""
+    written = f"{ratio(point.x)} ({interval(point.low, point.high)})"
+    words = svg.text(WIDTH, y + 4, written, anchor="end", class_="value")
+    return svg.element("g", line + _mark(style, value, y, name) + words, class_=f"s{style}")
+
+
+def _strips(plot: Plot, series: Sequence[Series], styles: Mapping[str, int]) -> tuple[float, str]:
+    """Draw ticks on one axis; what is farther out is drawn at its end and counted."""
+    points = [point for each in series for point in each.points]
+    spread = max(max(abs(point.low), abs(point.high)) for point in points)
+    farthest = max(abs(point.x) for point in points)
+    reach = max(min(farthest * 1.03, spread * 4), _LEAST_REACH)
+    across = Scale(max(-reach, -1.0), reach, 8, WIDTH - 8)  # no sample takes less than nothing
+    drawn, y = [], 4.0
+    for each in series:
+        drawn.append(_strip(each, across, reach, y, styles[each.name]))
+        y += _STRIP_LABEL + _PROCESS * _processes(each) + _STRIP_GAP
+    ticks = spaced(percent_ticks(across.low, reach), across)
+    parts = [
+        svg.element("path", d=svg.upright(ticks, across, 4, y), class_="grid"),
+        svg.element("path", d=f"M{svg.number(across(0))} 4V{svg.number(y)}", class_="base"),
+        *drawn,
+        svg.below(ticks, across, y + 14, WIDTH),
+        svg.text(WIDTH / 2, y + 30, "distance from the median", anchor="middle"),
+    ]
+    return y + 34, "".join(parts)
+
+
+def _processes(series: Series) -> int:
+    return 1 + int(max(point.y for point in series.points))
+
+
+def _strip(series: Series, across: Scale, reach: float, y: float, style: int) -> str:
+    first = series.points[0]
+    beyond = sum(abs(point.x) > reach for point in series.points)
+    size = count(len(series.points), "sample") + f", {beyond} at the ends or beyond" * bool(beyond)
+    parts = [svg.text(8, y + 12, svg.shortened(first.label), class_="name")]
+    parts.append(svg.text(8, y + 26, f"{series.name}, {size}", class_="over"))
+    y += _STRIP_LABEL
+    words = svg.element("title", svg.escape(f"p20 to p80 of {first.label}"))
+    start, width = across(first.low), across(first.high) - across(first.low)
+    height = _PROCESS * _processes(series)
+    parts.append(
+        svg.element("rect", words, x=start, y=y, width=width, height=height, class_="band")
+    )
+    for process, own in grouped(series.points, lambda point: point.y).items():
+        top = svg.number(y + _PROCESS * process + 1)
+        places = sorted({round(across(point.x)) for point in own})
+        path = "".join(f"M{place} {top}v7" for place in places)
+        parts.append(svg.element("path", d=path, class_="tick"))
+    return svg.element("g", "".join(parts), class_=f"s{style}")
+
+
+_DRAWN: Mapping[Kind, Callable[..., tuple[float, str]]] = {
+    "lines": _lines, "marks": _lines, "forest": _forest, "strips": _strips,
+}  # fmt: skip
+
+
+def ratio(value: float) -> str:
+    """Return ``4.50x``, in at most six characters."""
+    if value >= 99_999 or value < 0.001:
+        return f"{short_exponent(value)}x"
+    if value >= 100:
+        return f"{value:.0f}x"
+    return f"{value:.2g}x" if value < 0.1 else f"{value:.2f}x"
+
+
+def interval(low: float, high: float) -> str:
+    """Return ``4.49-4.51``."""
+    return f"{ratio(low)[:-1]}-{ratio(high)[:-1]}"
+
+
+def shape_at(style: int, x: float, y: float, size: float = _RADIUS) -> str:
+    """Return the outline of the mark of a style: colours alone do not tell styles apart."""
+    left, right, top, bottom = map(svg.number, (x - size, x + size, y - size, y + size))
+    middle, center = svg.number(x), svg.number(y)
+    if style % 4 == 0:
+        r, across = svg.number(size), svg.number(2 * size)
+        return f"M{left} {center}a{r} {r} 0 1 0 {across} 0a{r} {r} 0 1 0-{across} 0"
+    if style % 4 == 1:
+        return f"M{left} {top}H{right}V{bottom}H{left}z"
+    if style % 4 == 2:
+        return f"M{middle} {top}L{right} {bottom}H{left}z"
+    return f"M{middle} {top}L{right} {center}L{middle} {bottom}L{left} {center}z"

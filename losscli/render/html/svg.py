@@ -1,0 +1,333 @@
+"""Elements of SVG as text, scales with their ticks, and a picture: for a page or a file."""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Final
+
+from losscli.units import format_seconds
+
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+"""What neither HTML nor XML may hold, what a terminal obeys, and what turns text around."""
+STYLES: Final = 10
+"""Number of colours that implementations have."""
+_ANCHORS = {"middle": "mid", "end": "end"}
+"""Classes of texts that do not begin at their place."""
+_QUOTED = re.compile(r'="([\w.#-]+)"(/?)')
+"""What HTML, unlike XML, takes without quotes."""
+_LEGEND_HEIGHT = 22
+
+
+Ticks = list[tuple[float, str]]
+"""Values with the text that stands beside each."""
+
+LETTER = 7.2
+"""Pixels of a letter, on the safe side."""
+_GAP = 4
+"""Pixels between the words of two ticks."""
+_STEPS = (1, 2, 3, 5, 10)
+"""Steps between ticks of powers of two."""
+_BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_RATIOS = (1, 2, 5)
+_LARGEST = 1e300
+"""The end of an axis, beyond which a step on it would overflow."""
+
+
+def printable(text: str) -> str:
+    """Replace the characters that a page or a plot does not hold."""
+    return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def escape(text: object) -> str:
+    """Return a text of a record so that it is no markup, in an element or an attribute."""
+    return html.escape(printable(str(text)))
+
+
+def element(name: str, content: str = "", /, **attributes: object) -> str:
+    """Return an element; ``content`` is markup, attributes are escaped.
+
+    ``class_`` is the attribute ``class``, and ``_`` within a name stands for ``-``.
+    """
+    pairs = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_short(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return f"<{name}{pairs}>{content}</{name}>" if content else f"<{name}{pairs}/>"
+
+
+def text(x: float, y: float, words: object, **attributes: object) -> str:
+    """Return a text at a place; ``anchor`` is ``middle`` or ``end``, else it begins there."""
+    kinds = (attributes.pop("class_", None), _ANCHORS.get(str(attributes.pop("anchor", ""))))
+    name = " ".join(str(kind) for kind in kinds if kind) or None
+    return element("text", escape(words), x=x, y=y, class_=name, **attributes)
+
+
+def shortened(words: str, most: int = 60) -> str:
+    """Cut the middle out of a long name, so that it stays within a plot."""
+    if len(words) <= most:
+        return words
+    end = most // 3
+    return f"{words[: most - end - 1]}…{words[-end:]}"
+
+
+def number(value: float) -> str:
+    """Write a coordinate in few characters."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def polyline(places: Sequence[tuple[float, float]]) -> str:
+    """Return the path of a line."""
+    return "M" + "L".join(f"{number(x)} {number(y)}" for x, y in places)
+
+
+def upright(ticks: Ticks, across: Scale, top: float, bottom: float) -> str:
+    """Return the path of an upright line at each tick."""
+    return "".join(f"M{number(across(value))} {top}V{bottom}" for value, _ in ticks)
+
+
+def below(ticks: Ticks, across: Scale, y: float, width: float) -> str:
+    """Return the words of ticks in a line, moved to lie within a width."""
+    return "".join(
+        text(within(across(value), words, 0, width), y, words, anchor="middle")
+        for value, words in ticks
+    )
+
+
+def _short(value: object) -> object:
+    return number(value) if isinstance(value, float) else value
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A plot as SVG with its words; the colours are variables of the page's style."""
+
+    name: str
+    """The name that ``losscli report --plot`` takes."""
+    title: str
+    description: str
+    """What a reader who does not see it is told."""
+    width: int
+    height: int
+    body: str
+    legend: tuple[tuple[int, str], ...] = ()
+    """The colour of each implementation that the plot has."""
+
+    def in_page(self) -> str:
+        """Return the element for a page, in as few characters as HTML allows."""
+        box = f"0 0 {self.width} {self.height}"
+        whole = element("svg", self._words() + self.body, role="img", viewBox=box)
+        return _QUOTED.sub(lambda found: f"={found[1]}{' /' if found[2] else ''}", whole)
+
+    def standalone(self) -> str:
+        """Return a file of its own, with title, legend and both themes."""
+        lines = self._legend_lines()
+        top = 26 + _LEGEND_HEIGHT * len(lines)
+        width, height = self.width + 24, self.height + top + 8
+        style = f"{stylesheet('colours.css')}{stylesheet('plot.css')}"
+        ground = element("rect", width=width, height=height, class_="ground")
+        head = text(12, 20, self.title, class_="head")
+        keys = "".join(
+            element(
+                "g",
+                element("path", d=f"M{x} {y - 4}h14", class_="line")
+                + text(x + 19, y, label, class_="key"),
+                class_=f"s{index}",
+            )
+            for row, line in enumerate(lines)
+            for x, index, label in line
+            for y in [40 + _LEGEND_HEIGHT * row]
+        )
+        body = element("g", self.body, transform=f"translate(12 {top})")
+        return element(
+            "svg",
+            f"{self._words()}<style>{style}</style>{ground}{head}{keys}{body}",
+            xmlns="http://www.w3.org/2000/svg",
+            role="img",
+            width=width,
+            height=height,
+            viewBox=f"0 0 {width} {height}",
+        )
+
+    def _words(self) -> str:
+        return element("title", escape(self.title)) + element("desc", escape(self.description))
+
+    def _legend_lines(self) -> list[list[tuple[int, int, str]]]:
+        """Return the place, colour and name of each implementation, in lines that fit."""
+        lines: list[list[tuple[int, int, str]]] = []
+        x = self.width
+        for index, label in self.legend:
+            width = 34 + round(LETTER * len(label))
+            if x + width > self.width or not lines:
+                lines.append([])
+                x = 12
+            lines[-1].append((x, index, label))
+            x += width
+        return lines
+
+
+def stylesheet(name: str) -> str:
+    """Return a style sheet of the templates, without comments and needless space."""
+    source = files("losscli.render.html").joinpath("templates", name).read_text(encoding="utf-8")
+    plain = re.sub(r"/\*.*?\*/", "", source, flags=re.DOTALL)
+    return re.sub(r"\s*([{};,])\s*", r"\1", re.sub(r"\s+", " ", plain)).strip()
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Maps values between ``low`` and ``high`` to pixels between ``start`` and ``end``."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        """Return the pixel of a value; what lies outside is moved to the end."""
+        value = min(max(value, self.low), self.high)
+        part = (self._at(value) - self._at(self.low)) / (self._at(self.high) - self._at(self.low))
+        return self.start + part * (self.end - self.start)
+
+    def _at(self, value: float) -> float:
+        return math.log(value) if self.log else value
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A title, the values that the axis has to reach, and how its ticks are chosen."""
+
+    title: str
+    ticks: Callable[[float, float], Ticks]
+    log: bool = False
+    low: float | None = None
+    """The lower end; None is the least value, with some room."""
+    high: float | None = None
+
+    def scale(self, values: Iterable[float], start: float, end: float) -> Scale:
+        """Return the scale that has room for values."""
+        known = [value for value in values if math.isfinite(value) and (value > 0 or not self.log)]
+        low = self.low if self.low is not None else min(known, default=1.0)
+        high = self.high if self.high is not None else max(known, default=low)
+        if self.log:
+            room = math.exp(0.04 * (math.log(high) - math.log(low))) if high > low else 2.0
+            low = low if self.low is not None else max(low, room / _LARGEST) / room
+            high = high if self.high is not None else min(high, _LARGEST / room) * room
+        if high <= low:
+            high = low * 2 if self.log else low + 1
+        return Scale(low, high, start, end, self.log)
+
+
+def spaced(ticks: Ticks, scale: Scale) -> Ticks:
+    """Leave out ticks whose words would run into those before them."""
+    kept: Ticks = []
+    end = -math.inf
+    for value, words in ticks:
+        middle = within(scale(value), words, scale.start, scale.end)
+        half = LETTER * len(words) / 2
+        if middle - half > end:
+            kept.append((value, words))
+            end = middle + half + _GAP
+    return kept
+
+
+def within(middle: float, words: str, start: float, end: float) -> float:
+    """Return where words have to be centred to lie between two places."""
+    half = LETTER * len(words) / 2
+    return min(max(middle, start + half), max(end - half, start + half))
+
+
+def byte_ticks(low: float, high: float) -> Ticks:
+    """Return powers of two, at most seven: ``32 KiB``."""
+    first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
+    step = next((s for s in _STEPS if (last - first) / s <= 6), 20)
+    powers = [power for power in range(first, last + 1) if power % step == 0]
+    return [(2.0**power, format_power(power)) for power in powers]
+
+
+def format_power(power: int) -> str:
+    """Return a power of two as bytes: ``32 KiB``."""
+    unit = min(max(power, 0) // 10, len(_BYTES) - 1)
+    return f"{2.0 ** (power - 10 * unit):g} {_BYTES[unit]}"
+
+
+def second_ticks(low: float, high: float) -> Ticks:
+    """Return powers of ten, or 1, 2 and 5 times them where they are few: ``10 us``."""
+    return _decades_or_round(low, high, format_ten_seconds, 2)
+
+
+def format_ten_seconds(seconds: float) -> str:
+    """Return a round number of seconds without needless digits: ``10 us``."""
+    number, unit = format_seconds(seconds * (1 + 1e-9)).split()
+    return f"{float(number):g} {unit}"
+
+
+def log_ticks(low: float, high: float) -> Ticks:
+    """Return powers of ten, or 1, 2 and 5 times them where they are few."""
+    return _decades_or_round(low, high, _plain, 3)
+
+
+def ratio_ticks(low: float, high: float) -> Ticks:
+    """Return round ratios, 1 among them: ``2x``."""
+    found = _round(low, high, _times)
+    if len(found) > 7:
+        found = _decades(low, high, _times)
+    close = [1 + n / 10 for n in range(-9, 20)] if len(found) < 3 else []
+    extra = [(value, f"{value:.1f}x") for value in close if low <= value <= high]
+    return extra[:: max(len(extra) // 6, 1)] if len(extra) > 2 else found
+
+
+def linear_ticks(low: float, high: float, suffix: str = "") -> Ticks:
+    """Return about six round numbers."""
+    span = (high - low) / 6
+    power = 10.0 ** math.floor(math.log10(span))
+    step = next(n * power for n in (1, 2, 5, 10) if n * power >= span * 0.999)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [(n * step, f"{n * step:g}{suffix}") for n in range(first, last + 1)]
+
+
+def percent_ticks(low: float, high: float) -> Ticks:
+    """Return about five round parts of a whole, as percent."""
+    return [(value / 100, text) for value, text in linear_ticks(100 * low, 100 * high, " %")]
+
+
+def _decades_or_round(low: float, high: float, text: Callable[[float], str], few: int) -> Ticks:
+    found = _decades(low, high, text)
+    return found if len(found) >= few else _round(low, high, text)
+
+
+def _decades(low: float, high: float, text: Callable[[float], str]) -> Ticks:
+    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+    step = max((last - first) // 8 + 1, 1)
+    powers = [10.0**power for power in range(first, last + 1, step)]
+    return [(value, text(value)) for value in powers]
+
+
+def _round(low: float, high: float, text: Callable[[float], str]) -> Ticks:
+    """Return 1, 2 and 5 times powers of ten."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    values = [float(f"{n}e{power}") for power in powers for n in _RATIOS]
+    return [(value, text(value)) for value in values if low <= value <= high]
+
+
+def short_exponent(value: float) -> str:
+    """Return ``1e6``, without what Python adds to an exponent."""
+    digits, _, power = f"{value:.0e}".partition("e")
+    return f"{digits}e{int(power)}"
+
+
+def _plain(value: float) -> str:
+    if value >= 1e5:
+        return short_exponent(value)
+    return f"{value:,.0f}" if value >= 10000 else f"{value:g}"
+
+
+def _times(value: float) -> str:
+    return f"{_plain(value)}x"

@@ -1,0 +1,166 @@
+"""Lays out tables and paragraphs as text or Markdown, and rows as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, Literal
+
+from losscli.errors import one_line, printable
+from losscli.runs.judgements import IMPOSSIBLE
+from losscli.views.document import Side
+
+Style = Literal["simple", "github"]
+"""A style of a table, by the name that tabulate gives it."""
+TEXT: Style = "simple"
+MARKDOWN: Style = "github"
+
+FORMULA = ("=", "+", "-", "@", "\t")
+"""How a text begins that spreadsheets take for a formula."""
+MARKS = "=?"
+"""What may stand before a figure: a ratio has them."""
+WIDTH = 100
+"""Characters of a line that is written for a terminal."""
+INDENT = "    "
+"""What stands before all lines of a note but the first."""
+GAP = 2
+"""Spaces between columns."""
+NARROWEST_CASE = 8
+COMFORTABLE_CASE = 24
+"""Characters of a case's name for which columns are dropped in a narrow terminal."""
+
+
+def fit_case(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], width: int, least: Sequence[str] = ()
+) -> tuple[list[str], list[list[str]]]:
+    """Return a table whose first column, the case, is broken to stay within a width.
+
+    A narrow terminal goes without columns of ``least``, the first one first.
+    """
+    first, cells = [row[0] for row in rows], [list(row[1:]) for row in rows]
+    others = list(headers[1:])
+    if width < WIDTH:
+        comfortable = min(max(map(len, first)), COMFORTABLE_CASE)
+        others, cells = narrowed(others, cells, width - comfortable - GAP, least)
+    widths = _widths(_titles(others), cells)
+    room = max(width - sum(widths) - GAP * len(widths), NARROWEST_CASE)
+    fitted: list[list[str]] = []
+    left: list[str] = []
+    for name, row in zip(first, cells, strict=True):
+        if name:
+            fitted += ([line, *[""] * len(others)] for line in left)
+            left = textwrap.wrap(name, room)
+        fitted.append([left.pop(0) if left else "", *row])
+    fitted += ([line, *[""] * len(others)] for line in left)
+    return [headers[0], *others], fitted
+
+
+def wrap_last(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[list[str]]:
+    """Break the last cells of rows so that they stay within a width."""
+    columns = list(zip(*_titles(headers), *rows, strict=True))[:-1]
+    room = max(width - sum(max(map(len, column)) + GAP for column in columns), NARROWEST_CASE)
+    broken = []
+    for *cells, last in rows:
+        first, *more = textwrap.wrap(last, room, break_on_hyphens=False) or [""]
+        broken += [[*cells, first], *([*[""] * len(cells), line] for line in more)]
+    return broken
+
+
+def narrowed(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], width: int, least: Sequence[str]
+) -> tuple[list[str], list[list[str]]]:
+    """Return a table without its least important columns, as far as a width asks for it."""
+    kept = list(range(len(headers)))
+    widths = _widths(_titles(headers), rows)
+    for header in least:
+        if sum(widths[i] for i in kept) + GAP * (len(kept) - 1) <= width:
+            break
+        kept = [index for index in kept if headers[index] != header]
+    return [headers[i] for i in kept], [[row[i] for i in kept] for row in rows]
+
+
+def lay_out(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    style: Style = TEXT,
+    align: Sequence[Side] | None = None,
+) -> str:
+    """Lay out a table, the only way in which losscli draws one; without rows there is none.
+
+    Headers may have several lines; there are none where rows need no title. Without ``align`` the
+    columns that hold figures are aligned to the right.
+    """
+    if not rows:
+        return ""
+    rows = [[one_line(cell) for cell in row] for row in rows]
+    import tabulate
+
+    tabulate.MIN_PADDING = 0  # two more columns a header would not fit the width of a terminal
+    sides = align or [
+        "right" if are_figures(column) else "left" for column in zip(*rows, strict=True)
+    ]
+    if style == MARKDOWN:  # which has no room for headers of several lines
+        headers = [header.replace("\n", " ") for header in headers]
+    table = tabulate.tabulate(
+        rows,
+        headers,
+        tablefmt=style if headers else "plain",
+        colalign=sides,
+        disable_numparse=True,
+    )
+    return "\n".join(line.rstrip() for line in table.splitlines())
+
+
+def as_csv(headers: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows as CSV, without a last newline."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(headers), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+    return text.getvalue().removesuffix("\n")
+
+
+def _cell(value: Any) -> Any:
+    """Return the value of a cell; a text that a spreadsheet would compute gets an apostrophe."""
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    if text.startswith(FORMULA):
+        try:
+            float(text)
+        except ValueError:
+            return f"'{text}"
+    return text
+
+
+def left_out(headers: Sequence[str], width: int) -> str:
+    """Say which columns a terminal of a width is too narrow for; nothing where there are none."""
+    if not headers:
+        return ""
+    names = ", ".join(dict.fromkeys(header.replace("\n", " ") for header in headers))
+    return fill(f"not shown in {width} columns: {names}; --format json has all", width)
+
+
+def fill(text: str, width: int = WIDTH) -> str:
+    """Break a note into lines; what is to be pasted has nothing before its first."""
+    return textwrap.fill(
+        text, width, subsequent_indent=INDENT, break_on_hyphens=False, break_long_words=False
+    )
+
+
+def _titles(headers: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the lines above the columns."""
+    return list(zip_longest(*(header.split("\n") for header in headers), fillvalue=""))
+
+
+def _widths(titles: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*titles, *rows, strict=True)]
+
+
+def are_figures(cells: Sequence[str]) -> bool:
+    """Tell whether the cells of a column are numbers, which are aligned to the right."""
+    figures = [cell for cell in cells if cell not in ("", "-", IMPOSSIBLE)]
+    return bool(figures) and all(cell.lstrip(MARKS)[0].isdigit() for cell in figures)

@@ -1,0 +1,112 @@
+"""Where a report goes: to a terminal, in its width and colours, a file, or GitHub Actions."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from losscli.console.streams import ESCAPE, GREEN, RED, YELLOW, coloured, emit, in_colour, tell
+from losscli.errors import printable
+from losscli.render.layout import WIDTH
+from losscli.runs.files import write_file
+from losscli.views.document import State
+
+NARROWEST = 48
+"""Characters a line that a report needs at least."""
+STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
+"""The variable that names the file of a step's summary, in Markdown."""
+LARGEST_SUMMARY = 2**20 - 2**10
+"""Most bytes of one step's summary; GitHub shows no larger summary at all."""
+
+_WORDS: dict[State, tuple[str, ...]] = {
+    "warn": (
+        *("RIGHT BUT NO GRADIENT", "NO WORSE THAN TORCH", "RIGHT WITHIN LIMITS", "NOT JUDGED"),
+        *("SLOWER", "WARN"),
+    ),
+    "bad": (
+        *("CHEATS", "WRONG", "CRASHED", "HANGS", "DOES NOT BUILD", "FAILED", "FAIL"),
+        *("IMPOSSIBLE", "NOT COMPARABLE"),
+    ),
+    "good": ("RIGHT",),
+}
+_COLOURS: dict[State, str] = {"good": GREEN, "warn": YELLOW, "bad": RED}
+_STATE = {word: state for state, words in _WORDS.items() for word in words}
+_CELLS: dict[str, State] = {"failed": "bad", "fail": "bad", "skipped": "off"}
+_WORD = re.compile(rf"(?<![\w-])(?:{'|'.join(_STATE)})(?![\w-])")
+
+
+def state_of(text: str) -> State:
+    """Return the state of a cell or a note that begins with a word that has one."""
+    found = _WORD.match(text)
+    return _STATE[found[0]] if found else _CELLS.get(text, "")
+
+
+def width() -> int:
+    """Return how wide a report on standard output may be: as the terminal, but no more than 100."""
+    if not sys.stdout.isatty():
+        return WIDTH
+    return max(NARROWEST, min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns))
+
+
+def with_verdicts_in_colour(text: str) -> str:
+    """Return a report whose verdicts in capitals are coloured."""
+    return _WORD.sub(lambda found: coloured(found[0], _COLOURS[_STATE[found[0]]]), text)
+
+
+def show(text: str, states: Mapping[str, State] | None = None) -> None:
+    """Write a report to standard output, its verdicts in colour where it takes colour.
+
+    ``states`` has the states of words that are coloured where a cell of a table is one of them.
+    """
+    text = printable(text)
+    if in_colour():
+        text = with_verdicts_in_colour(text)
+        for word, state in (states or {}).items():
+            cell = rf"(?m)(?:(?<=^)|(?<=  )){re.escape(word)}(?=  )"
+            text = re.sub(cell, coloured(word, _COLOURS[state]), text)
+    emit(text)
+
+
+def write_report(text: str, format: str, output: Path | None) -> None:
+    """Write a report to its output, or to standard output.
+
+    Raises:
+        UnfitError: it cannot be written.
+    """
+    text = printable(text)
+    if output:
+        write_file(output, text)
+    elif format == "table":
+        show(text)
+    else:
+        emit(text)
+
+
+def publish(title: str, render: Callable[[], str], environ: Mapping[str, str] = os.environ) -> None:
+    """Append what ``render`` returns to the summary, if this is a step of GitHub Actions.
+
+    A summary that cannot be written is only a warning.
+    """
+    path = environ.get(STEP_SUMMARY)
+    if not path:
+        return
+    markdown = printable(f"## losscli {title}\n\n{render()}")
+    try:
+        with open(path, "a", encoding="utf-8", errors=ESCAPE) as file:
+            room = LARGEST_SUMMARY - file.tell()
+            file.write(f"{_cut(markdown, room)}\n\n")
+    except OSError as error:
+        tell(f"losscli: cannot write the step summary {path}: {error.strerror}")
+
+
+def _cut(markdown: str, room: int) -> str:
+    """Cut a summary that is too long after a line, and add a note."""
+    encoded = markdown.encode(errors=ESCAPE)
+    if len(encoded) <= room:
+        return markdown
+    kept = encoded[: max(room - 100, 0)].decode(errors="ignore").rpartition("\n")[0]
+    return f"{kept}\n\nThe rest is too long for a step summary."

@@ -1,0 +1,108 @@
+"""Writes a document as text for a terminal, or as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+
+from losscli.render.layout import (
+    GAP,
+    MARKDOWN,
+    TEXT,
+    WIDTH,
+    fill,
+    fit_case,
+    lay_out,
+    left_out,
+    narrowed,
+    wrap_last,
+)
+from losscli.views.document import Block, Document, Notes, Part, Sentence, Table, Verbatim
+
+
+def text(document: Document, width: int = WIDTH) -> str:
+    """Return a document as text within a width."""
+    return "\n\n".join(part for part in _parts(document, width) if part)
+
+
+def markdown(document: Document) -> str:
+    """Return a document as Markdown."""
+    return "\n\n".join(part for part in _parts(document, None) if part)
+
+
+def _parts(document: Document, width: int | None, level: int = 3) -> Iterator[str]:
+    dropped: list[str] = []
+    for kind, blocks in groupby(document, type):
+        if kind is Sentence:
+            yield _filled([each.text for each in blocks if isinstance(each, Sentence)], width)
+            continue
+        yield from _blocks(blocks, width, dropped, level)
+    if width and dropped:
+        yield left_out(dropped, width)
+
+
+def _blocks(
+    blocks: Iterable[Block], width: int | None, dropped: list[str], level: int
+) -> Iterator[str]:
+    """Yield the text of each block, and add the headers that a narrow terminal goes without."""
+    for block in blocks:
+        if isinstance(block, Sentence):
+            yield _filled([block.text], width)
+        elif isinstance(block, Notes):
+            yield _filled(block.lines, width)
+        elif isinstance(block, Verbatim):
+            yield block.text if width else f"```\n{block.text}\n```"
+        elif isinstance(block, Part):
+            yield block.title if width else f"{'#' * level} {block.title}"
+            yield from _parts(block.document, width, level + 1)
+        elif isinstance(block, Table):
+            if block.title:
+                yield block.title if width else f"{'#' * level} {block.title}"
+            for table in _fitting(block, width):
+                dropped += (h for h in block.headers if not block.splits and h not in table.headers)
+                style = TEXT if width else MARKDOWN
+                yield lay_out(table.headers, table.rows, style, table.align)
+
+
+def _filled(lines: Iterable[str], width: int | None) -> str:
+    """Break lines; Markdown joins lines that no empty line separates."""
+    if width is None:
+        return "\n\n".join(line.strip() for line in lines if line)
+    return "\n".join(fill(line, width) for line in lines)
+
+
+def _fitting(table: Table, width: int | None) -> Iterator[Table]:
+    """Yield a table as it fits a width, in several where it splits."""
+    if width is None or not table.rows:
+        yield table
+    elif table.splits:
+        yield from _split(table, width)
+    else:
+        headers, rows, align = table.headers, table.rows, table.align
+        if table.by_case:
+            headers, rows = fit_case(headers, rows, width, table.least)
+        elif table.least and width < WIDTH:
+            headers, rows = narrowed(headers, rows, width, table.least)
+            align = align and align[: len(headers)]
+        elif table.wraps:
+            rows = wrap_last(headers, rows, width)
+        yield Table(headers, rows, align=align)
+
+
+def _split(table: Table, width: int) -> Iterator[Table]:
+    """Distribute the columns over as many tables as needed."""
+    columns = list(zip(table.headers, *table.rows, strict=True))
+    wide = [max(map(len, column)) for column in columns]
+    part, room = [0], width - wide[0]
+    for index in range(1, len(columns)):
+        if len(part) > 1 and wide[index] + GAP > room:
+            yield _columns(table, part)
+            part, room = [0], width - wide[0]
+        part.append(index)
+        room -= wide[index] + GAP
+    yield _columns(table, part)
+
+
+def _columns(table: Table, kept: list[int]) -> Table:
+    rows = [[row[index] for index in kept] for row in table.rows]
+    return Table([table.headers[index] for index in kept], rows)

@@ -1,0 +1,89 @@
+"""Writes a run: each result to the journal as it finishes, the report at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from losscli.compare.cells import headline
+from losscli.render.records import render, write
+from losscli.runs.files import is_replaceable, write_file
+from losscli.runs.journal import Journal, journal_of
+from losscli.runs.records import Result, Run
+from losscli.runs.unprinted import kept
+
+WHOLE = ("json", "jsonl")
+"""Formats that have everything that a journal has."""
+
+
+class Writer:
+    """A context that collects results and reports them, however it ends.
+
+    With an output, a journal beside it, ``OUTPUT.journal.jsonl``, is created at once and takes each
+    result when it is added; the report replaces the output atomically. Then the journal is removed
+    if the report has all of its content. Without an output the report goes to standard output.
+    Without a result there is no report, and an old report stays.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        format: str,
+        output: Path | None,
+        *,
+        saved: Path | None = None,
+        resumed: Path | None = None,
+        columns: Sequence[str] = (),
+        verbose: bool = False,
+    ) -> None:
+        """Begin with the results that ``run`` has already, from the file ``resumed``.
+
+        The run is kept in ``saved`` as well, in JSONL. ``columns`` are those of tables, and
+        ``verbose`` asks for all details.
+
+        Raises:
+            UsageError: there is a journal whose run was never reported.
+            UnfitError: nothing can be written beside ``output``.
+        """
+        self.format, self.output, self.saved = format, output, saved
+        self._run, self.columns, self.verbose = run, columns, verbose
+        self.unfinished = True
+        self._results = list(run.results)
+        self._journal: Journal | None = None
+        if place := journal_of(output, saved):
+            self._journal = Journal(run, place[0], resumed, name=place[1])
+        if output and is_replaceable(output):
+            self.output = output.resolve()
+
+    def __enter__(self) -> Writer:
+        return self
+
+    @property
+    def run(self) -> Run:
+        """The run with its results so far, and their headline."""
+        results = tuple(self._results)
+        run = replace(
+            self._run, results=results, result_count=len(results), unfinished=self.unfinished
+        )
+        return replace(run, headline=headline(run))
+
+    def add(self, result: Result) -> None:
+        """Keep a result."""
+        self._results.append(result)
+        if self._journal:
+            self._journal.add(result)
+
+    def __exit__(self, *_: object) -> None:
+        journal = self._journal.path if self._journal else None
+        if self._journal:
+            self._journal.close()
+        if self._results:
+            with kept(self._run.kind, lambda: render(self.run, "jsonl"), journal):
+                # First what can be rendered again from the other.
+                if self.saved:
+                    write_file(self.saved, render(self.run, "jsonl"))
+                write(self.run, self.format, self.output, self.columns, verbose=self.verbose)
+        if journal and (self.format in WHOLE or self.saved or not self._results):
+            journal.unlink(missing_ok=True)

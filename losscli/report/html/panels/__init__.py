@@ -1,1 +1,0 @@
-"""One panel a file: a pure function from a record to a Panel."""

@@ -1,0 +1,343 @@
+"""What `losscli bench` reports: which implementation is faster, the times, what limits them.
+
+One baseline serves all ratios: the reference, or the first implementation of a run without one.
+A ratio whose interval allows no verdict is inconclusive: no mean and no sentence counts it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from statistics import geometric_mean
+
+from losscli.cases.axes import CACHES, COLD, MODES, PASSES, WARM
+from losscli.cases.case import Case, distinct_names
+from losscli.compare.cells import Cell, best_peer, compared, ratio
+from losscli.implementations import CUSTOM, is_own
+from losscli.reasons import Code
+from losscli.runs.columns import COLUMNS, LEAST_IMPORTANT, MARKS, REFERENCE, mark, versus
+from losscli.runs.grouping import grouped
+from losscli.runs.judgements import DIFFERENT_BEYOND, IMPOSSIBLE, IMPOSSIBLE_SHARE, UNCLEAR
+from losscli.runs.records import FAILED, HOST_GAPS, SKIPPED, BenchResult, Run
+from losscli.units import figure, format_bytes, format_seconds, format_ulp
+from losscli.views.document import Document, Notes, Part, Sentence, Table, case_table
+from losscli.views.phrases import caption, count, first_of, shorten, skips, with_mode
+
+SHORT_PASSES = {"forward": "fwd", "forward_backward": "fwd+bwd"}
+LONG_PASSES = {"forward": "forward", "forward_backward": "forward+backward"}
+NAMES = {
+    REFERENCE: "eager PyTorch",
+    "functional": "PyTorch's own function",
+    "compile": "torch.compile",
+}
+"""What a sentence calls an implementation."""
+WORKSPACE_BYTES = 64 * 2**20
+"""Bytes that a call may take beyond the plan without a note."""
+ALLOCATORS_DIFFER = 0.1
+"""Smallest change of a ratio by the default allocator that has a note."""
+NAMED = 3
+"""Most implementations of a sentence, and most cases of a note."""
+
+Results = Sequence[BenchResult]
+
+
+def view(run: Run, *, verbose: bool = False, columns: Sequence[str] = ()) -> Document:
+    """Return the report of a bench; ``columns`` names those of its tables."""
+    ran = [result for result in run.of(BenchResult) if result.status != SKIPPED]
+    shown = tables(ran, columns)
+    titled = (Part(t.title, (replace(t, title=""),)) if t.title else t for t in shown)
+    legend = _legend(ran, {header for table in shown for header in table.headers})
+    hint = ["-v explains the columns"] * bool(shown)
+    return (
+        *map(Sentence, answers(run)),
+        Part(caption(run), (*titled, Notes([legend] if verbose and shown else hint))),
+        Notes(notes(run)),
+        Notes(slower_cells(run)),
+    )
+
+
+def baseline_of(results: Results) -> str:
+    """Return the implementation that ratios are to: the reference, else the first one."""
+    if not results or any(REFERENCE in (r.implementation, *r.speedup) for r in results):
+        return REFERENCE
+    return results[0].implementation
+
+
+def answers(run: Run) -> list[str]:
+    """Return a sentence for each pass on the first implementation that is not PyTorch's own."""
+    results = run.of(BenchResult)
+    baseline = baseline_of(results)
+    names = dict.fromkeys([baseline, *(result.implementation for result in results)])
+    _, *others = names
+    subject = next((n for n in others if n not in NAMES), next(iter(others), baseline))
+    others = [name for name in names if name != subject and not is_own(name)]
+    own = sorted((r for r in results if r.implementation == subject), key=place)
+    return [
+        f"{pass_}: {subject} {words}"
+        for pass_, found in grouped(own, what_was_timed).items()
+        if (words := _answer(found, others))
+    ]
+
+
+def _answer(results: Results, others: Sequence[str]) -> str:
+    timed = [result for result in results if result.seconds and not result.impossible]
+    parts = []
+    against = [words for name in others if (words := _against(timed, name))]
+    unclear = [
+        NAMES.get(name, name)
+        for name in others
+        if any(name in r.speedup for r in timed) and not _decided(timed, name)
+    ]
+    known = (result.limit_share for result in timed)
+    shares = [min(share, 1.0) for share in known if share and share < IMPOSSIBLE_SHARE]
+    if against:
+        parts.append(f"is {', '.join(against[:NAMED])}")
+    if shares and (against or unclear):
+        of = "the matrix products' speed" if timed[0].operations else "the peak memory bandwidth"
+        most = "up to " * (len(shares) > 1)
+        reached = f"{most}{100 * max(shares):.0f} % of {of}"
+        parts = [f"{parts[0]}, at {reached}"] if parts else [f"reaches {reached}"]
+    if unclear:
+        parts.append(f"{'' if parts else 'is '}inconclusive against {', '.join(unclear[:NAMED])}")
+    if timed and not parts:
+        fastest = max(timed, key=lambda r: r.teraflops or r.gbps or 0)
+        speed = f"{figure(fastest.gbps or 0)} GB/s"
+        if fastest.teraflops:
+            speed = f"{fastest.teraflops:.3g} TFLOP/s"
+        parts.append(f"reaches {speed} ({count(len(timed), 'case')})")
+    ulps = [result.error.ulp for result in timed if result.error.ulp is not None]
+    if ulps:
+        parts.append(f"largest error {format_ulp(max(ulps))} ulp")
+    if failed := sum(result.status == FAILED for result in results):
+        parts.append(f"FAILED in {count(failed, 'case')}")
+    if impossible := sum(result.impossible for result in results):
+        parts.append(f"{count(impossible, 'time')} {IMPOSSIBLE}")
+    return "; ".join(parts)
+
+
+def _against(results: Results, other: str) -> str:
+    """Return ``2.5x faster than eager PyTorch``, of the ratios that are conclusive."""
+    known = [result for result in results if other in result.speedup]
+    decided = _decided(known, other)
+    name = NAMES.get(other, other)
+    if not decided:
+        return ""
+    mean = geometric_mean(decided)
+    notes = [other] * (other in (REFERENCE, "functional"))
+    notes += [f"geometric mean of {len(decided)} cases"] * (len(decided) > 1)
+    notes += [f"{len(known) - len(decided)} inconclusive"] * (len(decided) < len(known))
+    more = f" ({', '.join(notes)})" if notes else ""
+    if mean > 1 + DIFFERENT_BEYOND:
+        return f"{figure(mean)}x faster than {name}{more}"
+    if mean < 1 / (1 + DIFFERENT_BEYOND):
+        return f"{figure(1 / mean)}x slower than {name}{more}"
+    return f"as fast as {name}{more}"
+
+
+def _decided(results: Results, other: str) -> list[float]:
+    """Return the ratios to another implementation that are conclusive."""
+    known = [result for result in results if other in result.speedup]
+    return [result.speedup[other] for result in known if not _is_unclear(result, other)]
+
+
+def _is_unclear(result: BenchResult, other: str) -> bool:
+    found = result.ratios.get(other)
+    return found is not None and found.verdict == UNCLEAR
+
+
+def tables(ran: Results, chosen: Sequence[str] = ()) -> list[Table]:
+    """Return a table for each of the config's, a row per implementation and pass.
+
+    A column of which the table has nothing to say is left out. With ``chosen``, names of columns,
+    the tables have these and no others.
+    """
+    mixed = {COLD, WARM} <= {result.cache for result in ran}
+    names = case_names(ran)
+    known = COLUMNS | {"speedup": versus(baseline_of(ran))}
+    made = []
+    for title, results in grouped(ran, lambda result: result.table).items():
+        columns = [known[name] for name in chosen or known if chosen or known[name].usual(results)]
+        groups = {
+            case: [[*_row(r, mixed), *(column.cell(r) for column in columns)] for r in found]
+            for case, found in grouped(results, lambda r: names[r.case]).items()
+        }
+        headers = ["pass", "impl", *(column.header for column in columns)]
+        least = [] if chosen else [known[name].header for name in LEAST_IMPORTANT]
+        made.append(case_table(headers, groups, title, least))
+    return made
+
+
+def _row(result: BenchResult, mixed: bool) -> tuple[str, str]:
+    """Return what tells the rows of a case apart; ``mixed``: there are cold and warm caches."""
+    warm = " warm" * (mixed and result.cache == WARM)
+    return short_pass(result) + warm, shorten(result.implementation)
+
+
+def _legend(ran: Results, headers: Collection[str]) -> str:
+    """Return what the columns and marks of the tables mean."""
+    baseline = baseline_of(ran)
+    column = versus(baseline)
+    marks = {mark(result, baseline) for result in ran}
+    own = any(is_own(result.implementation) for result in ran)
+    known = (COLUMNS | {"speedup": column}).values()
+    parts = [each.told for each in known if each.header in headers]
+    if column.header in headers:
+        parts += [meaning for sign, meaning in MARKS.items() if sign in marks]
+    return "; ".join([*parts, *["custom: losscli's own kernel"] * own])
+
+
+def short_pass(result: BenchResult) -> str:
+    """Return ``fwd``, or ``fwd+bwd host``."""
+    return with_mode(SHORT_PASSES[result.pass_], result.mode)
+
+
+def long_pass(result: BenchResult) -> str:
+    """Return ``forward``, or ``forward+backward host``."""
+    return with_mode(LONG_PASSES[result.pass_], result.mode)
+
+
+def what_was_timed(result: BenchResult) -> str:
+    """Return the name of a pass, mode and warm cache in a sentence."""
+    name = long_pass(result)
+    return f"{name} with a warm cache" if result.cache == WARM else name
+
+
+def place(result: BenchResult) -> tuple[int, ...]:
+    """Return the sort key of a pass, mode and state of the cache."""
+    return MODES.index(result.mode), CACHES.index(result.cache), PASSES.index(result.pass_)
+
+
+def case_names(results: Results) -> dict[Case, str]:
+    """Return the name of each case without the dtype and reduction that the whole run shares."""
+    cases = [result.case for result in results]
+    axes = ({str(case.dtype) for case in cases}, {str(case.reduction) for case in cases})
+    shared = [value for values in axes for value in values if len(values) == 1]
+    return {
+        case: " ".join(word for word in name.split() if word not in shared)
+        for case, name in distinct_names(cases).items()
+    }
+
+
+def notes(run: Run) -> list[str]:
+    """Return each failure and each impossible time, then the reasons for missing numbers."""
+    results = run.of(BenchResult)
+
+    def reason(r: BenchResult) -> str:
+        return f"{r.case.name}, {r.implementation}, {long_pass(r)}: {r.reason}"
+
+    texts = [f"FAILED {reason(r)}" for r in results if r.status == FAILED]
+    texts += [reason(r) for r in results if r.impossible]
+    texts += [
+        f"{r.case.name}, {r.implementation}, {LONG_PASSES[r.pass_]}: took "
+        f"{format_bytes(r.peak_extra_bytes or 0)} of temporary memory; "
+        f"{format_bytes(r.planned_extra_bytes or 0)} were planned"
+        for r in results
+        if _outgrew(r)
+    ]
+    lossy = (r for r in results if r.code == Code.NO_WORSE_THAN_TORCH)
+    texts += [
+        f"{name} of {loss} has errors up to {format_ulp(max(r.error.ulp or 0.0 for r in found))} "
+        f"ulp in single elements in {count(len(found), 'result')}: as PyTorch's own function does"
+        for (name, loss), found in grouped(lossy, lambda r: (r.implementation, r.case.loss)).items()
+    ]
+    texts += skips(results)
+    texts += dict.fromkeys(f"limit not measured: {r.no_limit}" for r in results if r.no_limit)
+    texts += dict.fromkeys(f"energy not readable: {r.no_energy}" for r in results if r.no_energy)
+    return [*texts, *_default_allocator(results), *_conditions(results), *map(str, run.excluded)]
+
+
+def _outgrew(result: BenchResult) -> bool:
+    """Tell whether a call took more memory than was planned, by more than a workspace."""
+    if result.planned_extra_bytes is None or result.peak_extra_bytes is None:
+        return False
+    return result.peak_extra_bytes > result.planned_extra_bytes + WORKSPACE_BYTES
+
+
+def _default_allocator(results: Results) -> list[str]:
+    """Return the ratios with the default allocator, by implementation and pass."""
+
+    def key(result: BenchResult) -> tuple[object, ...]:
+        return result.table, result.case, result.pass_, result.mode
+
+    reference = {
+        key(r): r.default_allocator_seconds for r in results if r.implementation == REFERENCE
+    }
+    pairs: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for r in results:
+        theirs, fair, own = (
+            reference.get(key(r)),
+            r.speedup.get(REFERENCE),
+            r.default_allocator_seconds,
+        )
+        if fair and own and theirs and not _is_unclear(r, REFERENCE):
+            pairs.setdefault((r.implementation, what_was_timed(r)), []).append((fair, theirs / own))
+    texts = []
+    for (name, pass_), each in pairs.items():
+        fair, default = map(geometric_mean, zip(*each, strict=True))
+        if max(fair / default, default / fair) > 1 + ALLOCATORS_DIFFER:
+            texts.append(
+                f"{pass_}: with the system's default allocator, which does not keep freed memory, "
+                f"{name} is {figure(default)}x as fast as reference, in place of {figure(fair)}x"
+            )
+    return texts
+
+
+def _conditions(results: Results) -> list[str]:
+    """Return the disturbances of the machine, and the number of results that they affect."""
+    timed = [result for result in results if result.conditions]
+    of = f"of {count(len(timed), 'result')}"
+    texts = []
+    if busy := [result for result in timed if result.busy]:
+        most = max(result.conditions["others"] for result in busy)
+        what = "cores" if busy[0].case.device == "cpu" else "GPU"
+        cases = first_of(dict.fromkeys(result.case.name for result in busy), NAMED)
+        texts.append(
+            f"the machine was busy: other programs took up to {most:.0%} of its {what} "
+            f"during {len(busy)} {of}: {cases}"
+        )
+    if waited := sum(HOST_GAPS in result.conditions for result in timed):
+        texts.append(f"the GPU waited for the host within samples of {waited} {of}")
+    reasons = Counter(
+        reason for result in timed for reason in result.conditions.get("throttle_reasons", ())
+    )
+    return [*texts, *(f"the GPU was throttled during {n} {of}: {r}" for r, n in reasons.items())]
+
+
+def slower_cells(run: Run) -> list[str]:
+    """Return the configurations in which custom is slower than a baseline, or may be."""
+    found = [cell for cell in compared(run) if cell[CUSTOM].seconds]
+    slower = [cell for cell in found if cell.slower_than]
+    open_ = [cell for cell in found if not cell.slower_than and _is_behind(cell)]
+    of = f"of {count(len(found), 'configuration')}"
+    lines = []
+    if slower:
+        lines = [f"custom is slower than the fastest baseline in {len(slower)} {of}:"]
+        lines += map(_describe, slower)
+    if open_:
+        lines.append(f"inconclusive in {len(open_)} {of}; custom may be slower there:")
+        lines += map(_describe, open_)
+    if untimed := [cell for cell in compared(run) if not cell[CUSTOM].seconds]:
+        lines.append(f"custom has no time in {count(len(untimed), 'configuration')}:")
+        lines += [f"{_cell(cell)}: {cell[CUSTOM].status}" for cell in untimed]
+    return lines
+
+
+def _is_behind(cell: Cell) -> bool:
+    """Tell whether a baseline has the shorter median, which noise may explain."""
+    peer = best_peer(cell)
+    return peer is not None and ratio(cell[CUSTOM], peer) < 1 / (1 + DIFFERENT_BEYOND)
+
+
+def _cell(cell: Cell) -> str:
+    return f"    {cell[CUSTOM].case.name}, {long_pass(cell[CUSTOM])}"
+
+
+def _describe(cell: Cell) -> str:
+    """Say how fast custom is against the baseline that is faster."""
+    custom, peer = cell[CUSTOM].seconds, best_peer(cell)
+    assert custom
+    assert peer
+    assert peer.seconds
+    times = f"{format_seconds(custom.median)} against {format_seconds(peer.seconds.median)}"
+    return f"{_cell(cell)}: {times} of {peer.implementation}"

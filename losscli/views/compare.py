@@ -1,0 +1,289 @@
+"""What `losscli compare` reports: what is slower, then the rows of each run.
+
+A row is an implementation and pass of a case, in one mode and with one state of the caches, which
+are named where they are not the default. ``new/base`` is the ratio of the medians: above 1 the new
+run is slower. ``interval`` is its confidence interval. The verdict is ``slower`` or ``faster`` if
+the interval excludes 1, ``same`` if it is within the threshold, otherwise ``inconclusive``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import geometric_mean
+
+from losscli.cases.axes import COLD, DEVICE
+from losscli.compare.change import CONFIDENCE
+from losscli.compare.comparison import Comparison
+from losscli.compare.figures import FIGURES
+from losscli.compare.gate import Comparisons
+from losscli.compare.record import (
+    NOT_COMPARABLE,
+    ComparedRow,
+    ComparedRun,
+    ComparisonRecord,
+    Untimed,
+    record_of,
+)
+from losscli.compare.rows import label
+from losscli.machine.differences import Difference
+from losscli.runs.grouping import grouped
+from losscli.runs.judgements import SLOWER, UNCLEAR, Judgement
+from losscli.runs.records import FAILED, SKIPPED, Run
+from losscli.units import format_seconds
+from losscli.views.bench import SHORT_PASSES
+from losscli.views.document import Document, Notes, Part, Sentence, Table, case_table
+from losscli.views.phrases import count, machine, shorten
+
+LEAST_IMPORTANT = ("base", "new", "interval")
+"""Columns that a narrow terminal goes without, the first one first."""
+_LEGEND = (
+    "new/base: the new time over that of the baseline, above 1 the new run is slower; interval: "
+    "holds the next ratio too; same: within the threshold; inconclusive: too few or too noisy "
+    "samples"
+)
+_NAMED = 10
+"""Most rows that a list names."""
+
+
+def view(compared: Comparisons, *, verbose: bool = False) -> Document:
+    """Return the report of a comparison that was just made."""
+    runs = {f"base: {compared.baseline}": compared.before}
+    runs |= {f"new: {name}": one.after for name, one in compared.comparisons.items()}
+    record = record_of(compared)
+    other = "other " * bool(compared.disturbed())
+    return (
+        *map(Sentence, _verdicts(record, other)),
+        Notes(_details(compared)),
+        Notes([_caption(title, run) for title, run in runs.items()]),
+        *_parts(record),
+    )
+
+
+def of_record(record: ComparisonRecord) -> Document:
+    """Return the report of a comparison that was read from a file."""
+    failed = [Sentence("The comparison failed.", "bad")] * record.failed
+    return (
+        *failed,
+        *map(Sentence, _verdicts(record)),
+        Notes(_regressions(record)),
+        *_parts(record),
+    )
+
+
+def _parts(record: ComparisonRecord) -> Iterator[Part | Table | Notes]:
+    """Yield the tables and notes of each run."""
+    for one in record.comparisons:
+        blocks = tuple(_run(record.baseline, one))
+        yield from [Part(one.run, blocks)] if len(record.comparisons) > 1 else blocks
+    yield Notes([_LEGEND])
+
+
+def _run(baseline: str, one: ComparedRun) -> Iterator[Table | Notes]:
+    yield Notes(
+        [
+            f"{'NOT COMPARABLE' if each.grade == NOT_COMPARABLE else 'note'}: different "
+            f"{Difference(each.fact, each.before, each.after)}"
+            for each in one.differences
+        ]
+    )
+    yield _rows(one)
+    headers = ["loss", "pass", "impl", "conclusive cases", "geometric mean of new/base"]
+    yield Table(headers, list(_means(one)))
+    text = FIGURES["memory"].text
+    memory = [
+        f"{_label(row)}: {text(before)}, then {text(after)}"
+        for row in one.rows
+        if (before := row.peak_extra_bytes_before) is not None
+        and (after := row.peak_extra_bytes_after) is not None
+        and before != after
+    ]
+    yield Notes(_listed(f"other memory: {count(len(memory), 'row')}", memory))
+    for where, found in ((baseline, one.only_before), (one.run, one.only_after)):
+        names = [
+            _label(each) + f" (in the other run {each.reason})" * bool(each.reason)
+            for each in found
+        ]
+        yield Notes(_listed(f"timed only in {where}: {count(len(found), 'row')}", names))
+    yield Notes(_noise(one))
+
+
+def _means(one: ComparedRun) -> Iterator[list[str]]:
+    """Yield the mean of the conclusive ratios of each loss, pass and implementation."""
+    conclusive = (row for row in one.rows if row.verdict != UNCLEAR)
+
+    def key(row: ComparedRow) -> tuple[str, str, str]:
+        return row.case.partition(" ")[0], _pass(row), row.implementation
+
+    for alike, rows in grouped(conclusive, key).items():
+        yield [*alike, str(len(rows)), f"{geometric_mean(row.ratio for row in rows):.3f}"]
+
+
+def _label(row: ComparedRow | Untimed) -> str:
+    words = [row.case, row.implementation, row.pass_.replace("_", "+")]
+    text = ", ".join([*words, *unusual(row)])
+    return f"{text} ({row.table})" if row.table else text
+
+
+def unusual(row: ComparedRow | Untimed) -> list[str]:
+    """Return the mode and the state of the caches of a row where they are not the default."""
+    return [word for word in (row.mode, row.cache) if word not in ("", DEVICE, COLD)]
+
+
+def _listed(title: str, rows: Sequence[str]) -> list[str]:
+    """Return a title with its first rows below it; nothing without rows."""
+    more = [f"and {len(rows) - _NAMED} more"] if len(rows) > _NAMED else []
+    return [title, *(f"    {row}" for row in (*rows[:_NAMED], *more))] if rows else []
+
+
+def _caption(title: str, run: Run) -> str:
+    commit = run.environment.get("commit")
+    return ", ".join(machine(run.environment, title, run.created, commit and f"commit {commit}"))
+
+
+def _rows(one: ComparedRun) -> Table:
+    headers = ["pass", "impl", "base", "new", "new/base", "interval", "verdict"]
+    groups: dict[str, list[list[str]]] = {}
+    for row in one.rows:
+        cells = [_pass(row), shorten(row.implementation)]
+        cells += [_seconds(row.seconds_before), _seconds(row.seconds_after), f"{row.ratio:.3f}"]
+        cells += [f"{row.ratio_low:.3f}-{row.ratio_high:.3f}", _verdict(row.verdict)]
+        title = f"{row.case} ({row.table})" if row.table else row.case
+        groups.setdefault(title, []).append(cells)
+    return case_table(headers, groups, least=LEAST_IMPORTANT)
+
+
+def _verdict(verdict: Judgement) -> str:
+    return {SLOWER: "SLOWER", UNCLEAR: "inconclusive"}.get(verdict, verdict)
+
+
+def _pass(timed: ComparedRow) -> str:
+    """Return ``fwd``, or ``fwd host warm`` where mode and cache are not the usual."""
+    return " ".join([SHORT_PASSES.get(timed.pass_, timed.pass_), *unusual(timed)])
+
+
+def _seconds(seconds: float | None) -> str:
+    return "" if seconds is None else format_seconds(seconds)
+
+
+def _noise(one: ComparedRun) -> list[str]:
+    """Return the noise behind the intervals, for each mode and cache if there are several."""
+    lines = []
+    for noise in one.noises:
+        known = f"measured on {noise.controls} rows of PyTorch's own implementations"
+        if noise.why:
+            known = f"assumed, {noise.why}"
+        if noise.from_processes:
+            known = "measured by the spread between the processes of each run"
+        where = f" ({noise.mode}, {noise.cache})" if len(one.noises) > 1 else ""
+        line = f"noise from run to run{where}: {100 * noise.value:.1f} %, {known}"
+        if noise.controls:
+            off = f"{100 * noise.off:.1f} % in the median, {100 * noise.most_off:.1f} % at most"
+            line += f"; the ratios of these controls are off by {off}"
+        lines.append(line)
+    return [*lines, f"all intervals hold together with {100 * CONFIDENCE:g} % confidence"]
+
+
+def _verdicts(record: ComparisonRecord, other: str = "") -> list[str]:
+    """Return what the comparison comes to: a sentence on the limit, and one on each run."""
+    lines = []
+    if record.threshold is not None:
+        found = sum(row.regression for one in record.comparisons for row in one.rows)
+        rows = count(found, "row") if found else f"no {other}row"
+        what = f"slower by more than {100 * record.threshold:g} % and beyond the measured noise"
+        lines.append(f"{rows} {what}")
+    for one in record.comparisons:
+        verdicts = Counter(_verdict(row.verdict).lower() for row in one.rows)
+        counts = sorted(f"{number} {word}" for word, number in verdicts.items())
+        words = ", ".join([count(len(one.rows), "row"), *counts])
+        lines.append(f"{one.run} against {record.baseline}: {words}")
+    return lines
+
+
+def _regressions(record: ComparisonRecord) -> list[str]:
+    """Return the rows that are slower beyond the limit."""
+    several = len(record.comparisons) > 1
+    found = [
+        f"    {f'{one.run}: ' * several}{_label(row)}: {row.ratio:.3f} "
+        f"({_seconds(row.seconds_before)}, then {_seconds(row.seconds_after)})"
+        for one in record.comparisons
+        for row in one.rows
+        if row.regression
+    ]
+    return ["slower beyond the limit:", *found] if found else []
+
+
+def _details(compared: Comparisons) -> list[str]:
+    """Return the rows that fail the comparison, or have to be measured again."""
+    again = [row.name for _, row in compared.disturbed()]
+    were = "was" if len(again) == 1 else "were"
+    what = f"{count(len(again), 'row')} {were} timed while other programs used the machine"
+    lines = _listed(f"AGAIN: {what}: measure again", again)
+    lines += _regressions(record_of(compared))
+    for name, one in compared.comparisons.items():
+        lines += _lost(compared.baseline, name, one)
+        if compared.threshold is not None and (noisy := one.undecided(compared.threshold)):
+            where = f" of {name}" if len(compared.comparisons) > 1 else ""
+            are = "is" if len(noisy) == 1 else "are"
+            rows = count(len(one.rows) - one.controls, "row")
+            change = f"too noisy to detect a change of {100 * compared.threshold:g} %"
+            lines.append(f"{len(noisy)} of {rows}{where} {are} {change}")
+    for figure, limit in compared.fail_on.limits.items():
+        text, allowed = FIGURES[figure].text, FIGURES[figure].allowed(limit)
+        found = [(name, each) for name, each in compared.grown() if each.figure == figure]
+        rows = count(len(found), "row") if found else "no row"
+        lines.append(f"{rows} with more {figure} than before, by more than {allowed}")
+        lines += [
+            f"    {_of(compared, name)}{each.row.name}: {text(each.before)}, then "
+            f"{text(each.after)}"
+            for name, each in found
+        ]
+    return [*lines, *_not_looked(compared)]
+
+
+def _of(compared: Comparisons, name: str) -> str:
+    return f"{name}: " if len(compared.comparisons) > 1 else ""
+
+
+def _not_looked(compared: Comparisons) -> list[str]:
+    """Return the rows that fail the comparison because they are missing or undecided."""
+    lines = []
+    if cut := compared.cut_off():
+        lines.append(f"FAILED: the last line of {', '.join(cut)} is cut off; results are missing")
+    missing, undecided = compared.missing(), compared.undecided()
+    if missing:
+        rows = _counted([each.result.implementation for _, each in missing], "missing")
+        names = [label(each.result) for _, each in missing]
+        lines += _listed(f"FAILED: {rows}; --no-fail-on-missing accepts that", names)
+    accepts = "--no-fail-on-undecided accepts that"
+    if undecided:
+        rows = _counted([row.after.implementation for _, row in undecided], "undecided")
+        lines.append(f"FAILED: {rows}; {accepts}")
+    elif blind := compared.blind():
+        lines.append(f"FAILED: no row of {', '.join(blind)} could be judged; {accepts}")
+    for name, figure, lost in compared.unmeasured():
+        what = f"no row of {name} and {compared.baseline} has {figure}"
+        if lost:
+            names = list(dict.fromkeys(row.after.implementation for row in lost))
+            what = f"{count(len(lost), 'row')} of {', '.join(names)} lost its {figure}"
+        lines.append(f"FAILED: {what}; {accepts}")
+    return lines
+
+
+def _counted(implementations: Iterable[str], state: str) -> str:
+    """Return ``3 rows of custom, reference are missing``."""
+    found = list(implementations)
+    are = "is" if len(found) == 1 else "are"
+    return f"{count(len(found), 'row')} of {', '.join(dict.fromkeys(found))} {are} {state}"
+
+
+def _lost(baseline: str, name: str, one: Comparison) -> list[str]:
+    """Return how many rows of the baseline were not timed again, and the failed ones by name."""
+    if not (missing := one.only_before):
+        return []
+    statuses = Counter(each.status or "absent" for each in missing)
+    counts = ((statuses[status], status) for status in (FAILED, SKIPPED, "absent"))
+    why = ", ".join(f"{number} {status}" for number, status in counts if number)
+    were = "was" if len(missing) == 1 else "were"
+    line = f"{count(len(missing), 'row')} of {baseline} {were} not timed in {name} ({why})"
+    return [line, *(f"    FAILED {label(each.result)}: {each.reason}" for each in one.broken)]

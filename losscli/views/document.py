@@ -1,0 +1,161 @@
+"""A document: what a report says, as plain data that each renderer writes in its format.
+
+The first sentence is the answer; tables and notes follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Side = Literal["left", "right"]
+State = Literal["", "good", "warn", "bad", "off"]
+"""The colour of a cell or a note; the text says the same."""
+
+
+@dataclass(frozen=True)
+class Verbatim:
+    """Text that is laid out already."""
+
+    text: str
+
+
+Unit = Literal["bytes", "operand bytes", "seconds", "GB/s", "fraction", "ratio", "ulp"]
+"""What an axis has, by which its ticks are chosen."""
+Kind = Literal["lines", "marks", "forest", "strips"]
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A paragraph."""
+
+    text: str
+    state: State = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table; a cell is the text that people read."""
+
+    headers: Sequence[str]
+    """May have several lines. Empty where the columns need no header."""
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+    align: Sequence[Side] | None = None
+    """By default columns of numbers are aligned to the right."""
+    by_case: bool = False
+    """Whether the first column names the case of its rows, once, and may be broken into lines."""
+    least: Sequence[str] = ()
+    """Headers of the columns to leave out of a narrow terminal, the least important one first."""
+    wraps: bool = False
+    """Whether the last column is broken into lines to stay within the width."""
+    splits: bool = False
+    """Whether columns that do not fit the width go to another table, beside the first column."""
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Lines below a table."""
+
+    lines: Sequence[str]
+    state: State = ""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A value of a series, with its interval in a forest plot, or from p20 to p80 in strips."""
+
+    label: str
+    """The row of a forest plot or strip; what a reader is told who points at a mark of lines."""
+    x: float
+    y: float = 0.0
+    """In strips, the index of the process."""
+    low: float = 0.0
+    high: float = 0.0
+
+
+@dataclass(frozen=True)
+class Series:
+    """The points of an implementation."""
+
+    name: str
+    points: tuple[Point, ...]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot of points.
+
+    Lines, and marks that no line joins, have ``y`` over ``x``. A forest has ratios ``x`` with their
+    intervals. Strips have a tick for each sample ``x``, the distance from the median.
+    Text and Markdown leave plots out: a table has their numbers.
+    """
+
+    name: str
+    """The name that ``losscli report --plot`` takes."""
+    title: str
+    kind: Kind
+    series: tuple[Series, ...]
+    x: Unit
+    y: Unit = "ratio"
+    roof: tuple[tuple[float, float], ...] = ()
+    """The limit that lines are drawn below."""
+    cache_bytes: int | None = None
+    """Up to which ``x`` the operands fit in a cache."""
+    band: float = 0.0
+    """How far a ratio may be from 1 that counts as the same."""
+    sides: tuple[str, str] = ("slower", "faster")
+    """What a ratio below 1 means, and one above."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A document with a title."""
+
+    title: str
+    document: Document
+    folded: bool = False
+    """Whether a page shows it only when it is opened."""
+
+
+Block: TypeAlias = Sentence | Table | Plot | Notes | Verbatim | Part
+Document: TypeAlias = tuple[Block, ...]
+
+
+def case_table(
+    headers: Sequence[str],
+    groups: Mapping[str, Sequence[Sequence[str]]],
+    title: str = "",
+    least: Sequence[str] = (),
+) -> Table:
+    """Return a table whose first column names each case once, in the first of its rows."""
+    rows = [
+        ["" if index else name, *row]
+        for name, group in groups.items()
+        for index, row in enumerate(group)
+    ]
+    return Table(["case", *headers], rows, title, by_case=True, least=least)
+
+
+def tables(document: Document) -> Iterator[Table]:
+    """Yield the tables of a document and its parts."""
+    for block in document:
+        if isinstance(block, Table):
+            yield block
+        elif isinstance(block, Part):
+            yield from tables(block.document)
+
+
+def plots(document: Document) -> Iterator[Plot]:
+    """Yield the plots of a document and its parts."""
+    for block in document:
+        if isinstance(block, Plot):
+            yield block
+        elif isinstance(block, Part):
+            yield from plots(block.document)
+
+
+def without_tables(document: Document) -> Document:
+    """Return the sentences and notes of a document."""
+    return tuple(block for block in document if isinstance(block, Sentence | Notes))

@@ -1,0 +1,108 @@
+"""What `losscli history` reports: the commits with a change, then the rows over the commits.
+
+A row has a table of its commits, the oldest first, whose last column is the plot: the mark of each
+commit lies where its median does between the shortest and the longest. Of many rows one table has
+the first and the last commit of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from losscli.cases.case import distinct_names
+from losscli.compare.figures import FIGURES
+from losscli.compare.history import MEMORY, History, Point, Series, Step
+from losscli.compare.rows import label
+from losscli.units import format_bytes, format_seconds
+from losscli.views.bench import short_pass
+from losscli.views.document import Document, Notes, Part, Side, Table, case_table
+from losscli.views.phrases import count, shorten
+
+FEW = 4
+"""Most rows that have a table each."""
+PLOT = 28
+"""Characters of the plot."""
+_NAMED = 10
+"""Most rows that are named of a commit."""
+_MORE = "that is no history; measure another with `losscli bench --save NAME`"
+_SIDES: list[Side] = ["left", "left", "right", "right", "right", "left"]
+
+
+def view(found: History, *, verbose: bool = False) -> Document:
+    """Return the report of a history."""
+    few = len(found.series) <= FEW
+    shown: list[Part | Table] = [_summary(found.series)]
+    if few:
+        shown = [Part(label(each.result), (_points(each.points),)) for each in found.series]
+    hint = f"--filter chooses rows; of up to {FEW} each commit is shown and plotted"
+    return (
+        Notes(_changes(found)),
+        *shown,
+        Notes([f"left out {name}: {why}" for name, why in found.left_out.items()]),
+        Notes([] if few else [hint]),
+    )
+
+
+def _points(points: Sequence[Point]) -> Table:
+    """Return the commits of a row, with a plot of their medians."""
+    times = [point.seconds for point in points]
+    low, high = min(times), max(times)
+    ends = f"{format_seconds(low, 3)} to {format_seconds(high, 3)}"
+    rows = [
+        [
+            point.commit,
+            point.created[:16].replace("T", " "),
+            str(point.runs),
+            format_seconds(point.seconds),
+            "-" if point.peak_extra_bytes is None else format_bytes(point.peak_extra_bytes),
+            "." * round((PLOT - 1) * (point.seconds - low) / (high - low or 1)) + "*",
+        ]
+        for point in points
+    ]
+    headers = ["commit", "created", "runs", "median", "temp mem", ends]
+    return Table(headers, rows, align=_SIDES)
+
+
+def _summary(series: Sequence[Series]) -> Table:
+    """Return the first and the last commit of each row."""
+    names = distinct_names(each.result.case for each in series)
+    groups: dict[str, list[list[str]]] = {}
+    for each in series:
+        first, last, result = each.points[0], each.points[-1], each.result
+        cells = [short_pass(result), shorten(result.implementation)]
+        cells += [str(sum(point.runs for point in each.points))]
+        cells += [format_seconds(point.seconds) for point in (first, last)]
+        cells += [f"{last.seconds / first.seconds:.3f}", str(len(each.steps))]
+        name = names[result.case]
+        groups.setdefault(f"{name} ({result.table})" if result.table else name, []).append(cells)
+    headers = ["pass", "impl", "runs", "first", "last", "last/first", "changes"]
+    return case_table(headers, groups)
+
+
+def _changes(found: History) -> list[str]:
+    """Return the commits with a change, each before the rows that changed there."""
+    commits = count(len(found.commits), "commit")
+    if len(found.commits) < 2:
+        return [f"only {commits} with a run: {_MORE}"]
+    steps = [(step, series) for series in found.series for step in series.steps]
+    lines = []
+    for commit in found.commits:
+        there = [(step, series) for step, series in steps if step.commit == commit]
+        if there:
+            rows = count(len(there), "change")
+            lines.append(f"{rows} since {commit}, after {there[0][0].previous}:")
+            told = [f"    {_change(step)}: {label(series.result)}" for step, series in there]
+            lines += told[:_NAMED]
+            lines += [f"    and {len(told) - _NAMED} more"] * (len(told) > _NAMED)
+    nothing = f"no change beyond noise in {count(len(found.series), 'row')}"
+    return lines or [f"{nothing} over {commits}"]
+
+
+def _change(step: Step) -> str:
+    if step.figure == MEMORY:
+        text = FIGURES[MEMORY].text
+        what = "MORE MEMORY" if step.after > step.before else "less memory"
+        return f"{what}, {text(step.before)}, then {text(step.after)}"
+    what = "SLOWER" if step.after > step.before else "faster"
+    ratio = f"{step.after / step.before:.3f} ({step.low:.3f}-{step.high:.3f})"
+    return f"{what} {ratio}, {format_seconds(step.before)}, then {format_seconds(step.after)}"

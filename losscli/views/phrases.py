@@ -1,0 +1,75 @@
+"""Phrases that several views share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from losscli.cases.axes import DEVICE, WARM, Mode
+from losscli.runs.grouping import grouped
+from losscli.runs.records import SKIPPED, BenchResult, Run, TimerTestResult, VerifyResult
+
+WIDEST_IMPLEMENTATION = 16
+_NAMED = 3
+"""Most cases that a line names; it counts the rest."""
+
+
+def count(number: int, noun: str) -> str:
+    """Return ``1 case`` or ``2 cases``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def first_of(names: Iterable[str], most: int, separator: str = ", ") -> str:
+    """Return the first names and how many more there are: ``a, b and 3 more``."""
+    named = list(names)
+    more = f" and {len(named) - most} more" if len(named) > most else ""
+    return separator.join(named[:most]) + more
+
+
+def shorten(implementation: str) -> str:
+    """Cut the name of an implementation that would leave no room for the case."""
+    if len(implementation) <= WIDEST_IMPLEMENTATION:
+        return implementation
+    return f"{implementation[: WIDEST_IMPLEMENTATION - 1]}…"
+
+
+def machine(environment: Mapping[str, Any], *before: object) -> list[str]:
+    """Return the words before, if any, then the processor, its threads and the torch version."""
+    on_cpu = environment.get("device") == "cpu"
+    words = [
+        *before,
+        environment.get("gpu") or environment.get("cpu"),
+        f"{environment.get('threads')} threads" if on_cpu else "",
+        count(len(environment["ranks"]), "rank") if environment.get("ranks") else "",
+        f"torch {environment['torch']}" if environment.get("torch") else "",
+    ]
+    return [str(word) for word in words if word]
+
+
+def caption(run: Run) -> str:
+    """Return the machine, and the dtype, reduction and warm cache that all cases share."""
+    cases = [result.case for result in run.results if not isinstance(result, TimerTestResult)]
+    shared = [{getattr(case, axis) for case in cases} for axis in ("dtype", "reduction")]
+    caches = {result.cache for result in run.of(BenchResult) if result.status != SKIPPED}
+    words = [*machine(run.environment), *(each.pop() for each in shared if len(each) == 1)]
+    return ", ".join([*words, *["warm cache"] * (caches == {WARM})])
+
+
+def with_mode(pass_: str, mode: Mode) -> str:
+    """Return the name of a pass, with the mode if it is not ``device``."""
+    return pass_ if mode == DEVICE else f"{pass_} {mode}"
+
+
+def skips(results: Iterable[BenchResult | VerifyResult]) -> list[str]:
+    """Return a line for each reason, the implementations and cases that were skipped for it."""
+    skipped = (result for result in results if result.status == SKIPPED)
+    together: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (implementation, reason), found in grouped(
+        skipped, lambda result: (result.implementation, result.reason)
+    ).items():
+        cases = tuple(dict.fromkeys(result.case.name for result in found))
+        together.setdefault((reason, cases), []).append(implementation)
+    return [
+        f"skipped {', '.join(implementations)} ({first_of(cases, _NAMED)}): {reason}"
+        for (reason, cases), implementations in together.items()
+    ]

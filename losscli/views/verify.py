@@ -1,0 +1,180 @@
+"""What `losscli verify` reports: how many checks fail, the first failure in full, a table.
+
+A row of the table is a check, a column a loss. A cell counts the cases, and has the largest error
+of an element or of the loss in units in the last place: ``pass 54, 0.50 ulp``; or it counts the
+failures or warnings: ``FAIL 2/54``. A check that does not apply has ``-``. Where something fails,
+the table has only the checks that fail or warn. Skipped checks are a count. ``verbose`` shows all.
+
+A failure of an implementation, a check and a loss is shown once: on the smallest case that has it,
+with the number of the others and the line of Python that repeats it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from losscli.runs.grouping import grouped
+from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult, VerifyStatus
+from losscli.units import format_ulp
+from losscli.verify import repeating
+from losscli.views import errors
+from losscli.views.document import Document, Notes, Part, Sentence, Table
+from losscli.views.errors import asked, worst
+from losscli.views.phrases import caption, count, first_of, skips
+
+FEW_ROWS = 12
+"""Most rows of a table of a report that is to stay short."""
+_HINT = "-v shows each check, and why some were skipped"
+_NAMED = 4
+"""Most other failures that a line names."""
+
+Results = Sequence[VerifyResult]
+
+
+def view(run: Run, *, verbose: bool = False) -> Document:
+    """Return the report of a verify run."""
+    results = asked(run)
+    failed = any(result.status == FAIL for result in results)
+    shown, more = _checks(results, everything=verbose or not failed)
+    measured = errors.table(run)
+    if not verbose and (failed or len(measured.rows) > FEW_ROWS):
+        measured = Table((), ())
+    legend = _legend(results, measured) if verbose else _HINT
+    return (
+        Sentence(summary(run)),
+        Notes(failures(run, verbose=verbose)),
+        Part(caption(run), (shown, Notes(more), measured, Notes([legend]))),
+        Notes([*(reasons(run) if verbose else unfit(run)), *map(str, run.excluded)]),
+    )
+
+
+def summary(run: Run) -> str:
+    """Return the counts of a run in one sentence."""
+    results = asked(run)
+    statuses = Counter(result.status for result in results)
+    cases = {r.case for r in results if r.status != SKIPPED}
+    largest = _largest_ulp(results)
+    return (
+        f"verify: {count(statuses[PASS], 'check')} of {count(len(cases), 'case')} passed, "
+        f"{count(statuses[WARN], 'warning')}, {statuses[FAIL]} failed, "
+        f"{statuses[SKIPPED]} skipped{f'; largest error {largest}' if largest else ''}"
+    )
+
+
+def failures(run: Run, *, verbose: bool) -> list[str]:
+    """Return failures and warnings in full, the first of each; ``verbose`` has them all."""
+    found = [each for each in alike(run.of(VerifyResult)) if verbose or each[0].status != PASS]
+    shown = found
+    if not verbose:  # the first failure, else the first warning
+        shown = found[:1]
+    blocks = [_note(*each) for each in shown]
+    for status, what in ((FAIL, "fail"), (WARN, "warn")):
+        others = [each[0] for each in found[len(shown) :] if each[0].status == status]
+        if others:
+            same = all(each.case.loss == shown[0][0].case.loss for each in others)
+            how = " the same way" if same and status == shown[0][0].status else ""
+            named = first_of([_named(each, same=same) for each in others], _NAMED)
+            does = what if len(others) > 1 else f"{what}s"
+            checks = count(len(others), "more check")
+            blocks.append([f"{checks} {does}{how} (-v): {named}"])
+    return [line for block in blocks for line in ("", *block)][1:]
+
+
+def alike(results: Results) -> Iterator[tuple[VerifyResult, int, int]]:
+    """Yield the smallest failure of each implementation, check and loss, and two numbers of cases.
+
+    These are how many cases fail so, and how many the check ran on. Then the warnings, then the
+    passes that have a reason.
+    """
+
+    def key(result: VerifyResult) -> tuple[str, str, str]:
+        return result.implementation, result.check, result.case.loss
+
+    everything = grouped(results, key)
+    for status in (FAIL, WARN, PASS):
+        shown = (result for result in results if result.status == status and result.reason)
+        for which, group in grouped(shown, key).items():
+            smallest = min(group, key=lambda result: result.case.elements)
+            yield smallest, sum(map(_counts, group)), sum(map(_counts, everything[which]))
+
+
+def _note(smallest: VerifyResult, cases: int, of: int) -> list[str]:
+    status = smallest.status
+    name = f"{smallest.case.name}, {smallest.implementation}, {smallest.check}"
+    said = {FAIL: "Fails", WARN: "Warns"}.get(status, "The same")
+    more = [f"{said} in {cases} of {of} cases"] if cases > 1 else []
+    more += [f"Shrunk from {smallest.shrunk_from}"] if smallest.shrunk_from else []
+    text = ". ".join([f"{status.upper()} {name}: {smallest.told}", *more])
+    again = repeating.line(smallest)
+    return [text] if status == PASS or not again else [text, again]
+
+
+def _named(result: VerifyResult, *, same: bool) -> str:
+    return result.check if same else f"{result.check} of {result.case.loss}"
+
+
+def reasons(run: Run) -> list[str]:
+    """Return the reasons of loosened tolerances, and of skipped checks."""
+    results = run.of(VerifyResult)
+    texts = [
+        f"{r.case.loss} has a tolerance of {r.tolerance}" for r in results if ":" in r.tolerance
+    ]
+    texts += [
+        f"{r.case.loss} is measured in ulp of the largest term of each element: {r.terms}"
+        for r in results
+        if r.terms
+    ]
+    return [*dict.fromkeys(texts), *skips(results)]
+
+
+def unfit(run: Run) -> list[str]:
+    """Return the reasons of cases of which no check ran."""
+    results = run.of(VerifyResult)
+    ran = {result.case for result in results if result.status != SKIPPED}
+    return skips(result for result in results if result.case not in ran)
+
+
+def _checks(results: Results, *, everything: bool) -> tuple[Table, list[str]]:
+    """Return the table of checks and losses, and how many checks it has left out."""
+    by_check = grouped(results, lambda result: result.check)
+    bad = {c: of for c, of in by_check.items() if everything or worst(of) in (FAIL, WARN)}
+    losses = dict.fromkeys(r.case.loss for of in bad.values() for r in of)
+    rows = [[check, *(_cell(of, loss) for loss in losses)] for check, of in bad.items()]
+    if everything:
+        return Table(["check", *losses], rows, splits=True), []
+    left = len(by_check) - len(bad)
+    more = [f"{count(left, 'other check')} passed or skipped (-v)"] * bool(left)
+    more += [f"{len(rows) - FEW_ROWS} more rows (-v)"] * (len(rows) > FEW_ROWS)
+    return Table(["check", *losses], rows[:FEW_ROWS], splits=True), more
+
+
+def _legend(results: Results, measured: Table) -> str:
+    """Return what the cells and columns of the tables mean."""
+    statuses = {result.status for result in results}
+    parts = ["pass N, U ulp: N cases passed, with the largest error in units in the last place"]
+    parts += ["FAIL M/N: M of N cases failed"] * (FAIL in statuses)
+    parts += ["WARN M/N: M of N cases are less accurate than they could be"] * (WARN in statuses)
+    parts.append("-: the check does not apply")
+    return "; ".join([*parts, *[errors.LEGEND] * bool(measured.rows)])
+
+
+def _counts(result: VerifyResult) -> bool:
+    return result.status != SKIPPED and not result.shrunk_from
+
+
+def _cell(of_check: Results, loss: str) -> str:
+    if all(result.status == SKIPPED for result in of_check):
+        return "skipped"  # once for all losses, where the device is why
+    ran = [r for r in of_check if r.case.loss == loss and r.status != SKIPPED]
+    if not ran:
+        return "skipped" if any(r.case.loss == loss for r in of_check) else "-"
+    status: VerifyStatus = worst(ran)
+    bad = sum(result.status == status for result in ran)
+    text = f"pass {len(ran)}" if status == PASS else f"{status.upper()} {bad}/{len(ran)}"
+    return ", ".join(part for part in (text, _largest_ulp(ran)) if part)
+
+
+def _largest_ulp(results: Results) -> str:
+    ulps = [result.error.ulp for result in results if result.error.ulp is not None]
+    return f"{format_ulp(max(ulps))} ulp" if ulps else ""
