@@ -89,9 +89,7 @@ def test_gate_fails_and_says_why_as_in_the_golden_file(gate, golden):
             options = ["--fail-on", *limit.split()] if limit else []
             code, out, err = gate(base, new, *options)
             conclusion = out.split("\nbase: ")[0]
-            texts[" ".join([f"{title}:", *options])] = (
-                f"{conclusion}{err}exit code {code}"
-            )
+            texts[" ".join([f"{title}:", *options])] = f"{conclusion}{err}exit code {code}"
     golden("compare_gate.txt", titled(texts))
 
 
