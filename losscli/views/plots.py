@@ -232,7 +232,9 @@ def _samples(results: Results) -> Iterator[Part]:
     if drawn:
         counts = {len(seconds.by_process) for _, seconds in known}
         few, most = min(counts), max(counts)
-        processes = f"{few} to {most} processes" if few < most else count(few, "process")
+        processes = f"{few} to {most} processes" if few < most else f"{few} processes"
+        if most == 1:
+            processes = "one process: the spread between processes is unknown"
         lead = Sentence(_SAMPLES.format(len(shown), len(known), f"Each result has {processes}."))
         yield Part("Samples by process", (lead, *drawn))
 
