@@ -14,7 +14,7 @@ from losscli.runs.records import PASS
 from losscli.verify.checks import CHECKS
 from tests.handmade import case_of
 from tests.machinery import ROW_MACHINERY
-from tests.parameters import few, naming, square
+from tests.parameters import naming, square
 from tests.verify.judging import put
 
 from .losses import DTYPES, MACHINERY
@@ -46,8 +46,7 @@ def test_losses_of_elements_pass_every_check(loss, reduction, dtype):
             assert_passes(case_of(form, SHAPE, **settings))
 
 
-@pytest.mark.parametrize("dtype", few(DTYPES, ("float32", "bfloat16")))
-@pytest.mark.parametrize("loss", OF_ROWS)
+@pytest.mark.parametrize(("loss", "dtype"), square(OF_ROWS, DTYPES))
 def test_losses_over_rows_pass_every_check(loss, dtype, device):
     number = OF_ROWS.index(loss) + [*DTYPES].index(dtype)
     assert_passes(row_case(loss, number, device, dtype=dtype))
