@@ -6,6 +6,7 @@ import ast
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, Literal
 
 from losscli.errors import UsageError
@@ -19,6 +20,8 @@ TARGET_NAMES = (
     *("target", "targets", "tgt", "label", "labels", "y", "y_true", "true", "t", "truth"),
     *("gt", "expected"),
 )
+PAIRED = (("forward", "backward"), ("fwd", "bwd"))
+"""How the names of two functions end of which one computes the gradients of the other."""
 PAIR = ("input", "target")
 """The names of the operands of most losses."""
 _LARGEST = 1e30
@@ -145,6 +148,8 @@ class Definition:
     """The arguments of the function, or of the module's forward."""
     constructor: Signature | None = None
     """The arguments of a module's constructor; None for a function."""
+    backward: Definition | None = None
+    """The function that computes the gradients of what ``X_forward`` computes."""
 
     def takes(self, keyword: str) -> bool:
         """Tell whether the callable, or a module's constructor, accepts a keyword."""
@@ -187,7 +192,7 @@ class Parsed:
             used = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
             for name in _bound(node):
                 uses[name] = frozenset({*uses.get(name, ()), *used})
-        found = {each.name: each for each in _found(tree) if each.name not in compiled}
+        found = _paired({each.name: each for each in _found(tree) if each.name not in compiled})
         nodes = list(ast.walk(tree))
         constants = [node.value for node in nodes if isinstance(node, ast.Constant)]
         literal = [n for n in constants if isinstance(n, int | float) and not isinstance(n, bool)]
@@ -269,7 +274,9 @@ def _found(tree: ast.Module) -> Iterator[Definition]:
         elif isinstance(node, ast.ClassDef):
             methods = {m.name: m for m in node.body if isinstance(m, ast.FunctionDef)}
             forward, made = methods.get("forward"), methods.get("__init__")
-            if forward or any("Module" in ast.unparse(base) for base in node.bases):
+            if forward and any(ast.unparse(base).endswith("Function") for base in node.bases):
+                yield Definition(node.name, "function", _signature(forward.args, bound=True))
+            elif forward or any("Module" in ast.unparse(base) for base in node.bases):
                 yield Definition(
                     node.name,
                     "module",
@@ -287,6 +294,17 @@ def _found(tree: ast.Module) -> Iterator[Definition]:
                 name = alias.asname or alias.name
                 if name.endswith("_loss"):
                     yield Definition(name, "function", UNKNOWN)
+
+
+def _paired(found: dict[str, Definition]) -> dict[str, Definition]:
+    """Return the definitions, where each forward function knows its backward function."""
+    paired = dict(found)
+    for (name, definition), (forward, backward) in product(found.items(), PAIRED):
+        twin = found.get(f"{name.removesuffix(forward)}{backward}")
+        functions = twin and {twin.kind, definition.kind} == {"function"}
+        if name.endswith(forward) and functions:
+            paired[name] = replace(definition, backward=twin)
+    return paired
 
 
 def _signature(arguments: ast.arguments, *, bound: bool = False) -> Signature:

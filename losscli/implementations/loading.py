@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from subprocess import CalledProcessError
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
     from losscli.implementations.sandbox.program import Binding
 
+_GRADIENT = re.compile("grad|upstream|cotangent|d(out|loss|y|l)|g(o|y|out)?$", re.IGNORECASE)
+"""The beginning of what the gradient of a loss is called."""
 _OF_COMPILERS = ("CompilationError", "CppCompileError", "PTXASError")
 """The names of errors of Triton and torch.compile, which may not be installed."""
 
@@ -44,7 +47,30 @@ def binding(
         order,
         case.device,
         expression,
+        _backward(definition, order, case),
     )
+
+
+def _backward(
+    definition: Definition, order: tuple[str, ...], case: Case
+) -> tuple[str, tuple[str, ...]]:
+    """Return the function that computes the gradients, and its arguments."""
+    from losscli.implementations.sandbox.program import GRAD_OUTPUT, LOSS
+
+    twin = definition.backward
+    if not twin:
+        return "", ()
+    known = dict(zip(definition.signature.names, order, strict=False))
+    known |= {name: name for name in (*case.spec.names, *_given(definition.signature, case))}
+    known |= dict.fromkeys(("loss", "output", "out", "result"), LOSS)
+    names = twin.signature.names
+    arguments = []
+    for number, name in enumerate(names):
+        is_gradient = bool(_GRADIENT.match(name)) and GRAD_OUTPUT not in arguments
+        if name not in known and not is_gradient and number >= twin.signature.required:
+            break
+        arguments.append(GRAD_OUTPUT if is_gradient else known.get(name, name))
+    return twin.name, tuple(arguments) if names else (GRAD_OUTPUT, *order)
 
 
 def on_copies(function: BoundLoss) -> BoundLoss:

@@ -16,14 +16,17 @@ from pathlib import Path
 
 from losscli.errors import UsageError
 from losscli.files.reading import SOURCE_BYTES, read_bytes
+from losscli.implementations import extension
 from losscli.implementations.definitions import (
     PAIR,
+    PAIRED,
     UNKNOWN,
     Definition,
     NotJudgeableError,
     Parsed,
     Signature,
 )
+from losscli.implementations.extension import included
 from losscli.implementations.languages import languages_of
 from losscli.losses import EVERY_LOSS, Spec
 from losscli.reasons import Code, Reason
@@ -32,7 +35,9 @@ MODULE = "ModelNew"
 REFERENCE_MODULE = "Model"
 _LONGEST_NAME = 255
 """Maximum length of a file name."""
-_PATTERN = re.compile(r"^(?P<path>.+?\.py)(?:@(?P<revision>[^:@]+))?(?::(?P<name>\w+))?$")
+_PATTERN = re.compile(
+    r"^(?P<path>.+?\.(?:py|cu|cpp|cc|cxx))(?:@(?P<revision>[^:@]+))?(?::(?P<name>\w+))?$"
+)
 _INSTALLED = re.compile(r"^(?P<module>[^\W\d]\w*(?:\.\w+)+):(?P<name>\w+)$")
 """``PACKAGE.MODULE:NAME``: what is installed."""
 
@@ -73,7 +78,9 @@ class Source:
             return cls(named, path, "", installed["name"], _now(path))
         match = _PATTERN.match(named)
         if not match:
-            expected = "FILE.py, FILE.py:NAME, FILE.py@REVISION or PACKAGE.MODULE:NAME"
+            expected = (
+                "FILE.py, FILE.cu, FILE.cpp, FILE.py:NAME, FILE.py@REVISION or PACKAGE.MODULE:NAME"
+            )
             raise UsageError(f"expected {expected}, given '{named}'.")
         path, revision = Path(match["path"]), match["revision"] or ""
         data = _at_revision(path, revision) if revision else _now(path)
@@ -116,13 +123,18 @@ class Source:
         try:
             return self.data.decode()
         except UnicodeDecodeError:
-            text = f"{self.named} is no Python: it is not UTF-8."
+            text = f"{self.named} is no source: it is not UTF-8."
             raise NotJudgeableError(Code.SYNTAX, text) from None
+
+    @cached_property
+    def program(self) -> str:
+        """The Python that a worker imports; of C++, what compiles it and calls its functions."""
+        return self.text if self.path.suffix == ".py" else extension.program(self.text, self.path)
 
     @cached_property
     def parsed(self) -> Parsed:
         """The definitions and imports; NotJudgeableError if it is not Python."""
-        return Parsed.read(self.text, str(path_of(self.named)))
+        return Parsed.read(self.program, str(path_of(self.named)))
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -142,7 +154,7 @@ class Source:
         return not (
             parsed.names_itself
             or any((folder / f"{m}.py").exists() or (folder / m).is_dir() for m in modules)
-            or any(_is_file(folder, text) for text in parsed.texts)
+            or any(_is_file(folder, text) for text in (*parsed.texts, *included(self.text)))
         )
 
     def definition(self, loss: str) -> Definition:
@@ -163,11 +175,14 @@ class Source:
                     f"{self.named}: there is no '{self.name}'. {_told(found)}",
                 )
             return found[self.name]
-        known = dict.fromkeys((*_function_names(loss), loss, MODULE))
+        names = _function_names(loss)
+        forwards = (f"{each}_{forward}" for each in names for forward, _ in PAIRED)
+        known = dict.fromkeys((*names, loss, MODULE, *forwards))
         operands = EVERY_LOSS[loss].names if loss in EVERY_LOSS else PAIR
         wanted = [name for name in known if name in found]
         if not wanted:
-            public = [name for name in found if not name.startswith("_")]
+            twins = {each.backward.name for each in found.values() if each.backward}
+            public = [name for name in found if not name.startswith("_") and name not in twins]
             losses = [name for name in public if name.endswith("_loss")] or public
             named = {*EVERY_LOSS, *chain.from_iterable(map(_function_names, EVERY_LOSS))}
             of_others = named & set(losses)
@@ -183,9 +198,9 @@ class Source:
             function = f"a function {_function_names(loss)[0]} or " if loss else ""
             text = f"{self.named}: expected {function}a class {MODULE}"
             raise NotJudgeableError(Code.NOTHING_TO_JUDGE, f"{text}. {_told(found)}")
-        if len(wanted) > 1 and MODULE in wanted:
-            helpers = parsed.used_by(MODULE)
-            wanted = [name for name in wanted if name == MODULE or name not in helpers]
+        if len(wanted) > 1:
+            helpers = set().union(*map(parsed.used_by, [MODULE] if MODULE in wanted else wanted))
+            wanted = [name for name in wanted if name == MODULE or name not in helpers] or wanted
         if len(wanted) > 1:
             text = f"{self.named}: several could be meant: {', '.join(wanted)}"
             command = f"losscli judge {self.named}:{wanted[0]}"

@@ -399,7 +399,7 @@ class _Judging:
         what = "value and gradient are" if self.draft.trains else "the value is"
         if self.job.id == self.job.file and not self.draft.failures:
             taken = sum(self.draft.seconds.values())
-            self.notify(f"{self.job.file}: {what} right, after {taken:.0f} s; other checks follow")
+            self.notify(f"{what} right, after {taken:.0f} s; other checks follow")
 
     def _find_cause(self) -> None:
         """Find out what wrong results are."""

@@ -56,7 +56,7 @@ def _in_this_process(implementation: Implementation, scratch: str) -> Implementa
     from losscli.implementations.sandbox.program import bound, import_source
 
     def bind(case: Case) -> BoundLoss:
-        module = import_source(file.text, str(file.path), file.path.stem, scratch)
+        module = import_source(file.program, str(file.path), file.path.stem, scratch)
         definition = file.definition(case.loss)
         order = definition.signature.order(case.spec.names)
         return bound(module, binding(definition, order, case))

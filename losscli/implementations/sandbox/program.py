@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -35,6 +36,12 @@ class Binding(NamedTuple):
     device: str
     expression: str = ""
     """What is evaluated in place of a call of the name."""
+    backward: tuple[str, tuple[str, ...]] = ("", ())
+    """The function that computes the gradients, if it is another, and its arguments."""
+
+
+GRAD_OUTPUT, LOSS = "grad_output", "loss"
+"""Arguments of a backward function besides operands, settings and what the forward one returned."""
 
 
 def import_source(source: str, path: str, name: str, scratch: str) -> ModuleType:
@@ -63,7 +70,11 @@ def bound(module: ModuleType, how: Binding) -> Callable[..., Tensor]:
     if how.expression:
         return _evaluated(module, how)
     found: Any = getattr(module, how.name)
-    function = partial(found, **how.settings)
+    function: Callable[..., Any] = partial(found, **how.settings)
+    if isinstance(found, type) and issubclass(found, torch.autograd.Function):
+        function = partial(_applied, found, **how.settings)
+    if how.backward[0]:
+        function = _of_two_functions(module, how, function)
     if how.is_class:
         arguments = tuple(getattr(module, "get_init_inputs", tuple)())
         filled = how.filled[: len(arguments)]
@@ -79,6 +90,52 @@ def bound(module: ModuleType, how: Binding) -> Callable[..., Tensor]:
         by_name = {name: given[name] for name in how.names if name not in how.order}
         loss: Tensor = function(*[given[name] for name in how.order], **by_name)
         return loss
+
+    return called
+
+
+def _applied(function: Any, *operands: Tensor, **settings: Any) -> Tensor:
+    """Apply an autograd function, which takes no keywords."""
+    given = inspect.signature(function.forward).bind(None, *operands, **settings)
+    given.apply_defaults()
+    return cast(Tensor, function.apply(*given.args[1:]))
+
+
+def _of_two_functions(
+    module: ModuleType, how: Binding, forward: Callable[..., Any]
+) -> Callable[..., Tensor]:
+    """Return what computes the loss with one function, and the gradients with another."""
+    name, arguments = how.backward
+    backward_of = getattr(module, name)
+
+    class OfTwoFunctions(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, names: Sequence[str], *operands: Tensor) -> Tensor:
+            ctx.names, placed = names, len(how.order)
+            by_name = dict(zip(names[placed:], operands[placed:], strict=True))
+            found = forward(*operands[:placed], **by_name)
+            loss: Tensor
+            loss, *ctx.kept = found if isinstance(found, tuple | list) else (found,)
+            ctx.save_for_backward(loss, *operands)
+            return loss
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+            loss, *operands = ctx.saved_tensors
+            known = {**how.settings, **dict(zip(ctx.names, operands, strict=True))}
+            known |= {GRAD_OUTPUT: grad_output, LOSS: loss}
+            kept = iter(ctx.kept)
+            found = backward_of(*(known[a] if a in known else next(kept) for a in arguments))
+            gradients = [*found] if isinstance(found, tuple | list) else [found]
+            if GRAD_OUTPUT not in arguments:
+                gradients = [each if each is None else each * grad_output for each in gradients]
+            return (None, *gradients, *[None] * (len(operands) - len(gradients)))
+
+    def called(*operands: Tensor, **others: Tensor) -> Tensor:
+        names = (*how.order[: len(operands)], *others)
+        found = OfTwoFunctions.apply(names, *operands, *others.values())  # type: ignore[no-untyped-call]
+        return cast(Tensor, found)
 
     return called
 

@@ -48,7 +48,7 @@ class State:
             builds.unpack(built, self.scratch)
         beside = "" if wanted.revision else wanted.path
         name = self.file.module or path.stem
-        self.source = wanted.source, beside, name, self.scratch
+        self.source = self.file.program, beside, name, self.scratch
         if not wanted.unmarked:
             self.module = import_source(*self.source)
             self.tuning.watch()

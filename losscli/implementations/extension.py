@@ -1,0 +1,123 @@
+"""Makes Python of a C++ or CUDA file: a module that compiles it and has the functions it exports.
+
+A file exports functions with ``PYBIND11_MODULE`` or with ``TORCH_LIBRARY``.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from losscli.implementations.definitions import NotJudgeableError
+from losscli.reasons import Code
+
+_MODULE = re.compile(r"\bPYBIND11_MODULE\s*\(")
+_LIBRARY = re.compile(r"\bTORCH_LIBRARY(?:_FRAGMENT)?\s*\(\s*(?P<namespace>\w+)\s*,")
+_DEFINED = re.compile(
+    r'\.def\(\s*(?:TORCH_SELECTIVE_SCHEMA\()?"(?P<name>\w+)(?:\.\w+)?'
+    r'(?:\((?P<schema>[^"]*?)\)\s*->[^"]*)?"\s*(?:,\s*&?\s*(?P<function>[\w:]+))?(?P<rest>[^;]*);'
+)
+"""``m.def("name", &function, ...);`` of pybind11, or ``m.def("name(Tensor input) -> Tensor");``."""
+_ARGUMENT = re.compile(r'\barg\(\s*"(?P<name>\w+)"\s*\)(?:\s*=\s*(?P<default>[-+.\w]+))?')
+_FUNCTION = re.compile(
+    r"(?<![\w:])(?:(?:at|torch)::Tensor|(?:std::)?(?:vector|tuple)\s*<[^;{}()]*>)\s+"
+    r"(?P<name>\w+)\s*\((?P<arguments>[^;{}]*?)\)\s*\{"
+)
+"""A function that returns tensors."""
+_INCLUDED = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_CONSTANTS = {"true": "True", "false": "False", "None": "None"}
+
+_PROGRAM = """\
+from pathlib import Path
+import torch
+from torch.utils.cpp_extension import load
+
+_source = Path(__file__).with_suffix({suffix!r})
+_source.write_text({text!r}, "utf-8")
+_extension = load(
+    {name!r}, [str(_source)], extra_include_paths=[{folder!r}], is_python_module={is_module}
+)
+"""
+
+
+def program(text: str, path: Path) -> str:
+    """Return the Python of a C++ or CUDA file.
+
+    Raises:
+        NotJudgeableError: it exports no function.
+    """
+    code = _COMMENT.sub("", text)
+    is_module = bool(_MODULE.search(code))
+    library = _LIBRARY.search(code)
+    functions = {found["name"]: found["arguments"] for found in _FUNCTION.finditer(code)}
+    exported = [*_DEFINED.finditer(code)] if is_module or library else []
+    if not exported:
+        there = ", ".join(functions) or "none that returns a tensor"
+        raise NotJudgeableError(
+            Code.NOTHING_TO_JUDGE,
+            f"{path.name} exports no function with PYBIND11_MODULE or TORCH_LIBRARY; its "
+            f"functions: {there}.",
+        )
+    holder = "_extension" if is_module or not library else f"torch.ops.{library['namespace']}"
+    head = _PROGRAM.format(
+        suffix=path.suffix,
+        text=text,
+        name=re.sub(r"\W", "_", path.stem),
+        folder=str(path.parent),
+        is_module=is_module,
+    )
+    return "\n".join([head, *(_wrapper(each, functions, holder) for each in exported)])
+
+
+def included(text: str) -> Iterator[str]:
+    """Yield the files that a source includes from its folder."""
+    return (found[1] for found in _INCLUDED.finditer(text))
+
+
+def _wrapper(defined: re.Match[str], functions: dict[str, str], holder: str) -> str:
+    """Return a function of Python with the arguments of an exported one."""
+    name = defined["name"]
+    arguments = [(a["name"], a["default"]) for a in _ARGUMENT.finditer(defined["rest"])]
+    if not arguments and defined["schema"] is not None:
+        arguments = [_of_schema(each) for each in _split(defined["schema"]) if each != "*"]
+    if not arguments:
+        declared = functions.get((defined["function"] or "").rpartition("::")[2], "")
+        arguments = [(_name_of(each), None) for each in _split(declared)]
+    if not arguments or not all(_is_name(argument) for argument, _ in arguments):
+        return f"def {name}(*arguments):\n    return {holder}.{name}(*arguments)\n"
+    taken = (f"{a}={_python(value)}" if value else a for a, value in arguments)
+    passed = ", ".join(argument for argument, _ in arguments)
+    return f"def {name}({', '.join(taken)}):\n    return {holder}.{name}({passed})\n"
+
+
+def _split(arguments: str) -> list[str]:
+    """Return the arguments of a declaration, whose types may have commas in angle brackets."""
+    plain = re.sub(r"<[^<>]*>", "", arguments)
+    return [each.strip() for each in plain.split(",") if each.strip()]
+
+
+def _of_schema(argument: str) -> tuple[str, str | None]:
+    declared, _, default = argument.partition("=")
+    return _name_of(declared), default.strip() or None
+
+
+def _name_of(declared: str) -> str:
+    """Return the name of ``const torch::Tensor& input``, also where it has a default."""
+    return declared.partition("=")[0].strip().rpartition(" ")[2].lstrip("&*")
+
+
+def _is_name(text: str) -> bool:
+    return text.isidentifier() and not keyword.iskeyword(text)
+
+
+def _python(value: str) -> str:
+    """Return a default as Python writes it; a constant of C++ that it does not know is None."""
+    number = value.rstrip("fFlL")
+    try:
+        float(number)
+    except ValueError:
+        return _CONSTANTS.get(value, "None")
+    return number

@@ -1,0 +1,136 @@
+"""C++ and CUDA files: the Python made of them, and pairs of functions."""
+
+from pathlib import Path
+
+import pytest
+
+from losscli.implementations import extension
+from losscli.implementations.definitions import NotJudgeableError, Parsed
+from losscli.judge.job import Job
+from losscli.judge.stages import judge_job
+
+MSE = """
+#include <torch/extension.h>
+#include "neighbour.cuh"
+// torch::Tensor commented_out(torch::Tensor input) {}
+torch::Tensor mse_forward(const torch::Tensor& input, const torch::Tensor& target) {
+  return (input - target).square().mean();
+}
+std::vector<torch::Tensor> mse_backward(torch::Tensor grad_output, at::Tensor input,
+                                        at::Tensor target) {
+  auto gradient = 2 * (input - target) / input.numel() * grad_output;
+  return {gradient, -gradient};
+}
+"""
+MODULE = """
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("mse_forward", &mse_forward, "the loss");
+  m.def("mse_backward", &mse_backward);
+}
+"""
+
+
+def arguments(text, name):
+    return Parsed.read(extension.program(text, Path("k.cpp")), "k.cpp").definitions[name].signature
+
+
+def test_exported_functions_have_the_arguments_of_their_declaration():
+    parsed = Parsed.read(extension.program(MSE + MODULE, Path("k.cpp")), "k.cpp")
+    forward = parsed.definitions["mse_forward"]
+    assert [*parsed.definitions] == ["mse_forward", "mse_backward"]
+    assert forward.signature.names == ("input", "target")
+    assert forward.backward.signature.names == ("grad_output", "input", "target")
+    assert [*extension.included(MSE)] == ["neighbour.cuh"]
+
+
+def test_arguments_of_pybind_and_of_a_schema_have_names_and_defaults():
+    bound = 'm.def("loss", &f, py::arg("input"), pybind11::arg("target"), py::arg("beta") = 0.5f);'
+    signature = arguments(f"PYBIND11_MODULE(e, m) {{ {bound} }}", "loss")
+    assert (signature.names, signature.required) == (("input", "target", "beta"), 2)
+
+    schema = 'm.def("loss(Tensor input, Tensor target, *, float beta=1.0) -> Tensor");'
+    text = f"TORCH_LIBRARY(mine, m) {{ {schema} }}"
+    signature = arguments(text, "loss")
+    assert (signature.names, signature.required) == (("input", "target", "beta"), 2)
+    assert "torch.ops.mine.loss(input, target, beta)" in extension.program(text, Path("k.cu"))
+
+
+def test_arguments_that_the_file_does_not_show_are_any():
+    assert arguments('PYBIND11_MODULE(e, m) { m.def("loss", &elsewhere); }', "loss").anything
+
+
+def test_a_file_that_exports_nothing_is_told_which_functions_it_has():
+    with pytest.raises(NotJudgeableError, match=r"exports no function.*mse_forward, mse_backward"):
+        extension.program(MSE, Path("k.cu"))
+
+
+PAIRS = {
+    "what the forward function kept": """
+def smooth_l1_forward(input, target, beta=1.0):
+    d = input - target
+    loss = torch.where(d.abs() < beta, 0.5 * d * d / beta, d.abs() - 0.5 * beta)
+    return loss.mean(), d
+
+def smooth_l1_backward(grad_output, d, beta):
+    gradient = torch.where(d.abs() < beta, d / beta, d.sign()) / d.numel() * grad_output
+    return gradient, -gradient
+""",
+    "operands alone, for a gradient of 1": """
+def smooth_l1_fwd(prediction, target):
+    return torch.nn.functional.smooth_l1_loss(prediction, target)
+
+def smooth_l1_bwd(prediction, target):
+    d = prediction - target
+    gradient = torch.where(d.abs() < 1, d, d.sign()) / d.numel()
+    return gradient, -gradient
+""",
+    "an autograd function": """
+class SmoothL1(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, input, target, beta=1.0):
+        ctx.save_for_backward(input, target)
+        ctx.beta = beta
+        return torch.nn.functional.smooth_l1_loss(input, target, beta=beta)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        input, target = ctx.saved_tensors
+        d = input - target
+        gradient = torch.where(d.abs() < ctx.beta, d / ctx.beta, d.sign())
+        gradient = gradient / d.numel() * grad_output
+        return gradient, -gradient, None
+""",
+}
+
+
+def verdict_of(path, loss):
+    return judge_job(Job(str(path), loss=loss, device="cpu", quick=True, timed=False))
+
+
+@pytest.mark.parametrize("what", PAIRS)
+def test_two_functions_or_an_autograd_function_are_one_loss_with_its_gradient(what, tmp_path):
+    path = tmp_path / "pair.py"
+    path.write_text(f"import torch\n{PAIRS[what]}")
+    verdict = verdict_of(path, "smooth_l1")
+    assert (verdict.correct, verdict.has_gradient) == (True, True), verdict.reasons
+
+
+def test_a_backward_that_is_wrong_is_wrong(tmp_path):
+    path = tmp_path / "pair.py"
+    wrong = PAIRS["operands alone, for a gradient of 1"].replace("(d.abs() < 1", "(d.abs() < 2")
+    path.write_text(f"import torch\n{wrong}")
+    verdict = verdict_of(path, "smooth_l1")
+    assert (verdict.word, verdict.facets["value"]) == ("WRONG", "ok")
+
+
+@pytest.mark.slow
+def test_a_file_of_cpp_is_compiled_and_judged_and_its_first_error_is_placed(tmp_path):
+    (tmp_path / "neighbour.cuh").write_text("#include <vector>\n")
+    path = tmp_path / "mse.cpp"
+    path.write_text(MSE + MODULE)
+    verdict = verdict_of(path, "mse")
+    assert (verdict.correct, verdict.has_gradient) == (True, True), verdict.reasons
+    path.write_text(MSE.replace("input - target", "input - tragte", 1) + MODULE)
+    verdict = verdict_of(path, "mse")
+    assert verdict.word == "REFUSED"
+    assert "mse.cpp:6" in verdict.reasons[0].text
