@@ -132,5 +132,5 @@ def test_a_file_of_cpp_is_compiled_and_judged_and_its_first_error_is_placed(tmp_
     assert (verdict.correct, verdict.has_gradient) == (True, True), verdict.reasons
     path.write_text(MSE.replace("input - target", "input - tragte", 1) + MODULE)
     verdict = verdict_of(path, "mse")
-    assert verdict.word == "REFUSED"
+    assert verdict.word == "DOES NOT BUILD"
     assert "mse.cpp:6" in verdict.reasons[0].text

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from random import Random
 from typing import Any, NamedTuple
 
@@ -15,12 +16,14 @@ from losscli.cases.axes import DTYPES, FORWARD, FORWARD_BACKWARD, Distribution, 
 from losscli.cases.case import Case
 from losscli.config.expansion import expand
 from losscli.config.schema import Config, Inputs, LossChoice, Timing, off_default
-from losscli.implementations import CUSTOM
+from losscli.implementations import CUSTOM, remote
 from losscli.implementations.definitions import Definition, NotJudgeableError
 from losscli.implementations.implementation import Implementation
+from losscli.implementations.sandbox.requests import Inputs as InputShapes
 from losscli.implementations.source import Source
 from losscli.judge.job import Job
 from losscli.judge.parts import REFERENCE
+from losscli.judge.recognition import LARGEST
 from losscli.losses import ELEMENT, EVERY_LOSS, HIDDEN_STATE, ROW, Shape, Unit
 from losscli.reasons import Code
 from losscli.verify.checks import Cost, named
@@ -109,6 +112,8 @@ class KnownLoss:
         """The dtypes in which all checks are made and times are taken."""
         self.others = [] if job.dtypes else [each for each in DTYPES if each not in self.asked]
         """The dtypes that a candidate need not take."""
+        self.one_size: Shape | None = None
+        """The size that ``get_inputs`` gives, where it is right at no other."""
 
     @property
     def usual_reductions(self) -> tuple[str, ...]:
@@ -187,11 +192,29 @@ class KnownLoss:
         return [replace(worth_processes(task), limited=not quick) for task in tasks]
 
     def instead_of(self, case: Case) -> tuple[Case, ...] | None:
-        """Leave out a dtype that a candidate need not take; else return None."""
-        if case.dtype not in self.others:
+        """Leave out a dtype that a candidate need not take, or go on with its own size."""
+        if case.dtype in self.others:
+            self.others.remove(case.dtype)
+            return ()
+        if not self.has_other_size(case):
             return None
-        self.others.remove(case.dtype)
-        return ()
+        self.one_size = self._own_size
+        return tuple(self.firsts())
+
+    def has_other_size(self, case: Case) -> bool:
+        """Tell whether ``get_inputs`` gives another size than that of a case."""
+        return bool(self._own_size) and self.one_size is None and case.shape != self._own_size
+
+    @cached_property
+    def _own_size(self) -> Shape | None:
+        """The size that ``get_inputs`` gives; None where there is none, or it is large."""
+        file = self.candidate.file
+        if not file or not file.defines("get_inputs"):
+            return None
+        inputs = remote.workers.of(self.candidate, self.device).ask(InputShapes(), case=None)
+        size = inputs[0][0] if inputs else ()
+        same = len(size) == len(SIZES[EVERY_LOSS[self.loss].unit].small)
+        return tuple(size) if same and math.prod(size) <= LARGEST else None
 
     def called(self, implementation: str) -> str:
         """Return what a verdict calls an implementation that was timed."""
@@ -278,7 +301,8 @@ class KnownLoss:
 
     @property
     def _sizes(self) -> Sizes:
-        return SIZES[EVERY_LOSS[self.loss].unit]
+        usual, one = SIZES[EVERY_LOSS[self.loss].unit], self.one_size
+        return Sizes(one, (one,), one, dict.fromkeys(usual.timed, (one,)), one) if one else usual
 
     def _unpredictable(self, count: int) -> list[tuple[int, ...]]:
         """Return sizes below the largest that is timed, at which no corner can be known to be cut.
@@ -286,6 +310,8 @@ class KnownLoss:
         They have from half of its rows and columns to all of them, odd numbers of which no tile is
         a divisor.
         """
+        if self.one_size:
+            return []
         random = Random(self.seed)
         largest = max(self._timed, key=math.prod)
 

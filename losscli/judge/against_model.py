@@ -150,6 +150,10 @@ class AnyModel:
                 return (full,)
         return None
 
+    def has_other_size(self, case: Case) -> bool:
+        """Tell whether another size is what it is for: all sizes are those of the Model."""
+        return False
+
     def called(self, implementation: str) -> str:
         """Return what a verdict calls an implementation that was timed."""
         return REFERENCE if implementation == self.reference.name else implementation

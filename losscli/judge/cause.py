@@ -7,7 +7,7 @@ draws; the one whose loss and gradients are the candidate's is named.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 
@@ -15,15 +15,26 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
+from losscli.cases.case import Case
 from losscli.errors import LosscliError
 from losscli.implementations import Implementation
 from losscli.implementations.errors import SubjectError
-from losscli.implementations.requests import Answer, Forward
-from losscli.implementations.subject import Subject, bind
+from losscli.implementations.requests import Answer, Call, Forward
+from losscli.implementations.subject import Subject, bind, subject_of
 from losscli.losses import LOSS
 from losscli.runs.records import FAIL
 from losscli.truth.problem import Problem, operand_of
+from losscli.units import format_size
 
+SMALL = (7, 9)
+"""A size at which most that depends on the size is right."""
+LARGE = 4096
+"""Elements from which on a result may be wrong for its size."""
+CALLS = 4
+MOST_OF = 0.9
+"""How much of a branch is wrong where the branch is."""
+SAME_SUM = 2e-6
+"""Relative distance of two sums of float32 that are of the same numbers."""
 CLOSE = 1e-4
 """Relative distance of two float32 results that are the same; of 16 bits as many units."""
 FEWEST = 16
@@ -109,12 +120,81 @@ def cause_of(problem: Problem, candidate: Implementation) -> str:
             subject, draws = bind(candidate, each.case), [each, each.sibling()]
             if found := _of_shape(each, subject) or _of_calls(each, subject):
                 return found
-            answers = [subject.send(own.call(own.usual)) for own in draws]
-            if found := _mistake(draws, answers) or _factor(each, answers[0]):
-                return found
-            if found := _of_places(each, answers[0]):
+            answers = [subject.send(_call_of(own)) for own in draws]
+            found = (
+                _mistake(draws, answers)
+                or _of_incoming(each, answers[0])
+                or _factor(each, answers[0])
+                or _of_places(each, answers[0])
+                or _of_part(draws, answers)
+                or _of_setting(each, candidate)
+            )
+            if found:
                 return found
     return ""
+
+
+def _call_of(problem: Problem) -> Call:
+    """Return a call with copies of the operands, which a mistake may overwrite."""
+    copies = {name: each.clone() for name, each in problem.operands.items()}
+    return problem.like(copies).call(problem.usual)
+
+
+def _of_part(draws: list[Problem], answers: list[Answer]) -> str:
+    """Say which elements alone a mean or a sum is over."""
+    fits: Tensor | None = None
+    for problem, answer in zip(draws, answers, strict=True):
+        case, got = problem.case, answer.loss.detach().double()
+        if case.reduction == "none" or "none" not in case.spec.reductions or got.numel() != 1:
+            return ""
+        unreduced = problem.like(problem.operands, replace(case, reduction="none"))
+        losses = torch.cat([truth.value.flatten() for truth in unreduced.value()])
+        truths = [*problem.value()]
+        count = len(losses)
+        if count < FEWEST or len(truths) != 1:
+            return ""
+        sums = losses.cumsum(0)
+        scale = truths[0].value.reshape(()) / sums[-1]  # of a mean, one by what it is divided
+        of_first = sums * scale
+        own_mean = of_first * count / torch.arange(1, count + 1).to(sums)
+        own_mean[count // 2 :] = torch.nan  # near the whole there are too many
+        same = min(SAME_SUM, 0.1 / count) * got.abs()
+        near = [(each - got).abs() <= same for each in (of_first, own_mean)]
+        found = near[0] | near[1]
+        fits = found if fits is None else fits & found
+    if fits is None or bool(fits[-1]) or int(fits.sum()) != 1:
+        return ""
+    first = int(fits.nonzero()[0]) + 1
+    left = len(fits) - first
+    if left < first:
+        return f"it leaves out the last {left} of {len(fits)} losses"
+    return f"its {draws[0].case.reduction} is over the first {first} of {len(fits)} losses alone"
+
+
+def _of_setting(problem: Problem, candidate: Implementation) -> str:
+    """Say whether it is right with other parameters, or at a smaller size."""
+    case = problem.case
+    if _is_right(problem, case, candidate):  # something else is wrong
+        return ""
+    usual = {each.name: each.default for each in case.spec.parameters}
+    told = [f"{name}={value:g}" for name, value in case.params.items() if value != usual[name]]
+    if told and _is_right(problem, replace(case, params=usual), candidate):
+        return f"it is right with the default parameters, and wrong with {', '.join(told)}"
+    small = tuple(map(min, case.shape, SMALL))
+    grows = len(case.shape) == 2 and case.elements > LARGE
+    if grows and _is_right(problem, case.reshaped(small), candidate):
+        return f"it is right at {format_size(small)} and wrong at {format_size(case.shape)}"
+    return ""
+
+
+def _is_right(problem: Problem, case: Case, candidate: Implementation) -> bool:
+    """Tell whether value and gradients are right in another case."""
+    if candidate.unavailable(case):
+        return False
+    other = Problem.of(case, third_party=problem.third_party)
+    answer = bind(candidate, case).send(_call_of(other))
+    outcomes = (other.judge(part, got, other.usual)[0] for part, got in answer.items().items())
+    return all(outcome.status != FAIL for outcome in outcomes)
 
 
 def _of_shape(problem: Problem, subject: Subject) -> str:
@@ -129,59 +209,128 @@ def _of_shape(problem: Problem, subject: Subject) -> str:
 
 def _of_calls(problem: Problem, subject: Subject) -> str:
     """Say whether results differ from call to call, or between training and inference."""
-    call = problem.call(problem.usual)
-    first, second = subject.send(call), subject.send(call)
-    if not _alike(first, second):
-        return "two calls with the same operands give different results"
-    if not _close(subject.send(Forward(problem.operands)), first.loss):
-        wrong = problem.judge_loss(first.loss)[0].status == FAIL
+    losses = [subject.send(_call_of(problem)).loss.detach().double() for _ in range(CALLS)]
+    losses += [subject.send(Forward(problem.operands)).double() for _ in range(CALLS)]
+    spreads = [
+        _distance(*torch.stack(of).aminmax(dim=0)) for of in (losses[:CALLS], losses[CALLS:])
+    ]
+    if max(spreads) > SAME_SUM:
+        return "calls with the same operands give different results"
+    if not _close(losses[-1], losses[0]):
+        wrong = problem.judge_loss(losses[0].to(problem.oracle.dtype))[0].status == FAIL
         return f"its loss is wrong {'with' if wrong else 'without'} a gradient alone"
     return ""
 
 
+def _distance(one: Tensor, other: Tensor) -> float:
+    """Return the relative distance of two results, infinite where one is NaN."""
+    scale = other.abs().max().clamp(min=torch.finfo(other.dtype).tiny)
+    return float(((one - other).abs().max() / scale).nan_to_num(nan=math.inf))
+
+
 def _of_places(problem: Problem, answer: Answer) -> str:
-    """Say on which elements alone the loss is wrong, and how far off the others are."""
-    if problem.case.reduction != "none" or len(truths := [*problem.value()]) != 1:
+    """Say on which elements alone the loss or its gradient is wrong, and how far off others are."""
+    if problem.case.reduction != "none":
         return ""
-    got, due = answer.loss.detach().double(), truths[0].value
-    if got.shape != due.shape or got.numel() < FEWEST:
+    first = next(iter(problem.operands))
+    gradient = answer.items().get(f"{first}_gradient")
+    truths = [*problem.value()], [*problem.gradient(first, problem.usual)]
+    for what, got, due in (("loss", answer.loss, truths[0]), ("gradient", gradient, truths[1])):
+        if got is None or len(due) != 1 or got.shape != due[0].value.shape:
+            continue
+        if told := _of_elements(problem, got.detach().double(), due[0].value):
+            return f"its {what} {told}"
+    return ""
+
+
+def _of_elements(problem: Problem, got: Tensor, due: Tensor) -> str:
+    """Say which elements of a result are wrong."""
+    if got.numel() < FEWEST:
         return ""
     if bool((got == got.flatten()[0]).all()):
-        return f"its loss is {float(got.flatten()[0]):.6g} everywhere"
-    relative = (got - due).abs() / due.abs().clamp(min=1e-3 * float(due.abs().max()))
+        return f"is {float(got.flatten()[0]):.6g} everywhere"
+    operands = [each.detach().double() for each in problem.operands.values()]
+    off = (got - due).abs()
+    relative = off / due.abs().clamp(min=1e-3 * float(due.abs().max()))
     wrong = ~(relative <= CLOSE)
-    spec, x = problem.case.spec, problem.prediction.detach().double()
-    if bool(wrong.any()) and not bool(wrong.all()) and x.shape == wrong.shape:
-        kinks = x.new_tensor(spec.kinks(problem.case.params))
-        operands = (each.detach().double() for each in problem.operands.values())
-        sides = torch.bucketize(spec.branch_coordinate(*operands), kinks) if len(kinks) else x
-        off = sides[wrong].unique()
-        if len(kinks) and not bool((~wrong & torch.isin(sides, off)).any()):
-            names = spec.branches(problem.case.params)
-            told = " and ".join(repr(names[int(n)]) for n in off)
-            return f"its loss is wrong on the branch {told} alone"
-        low, high = float(x[~wrong].min()), float(x[~wrong].max())
-        if bool(((x[wrong] < low) | (x[wrong] > high)).all()):
-            return f"its loss is right for inputs from {low:.3g} to {high:.3g} alone"
+    if all(each.shape == off.shape for each in operands):
+        squares = sum(each.square() for each in operands)
+        unit = torch.finfo(problem.oracle.dtype).eps
+        if bool((off <= 4 * unit * squares).all()) and bool((off > 1e3 * unit * due.abs()).any()):
+            return "loses its digits where large numbers cancel"
+        if bool(wrong.any()) and not bool(wrong.all()):
+            if told := _of_branch(problem, operands, wrong):
+                return f"is wrong {told} alone"
+            low, high = torch.stack(operands).aminmax(dim=0)
+            least, most = float(low[~wrong].min()), float(high[~wrong].max())
+            if bool(((low[wrong] < least) | (high[wrong] > most)).all()):
+                return f"is right for operands from {least:.3g} to {most:.3g} alone"
     spread = float(relative.square().mean().sqrt())
     for dtype in (torch.float16, torch.bfloat16):
         unit = torch.finfo(dtype).eps / 2
         if unit / 4 < spread < 2 * unit:
             name = str(dtype).removeprefix("torch.")
-            return f"its elements are off by {spread:.1g} of themselves, as those of {name} are"
+            return f"is off by {spread:.1g} of itself in each element, as {name} is"
+    return ""
+
+
+def _of_branch(problem: Problem, operands: Sequence[Tensor], wrong: Tensor) -> str:
+    """Say on which branch of the formula, or on which side of the target, elements are wrong."""
+    spec, params = problem.case.spec, problem.case.params
+    kinks = operands[0].new_tensor(spec.kinks(params))
+    where = spec.branch_coordinate(*operands) if len(kinks) else torch.zeros_like(operands[0])
+    if len(kinks) and bool(torch.isin(where[wrong], kinks).all()):
+        return "where branches of the formula meet"
+    sides = torch.bucketize(where, kinks)
+    of_sides = torch.isin(sides, sides[wrong].unique())
+    names = " and ".join(repr(spec.branches(params)[int(n)]) for n in sides[wrong].unique())
+    branch = f"on the branch {names}" if len(kinks) else ""
+    everywhere = torch.ones_like(wrong)
+    some = len(sides[wrong].unique()) <= len(kinks)
+    orders = {"": everywhere} if branch and some else {}
+    if len(operands) > 1:
+        orders |= {
+            "where the input is below the target": operands[0] < operands[1],
+            "where the input is above the target": operands[0] > operands[1],
+        }
+    for order, which in orders.items():
+        part = of_sides & which  # near the end of a branch both may be the same
+        if not bool((wrong & ~part).any()) and wrong.sum() > MOST_OF * part.sum():
+            return f"{branch} {order}".strip()
+    return ""
+
+
+def _of_incoming(problem: Problem, answer: Answer) -> str:
+    """Say what a backward pass takes for the grad_output of each element."""
+    incoming = problem.usual.grad_output
+    if problem.case.reduction != "none" or incoming.dim() < 2:
+        return ""
+    taken = {
+        "of the first row": incoming[:1].expand_as(incoming),
+        "of the first element": incoming.flatten()[0].expand_as(incoming),
+        "of the first column": incoming[:, :1].expand_as(incoming),
+    }
+    right = subject_of("reference", problem.case)
+    if _alike(right.send(_call_of(problem)), answer):
+        return ""
+    for what, other in taken.items():
+        call = replace(_call_of(problem), grad_output=other)
+        if not _close(other, incoming) and _alike(right.send(call), answer):
+            return f"its backward takes the grad_output {what} for all"
     return ""
 
 
 def _mistake(draws: list[Problem], answers: list[Answer]) -> str:
     """Return the mistake whose results these are."""
     case = draws[0].case
-    rights = [_of("reference", each) for each in draws]
+    right = subject_of("reference", case)
+    rights = [right.send(_call_of(each)) for each in draws]
     for name, wrong in _mistakes().items():
         if wrong.unavailable(case):
             continue
         try:
             subject: Subject = bind(wrong, case)
-            found = [subject.send(each.call(each.usual)) for each in draws]
+            found = [subject.send(_call_of(each)) for each in draws]
         except Exception:  # it is wrong in a way that raises here
             continue
         same = all(_alike(*pair) for pair in zip(found, answers, strict=True))
@@ -196,12 +345,6 @@ def _mistakes() -> dict[str, Implementation]:
 
     named = {each.name.removeprefix("wrong:"): each for each in WRONG}
     return {name: named[name] for name in MISTAKES}
-
-
-def _of(name: str, problem: Problem) -> Answer:
-    from losscli.implementations.subject import subject_of
-
-    return subject_of(name, problem.case).send(problem.call(problem.usual))
 
 
 def _alike(one: Answer, other: Answer) -> bool:
@@ -250,6 +393,16 @@ def _numbers(problem: Problem) -> Iterator[tuple[float, str]]:
             yield float(number), f"{number} is {what}"
             yield 1 / number, f"1/{number}, and {number} is {what}"
             yield math.sqrt(number), f"the root of {number}, {what}"
+    for name, value in problem.case.params.items():
+        yield float(value), f"it is {name}"
+        yield float(value) ** 2, f"it is the square of {name}"
+    weights = problem.operands.get("weight")
+    if weights is not None and weights.is_floating_point():
+        target = problem.operands["target"]
+        of_rows = weights.dim() == 1 and not target.is_floating_point()
+        mean = float((weights[target.clamp(min=0)] if of_rows else weights).double().mean())
+        yield mean, "it is the mean of the weights"
+        yield 1 / mean if mean else 1.0, "it is one over the mean of the weights"
     yield from ((2.0, "2"), (0.5, "a half"), (-1.0, "-1: the sign is wrong"))
 
 

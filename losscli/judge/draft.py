@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -65,6 +66,8 @@ class Draft:
     """The facets that something was asked about."""
     given: Mapping[str, float] = field(default_factory=dict)
     """The parameters that the job asks for."""
+    home: Collection[Facet] = HOME
+    """The facets in which a wrong result is WRONG."""
     usual: Collection[str] = ()
     """The reductions that a file is for, where it takes others."""
     now: Stage = "parse"
@@ -127,10 +130,11 @@ class Draft:
         """Add a reason; ``more`` are its other fields."""
         self.reasons.append(JudgeReason(RENAMED.get(code, code), self.now, text, **more))
 
-    def add_first(self, code: Code, text: str, *, check: str, case: str) -> None:
-        """Add a reason of a check that has none of the code yet."""
-        if not any((each.code, each.check) == (code, check) for each in self.reasons):
-            self.add(code, text, check=check, case=case)
+    def add_first(self, code: Code, text: str, *, check: str, facet: Facet, case: str) -> None:
+        """Add a reason of a check and facet that has none of the code yet."""
+        key = code, check, facet
+        if not any((each.code, each.check, each.facet) == key for each in self.reasons):
+            self.add(code, text, check=check, facet=facet, case=case)
 
     def end(self, code: Code, text: str, **more: Any) -> NoReturn:
         """Add the reason that ends the judging; raises Ended."""
@@ -151,7 +155,7 @@ class Draft:
         mild = status == WARN and result.code == Code.NO_WORSE_THAN_TORCH
         if status != FAIL and not mild:
             return
-        code = code_of(result, self.now, facet, optional=optional)
+        code = code_of(result, self.now, facet, self.home, optional=optional)
         check, case = result.check, result.case.name
         if code == Code.WRONG:
             self.cases = sorted([*self.cases, result.case], key=lambda case: case.elements)
@@ -165,12 +169,17 @@ class Draft:
 
 
 def code_of(
-    result: VerifyResult, stage: Stage, facet: Facet = "value", *, optional: bool = False
+    result: VerifyResult,
+    stage: Stage,
+    facet: Facet = "value",
+    home: Collection[Facet] = HOME,
+    *,
+    optional: bool = False,
 ) -> Code:
     """Return the code of the reason that a result is which did not pass.
 
-    ``facet``: what it concerns; ``optional``: whether it is of a dtype that a candidate need not
-    take.
+    ``facet``: what it concerns; ``home``: the facets in which it is wrong; ``optional``: whether it
+    is of a dtype that a candidate need not take.
     """
     code = RENAMED.get(result.code, result.code)
     if code == Code.NO_GRADIENT:
@@ -178,7 +187,7 @@ def code_of(
     has_to = result.check.endswith(SMALL_RESULTS) and not optional
     if code == Code.RAISED and stage == "checks" and not has_to:
         return Code.REFUSES
-    if code == Code.OVERWROTE or (code == Code.WRONG and facet not in HOME):
+    if code == Code.OVERWROTE or (code == Code.WRONG and facet not in home):
         return Code.LIMITED
     if not _is_at_edge(result.case):
         return code
@@ -199,7 +208,8 @@ def _worst(known: Accuracy, result: VerifyResult) -> Accuracy:
     own, torchs = result.error, result.reference_error
 
     def most(one: float | None, other: float | None) -> float | None:
-        return max((each for each in (one, other) if each is not None), default=None)
+        known = (each for each in (one, other) if each is not None and math.isfinite(each))
+        return max(known, default=None)
 
     same = known.deterministic
     if result.check == "determinism" and result.status in (PASS, WARN):

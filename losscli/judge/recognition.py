@@ -7,16 +7,18 @@ looked for among the numbers that the file has.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, product
+from typing import NamedTuple
 
 import torch
 
 from losscli.cases.axes import DTYPES, DType
 from losscli.cases.case import Case
 from losscli.implementations import remote
-from losscli.implementations.definitions import NotJudgeableError
+from losscli.implementations.definitions import NotJudgeableError, Signature
 from losscli.implementations.errors import SandboxError, SubjectError
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.requests import Forward
@@ -31,7 +33,6 @@ from losscli.losses import (
     Shape,
     Spec,
 )
-from losscli.reasons import Code
 from losscli.truth.model import WrongReferenceError
 from losscli.truth.problem import Problem
 
@@ -40,6 +41,8 @@ Inputs = list[tuple[Shape, str]]
 
 SMALL = {2: (7, 33), 3: (7, 12, 33)}
 """The shapes of cases of two and of three dimensions."""
+LARGEST = 2**20
+"""Elements of the inputs that a file gives, up to which a loss is recognised on them."""
 CLOSE = {"float64": 1e-9, "float32": 1e-4}
 """Relative distance of two results that are the same formula."""
 MOST_NUMBERS = 8
@@ -87,25 +90,26 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
     assert file
     try:
         signature = file.definition("").signature
-        signature.order()
     except NotJudgeableError as error:
         raise UnknownLossError(f"{named}: {error}") from None
     failure = ""
     try:
         inputs = _inputs(found, device)
-        for loss, spec in _possible(len(signature.names), signature.anything, inputs):
-            try:
-                if file.misfit(file.definition(loss), spec):
+        own = [shape for shape, _ in inputs[:1] if math.prod(shape) <= LARGEST]
+        for loss, spec in _possible(signature, inputs):
+            for shape in (SMALL[3 if spec.unit == HIDDEN_STATE else 2], *own):
+                try:
+                    if file.misfit(file.definition(loss), spec):
+                        continue
+                    known = _recognised(found, loss, spec, Place(shape, dtype, device))
+                except SandboxError:
+                    raise
+                except (SubjectError, NotJudgeableError) as error:
+                    failure = failure or str(error)
                     continue
-                known = _recognised(found, loss, spec, device, dtype)
-            except SandboxError:
-                raise
-            except (SubjectError, NotJudgeableError) as error:
-                failure = failure or str(error)
-                continue
-            if known:
-                parameters, reduction = known
-                return Recognised(loss, reduction, *_first_input(inputs), parameters)
+                if known:
+                    parameters, reduction = known
+                    return Recognised(loss, reduction, *_first_input(inputs), parameters)
     except SubjectError as error:
         raise WrongReferenceError(f"{named} does not run: {error}") from None
     finally:
@@ -115,24 +119,33 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
     raise UnknownLossError(f"{named} computes none of the losses that losscli knows")
 
 
-def _possible(count: int, anything: bool, inputs: Inputs) -> Iterator[tuple[str, Spec]]:
+class Place(NamedTuple):
+    """What a loss is recognised on."""
+
+    shape: Shape
+    dtype: DType
+    device: str
+
+
+def _possible(signature: Signature, inputs: Inputs) -> Iterator[tuple[str, Spec]]:
     """Yield the losses that take as many operands of such kinds."""
+    counts = range(signature.required, len(signature.names) + 1)
     kinds = [dtype in DTYPES for _, dtype in inputs]
     for loss, spec in EVERY_LOSS.items():
         integers = [operand.kind != CLASS_NUMBERS for operand in spec.operands]
         if MASK in {operand.kind for operand in spec.operands}:
             continue
-        fits = anything or len(integers) == count
+        fits = signature.anything or len(integers) in counts
         if fits and (not kinds or sorted(kinds) == sorted(integers)):
             yield loss, spec
 
 
 def _recognised(
-    found: Implementation, loss: str, spec: Spec, device: str, dtype: DType
+    found: Implementation, loss: str, spec: Spec, place: Place
 ) -> tuple[dict[str, float], Reduction] | None:
     """Return the parameters and the reduction with which a file computes a loss; None without."""
     assert found.file
-    shape = SMALL[3 if spec.unit == HIDDEN_STATE else 2]
+    shape, dtype, device = place
 
     def case_of(reduction: Reduction, given: Mapping[str, float]) -> Case:
         target = spec.default_target_shape(shape)
@@ -153,9 +166,9 @@ def _recognised(
         incoming = own.usual
         try:
             got, due = (each.send(own.call(incoming)).gradients for each in (subject, truth))
-        except SubjectError as error:
-            if error.code != Code.NO_GRADIENT:
-                raise
+        except SandboxError:
+            raise
+        except SubjectError:  # it has no gradient
             return given, reduction
         wrt = incoming.wrt[:1] if dtype != "float64" else incoming.wrt
         if all(_close(got[name], due[name], dtype) for name in wrt):

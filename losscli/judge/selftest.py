@@ -168,7 +168,7 @@ class Judged(Record, frozen=True):
     as_expected: bool
     seconds: float
     cause: str = ""
-    """What its wrong results are, where the judge found out."""
+    """What its wrong results are, where the judge found out, or what it does in place of them."""
 
     @property
     def exit_code(self) -> int:
@@ -226,8 +226,14 @@ def judged_files(judged: Iterable[Verdict], of: Iterable[Candidate]) -> Iterator
             verdict.reasons[0].text if verdict.reasons and not due else "",
             due,
             round(sum(verdict.seconds.values()), 1),
-            verdict.cause,
+            verdict.cause or _told(verdict),
         )
+
+
+def _told(verdict: Verdict) -> str:
+    """Return the first reason, unless it is numbers, which name no cause."""
+    wrong = [reason.text for reason in verdict.reasons if verdict.word not in RIGHT_WORDS]
+    return wrong[0] if wrong and " ulp" not in wrong[0] else ""
 
 
 def counted(found: Iterable[Judged]) -> dict[str, tuple[int, int, int]]:

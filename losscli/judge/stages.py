@@ -62,7 +62,7 @@ from losscli.losses import EVERY_LOSS
 from losscli.machine import devices, memory
 from losscli.machine.description import describe
 from losscli.processes.lock import HeldError
-from losscli.reasons import Code, Facet
+from losscli.reasons import HOME, Code, Facet
 from losscli.runs.records import FAIL, FAILED, SKIPPED, BenchResult
 from losscli.truth.inputs import may_be_labels
 from losscli.truth.model import WrongReferenceError
@@ -92,6 +92,7 @@ FATAL = (
 SURELY_SLOW_SECONDS = 0.05
 """The time of a call from which on no other program explains it, and timing again takes long."""
 UNMARKED = "in a process that does not look like a judge's: "
+ONLY_MARKED = "it is right only in a process that looks like a judge's"
 _known: beside.Known = {}
 """Of the losses' references, in this process."""
 _OF_GRADIENTS: tuple[Facet, ...] = ("repeated_backward", "second_derivatives")
@@ -228,7 +229,7 @@ def _recognised(
         return job, file, None, None
     setting = Setting(job.limits, tuple(job.arguments), job.require_isolation)
     reference: Source | None = None
-    if job.reference or file.defines(REFERENCE_MODULE):
+    if job.reference or (file.defines(REFERENCE_MODULE) and file.name != REFERENCE_MODULE):
         given = Source.read(job.reference) if job.reference else replace(file, named=str(file.path))
         reference = given.of_module(REFERENCE_MODULE)
         _ = reference.parsed
@@ -256,7 +257,7 @@ def _recognised(
     fields: dict[str, Any] = {
         "loss": known.loss,
         "reduction": job.reduction or known.reduction,
-        "dtypes": job.dtypes or (known.dtype,),
+        "dtypes": job.dtypes or ((known.dtype,) if known.dtype != "float32" else ()),
         "parameters": {**known.parameters, **job.parameters},
     }
     has = fields["reduction"], known.parameters
@@ -403,7 +404,11 @@ class _Judging:
 
     def _find_cause(self) -> None:
         """Find out what wrong results are."""
-        if word_of(self.draft.reasons) != "WRONG" or isinstance(self.against, AnyModel):
+        if (
+            self.draft.cause
+            or word_of(self.draft.reasons) != "WRONG"
+            or isinstance(self.against, AnyModel)
+        ):
             return
         for case in self.draft.cases[:MOST_CAUSES]:
             self.draft.cause = cause_of(self._problem(case), self.implementation)
@@ -434,7 +439,7 @@ class _Judging:
 
         A dtype that it need not take is left out where it raises or gives another dtype.
         """
-        problem, draft = self._problem(case), self.draft
+        problem, draft, is_right = self._problem(case), self.draft, False
         optional = case.dtype in self.against.others
         dtypes = [each for each in case.dtypes.values() if each in DTYPES]
         draft.dtypes |= dict.fromkeys(dtypes)
@@ -447,22 +452,30 @@ class _Judging:
                 for name, values in problem.sibling().operands.items():
                     problem.operands[name].copy_(values)
                 self._check_value(problem.like(problem.operands), subject, "new contents: ")
+            is_right = not draft.failures
             if draft.trains is not False:
                 subject.send(problem.call(problem.filled(1.0)))
                 self._look_at_others(problem, subject)
                 draft.trains = True
         except SubjectError as error:
-            if error.code == Code.NO_GRADIENT and not optional:
-                draft.add(Code.NO_GRADIENT, NO_GRADIENT, case=case.name)
+            died, raised = isinstance(error, SandboxError), error.code == Code.RAISED
+            backward = not optional and is_right and not died
+            if backward and (raised or error.code == Code.NO_GRADIENT):
+                text = f"{NO_GRADIENT}; backward {error}" if raised else NO_GRADIENT
+                draft.add(Code.NO_GRADIENT, text, case=case.name)
                 draft.trains = False
                 return
-            instead = None if isinstance(error, SandboxError) else self.against.instead_of(case)
+            instead = None if died else self.against.instead_of(case)
             if instead is None:
                 draft.end(error.code, str(error), case=case.name)
-            code: Code = Code.LIMITED if optional and error.code != Code.RAISED else Code.REFUSES
-            draft.add_first(code, str(error), check="value", case=case.name)
+            code: Code = Code.REFUSES if raised else Code.LIMITED
+            facet: Facet = "dtypes" if optional else "sizes"
+            text = f"operands of {case.dtype}: {error}" if optional else str(error)
+            draft.add_first(code, text, check="value", facet=facet, case=case.name)
             if optional:
                 del draft.dtypes[case.dtype]
+            else:
+                draft.home = {*HOME} - {facet}
             for other in instead:
                 self._look_at(other)
 
@@ -491,6 +504,7 @@ class _Judging:
                 own = None if got is None else got.to(self.device)
                 outcome, _ = problem.judge(part, own, problem.filled(1.0))
                 if outcome.status == FAIL:
+                    self.draft.cause = ONLY_MARKED
                     text = f"{UNMARKED}{part}: {outcome.reason}"
                     self.draft.end(Code.WRONG, text, check="value", case=case.name)
 
@@ -551,6 +565,8 @@ class _Judging:
             lacking += self.implementation.setting.lacking
             self.against.candidate = self.implementation.but(labels=True, lacking=tuple(lacking))
             return bind(self.implementation, problem.case)
+        if verdict.status == FAIL and not where and self.against.has_other_size(problem.case):
+            raise SubjectError(verdict.reason, Code.LIMITED)
         if verdict.status == FAIL:
             text = where + verdict.reason
             self.draft.cases.append(problem.case)
