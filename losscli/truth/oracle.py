@@ -37,15 +37,13 @@ from losscli.truth.tolerances import (
 )
 
 Truths = Callable[[], Iterable[Truth]]
-"""Computes what is right, a block at a time; anew in each call."""
+"""Computes what is right, a block at a time."""
 OwnErrors = Callable[[], Errors]
 """Measures the error of PyTorch's own formula on the same inputs."""
 KEPT_ELEMENTS = 2 * BLOCK_ELEMENTS
 """Most elements of a truth that is kept for the next implementation instead of recomputed."""
 _GROUP = 256
 """Elements summed on the device in float64 before the host sums exactly."""
-
-
 SHARED_ELEMENTS = 2**16
 """Most elements whose graph is kept for all gradients, a few MiB."""
 
@@ -111,14 +109,11 @@ class Oracle:
             for block in self._blocks(self.units):
                 yield self._loss(block)
             return
-        sums: list[float] = []
-        magnitudes: list[float] = []
+        sums, magnitudes = list[float](), list[float]()
         for block in self._blocks(self.units):
             truth = self._loss(block)
-            elements = truth.value
-            sums.append(exact_sum(elements))
-            own = truth.magnitude is None
-            one_sign = own and (elements.numel() == 0 or bool(elements.min() >= 0))
+            sums.append(exact_sum(truth.value))
+            one_sign = truth.magnitude is None and bool((truth.value >= 0).all())
             magnitudes.append(sums[-1] if one_sign else exact_sum(truth.scale.abs()))
         totals = torch.tensor([_sum(sums), _sum(magnitudes)], dtype=torch.float64) / self.divisor
         yield Truth((), *totals.to(self.device))
@@ -133,11 +128,12 @@ class Oracle:
         found = torch.autograd.grad(
             elements, [values[name] for name in names], incoming, retain_graph=True
         )
-        truths = {
-            name: self._with_terms(name, block, values, gradient, incoming)
+        return {
+            name: tuple(
+                self._summed(name, [self._with_terms(name, block, values, gradient, incoming)])
+            )
             for name, gradient in zip(names, found, strict=True)
         }
-        return {name: tuple(self._summed(name, [truth])) for name, truth in truths.items()}
 
     def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
         """Yield an operand's gradient, block by block, for a grad_output of the loss's shape."""
@@ -238,20 +234,19 @@ class Oracle:
 
     def _loss(self, block: Block) -> Truth:
         if self._shares:
-            values = self._shared[0]
-            elements = self._shared[1].detach()
+            values, shared = self._shared
+            elements = shared.detach()
         else:
             values = self._read(block)
             elements = self._elements(values)
-        return Truth(block, elements, largest_terms(self.case, LOSS, values, elements))
+        return self._with_terms(LOSS, block, values, elements)
 
     def _gradient(self, name: str, block: Block, grad_output: Tensor) -> Truth:
-        extent = [cut.stop - cut.start for cut in block]
+        incoming = self._incoming(block, grad_output)
         values = self._read(block)
-        values[name] = values[name].expand(extent).requires_grad_()
+        values[name] = values[name].expand_as(incoming).requires_grad_()
         with torch.enable_grad():
             elements = self._elements(values)
-        incoming = self._incoming(block, grad_output)
         (gradient,) = torch.autograd.grad(elements, values[name], incoming)
         return self._with_terms(name, block, values, gradient, incoming)
 
@@ -262,9 +257,14 @@ class Oracle:
         return incoming.expand([cut.stop - cut.start for cut in block])
 
     def _with_terms(
-        self, name: str, block: Block, values: Operands, gradient: Tensor, incoming: Tensor
+        self,
+        part: str,
+        block: Block,
+        values: Operands,
+        found: Tensor,
+        incoming: Tensor | float = 1.0,
     ) -> Truth:
-        return Truth(block, gradient, largest_terms(self.case, name, values, gradient, incoming))
+        return Truth(block, found, largest_terms(self.case, part, values, found, incoming))
 
     @property
     def _shares(self) -> bool:

@@ -22,14 +22,13 @@ from losscli.truth.distances import Errors
 from losscli.truth.problem import Incoming, Problem
 from losscli.truth.tolerances import Outcome
 from losscli.truth.worst import Worst, to_error
-from losscli.verify.geometry.geometry import Variants
+from losscli.verify.geometry.geometry import Variants, usual_and_other
 from losscli.verify.memory_plan import Held
 
 COPIES = "each rank copies its shard out of whole operands"
 NO_ORDER = "collectives have no order between streams and graphs"
-
-
 Limits = Callable[[str, Errors | None], bool]
+Judge = Callable[[Problem, Subject, "Tally"], Iterator[VerifyResult] | None]
 
 
 def usual(problem: Problem) -> tuple[Incoming]:
@@ -121,23 +120,19 @@ class Tally(Worst):
         problem: Problem,
         subject: Subject,
         variants: Variants,
-        incoming: Callable[[Problem], Sequence[Incoming]] = lambda own: (own.usual, own.others[-1]),
+        incoming: Callable[[Problem], Sequence[Incoming]] = usual_and_other,
         *,
-        fresh: bool = False,
         any_for_nan: bool = False,
     ) -> None:
         """Judge all of each variant, by its name, but of those that the loss's function refuses.
 
-        ``incoming``: what comes in; several are named. ``fresh``: whether each variant has an
-        implementation that has seen no other.
+        ``incoming``: what comes in; several are named.
         """
         for name, make in variants:
             variant = problem.variant(name, make)
-            if variant.refused:
-                continue
-            own, several = subject.again() if fresh else subject, incoming(variant)
+            several = () if variant.refused else incoming(variant)
             for each in dict.fromkeys(several):
-                answer, named = own.send(variant.call(each)), len(several) > 1
+                answer, named = subject.send(variant.call(each)), len(several) > 1
                 self.judge_variant(
                     name, variant, each, answer, by_incoming=named, any_for_nan=any_for_nan
                 )
@@ -158,15 +153,11 @@ class Tally(Worst):
 class Cost(IntEnum):
     """Which judging makes a check: each makes those before it as well."""
 
-    FIRST = 0
-    """Any, before all others, at every size."""
-    FEW = 1
-    """That of a Model's large arguments: it takes few calls and copies."""
-    QUICK = 2
-    """That of ``judge --quick``."""
+    FIRST = 0  # any, before all others, at every size
+    FEW = 1  # that of a Model's large arguments: it takes few calls and copies
+    QUICK = 2  # that of ``judge --quick``
     FULL = 3
-    UNJUDGED = 4
-    """None: no training step does what it looks at."""
+    UNJUDGED = 4  # none: no training step does what it looks at
 
 
 @dataclass(frozen=True)
@@ -177,10 +168,8 @@ class Check:
     """
 
     name: str
-    judge: Callable[[Problem, Subject, Tally], Iterator[VerifyResult] | None]
-    """Count what is found in the tally, or yield results that are not those of a tally.
-
-    SubjectError where the subject raised."""
+    judge: Judge
+    """Count what is found in the tally, or yield results; SubjectError where the subject raised."""
     place: int
     """Checks run in this order."""
     facet: Facet
@@ -246,13 +235,13 @@ class Check:
 
     def why_not(self, case: Case, implementation: Implementation) -> Reason | None:
         """Return the reason that the check does not apply, or None if it does."""
+        to = self.needs
         if case.spec.unit not in self.units:
             units = " or ".join(unit for unit in self.units if unit != MODEL)
-            text = f"the check {self.name} applies only to losses that each {units} has"
-            return Reason(Code.NOT_APPLICABLE, text)
-        if self.asks(case) and self.concerns(implementation):
+            to = f"losses that each {units} has"
+        elif self.asks(case) and self.concerns(implementation):
             return None
-        return Reason(Code.NOT_APPLICABLE, f"the check {self.name} applies only to {self.needs}")
+        return Reason(Code.NOT_APPLICABLE, f"the check {self.name} applies only to {to}")
 
     def key(self, case: Case, *, own: bool = False) -> tuple[object, ...]:
         """Return the key of cases of which the check needs only one.
@@ -264,9 +253,6 @@ class Check:
         if own and self.mean_for_sum and case.reduction == "sum":
             case = replace(case, reduction="mean")
         return case.kind if self.once else (case,)
-
-
-Judge = Callable[[Problem, Subject, Tally], Iterator[VerifyResult] | None]
 
 
 def check(**fields: Any) -> Callable[[Judge], Check]:
