@@ -104,53 +104,43 @@ class ModelCase(Case, frozen=True):
 
     @property
     def spec(self) -> Spec:
-        """The operands, as a loss's."""
         return _spec(self.tensors)
 
     @property
     def shapes(self) -> dict[str, Shape]:
-        """Each operand's shape, by name."""
         return {a.name: a.shape or () for a in self.tensors}
 
     @property
     def dtypes(self) -> dict[str, str]:
-        """Each operand's dtype, by name."""
         return {a.name: a.dtype for a in self.tensors}
 
     @property
     def operand_bytes(self) -> dict[str, int]:
-        """Bytes of each operand's elements, by name."""
         return {a.name: a.bytes for a in self.tensors}
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of the operands' storage."""
         return sum(self.operand_bytes.values())
 
     @property
     def drawn(self) -> tuple[str, ...]:
-        """The names of its arguments: parameters have values of their own."""
-        return tuple(argument.name for argument in self.arguments)
+        return tuple(argument.name for argument in self.arguments)  # the state has its own values
 
     @property
     def unreduced_shape(self) -> Shape:
-        """The shape of the result."""
         return self.output
 
     @property
     def loss_dtype(self) -> str:
-        """The dtype of the result."""
         return self.output_dtype
 
     @property
     def mixes_dtypes(self) -> bool:
-        """Return False: only losses with a known formula have targets."""
-        return False
+        return False  # only losses with a known formula have targets
 
     @property
     def impossible(self) -> Reason | None:
-        """None: its shapes are those of ``get_inputs``."""
-        return None
+        return None  # its shapes are those of get_inputs
 
     @property
     def largest(self) -> int:
@@ -163,7 +153,6 @@ class ModelCase(Case, frozen=True):
         return self.largest // max(math.prod(self.output), 1)
 
     def name_with(self, shown: Collection[str] = ()) -> str:
-        """Return the arguments' shapes and dtypes, in order."""
         named = [
             str(a.plain) if a.shape is None else f"{format_size(a.shape)} {a.dtype}"
             for a in self.arguments
@@ -171,11 +160,9 @@ class ModelCase(Case, frozen=True):
         return ", ".join(named) + ("" if self.draw == "usual" else f", {self.draw} values")
 
     def reshaped(self, shape: Shape, target_shape: Shape | None = None, **changes: Any) -> Case:
-        """Return the case itself."""
         return self
 
     def floor_bytes(self, pass_: PassName) -> int:
-        """Return the bytes of operands and results; a Model may read less."""
         gradient = self.elements * self.item_bytes if pass_ == FORWARD_BACKWARD else 0
         return self.stored_bytes + self.loss_bytes + gradient
 

@@ -71,30 +71,24 @@ class LinearOracle(Oracle):
 
     @cached_property
     def shape(self) -> torch.Size:
-        """The shape of the hidden states."""
         return self._hidden.shape
 
     @property
     def unreduced_shape(self) -> torch.Size:
-        """The hidden states' shape without the width."""
         return self.shape[:-1]
 
     @cached_property
     def divisor(self) -> float:
-        """The number of rows in a mean."""
         return float(len(self._counted)) if self.case.reduction == "mean" else 1.0
 
     def is_summed(self, name: str) -> bool:
-        """Return False: each element has its own tolerance."""
         return False
 
     @property
     def keeps_truths(self) -> bool:
-        """See :class:`Oracle`; of any size, for they take products."""
         return True
 
     def judge_as_a_whole(self, outcome: Outcome, errors: Errors, truths: Truths) -> Outcome:
-        """See :class:`Oracle`."""
         once_rounded = next((truth.once_rounded for truth in truths()), None)
         return outcome if once_rounded is None else judge_as_a_whole(errors, once_rounded)
 
@@ -115,11 +109,9 @@ class LinearOracle(Oracle):
         yield Truth((), totals[0], totals[1], rounding=totals[2])
 
     def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
-        """Yield an operand's gradient, block by block."""
         yield from self.gradients((name,), grad_output)[name]
 
     def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
-        """Return operands' gradients, each whole."""
         hidden, _, weight, *bias = self.case.spec.names
         rows, width, classes = self._numbers.numel(), self.shape[-1], len(self._weight)
         matrices = {hidden: (rows, width), weight: (classes, width)}

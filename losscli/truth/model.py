@@ -114,25 +114,20 @@ class ModelOracle(Oracle):
 
     @property
     def keeps_formulas(self) -> bool:
-        """See :class:`Oracle`; each result is judged by that of the reference."""
         return True
 
     def formulas(self, *, third_party: bool) -> list[Subject]:
-        """See :class:`Oracle`."""
         return [cast("Subject", Reference(self.case, self._model))]
 
     def accepted(self, truths: Truths, loss: Tensor) -> Truths:
-        """See :class:`Oracle`."""
         return partial(take_infinity_for_nan, truths, loss)
 
     def judge_loss(self, errors: Errors, own: OwnErrors, granted: float | None) -> Outcome:
-        """See :class:`Oracle`."""
         return judge_model(errors, own(), self.dtype, self.case.terms)
 
     def judge_gradient(
         self, name: str, errors: Errors, own: OwnErrors, granted: float | None
     ) -> Outcome:
-        """See :class:`Oracle`."""
         return judge_model(errors, own(), self.operands[name].dtype, 1)
 
     @property
@@ -142,26 +137,21 @@ class ModelOracle(Oracle):
 
     @property
     def shape(self) -> torch.Size:
-        """The shape of the first operand."""
         return next(iter(self.operands.values())).shape
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the result."""
         found: torch.dtype = getattr(torch, self.case.loss_dtype)
         return found
 
     @property
     def unreduced_shape(self) -> torch.Size:
-        """The shape of the result."""
         return torch.Size(self.case.unreduced_shape)
 
     def is_summed(self, name: str) -> bool:
-        """Return False: how a gradient is made is unknown."""
         return False
 
     def value(self) -> Iterator[Truth]:
-        """Yield the result, whole."""
         yield from truths_at_largest(self.exact_result(), self.dtype)
 
     def exact_result(self) -> Tensor:
@@ -169,7 +159,6 @@ class ModelOracle(Oracle):
         return self.exact.send(Forward(_wide(self.operands)))
 
     def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
-        """Return operands' gradients, each whole."""
         call = Call(_wide(self.operands), tuple(names), grad_output.double())
         found = self.exact.send(call).gradients
         operands = {name: self.operands[name] for name in names}
@@ -179,7 +168,6 @@ class ModelOracle(Oracle):
         }
 
     def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
-        """Yield an operand's gradient, whole."""
         yield from self.gradients((name,), grad_output)[name]
 
     def curvature(self, asked: SecondDerivatives) -> Gradients:

@@ -40,7 +40,6 @@ class RowOracle(Oracle):
 
     @cached_property
     def shape(self) -> torch.Size:
-        """The shape of the prediction."""
         return next(iter(self.operands.values())).shape
 
     @property
@@ -52,17 +51,14 @@ class RowOracle(Oracle):
 
     @property
     def unreduced_shape(self) -> torch.Size:
-        """The rows' shape, preceded by the values per row."""
         return torch.Size(self.spec.loss_shape([tuple(self.shape)]))
 
     @cached_property
     def units(self) -> torch.Size:
-        """The shape of the rows."""
         return torch.Size(self.spec.rows_shape(tuple(self.shape)))
 
     @cached_property
     def divisor(self) -> float:
-        """The sum of row weights in a mean."""
         if self.case.reduction != "mean":
             return 1.0
         if self.spec.counts is None:
@@ -71,7 +67,6 @@ class RowOracle(Oracle):
         return math.fsum(float(self._counts(self._read(block)).sum()) for block in blocks)
 
     def is_summed(self, name: str) -> bool:
-        """Tell whether an operand's gradient sums over rows."""
         return any(each.name == name and each.shared for each in self.spec.operands)
 
     def granted(self, loosened: float | None) -> float | None:
@@ -79,7 +74,6 @@ class RowOracle(Oracle):
         return loosened if self.case.item_bytes == 2 else super().granted(loosened)
 
     def judge_units(self, errors: Errors, dtype: torch.dtype, granted: float | None) -> Outcome:
-        """See :class:`Oracle`."""
         return judge_rows(errors, dtype, self.spec.terms_in_sum(tuple(self.shape)), granted)
 
     def judge_sums(self, errors: Errors, dtype: torch.dtype, granted: float | None) -> Outcome:
@@ -90,15 +84,12 @@ class RowOracle(Oracle):
         return judge_sums(errors, dtype, granted)
 
     def excuse_bar(self, dtype: torch.dtype) -> float:
-        """See :class:`Oracle`."""
         return ONCE_ROUNDED_ULP if dtype.itemsize == 2 else ELEMENT_ULP
 
     def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
-        """Return operands' gradients, each whole."""
         return {name: tuple(self.gradient(name, grad_output)) for name in names}
 
     def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
-        """Yield an operand's gradient, block by block, for a grad_output of the loss's shape."""
         if self.is_summed(name):
             yield self._gradient_of_shared(name, grad_output)
             return
@@ -184,7 +175,6 @@ class RowOracle(Oracle):
         return (*block[:1], *whole(operand.shape[len(block[:1]) :]))
 
     def _read(self, block: Block) -> Operands:
-        """Return a block of the operands; class indices and masks are unchanged."""
         values: Operands = {}
         for name, operand in self.operands.items():
             whole = operand.detach()
@@ -194,7 +184,6 @@ class RowOracle(Oracle):
         return values
 
     def _elements(self, values: Operands) -> Tensor:
-        """Return each row's loss, with sums in float64 as accurate as a kernel's."""
         with AccurateSums() if self.dtype == torch.float64 else nullcontext():
             return super()._elements(values)
 
