@@ -25,7 +25,6 @@ from losscli.implementations.subject import Subject, bind
 from losscli.losses import LOSS
 from losscli.truth.blocks import BLOCK_ELEMENTS, Block, block_elements, blocks, part
 from losscli.truth.distances import Errors, Truth
-from losscli.truth.terms import largest_terms
 from losscli.truth.textbook import textbook
 from losscli.truth.tolerances import (
     ELEMENT_ULP,
@@ -34,6 +33,7 @@ from losscli.truth.tolerances import (
     judge_elements,
     judge_sums,
     judge_value,
+    largest_terms,
 )
 
 Truths = Callable[[], Iterable[Truth]]

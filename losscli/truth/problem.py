@@ -140,8 +140,9 @@ class Problem:
         shapes = [tuple(operand.shape) for operand in self.operands.values()]
         return bool(self.case.spec.refused(shapes))
 
-    def like(self, operands: Operands, case: Case | None = None) -> Problem:
-        """Return a problem with other operands, of the same case by default."""
+    def like(self, changed: Operands, case: Case | None = None) -> Problem:
+        """Return a problem with some operands changed, of the same case by default."""
+        operands = {**self.operands, **changed}
         return Problem(case or self.case, operands, self.loosened, third_party=self.third_party)
 
     def _of(self, case: Case) -> Problem:
@@ -229,9 +230,11 @@ class Problem:
                 return name
         return next(filter(None, (each.spoiled(used=used) for each in variants)), "")
 
-    def call(self, incoming: Incoming) -> Call:
-        """Return the call for the loss and the gradients of a grad_output."""
-        return Call(self.operands, incoming.wrt, incoming.grad_output)
+    def call(
+        self, incoming: Incoming, operands: Operands | None = None, contents: Operands | None = None
+    ) -> Call:
+        """Return the call for the loss and the gradients of a grad_output; see :class:`Call`."""
+        return Call(operands or self.operands, incoming.wrt, incoming.grad_output, contents)
 
     @cached_property
     def ones(self) -> Tensor:

@@ -22,13 +22,13 @@ from losscli.losses import LOSS, RowSpec
 from losscli.truth.blocks import Block, block_elements, whole
 from losscli.truth.distances import Errors, Truth
 from losscli.truth.oracle import Oracle
-from losscli.truth.terms import largest_terms
 from losscli.truth.tolerances import (
     ELEMENT_ULP,
     ONCE_ROUNDED_ULP,
     Outcome,
     judge_rows,
     judge_sums,
+    largest_terms,
     lost_in_sum,
     terms_share,
 )

@@ -19,9 +19,9 @@ from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, MODEL, ROW, Spec, Unit
 from losscli.reasons import Code, Facet, Reason
 from losscli.runs.records import FAIL, Error, VerifyResult
 from losscli.truth.distances import Errors
+from losscli.truth.gate import Worst, to_error
 from losscli.truth.problem import Incoming, Problem
 from losscli.truth.tolerances import Outcome
-from losscli.truth.worst import Worst, to_error
 from losscli.verify.geometry.geometry import Variants, usual_and_other
 from losscli.verify.memory_plan import Held
 

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from losscli.cases.case import Case
 from losscli.truth.problem import Problem
-from losscli.truth.terms import elements, magnitudes
-from losscli.truth.tolerances import VALUE_ULP, sum_bound
+from losscli.truth.tolerances import VALUE_ULP, elements, magnitudes, sum_bound
 
 TILE = 1024
 MOST_TILES = 512
@@ -99,13 +98,9 @@ def at_least_loss(problem: Problem, name: str = "") -> Problem:
 
     ``name``: an operand whose changes have to show.
     """
-    values = least_loss_values(problem.case, name)
-    return problem.like(
-        {
-            own: torch.full_like(each, values[own], memory_format=torch.contiguous_format)
-            for own, each in problem.operands.items()
-        }
-    )
+    values, form = least_loss_values(problem.case, name), torch.contiguous_format
+    own = problem.operands
+    return problem.like({n: torch.full_like(own[n], values[n], memory_format=form) for n in own})
 
 
 def least_loss_values(case: Case, name: str = "") -> dict[str, float]:

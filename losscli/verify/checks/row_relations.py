@@ -17,7 +17,7 @@ from torch import Tensor
 
 from losscli.cases.case import Case
 from losscli.implementations.local import Operands
-from losscli.implementations.requests import Answer, Call
+from losscli.implementations.requests import Answer
 from losscli.implementations.subject import Subject, bind
 from losscli.losses import CLASS_NUMBERS, LOSS, ROW, find_loss
 from losscli.losses.rows.forms import ignored_index
@@ -78,13 +78,12 @@ def _base(problem: Problem) -> Problem:
     limit = LARGEST_LOGIT - STEP
     logits = problem.operands[first.name]
     short = (logits.double() / STEP).round().mul(STEP).clamp(-limit, limit).to(logits)
-    operands: Operands = {**problem.operands, first.name: short}
+    operands: Operands = {first.name: short}
     ignored = ignored_index(problem.case.params)
     for operand in others:
         if operand.kind == CLASS_NUMBERS and ignored is not None:
-            target = operands[operand.name].clone()
-            target[list(IGNORED)] = ignored
-            operands[operand.name] = target
+            operands[operand.name] = problem.operands[operand.name].clone()
+            operands[operand.name][list(IGNORED)] = ignored
     return problem.like(operands)
 
 
@@ -110,8 +109,7 @@ def _title(part: str) -> str:
 
 def _answer(problem: Problem, subject: Subject, operands: Operands | None = None) -> Answer:
     """Answer the problem, or other operands with the same grad_output."""
-    usual = problem.usual
-    return subject.send(Call(operands or problem.operands, usual.wrt, usual.grad_output))
+    return subject.send(problem.call(problem.usual, operands))
 
 
 def _of_other(
@@ -137,8 +135,8 @@ def _shifted(problem: Problem, subject: Subject) -> Iterator[Judged]:
     steps = torch.tensor([1.0, -1.0, 0.5, -0.5, 0.0], device=logits.device)
     by_row = steps[torch.arange(len(logits), device=logits.device) % len(steps)] * farthest
     (dimension,) = _class_dimensions(problem, logits)
-    operands = {**problem.operands, name: logits + by_row.unsqueeze(dimension).to(logits)}
-    shifted = problem.variant("shifted", lambda: problem.like(operands))
+    rows = logits + by_row.unsqueeze(dimension).to(logits)
+    shifted = problem.variant("shifted", lambda: problem.like({name: rows}))
     answer = _answer(problem, subject, shifted.operands)
     yield from _pairs(problem, answer, _answer(problem, subject), shifted)
 
@@ -236,8 +234,7 @@ def _numbered(problem: Problem, subject: Subject) -> Iterator[Judged]:
     number = torch.arange(shape[0], device=problem.oracle.device) * 11 % case.classes
     zeros = torch.zeros_like(problem.operands[target])
     rows = zeros.scatter(dimension, number[:, None], 1.0)
-    one_hot = problem.like({**problem.operands, target: rows})
-    numbered = problem.like({**problem.operands, target: number}, other)
+    one_hot, numbered = problem.like({target: rows}), problem.like({target: number}, other)
     found = _of_other(numbered, subject, other)
     if found is not None:  # which has no gradient of the target
         yield from _pairs(one_hot, _answer(one_hot, subject), found)
@@ -263,7 +260,7 @@ def _beyond(problem: Problem, subject: Subject) -> Iterator[Judged]:
     """
     one, two, *_ = problem.case.spec.names
     loss, own = problem.case.spec.relations.distance, problem.operands
-    least = problem.variant("equal", lambda: problem.like({**own, one: own[two]}))
+    least = problem.variant("equal", lambda: problem.like({one: own[two]}))
     distance = _related(problem, subject, loss, problem.case.params, own)
     if distance is not None:
         beyond = distance.loss.double() + _answer(problem, subject, least.operands).loss.double()

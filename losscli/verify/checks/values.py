@@ -19,10 +19,10 @@ from losscli.losses import ELEMENT, LOSS, ROW
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.distances import Truth, ulp
+from losscli.truth.gate import to_error
 from losscli.truth.model import WrongReferenceError
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Outcome
-from losscli.truth.worst import to_error
 from losscli.verify.checks.check import Cost, Tally, check, paths
 from losscli.verify.geometry import geometry_of
 from losscli.verify.geometry.geometry import of_shape
@@ -84,10 +84,7 @@ def special_values(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 def named_values(dtype: torch.dtype, squares: bool = False) -> dict[str, float]:
-    """Return the values by their names.
-
-    ``squares``: whether squares have to be in range.
-    """
+    """Return the values by their names; with ``squares``, one whose square is in range."""
     limits = torch.finfo(dtype)
     large, power = ("just in range", 0.45) if squares else ("out of range", 0.75)
     large = f"a number whose square is {large}"
@@ -112,19 +109,16 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
             together = "both" if len(problem.operands) == 2 else " and ".join(operands)
             chosen[together] = operands
         for where, planted in chosen.items():
-            if any(_is_refused(problem, name, value) for name in planted):
-                continue
-            if geometry_of(case).overflows(value, planted):
-                continue
-            variant = _planted(problem, value, planted)
-            if _is_taken(variant):
-                yield f"{title} in {where}", variant
-
-
-def _is_refused(problem: Problem, name: str, value: float) -> bool:
-    """Tell whether PyTorch refuses a value of an operand, which a GPU may not survive."""
-    operand = next(each for each in problem.case.spec.operands if each.name == name)
-    return value < operand.least or (operand.refused and not operand.domain.holds(value))
+            # What PyTorch refuses a GPU may not survive.
+            refused = any(
+                value < each.least or (each.refused and not each.domain.holds(value))
+                for each in spec.operands
+                if each.name in planted
+            )
+            if not refused and not geometry_of(case).overflows(value, planted):
+                variant = _planted(problem, value, planted)
+                if _is_taken(variant):
+                    yield f"{title} in {where}", variant
 
 
 def _is_taken(problem: Problem) -> bool:
@@ -145,8 +139,7 @@ def _planted(problem: Problem, value: float, names: tuple[str, ...]) -> Problem:
         row[PLACE[0] % len(row), PLACE[1] % row.shape[1]] = value
         return values
 
-    planted = {name: put(problem.operands[name]) for name in names}
-    return problem.like({**problem.operands, **planted})
+    return problem.like({name: put(problem.operands[name]) for name in names})
 
 
 MOST_BIAS = 0.1

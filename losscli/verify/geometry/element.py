@@ -127,7 +127,7 @@ def _mixed(problem: Problem, name: str, dtype: torch.dtype) -> Problem:
     values = problem.operands[name]
     values = values.abs() if dtype == torch.uint8 else values
     values = problem.case.spec.domains[name].inside(values)
-    return problem.like({**problem.operands, name: values.to(dtype)})
+    return problem.like({name: values.to(dtype)})
 
 
 def _whole(problem: Problem, name: str, relayout: Relayout) -> Problem:
@@ -137,7 +137,7 @@ def _whole(problem: Problem, name: str, relayout: Relayout) -> Problem:
     rows, columns = (torch.arange(extent, device=values.device) for extent in shape)
     # Each row begins with another element, so that rows differ also where they repeat.
     values = values.gather(1, (rows[:, None] + columns) % len(columns))
-    return problem.like({**problem.operands, name: relayout(values)})
+    return problem.like({name: relayout(values)})
 
 
 def _reshaped(problem: Problem, input: Shape, target: Shape, *relayouts: Relayout) -> Problem:

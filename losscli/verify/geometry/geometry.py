@@ -80,8 +80,7 @@ def of_shapes(problem: Problem, shapes: Mapping[str, tuple[Shape, Shape | None]]
 
 def laid_out(problem: Problem, relayouts: Mapping[str, Relayout]) -> Problem:
     """Return the problem with some operands in layouts."""
-    operands = problem.operands
-    return problem.like({**operands, **{n: lay(operands[n]) for n, lay in relayouts.items()}})
+    return problem.like({name: lay(problem.operands[name]) for name, lay in relayouts.items()})
 
 
 def as_is(values: Tensor) -> Tensor:

@@ -10,7 +10,6 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from losscli.implementations.local import Operands
 from losscli.losses import Shape
 from losscli.losses.rows.forms import ignored_index
 from losscli.truth.problem import Incoming, Problem
@@ -96,24 +95,23 @@ def _changed(problem: Problem, change: Callable[[Layer], Layer]) -> Problem:
     target = own[numbers].clone()
     target[::2] = ONE_CLASS
     changed = change((own[hidden], own[weight]))
-    return problem.like({**own, hidden: changed[0], numbers: target, weight: changed[1]})
+    return problem.like({hidden: changed[0], numbers: target, weight: changed[1]})
 
 
 def _leading(problem: Problem, shape: Shape) -> Problem:
     """Return the problem with its tokens in other dimensions, or some of them."""
     count = torch.Size(shape).numel()
     hidden, numbers = problem.case.spec.names[:2]
-    own: Operands = dict(problem.operands)
-    own[hidden] = own[hidden][:count].reshape(*shape, own[hidden].shape[-1])
-    own[numbers] = own[numbers][:count].reshape(shape)
-    return problem.like(own)
+    tokens, targets = problem.operands[hidden][:count], problem.operands[numbers][:count]
+    changed = {hidden: tokens.reshape(*shape, tokens.shape[-1]), numbers: targets.reshape(shape)}
+    return problem.like(changed)
 
 
 def _layouts(problem: Problem) -> Variants:
     own = problem.operands
     for (name, values), (title, change) in product(own.items(), LAYOUTS.items()):
         if values.dim() == 2 or change is every_second:
-            yield f"{name} {title}", partial(problem.like, {**own, name: change(values)})
+            yield f"{name} {title}", partial(problem.like, {name: change(values)})
     for title, shape in LEADING.items():
         yield title, partial(_leading, problem, shape)
 

@@ -175,7 +175,7 @@ def _numbered(problem: Problem, name: str, dtype: torch.dtype, shape: Shape) -> 
     own = problem if shape == problem.case.shape else problem.reshaped(shape)
     values = own.operands[name]
     values = values.clamp(min=0) if dtype == torch.uint8 else values
-    return own.like({**own.operands, name: values.to(dtype)})
+    return own.like({name: values.to(dtype)})
 
 
 def _stored(problem: Problem, shape: Shape, order: tuple[int, ...]) -> Problem:
@@ -198,10 +198,10 @@ def _alike(problem: Problem) -> list[str]:
 def _changed(problem: Problem, name: str, change: Callable[[Tensor], Tensor]) -> Problem:
     """Return the problem with other rows; half the targets are the class that is planted."""
     rows = problem.operands[name]
-    operands: Operands = {**problem.operands, name: change(rows)}
+    operands: Operands = {name: change(rows)}
     for operand in problem.case.spec.operands:
         if operand.kind == CLASS_NUMBERS:
-            target = operands[operand.name].clone()
+            target = problem.operands[operand.name].clone()
             numbers = target.view(len(target), -1)[::2]
             planted = _planted_class(rows).to(target)[::2, None]
             # Of several classes of a row it is the first; what it was takes the place of another.
@@ -223,9 +223,9 @@ def ignoring(
 
     ``holding``: what these rows hold; None for what they held.
     """
-    operands = dict(problem.operands)
+    operands: Operands = {}
     for operand in problem.case.spec.operands:
-        given = operands[operand.name]
+        given = problem.operands[operand.name]
         place = torch.arange(len(given), device=given.device)
         if operand.kind == CLASS_NUMBERS:
             # Beside a mask there may be none.
@@ -277,12 +277,11 @@ def _harmless(problem: Problem) -> Problem:
     if len(problem.case.shape) <= 2:
         return problem
     least = min(filter(None, problem.case.shape))
-    operands = dict(problem.operands)
-    for operand in problem.case.spec.operands:
-        if operand.domain == CLASSES:
-            values = operands[operand.name]
-            operands[operand.name] = values.where(values < 0, values % least)
-    return problem.like(operands)
+    classes = [each.name for each in problem.case.spec.operands if each.domain == CLASSES]
+    own = problem.operands
+    return problem.like(
+        {name: own[name].where(own[name] < 0, own[name] % least) for name in classes}
+    )
 
 
 def _extreme_values(problem: Problem) -> Variants:
@@ -296,11 +295,11 @@ def _extreme_values(problem: Problem) -> Variants:
             yield title, partial(_changed, problem, operand, change)
             yield f"{title}, long rows", partial(_long, problem, operand, change)
     for other, (name, change) in itertools.product(others, PAIRS.items()):
-        paired = {**own, other: change(problem.prediction)}
+        paired = {other: change(problem.prediction)}
         yield f"{other} {name} {first}", partial(problem.like, paired)
     shares = [operand.name for operand in spec.operands if operand.domain == SHARES]
     for name, (title, change) in itertools.product(shares, SHARED.items()):
-        yield f"{name} {title}", partial(problem.like, {**own, name: change(own[name])})
+        yield f"{name} {title}", partial(problem.like, {name: change(own[name])})
     ignores = ignored_index(problem.case.params) is not None
     masks = any(operand.kind == MASK for operand in spec.operands)
     for name, where in IGNORED.items() if ignores or masks else ():

@@ -14,8 +14,7 @@ from losscli.implementations import CUSTOM, IMPLEMENTATIONS, Implementation
 from losscli.losses import ELEMENT, ROW
 from losscli.losses.rows.forms import IGNORE_INDEX
 from losscli.reasons import Code, Reason
-from losscli.verify.selftest.formula import formula, reduced, unreduced
-from losscli.verify.selftest.surgery import graft
+from losscli.verify.selftest.surgery import formula, graft, reduced, unreduced
 from losscli.verify.selftest.wrong.rows import class_dimension, log_sum, with_log_sum_off
 
 _LANES = 1024

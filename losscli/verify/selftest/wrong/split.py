@@ -19,7 +19,7 @@ from losscli.implementations import Implementation
 from losscli.losses.rows.forms import IGNORE_INDEX
 from losscli.ranks.placements import share
 from losscli.reasons import Code, Reason
-from losscli.verify.selftest.formula import reduced
+from losscli.verify.selftest.surgery import reduced
 
 
 @dataclass(frozen=True)
