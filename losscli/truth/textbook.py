@@ -128,11 +128,7 @@ FORMULAS: Mapping[str, tuple[Unreduced, ...]] = {
     "poisson_nll": (_poisson_nll,),
     "log_cosh": (_log_cosh, _log_cosh_by_softplus, _log_cosh_by_exponentials),
     "soft_margin": (_soft_margin,),
-    "cross_entropy": (
-        _cross_entropy,
-        _cross_entropy_by_logarithms,
-        _cross_entropy_by_maximum,
-    ),
+    "cross_entropy": (_cross_entropy, _cross_entropy_by_logarithms, _cross_entropy_by_maximum),
     "multi_margin": (_multi_margin,),
 }
 """Formulas that lose digits that PyTorch's function keeps, by loss."""
@@ -178,11 +174,7 @@ class _Unwidened(TorchFunctionMode):
     """Keeps 16-bit operands in 16 bits where a formula converts to float32."""
 
     def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: Any = (),
-        kwargs: Any = None,
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         if func is torch.Tensor.to and args[0].dtype.itemsize == 2 and torch.float32 in args:
             return args[0]
