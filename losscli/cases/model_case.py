@@ -7,7 +7,7 @@ operands too: a candidate gets the reference's with each call.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Literal
@@ -153,10 +153,10 @@ class ModelCase(Case, frozen=True):
         return self.largest // max(math.prod(self.output), 1)
 
     def name_with(self, shown: Collection[str] = ()) -> str:
-        named = [
+        named = (
             str(a.plain) if a.shape is None else f"{format_size(a.shape)} {a.dtype}"
             for a in self.arguments
-        ]
+        )
         return ", ".join(named) + ("" if self.draw == "usual" else f", {self.draw} values")
 
     def reshaped(self, shape: Shape, target_shape: Shape | None = None, **changes: Any) -> Case:
@@ -168,12 +168,11 @@ class ModelCase(Case, frozen=True):
 
     def of_dtype(self, dtype: str) -> ModelCase:
         """Return the case with modules and floating arguments cast to a dtype."""
+        changes = {"dtype": dtype, "cast": dtype, "output_dtype": dtype}
+        return self._of(lambda a: replace(a, dtype=dtype) if a.is_floating else a, **changes)
 
-        def cast(given: Iterable[Argument]) -> tuple[Argument, ...]:
-            return tuple(replace(a, dtype=dtype) if a.is_floating else a for a in given)
-
-        arguments, state = cast(self.arguments), cast(self.state)
-        changes: dict[str, Any] = {"dtype": dtype, "cast": dtype, "output_dtype": dtype}
+    def _of(self, change: Callable[[Argument], Argument], **changes: Any) -> ModelCase:
+        arguments, state = (tuple(map(change, given)) for given in (self.arguments, self.state))
         return replace(self, arguments=arguments, state=state, **changes)
 
     def settled(self) -> ModelCase:
@@ -184,13 +183,9 @@ class ModelCase(Case, frozen=True):
 
     def with_result(self, shape: Shape, dtype: str, given: Collection[str]) -> ModelCase:
         """Return the case with its result's shape and dtype; ``given`` operands have gradients."""
-
-        def known(arguments: Iterable[Argument]) -> tuple[Argument, ...]:
-            return tuple(replace(a, differentiable=a.name in given) for a in arguments)
-
-        arguments, state = known(self.arguments), known(self.state)
-        changes: dict[str, Any] = {"output": shape, "output_dtype": dtype}
-        return replace(self, arguments=arguments, state=state, **changes).settled()
+        changes = {"output": shape, "output_dtype": dtype}
+        known = self._of(lambda a: replace(a, differentiable=a.name in given), **changes)
+        return known.settled()
 
     def of_rows(self, rows: int) -> ModelCase | None:
         """Return the case with fewer rows, or None if arguments differ in rows or have few."""

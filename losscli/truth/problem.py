@@ -310,12 +310,7 @@ class Problem:
         return self._judge(loss, truths, judge, self.formulas_losses())
 
     def judge_gradient(
-        self,
-        name: str,
-        gradient: Tensor | None,
-        incoming: Incoming,
-        *,
-        any_for_nan: bool = False,
+        self, name: str, gradient: Tensor | None, incoming: Incoming, *, any_for_nan: bool = False
     ) -> tuple[Outcome, Errors | None]:
         """Judge an operand's gradient; ``any_for_nan`` accepts any value where the truth is NaN."""
         operand = self.operands[name]

@@ -43,15 +43,9 @@ LAYOUTS_OF_PAIRS: dict[str, tuple[Relayout, Relayout]] = {
     "operands cut out of larger ones": (inside(3, 4, 1, 1), inside(3, 4, 1, 1)),
     "input without its last column, target without its first": (inside(0, 1), inside(1, 0)),
     "one row expanded to the input": (expanded_rows, as_is),
-    "one column expanded to the target": (
-        as_is,
-        lambda values: values[:, :1].expand(values.shape),
-    ),
+    "one column expanded to the target": (as_is, lambda values: values[:, :1].expand(values.shape)),
     "input one element off its alignment": (partial(offset, by=1), as_is),
-    "operands 1 and 3 elements off their alignment": (
-        partial(offset, by=1),
-        partial(offset, by=3),
-    ),
+    "operands 1 and 3 elements off their alignment": (partial(offset, by=1), partial(offset, by=3)),
 }
 """How input and target of one shape lie."""
 

@@ -34,7 +34,7 @@ def _has_kinks(case: Case) -> bool:
     return bool(case.spec.kinks(case.params))
 
 
-def _nothing_is_left_at_a_kink(case: Case) -> bool:
+def _zero_at_kink(case: Case) -> bool:
     """Tell whether the loss beside a kink is what the parameters and operands leave of it."""
     kinks = [kink for kink in case.spec.kinks(case.params) if kink]
     at = [torch.tensor(value, dtype=torch.float64) for value in (*kinks, 1.0)]
@@ -72,8 +72,7 @@ def _bound(
 ) -> Implementation:
     """Return a mistake as an implementation, with ``claims`` among its fields.
 
-    ``applies``: whether it is a mistake in a case: only where there are branches is one to be left
-    out. ``units``: whether it is planted into losses of elements, of rows, of hidden states.
+    ``applies``: whether it is a mistake in a case. ``units``: the units of losses that have it.
     """
 
     def unavailable(case: Case) -> Reason | None:
@@ -123,7 +122,6 @@ def _of_incoming(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
 
 
 def _through(kind: Any) -> Callable[..., Tensor]:
-    """Return a loss that an autograd function computes."""
     return lambda case, *operands: kind.apply(partial(formula, case), *operands)
 
 
@@ -138,10 +136,7 @@ WRONG: tuple[Implementation, ...] = (
         lambda case: bool(case.spec.parameters),
     ),
     _elements(
-        "rounded parameters",
-        elements.rounded_parameters,
-        _nothing_is_left_at_a_kink,
-        held_to_oracle=True,
+        "rounded parameters", elements.rounded_parameters, _zero_at_kink, held_to_oracle=True
     ),
     _elements("branch left out", elements.flat_below, _has_kinks),
     _elements("branch scaled", elements.scaled_below, _has_kinks),
@@ -149,9 +144,7 @@ WRONG: tuple[Implementation, ...] = (
     _elements("wrong axis", elements.wrong_axis, lambda case: case.target_shape != case.shape),
     _elements("sum for mean", lambda case, *x: formula(case, *x, reduction="sum"), _MEAN),
     _elements(
-        "1/rows for 1/N",
-        lambda case, *x: formula(case, *x, reduction="sum") / x[0].shape[0],
-        _MEAN,
+        "1/rows for 1/N", lambda case, *x: formula(case, *x, reduction="sum") / x[0].shape[0], _MEAN
     ),
     _all("ignored incoming", _of_incoming(torch.ones_like)),
     _all("squared incoming", _of_incoming(torch.square)),
@@ -262,9 +255,7 @@ WRONG: tuple[Implementation, ...] = (
     _rows("mean left out", rows.without_mean, _of("masked_kl_divergence")),
     _rows("one softmax alone", rows.without_own_mean, _of("masked_kl_divergence")),
     _rows(
-        "sign near a tie",
-        rows.flipped_near_ties,
-        _of("total_variation", "masked_total_variation"),
+        "sign near a tie", rows.flipped_near_ties, _of("total_variation", "masked_total_variation")
     ),
     _rows("epsilon added", rows.added_epsilon, _of("cosine_similarity")),
     _rows("other side", lambda case, x, y: formula(case, -x, y), _of("multi_margin")),

@@ -12,8 +12,7 @@ from losscli.cases.case import Case
 from losscli.losses.rows.forms import IGNORE_INDEX
 from losscli.verify.selftest.surgery import formula, graft, reduced, regrade, unreduced
 
-_VECTOR = 8
-_BLOCK = 1024
+_VECTOR, _BLOCK = 8, 1024
 
 
 def reduced_rows(case: Case, rows: Tensor, *operands: Tensor) -> Tensor:
