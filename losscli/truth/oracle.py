@@ -22,7 +22,7 @@ from losscli.implementations import Implementation
 from losscli.implementations.builtin import TORCHS_OWN
 from losscli.implementations.local import Operands
 from losscli.implementations.subject import Subject, bind
-from losscli.losses import LOSS
+from losscli.losses import ELEMENT, LOSS
 from losscli.truth.blocks import BLOCK_ELEMENTS, Block, block_elements, blocks, part
 from losscli.truth.distances import Errors, Truth
 from losscli.truth.textbook import textbook
@@ -137,12 +137,12 @@ class Oracle:
 
     def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
         """Yield an operand's gradient, block by block, for a grad_output of the loss's shape."""
-        blocks = self._blocks(self.shape)
+        blocks = self._blocks(self.units)
         return self._summed(name, (self._gradient(name, block, grad_output) for block in blocks))
 
     def _summed(self, name: str, truths: Iterable[Truth]) -> Iterator[Truth]:
         operand = self.operands[name]
-        if operand.shape == self.shape:
+        if not self.is_summed(name):
             yield from truths
             return
         value = torch.zeros(operand.shape, dtype=torch.float64, device=operand.device)
@@ -244,7 +244,7 @@ class Oracle:
     def _gradient(self, name: str, block: Block, grad_output: Tensor) -> Truth:
         incoming = self._incoming(block, grad_output)
         values = self._read(block)
-        values[name] = values[name].expand_as(incoming).requires_grad_()
+        values[name].requires_grad_()
         with torch.enable_grad():
             elements = self._elements(values)
         (gradient,) = torch.autograd.grad(elements, values[name], incoming)
@@ -257,28 +257,26 @@ class Oracle:
         return incoming.expand([cut.stop - cut.start for cut in block])
 
     def _with_terms(
-        self,
-        part: str,
-        block: Block,
-        values: Operands,
-        found: Tensor,
-        incoming: Tensor | float = 1.0,
+        self, part: str, block: Block, values: Operands, found: Tensor, by: Tensor | None = None
     ) -> Truth:
-        return Truth(block, found, largest_terms(self.case, part, values, found, incoming))
+        """Return a block of the loss, or of a gradient for a grad_output ``by``."""
+        times = 1.0 if by is None else by
+        return Truth(block, found, largest_terms(self.case, part, values, found, times))
 
     @property
     def _shares(self) -> bool:
         """Whether the loss and all gradients share one run of the reference."""
-        return self.constant and self.shape.numel() <= SHARED_ELEMENTS
+        small = self.case.spec.unit == ELEMENT and self.shape.numel() <= SHARED_ELEMENTS
+        return self.constant and small
 
     @cached_property
     def _shared(self) -> tuple[Operands, Tensor]:
-        """The broadcast float64 operands and each element's loss, with the graph between them.
+        """The float64 operands and each element's loss, with the graph between them.
 
         Operands are copied, because autograd rejects a graph over memory written since.
         """
         (block,) = self._blocks(self.shape)
-        values = {n: each.clone().expand(self.shape) for n, each in self._read(block).items()}
+        values = {name: each.clone() for name, each in self._read(block).items()}
         for name in self.case.spec.differentiable:
             values[name].requires_grad_()
         with torch.enable_grad():
@@ -288,7 +286,9 @@ class Oracle:
         return self.case.spec.reference(*values.values(), reduction="none", **self.case.params)
 
     def _read(self, block: Block) -> Operands:
-        return {n: part(each.detach(), block).double() for n, each in self.operands.items()}
+        extent = [cut.stop - cut.start for cut in block]
+        own = {name: part(each.detach(), block) for name, each in self.operands.items()}
+        return {name: each.double().expand(extent) for name, each in own.items()}
 
 
 def exact_sum(elements: Tensor) -> float:

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from losscli.implementations.local import Operands
-from losscli.losses import LOSS, RowSpec
+from losscli.losses import RowSpec
 from losscli.truth.blocks import Block, block_elements, whole
 from losscli.truth.distances import Errors, Truth
 from losscli.truth.oracle import Oracle
@@ -86,28 +86,25 @@ class RowOracle(Oracle):
     def excuse_bar(self, dtype: torch.dtype) -> float:
         return ONCE_ROUNDED_ULP if dtype.itemsize == 2 else ELEMENT_ULP
 
-    def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
-        return {name: tuple(self.gradient(name, grad_output)) for name in names}
-
     def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
         if self.is_summed(name):
             yield self._gradient_of_shared(name, grad_output)
-            return
-        share = self._share(self.operands[name].dtype)
-        for block in self._blocks(self.units):
-            values = self._read(block)
-            values[name] = values[name].clone().requires_grad_()
-            with torch.enable_grad():
-                elements = self._elements(values)
-            incoming = self._incoming(block, grad_output)
-            (gradient,) = torch.autograd.grad(elements, values[name], incoming)
-            terms = largest_terms(
-                self.case, name, values, gradient, self._by_element(incoming), share
-            )
-            undecided = self._undecided(name, values, incoming)
-            if undecided is not None and terms is not None:  # a result is rounded where it lies
-                terms = terms.fmax(gradient.abs() + undecided)
-            yield Truth(self._place(block, self.operands[name]), gradient, terms, undecided)
+        else:
+            yield from super().gradient(name, grad_output)
+
+    def _with_terms(
+        self, part: str, block: Block, values: Operands, found: Tensor, by: Tensor | None = None
+    ) -> Truth:
+        if by is None:
+            terms = largest_terms(self.case, part, values, found, share=self._share(self.dtype))
+            return Truth(self._of_loss(block), found, terms)
+        operand = self.operands[part]
+        times, share = self._by_element(by), self._share(operand.dtype)
+        terms = largest_terms(self.case, part, values, found, times, share)
+        undecided = self._undecided(part, values, by)
+        if undecided is not None and terms is not None:  # a result is rounded where it lies
+            terms = terms.fmax(found.abs() + undecided)
+        return Truth(self._place(block, operand), found, terms, undecided)
 
     def _gradient_of_shared(self, name: str, grad_output: Tensor) -> Truth:
         """Return a shared operand's gradient; a mean's divisor may depend on the operand."""
@@ -120,7 +117,7 @@ class RowOracle(Oracle):
             mean, mean_scale = float(of_mean.value), abs(float(of_mean.scale))
         for block in self._blocks(self.units):
             values = self._read(block)
-            values[name] = values[name].clone().requires_grad_()
+            values[name].requires_grad_()
             incoming = self._incoming(block, grad_output)
             with torch.enable_grad():
                 elements = self._elements(values)
@@ -186,13 +183,6 @@ class RowOracle(Oracle):
     def _elements(self, values: Operands) -> Tensor:
         with AccurateSums() if self.dtype == torch.float64 else nullcontext():
             return super()._elements(values)
-
-    def _loss(self, block: Block) -> Truth:
-        values = self._read(block)
-        elements = self._elements(values)
-        share = self._share(self.dtype)
-        terms = largest_terms(self.case, LOSS, values, elements, share=share)
-        return Truth(self._of_loss(block), elements, terms)
 
     def _of_loss(self, block: Block) -> Block:
         return block if self.spec.values == 1 else (slice(0, self.spec.values), *block)
