@@ -223,7 +223,9 @@ def compare(
     logs = np.log(second / first).tolist() if pairs else []
     drifts = control_drifts(keys, logs, control)
     errors, between = standard_errors(pairs, groups)
-    noise, noises = noise_of_rows(groups, logs, drifts, control, between, _device(after), why)
+    on_gpu = str(after.environment.get("device", "cpu")).startswith("cuda")
+    device = "cuda" if on_gpu else "cpu"
+    noise, noises = noise_of_rows(groups, logs, drifts, control, between, device, why)
     times = 1
     if search and keys:
         errors = np.maximum(errors, [search.errors[key] for key in keys])
@@ -259,8 +261,3 @@ def _missing(
         for name, result in there.items()
         if name not in here
     )
-
-
-def _device(run: Run) -> str:
-    kind = str(run.environment.get("device", "cpu")).partition(":")[0]
-    return kind if kind == "cuda" else "cpu"

@@ -76,7 +76,10 @@ def retained(problem: Problem, subject: Subject, tally: Tally) -> None:
     Two incoming gradients in turn; each result is judged when it is computed, and once more after
     the last pass.
     """
-    one, other = _two_incoming(problem)
+    one, other = problem.others[-1], problem.usual
+    if problem.case.reduction == "none":
+        one = problem.usual
+        other = Incoming("twice that", problem.wrt, one.grad_output * 2)
     asked = (one, other, one, other)
     call = Call(problem.operands, problem.wrt)
     answers = subject.send(RetainGraph(call, [incoming.grad_output for incoming in asked]))
@@ -88,14 +91,6 @@ def retained(problem: Problem, subject: Subject, tally: Tally) -> None:
     for number, incoming, answer in found:
         where = f"what backward {number} returned, after {len(asked)} through one graph"
         tally.judge_answer(problem, incoming, answer, where, loss=False)
-
-
-def _two_incoming(problem: Problem) -> tuple[Incoming, Incoming]:
-    """Return two incoming gradients, of which one is 1 where the loss is reduced."""
-    if problem.case.reduction != "none":
-        return problem.others[-1], problem.usual
-    doubled = Incoming("twice that", problem.wrt, problem.usual.grad_output * 2)
-    return problem.usual, doubled
 
 
 TIMES = 2
@@ -130,7 +125,6 @@ def accumulation(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 def _judge_sum(before: Tensor, once: Tensor, got: Tensor | None) -> tuple[Outcome, Errors | None]:
-    """Judge a ``.grad`` by what it was before and the gradient of one call."""
     wrong = misfit(got, before.shape, before, before.dtype)
     if wrong or got is None:
         return Outcome(FAIL, wrong), None
@@ -306,7 +300,6 @@ def _moved(problem: Problem, kinks: Sequence[float]) -> Tensor:
 
 
 def _moved_in_rows(problem: Problem, from_kinks: Callable[..., tuple[Tensor, ...]]) -> Tensor:
-    """Return rows where no step meets a kink."""
     x, *others = problem.operands.values()
     for number in range(len(from_kinks(x, *others, **problem.case.params))):
         distance = from_kinks(x, *others, **problem.case.params)[number]

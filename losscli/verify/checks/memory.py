@@ -113,7 +113,11 @@ def memory(problem: Problem, subject: Subject, tally: Tally) -> None:
     for pattern in PATTERNS:
         answer = subject.send(Poisoned(call, pattern))
         plain.judge(answer, f"memory full of bytes 0x{pattern:02x} before the call", tally)
-    _growth(problem, subject, tally)
+    own = problem.variant("growth", lambda: problem.reshaped(GROWTH_SHAPE))
+    if grown := subject.again().send(Growth(own.call(own.usual))):
+        taken = f"{GROWTH_CALLS} more calls took {format_bytes(grown)} more"
+        size = format_bytes(own.prediction.nbytes)
+        tally.fail(f"expected no memory growth, but {taken}, on operands of {size}")
 
 
 def _between_bands(plain: PlainCalls, subject: Subject, name: str, tally: Tally) -> None:
@@ -129,15 +133,6 @@ def _between_bands(plain: PlainCalls, subject: Subject, name: str, tally: Tally)
         if changed := guard.changed():
             tally.fail(changed, f"{operand} ")
     plain.judge(answer, f"operands between {name}", tally)
-
-
-def _growth(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Judge whether calls take more memory each time."""
-    own = problem.variant("growth", lambda: problem.reshaped(GROWTH_SHAPE))
-    if grown := subject.again().send(Growth(own.call(own.usual))):
-        taken = f"{GROWTH_CALLS} more calls took {format_bytes(grown)} more"
-        size = format_bytes(own.prediction.nbytes)
-        tally.fail(f"expected no memory growth, but {taken}, on operands of {size}")
 
 
 SIZE = (256, 256)
@@ -172,7 +167,9 @@ def allocations(problem: Problem, subject: Subject, tally: Tally) -> None:
     """
     for layout in LAYOUTS:
         case = _laid_out(problem.case, layout)
-        if case.impossible or _is_converted(case):
+        # As PyTorch's own, losses over rows convert operands of several dtypes to one.
+        converted = case.spec.unit == ROW and len({case.dtypes[n] for n in case.spec.promoted}) > 1
+        if case.impossible or converted:
             continue
         own = problem.variant(layout, partial(Problem.of, case, problem.loosened))
         extra = subject.send(ExtraBytes(own.call(own.filled(0.5))))
@@ -182,13 +179,7 @@ def allocations(problem: Problem, subject: Subject, tally: Tally) -> None:
             tally.fail(f"{layout}: expected no memory {expected}, but {held}")
 
 
-def _is_converted(case: Case) -> bool:
-    """Tell whether a loss over rows takes its operands in one dtype alone, as PyTorch's does."""
-    return case.spec.unit == ROW and len({case.dtypes[name] for name in case.spec.promoted}) > 1
-
-
 def _laid_out(case: Case, layout: Layout) -> Case:
-    """Return the case in a layout."""
     size = case.shape
     usual = case.spec.default_target_shape(size)
     shapes = layouts.input_shape(size, layout), layouts.target_shape(size, layout, usual)

@@ -113,7 +113,14 @@ def steps(problem: Problem, subject: Subject, tally: Tally) -> None:
         title = f"two heads, {' and '.join(tally.beside)} between them"
         _judge_heads(dues, subject, between, title, tally)
     if problem.case.device != "cpu":
-        _judge_streams(dues, subject, tally)
+        queues = [
+            [due.problem.call(due.problem.filled(value, due.problem.wrt)) for value in values]
+            for due, values in zip(dues, STREAMS, strict=True)
+        ]
+        answers = subject.send(OnStreams(queues))
+        for due, values, own in zip(dues, STREAMS, answers, strict=True):
+            for number, (value, answer) in enumerate(zip(values, own, strict=True), 1):
+                due.judge(value, answer.gradients, f"two streams at once, step {number}", tally)
 
 
 def _judge_heads(
@@ -147,17 +154,6 @@ def _other_losses(problem: Problem, subject: Subject) -> Iterator[Head]:
     for own, weight in zip(able, CHANGING_VALUES[:MOST_OTHERS], strict=False):
         other = problem.variant(own.loss, partial(Problem.of, own))
         yield Head(own, Call(other.operands, other.wrt), weight)
-
-
-def _judge_streams(dues: tuple[Due, Due], subject: Subject, tally: Tally) -> None:
-    """Judge steps on two streams at once."""
-    queues = [
-        [due.problem.call(due.problem.filled(value, due.problem.wrt)) for value in values]
-        for due, values in zip(dues, STREAMS, strict=True)
-    ]
-    for due, values, answers in zip(dues, STREAMS, subject.send(OnStreams(queues)), strict=True):
-        for number, (value, answer) in enumerate(zip(values, answers, strict=True), 1):
-            due.judge(value, answer.gradients, f"two streams at once, step {number}", tally)
 
 
 REPLAYS = (2.0, 1.0, 1.0, 0.5, 0.5, 2.0, 1.0)

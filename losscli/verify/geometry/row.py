@@ -109,7 +109,6 @@ def _planted_class(logits: Tensor) -> Tensor:
 
 
 def _with_one(logits: Tensor, one: float) -> Tensor:
-    """Return the logits with a number in one class of each row."""
     return logits.scatter(1, _planted_class(logits)[:, None], one)
 
 
@@ -179,7 +178,6 @@ def _numbered(problem: Problem, name: str, dtype: torch.dtype, shape: Shape) -> 
 
 
 def _stored(problem: Problem, shape: Shape, order: tuple[int, ...]) -> Problem:
-    """Return the problem of a shape with the dimensions of its prediction in another order."""
     own = problem.reshaped(shape)
     return laid_out(own, {own.case.spec.names[0]: partial(permuted, order=order)})
 
@@ -195,8 +193,11 @@ def _alike(problem: Problem) -> list[str]:
     ]
 
 
-def _changed(problem: Problem, name: str, change: Callable[[Tensor], Tensor]) -> Problem:
+def _changed(
+    problem: Problem, name: str, change: Callable[[Tensor], Tensor], shape: Shape | None = None
+) -> Problem:
     """Return the problem with other rows; half the targets are the class that is planted."""
+    problem = problem.reshaped(shape) if shape else problem
     rows = problem.operands[name]
     operands: Operands = {name: change(rows)}
     for operand in problem.case.spec.operands:
@@ -209,11 +210,6 @@ def _changed(problem: Problem, name: str, change: Callable[[Tensor], Tensor]) ->
             numbers[:, :1] = planted
             operands[operand.name] = target
     return problem.like(operands)
-
-
-def _long(problem: Problem, name: str, change: Callable[[Tensor], Tensor]) -> Problem:
-    """Return the problem with other rows, long ones."""
-    return _changed(problem.reshaped(LONG), name, change)
 
 
 def ignoring(
@@ -293,7 +289,7 @@ def _extreme_values(problem: Problem) -> Variants:
         for operand in (first, *others):
             title = name if operand == first else f"{name}, in the {operand}"
             yield title, partial(_changed, problem, operand, change)
-            yield f"{title}, long rows", partial(_long, problem, operand, change)
+            yield f"{title}, long rows", partial(_changed, problem, operand, change, LONG)
     for other, (name, change) in itertools.product(others, PAIRS.items()):
         paired = {other: change(problem.prediction)}
         yield f"{other} {name} {first}", partial(problem.like, paired)
