@@ -42,12 +42,9 @@ ORACLES: Mapping[Unit, type[Oracle]] = {
 _FORMULAS_TENSORS = 24
 """Input-sized tensors, in at least float32, that must fit before PyTorch's formulas run: their
 temporaries and gradients, twice."""
-
 Beside = Mapping[str, tuple[str, ...]]
-"""The run's losses per implementation. A check of several losses uses only these, because others
-would be built first."""
-
-_LARGEST_SCALE = 2**15
+"""The run's losses per implementation; others would have to be built for a check."""
+_LARGEST_SCALE = 2.0**15
 """The largest power of two in float16."""
 _SMALL = -3 / 1024
 """A factor that makes gradients below 1e-6 for a mean of some thousand elements."""
@@ -272,18 +269,16 @@ class Problem:
 
         32768, a usual loss scale of mixed precision, is for the prediction only, as in training. A
         small one reveals gradients that are treated as zero. In float16, where these underflow and
-        sums times 32768 overflow, -3 is used instead, and about N for a mean, because with 1 the
-        gradient underflows and zeros would pass.
+        sums times 32768 overflow, it is -3, and about N for a mean, whose gradient underflows at 1.
         """
         if self.case.reduction == "none":
             return (self.usual,)
-        half = self.oracle.dtype == torch.float16
-        factors: list[tuple[float, tuple[str, ...]]] = [(-3.0 if half else _SMALL, self.wrt)]
-        if not half:
-            factors.insert(0, (float(_LARGEST_SCALE), self.wrt[:1]))
-        elif self.case.reduction == "mean":
-            power = int(math.log2(max(self.oracle.unreduced_shape.numel(), 1)))
-            factors.append((float(min(2**power, _LARGEST_SCALE)), self.wrt))
+        factors = [(_LARGEST_SCALE, self.wrt[:1]), (_SMALL, self.wrt)]
+        if self.oracle.dtype == torch.float16:
+            factors = [(-3.0, self.wrt)]
+            if self.case.reduction == "mean":
+                power = int(math.log2(max(self.oracle.unreduced_shape.numel(), 1)))
+                factors.append((min(2.0**power, _LARGEST_SCALE), self.wrt))
         return tuple(
             Incoming(f"{factor:g}", wrt, torch.full_like(self.ones, factor))
             for factor, wrt in factors
@@ -361,11 +356,7 @@ class Problem:
 
     @property
     def _may_be_excused(self) -> bool:
-        """Whether a failure is compared with PyTorch's formulas.
-
-        They may not fit in memory at a large size; a result must not be right at a small size but
-        wrong there.
-        """
+        """Whether a failure is compared with PyTorch's formulas, if these fit in memory."""
         if not self.excuses:
             return False
         item = max(self.prediction.element_size(), 4)

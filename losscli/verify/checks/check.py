@@ -103,10 +103,9 @@ class Tally(Worst):
         by_incoming: bool = False,
         any_for_nan: bool = False,
     ) -> None:
-        """Judge the loss and the gradients of a variant, and count them.
+        """Judge and count the loss and gradients, named ``by_incoming`` too, of a variant.
 
-        ``by_incoming``: whether the gradients are named by what came in, too. ``any_for_nan``:
-        whether any gradient is right where the truth is NaN.
+        ``any_for_nan``: whether any gradient is right where the truth is NaN.
         """
         self.count(variant, LOSS, problem.judge_loss(answer.loss))
         of = f" for {incoming.name}" if by_incoming else ""
@@ -214,8 +213,8 @@ class Check:
     needs: str = ""
     """The cases that the check applies to, if not to all."""
     limits: Limits = lambda variant, errors: False
-    """Tell whether a variant, by its name and errors, is one of values, dtypes or layouts that a
-    kernel for ordinary operands need not know: who fails only there is right within limits."""
+    """Tell whether a variant, by its name and errors, is one that a kernel for ordinary operands
+    need not know: who fails only there is right within limits."""
 
     def run(self, problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         """Yield the results of a subject."""
@@ -244,10 +243,7 @@ class Check:
         return Reason(Code.NOT_APPLICABLE, f"the check {self.name} applies only to {to}")
 
     def key(self, case: Case, *, own: bool = False) -> tuple[object, ...]:
-        """Return the key of cases of which the check needs only one.
-
-        ``own``: of losscli's own kernels.
-        """
+        """Return the key of cases of which the check needs only one; ``own``: of own kernels."""
         if self.missing(case):
             return ()
         if own and self.mean_for_sum and case.reduction == "sum":
@@ -267,8 +263,5 @@ def takes_one_row(case: Case) -> bool:
 
 
 def paths(problem: Problem) -> dict[str, tuple[str, ...]]:
-    """Return the operands whose gradients a call of the loss prepares, by how a report says it.
-
-    Fused kernels have a path of their own for a loss with a gradient.
-    """
+    """Return the operands whose gradients a call prepares: fused kernels have a path for that."""
     return {"": (), ", when a gradient is wanted": problem.wrt[:1]}

@@ -145,8 +145,7 @@ def _planted(problem: Problem, value: float, names: tuple[str, ...]) -> Problem:
 MOST_BIAS = 0.1
 """The average error in units that passes."""
 _CANCELLED = 16.0
-"""An element with a term so many times larger says nothing: what the terms' own roundings leave may
-be as large as that of the result."""
+"""An element with a term so many times larger says nothing."""
 _FEWEST = 1000
 """Elements that are no numbers of the dtype; fewer say nothing."""
 
@@ -167,9 +166,7 @@ def rounding(problem: Problem, subject: Subject, tally: Tally) -> None:
     The mean difference of some ten thousand results from the correctly rounded ones: near zero
     where each is rounded to nearest, half a unit where it is truncated.
 
-    With 32 bits and more the roundings of intermediate values have a bias as well. The differences
-    are those from the correctly rounded results, because a parameter (a margin of 0.1 in bfloat16,
-    for example) can bias these too.
+    With 32 bits and more the roundings of intermediate values have a bias as well.
     """
     incoming, oracle = problem.usual, problem.oracle
     answer = subject.send(problem.call(incoming))
@@ -248,9 +245,8 @@ def float64_sums(problem: Problem, subject: Subject, tally: Tally) -> None:
     for name, operands in _summed_operands(problem):
         elements = each.send(Forward(operands))
         for path, wrt in paths(problem).items():
-            off = _ulps(
-                float(subject.send(Forward(operands, wrt))), elements, problem.case.reduction
-            )
+            loss = float(subject.send(Forward(operands, wrt)))
+            off = _ulps(loss, elements, problem.case.reduction)
             if not off <= MOST_ULP:
                 tally.fail(
                     f"{name}{path}: the sum is {off:.3g} ulp off the exact sum of its own "
@@ -268,10 +264,9 @@ def _summed_operands(problem: Problem) -> Iterator[tuple[str, Operands]]:
         values[first.name] = float(first.domain.of_draws(x))
         filled = {n: torch.full_like(t, values[n]) for n, t in problem.operands.items()}
         yield f"{SUMMED_ELEMENTS} equal numbers of {value:g}", filled
-    for distribution in DISTRIBUTIONS:
-        case = replace(problem.case, distribution=distribution)
-        own = problem.variant(distribution, partial(Problem.of, case))
-        yield distribution, own.operands
+    for name in DISTRIBUTIONS:
+        case = replace(problem.case, distribution=name)
+        yield name, problem.variant(name, partial(Problem.of, case)).operands
 
 
 def _ulps(got: float, elements: Tensor, reduction: str) -> float:
