@@ -157,22 +157,19 @@ class Case(Record, frozen=True):
     def impossible(self) -> Reason | None:
         """Why the size cannot have the layout or placement, or None."""
         dimensions = 3 if self.spec.unit == HIDDEN_STATE else 2
-        if self.placement and (self.layout != CONTIGUOUS or len(self.shape) != dimensions):
-            return Reason(
-                Code.LAYOUT, "operands that are split are contiguous, of rows and classes"
-            )
+        most = getattr(self.spec, "most_dimensions", None) or len(self.shape)
         text = layouts.impossible(self.size, self.layout)
-        if self.spec.unit == HIDDEN_STATE and self.layout != CONTIGUOUS:
-            return Reason(Code.LAYOUT, f"{self.layout}: cases of {self.loss} are contiguous")
-        if self.spec.unit == ROW:
-            if self.layout == BROADCAST_MIDDLE:
-                return Reason(Code.LAYOUT, f"{self.layout}: rows of {self.loss} do not broadcast")
-            if not self.shape or not self.classes:
-                return Reason(Code.LAYOUT, f"{self.loss} needs rows of at least one class")
-            most = getattr(self.spec, "most_dimensions", None)
-            if most and len(self.shape) > most:
-                return Reason(Code.LAYOUT, f"{self.loss} takes at most {most} dimensions")
-        if not text and (refused := self.spec.refused(list(self.shapes.values()))):
+        if self.placement and (self.layout != CONTIGUOUS or len(self.shape) != dimensions):
+            text = "operands that are split are contiguous, of rows and classes"
+        elif self.spec.unit == HIDDEN_STATE and self.layout != CONTIGUOUS:
+            text = f"{self.layout}: cases of {self.loss} are contiguous"
+        elif self.spec.unit == ROW and self.layout == BROADCAST_MIDDLE:
+            text = f"{self.layout}: rows of {self.loss} do not broadcast"
+        elif self.spec.unit == ROW and not (self.shape and self.classes):
+            text = f"{self.loss} needs rows of at least one class"
+        elif self.spec.unit == ROW and len(self.shape) > most:
+            text = f"{self.loss} takes at most {most} dimensions"
+        elif not text and (refused := self.spec.refused(list(self.shapes.values()))):
             text = f"{self.layout}: {refused}"
         return Reason(Code.LAYOUT, text) if text else None
 
@@ -260,8 +257,7 @@ class Case(Record, frozen=True):
         if not self.placement:
             return self
         _, classes = share(self.classes, self.ranks)
-        shape = (*self.shape[:-1], classes)
-        return self.whole.reshaped(shape)
+        return self.whole.reshaped((*self.shape[:-1], classes))
 
     @property
     def whole(self) -> Case:
@@ -293,14 +289,11 @@ class Case(Record, frozen=True):
             if self.params[p.name] != p.default or p.name in shown
         ]
         words = [self.loss, *changed, format_size(self.size), self.dtype, self.reduction]
-        if self.distribution != "uniform":
-            words.append(self.distribution)
-        if self.layout != CONTIGUOUS:
-            words.append(self.layout)
+        words += [self.distribution] if self.distribution != "uniform" else []
+        words += [self.layout] if self.layout != CONTIGUOUS else []
         if self.grad_output != 1:
             words.append(f"grad_output={format_grad_output(self.grad_output)}")
-        if self.placement:
-            words.append(f"ranks={self.ranks}")
+        words += [f"ranks={self.ranks}"] if self.placement else []
         return " ".join(words)
 
     def reshaped(self, shape: Shape, target_shape: Shape | None = None, **changes: Any) -> Case:
@@ -321,13 +314,12 @@ class Case(Record, frozen=True):
         return self.spec.operations(self.shard.shape, backward=pass_ == FORWARD_BACKWARD)
 
     def floor_bytes(self, pass_: PassName) -> int:
-        """Return a pass's minimum memory traffic.
+        """Return a pass's minimum memory traffic, on the rank with the most classes.
 
         Forward reads each operand once and writes an unreduced loss. Forward and backward also
         writes a training step's gradients; an unreduced loss's grad_output is a tensor known only
         later, so operands are read again. A loss that picks one element per row reads one sector
-        for each in forward, and nothing in backward. Split operands count for the rank with the
-        most classes.
+        for each in forward, and nothing in backward.
         """
         if self.placement:
             return self.shard.floor_bytes(pass_)

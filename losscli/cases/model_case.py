@@ -7,7 +7,7 @@ operands too: a candidate gets the reference's with each call.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Literal
@@ -104,53 +104,43 @@ class ModelCase(Case, frozen=True):
 
     @property
     def spec(self) -> Spec:
-        """The operands, as a loss's."""
         return _spec(self.tensors)
 
     @property
     def shapes(self) -> dict[str, Shape]:
-        """Each operand's shape, by name."""
         return {a.name: a.shape or () for a in self.tensors}
 
     @property
     def dtypes(self) -> dict[str, str]:
-        """Each operand's dtype, by name."""
         return {a.name: a.dtype for a in self.tensors}
 
     @property
     def operand_bytes(self) -> dict[str, int]:
-        """Bytes of each operand's elements, by name."""
         return {a.name: a.bytes for a in self.tensors}
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of the operands' storage."""
         return sum(self.operand_bytes.values())
 
     @property
     def drawn(self) -> tuple[str, ...]:
-        """The names of its arguments: parameters have values of their own."""
-        return tuple(argument.name for argument in self.arguments)
+        return tuple(argument.name for argument in self.arguments)  # the state has its own values
 
     @property
     def unreduced_shape(self) -> Shape:
-        """The shape of the result."""
         return self.output
 
     @property
     def loss_dtype(self) -> str:
-        """The dtype of the result."""
         return self.output_dtype
 
     @property
     def mixes_dtypes(self) -> bool:
-        """Return False: only losses with a known formula have targets."""
-        return False
+        return False  # only losses with a known formula have targets
 
     @property
     def impossible(self) -> Reason | None:
-        """None: its shapes are those of ``get_inputs``."""
-        return None
+        return None  # its shapes are those of get_inputs
 
     @property
     def largest(self) -> int:
@@ -163,30 +153,26 @@ class ModelCase(Case, frozen=True):
         return self.largest // max(math.prod(self.output), 1)
 
     def name_with(self, shown: Collection[str] = ()) -> str:
-        """Return the arguments' shapes and dtypes, in order."""
-        named = [
+        named = (
             str(a.plain) if a.shape is None else f"{format_size(a.shape)} {a.dtype}"
             for a in self.arguments
-        ]
+        )
         return ", ".join(named) + ("" if self.draw == "usual" else f", {self.draw} values")
 
     def reshaped(self, shape: Shape, target_shape: Shape | None = None, **changes: Any) -> Case:
-        """Return the case itself."""
         return self
 
     def floor_bytes(self, pass_: PassName) -> int:
-        """Return the bytes of operands and results; a Model may read less."""
         gradient = self.elements * self.item_bytes if pass_ == FORWARD_BACKWARD else 0
         return self.stored_bytes + self.loss_bytes + gradient
 
     def of_dtype(self, dtype: str) -> ModelCase:
         """Return the case with modules and floating arguments cast to a dtype."""
+        changes = {"dtype": dtype, "cast": dtype, "output_dtype": dtype}
+        return self._of(lambda a: replace(a, dtype=dtype) if a.is_floating else a, **changes)
 
-        def cast(given: Iterable[Argument]) -> tuple[Argument, ...]:
-            return tuple(replace(a, dtype=dtype) if a.is_floating else a for a in given)
-
-        arguments, state = cast(self.arguments), cast(self.state)
-        changes: dict[str, Any] = {"dtype": dtype, "cast": dtype, "output_dtype": dtype}
+    def _of(self, change: Callable[[Argument], Argument], **changes: Any) -> ModelCase:
+        arguments, state = (tuple(map(change, given)) for given in (self.arguments, self.state))
         return replace(self, arguments=arguments, state=state, **changes)
 
     def settled(self) -> ModelCase:
@@ -197,13 +183,9 @@ class ModelCase(Case, frozen=True):
 
     def with_result(self, shape: Shape, dtype: str, given: Collection[str]) -> ModelCase:
         """Return the case with its result's shape and dtype; ``given`` operands have gradients."""
-
-        def known(arguments: Iterable[Argument]) -> tuple[Argument, ...]:
-            return tuple(replace(a, differentiable=a.name in given) for a in arguments)
-
-        arguments, state = known(self.arguments), known(self.state)
-        changes: dict[str, Any] = {"output": shape, "output_dtype": dtype}
-        return replace(self, arguments=arguments, state=state, **changes).settled()
+        changes = {"output": shape, "output_dtype": dtype}
+        known = self._of(lambda a: replace(a, differentiable=a.name in given), **changes)
+        return known.settled()
 
     def of_rows(self, rows: int) -> ModelCase | None:
         """Return the case with fewer rows, or None if arguments differ in rows or have few."""

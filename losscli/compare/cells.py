@@ -1,12 +1,10 @@
 """The cells in which losscli's own kernel is slower than its fastest peer, beyond noise.
 
 A cell is a case and a pass, in each table of the config; the peers are the implementations that are
-not losscli's own. That custom is slower than a peer is tested: by the sign test, which asks of the
-times no distribution, in how many rounds it was behind by more than a hundredth, and by Holm's
-method, which keeps the risk that any of a whole run's equals is called slower below ``RISK``. The
-rounds of one process share what that process is like, so where there were several, the ratio's own
-verdict, which is from the spread between them, has to be slower as well. The verdict that each
-ratio has takes a risk of its own; of hundreds, some come out by chance.
+not losscli's own. The sign test counts the rounds in which custom was behind by more than a
+hundredth, and Holm's method keeps the risk that any of a whole run's equals is called slower below
+``RISK``: of hundreds of verdicts of single ratios, some come out by chance. The rounds of one
+process are alike, so where there were several, the ratio's own verdict has to be slower as well.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from losscli.compare.rows import median_of
 from losscli.implementations import CUSTOM, is_own
 from losscli.runs.grouping import grouped
 from losscli.runs.judgements import DIFFERENT_BEYOND, SLOWER
@@ -56,8 +55,8 @@ def compared(run: Run) -> list[Cell]:
 def _slower(cell: Cell) -> SlowerCell:
     custom, peer = cell[CUSTOM], best_peer(cell)
     assert peer
-    name, how = custom.case.name, (custom.pass_, custom.mode, custom.table)
-    return SlowerCell(name, *how, peer.implementation, ratio(custom, peer))
+    row = custom.case.name, custom.pass_, custom.mode, custom.table
+    return SlowerCell(*row, peer.implementation, ratio(custom, peer))
 
 
 def cells(run: Run) -> list[Cell]:
@@ -69,17 +68,15 @@ def cells(run: Run) -> list[Cell]:
 
 
 def best_peer(cell: Cell) -> BenchResult | None:
-    """Return the peer against which custom is worst.
+    """Return the peer against which custom is worst, or the fastest where custom has no time.
 
-    One that custom is slower than, beyond what noise explains, is worse than one that may be ahead
-    by chance. Where custom has no time, it is the fastest.
+    One that custom is slower than is worse than one that may be ahead by chance.
     """
     custom = cell.get(CUSTOM)
 
     def place(peer: BenchResult) -> tuple[bool, float]:
-        assert peer.seconds
         if custom is None or custom.seconds is None:
-            return False, peer.seconds.median
+            return False, median_of(peer)
         return peer.implementation not in cell.slower_than, ratio(custom, peer)
 
     return min(cell.peers, key=place, default=None)
@@ -88,11 +85,7 @@ def best_peer(cell: Cell) -> BenchResult | None:
 def ratio(custom: BenchResult, peer: BenchResult) -> float:
     """Return a peer's time over custom's, both of which were timed."""
     found = custom.ratios.get(peer.implementation)
-    if found:
-        return found.value
-    assert custom.seconds
-    assert peer.seconds
-    return peer.seconds.median / custom.seconds.median
+    return found.value if found else median_of(peer) / median_of(custom)
 
 
 class _Comparison(NamedTuple):

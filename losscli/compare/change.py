@@ -1,10 +1,8 @@
 """How much longer a run took than another, and the interval that noise leaves. Without torch.
 
-Two kinds of noise make the ratio of two medians. Within a run the samples spread; what that does to
-a median is seen in them. From run to run all of them shift together: memory lies elsewhere, clocks
-settle elsewhere, a neighbour is at work. Where a run measured in several processes, the spread
-between them shows a part of that. What shows all of it are the controls: see
-:mod:`losscli.compare.noise`.
+Within a run the samples spread. From run to run all of them shift together: memory lies elsewhere,
+clocks settle elsewhere. The spread between processes of a run shows a part of that, the controls of
+:mod:`losscli.compare.noise` all of it.
 """
 
 from __future__ import annotations
@@ -45,9 +43,8 @@ class Change:
 def uncertainties(samples: Sequence[Sequence[float]]) -> Array:
     """Return the standard error of the log of the median of each list of samples.
 
-    The larger of what the spread of the samples says, by the two that enclose the median, and what
-    the medians of successive parts of the run say; the latter sees a drift that the former takes
-    for few samples' luck. Infinite where there are fewer than three.
+    The larger of what the spread of the samples says and what the medians of successive parts of
+    the run say, which see a drift. Infinite where there are fewer than three samples.
     """
     errors = np.full(len(samples), math.inf)
     counts = np.array([len(each) for each in samples], dtype=int)
@@ -61,13 +58,10 @@ def uncertainties(samples: Sequence[Sequence[float]]) -> Array:
 
 
 def process_errors(medians: Sequence[Sequence[float]]) -> Array:
-    """Return the standard error of the log of each median that several processes measured.
+    """Return the standard error of the log of each median, by the spread between its processes.
 
-    From the spread between the processes. Of few processes some agree by luck: no error is less
-    than the typical one of all that are given.
-
-    Args:
-        medians: of each process; of a result of one process none, whose error is not a number.
+    ``medians`` are those of each process; of a result of one process none, whose error is NaN. Few
+    processes may agree by luck: no error is less than the typical one of all that are given.
     """
     errors = np.full(len(medians), math.nan)
     typical: list[float] = []
@@ -85,12 +79,13 @@ def ratios(
 ) -> list[Change]:
     """Return the ratio of each pair of medians and its interval.
 
+    The interval spans the ratio as measured and as it is beside its controls.
+
     Args:
         before: medians of one run.
-        after: those of the other.
+        after: medians of the other.
         errors: the standard error of the log of each ratio, from the samples of both.
-        drifts: log of the ratio of the controls of the same case, 0 where there are none. The
-            interval spans the ratio as it was measured and as it is beside its controls.
+        drifts: log of the ratio of the controls of the same case, or 0.
         noise: standard deviation between runs of the log of each ratio.
         times: how many comparisons like this one have to hold at once.
     """
@@ -105,10 +100,7 @@ def ratios(
 
 
 def joint_z(count: int) -> float:
-    """Return how many standard deviations an interval reaches on either side.
-
-    So many that all of ``count`` intervals hold with the confidence asked for, by Bonferroni.
-    """
+    """Return how many standard deviations let ``count`` intervals hold at once, by Bonferroni."""
     return NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / 2 / max(count, 1))
 
 

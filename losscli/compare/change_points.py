@@ -1,13 +1,10 @@
 """Finds at which commits the time of a row changed. Needs no torch.
 
-At each commit all runs before it are compared with all from it on by
-:func:`losscli.compare.comparison.compare`, each side as one run whose processes are its runs. Of
-the commits where they differ, the row changed at the one that parts the sides best; then both sides
-are searched alike. Where none differs, parts of the history are searched by themselves.
-
-Two things are added, because many commits are compared and some with few runs on a side. The
-intervals are so wide that those of all comparisons hold at once. And no side is taken to be better
-known than the runs of the whole history, each beside the next, allow.
+At each commit all runs before it are compared with all from it on, each side as one run whose
+processes are its runs. Of the commits where they differ, the row changed at the one that parts the
+sides best; then both sides are searched alike. Where none differs, parts of the history are
+searched by themselves. The intervals of all comparisons hold at once, and no side is taken to be
+better known than the runs of the whole history, each beside the next, allow.
 """
 
 from __future__ import annotations
@@ -86,7 +83,6 @@ class ChangePoints:
         differs = [s for s in splits if rows[s].ratio.low > 1 or rows[s].ratio.high < 1]
         if not differs:
             return None
-
         logs = [self._logs(key, index) for index in there]
         split = max(differs, key=lambda split: _parted(logs[:split], logs[split:]))
         return ChangePoint(there[split], rows[split])
@@ -122,9 +118,8 @@ class ChangePoints:
     def _spread(self, key: Key) -> float:
         """Return the standard deviation of the log of a run's median from run to run.
 
-        By how much each run differs from the next. A change is in one difference only: the two
-        largest are left out for that, and the others count as they are, for their median would say
-        nothing of a machine that is disturbed now and then.
+        From the differences of each run and the next, without the two largest, which may be
+        changes. Their median would say nothing of a machine that is disturbed now and then.
         """
         logs = [log for index in range(len(self._measured)) for log in self._logs(key, index)]
         apart = sorted(abs(after - before) for before, after in pairwise(logs))
@@ -135,10 +130,7 @@ class ChangePoints:
 
 
 def _windows(there: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Return all commits, then halves that overlap, quarters, and so on.
-
-    A change that was taken back soon parts the commits around it and not all of them.
-    """
+    """Return all commits, then overlapping halves, quarters, ...: a change may be taken back."""
     length = len(there)
     yield there
     while (length := length // 2) >= _NARROWEST:
@@ -148,10 +140,7 @@ def _windows(there: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def _parted(before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]) -> float:
-    """Return how far the means of two sides are apart, beside how well so many runs know them.
-
-    The split with the largest leaves the least squares of what is left within the sides.
-    """
+    """Return the distance of two sides' means, over its error: largest at the least squares."""
     first, second = (list(chain.from_iterable(side)) for side in (before, after))
     known = math.sqrt(len(first) * len(second) / (len(first) + len(second)))
     return abs(mean(second) - mean(first)) * known

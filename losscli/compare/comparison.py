@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from statistics import geometric_mean
-from typing import TypeVar
 
 import numpy as np
 
@@ -20,14 +19,13 @@ from losscli.compare.noise import (
     noise_of_rows,
     standard_errors,
 )
-from losscli.compare.rows import Key, key, label, timed
+from losscli.compare.rows import Key, key, label, median_of, timed
 from losscli.files.record import Record
 from losscli.machine.differences import Difference, differences
 from losscli.runs.grouping import grouped
 from losscli.runs.judgements import FASTER, SAME, SLOWER, UNCLEAR, Judgement
 from losscli.runs.records import FAILED, BenchResult, Run
 
-T = TypeVar("T")
 TOLERATED = 0.05
 """How far from 1 a ratio may be that is called the same, unless another threshold is given."""
 
@@ -58,11 +56,7 @@ class Row:
         return not self.control and self.ratio.value > 1 + threshold and self.ratio.low > 1
 
     def is_undecided(self, threshold: float) -> bool:
-        """Tell whether noise can hide a slowdown by the threshold.
-
-        The interval contains 1, and it is too wide to show the threshold, or the measured ratio
-        itself is beyond it.
-        """
+        """Tell whether noise can hide a slowdown by the threshold, or the ratio is beyond it."""
         limit, ratio = 1 + threshold, self.ratio
         wide = ratio.high > limit * ratio.value or ratio.value > limit
         return not self.control and self.verdict == UNCLEAR and wide
@@ -134,12 +128,9 @@ class Comparison:
     @property
     def broken(self) -> list[Missing]:
         """What the baseline timed and the other run failed, but for controls."""
-        return [
-            missing
-            for missing in self.only_before
-            if missing.status == FAILED
-            and not (self.same_torch and missing.result.implementation in CONTROLS)
-        ]
+        controls = CONTROLS if self.same_torch else ()
+        failed = (each for each in self.only_before if each.status == FAILED)
+        return [each for each in failed if each.result.implementation not in controls]
 
     @property
     def comparable(self) -> bool:
@@ -147,10 +138,7 @@ class Comparison:
         return not any(difference.decisive for difference in self.differences)
 
     def regressions(self, threshold: float) -> list[Row]:
-        """Return the rows that are slower beyond both the threshold and the noise.
-
-        A control is not among them: what slows the same code down is not the code.
-        """
+        """Return the rows, but for controls, that are slower beyond the threshold and the noise."""
         return [row for row in self.rows if row.is_slower(threshold) and not row.disturbed]
 
     def disturbed(self, is_wrong: Callable[[Row], bool]) -> list[Row]:
@@ -170,12 +158,8 @@ class Comparison:
 
     def lost(self, figure: str) -> list[Row]:
         """Return the rows whose figure was measured in the baseline only; no controls."""
-        of = FIGURES[figure].of
-        return [
-            row
-            for row in self.rows
-            if not row.control and of(row.before) is not None and of(row.after) is None
-        ]
+        of, rows = FIGURES[figure].of, [row for row in self.rows if not row.control]
+        return [row for row in rows if of(row.before) is not None and of(row.after) is None]
 
     def has(self, figure: str) -> bool:
         """Tell whether any row that is no control has a figure in both runs."""
@@ -195,9 +179,8 @@ class Comparison:
 
     def blind(self, threshold: float) -> bool:
         """Tell whether no row can be judged as slower."""
-        if self.broken:
-            return False
-        return len(self.undecided(threshold)) == len(self.rows) - self.controls
+        judged = len(self.rows) - self.controls
+        return not self.broken and len(self.undecided(threshold)) == judged
 
     def means(self) -> list[Mean]:
         """Return the mean of each loss, pass, mode, cache and implementation."""
@@ -234,11 +217,15 @@ def compare(
     unlike = tuple(differences(before.environment, after.environment, host=host))
     why = no_controls(unlike)
     control = [not why and one.implementation in CONTROLS for one, _ in pairs]
-    first, second = (np.array([_median(pair[i]) for pair in pairs]) for i in (0, 1))
+    first, second = (
+        np.array([max(median_of(pair[side]), 1e-12) for pair in pairs]) for side in (0, 1)
+    )
     logs = np.log(second / first).tolist() if pairs else []
     drifts = control_drifts(keys, logs, control)
     errors, between = standard_errors(pairs, groups)
-    noise, noises = noise_of_rows(groups, logs, drifts, control, between, _device(after), why)
+    on_gpu = str(after.environment.get("device", "cpu")).startswith("cuda")
+    device = "cuda" if on_gpu else "cpu"
+    noise, noises = noise_of_rows(groups, logs, drifts, control, between, device, why)
     times = 1
     if search and keys:
         errors = np.maximum(errors, [search.errors[key] for key in keys])
@@ -249,16 +236,8 @@ def compare(
         Row(*pair, ratio, _judgement(ratio, tolerated), counts)
         for pair, ratio, counts in zip(pairs, found, control, strict=True)
     ]
-    return Comparison(
-        before,
-        after,
-        tuple(rows),
-        _missing(befores, afters, after),
-        _missing(afters, befores, before),
-        unlike,
-        noises,
-        not why,
-    )
+    gone, new = _missing(befores, afters, after), _missing(afters, befores, before)
+    return Comparison(before, after, tuple(rows), gone, new, unlike, noises, not why)
 
 
 def _judgement(ratio: Change, tolerated: float) -> Judgement:
@@ -282,13 +261,3 @@ def _missing(
         for name, result in there.items()
         if name not in here
     )
-
-
-def _median(result: BenchResult) -> float:
-    assert result.seconds
-    return max(result.seconds.median, 1e-12)
-
-
-def _device(run: Run) -> str:
-    kind = str(run.environment.get("device", "cpu")).partition(":")[0]
-    return kind if kind == "cuda" else "cpu"

@@ -87,11 +87,7 @@ FIGURES: Mapping[str, Figure] = {
 
 
 def read_limit(text: str) -> tuple[tuple[str, float]]:
-    """Read ``5%``, which is a limit of the time, or ``memory=0``.
-
-    Raises:
-        UsageError: there is no such figure, or the limit is none of the figure.
-    """
+    """Read ``5%``, which is a limit of the time, or ``memory=0``; UsageError if it is neither."""
     name, equals, limit = (part.strip() for part in text.partition("="))
     if not equals:
         name, limit = TIME, text

@@ -52,10 +52,7 @@ class FailOn:
 
 @dataclass(frozen=True)
 class Comparisons:
-    """Runs against a baseline, under the names that the user gave them.
-
-    What its methods list stands behind the name of its run.
-    """
+    """Runs against a baseline, whose names are before what the methods list of them."""
 
     baseline: str
     comparisons: dict[str, Comparison]
@@ -75,14 +72,10 @@ class Comparisons:
 
     def missing(self) -> list[tuple[str, Missing]]:
         """Return the rows whose absence fails the comparison."""
-        fail_on = self.fail_on
-        if not fail_on.minds_missing:
+        if not self.fail_on.minds_missing:
             return []
-        return [
-            (name, each)
-            for name, each in self._all(lambda one: one.only_before)
-            if fail_on.missing or is_own(each.result.implementation)
-        ]
+        gone = self._all(lambda one: one.only_before)
+        return [g for g in gone if self.fail_on.missing or is_own(g[1].result.implementation)]
 
     def cut_off(self) -> list[str]:
         """Return the names of the runs whose file ends in half a line, where that fails."""
@@ -93,14 +86,10 @@ class Comparisons:
 
     def undecided(self) -> list[tuple[str, Row]]:
         """Return the rows whose noise fails the comparison."""
-        fail_on = self.fail_on
-        if (threshold := self.threshold) is None or not fail_on.minds_undecided:
+        if (threshold := self.threshold) is None or not self.fail_on.minds_undecided:
             return []
-        return [
-            (name, row)
-            for name, row in self._all(lambda one: one.undecided(threshold))
-            if fail_on.minds(row)
-        ]
+        undecided = self._all(lambda one: one.undecided(threshold))
+        return [(name, row) for name, row in undecided if self.fail_on.minds(row)]
 
     def blind(self) -> list[str]:
         """Return the names of the runs in which no row could be judged, where that fails."""

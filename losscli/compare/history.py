@@ -73,26 +73,21 @@ def history(
     order: Sequence[str] | None = None,
     kept: Callable[[BenchResult], bool] = lambda result: True,
 ) -> History:
-    """Return the history of runs, which are there, by name.
+    """Return the history of runs of `losscli bench`, by name.
 
-    Args:
-        runs: of `losscli bench`.
-        order: the commits of interest, the oldest first; others are left out. None takes the runs
-            as they were begun.
-        kept: tells which rows are shown. The others stay controls.
+    ``order`` has the commits of interest, the oldest first; None takes the runs as they were begun.
+    ``kept`` tells which rows are shown; the others stay controls.
     """
     left_out: dict[str, str] = {}
     commits = _by_commit(runs, order, left_out)
-    measured: list[dict[Key, list[BenchResult]]] = []
-    for together in commits.values():
-        rows: dict[Key, list[BenchResult]] = {}
-        for run in together:
-            for key, result in timed(run).items():
-                rows.setdefault(key, []).append(result)
-        measured.append(rows)
     if not commits:
         return History((), (), left_out)
-    found = ChangePoints(next(iter(commits.values()))[0], measured)
+    measured: list[dict[Key, list[BenchResult]]] = []
+    for together in commits.values():
+        results = [item for run in together for item in timed(run).items()]
+        found = grouped(results, lambda item: item[0])
+        measured.append({key: [result for _, result in items] for key, items in found.items()})
+    changes = ChangePoints(next(iter(commits.values()))[0], measured)
     names, series = list(commits), []
     for key in dict.fromkeys(key for rows in measured for key in rows):
         there = [index for index, rows in enumerate(measured) if key in rows]
@@ -103,14 +98,10 @@ def history(
         steps = [
             Step(
                 TIME,
-                names[index],
-                names[there[there.index(index) - 1]],
-                median_of(row.before),
-                median_of(row.after),
-                row.ratio.low,
-                row.ratio.high,
+                *(names[index], names[there[there.index(index) - 1]]),
+                *(median_of(row.before), median_of(row.after), row.ratio.low, row.ratio.high),
             )
-            for index, row in found.of(key)
+            for index, row in changes.of(key)
         ]
         series.append(Series(last, tuple(points), (*steps, *_of_memory(points))))
     return History(tuple(names), tuple(series), left_out)
@@ -149,13 +140,8 @@ def _by_commit(
 
 def _point(commit: str, runs: Sequence[Run], results: Sequence[BenchResult]) -> Point:
     known = [r.peak_extra_bytes for r in results if r.peak_extra_bytes is not None]
-    return Point(
-        commit,
-        len(results),
-        max(run.created for run in runs),
-        median(map(median_of, results)),
-        max(known, default=None),
-    )
+    created, seconds = max(run.created for run in runs), median(map(median_of, results))
+    return Point(commit, len(results), created, seconds, max(known, default=None))
 
 
 def _of_memory(points: Sequence[Point]) -> list[Step]:

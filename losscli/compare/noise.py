@@ -1,9 +1,8 @@
 """How much the times of one run differ from those of another for no reason. Without torch.
 
-The controls show all of the noise: implementations that are the same code in both runs, as
-PyTorch's own are where torch is the same. How far their ratios are from 1 is how far a ratio gets
-without a reason. Where they are too few, the spread between the processes of a run tells the noise;
-where a run has one process, it is supposed.
+The controls show it: implementations that are the same code in both runs, as PyTorch's own are
+where torch is the same. Where they are too few, the spread between the processes of a run tells the
+noise; where a run has one process, it is supposed.
 """
 
 from __future__ import annotations
@@ -60,12 +59,7 @@ def noise_between_runs(control_logs: Sequence[float], device: str) -> float:
     """Return the standard deviation between runs that the logs of the controls' ratios tell.
 
     It is taken about 0, not about their mean: that a whole run is slower is noise as well. One
-    control in two may be off for reasons of its own.
-
-    Args:
-        control_logs: of all controls; or, for what is held beside controls of its own case, of
-            those that have others beside them, less what these are off by.
-        device: ``cpu`` or ``cuda``.
+    control in two may be off for reasons of its own. ``device`` is ``cpu`` or ``cuda``.
     """
     if len(control_logs) < ENOUGH_CONTROLS:
         return SUPPOSED_NOISE[device]
@@ -75,10 +69,9 @@ def noise_between_runs(control_logs: Sequence[float], device: str) -> float:
 def control_drifts(
     keys: Sequence[Key], logs: Sequence[float], control: Sequence[bool]
 ) -> list[float | None]:
-    """Return by how much the controls of each pair's case and pass are off, but for itself.
+    """Return by how much the controls timed side by side with each pair are off, but for itself.
 
-    They were timed side by side with it: what came upon the machine then came upon them too. None
-    where there are none.
+    None where there are none.
     """
     groups = [key.beside for key in keys]
     beside = grouped((i for i, counts in enumerate(control) if counts), groups.__getitem__)
@@ -91,8 +84,7 @@ def standard_errors(
 ) -> tuple[Array, Array]:
     """Return the standard error of the log of each ratio, as far as samples tell it.
 
-    Where both runs measured in several processes, it is at least what the spread between these
-    says, which is returned as well; for other rows that is not a number.
+    It is at least what the spread between processes says, which is returned as well, or NaN.
     """
     sides = [[pair[side].seconds for pair in pairs] for side in (0, 1)]
     within = [uncertainties([s.samples for s in side if s]) for side in sides]
@@ -122,9 +114,8 @@ def noise_of_rows(
 ) -> tuple[list[float], tuple[Noise, ...]]:
     """Return the noise between runs of each row, and that of each mode and cache.
 
-    A row has the noise of the controls of its mode and cache: what a GPU takes for a call tells
-    nothing of what the host takes for it. Where they are too few, the processes tell theirs, if
-    there were several, and what is left is the least there is.
+    A row has the noise of the controls of its mode and cache. Where they are too few, the processes
+    tell theirs, if there were several, and what is left is the least there is.
 
     ``drifts`` says by how much the controls beside each row are off, ``between`` which standard
     error the spread between its processes tells, and ``why`` why no row is a control, if none is.
@@ -144,7 +135,8 @@ def noise_of_rows(
             value = max(of_own.values())
         for index, noise in of_own.items():
             noises[index] = noise
-        off = [abs(math.expm1(logs[index])) for index in own if control[index]] or [0.0]
+        noises_of_own = [abs(math.expm1(logs[index])) for index in own if control[index]]
+        off = noises_of_own or [0.0]
         few = f"because there are too few controls: {controls} of {ENOUGH_CONTROLS}"
         missing = "" if enough else why or few
         found.append(Noise(*group, value, controls, median(off), max(off), missing, from_processes))
@@ -165,8 +157,7 @@ def _noises(
     """Return the noise of the rows of one mode and cache, whose indices are ``own``.
 
     Of a row beside controls of its own case, it is that of a control beside the others of its case,
-    if this is less: what they all share is left out there. As the interval reaches to both the
-    ratio as measured and the one beside the controls, it is enough that one of them is as noisy.
+    if this is less: the interval reaches to the ratio as measured and to the one beside controls.
     """
     controls = [index for index in own if control[index]]
     beside = [logs[i] - drift for i in controls if (drift := drifts[i]) is not None]

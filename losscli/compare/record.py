@@ -150,21 +150,15 @@ def _run(name: str, comparison: Comparison, fail_on: FailOn) -> ComparedRun:
         )
         for row in comparison.rows
     )
+    unlike = tuple(
+        Unlike(d.fact, d.before, d.after, NOT_COMPARABLE if d.decisive else NOTED)
+        for d in comparison.differences
+    )
     return ComparedRun(
-        name,
-        comparison.comparable,
-        tuple(
-            Unlike(d.fact, d.before, d.after, NOT_COMPARABLE if d.decisive else NOTED)
-            for d in comparison.differences
-        ),
-        comparison.noise,
-        comparison.controls,
-        comparison.noises,
-        None if threshold is None else len(noisy),
-        rows,
-        tuple(comparison.means()),
-        _untimed(comparison.only_before),
-        _untimed(comparison.only_after),
+        *(name, comparison.comparable, unlike),
+        *(comparison.noise, comparison.controls, comparison.noises),
+        *(None if threshold is None else len(noisy), rows, tuple(comparison.means())),
+        *(_untimed(comparison.only_before), _untimed(comparison.only_after)),
     )
 
 

@@ -48,9 +48,10 @@ _PARTS = {
 """Fields of a case that a user knows by another name."""
 
 
-def key(result: BenchResult) -> Key:
-    """Return the key of a row."""
-    return _key(result, result.case.anywhere())
+def key(result: BenchResult, case: Case | None = None) -> Key:
+    """Return the key of a row; ``case`` is its case anywhere, if known."""
+    how = result.pass_, result.mode, result.cache
+    return Key(result.table, case or result.case.anywhere(), *how, result.implementation)
 
 
 def timed(run: Run) -> dict[Key, BenchResult]:
@@ -62,7 +63,7 @@ def timed(run: Run) -> dict[Key, BenchResult]:
         if isinstance(result, BenchResult) and result.seconds and result.status == OK:
             if anywhere is None or result.case is not case:  # neighbours share it
                 case, anywhere = result.case, result.case.anywhere()
-            found[_key(result, anywhere)] = result
+            found[key(result, anywhere)] = result
     return found
 
 
@@ -78,19 +79,13 @@ def label(result: BenchResult) -> str:
     Mode and cache follow where they are not the usual, and the table where there are several.
     """
     words = [result.case.name, result.implementation, result.pass_.replace("_", "+")]
-    words += mode_and_cache(result.mode, result.cache)
-    text = ", ".join(words)
+    text = ", ".join([*words, *mode_and_cache(result.mode, result.cache)])
     return f"{text} ({result.table})" if result.table else text
 
 
 def mode_and_cache(mode: Mode, cache: Cache) -> list[str]:
     """Return the mode and the state of the caches if they are not the default."""
     return [word for word, usual in ((mode, DEVICE), (cache, COLD)) if word != usual]
-
-
-def _key(result: BenchResult, case: Case) -> Key:
-    how = result.pass_, result.mode, result.cache
-    return Key(result.table, case, *how, result.implementation)
 
 
 def why_unmatched(first: str, before: Run, second: str, after: Run) -> str:

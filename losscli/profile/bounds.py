@@ -39,10 +39,8 @@ def decide(
         return "matrix products", f"these alone take {limit_share:.0%} of the call's time"
     if not launches:
         return "unknown", "the profiler saw no kernel"
-    at_limit: tuple[Bound, str] = (
-        "memory",
-        f"the limit alone takes {limit_share or 0.0:.0%} of the call's time",
-    )
+    limits = f"the limit alone takes {limit_share or 0.0:.0%} of the call's time"
+    at_limit: tuple[Bound, str] = "memory", limits
     longest = max(launches, key=lambda each: each.seconds)
     busy = sum(each.seconds for each in launches)
     if longest.blocks is None:

@@ -7,6 +7,7 @@ import io
 import math
 import subprocess
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from losscli.errors import UnfitError
@@ -82,16 +83,8 @@ def run(command: Sequence[str], raw: Path, environ: Mapping[str, str]) -> tuple[
     if ended.returncode or not report.exists():
         errors = [line for line in said.splitlines() if "rror" in line] or said.splitlines()[-1:]
         raise NoCountersError(f"{PROGRAM} made no report: {(errors or ['it said nothing'])[-1]}")
-    imported = (
-        command[0],
-        "--import",
-        str(report),
-        "--csv",
-        "--page",
-        "raw",
-        "--print-units",
-        "base",
-    )
+    options = ("--csv", "--page", "raw", "--print-units", "base")
+    imported = (command[0], "--import", str(report), *options)
     printed = subprocess.run(imported, capture_output=True, text=True, check=False)
     if printed.returncode:
         raise NoCountersError(f"{PROGRAM} cannot read its report: {printed.stderr.strip()[-200:]}")
@@ -106,20 +99,18 @@ def read(text: str) -> tuple[Launch, ...]:
 
 
 def _launch(row: Mapping[str, str]) -> Launch:
-    def number(name: str) -> float | None:
+    def number(name: str, per: int = 1) -> float | None:
         try:
             found = float(row.get(name, "").replace(",", ""))
         except ValueError:
             return None
-        return found if math.isfinite(found) else None
-
-    def share(name: str) -> float | None:
-        found = number(name)
-        return None if found is None else found / 100
+        return found / per if math.isfinite(found) else None
 
     def whole(name: str) -> int | None:
         found = number(name)
         return None if found is None else int(found)
+
+    share = partial(number, per=100)
 
     stalls = {name: number(_STALL.format(name)) or 0.0 for name in STALLS}
     cycles = sum(stalls.values())

@@ -18,7 +18,7 @@ Bound = Literal[
     "operators",
     "unknown",
 ]
-"""What decides the time of a call, see :mod:`losscli.profile.bounds`."""
+"""What decides the time of a call; see losscli/profile/bounds.py."""
 
 
 class Launch(Record, frozen=True):

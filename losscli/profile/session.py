@@ -26,9 +26,7 @@ MISSING = (
 
 
 def profile(
-    result: BenchResult,
-    bare: Sequence[str],
-    notify: Callable[[str], None] = lambda note: None,
+    result: BenchResult, bare: Sequence[str], notify: Callable[[str], None] = lambda note: None
 ) -> tuple[Profile, bytes]:
     """Profile what was timed; also return the profiler's report: ncu's, or a trace.
 
@@ -44,7 +42,7 @@ def profile(
         program = shutil.which(nsight_compute.PROGRAM)
         if result.case.device != "cpu" and program is None:
             notes.append(MISSING)
-        if result.case.device != "cpu" and program is not None:
+        elif result.case.device != "cpu" and program is not None:
             command = nsight_compute.command(program, kept.with_suffix(""), bare)
             notify(shlex.join(command))
             try:

@@ -16,7 +16,8 @@ _MICROSECONDS = 1e-6
 def read(text: str) -> tuple[tuple[Launch, ...], float | None]:
     """Return a trace's launches (or operators, longest first) and the GPU's idle time."""
     events = [each for each in json.loads(text)["traceEvents"] if each.get("ph") == "X"]
-    kernels = sorted((e for e in events if _is_on_gpu(e)), key=lambda each: float(each["ts"]))
+    on_gpu = [each for each in events if each.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
+    kernels = sorted(on_gpu, key=lambda each: float(each["ts"]))
     if not kernels:
         return tuple(_operators(events)), None
     gap = 0.0
@@ -26,10 +27,6 @@ def read(text: str) -> tuple[tuple[Launch, ...], float | None]:
         gap += max(start - end, 0.0)
         end = max(end, start + float(each["dur"]))
     return tuple(map(_launch, kernels)), gap * _MICROSECONDS
-
-
-def _is_on_gpu(event: Mapping[str, Any]) -> bool:
-    return event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")
 
 
 def _launch(event: Mapping[str, Any]) -> Launch:

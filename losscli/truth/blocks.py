@@ -25,8 +25,6 @@ requesting fresh pages (2^20 took nine times as long)."""
 GPU_BLOCK_ELEMENTS = 2**22
 """A GPU works longer on such a block than its kernels take to launch; sixteen float64 temporaries
 are half a GiB."""
-
-
 LOGITS_BLOCK, GPU_LOGITS_BLOCK = 2**22, 2**27
 """Logits that make products efficient."""
 _HELD_OF_LOGITS, _HELD_OF_GRADIENT = 14, 3

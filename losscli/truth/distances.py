@@ -1,13 +1,10 @@
 """Errors against the oracle, in units in the last place (ULP) and as norms.
 
 An element's error is ``|result - truth| / ulp(scale)`` in float64, where ``ulp`` is the spacing of
-the result's dtype at ``scale``, at least its smallest subnormal. The scale is the magnitude of the
-truth; for a sum, the sum of its terms' magnitudes, so that cancellation is not counted as an error;
-for a loss with known terms, the largest term. A correctly rounded result is off by at most 0.5 ULP
-in every dtype; in float64 the truth is rounded too.
-
-Every element has its own scale, so small tensors get no advantage: an all-zero float32 gradient is
-off by at least 2^23 ULP.
+the result's dtype at ``scale``, at least its smallest subnormal. Each element has its own scale:
+the magnitude of the truth; of a sum, the sum of its terms' magnitudes, so that cancellation is no
+error; of a loss with known terms, the largest. A correctly rounded result is off by at most 0.5
+ULP, an all-zero float32 gradient by at least 2^23. In float64 the truth is rounded too.
 
 NaN matches NaN, and infinity matches the same infinity or a truth out of range. Any other NaN, or
 an infinity for a truth in range, is infinitely wrong. Signs of zeros do not matter.
@@ -38,15 +35,13 @@ class Truth:
     value: Tensor
     """float64."""
     magnitude: Tensor | None = None
-    """Where terms cancel, how large they are: the sum of the magnitudes of those that are summed,
-    or, of an element, the largest term that the spec names."""
+    """Where terms cancel, the sum of their magnitudes, or an element's largest term."""
     undecided: Tensor | None = None
     """How much more an element may be off, where rounding decides the sign of a difference."""
     rounding: Tensor | None = None
     """How much more an element may be off by roundings of what it is computed from."""
     once_rounded: float | None = None
-    """The relative error of the whole result, by its norm, where what it is computed from is
-    rounded once; None where that is not judged."""
+    """The relative error of the whole, by its norm, if what it is computed from is rounded once."""
 
     @property
     def scale(self) -> Tensor:
@@ -96,22 +91,20 @@ def compare(result: Tensor, truths: Iterable[Truth]) -> Errors:
             ulps = ulps.masked_fill_(agree, 0.0).nan_to_num_(nan=math.inf, posinf=math.inf)
             scale = scale.masked_fill(agree | ~scale.isfinite(), 0.0)
             largest = float(ulps.max())
-
         if largest > worst.ulp:
             place = int(ulps.flatten().max(0).indices)  # takes five times as long
-            start = (cut.start for cut in truth.block)
+            at = zip(truth.block, index_of(place, got.shape), strict=True)
             worst = Errors(
                 ulp=largest,
-                index=tuple(a + b for a, b in zip(start, index_of(place, got.shape), strict=True)),
+                index=tuple(cut.start + inside for cut, inside in at),
                 expected=float(truth.value.flatten()[place]),
                 got=float(got.flatten()[place]),
                 scale=abs(float(truth.scale.flatten()[place])),
             )
         if largest > 1.0:
             off = ulps > 1.0
-            mismatches.update(
-                _count_mismatches(got[off], truth.value[off].to(result.dtype).double())
-            )
+            rounded = truth.value[off].to(result.dtype).double()
+            mismatches.update(_count_mismatches(got[off], rounded))
         absolute = max(absolute, float(error.max()))
         squared_error += _squared_norm(error)
         squared_scale += _squared_norm(scale)

@@ -45,14 +45,8 @@ def excused(
 ) -> Outcome:
     """Turn a failure into a warning if PyTorch is wrong in every place that failed.
 
-    Args:
-        outcome: the failure.
-        result: the judged result.
-        truths: computes the truth block by block.
-        torchs: results of PyTorch's formulas; None if one has no result.
-        judge: judges the errors that PyTorch does not share.
-        noisy: accept PyTorch's errors at other elements of the same size too.
-        bar: ULP up to which PyTorch counts as right.
+    ``judge`` judges the errors that no result of ``torchs`` shares. ``noisy``: accept PyTorch's
+    errors at other elements of the same size too. ``bar``: ULP up to which PyTorch counts as right.
     """
     for own in torchs:
         if own is None or (own.shape, own.dtype) != (result.shape, result.dtype):

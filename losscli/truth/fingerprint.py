@@ -61,9 +61,7 @@ class Mark:
 def fingerprint(tensor: Tensor) -> int:
     """Return a 64-bit weighted sum of the bits.
 
-    Odd weights detect any change of one element. They are otherwise irregular, because changes have
-    patterns: a sign is one high bit, and regular weights, such as ones summing to a power of two,
-    could cancel it.
+    Odd weights detect any change of one element; irregular ones detect patterns, as of signs.
     """
     limit = block_elements(tensor.device.type)
     count = min(tensor.numel(), limit)

@@ -4,26 +4,14 @@ Values are drawn block by block in float32 (float64 for float64) and rounded to 
 without full-size temporaries. Each operand and grad_output has its own stream, and streams of
 different seeds differ. PyTorch's generators give other values on a GPU.
 
-Distributions (``scale`` multiplies every prediction, except for ``boundary``):
-
-- ``uniform``: predictions and targets in [0, 1);
-- ``normal``: both standard normal;
-- ``heavy_tailed``: both Student's t with 2 degrees of freedom, clipped at +-100 so that squared
-  differences are finite in float16;
-- ``boundary``: of five predictions, one is exactly at a non-differentiable point, one just below,
-  one just above and two near it; targets are multiples of 1/16, so that the point is exact in every
-  dtype that holds it;
-- ``impulse``: zeros, and every 997th value large.
-
-Boundary logits are multiples of 1/16, so that classes tie. Class indices are uniform; every 997th
-row from the 32nd is ignored if the loss can ignore rows. Several indices of a row are equally
-spaced from a first one. A mask keeps the first row and three of four others.
+``scale`` multiplies every prediction, except in the distribution ``boundary``: of five predictions,
+one is exactly at a non-differentiable point, one just below, one just above and two near it;
+targets are multiples of 1/16, so that the point is exact in every dtype that holds it, and so are
+logits, so that classes tie. :class:`_Draws` has the other distributions.
 
 Values lie in each operand's domain (losscli/losses/domain.py); every 101st value is an end of it,
-alternating. Targets of -1 and 1 are equally likely.
-
-Operands have the case's memory layout (losscli/cases/layouts.py). Views hold the same values as
-contiguous operands; memory outside a view is NaN.
+alternating. Operands have the case's memory layout (losscli/cases/layouts.py). Views hold the same
+values as contiguous operands; memory outside a view is NaN.
 """
 
 from __future__ import annotations
@@ -39,7 +27,7 @@ from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
 from losscli.implementations import Implementation
 from losscli.implementations.local import Operands
-from losscli.losses import ELEMENT, Domain, Operand
+from losscli.losses import ELEMENT, Domain, Operand, Shape
 from losscli.losses.domain import CLASSES, DISTINCT_CLASSES, MASKS
 from losscli.losses.rows.forms import ignored_index
 from losscli.truth.blocks import blocks, part
@@ -76,10 +64,7 @@ def make_inputs(
 ) -> Operands:
     """Return the operands of a case by their names, on its device.
 
-    Args:
-        case: which case.
-        reference: what computes the truth of a Model, and has its parameters.
-        labels: round targets between 0 and 1 to either.
+    ``reference`` has the parameters of a Model. ``labels``: round targets between 0 and 1.
     """
     if isinstance(case, ModelCase):
         assert reference
@@ -87,15 +72,7 @@ def make_inputs(
     first, *others = case.spec.operands
     operands: Operands = {first.name: _empty_input(case)}
     for number, operand in enumerate(others):
-        source = _Draws(case, OTHERS[number])
-        draws: dict[Domain, Draw] = {
-            CLASSES: source.classes_of(case.classes, ignored_index(case.params)),
-            DISTINCT_CLASSES: source.distinct_classes_of(case.classes),
-            MASKS: source.mask,
-        }
-        draw = draws.get(operand.domain) or source.of(
-            operand.domain, case.distribution, operand.factor(case.shape)
-        )
+        draw = _Draws(case, OTHERS[number]).of(operand.domain, operand.factor(case.shape))
         operands[operand.name] = _fill(_empty_other(case, operand.name), draw)
         if labels and may_be_labels(operand):
             operands[operand.name].round_()
@@ -103,8 +80,7 @@ def make_inputs(
     if case.distribution == "boundary" and case.spec.unit == ELEMENT:
         _fill_boundary(case, operands, source)
     else:
-        draw = source.of(first.domain, case.distribution, case.scale)
-        _fill(operands[first.name], draw)
+        _fill(operands[first.name], source.of(first.domain, case.scale))
     return operands
 
 
@@ -122,26 +98,32 @@ def make_grad_output(case: Case) -> Tensor:
 
 
 def _empty_input(case: Case) -> Tensor:
-    dtype, shape = getattr(torch, case.dtype), next(iter(case.shapes.values()))
+    name, shape = next(iter(case.shapes.items()))
     if case.layout == SLICED:
-        return _wider(shape, dtype, case.device)[..., :-1]
+        return _wider(case, name)[..., :-1]
     if case.layout == TRANSPOSED:
-        swapped = (*shape[:-2], shape[-1], shape[-2])
-        return torch.empty(swapped, dtype=dtype, device=case.device).transpose(-1, -2)
-    return torch.empty(shape, dtype=dtype, device=case.device)
+        return _empty(case, name, (*shape[:-2], shape[-1], shape[-2])).transpose(-1, -2)
+    return _empty(case, name, shape)
 
 
 def _empty_other(case: Case, name: str) -> Tensor:
-    dtype, shape = getattr(torch, case.dtypes[name]), case.shapes[name]
-    if case.layout == SLICED and shape:
-        return _wider(shape, dtype, case.device)[..., 1:]
-    return torch.empty(shape, dtype=dtype, device=case.device)
+    shape = case.shapes[name]
+    return (
+        _wider(case, name)[..., 1:]
+        if case.layout == SLICED and shape
+        else _empty(case, name, shape)
+    )
 
 
-def _wider(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> Tensor:
-    """Allocate a tensor with one more element in the last dimension, with fillers at its ends."""
-    wider = torch.empty((*shape[:-1], shape[-1] + 1), dtype=dtype, device=device)
-    wider[..., 0] = wider[..., -1] = no_value(dtype)
+def _empty(case: Case, name: str, shape: Shape) -> Tensor:
+    return torch.empty(shape, dtype=getattr(torch, case.dtypes[name]), device=case.device)
+
+
+def _wider(case: Case, name: str) -> Tensor:
+    """Allocate an operand with one more element in the last dimension, with fillers at its ends."""
+    *shape, last = case.shapes[name]
+    wider = _empty(case, name, (*shape, last + 1))
+    wider[..., 0] = wider[..., -1] = no_value(wider.dtype)
     return wider
 
 
@@ -149,20 +131,17 @@ class _Draws:
     """One stream of a seed, and its distributions."""
 
     def __init__(self, case: Case, stream: Stream) -> None:
-        self.device = torch.device(case.device)
+        self.case, self.device = case, torch.device(case.device)
         self.dtype = torch.float64 if case.dtype == "float64" else torch.float32
         self.generator = make_generator(case.seed, stream, case.device)
-        self.draws: dict[str, Draw] = {
-            "uniform": self.uniform,
-            "normal": self.normal,
-            "heavy_tailed": self.heavy_tailed,
-            "boundary": self.grid,
-            "impulse": self.impulse,
-        }
 
-    def of(self, domain: Domain, distribution: str, scale: float = 1.0) -> Draw:
-        """Return draws of a scaled distribution, mapped to a domain."""
-        draw = self.uniform if domain.always_uniform else self.draws[distribution]
+    def of(self, domain: Domain, scale: float = 1.0) -> Draw:
+        """Return draws of the case's distribution, scaled and mapped to a domain."""
+        discrete = {CLASSES: self.classes, DISTINCT_CLASSES: self.distinct, MASKS: self.mask}
+        if domain in discrete:
+            return discrete[domain]
+        name = "uniform" if domain.always_uniform else self.case.distribution
+        draw: Draw = getattr(self, name)
 
         def drawn(shape: tuple[int, ...], offset: int) -> Tensor:
             values = draw(shape, offset)
@@ -174,32 +153,23 @@ class _Draws:
 
         return drawn
 
-    def classes_of(self, count: int, ignored: int | None) -> Draw:
-        """Return draws of class indices, some of them ignored."""
+    def classes(self, shape: tuple[int, ...], offset: int) -> Tensor:
+        """Draw class indices; every 997th row from the 32nd is ignored where the loss ignores."""
+        count, ignored = self.case.classes, ignored_index(self.case.params)
+        values = torch.randint(count, shape, generator=self.generator, device=self.device)
+        if ignored is None:
+            return values
+        ignored_here = self.numbers(shape, offset) % IGNORED_EVERY == FIRST_IGNORED
+        return values.masked_fill(ignored_here, ignored)
 
-        def drawn(shape: tuple[int, ...], offset: int) -> Tensor:
-            values = torch.randint(
-                count, shape, generator=self.generator, device=self.device, dtype=torch.int64
-            )
-            if ignored is None:
-                return values
-            ignored_here = self.numbers(shape, offset) % IGNORED_EVERY == FIRST_IGNORED
-            return values.masked_fill(ignored_here, ignored)
-
-        return drawn
-
-    def distinct_classes_of(self, count: int) -> Draw:
-        """Return draws of distinct, equally spaced class indices per row."""
-
-        def drawn(shape: tuple[int, ...], offset: int) -> Tensor:
-            own = (2, *shape[:-1], 1)
-            first, step = torch.rand(own, generator=self.generator, device=self.device).double()
-            place = torch.arange(shape[-1], device=self.device)
-            step = (step * (count // shape[-1])).long() + 1
-            classes: Tensor = ((first * count).long() + place * step) % count
-            return classes
-
-        return drawn
+    def distinct(self, shape: tuple[int, ...], offset: int) -> Tensor:
+        """Draw distinct, equally spaced class indices per row."""
+        count, own = self.case.classes, (2, *shape[:-1], 1)
+        first, step = torch.rand(own, generator=self.generator, device=self.device).double()
+        place = torch.arange(shape[-1], device=self.device)
+        step = (step * (count // shape[-1])).long() + 1
+        classes: Tensor = ((first * count).long() + place * step) % count
+        return classes
 
     def mask(self, shape: tuple[int, ...], offset: int) -> Tensor:
         """Draw a mask of three of four rows, and always the first, so that no mean is NaN."""
@@ -214,12 +184,15 @@ class _Draws:
         return torch.randn(shape, generator=self.generator, device=self.device, dtype=self.dtype)
 
     def heavy_tailed(self, shape: tuple[int, ...], offset: int) -> Tensor:
-        """Draw Student's t with 2 degrees of freedom: a normal over the root of an exponential."""
+        """Draw Student's t with 2 degrees of freedom: a normal over the root of an exponential.
+
+        It is clipped at 100, so that squared differences are finite in float16.
+        """
         values = self.normal(shape, offset)
         width = torch.empty_like(values).exponential_(generator=self.generator).sqrt_()
         return values.div_(width).clamp_(-LARGEST, LARGEST)
 
-    def grid(self, shape: tuple[int, ...], offset: int) -> Tensor:
+    def boundary(self, shape: tuple[int, ...], offset: int) -> Tensor:
         """Draw multiples of 1/16 in [-1, 1)."""
         return self.uniform(shape, offset).mul_(2 * BOUNDARY_GRID).floor_() / BOUNDARY_GRID - 1
 
@@ -245,11 +218,7 @@ def _fill(tensor: Tensor, draw: Draw) -> Tensor:
 
 
 def _fill_boundary(case: Case, operands: Operands, source: _Draws) -> None:
-    """Place predictions at, next to and around non-differentiable points.
-
-    The branch coordinate is affine in the prediction, ``slope * x + intercept``, and solved for
-    ``x``. A smooth loss is probed at 0.
-    """
+    """Place predictions at, next to and around non-differentiable points; 0 of a smooth loss."""
     tensor, *others = operands.values()
     kinks = torch.tensor(
         case.spec.kinks(case.params) or (0.0,), dtype=torch.float64, device=tensor.device

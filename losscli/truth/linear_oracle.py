@@ -10,7 +10,7 @@ round logits and their gradient to the hidden states' dtype.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -40,17 +40,8 @@ _UNDECIDED = 0.5
 decide which of two classes has it."""
 
 
-class _Settings(NamedTuple):
-    """The parameters that affect the value."""
-
-    label_smoothing: float = 0.0
-    temperature: float = 1.0
-    softcap: float = 0.0
-    z_loss: float = 0.0
-
-    @classmethod
-    def of(cls, parameters: Mapping[str, float]) -> _Settings:
-        return cls(**{name: parameters.get(name, value) for name, value in cls()._asdict().items()})
+SETTINGS = {"label_smoothing": 0.0, "temperature": 1.0, "softcap": 0.0, "z_loss": 0.0}
+"""The parameters that affect the value, and what they are where a loss does not have them."""
 
 
 class _Logits(NamedTuple):
@@ -71,30 +62,24 @@ class LinearOracle(Oracle):
 
     @cached_property
     def shape(self) -> torch.Size:
-        """The shape of the hidden states."""
         return self._hidden.shape
 
     @property
     def unreduced_shape(self) -> torch.Size:
-        """The hidden states' shape without the width."""
         return self.shape[:-1]
 
     @cached_property
     def divisor(self) -> float:
-        """The number of rows in a mean."""
         return float(len(self._counted)) if self.case.reduction == "mean" else 1.0
 
     def is_summed(self, name: str) -> bool:
-        """Return False: each element has its own tolerance."""
         return False
 
     @property
     def keeps_truths(self) -> bool:
-        """See :class:`Oracle`; of any size, for they take products."""
         return True
 
     def judge_as_a_whole(self, outcome: Outcome, errors: Errors, truths: Truths) -> Outcome:
-        """See :class:`Oracle`."""
         once_rounded = next((truth.once_rounded for truth in truths()), None)
         return outcome if once_rounded is None else judge_as_a_whole(errors, once_rounded)
 
@@ -115,11 +100,9 @@ class LinearOracle(Oracle):
         yield Truth((), totals[0], totals[1], rounding=totals[2])
 
     def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
-        """Yield an operand's gradient, block by block."""
         yield from self.gradients((name,), grad_output)[name]
 
     def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
-        """Return operands' gradients, each whole."""
         hidden, _, weight, *bias = self.case.spec.names
         rows, width, classes = self._numbers.numel(), self.shape[-1], len(self._weight)
         matrices = {hidden: (rows, width), weight: (classes, width)}
@@ -154,20 +137,15 @@ class LinearOracle(Oracle):
     def _weight(self) -> Tensor:
         return self.operands[self.case.spec.names[2]].detach()
 
-    @property
-    def _bias(self) -> Tensor | None:
-        names = self.case.spec.names[3:]
-        return self.operands[names[0]].detach() if names else None
-
     @cached_property
     def _counted(self) -> Tensor:
         ignored = ignored_index(self.case.params)
         kept = torch.ones_like(self._numbers, dtype=torch.bool)
         return (kept if ignored is None else self._numbers != ignored).nonzero().squeeze(1)
 
-    @cached_property
-    def _settings(self) -> _Settings:
-        return _Settings.of(self.case.params)
+    @property
+    def _settings(self) -> tuple[float, ...]:
+        return tuple(self.case.params.get(name, value) for name, value in SETTINGS.items())
 
     @property
     def _dtype(self) -> torch.dtype:
@@ -176,22 +154,18 @@ class LinearOracle(Oracle):
     @property
     def _rounding(self) -> float:
         """The rounding of float32 sums; in float64 the oracle rounds too."""
-        if self._dtype == torch.float64:
-            return 2 * unit_roundoff(torch.float64)
-        return unit_roundoff(torch.float32)
+        wide = self._dtype == torch.float64
+        return 2 * unit_roundoff(torch.float64) if wide else unit_roundoff(torch.float32)
 
-    @property
-    def _limit(self) -> int:
-        return logits_block_elements(self.device.type)
+    def _most(self, length: int) -> int:
+        return max(logits_block_elements(self.device.type) // max(length, 1), 1)
 
     def _blocks_of_rows(self) -> Iterator[Tensor]:
-        most = max(self._limit // max(len(self._weight), 1), 1)
-        yield from self._counted.split(most) if len(self._counted) else ()
+        yield from self._counted.split(self._most(len(self._weight))) if len(self._counted) else ()
 
     def _blocks_of_classes(self) -> Iterator[slice]:
-        most = max(self._limit // max(self.shape[-1], 1), 1)
-        for start in range(0, len(self._weight), most):
-            yield slice(start, min(start + most, len(self._weight)))
+        classes, most = len(self._weight), self._most(self.shape[-1])
+        yield from (slice(at, min(at + most, classes)) for at in range(0, classes, most))
 
     def _logits(self, place: Tensor, *, rounded: bool = False) -> _Logits:
         """Return some rows' logits, ``rounded`` to the hidden states' dtype."""
@@ -205,9 +179,10 @@ class LinearOracle(Oracle):
             moved[:, part] = wide.abs() @ weight.abs()
         moved *= sum_roundings(self.shape[-1]) * self._rounding
         unit = max(unit_roundoff(self._dtype), self._rounding)
-        if self._bias is not None:
-            value += self._bias.double()
-            moved += unit * self._bias.double().abs()
+        for name in self.case.spec.names[3:]:
+            bias = self.operands[name].detach().double()
+            value += bias
+            moved += unit * bias.abs()
         moved += unit * value.abs()
         if rounded:
             value = value.to(self._dtype).double()
@@ -254,7 +229,7 @@ class LinearOracle(Oracle):
         logits = self._logits(place)
         value, p, log_sums = self._slopes(logits, numbers)
         log_sums_moved = self._log_sums(logits)[1].unsqueeze(1)
-        z = self._settings.z_loss
+        *_, z = self._settings
         # A probability moves with the log-sum-exp and its logit, and is at most 1. It loses at most
         # what others gain: all of it if another logit is nearly equal.
         logs, off = logits.value - log_sums, logits.moved + log_sums_moved
@@ -299,10 +274,9 @@ class LinearOracle(Oracle):
 
 
 class _Gradient(NamedTuple):
-    """The gradient of some rows' logits."""
+    """The float64 gradient of some rows' logits."""
 
     value: Tensor
-    """float64."""
     moved: Tensor
     """How far roundings may move it."""
     once: Tensor | None
@@ -348,10 +322,9 @@ class _Sum:
             yield Truth(block, value[block], rounding=rounding, once_rounded=once)
 
     def _relative_error_of_once(self, dtype: torch.dtype) -> float | None:
-        """Return the relative error of one product of once-rounded values.
+        """Return the relative error of one product of once-rounded values, if that tells others'.
 
-        None if there are few elements or the error is large: another product's error may then
-        differ.
+        None if there are few elements or the error is large.
         """
         if self.once is None or self.value.numel() < _FEWEST:
             return None

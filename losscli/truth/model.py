@@ -31,12 +31,7 @@ from losscli.errors import LosscliError
 from losscli.implementations import Implementation, remote
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.local import Gradients, Operands, R
-from losscli.implementations.requests import (
-    Call,
-    Forward,
-    Request,
-    SecondDerivatives,
-)
+from losscli.implementations.requests import Call, Forward, Request, SecondDerivatives
 from losscli.implementations.sandbox.requests import ModelState
 from losscli.implementations.subject import Subject, bind
 from losscli.reasons import Code
@@ -77,7 +72,8 @@ class Reference:
         """See :class:`Subject`; operands of a request are copied."""
         operands: Operands | None = getattr(request, "operands", None)
         if operands is not None:
-            request = structs.replace(request, operands=_copied(operands))
+            copies = {name: each.clone() for name, each in operands.items()}
+            request = structs.replace(request, operands=copies)
         with self._blamed():
             return bind(self.implementation, self.case).send(request)
 
@@ -99,10 +95,9 @@ class Reference:
         try:
             yield
         except SubjectError as error:
-            told = (
-                f"cannot be differentiated: it {error}" if error.code == Code.NO_GRADIENT else error
-            )
-            raise self.wrong(str(told)) from None
+            of_gradient = error.code == Code.NO_GRADIENT
+            told = f"cannot be differentiated: it {error}" if of_gradient else str(error)
+            raise self.wrong(told) from None
 
 
 @dataclass(frozen=True)
@@ -114,25 +109,20 @@ class ModelOracle(Oracle):
 
     @property
     def keeps_formulas(self) -> bool:
-        """See :class:`Oracle`; each result is judged by that of the reference."""
         return True
 
     def formulas(self, *, third_party: bool) -> list[Subject]:
-        """See :class:`Oracle`."""
         return [cast("Subject", Reference(self.case, self._model))]
 
     def accepted(self, truths: Truths, loss: Tensor) -> Truths:
-        """See :class:`Oracle`."""
         return partial(take_infinity_for_nan, truths, loss)
 
     def judge_loss(self, errors: Errors, own: OwnErrors, granted: float | None) -> Outcome:
-        """See :class:`Oracle`."""
         return judge_model(errors, own(), self.dtype, self.case.terms)
 
     def judge_gradient(
         self, name: str, errors: Errors, own: OwnErrors, granted: float | None
     ) -> Outcome:
-        """See :class:`Oracle`."""
         return judge_model(errors, own(), self.operands[name].dtype, 1)
 
     @property
@@ -142,26 +132,21 @@ class ModelOracle(Oracle):
 
     @property
     def shape(self) -> torch.Size:
-        """The shape of the first operand."""
         return next(iter(self.operands.values())).shape
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the result."""
         found: torch.dtype = getattr(torch, self.case.loss_dtype)
         return found
 
     @property
     def unreduced_shape(self) -> torch.Size:
-        """The shape of the result."""
         return torch.Size(self.case.unreduced_shape)
 
     def is_summed(self, name: str) -> bool:
-        """Return False: how a gradient is made is unknown."""
         return False
 
     def value(self) -> Iterator[Truth]:
-        """Yield the result, whole."""
         yield from truths_at_largest(self.exact_result(), self.dtype)
 
     def exact_result(self) -> Tensor:
@@ -169,25 +154,21 @@ class ModelOracle(Oracle):
         return self.exact.send(Forward(_wide(self.operands)))
 
     def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
-        """Return operands' gradients, each whole."""
         call = Call(_wide(self.operands), tuple(names), grad_output.double())
-        found = self.exact.send(call).gradients
-        operands = {name: self.operands[name] for name in names}
-        return {
-            name: tuple(truths_at_largest(_present(found[name], operand), operand.dtype))
-            for name, operand in operands.items()
-        }
+        truths = {}
+        for name, found in self.exact.send(call).gradients.items():
+            operand = self.operands[name]
+            known = torch.zeros_like(operand, dtype=torch.float64) if found is None else found
+            truths[name] = tuple(truths_at_largest(known, operand.dtype))
+        return truths
 
     def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
-        """Yield an operand's gradient, whole."""
         yield from self.gradients((name,), grad_output)[name]
 
     def curvature(self, asked: SecondDerivatives) -> Gradients:
         """Return second derivatives in float64."""
-        wide = SecondDerivatives(
-            _wide(asked.operands), asked.grad_output.double(), _wide(asked.toward)
-        )
-        return self.exact.send(wide)
+        operands, toward = _wide(asked.operands), _wide(asked.toward)
+        return self.exact.send(SecondDerivatives(operands, asked.grad_output.double(), toward))
 
     @property
     def exact(self) -> Reference:
@@ -240,20 +221,19 @@ def _drawn(argument: Argument, draw: Draw, generator: torch.Generator) -> Tensor
         return torch.randint(argument.low, high, shape, generator=generator)
     normal = torch.randn(shape, generator=generator)
     scaled = normal * LARGE if draw == "large" else normal
-    content = argument.content
-    if content == "signs":
-        return torch.where(normal < 0, -1.0, 1.0)
-    if content == "bits":
-        return torch.where(normal < 0, 0.0, 1.0)
-    if content == "probabilities":
-        return scaled.softmax(-1)
-    if content == "log_probabilities":
-        return scaled.log_softmax(-1)
-    if content == "unit":
-        uniform = torch.rand(shape, generator=generator)
-        return uniform**4 if draw == "large" else uniform
-    if content == "not_negative":
-        return scaled.abs()
+    match argument.content:
+        case "signs":
+            return torch.where(normal < 0, -1.0, 1.0)
+        case "bits":
+            return torch.where(normal < 0, 0.0, 1.0)
+        case "probabilities":
+            return scaled.softmax(-1)
+        case "log_probabilities":
+            return scaled.log_softmax(-1)
+        case "unit":
+            return torch.rand(shape, generator=generator) ** (4 if draw == "large" else 1)
+        case "not_negative":
+            return scaled.abs()
     return -normal.abs() if draw == "negative" else scaled
 
 
@@ -275,14 +255,6 @@ def truths_at_largest(value: Tensor, dtype: torch.dtype) -> Iterator[Truth]:
         largest = largest.maximum(inside.max()) if inside.numel() else largest
     for block in blocks(value.shape, block_elements(value.device.type)):
         yield Truth(block, value[block], largest.expand(value[block].shape))
-
-
-def _present(gradient: Tensor | None, operand: Tensor) -> Tensor:
-    return torch.zeros_like(operand, dtype=torch.float64) if gradient is None else gradient
-
-
-def _copied(operands: Operands) -> Operands:
-    return {name: each.clone() for name, each in operands.items()}
 
 
 def _wide(operands: Operands) -> Operands:

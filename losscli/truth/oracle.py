@@ -22,10 +22,9 @@ from losscli.implementations import Implementation
 from losscli.implementations.builtin import TORCHS_OWN
 from losscli.implementations.local import Operands
 from losscli.implementations.subject import Subject, bind
-from losscli.losses import LOSS
+from losscli.losses import ELEMENT, LOSS
 from losscli.truth.blocks import BLOCK_ELEMENTS, Block, block_elements, blocks, part
 from losscli.truth.distances import Errors, Truth
-from losscli.truth.terms import largest_terms
 from losscli.truth.textbook import textbook
 from losscli.truth.tolerances import (
     ELEMENT_ULP,
@@ -34,18 +33,17 @@ from losscli.truth.tolerances import (
     judge_elements,
     judge_sums,
     judge_value,
+    largest_terms,
 )
 
 Truths = Callable[[], Iterable[Truth]]
-"""Computes what is right, a block at a time; anew in each call."""
+"""Computes what is right, a block at a time."""
 OwnErrors = Callable[[], Errors]
 """Measures the error of PyTorch's own formula on the same inputs."""
 KEPT_ELEMENTS = 2 * BLOCK_ELEMENTS
 """Most elements of a truth that is kept for the next implementation instead of recomputed."""
 _GROUP = 256
 """Elements summed on the device in float64 before the host sums exactly."""
-
-
 SHARED_ELEMENTS = 2**16
 """Most elements whose graph is kept for all gradients, a few MiB."""
 
@@ -111,14 +109,11 @@ class Oracle:
             for block in self._blocks(self.units):
                 yield self._loss(block)
             return
-        sums: list[float] = []
-        magnitudes: list[float] = []
+        sums, magnitudes = list[float](), list[float]()
         for block in self._blocks(self.units):
             truth = self._loss(block)
-            elements = truth.value
-            sums.append(exact_sum(elements))
-            own = truth.magnitude is None
-            one_sign = own and (elements.numel() == 0 or bool(elements.min() >= 0))
+            sums.append(exact_sum(truth.value))
+            one_sign = truth.magnitude is None and bool((truth.value >= 0).all())
             magnitudes.append(sums[-1] if one_sign else exact_sum(truth.scale.abs()))
         totals = torch.tensor([_sum(sums), _sum(magnitudes)], dtype=torch.float64) / self.divisor
         yield Truth((), *totals.to(self.device))
@@ -133,20 +128,21 @@ class Oracle:
         found = torch.autograd.grad(
             elements, [values[name] for name in names], incoming, retain_graph=True
         )
-        truths = {
-            name: self._with_terms(name, block, values, gradient, incoming)
+        return {
+            name: tuple(
+                self._summed(name, [self._with_terms(name, block, values, gradient, incoming)])
+            )
             for name, gradient in zip(names, found, strict=True)
         }
-        return {name: tuple(self._summed(name, [truth])) for name, truth in truths.items()}
 
     def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
         """Yield an operand's gradient, block by block, for a grad_output of the loss's shape."""
-        blocks = self._blocks(self.shape)
+        blocks = self._blocks(self.units)
         return self._summed(name, (self._gradient(name, block, grad_output) for block in blocks))
 
     def _summed(self, name: str, truths: Iterable[Truth]) -> Iterator[Truth]:
         operand = self.operands[name]
-        if operand.shape == self.shape:
+        if not self.is_summed(name):
             yield from truths
             return
         value = torch.zeros(operand.shape, dtype=torch.float64, device=operand.device)
@@ -238,20 +234,19 @@ class Oracle:
 
     def _loss(self, block: Block) -> Truth:
         if self._shares:
-            values = self._shared[0]
-            elements = self._shared[1].detach()
+            values, shared = self._shared
+            elements = shared.detach()
         else:
             values = self._read(block)
             elements = self._elements(values)
-        return Truth(block, elements, largest_terms(self.case, LOSS, values, elements))
+        return self._with_terms(LOSS, block, values, elements)
 
     def _gradient(self, name: str, block: Block, grad_output: Tensor) -> Truth:
-        extent = [cut.stop - cut.start for cut in block]
+        incoming = self._incoming(block, grad_output)
         values = self._read(block)
-        values[name] = values[name].expand(extent).requires_grad_()
+        values[name].requires_grad_()
         with torch.enable_grad():
             elements = self._elements(values)
-        incoming = self._incoming(block, grad_output)
         (gradient,) = torch.autograd.grad(elements, values[name], incoming)
         return self._with_terms(name, block, values, gradient, incoming)
 
@@ -262,23 +257,26 @@ class Oracle:
         return incoming.expand([cut.stop - cut.start for cut in block])
 
     def _with_terms(
-        self, name: str, block: Block, values: Operands, gradient: Tensor, incoming: Tensor
+        self, part: str, block: Block, values: Operands, found: Tensor, by: Tensor | None = None
     ) -> Truth:
-        return Truth(block, gradient, largest_terms(self.case, name, values, gradient, incoming))
+        """Return a block of the loss, or of a gradient for a grad_output ``by``."""
+        times = 1.0 if by is None else by
+        return Truth(block, found, largest_terms(self.case, part, values, found, times))
 
     @property
     def _shares(self) -> bool:
         """Whether the loss and all gradients share one run of the reference."""
-        return self.constant and self.shape.numel() <= SHARED_ELEMENTS
+        small = self.case.spec.unit == ELEMENT and self.shape.numel() <= SHARED_ELEMENTS
+        return self.constant and small
 
     @cached_property
     def _shared(self) -> tuple[Operands, Tensor]:
-        """The broadcast float64 operands and each element's loss, with the graph between them.
+        """The float64 operands and each element's loss, with the graph between them.
 
         Operands are copied, because autograd rejects a graph over memory written since.
         """
         (block,) = self._blocks(self.shape)
-        values = {n: each.clone().expand(self.shape) for n, each in self._read(block).items()}
+        values = {name: each.clone() for name, each in self._read(block).items()}
         for name in self.case.spec.differentiable:
             values[name].requires_grad_()
         with torch.enable_grad():
@@ -288,7 +286,9 @@ class Oracle:
         return self.case.spec.reference(*values.values(), reduction="none", **self.case.params)
 
     def _read(self, block: Block) -> Operands:
-        return {n: part(each.detach(), block).double() for n, each in self.operands.items()}
+        extent = [cut.stop - cut.start for cut in block]
+        own = {name: part(each.detach(), block) for name, each in self.operands.items()}
+        return {name: each.double().expand(extent) for name, each in own.items()}
 
 
 def exact_sum(elements: Tensor) -> float:

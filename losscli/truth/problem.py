@@ -31,10 +31,7 @@ from losscli.truth.linear_oracle import LinearOracle
 from losscli.truth.model import ModelOracle
 from losscli.truth.oracle import Oracle, Truths
 from losscli.truth.row_oracle import RowOracle
-from losscli.truth.tolerances import (
-    ELEMENT_ULP,
-    Outcome,
-)
+from losscli.truth.tolerances import ELEMENT_ULP, Outcome
 
 ORACLES: Mapping[Unit, type[Oracle]] = {
     ELEMENT: Oracle,
@@ -42,16 +39,12 @@ ORACLES: Mapping[Unit, type[Oracle]] = {
     HIDDEN_STATE: LinearOracle,
     MODEL: ModelOracle,
 }
-
 _FORMULAS_TENSORS = 24
 """Input-sized tensors, in at least float32, that must fit before PyTorch's formulas run: their
 temporaries and gradients, twice."""
-
 Beside = Mapping[str, tuple[str, ...]]
-"""The run's losses per implementation. A check of several losses uses only these, because others
-would be built first."""
-
-_LARGEST_SCALE = 2**15
+"""The run's losses per implementation; others would have to be built for a check."""
+_LARGEST_SCALE = 2.0**15
 """The largest power of two in float16."""
 _SMALL = -3 / 1024
 """A factor that makes gradients below 1e-6 for a mean of some thousand elements."""
@@ -144,9 +137,13 @@ class Problem:
         shapes = [tuple(operand.shape) for operand in self.operands.values()]
         return bool(self.case.spec.refused(shapes))
 
-    def like(self, operands: Operands, case: Case | None = None) -> Problem:
-        """Return a problem with other operands, of the same case by default."""
+    def like(self, changed: Operands, case: Case | None = None) -> Problem:
+        """Return a problem with some operands changed, of the same case by default."""
+        operands = {**self.operands, **changed}
         return Problem(case or self.case, operands, self.loosened, third_party=self.third_party)
+
+    def _of(self, case: Case) -> Problem:
+        return Problem.of(case, self.loosened, third_party=self.third_party)
 
     @property
     def chooses_order(self) -> bool:
@@ -155,18 +152,16 @@ class Problem:
 
     def reshaped(self, shape: Shape, target_shape: Shape | None = None) -> Problem:
         """Return the problem with other shapes; see :meth:`Case.reshaped`."""
-        case = self.case.reshaped(shape, target_shape)
-        return Problem.of(case, self.loosened, third_party=self.third_party)
+        return self._of(self.case.reshaped(shape, target_shape))
 
     @property
     def tolerance(self) -> str:
         """The loosened tolerance of config or loss, with the loss's reason, or an empty string."""
-        own = self.case.spec.tolerance
-        if self.granted is None:
+        own, granted = self.case.spec.tolerance, self.granted
+        if granted is None:
             return ""
-        shown = f"{self.granted:g} ulp"
-        is_own = own is not None and self.granted == own.factor * ELEMENT_ULP
-        return f"{shown}: {own.reason}" if own and is_own else shown
+        is_own = own is not None and granted == own.factor * ELEMENT_ULP
+        return f"{granted:g} ulp: {own.reason}" if own and is_own else f"{granted:g} ulp"
 
     @property
     def terms(self) -> str:
@@ -181,7 +176,7 @@ class Problem:
 
     @cached_property
     def oracle(self) -> Oracle:
-        """The oracle."""
+        """What is right, of the operands' contents at the time of each question."""
         return self._oracle()
 
     @cached_property
@@ -191,8 +186,7 @@ class Problem:
 
     def _oracle(self, *, constant: bool = False) -> Oracle:
         reference = self.third_party.reference if self.third_party else None
-        oracle = ORACLES[self.case.spec.unit]
-        return oracle(self.case, self.operands, constant, reference)
+        return ORACLES[self.case.spec.unit](self.case, self.operands, constant, reference)
 
     @cached_property
     def reference_errors(self) -> Errors:
@@ -208,8 +202,7 @@ class Problem:
 
     def sibling(self) -> Problem:
         """Return the same case with other contents."""
-        case = msgspec.structs.replace(self.case, seed=self.case.seed + 1)
-        return Problem.of(case, self.loosened, third_party=self.third_party)
+        return self._of(msgspec.structs.replace(self.case, seed=self.case.seed + 1))
 
     def variant(self, name: str, make: Callable[[], Problem]) -> Problem:
         """Return a problem derived from this one, made once."""
@@ -234,9 +227,11 @@ class Problem:
                 return name
         return next(filter(None, (each.spoiled(used=used) for each in variants)), "")
 
-    def call(self, incoming: Incoming) -> Call:
-        """Return the call for the loss and the gradients of a grad_output."""
-        return Call(self.operands, incoming.wrt, incoming.grad_output)
+    def call(
+        self, incoming: Incoming, operands: Operands | None = None, contents: Operands | None = None
+    ) -> Call:
+        """Return the call for the loss and the gradients of a grad_output; see :class:`Call`."""
+        return Call(operands or self.operands, incoming.wrt, incoming.grad_output, contents)
 
     @cached_property
     def ones(self) -> Tensor:
@@ -249,8 +244,7 @@ class Problem:
         wrt = wrt or self.wrt[:1]
         key = value, wrt
         if key not in self._filled:
-            one = torch.full((), value, dtype=self.oracle.dtype, device=self.oracle.device)
-            grad_output = one.expand(self.oracle.loss_shape())
+            grad_output = self.ones.new_full((), value).expand(self.oracle.loss_shape())
             if not self.oracle.takes_expanded:
                 grad_output = grad_output.contiguous()
             self._filled[key] = Incoming(f"{value:g}", wrt, grad_output)
@@ -275,18 +269,16 @@ class Problem:
 
         32768, a usual loss scale of mixed precision, is for the prediction only, as in training. A
         small one reveals gradients that are treated as zero. In float16, where these underflow and
-        sums times 32768 overflow, -3 is used instead, and about N for a mean, because with 1 the
-        gradient underflows and zeros would pass.
+        sums times 32768 overflow, it is -3, and about N for a mean, whose gradient underflows at 1.
         """
         if self.case.reduction == "none":
             return (self.usual,)
-        half = self.oracle.dtype == torch.float16
-        factors: list[tuple[float, tuple[str, ...]]] = [(-3.0 if half else _SMALL, self.wrt)]
-        if not half:
-            factors.insert(0, (float(_LARGEST_SCALE), self.wrt[:1]))
-        elif self.case.reduction == "mean":
-            power = int(math.log2(max(self.oracle.unreduced_shape.numel(), 1)))
-            factors.append((float(min(2**power, _LARGEST_SCALE)), self.wrt))
+        factors = [(_LARGEST_SCALE, self.wrt[:1]), (_SMALL, self.wrt)]
+        if self.oracle.dtype == torch.float16:
+            factors = [(-3.0, self.wrt)]
+            if self.case.reduction == "mean":
+                power = int(math.log2(max(self.oracle.unreduced_shape.numel(), 1)))
+                factors.append((min(2.0**power, _LARGEST_SCALE), self.wrt))
         return tuple(
             Incoming(f"{factor:g}", wrt, torch.full_like(self.ones, factor))
             for factor, wrt in factors
@@ -302,28 +294,18 @@ class Problem:
 
     def judge_loss(self, loss: Tensor | None) -> tuple[Outcome, Errors | None]:
         """Judge a loss; there are no errors if its shape, dtype or device mismatches."""
-        shape, dtype = self.oracle.loss_shape(), self.oracle.dtype
-        wrong = misfit(loss, shape, self.prediction, dtype)
+        wrong = misfit(loss, self.oracle.loss_shape(), self.prediction, self.oracle.dtype)
         if wrong or loss is None:
             return Outcome(FAIL, wrong), None
-        truths = self.oracle.accepted(self.value, loss)
-        errors = compare(loss, truths())
 
-        def outcome_of(errors: Errors) -> Outcome:
+        def judge(errors: Errors) -> Outcome:
             return self.oracle.judge_loss(errors, lambda: self.reference_errors, self.granted)
 
-        outcome = outcome_of(errors)
-        if outcome.status == FAIL and self._may_be_excused:
-            outcome = self._excused(outcome, loss, truths, self.formulas_losses(), outcome_of)
-        return outcome, errors
+        truths = self.oracle.accepted(self.value, loss)
+        return self._judge(loss, truths, judge, self.formulas_losses())
 
     def judge_gradient(
-        self,
-        name: str,
-        gradient: Tensor | None,
-        incoming: Incoming,
-        *,
-        any_for_nan: bool = False,
+        self, name: str, gradient: Tensor | None, incoming: Incoming, *, any_for_nan: bool = False
     ) -> tuple[Outcome, Errors | None]:
         """Judge an operand's gradient; ``any_for_nan`` accepts any value where the truth is NaN."""
         operand = self.operands[name]
@@ -339,8 +321,6 @@ class Problem:
                     truth = replace(truth, value=value)
                 yield truth
 
-        errors = compare(gradient, truths())
-
         def own_errors() -> Errors:
             own = next(self._torchs_answers(incoming)).gradients[name]
             torchs = Errors() if own is None else compare(own, truths())
@@ -348,37 +328,35 @@ class Problem:
             self.torchs_gradients[name] = max(known, torchs, key=lambda e: e.ulp)
             return torchs
 
-        def outcome_of(errors: Errors) -> Outcome:
+        def judge(errors: Errors) -> Outcome:
             return self.oracle.judge_gradient(name, errors, own_errors, self.granted)
 
-        outcome = outcome_of(errors)
+        def torchs() -> Iterator[Tensor | None]:
+            yield from (own.gradients.get(name) for own in self._torchs_answers(incoming))
+
+        return self._judge(gradient, truths, judge, torchs())
+
+    def _judge(
+        self,
+        result: Tensor,
+        truths: Truths,
+        judge: Callable[[Errors], Outcome],
+        torchs: Iterable[Tensor | None],
+    ) -> tuple[Outcome, Errors]:
+        """Judge a result; a failure is a warning where PyTorch's own formulas are as wrong."""
+        errors = compare(result, truths())
+        outcome = judge(errors)
         if outcome.status == PASS:
             outcome = self.oracle.judge_as_a_whole(outcome, errors, truths)
         if outcome.status == FAIL and self._may_be_excused:
-            torchs = (own.gradients.get(name) for own in self._torchs_answers(incoming))
-            outcome = self._excused(outcome, gradient, truths, torchs, outcome_of)
+            noisy = self.of_others
+            bar = self.oracle.excuse_bar(result.dtype) if noisy else ELEMENT_ULP
+            outcome = excused(outcome, result, truths, torchs, judge, noisy=noisy, bar=bar)
         return outcome, errors
-
-    def _excused(
-        self,
-        outcome: Outcome,
-        result: Tensor,
-        truths: Truths,
-        torchs: Iterable[Tensor | None],
-        judge: Callable[[Errors], Outcome],
-    ) -> Outcome:
-        """Return a failure as a warning where PyTorch's own formulas are as wrong."""
-        noisy = self.of_others
-        bar = self.oracle.excuse_bar(result.dtype) if noisy else ELEMENT_ULP
-        return excused(outcome, result, truths, torchs, judge, noisy=noisy, bar=bar)
 
     @property
     def _may_be_excused(self) -> bool:
-        """Whether a failure is compared with PyTorch's formulas.
-
-        They may not fit in memory at a large size; a result must not be right at a small size but
-        wrong there.
-        """
+        """Whether a failure is compared with PyTorch's formulas, if these fit in memory."""
         if not self.excuses:
             return False
         item = max(self.prediction.element_size(), 4)
@@ -398,11 +376,10 @@ class Problem:
 
     def _torchs_answers(self, incoming: Incoming) -> Iterator[Answer]:
         """Yield the results of PyTorch's formulas; those of a large case are recomputed."""
-        if incoming in self._torchs:
-            return iter(self._torchs[incoming])
         if not self.oracle.keeps_formulas:
             return self._formulas_answers(incoming)
-        self._torchs[incoming] = [*self._formulas_answers(incoming)]
+        if incoming not in self._torchs:
+            self._torchs[incoming] = [*self._formulas_answers(incoming)]
         return iter(self._torchs[incoming])
 
     def _formulas_answers(self, incoming: Incoming) -> Iterator[Answer]:
@@ -411,16 +388,13 @@ class Problem:
             with suppress(SubjectError) if number >= len(TORCHS_OWN) else nullcontext():
                 yield own.send(self.call(incoming))
         if self.of_others and self.case.item_bytes == 2 and self.case.reduction != "none":
-            yield self._scaled(self.torchs_own[0], incoming)
-
-    def _scaled(self, own: Subject, incoming: Incoming) -> Answer:
-        """Return the answer of a kernel that rounds gradients before multiplying by grad_output."""
-        answer = own.send(self.call(self.filled(1.0, incoming.wrt)))
-        scaled = {
-            name: None if each is None else (each * incoming.grad_output).to(each.dtype)
-            for name, each in answer.gradients.items()
-        }
-        return Answer(answer.loss, scaled)
+            # A kernel may round gradients before it multiplies them by grad_output.
+            answer = self.torchs_own[0].send(self.call(self.filled(1.0, incoming.wrt)))
+            scaled = {
+                name: None if each is None else (each * incoming.grad_output).to(each.dtype)
+                for name, each in answer.gradients.items()
+            }
+            yield Answer(answer.loss, scaled)
 
     @cached_property
     def _whole_value(self) -> tuple[Truth, ...]:

@@ -1,12 +1,8 @@
 """Judges answers that must agree with each other, independent of the oracle.
 
-Two answers may each be off by their tolerance, so they may differ by twice that, at the larger of
-their scales. The oracle only gives the scale; the expected value is another answer of the same
-implementation. This reveals mistakes that the reference shares with a kernel.
-
-The sum of a row's gradient is the gradient of a constant added to all classes, a broadcast operand;
-tolerances.py has the bound for such sums, relative to the sum of magnitudes. No magnitude counts as
-less than the smallest normal number, below which a dtype's spacing is constant.
+Two answers may each be off by their tolerance, so they may differ by twice that. The oracle only
+gives the scale, so mistakes show that the reference shares with a kernel. The sum of a row's
+gradient is that of a constant added to all classes, a broadcast operand, and has its bound.
 """
 
 from __future__ import annotations
@@ -74,16 +70,12 @@ def judge_sum_of_rows(
     wrong = misfit(gradient, operand.shape, operand, operand.dtype)
     if wrong or gradient is None:
         return Outcome(FAIL, wrong), None
-    least = torch.finfo(operand.dtype).tiny
+    least = torch.finfo(operand.dtype).tiny  # below it the spacing is constant
     scale = scale_of(problem, name, incoming).clamp(min=least).sum(dimension)
     total = gradient.double().sum(dimension)
-    zeros = torch.zeros_like(total)
-    truth = Truth(whole(total.shape), zeros, scale)
     # In float64, so that the sum is not rounded; measured in the gradient's dtype.
-    errors = compare(total, [truth])
+    errors = compare(total, [Truth(whole(total.shape), torch.zeros_like(total), scale)])
     share = torch.finfo(torch.float64).eps / torch.finfo(operand.dtype).eps
     errors = replace(errors, ulp=errors.ulp * share)
     outcome = problem.oracle.judge_sums(errors, operand.dtype, problem.granted)
-    if outcome.status != FAIL:
-        return Outcome(PASS), errors
-    return outcome, errors
+    return outcome if outcome.status == FAIL else Outcome(PASS), errors

@@ -18,17 +18,17 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from losscli.implementations.local import Operands
-from losscli.losses import LOSS, RowSpec
+from losscli.losses import RowSpec
 from losscli.truth.blocks import Block, block_elements, whole
 from losscli.truth.distances import Errors, Truth
 from losscli.truth.oracle import Oracle
-from losscli.truth.terms import largest_terms
 from losscli.truth.tolerances import (
     ELEMENT_ULP,
     ONCE_ROUNDED_ULP,
     Outcome,
     judge_rows,
     judge_sums,
+    largest_terms,
     lost_in_sum,
     terms_share,
 )
@@ -40,7 +40,6 @@ class RowOracle(Oracle):
 
     @cached_property
     def shape(self) -> torch.Size:
-        """The shape of the prediction."""
         return next(iter(self.operands.values())).shape
 
     @property
@@ -52,17 +51,14 @@ class RowOracle(Oracle):
 
     @property
     def unreduced_shape(self) -> torch.Size:
-        """The rows' shape, preceded by the values per row."""
         return torch.Size(self.spec.loss_shape([tuple(self.shape)]))
 
     @cached_property
     def units(self) -> torch.Size:
-        """The shape of the rows."""
         return torch.Size(self.spec.rows_shape(tuple(self.shape)))
 
     @cached_property
     def divisor(self) -> float:
-        """The sum of row weights in a mean."""
         if self.case.reduction != "mean":
             return 1.0
         if self.spec.counts is None:
@@ -71,7 +67,6 @@ class RowOracle(Oracle):
         return math.fsum(float(self._counts(self._read(block)).sum()) for block in blocks)
 
     def is_summed(self, name: str) -> bool:
-        """Tell whether an operand's gradient sums over rows."""
         return any(each.name == name and each.shared for each in self.spec.operands)
 
     def granted(self, loosened: float | None) -> float | None:
@@ -79,7 +74,6 @@ class RowOracle(Oracle):
         return loosened if self.case.item_bytes == 2 else super().granted(loosened)
 
     def judge_units(self, errors: Errors, dtype: torch.dtype, granted: float | None) -> Outcome:
-        """See :class:`Oracle`."""
         return judge_rows(errors, dtype, self.spec.terms_in_sum(tuple(self.shape)), granted)
 
     def judge_sums(self, errors: Errors, dtype: torch.dtype, granted: float | None) -> Outcome:
@@ -90,33 +84,27 @@ class RowOracle(Oracle):
         return judge_sums(errors, dtype, granted)
 
     def excuse_bar(self, dtype: torch.dtype) -> float:
-        """See :class:`Oracle`."""
         return ONCE_ROUNDED_ULP if dtype.itemsize == 2 else ELEMENT_ULP
 
-    def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
-        """Return operands' gradients, each whole."""
-        return {name: tuple(self.gradient(name, grad_output)) for name in names}
-
     def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
-        """Yield an operand's gradient, block by block, for a grad_output of the loss's shape."""
         if self.is_summed(name):
             yield self._gradient_of_shared(name, grad_output)
-            return
-        share = self._share(self.operands[name].dtype)
-        for block in self._blocks(self.units):
-            values = self._read(block)
-            values[name] = values[name].clone().requires_grad_()
-            with torch.enable_grad():
-                elements = self._elements(values)
-            incoming = self._incoming(block, grad_output)
-            (gradient,) = torch.autograd.grad(elements, values[name], incoming)
-            terms = largest_terms(
-                self.case, name, values, gradient, self._by_element(incoming), share
-            )
-            undecided = self._undecided(name, values, incoming)
-            if undecided is not None and terms is not None:  # a result is rounded where it lies
-                terms = terms.fmax(gradient.abs() + undecided)
-            yield Truth(self._place(block, self.operands[name]), gradient, terms, undecided)
+        else:
+            yield from super().gradient(name, grad_output)
+
+    def _with_terms(
+        self, part: str, block: Block, values: Operands, found: Tensor, by: Tensor | None = None
+    ) -> Truth:
+        if by is None:
+            terms = largest_terms(self.case, part, values, found, share=self._share(self.dtype))
+            return Truth(self._of_loss(block), found, terms)
+        operand = self.operands[part]
+        times, share = self._by_element(by), self._share(operand.dtype)
+        terms = largest_terms(self.case, part, values, found, times, share)
+        undecided = self._undecided(part, values, by)
+        if undecided is not None and terms is not None:  # a result is rounded where it lies
+            terms = terms.fmax(found.abs() + undecided)
+        return Truth(self._place(block, operand), found, terms, undecided)
 
     def _gradient_of_shared(self, name: str, grad_output: Tensor) -> Truth:
         """Return a shared operand's gradient; a mean's divisor may depend on the operand."""
@@ -129,7 +117,7 @@ class RowOracle(Oracle):
             mean, mean_scale = float(of_mean.value), abs(float(of_mean.scale))
         for block in self._blocks(self.units):
             values = self._read(block)
-            values[name] = values[name].clone().requires_grad_()
+            values[name].requires_grad_()
             incoming = self._incoming(block, grad_output)
             with torch.enable_grad():
                 elements = self._elements(values)
@@ -184,7 +172,6 @@ class RowOracle(Oracle):
         return (*block[:1], *whole(operand.shape[len(block[:1]) :]))
 
     def _read(self, block: Block) -> Operands:
-        """Return a block of the operands; class indices and masks are unchanged."""
         values: Operands = {}
         for name, operand in self.operands.items():
             whole = operand.detach()
@@ -194,16 +181,8 @@ class RowOracle(Oracle):
         return values
 
     def _elements(self, values: Operands) -> Tensor:
-        """Return each row's loss, with sums in float64 as accurate as a kernel's."""
         with AccurateSums() if self.dtype == torch.float64 else nullcontext():
             return super()._elements(values)
-
-    def _loss(self, block: Block) -> Truth:
-        values = self._read(block)
-        elements = self._elements(values)
-        share = self._share(self.dtype)
-        terms = largest_terms(self.case, LOSS, values, elements, share=share)
-        return Truth(self._of_loss(block), elements, terms)
 
     def _of_loss(self, block: Block) -> Block:
         return block if self.spec.values == 1 else (slice(0, self.spec.values), *block)

@@ -34,19 +34,6 @@ def _binary_cross_entropy(input: Tensor, target: Tensor) -> Tensor:
     return -(target * positive + (1 - target) * negative)
 
 
-def _with_logits(input: Tensor, target: Tensor) -> Tensor:
-    return input.clamp(min=0) - input * target + torch.log1p(torch.exp(-input.abs()))
-
-
-def _with_sigmoid(input: Tensor, target: Tensor) -> Tensor:
-    return _binary_cross_entropy(torch.sigmoid(input), target)
-
-
-def _with_softplus(input: Tensor, target: Tensor) -> Tensor:
-    """Each class's own term; the target's gradient is a difference of two."""
-    return target * aten.softplus(-input) + (1 - target) * aten.softplus(input)
-
-
 def _with_pos_weight(input: Tensor, target: Tensor, pos_weight: Tensor) -> Tensor:
     softplus = torch.log1p(torch.exp(-input.abs())) + (-input).clamp(min=0)
     return (1 - target) * input + (1 + (pos_weight - 1) * target) * softplus
@@ -75,10 +62,6 @@ def _poisson_nll(
     return loss + torch.where(target > 1, stirling, 0)
 
 
-def _log_cosh(input: Tensor, target: Tensor) -> Tensor:
-    return torch.log(torch.cosh(input - target))
-
-
 def _log_cosh_by_softplus(input: Tensor, target: Tensor) -> Tensor:
     difference = input - target
     return difference + aten.softplus(-2 * difference) - math.log(2)
@@ -89,21 +72,9 @@ def _log_cosh_by_exponentials(input: Tensor, target: Tensor) -> Tensor:
     return torch.logaddexp(difference, -difference) - math.log(2)
 
 
-def _soft_margin(input: Tensor, target: Tensor) -> Tensor:
-    return torch.log(1 + torch.exp(-target * input))
-
-
 def _picked(rows: Tensor, numbers: Tensor) -> Tensor:
     dimension = 1 if numbers.dim() and numbers.shape[:1] == rows.shape[:1] else -1
     return rows.gather(dimension, numbers.long().unsqueeze(dimension)).squeeze(dimension)
-
-
-def _cross_entropy(input: Tensor, target: Tensor) -> Tensor:
-    return torch.logsumexp(input, 1) - _picked(input, target)
-
-
-def _cross_entropy_by_logarithms(input: Tensor, target: Tensor) -> Tensor:
-    return -_picked(torch.log_softmax(input, 1), target)
 
 
 def _cross_entropy_by_maximum(input: Tensor, target: Tensor) -> Tensor:
@@ -122,15 +93,25 @@ def _multi_margin(input: Tensor, target: Tensor, *, p: float, margin: float) -> 
 
 FORMULAS: Mapping[str, tuple[Unreduced, ...]] = {
     "binary_cross_entropy": (_binary_cross_entropy,),
-    "binary_cross_entropy_with_logits": (_with_logits, _with_sigmoid, _with_softplus, _from_left),
+    "binary_cross_entropy_with_logits": (
+        lambda x, y: x.clamp(min=0) - x * y + torch.log1p(torch.exp(-x.abs())),
+        lambda x, y: _binary_cross_entropy(torch.sigmoid(x), y),
+        # Each class's own term; the target's gradient is a difference of two.
+        lambda x, y: y * aten.softplus(-x) + (1 - y) * aten.softplus(x),
+        _from_left,
+    ),
     "binary_cross_entropy_with_pos_weight": (_with_pos_weight, _from_left),
     "gaussian_nll": (_gaussian_nll,),
     "poisson_nll": (_poisson_nll,),
-    "log_cosh": (_log_cosh, _log_cosh_by_softplus, _log_cosh_by_exponentials),
-    "soft_margin": (_soft_margin,),
+    "log_cosh": (
+        lambda x, y: torch.log(torch.cosh(x - y)),
+        _log_cosh_by_softplus,
+        _log_cosh_by_exponentials,
+    ),
+    "soft_margin": (lambda x, y: torch.log(1 + torch.exp(-y * x)),),
     "cross_entropy": (
-        _cross_entropy,
-        _cross_entropy_by_logarithms,
+        lambda x, y: torch.logsumexp(x, 1) - _picked(x, y),
+        lambda x, y: -_picked(torch.log_softmax(x, 1), y),
         _cross_entropy_by_maximum,
     ),
     "multi_margin": (_multi_margin,),
@@ -138,37 +119,16 @@ FORMULAS: Mapping[str, tuple[Unreduced, ...]] = {
 """Formulas that lose digits that PyTorch's function keeps, by loss."""
 
 
-def _multi_margin_of_torch(
-    input: Tensor, target: Tensor, *, reduction: str, p: float, margin: float
-) -> Tensor:
-    return aten.multi_margin_loss(
-        input, target.long(), p=int(p), margin=margin, reduction=reduction
-    )
-
-
-def _smooth_l1_of_torch(input: Tensor, target: Tensor, *, reduction: str, beta: float) -> Tensor:
-    input, target = torch.broadcast_tensors(input, target)
-    return aten.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
-
-
-def _nll_of_torch(input: Tensor, target: Tensor, *, reduction: str, ignore_index: float) -> Tensor:
-    return aten.nll_loss(
-        input, target.long(), None, reduction=reduction, ignore_index=int(ignore_index)
-    )
-
-
-def _triplet_margin_of_torch(
-    anchor: Tensor, positive: Tensor, negative: Tensor, *, swap: float, **settings: Any
-) -> Tensor:
-    return aten.triplet_margin_loss(anchor, positive, negative, swap=bool(swap), **settings)
-
-
 OWN: Mapping[str, Callable[..., Tensor]] = {
     "cosine_embedding": aten.cosine_embedding_loss,
-    "multi_margin": _multi_margin_of_torch,
-    "nll": _nll_of_torch,
-    "smooth_l1": _smooth_l1_of_torch,
-    "triplet_margin": _triplet_margin_of_torch,
+    "multi_margin": lambda x, y, *, p, **own: aten.multi_margin_loss(x, y.long(), p=int(p), **own),
+    "nll": lambda x, y, *, ignore_index, **own: aten.nll_loss(
+        x, y.long(), None, ignore_index=int(ignore_index), **own
+    ),
+    "smooth_l1": lambda x, y, **own: aten.smooth_l1_loss(*torch.broadcast_tensors(x, y), **own),
+    "triplet_margin": lambda *rows, swap, **own: aten.triplet_margin_loss(
+        *rows, swap=bool(swap), **own
+    ),
 }
 """PyTorch's own functions that are not implementations; smooth L1's reference fixes mixed dtypes,
 whose gradients PyTorch rounds twice on a GPU."""
@@ -178,11 +138,7 @@ class _Unwidened(TorchFunctionMode):
     """Keeps 16-bit operands in 16 bits where a formula converts to float32."""
 
     def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Any,
-        args: Any = (),
-        kwargs: Any = None,
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         if func is torch.Tensor.to and args[0].dtype.itemsize == 2 and torch.float32 in args:
             return args[0]
@@ -202,16 +158,12 @@ def _in_16_bits(case: Case) -> Callable[..., Tensor]:
 
 
 def _known(formula: Unreduced, case: Case) -> dict[str, float]:
-    """Return the parameters of a case that a formula takes."""
     takes = signature(formula).parameters
     return {name: value for name, value in case.params.items() if name in takes}
 
 
 def _knows_parameters(formula: Unreduced, case: Case) -> bool:
-    """Tell whether a formula takes each parameter that is not at its default.
-
-    Rows that are ignored are not classes: a formula that knows none raises an error for them.
-    """
+    """Tell whether a formula takes each parameter off its default; ignored rows raise an error."""
     known = {IGNORE_INDEX.name, *_known(formula, case)}
     return all(
         each.name in known or case.params.get(each.name) in (None, each.default, each.absent)

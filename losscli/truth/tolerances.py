@@ -11,31 +11,30 @@ product), has four: 4 ULP. Cancellation needs no allowance: ``x - y`` is exact i
 so is ``margin - x * y`` for targets of -1 and 1 (Sterbenz).
 
 **Elements whose terms cancel.** If an element is a difference of rounded terms, such as ``exp(x) -
-y``, each term is off by a few roundings of its own magnitude. So an element of a loss with named
-terms (``LossSpec.terms``) may be off by 4 ULP of the largest term, or of itself if larger. Sums are
-measured at the sum of these magnitudes.
+y``, each is off by a few roundings of its own magnitude. So with named terms (``LossSpec.terms``)
+an element may be off by 4 ULP of the largest term, or of itself if larger, and a sum of the sum of
+these magnitudes.
 
 **Rows.** A row's loss is a log-sum-exp (``lse``) minus its logits. Each is a term, and so is 1,
-because the sum is rounded relative to it. A gradient element is ``w * p - q``, with terms ``w * p``
-and ``q``. As ``p = exp(x - lse)`` inherits its exponent's error, ``abs(x - lse)`` ULP of ``p`` are
-added, and 2 ``abs(x)`` if a temperature or softcap computes ``x``. The remaining few roundings are
-4 ULP of the largest term. Many lanes add up the C exponentials; a single lane or tile would lose
-``sqrt(C)`` roundings, at most ``sqrt(16384) = 128``: 64 ULP. Between the two bounds: WARN. In
-float64 the oracle's own four roundings and sum pass too. 16-bit results are float32 results rounded
-once: 1 ULP, or float32's bound at the largest term.
+relative to which the sum is rounded. A gradient element has the terms ``w * p`` and ``q``. As ``p =
+exp(x - lse)`` inherits its exponent's error, ``abs(x - lse)`` ULP of ``p`` are added, and 2
+``abs(x)`` if a temperature or softcap computes ``x``. The remaining few roundings are 4 ULP of the
+largest term. A single lane that adds up the C exponentials would lose ``sqrt(C)`` roundings, at
+most ``sqrt(16384) = 128``: 64 ULP. Between the two bounds: WARN. In float64 the oracle's own four
+roundings and sum pass too. 16-bit results are float32 results rounded once: 1 ULP, or float32's
+bound at the largest term.
 
 **Rows of two sets of logits.** A divergence is a sum of ``w * v`` with probabilities ``w`` and
 differences of logarithms ``v``. It is measured at ``w`` times the largest term of ``v``, plus ``v``
-times what the rounding of its exponent adds to ``w``. The derivative ``w * (v - sum of w * v)`` is
-measured likewise, with the sum among the terms. A derivative ``p - q`` of two computed
-probabilities is measured at their sum. The sign of ``p - q`` is undecided if the difference is
-within both errors; elements that it moves, directly or through the row's expected sign, may be off
-by as much more. **Rows of vectors**: a cosine is measured at 1 or the margin; its gradient ``y / (a
-* b) - c * x / a^2`` at the larger term, with two more roundings (root and quotient). A difference
-of distances is measured at the larger one, before epsilon is added, and its gradient at the larger
-unit vector. **Rows of bins** are rounded logits: each moves its own exponent and, in the mean, the
-log-sum-exp. The gradient inside a bin is a product of the bin's and its own log-sum-exp's.
-losscli/losses/rows/terms.py and the losses' files hold these terms.
+times what the rounding of its exponent adds to ``w``; its derivative ``w * (v - sum of w * v)``
+likewise, with the sum among the terms; ``p - q`` of two computed probabilities at their sum. The
+sign of ``p - q`` is undecided within both errors; elements that it moves, directly or through the
+row's expected sign, may be off by as much more. **Rows of vectors**: a cosine is measured at 1 or
+the margin; its gradient ``y / (a * b) - c * x / a^2`` at the larger term, with two more roundings.
+A difference of distances is measured at the larger one, before epsilon is added, and its gradient
+at the larger unit vector. **Rows of bins** are rounded logits: each moves its own exponent and, in
+the mean, the log-sum-exp. The gradient inside a bin is a product of the bin's and its own
+log-sum-exp's. losscli/losses/rows/terms.py and the losses' files hold these terms.
 
 **Mean and sum.** A correctly rounded result is off by 0.5 ULP. A kernel that sums tiles of 16,384
 elements in float32 and the tiles in wider precision adds a random walk of at most ``sqrt(16384) =
@@ -55,15 +54,14 @@ without warnings.
 states' dtype: a logit ``x`` moves by ``e``, which is ``u_out * abs(x)`` plus ``sqrt(D)`` times
 ``u_acc`` times the sum of the magnitudes of its D products. Then ``lse`` moves by at most ``L =
 lse(x + e) - lse(x)``, and a probability up to ``exp(x - lse + e + L)``, and down by no more than
-other classes' may go up. A hidden state's gradient is a sum over classes of ``g * w``, where the
-logit's gradient ``g`` is off by its probability's movement, its own rounding and that of its
-product with grad_output; the weight's is a sum over rows of ``g * h``. Each element may be off by
-the sum of these products, including the float32 sums, and by 4 ULP of itself. Roundings usually
-cancel, so these bounds are loose. In 16 bits, each gradient of at least 512 elements is therefore
-judged by norm too: its error may be twice that of one product, summed in float64, of once-rounded
-logits and gradients. The factor 2 covers the rounding of the product with grad_output (``sqrt(2)``)
-and other values. Sums kept in 16 bits, as in a weight gradient accumulated in parts, exceed it.
-Third-party kernels get a warning up to a factor of 4.
+other classes' may go up. A hidden state's gradient is a sum over classes of ``g * w``, the weight's
+one over rows of ``g * h``, where the logit's gradient ``g`` is off by its probability's movement,
+its own rounding and that of its product with grad_output. Each element may be off by the sum of
+these products, including the float32 sums, and by 4 ULP of itself. Roundings usually cancel, so in
+16 bits each gradient of at least 512 elements is judged by norm too: its error may be twice that of
+one product, summed in float64, of once-rounded logits and gradients. The factor 2 covers the
+product with grad_output (``sqrt(2)``) and other values; sums kept in 16 bits exceed it. Third-party
+kernels get a warning up to a factor of 4.
 
 **Errors that PyTorch's formula shares** on the same inputs and elements, at least as large, give a
 warning (losscli/truth/excuse.py), but not for losscli's kernels, which are held to the oracle.
@@ -78,7 +76,11 @@ import math
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
+from losscli.cases.case import Case
+from losscli.implementations.local import Operands
+from losscli.losses import LOSS
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, PASS, WARN, VerifyStatus
 from losscli.truth.distances import Errors
@@ -133,10 +135,7 @@ def lost_in_sum(length: int) -> float:
 
 
 def terms_share(dtype: torch.dtype, length: int, factor: float = 1.0) -> float:
-    """Return the factor of a row's terms for a result with fewer bits than float32.
-
-    The result's allowed ULP then equal those of the terms: four, plus what the sum may lose.
-    """
+    """Return the factor by which a row's terms allow a result of fewer bits than float32 more."""
     if dtype.itemsize >= 4:
         return 1.0
     wider = torch.finfo(torch.float32).eps / torch.finfo(dtype).eps
@@ -151,13 +150,9 @@ def judge_rows(
     bar = ONCE_ROUNDED_ULP if once else ELEMENT_ULP
     lost = 0.0 if once else lost_in_sum(length)
     passing = max(bar, loosened or 0.0) + (bar + lost if dtype == torch.float64 else 0.0)
-    if errors.ulp <= passing:
-        return Outcome(PASS)
     allowed = max(passing, bar + lost)
-    if errors.ulp <= allowed:
-        return Outcome(WARN, f"{describe(errors)}; a careful sum stays within {passing:g} ulp")
-    of = f"; allowed: {allowed:.3g} ulp of its largest term, {errors.scale:.3g}"
-    return Outcome(FAIL, f"{describe(errors)}{of}")
+    text = f"{allowed:.3g} ulp of its largest term, {errors.scale:.3g}"
+    return _judge_sum(errors, passing, allowed, text)
 
 
 def judge_sums(errors: Errors, dtype: torch.dtype, loosened: float | None = None) -> Outcome:
@@ -166,11 +161,15 @@ def judge_sums(errors: Errors, dtype: torch.dtype, loosened: float | None = None
     bound = sum_bound(dtype) / unit_roundoff(dtype)
     passing = max(bound if dtype == torch.float64 else ELEMENT_ULP, loosened or 0.0)
     allowed = max(passing, bound)
+    return _judge_sum(errors, passing, allowed, f"{allowed:g} ulp of the sum of magnitudes")
+
+
+def _judge_sum(errors: Errors, passing: float, allowed: float, text: str) -> Outcome:
     if errors.ulp <= passing:
         return Outcome(PASS)
     if errors.ulp <= allowed:
         return Outcome(WARN, f"{describe(errors)}; a careful sum stays within {passing:g} ulp")
-    return Outcome(FAIL, f"{describe(errors)}; allowed: {allowed:g} ulp of the sum of magnitudes")
+    return Outcome(FAIL, f"{describe(errors)}; allowed: {text}")
 
 
 def judge_as_a_whole(errors: Errors, once_rounded: float) -> Outcome:
@@ -206,8 +205,43 @@ def describe(errors: Errors) -> str:
     digits = 9 if f"{errors.expected:.9g}" != f"{errors.got:.9g}" else 17
     where = f" at {list(errors.index)}" if errors.index else ""
     kinds = ", ".join(f"{count} {name}" for name, count in errors.mismatches.items() if count)
-    kinds = kinds and f" ({kinds})"
     off = f"off by {errors.ulp:.3g} ulp" if math.isfinite(errors.ulp) else "infinitely wrong"
-    return (
-        f"expected {errors.expected:.{digits}g}, got {errors.got:.{digits}g}{where}, {off}{kinds}"
-    )
+    off += f" ({kinds})" if kinds else ""
+    expected, got = (f"{each:.{digits}g}" for each in (errors.expected, errors.got))
+    return f"expected {expected}, got {got}{where}, {off}"
+
+
+def elements(case: Case, operands: Operands) -> Tensor:
+    """Return each element's reference loss."""
+    return case.spec.reference(*operands.values(), reduction="none", **case.params)
+
+
+def magnitudes(case: Case, operands: Operands, losses: Tensor) -> Tensor:
+    """Return the scale of the losses' errors."""
+    terms = largest_terms(case, LOSS, operands, losses)
+    return losses if terms is None else terms
+
+
+def largest_terms(
+    case: Case,
+    part: str,
+    values: Operands,
+    elements: Tensor,
+    incoming: Tensor | float = 1.0,
+    share: float = 1.0,
+) -> Tensor | None:
+    """Return the larger of each element and its terms; None if it has no terms.
+
+    ``elements`` are a loss or a derivative times ``incoming``; ``share`` multiplies only the terms.
+    """
+    if case.spec.terms is None:
+        return None
+    with torch.no_grad():
+        found = case.spec.terms.of(*values.values(), **case.params).get(part)
+        if found is None:
+            return None
+        # Relative to a term out of float64's range, every result would pass.
+        terms = (found * incoming * share).abs().nan_to_num(nan=0.0, posinf=0.0)
+        if terms.dim() > elements.dim():  # of each value of a row, whose derivatives are added up
+            terms = terms.sum(0)
+        return terms.fmax(elements.abs())

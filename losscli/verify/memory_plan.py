@@ -39,10 +39,8 @@ def bytes_to_verify(
 ) -> int:
     """Return the most bytes that verifying one of these implementations needs, with inputs.
 
-    The most of: PyTorch's own formula; the loss on the path that makes a gradient; in
-    ``forward_backward`` the loss with all gradients and, where nothing is reduced, an incoming
-    one. Beside it, in float64: the sums of the gradient of a broadcast operand, and the oracle's
-    blocks.
+    The most of PyTorch's own formula and of the loss with its gradients and grad_output; beside it,
+    in float64, the sums of the gradient of a broadcast operand, and the oracle's blocks.
     """
     input, loss = case.elements * case.item_bytes, case.loss_bytes
     names = case.spec.differentiable[1:]

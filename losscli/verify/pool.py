@@ -1,11 +1,9 @@
 """Runs the jobs of a verification on a CPU in several processes.
 
-Process k takes the jobs k, k + n, k + 2n and so on, and sends each result when it is ready; the
-results are read in the order of the jobs. A kernel that ends its process fails its check, and the
-jobs behind it go to a new process.
-
-Each process has all threads, so that every kernel divides its work as it does for a user. Threads
-that wait sleep, because `losscli verify` sets OMP_WAIT_POLICY, which these processes inherit.
+Process k of n takes every n-th job, and sends each result when it is ready; the results are read in
+the order of the jobs. A kernel that ends its process fails its check, and the jobs behind it go to
+a new process. Each process has all threads, so that kernels divide their work as for a user;
+threads that wait sleep, because `losscli verify` sets OMP_WAIT_POLICY.
 """
 
 from __future__ import annotations
@@ -45,11 +43,9 @@ SECONDS_PER_ELEMENT = {"cpu": 100e-9, "cuda": 2e-9}
 
 def processes_for(jobs: Sequence[Checks], device: str) -> int:
     """Return in how many processes jobs are to run; 0 is in none but this one."""
-    if device != "cpu":
-        return 0
     checks = sum(len(job) for job in jobs if _runs_beside_others(job))
     wanted = min(core_count(), MOST_PROCESSES, checks // CHECKS_A_PROCESS)
-    return wanted if wanted > 1 else 0
+    return wanted if device == "cpu" and wanted > 1 else 0
 
 
 def seconds_of_checks(jobs: Sequence[Checks], device: str) -> float:
@@ -91,10 +87,7 @@ class Pool:
     def results_of(self, job: Checks) -> Iterator[VerifyResult]:
         """Yield the results of the next job."""
         number = self._process_of.get(id(job))
-        if number is None:
-            yield from runner.run(job)
-        else:
-            yield from self._processes[number].results_of(job)
+        return runner.run(job) if number is None else self._processes[number].results_of(job)
 
 
 def _runs_beside_others(job: Checks) -> bool:

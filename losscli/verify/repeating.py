@@ -44,23 +44,10 @@ def repeat(
 ) -> None:
     """Run a check of an implementation once more, and print the result.
 
-    Args:
-        implementation: as ``losscli list implementations`` names it.
-        check: as the report of ``losscli verify`` names it.
-        loss: as ``losscli list losses`` names it.
-        shape: of the input; with a layout, the size that a config would name.
-        target_shape: None is what a config's case of this loss would have.
-        dtype: of both operands, but for the layout ``mixed_dtype``.
-        reduction: ``none``, ``mean`` or ``sum``.
-        device: ``cpu``, ``cuda`` or ``cuda:N``.
-        distribution: of the inputs, as in a config.
-        scale: that multiplies every prediction.
-        layout: of the operands, as in a config.
-        grad_output: the incoming gradient, as in a config.
-        seed: of the inputs.
-        ulp: a tolerance that is granted instead of a narrower one.
-        beside: the losses that the check calls in between.
-        **parameters: of the loss; defaults where left out.
+    The names are those of ``losscli list``, and values are written as in a config. ``shape`` is the
+    input's, or with a layout the size that a config would name; ``target_shape`` is by default what
+    a config's case would have. ``ulp`` is a tolerance that is granted instead of a narrower one;
+    ``beside`` has the losses that the check calls in between; parameters have their defaults.
 
     Raises:
         UsageError: there is nothing of that name.
@@ -116,7 +103,7 @@ def line(result: VerifyResult) -> str:
     if result.tolerance_ulp is not None:
         words.append(f"ulp={result.tolerance_ulp:g}")
     if result.beside:
-        words.append(f"beside={_literals(result.beside)}")
+        words.append(f"beside={_literal(result.beside)}")
     return f"from losscli.verify import repeat; repeat({', '.join(words)})"
 
 
@@ -126,11 +113,8 @@ _DEFAULTS: dict[str, object] = {
 }
 
 
-def _literals(names: tuple[str, ...]) -> str:
-    """Write a tuple of texts as Python does."""
-    return f"({', '.join(map(_literal, names))}{',' if len(names) == 1 else ''})"
-
-
 def _literal(value: object) -> str:
-    """Write a value as Python does, texts in the quotes that the project writes."""
+    """Write a value as Python does, texts in double quotes."""
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_literal, value))}{',' if len(value) == 1 else ''})"
     return f'"{value}"' if isinstance(value, str) else repr(value)

@@ -24,13 +24,7 @@ from losscli.implementations.subject import bind
 from losscli.machine import devices, memory
 from losscli.machine.memory import is_out_of_memory
 from losscli.reasons import Code, Reason
-from losscli.runs.records import (
-    FAIL,
-    SKIPPED,
-    WARN,
-    VerifyResult,
-    VerifyStatus,
-)
+from losscli.runs.records import FAIL, SKIPPED, WARN, VerifyResult, VerifyStatus
 from losscli.truth.problem import Beside, Problem, ThirdParty
 from losscli.verify.checks import CHECKS, Check, find_check
 from losscli.verify.memory_plan import choose_fitting
@@ -84,12 +78,8 @@ def plan(
 ) -> list[Checks]:
     """Return the jobs of a config, without what its rules exclude.
 
-    Args:
-        config: what is verified.
-        device: where.
-        free_bytes: the machine's, or a test's.
-        checks: names of those that are run; all where none is given.
-        files: what files define that were read already, by their names.
+    ``checks`` names those that are run, or none for all; ``files`` has what files define that were
+    read already, by their names.
 
     Raises:
         UsageError: there is no check of such a name, or those named ask nothing of these cases.
@@ -134,14 +124,10 @@ def _refuse(config: Config, checks: Iterable[Check], asked: Iterable[Check]) -> 
     passes = {pass_ for block in config.blocks for pass_ in block.passes}
     listed = {name for block in config.blocks for name in block.checks or CHECKS}
     reasons = [f"{check.name} applies only to {check.needs}" for check in asked]
-    reasons += [
-        f"{check.name} is among the checks of no table"
-        for check in checks
-        if check.name not in listed
-    ]
-    reasons += [
-        f"{check.name} needs --pass {check.pass_}" for check in checks if check.pass_ not in passes
-    ]
+    unlisted = (check for check in checks if check.name not in listed)
+    reasons += [f"{check.name} is among the checks of no table" for check in unlisted]
+    others = (check for check in checks if check.pass_ not in passes)
+    reasons += [f"{check.name} needs --pass {check.pass_}" for check in others]
     if reasons:
         raise UsageError(f"no check applies to these cases: {'; '.join(reasons)}.")
 
@@ -248,18 +234,14 @@ def run(
             if problem is None:
                 problem = Problem.of(case, job.loosened, job.beside, third_party=job.third_party)
                 problem.mark()
-            results = [
-                _held(result, implementation)
-                for result in check.run(problem, subject(implementation))
-            ]
+            found = check.run(problem, subject(implementation))
+            results = [_held(result, implementation) for result in found]
             # The last check looks also at what earlier ones have used.
             spoiled = problem.spoiled(used=number < len(job.trials))
         except Exception as error:
-            failure = _failure(error, case.device, name)
-            if failure:
+            if failure := _failure(error, case.device, name):
                 results = [VerifyResult(case, name, check.name, *failure)]
-            else:
-                # PyTorch's own formula refuses operands that are outside the loss's domain.
+            else:  # PyTorch's own formula refuses operands that are outside the loss's domain
                 spoiled = problem.spoiled() if problem else ""
                 if not spoiled:
                     raise
@@ -294,10 +276,8 @@ def _held(result: VerifyResult, implementation: Implementation) -> VerifyResult:
     """
     if implementation.torchs_own and result.code in (Code.WRONG, Code.LIMITED):
         return replace(result, status=WARN, code=Code.NO_WORSE_THAN_TORCH)
-    if (
-        result.code in (Code.NO_WORSE_THAN_TORCH, Code.LESS_ACCURATE)
-        and implementation.held_to_oracle
-    ):
+    lenient = result.code in (Code.NO_WORSE_THAN_TORCH, Code.LESS_ACCURATE)
+    if lenient and implementation.held_to_oracle:
         return replace(result, status=FAIL, code=Code.WRONG)
     return result
 
@@ -311,8 +291,8 @@ def _failure(error: Exception, device: str, name: str) -> tuple[VerifyStatus, st
     is_of_cuda = DEAD in str(error)
     is_dead = is_of_cuda and devices.is_broken(device)
     if is_dead:
-        text = f"{device} was broken earlier by {name}"
-        broken.setdefault(device, Reason(Code.DEVICE_BROKEN, text))
+        earlier = Reason(Code.DEVICE_BROKEN, f"{device} was broken earlier by {name}")
+        broken.setdefault(device, earlier)
     if isinstance(error, SubjectError):
         # Of a file it says itself whether it broke the GPU of its process.
         code = Code.BROKE_DEVICE if is_dead and error.code == Code.RAISED else error.code

@@ -26,8 +26,7 @@ SECONDS = 10.0
 class Shrinker:
     """Shrinks the first failure of each implementation, check and loss.
 
-    A failure that broke a GPU is not shrunk: on the broken GPU every smaller case fails as well.
-    Nor is one of a Model, which has its own shapes.
+    But for one that broke a GPU, on which every case fails, and one of a Model and its own shapes.
     """
 
     def __init__(
@@ -45,32 +44,27 @@ class Shrinker:
         results: Iterable[VerifyResult],
         files: Mapping[str, Implementation] = MappingProxyType({}),
     ) -> Iterator[VerifyResult]:
-        """Yield results, and after a failure the failure of a smaller case if there is one.
-
-        ``files``: what files define that were read already, by their names.
-        """
+        """Yield results, and after a failure that of a smaller case; ``files`` as in ``plan``."""
         for result in results:
             yield result
             key = (result.implementation, result.check, result.case.loss)
             shrinks = result.code != Code.BROKE_DEVICE and result.case.spec.unit != MODEL
             if result.status == FAIL and shrinks and key not in self._seen:
                 self._seen.add(key)
-                implementation = files.get(result.implementation)
-                yield from self._shrink(result, implementation)
+                name = result.implementation
+                yield from self._shrink(result, files.get(name) or find_implementation(name))
 
     def _shrink(
-        self, result: VerifyResult, implementation: Implementation | None
+        self, result: VerifyResult, implementation: Implementation
     ) -> Iterator[VerifyResult]:
         """Yield the failure of the smallest tried case that fails."""
-        implementation = implementation or find_implementation(result.implementation)
         trial = implementation, find_check(result.check)
-        loosened = result.tolerance_ulp
+        beside = {result.implementation: result.beside}
         for case in _smaller(result.case, trial[1]):
             start = self._clock()
             if self._left <= 0:
                 return
-            beside = {result.implementation: result.beside}
-            job = runner.Checks(case, (trial,), loosened, beside)
+            job = runner.Checks(case, (trial,), result.tolerance_ulp, beside)
             again = [r for r in self._run(job) if (r.check, r.status) == (result.check, FAIL)]
             self._left -= self._clock() - start
             if again:

@@ -13,7 +13,7 @@ from losscli.implementations.requests import Forward
 from losscli.implementations.subject import bind
 from losscli.losses import LINEAR_LOSSES
 from losscli.runs.records import FAIL, PASS, VerifyResult
-from losscli.verify.checks.linear import PLAN_SHAPE, _budgets
+from losscli.verify.checks.memory import PLAN_SHAPE, _budgets
 from losscli.verify.selftest.wrong import find_wrong
 from tests.truth.test_linear_oracle import make_case
 from tests.verify import judging

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from losscli.runs.records import FAIL
-from losscli.verify.checks.remembered import LATER
+from losscli.verify.checks.behaviour import LATER
 from losscli.verify.selftest.surgery import graft
 from tests.verify.judging import Into, reference, result_of
 

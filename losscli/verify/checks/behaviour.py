@@ -1,19 +1,24 @@
-"""Checks of what a call does beside its results: to the process, on streams and in graphs."""
+"""Checks of what a call does beside its results: to the process, later calls, streams, graphs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
 
 import torch
 from msgspec.structs import replace
 
 from losscli.cases.case import Case
 from losscli.implementations.gpu_requests import OnStreams
+from losscli.implementations.local import Operands
 from losscli.implementations.process_state import reason_of
-from losscli.implementations.requests import Accumulate, Call, Forward
+from losscli.implementations.requests import Accumulate, Forward, InThread
 from losscli.implementations.subject import Subject, recordings
+from losscli.losses.domain import DISTINCT_CLASSES
 from losscli.machine.devices import core_count
 from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
+from losscli.truth.distances import index_of
 from losscli.truth.problem import Incoming, Problem
 from losscli.truth.tolerances import Outcome
 from losscli.verify.checks.check import NO_ORDER, Cost, Tally, check
@@ -49,8 +54,7 @@ def left_behind(problem: Problem, subject: Subject, tally: Tally) -> Iterator[Ve
     }
     result = VerifyResult(problem.case, subject.name, "left_behind", PASS)
     for name, step in steps.items():
-        changed = subject.watch(step)
-        if changed:  # the first counts
+        if changed := subject.watch(step):  # the first counts
             reason = reason_of(changed)
             result = replace(result, status=FAIL, reason=f"{name} {reason}", code=reason.code)
             break
@@ -145,7 +149,7 @@ def streams(problem: Problem, subject: Subject, tally: Tally) -> None:
         for other in (there, here)
     ]
     calls = [
-        Call(buffers, each.incoming.wrt, each.incoming.grad_output, each.problem.operands)
+        each.problem.call(each.incoming, buffers, each.problem.operands)
         for buffers, each in zip(stale, plain, strict=True)
     ]
     (answers,) = subject.send(OnStreams([[calls[0]]]))
@@ -173,35 +177,12 @@ def graphs(problem: Problem, subject: Subject, tally: Tally) -> None:
     Forward alone and forward with backward, replayed with new contents in the same operands; two
     graphs at once, and one beside plain calls; on a GPU.
     """
-    sibling = problem.sibling()
+    problems = problem, problem.sibling()
     forward = Incoming("none", (), problem.ones)
-    _new_contents(problem, sibling, subject, forward, "forward captured", tally)
-    title = "forward and backward captured"
-    _new_contents(problem, sibling, subject, problem.usual, title, tally)
-    _at_once(problem, sibling, subject, tally)
-
-
-def _new_contents(
-    problem: Problem,
-    sibling: Problem,
-    subject: Subject,
-    incoming: Incoming,
-    title: str,
-    tally: Tally,
-) -> None:
-    """Replay a graph twice, on the contents of two problems in the same operands."""
-    plain = [PlainCalls.of(p, subject, incoming) for p in (problem, sibling)]
-    operands = {name: operand.clone() for name, operand in problem.operands.items()}
-    call = Call(operands, incoming.wrt, incoming.grad_output)
-    with recordings(subject, [call]) as (recording,):
-        for number, each in enumerate(reversed(plain), 1):
-            answer = subject.send(replace(recording, contents=each.problem.operands))
-            each.judge(answer, f"{title}, replay {number}, new contents", tally)
-
-
-def _at_once(problem: Problem, sibling: Problem, subject: Subject, tally: Tally) -> None:
-    """Replay two graphs at once, then one of them beside plain calls."""
-    plain = [PlainCalls.of(p, subject, p.usual) for p in (problem, sibling)]
+    _new_contents(problems, subject, forward, "forward captured", tally)
+    _new_contents(problems, subject, problem.usual, "forward and backward captured", tally)
+    # Two graphs at once, then one of them beside plain calls.
+    plain = [PlainCalls.of(p, subject, p.usual) for p in problems]
     calls = [each.problem.call(each.incoming) for each in plain]
     times = rounds(problem.case)
     with recordings(subject, calls) as (one, two):
@@ -211,3 +192,81 @@ def _at_once(problem: Problem, sibling: Problem, subject: Subject, tally: Tally)
         ):
             answers = subject.send(OnStreams([[one] * times, [beside] * times]))
             judge_each(plain, answers, f"{title}, number", tally)
+
+
+def _new_contents(
+    problems: Sequence[Problem], subject: Subject, incoming: Incoming, title: str, tally: Tally
+) -> None:
+    """Replay a graph twice, on the contents of two problems in the same operands."""
+    problem, plain = problems[0], [PlainCalls.of(p, subject, incoming) for p in problems]
+    operands = {name: operand.clone() for name, operand in problem.operands.items()}
+    with recordings(subject, [problem.call(incoming, operands)]) as (recording,):
+        for number, each in enumerate(reversed(plain), 1):
+            answer = subject.send(replace(recording, contents=each.problem.operands))
+            each.judge(answer, f"{title}, replay {number}, new contents", tally)
+
+
+LATER = 24
+"""Calls whose answers are read when all are done: more than a ring of buffers has."""
+
+
+@check(
+    place=300,
+    facet="value",
+    catches="answers found again by address, by elements or by a checksum; a part that is kept "
+    "while another operand changes; results that a later call overwrites",
+    advice="Compute every call from all of its operands, on any thread, into memory that no later "
+    "call writes.",
+    cost=Cost.QUICK,
+    adapt=small_case,
+    held=lambda case: Held(operands=4, results=2 + LATER),
+    needs_gradient=False,
+)
+def remembered(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check that no answer is that of an earlier call.
+
+    New contents in the same operands: in one of them, in one element, in another order; 24 calls in
+    another thread, whose results are read after the last and have to equal plain calls.
+    """
+    operands = {name: operand.clone() for name, operand in problem.operands.items()}
+    incoming = problem.usual
+    for title, contents in _changes(problem):
+        answer = subject.send(problem.call(incoming, operands, contents))
+        tally.judge_answer(problem.like(contents), incoming, answer, title)
+        if tally.outcome.status == FAIL:
+            return
+    plain = []
+    for each in (problem, problem.variant("sibling", problem.sibling)):
+        known = PlainCalls.of(each, subject, each.usual)
+        # What a later call overwrites must not be what its answer is compared with.
+        plain.append(dataclasses.replace(known, answer=known.answer.copy()))
+    calls = [
+        each.problem.call(each.incoming, operands, each.problem.operands)
+        for each in plain * (LATER // len(plain))
+    ]
+    for number, answer in enumerate(subject.send(InThread(calls))):
+        where = f"call {number + 1} of {LATER} in another thread, read after the last"
+        plain[number % len(plain)].judge(answer, where, tally)
+
+
+def _changes(problem: Problem) -> Iterator[tuple[str, Operands]]:
+    """Yield what the operands have in successive calls, and what is new about it."""
+    first, other = problem.operands, problem.variant("sibling", problem.sibling).operands
+    yield "at first", first
+    for name in first:
+        yield f"new contents in the {name} alone", {**first, name: other[name]}
+    places = Random(problem.case.seed)
+    for name, values in first.items():
+        is_distinct = problem.case.spec.domains[name] == DISTINCT_CLASSES
+        numbers = [places.randrange(values.numel()) for _ in range(LATER if values.numel() else 0)]
+        for place in (index_of(number, values.shape) for number in numbers):
+            beside = values[place[:-1]] if is_distinct else values[place]
+            if (beside != other[name][place]).all():
+                changed = values.clone()
+                changed[place] = other[name][place]
+                yield f"one new element in the {name}, at {[*place]}", {**first, name: changed}
+                break
+    name = next(iter(first))
+    if first[name].dim():
+        yield f"the {name} in another order", {**first, name: first[name].flip(-1)}
+    yield "the first contents again", first

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import prod
 
 import torch
@@ -17,7 +17,7 @@ from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, LOSS
 from losscli.truth.distances import first_difference, misfit
 from losscli.truth.problem import Problem
-from losscli.truth.terms import elements
+from losscli.truth.tolerances import elements
 from losscli.verify.checks.check import Cost, Tally, check
 
 STARVED = 0.01
@@ -62,7 +62,7 @@ def branches(problem: Problem, subject: Subject, tally: Tally) -> None:
     if min(shares.values()) < STARVED:
         counted = ", ".join(f"{100 * share:.1f} % {name}" for name, share in shares.items())
         where, tally.note = f"{counted}; {where}", f"{counted}: supplemented"
-    own = problem.variant("branches", lambda: supplement(problem))
+    own = problem.variant("branches", partial(supplement, problem))
     fresh = subject.again()
     tally.judge_part(own, own.usual, LOSS, fresh.send(Forward(own.operands)), where)
     for incoming in dict.fromkeys((own.usual, own.others[-1])):
@@ -118,20 +118,14 @@ def short_operands(case: Case) -> dict[str, Tensor]:
 def _between(kinks: tuple[float, ...]) -> list[float]:
     """Return coordinates on every branch, away from the kinks."""
     below, above = kinks[0], kinks[-1]
-    inside = [
-        low + (high - low) * share
-        for low, high in pairwise(kinks)
-        for share in (0.125, 0.375, 0.75)
-    ]
+    shares = 0.125, 0.375, 0.75
+    inside = [low + (high - low) * share for low, high in pairwise(kinks) for share in shares]
     beyond = [(below - r * (abs(below) or 1), above + r * (abs(above) or 1)) for r in _REACH]
-    return inside + [coordinate for pair in beyond for coordinate in pair]
+    return [*inside, *chain.from_iterable(beyond)]
 
 
 def _exact(kinks: tuple[float, ...], dtype: torch.dtype) -> list[float]:
-    """Return the kinks that a dtype holds.
-
-    Beside one that it does not, 0.3 say, the dtype's own kink is not that of the oracle.
-    """
+    """Return the kinks that a dtype holds; it has another one beside 0.3, say."""
     held: Tensor = torch.tensor(kinks, dtype=torch.float64)
     return held[held.to(dtype).double() == held].tolist()
 
@@ -244,16 +238,13 @@ def _is_exact(problem: Problem) -> bool:
     with torch.enable_grad():
         loss = elements(problem.case, wide)
     gradients = torch.autograd.grad(loss.sum(), [wide[name] for name in problem.wrt])
+    dtype = problem.prediction.dtype
+    # The dtype holds them and three times them, and their sums have few digits.
     return all(
-        _has_few_bits(each, problem.prediction.dtype) for each in (loss.detach(), *gradients)
+        bool(((x.to(dtype).double() == x) & ((x / _FINEST).frac() == 0)).all())
+        and bool(((x * 3).to(dtype).double() == x * 3).all())
+        for x in (loss.detach(), *gradients)
     )
-
-
-def _has_few_bits(values: Tensor, dtype: torch.dtype) -> bool:
-    """Tell whether a dtype holds values and three times them, and their sums have few digits."""
-    held = (values * 3).to(dtype).double() == values * 3
-    held &= values.to(dtype).double() == values
-    return bool((held & ((values / _FINEST).frac() == 0)).all())
 
 
 def _judge_bits(problem: Problem, subject: Subject, where: str, tally: Tally) -> None:

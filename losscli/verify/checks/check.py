@@ -19,17 +19,16 @@ from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, MODEL, ROW, Spec, Unit
 from losscli.reasons import Code, Facet, Reason
 from losscli.runs.records import FAIL, Error, VerifyResult
 from losscli.truth.distances import Errors
+from losscli.truth.gate import Worst, to_error
 from losscli.truth.problem import Incoming, Problem
 from losscli.truth.tolerances import Outcome
-from losscli.truth.worst import Worst, to_error
-from losscli.verify.geometry.geometry import Variants
+from losscli.verify.geometry.geometry import Variants, usual_and_other
 from losscli.verify.memory_plan import Held
 
 COPIES = "each rank copies its shard out of whole operands"
 NO_ORDER = "collectives have no order between streams and graphs"
-
-
 Limits = Callable[[str, Errors | None], bool]
+Judge = Callable[[Problem, Subject, "Tally"], Iterator[VerifyResult] | None]
 
 
 def usual(problem: Problem) -> tuple[Incoming]:
@@ -104,10 +103,9 @@ class Tally(Worst):
         by_incoming: bool = False,
         any_for_nan: bool = False,
     ) -> None:
-        """Judge the loss and the gradients of a variant, and count them.
+        """Judge and count the loss and gradients, named ``by_incoming`` too, of a variant.
 
-        ``by_incoming``: whether the gradients are named by what came in, too. ``any_for_nan``:
-        whether any gradient is right where the truth is NaN.
+        ``any_for_nan``: whether any gradient is right where the truth is NaN.
         """
         self.count(variant, LOSS, problem.judge_loss(answer.loss))
         of = f" for {incoming.name}" if by_incoming else ""
@@ -121,23 +119,19 @@ class Tally(Worst):
         problem: Problem,
         subject: Subject,
         variants: Variants,
-        incoming: Callable[[Problem], Sequence[Incoming]] = lambda own: (own.usual, own.others[-1]),
+        incoming: Callable[[Problem], Sequence[Incoming]] = usual_and_other,
         *,
-        fresh: bool = False,
         any_for_nan: bool = False,
     ) -> None:
         """Judge all of each variant, by its name, but of those that the loss's function refuses.
 
-        ``incoming``: what comes in; several are named. ``fresh``: whether each variant has an
-        implementation that has seen no other.
+        ``incoming``: what comes in; several are named.
         """
         for name, make in variants:
             variant = problem.variant(name, make)
-            if variant.refused:
-                continue
-            own, several = subject.again() if fresh else subject, incoming(variant)
+            several = () if variant.refused else incoming(variant)
             for each in dict.fromkeys(several):
-                answer, named = own.send(variant.call(each)), len(several) > 1
+                answer, named = subject.send(variant.call(each)), len(several) > 1
                 self.judge_variant(
                     name, variant, each, answer, by_incoming=named, any_for_nan=any_for_nan
                 )
@@ -158,15 +152,11 @@ class Tally(Worst):
 class Cost(IntEnum):
     """Which judging makes a check: each makes those before it as well."""
 
-    FIRST = 0
-    """Any, before all others, at every size."""
-    FEW = 1
-    """That of a Model's large arguments: it takes few calls and copies."""
-    QUICK = 2
-    """That of ``judge --quick``."""
+    FIRST = 0  # any, before all others, at every size
+    FEW = 1  # that of a Model's large arguments: it takes few calls and copies
+    QUICK = 2  # that of ``judge --quick``
     FULL = 3
-    UNJUDGED = 4
-    """None: no training step does what it looks at."""
+    UNJUDGED = 4  # none: no training step does what it looks at
 
 
 @dataclass(frozen=True)
@@ -177,10 +167,8 @@ class Check:
     """
 
     name: str
-    judge: Callable[[Problem, Subject, Tally], Iterator[VerifyResult] | None]
-    """Count what is found in the tally, or yield results that are not those of a tally.
-
-    SubjectError where the subject raised."""
+    judge: Judge
+    """Count what is found in the tally, or yield results; SubjectError where the subject raised."""
     place: int
     """Checks run in this order."""
     facet: Facet
@@ -225,8 +213,8 @@ class Check:
     needs: str = ""
     """The cases that the check applies to, if not to all."""
     limits: Limits = lambda variant, errors: False
-    """Tell whether a variant, by its name and errors, is one of values, dtypes or layouts that a
-    kernel for ordinary operands need not know: who fails only there is right within limits."""
+    """Tell whether a variant, by its name and errors, is one that a kernel for ordinary operands
+    need not know: who fails only there is right within limits."""
 
     def run(self, problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         """Yield the results of a subject."""
@@ -246,27 +234,21 @@ class Check:
 
     def why_not(self, case: Case, implementation: Implementation) -> Reason | None:
         """Return the reason that the check does not apply, or None if it does."""
+        to = self.needs
         if case.spec.unit not in self.units:
             units = " or ".join(unit for unit in self.units if unit != MODEL)
-            text = f"the check {self.name} applies only to losses that each {units} has"
-            return Reason(Code.NOT_APPLICABLE, text)
-        if self.asks(case) and self.concerns(implementation):
+            to = f"losses that each {units} has"
+        elif self.asks(case) and self.concerns(implementation):
             return None
-        return Reason(Code.NOT_APPLICABLE, f"the check {self.name} applies only to {self.needs}")
+        return Reason(Code.NOT_APPLICABLE, f"the check {self.name} applies only to {to}")
 
     def key(self, case: Case, *, own: bool = False) -> tuple[object, ...]:
-        """Return the key of cases of which the check needs only one.
-
-        ``own``: of losscli's own kernels.
-        """
+        """Return the key of cases of which the check needs only one; ``own``: of own kernels."""
         if self.missing(case):
             return ()
         if own and self.mean_for_sum and case.reduction == "sum":
             case = replace(case, reduction="mean")
         return case.kind if self.once else (case,)
-
-
-Judge = Callable[[Problem, Subject, Tally], Iterator[VerifyResult] | None]
 
 
 def check(**fields: Any) -> Callable[[Judge], Check]:
@@ -281,8 +263,5 @@ def takes_one_row(case: Case) -> bool:
 
 
 def paths(problem: Problem) -> dict[str, tuple[str, ...]]:
-    """Return the operands whose gradients a call of the loss prepares, by how a report says it.
-
-    Fused kernels have a path of their own for a loss with a gradient.
-    """
+    """Return the operands whose gradients a call prepares: fused kernels have a path for that."""
     return {"": (), ", when a gradient is wanted": problem.wrt[:1]}

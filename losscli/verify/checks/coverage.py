@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -19,12 +19,18 @@ from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.blocks import Block, block_elements, blocks, part
 from losscli.truth.distances import Errors, Truth, compare, index_of, misfit
 from losscli.truth.problem import Incoming, Problem, operand_of
-from losscli.truth.terms import elements, largest_terms
-from losscli.truth.tolerances import VALUE_ULP, Outcome, describe, judge_elements, judge_sums
+from losscli.truth.tolerances import (
+    VALUE_ULP,
+    Outcome,
+    describe,
+    elements,
+    judge_elements,
+    judge_sums,
+    largest_terms,
+)
 from losscli.verify.checks.check import Cost, Tally, check, paths
 from losscli.verify.checks.probes import (
     TILE,
-    Perturbation,
     at_least_loss,
     find_change,
     least_loss_values,
@@ -36,28 +42,15 @@ _NAMED = 4
 """Elements that a report names."""
 
 
-@dataclass(frozen=True)
 class _Probe:
     """Elements of one operand, all at their least loss, that are changed."""
 
-    problem: Problem
-    name: str
-    numbers: Tensor
-    """The numbers of the elements in the flattened operand."""
-    change: Perturbation
-
-    @classmethod
-    def of(cls, problem: Problem, name: str) -> _Probe:
-        """Choose the elements, and by how much they change."""
-        operand = problem.operands[name]
+    def __init__(self, problem: Problem, name: str) -> None:
+        self.problem, self.name = problem, name
+        self.operand = operand = problem.operands[name]
         chosen = probed_elements(operand.shape, operand.element_size())
-        numbers = torch.tensor(chosen, device=operand.device)
-        return cls(problem, name, numbers, find_change(problem, name))
-
-    @property
-    def operand(self) -> Tensor:
-        """What is changed."""
-        return self.problem.operands[self.name]
+        self.numbers = torch.tensor(chosen, device=operand.device)  # in the flattened operand
+        self.change = find_change(problem, name)
 
     @contextmanager
     def changed(self, start: int, stop: int) -> Iterator[None]:
@@ -96,12 +89,11 @@ def coverage(problem: Problem, subject: Subject, tally: Tally) -> None:
     """
     if problem.oracle.shape.numel():
         first, second, *later = problem.case.spec.names
-        if problem.third_party and problem.third_party.labels:  # which are 0 or 1
-            _probe(at_least_loss(problem), (first,), subject, tally)
-            return
+        labels = problem.third_party and problem.third_party.labels  # which are 0 or 1
         own = least_loss_values(problem.case, second) != least_loss_values(problem.case)
-        _probe(at_least_loss(problem), (first,) if own else (first, second), subject, tally)
-        for name in (second, *later) if own else later:
+        together = (first,) if own or labels else (first, second)
+        _probe(at_least_loss(problem), together, subject, tally)
+        for name in () if labels else (second, *later) if own else later:
             _probe(at_least_loss(problem, name), (name,), subject, tally)
 
 
@@ -112,7 +104,7 @@ def _probe(least: Problem, names: tuple[str, ...], subject: Subject, tally: Tall
     incoming = least.others[-1] if mean else Incoming("1", least.wrt, least.ones)
     before = subject.send(least.call(incoming))
     for name in names:
-        probe = _Probe.of(least, name)
+        probe = _Probe(least, name)
         with probe.changed(0, len(probe.numbers)):
             after = subject.send(least.call(incoming))
             _judge_whole(probe, incoming, before, after, tally)
@@ -128,17 +120,14 @@ def _judge_whole(
     earlier = before.items()
     for name, got in after.items().items():
         own = name == f"{probe.name} gradient"
-        due = oracle.loss_shape()
-        if name != "loss":
-            due = operands[operand_of(name)].shape
+        due = oracle.loss_shape() if name == LOSS else operands[operand_of(name)].shape
         wrong = misfit(got, due, probe.operand, oracle.dtype)
         was = earlier[name]
         if wrong or got is None or was is None or was.shape != got.shape:
             tally.fail(wrong or "its shape changes", f"{name}: ")
         elif got.shape == oracle.shape or own:
-            outcome = _judge_changes(probe, name, incoming, was, got)
             where = f"{name}, after {len(probe.numbers)} changes of {probe.name}: "
-            tally.add(outcome, None, where)
+            tally.add(_judge_changes(probe, name, incoming, was, got), None, where)
 
 
 def _judge_changes(
@@ -170,7 +159,6 @@ def _index(mask: Tensor, block: Block, number: int = 0) -> tuple[int, ...]:
 def _judge_values(
     probe: _Probe, name: str, incoming: Incoming, block: Block, changed: Tensor, got: Tensor
 ) -> Outcome:
-    """Judge the values of changed elements."""
     problem = probe.problem
 
     def judged(chosen: Tensor) -> tuple[Outcome, Errors]:
@@ -204,6 +192,7 @@ def _truth(
     probe: _Probe, name: str, incoming: Incoming, block: Block, changed: Tensor, got: Tensor
 ) -> Truth:
     """Return the truth of the loss or of a gradient where elements are changed."""
+    count = int(changed.sum())
     problem, shape = probe.problem, probe.problem.oracle.shape
     values = {}
     for operand, whole in problem.operands.items():
@@ -212,9 +201,9 @@ def _truth(
         elif operand == probe.name:
             whole = whole[block][changed]
         else:  # All elements of another operand are the same.
-            whole = whole.flatten()[0].expand(int(changed.sum()))
+            whole = whole.flatten()[0].expand(count)
         values[operand] = whole.double()
-    where = (slice(0, int(changed.sum())),)
+    where = (slice(0, count),)
     if name == LOSS:
         losses = elements(problem.case, values)
         return Truth(where, losses, largest_terms(problem.case, LOSS, values, losses))
@@ -235,7 +224,6 @@ def _judge_loss(probe: _Probe, subject: Subject, tally: Tally) -> None:
     count, group = len(probe.numbers), probe.change.group
     if not group:
         reason = f"no change of one element of the {probe.name} shows in a loss of this dtype"
-        # The result has to say so.
         tally.add(Outcome(WARN, f"{reason}: only its gradient was checked"))
         return
     for title, wrt in paths(probe.problem).items():

@@ -105,4 +105,4 @@ def _judge_refusal(
 def _with_target(problem: Problem, name: str, number: int) -> Problem:
     target = problem.operands[name].clone()
     target[ROW_OF_WRONG] = number
-    return problem.like({**problem.operands, name: target})
+    return problem.like({name: target})

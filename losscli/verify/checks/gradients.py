@@ -18,13 +18,13 @@ from losscli.losses import ELEMENT, HIDDEN_STATE, ROW, RowSpec
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.blocks import blocks
 from losscli.truth.distances import Errors, Truth, compare, misfit
+from losscli.truth.gate import Worst, to_error
 from losscli.truth.problem import Incoming, Problem
 from losscli.truth.streams import make_generator
-from losscli.truth.terms import magnitudes
-from losscli.truth.tolerances import ELEMENT_ULP, Outcome, judge_sums, sum_bound
-from losscli.truth.worst import Worst, to_error
+from losscli.truth.tolerances import ELEMENT_ULP, Outcome, judge_sums, magnitudes, sum_bound
 from losscli.verify.checks.check import COPIES, Cost, Tally, check, takes_one_row
 from losscli.verify.geometry.element import small_case
+from losscli.verify.geometry.geometry import transposed
 
 
 @check(
@@ -76,26 +76,21 @@ def retained(problem: Problem, subject: Subject, tally: Tally) -> None:
     Two incoming gradients in turn; each result is judged when it is computed, and once more after
     the last pass.
     """
-    one, other = _two_incoming(problem)
+    one, other = problem.others[-1], problem.usual
+    if problem.case.reduction == "none":
+        one = problem.usual
+        other = Incoming("twice that", problem.wrt, one.grad_output * 2)
     asked = (one, other, one, other)
     call = Call(problem.operands, problem.wrt)
-    found = []
     answers = subject.send(RetainGraph(call, [incoming.grad_output for incoming in asked]))
+    found = []
     for number, (incoming, answer) in enumerate(zip(asked, answers, strict=True), 1):
-        found.append(answer)
+        found.append((number, incoming, answer))
         where = f"backward {number} through one graph, incoming gradient {incoming.name}"
         tally.judge_answer(problem, incoming, answer, where, loss=False)
-    for number, (incoming, answer) in enumerate(zip(asked, found, strict=True), 1):
+    for number, incoming, answer in found:
         where = f"what backward {number} returned, after {len(asked)} through one graph"
         tally.judge_answer(problem, incoming, answer, where, loss=False)
-
-
-def _two_incoming(problem: Problem) -> tuple[Incoming, Incoming]:
-    """Return two incoming gradients, of which one is 1 where the loss is reduced."""
-    if problem.case.reduction != "none":
-        return problem.others[-1], problem.usual
-    doubled = Incoming("twice that", problem.wrt, problem.usual.grad_output * 2)
-    return problem.usual, doubled
 
 
 TIMES = 2
@@ -130,7 +125,6 @@ def accumulation(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 def _judge_sum(before: Tensor, once: Tensor, got: Tensor | None) -> tuple[Outcome, Errors | None]:
-    """Judge a ``.grad`` by what it was before and the gradient of one call."""
     wrong = misfit(got, before.shape, before, before.dtype)
     if wrong or got is None:
         return Outcome(FAIL, wrong), None
@@ -148,10 +142,9 @@ INCOMING = (1.0, 2.0)
 """The usual one, and one that may be unexpected."""
 
 
-def _same_values(values: Tensor) -> Tensor:
-    """Return the values with other strides."""
+def _in_other_strides(values: Tensor) -> Tensor:
     if values.dim() == 2:
-        return values.t().contiguous().t()
+        return transposed(values)
     return values.new_empty((len(values), 2))[:, 0].copy_(values)
 
 
@@ -161,7 +154,7 @@ def _smaller(values: Tensor) -> Tensor:
 
 
 CHANGES: dict[str, tuple[Callable[[Tensor], Tensor], bool]] = {
-    "in other strides": (_same_values, False),
+    "in other strides": (_in_other_strides, False),
     "of another shape": (_smaller, True),
 }
 """How memory changes, and whether an error is right."""
@@ -234,36 +227,24 @@ def numeric(problem: Problem, subject: Subject, tally: Tally) -> None:
     Along random directions of -1 and 1 the loss a step ahead, less the loss a step behind, over two
     steps, has to be the product of the gradient and the direction.
 
-    A difference at step ``h`` is off by its truncation, which shrinks with ``h`` squared, and by
-    the rounding of the losses over ``h``. Richardson's extrapolation from ``h`` and ``h / 2`` is
-    left with less than the two differ by; a loss of piecewise second degree, as those here, has no
-    truncation at all. The rounding is bounded by that of sums, of the sum of magnitudes. Inputs
-    near a kink, where there is no derivative to be met, or near an end of their domain are moved
-    away from it first. No other dtype has the digits.
+    Richardson's extrapolation from the steps ``h`` and ``h / 2`` leaves less truncation than the
+    two differ by; the losses' rounding, over ``h``, is bounded by that of sums, of the sum of
+    magnitudes. Inputs near a kink or an end of their domain are moved away from it first.
     """
     own = problem.variant("away from kinks", lambda: _away_from_kinks(problem))
     weights = own.usual.grad_output
     found = subject.send(own.call(own.usual)).gradients
     generator = make_generator(problem.case.seed, "direction")
-    for title, moved in _directions(problem):
+    several = "both" if len(problem.wrt) == 2 else "all operands"
+    for title, moved in (*((f"the {n}", (n,)) for n in problem.wrt), (several, problem.wrt)):
         along = {
             name: (torch.randint(2, each.shape, generator=generator) * 2.0 - 1.0).to(each)
             for name, each in own.operands.items()
             if name in moved
         }
-        got = 0.0
-        for name, direction in along.items():
-            gradient = found[name]
-            if gradient is not None:
-                got += float((gradient.double() * direction).sum())
+        known = [(found[name], direction) for name, direction in along.items()]
+        got = sum(float((each.double() * by).sum()) for each, by in known if each is not None)
         tally.add(_judge_slope(own, subject, weights, along, got), None, f"along {title}: ")
-
-
-def _directions(problem: Problem) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield the operands that move together, by a title: each alone, then all."""
-    for name in problem.wrt:
-        yield f"the {name}", (name,)
-    yield "both" if len(problem.wrt) == 2 else "all operands", problem.wrt
 
 
 def _judge_slope(
@@ -298,19 +279,12 @@ def _judge_slope(
 def _away_from_kinks(problem: Problem) -> Problem:
     """Return the problem with its inputs where no step meets a kink or leaves a domain."""
     spec, kinks = problem.case.spec, problem.case.spec.kinks(problem.case.params)
-    values = problem.operands
     if kinks:
-        values = {**values, spec.names[0]: _moved(problem, kinks)}
+        problem = problem.like({spec.names[0]: _moved(problem, kinks)})
     elif isinstance(spec, RowSpec) and spec.from_kinks:
-        values = {**values, spec.names[0]: _moved_in_rows(problem, spec.from_kinks)}
-    return problem.like(
-        {
-            each.name: each.smoothed(values[each.name], 2 * STEP)
-            if each.differentiable
-            else values[each.name]
-            for each in spec.operands
-        }
-    )
+        problem = problem.like({spec.names[0]: _moved_in_rows(problem, spec.from_kinks)})
+    own = {each.name: each for each in spec.operands if each.differentiable}
+    return problem.like({n: o.smoothed(problem.operands[n], 2 * STEP) for n, o in own.items()})
 
 
 def _moved(problem: Problem, kinks: Sequence[float]) -> Tensor:
@@ -326,7 +300,6 @@ def _moved(problem: Problem, kinks: Sequence[float]) -> Tensor:
 
 
 def _moved_in_rows(problem: Problem, from_kinks: Callable[..., tuple[Tensor, ...]]) -> Tensor:
-    """Return rows where no step meets a kink."""
     x, *others = problem.operands.values()
     for number in range(len(from_kinks(x, *others, **problem.case.params))):
         distance = from_kinks(x, *others, **problem.case.params)[number]

@@ -1,4 +1,4 @@
-"""Checks of the memory that a call reads, writes and takes."""
+"""Checks of the memory that a call reads, writes and takes, also where a budget plans it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from torch import Tensor
 from losscli.cases import layouts
 from losscli.cases.axes import LAYOUTS, Layout
 from losscli.cases.case import Case
+from losscli.implementations import Implementation
 from losscli.implementations.inspection import GROWTH_CALLS
-from losscli.implementations.requests import Call, ExtraBytes, Growth, Poisoned, SharedMemory
-from losscli.implementations.subject import Subject
-from losscli.losses import ELEMENT, HIDDEN_STATE, ROW
+from losscli.implementations.requests import ExtraBytes, Growth, Poisoned, SharedMemory
+from losscli.implementations.subject import Subject, bind
+from losscli.losses import ELEMENT, HIDDEN_STATE, ROW, LinearSpec
+from losscli.losses.linear.plan import CHUNKS, SLICES, WHOLE, Size, chunks, least
+from losscli.losses.linear.spec import MEMORY_BUDGET
 from losscli.runs.records import FAIL
 from losscli.truth.distances import first_difference
 from losscli.truth.fingerprint import same_bits
@@ -25,6 +28,7 @@ from losscli.truth.problem import Problem
 from losscli.units import format_bytes
 from losscli.verify.checks.check import COPIES, Cost, Tally, check
 from losscli.verify.checks.plain_calls import PlainCalls
+from losscli.verify.geometry.geometry import of_shape
 from losscli.verify.memory_plan import Held
 
 BAND = 4096
@@ -98,7 +102,7 @@ def memory(problem: Problem, subject: Subject, tally: Tally) -> None:
     plain = replace(PlainCalls.of(own, subject, problem.usual), problem=problem)
     for name in FILLS:
         _between_bands(plain, subject, name, tally)
-    call = Call(own.operands, problem.usual.wrt, problem.usual.grad_output)
+    call = problem.call(problem.usual, own.operands)
     if tally.outcome.status == FAIL:
         return
     shared = subject.send(SharedMemory(call))
@@ -109,7 +113,11 @@ def memory(problem: Problem, subject: Subject, tally: Tally) -> None:
     for pattern in PATTERNS:
         answer = subject.send(Poisoned(call, pattern))
         plain.judge(answer, f"memory full of bytes 0x{pattern:02x} before the call", tally)
-    _growth(problem, subject, tally)
+    own = problem.variant("growth", lambda: problem.reshaped(GROWTH_SHAPE))
+    if grown := subject.again().send(Growth(own.call(own.usual))):
+        taken = f"{GROWTH_CALLS} more calls took {format_bytes(grown)} more"
+        size = format_bytes(own.prediction.nbytes)
+        tally.fail(f"expected no memory growth, but {taken}, on operands of {size}")
 
 
 def _between_bands(plain: PlainCalls, subject: Subject, name: str, tally: Tally) -> None:
@@ -120,24 +128,11 @@ def _between_bands(plain: PlainCalls, subject: Subject, name: str, tally: Tally)
         for operand, values in problem.operands.items()
     }
     views = {operand: guard.view for operand, guard in guarded.items()}
-    call = Call(views, plain.incoming.wrt, plain.incoming.grad_output)
-    answer = subject.send(call)
+    answer = subject.send(problem.call(plain.incoming, views))
     for operand, guard in guarded.items():
-        changed = guard.changed()
-        if changed:
+        if changed := guard.changed():
             tally.fail(changed, f"{operand} ")
     plain.judge(answer, f"operands between {name}", tally)
-
-
-def _growth(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Judge whether calls take more memory each time."""
-    own = problem.variant("growth", lambda: problem.reshaped(GROWTH_SHAPE))
-    grown = subject.again().send(Growth(own.call(own.usual)))
-    if not grown:
-        return
-    taken = f"{GROWTH_CALLS} more calls took {format_bytes(grown)} more"
-    reason = f"expected no memory growth, but {taken}"
-    tally.fail(f"{reason}, on operands of {format_bytes(own.prediction.nbytes)}")
 
 
 SIZE = (256, 256)
@@ -172,25 +167,79 @@ def allocations(problem: Problem, subject: Subject, tally: Tally) -> None:
     """
     for layout in LAYOUTS:
         case = _laid_out(problem.case, layout)
-        if case.impossible or _is_converted(case):
+        # As PyTorch's own, losses over rows convert operands of several dtypes to one.
+        converted = case.spec.unit == ROW and len({case.dtypes[n] for n in case.spec.promoted}) > 1
+        if case.impossible or converted:
             continue
         own = problem.variant(layout, partial(Problem.of, case, problem.loosened))
         extra = subject.send(ExtraBytes(own.call(own.filled(0.5))))
         if extra > own.prediction.nbytes // 2:
-            tally.fail(
-                f"{layout}: expected no memory beside the loss and the gradient of "
-                f"{format_bytes(own.prediction.nbytes)}, but a call held {format_bytes(extra)} more"
-            )
-
-
-def _is_converted(case: Case) -> bool:
-    """Tell whether a loss over rows takes its operands in one dtype alone, as PyTorch's does."""
-    return case.spec.unit == ROW and len({case.dtypes[name] for name in case.spec.promoted}) > 1
+            expected = f"beside the loss and the gradient of {format_bytes(own.prediction.nbytes)}"
+            held = f"a call held {format_bytes(extra)} more"
+            tally.fail(f"{layout}: expected no memory {expected}, but {held}")
 
 
 def _laid_out(case: Case, layout: Layout) -> Case:
-    """Return the case in a layout."""
     size = case.shape
     usual = case.spec.default_target_shape(size)
     shapes = layouts.input_shape(size, layout), layouts.target_shape(size, layout, usual)
     return structs.replace(case, shape=shapes[0], target_shape=shapes[1], layout=layout)
+
+
+PLAN_SHAPE = (1100, 16, 512)
+"""Enough rows for two chunks and more."""
+_FEW_NUMBERS = 64
+"""Bytes for each token that a plan does not count."""
+
+
+def _budgets(case: Case) -> dict[str, int]:
+    """Return a budget for each kind of plan that a case may have."""
+    spec, (rows, width, classes) = case.spec, case.shape
+    assert isinstance(spec, LinearSpec)
+    size = Size(rows, width, classes, case.item_bytes, bent=case.params["softcap"] != 0)
+    found: dict[str, int] = {WHOLE: 0, SLICES: least(size).bytes}
+    if case.reduction != "none":
+        found[CHUNKS] = chunks(size, rows // 2).bytes
+    return found
+
+
+def _is_planned(case: Case, implementation: Implementation) -> bool:
+    """Tell whether an implementation keeps to budgets.
+
+    They do not count copies of a shard, or of 16-bit operands in float32 for products on a CPU.
+    """
+    copies = case.placement or (case.device == "cpu" and case.item_bytes < 4)
+    return implementation.temporaries == 0 and not copies
+
+
+@check(
+    place=150,
+    facet="memory",
+    catches="parts that do not add up, a target in another slice, more memory than the budget",
+    advice="Add the parts of the logits up to what the whole gives.",
+    adapt=of_shape(PLAN_SHAPE),
+    units=(HIDDEN_STATE,),
+)
+def linear_plans(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check every way in which the logits are made in parts, by budgets of memory.
+
+    For losses of hidden states: a budget for all logits at once, for chunks of tokens and for
+    slices of classes; of losscli's own kernels also what a call holds: it may be the budget and a
+    few numbers for each token.
+    """
+    for kind, budget in _budgets(problem.case).items():
+        case = structs.replace(
+            problem.case, params={**problem.case.params, MEMORY_BUDGET.name: float(budget)}
+        )
+        if subject.implementation.unavailable(case):
+            continue  # it takes no budget
+        own = bind(subject.implementation, case)
+        name = f"{kind}, a budget of {format_bytes(budget)}" if budget else kind
+        for incoming in dict.fromkeys((problem.usual, problem.others[-1])):
+            call = problem.call(incoming)
+            tally.judge_variant(name, problem, incoming, own.send(call), by_incoming=True)
+        if budget and _is_planned(case, subject.implementation):
+            extra = own.send(ExtraBytes(problem.call(problem.usual)))
+            if extra > budget + _FEW_NUMBERS * case.shape[0]:
+                held = f"a call held {format_bytes(extra)} beside its results"
+                tally.fail(f"expected at most the budget, but {held}", f"{name}: ")

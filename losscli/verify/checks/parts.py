@@ -11,7 +11,7 @@ from losscli.losses import ELEMENT, HIDDEN_STATE, ROW
 from losscli.truth.inputs import make_grad_output
 from losscli.truth.problem import Incoming, Problem
 from losscli.verify.checks.check import Tally, check
-from losscli.verify.geometry.geometry import of_shape
+from losscli.verify.geometry.geometry import expanded_rows, of_shape, transposed
 
 SHAPE = (64, 101)
 """A power of two rows, so that a part's share has few bits; rows of no whole vectors."""
@@ -46,12 +46,10 @@ def parts(problem: Problem, subject: Subject, tally: Tally) -> None:
             answer = subject.send(problem.call(incoming))
             tally.judge_variant(f"incoming gradient {incoming.name}", problem, incoming, answer)
     # The mean over rows of which some are ignored is no mean of the parts' means.
-    splits = (
-        {} if problem.case.spec.unit != ELEMENT and problem.case.reduction == "mean" else SPLITS
-    )
-    for name, rows in splits.items():
-        answer = _joined(problem, problem.usual, subject, rows)
-        tally.judge_variant(name, problem, problem.usual, answer)
+    if problem.case.spec.unit == ELEMENT or problem.case.reduction != "mean":
+        for name, rows in SPLITS.items():
+            answer = _joined(problem, problem.usual, subject, rows)
+            tally.judge_variant(name, problem, problem.usual, answer)
 
 
 def _incoming(problem: Problem) -> list[Incoming]:
@@ -66,23 +64,23 @@ def _incoming(problem: Problem) -> list[Incoming]:
     }
     if normal.dim() == 1:
         values |= {
-            "of one number, with stride 0": normal[:1].expand(normal.shape),
+            "of one number, with stride 0": expanded_rows(normal),
             "of every second of more": normal.repeat_interleave(2)[::2],
         }
-        return [Incoming(name, problem.wrt, value) for name, value in values.items()]
-    values |= {
-        "of one row, with stride 0": normal[:1].expand(normal.shape),
-        "of one column, with stride 0": normal[:, :1].expand(normal.shape),
-        "of one number, with stride 0": normal[:1, :1].expand(normal.shape),
-        "transposed": normal.t().contiguous().t(),
-        "of every second column": normal.repeat_interleave(2, 1)[:, ::2],
-    }
+    else:
+        values |= {
+            "of one row, with stride 0": expanded_rows(normal),
+            "of one column, with stride 0": normal[:, :1].expand(normal.shape),
+            "of one number, with stride 0": normal[:1, :1].expand(normal.shape),
+            "transposed": transposed(normal),
+            "of every second column": normal.repeat_interleave(2, 1)[:, ::2],
+        }
     return [Incoming(name, problem.wrt, value) for name, value in values.items()]
 
 
 def _joined(problem: Problem, incoming: Incoming, subject: Subject, rows: Rows) -> Answer:
     """Return what the parts of a batch come to: losses added up, gradients side by side."""
-    case, shape = problem.case, problem.oracle.shape
+    unreduced, mean = (problem.case.reduction == each for each in ("none", "mean"))
     # Several values of a row lie in front of the rows.
     dimension = len(problem.oracle.unreduced_shape) - len(problem.oracle.units)
     losses: list[Tensor] = []
@@ -94,24 +92,18 @@ def _joined(problem: Problem, incoming: Incoming, subject: Subject, rows: Rows) 
             name: each[cut] if _is_split(problem, name) else each
             for name, each in problem.operands.items()
         }
-        share = count / shape[0] if case.reduction == "mean" else 1.0
-        coming = incoming.grad_output
-        coming = (
-            coming.narrow(dimension, cut.start, count)
-            if case.reduction == "none"
-            else coming * share
-        )
+        share = count / problem.oracle.shape[0] if mean else 1.0
+        whole = incoming.grad_output
+        coming = whole.narrow(dimension, cut.start, count) if unreduced else whole * share
         answer = subject.send(Call(operands, problem.wrt, coming))
-        losses.append(answer.loss if case.reduction == "none" else answer.loss.double() * share)
+        losses.append(answer.loss if unreduced else answer.loss.double() * share)
         for name, gradient in answer.gradients.items():
             if gradient is not None:
                 found[name].append(gradient)
-    dtype = problem.oracle.dtype
-    loss = (
-        torch.cat(losses, dimension)
-        if case.reduction == "none"
-        else torch.stack(losses).sum().to(dtype)
-    )
+    if unreduced:
+        loss = torch.cat(losses, dimension)
+    else:
+        loss = torch.stack(losses).sum().to(problem.oracle.dtype)
     return Answer(loss, {name: _together(problem, name, own) for name, own in found.items()})
 
 
@@ -125,9 +117,6 @@ def _is_split(problem: Problem, name: str) -> bool:
 
 def _together(problem: Problem, name: str, parts: list[Tensor]) -> Tensor | None:
     """Return the gradient of an operand: side by side, or added up where it met all parts."""
-    if not parts:
-        return None
-    operand = problem.operands[name]
-    if _is_split(problem, name):
-        return torch.cat(parts)
-    return torch.stack([part.double() for part in parts]).sum(0).to(operand.dtype)
+    if not parts or _is_split(problem, name):
+        return torch.cat(parts) if parts else None
+    return torch.stack([part.double() for part in parts]).sum(0).to(problem.operands[name].dtype)

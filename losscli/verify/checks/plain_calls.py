@@ -1,11 +1,9 @@
 """The results of plain calls, with which checks compare other ways of calling.
 
-Bitwise, where plain runs agree bitwise and no library chooses the order of sums; else under the
-tolerances of the oracle, as a sum taken in another order each time has to be. Three runs tell as a
-rule; where another way of running gives other bits, twenty more have to, for by chance an order may
-come three times. A sum that is right by the oracle is warned of and not failed: atomic additions
-may come in one order until other work runs beside them, which on a CPU may be that of any process.
-Who promises one order is failed.
+Bitwise, where plain runs agree bitwise and no library chooses the order of sums; else by the
+oracle. Three runs tell as a rule; where another way of running gives other bits, twenty more have
+to agree. A sum that is right by the oracle is then warned of and not failed, unless one order is
+promised: atomic additions may come in one order until other work runs beside them.
 """
 
 from __future__ import annotations
@@ -73,18 +71,11 @@ class PlainCalls:
                 tally.judge_part(self.problem, self.incoming, part, got, where)
                 continue
             reason = f"{describe(distance(want, got))}; plain runs give the same bits each time"
-            by_order = shared and self._may_change_order(want) and self._is_right(part, got)
+            is_sum = want.shape != self.problem.oracle.shape
+            any_order = shared and is_sum and not self.subject.implementation.fixed_order
+            outcome, _ = self.problem.judge(part, got, self.incoming)
+            by_order = any_order and outcome.status == PASS
             tally.add(Outcome(WARN if by_order else FAIL, reason), None, f"{where}, {part}: ")
-
-    def _may_change_order(self, result: Tensor) -> bool:
-        """Tell whether a part of an answer consists of sums without a promised order."""
-        elementwise = result.shape == self.problem.oracle.shape
-        return not elementwise and not self.subject.implementation.fixed_order
-
-    def _is_right(self, part: str, got: Tensor) -> bool:
-        """Tell whether a part of an answer passes by the oracle."""
-        outcome, _ = self.problem.judge(part, got, self.incoming)
-        return outcome.status == PASS
 
 
 def judge_each(

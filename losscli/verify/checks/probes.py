@@ -12,8 +12,7 @@ from torch import Tensor
 
 from losscli.cases.case import Case
 from losscli.truth.problem import Problem
-from losscli.truth.terms import elements, magnitudes
-from losscli.truth.tolerances import VALUE_ULP, sum_bound
+from losscli.truth.tolerances import VALUE_ULP, elements, magnitudes, sum_bound
 
 TILE = 1024
 MOST_TILES = 512
@@ -35,16 +34,14 @@ def probed_elements(shape: Sequence[int], item_bytes: int) -> list[int]:
     tiles = -(-count // TILE)
     chosen = min(tiles, MOST_TILES)
     found = {0, *range(max(count - _TAIL, 0), count)}
-    for number in range(chosen):
-        tile = number * tiles // chosen
-        found.add(tile * TILE + tile * _WITHIN % TILE)
+    probed = [number * tiles // chosen for number in range(chosen)]
+    found |= {tile * TILE + tile * _WITHIN % TILE for tile in probed}
     if len(shape) > 1:
         rows = count // max(shape[-1], 1)
         some = min(rows, _MOST_ROWS)
         found |= {(number * rows // some + 1) * shape[-1] - 1 for number in range(some)}
-    for limit in (2**31, 2**32):
-        for edge in (limit, limit // item_bytes):
-            found |= {edge - 1, edge, edge + 1}
+    edges = [limit // size for limit in (2**31, 2**32) for size in (1, item_bytes)]
+    found |= {edge + by for edge in edges for by in (-1, 0, 1)}
     return sorted(number for number in found if number < count)
 
 
@@ -95,24 +92,17 @@ class Perturbation:
 
 
 def at_least_loss(problem: Problem, name: str = "") -> Problem:
-    """Return the problem with every element where its loss is least, of powers of two.
-
-    ``name``: an operand whose changes have to show.
-    """
-    values = least_loss_values(problem.case, name)
-    return problem.like(
-        {
-            own: torch.full_like(each, values[own], memory_format=torch.contiguous_format)
-            for own, each in problem.operands.items()
-        }
-    )
+    """Return the problem with every element at its :func:`least_loss_values`."""
+    values, form = least_loss_values(problem.case, name), torch.contiguous_format
+    own = problem.operands
+    return problem.like({n: torch.full_like(own[n], values[n], memory_format=form) for n in own})
 
 
 def least_loss_values(case: Case, name: str = "") -> dict[str, float]:
     """Return the values of each operand where the loss is least, of powers of two.
 
-    ``name``: an operand whose changes have to show. What multiplies the loss shows only where there
-    is a loss: there the prediction is elsewhere, and the operand where it makes the loss least.
+    ``name``: an operand whose changes have to show. For what multiplies the loss, the prediction is
+    where there is a loss.
     """
     first = case.spec.names[0]
     values = {operand.name: operand.domain.at_least_loss for operand in case.spec.operands}
@@ -187,12 +177,6 @@ def find_change(problem: Problem, name: str) -> Perturbation:
     groups = torch.where(fits, torch.minimum(resolved, in_range), 0.0).clamp(0, MOST).long()
     best = int((2 * groups + inside).argmax())
     return Perturbation(
-        float(before),
-        values[best].to(operand.device),
-        tuple(adds[best].tolist()),
-        total,
-        total_scale,
-        tuple(scales[best].tolist()),
-        int(groups[best]),
-        tolerance,
+        *(float(before), values[best].to(operand.device), tuple(adds[best].tolist())),
+        *(total, total_scale, tuple(scales[best].tolist()), int(groups[best]), tolerance),
     )

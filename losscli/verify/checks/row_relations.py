@@ -1,38 +1,23 @@
 """Checks what has to hold between answers of an implementation, whatever the oracle says.
 
-The spec says which of these hold for a loss (losscli/losses/rows/relations.py):
-
-- a number that is added to all logits of a row, another one for each row, changes neither the loss
-  nor a gradient. The logits have so few bits that all sums are exact in the dtype;
-- where that is so, the gradient of a row sums to zero;
-- classes in another order, in all operands alike, have the same loss and the same gradients in that
-  order;
-- with rows of one 1 and zeros as the target, the loss and the gradient of the prediction are those
-  of the class numbers;
-- with its first two operands exchanged a loss is its mirror, with the gradients exchanged;
-- a cross entropy of two sets of logits is a divergence of the prediction from the target, and the
-  cross entropy of the target with itself, its entropy; the gradient of the prediction is that of
-  the divergence.
-
-A loss beside another one is called where the run has both.
-
-For all losses over rows, the mean of a batch is that of its parts, each weighted with what its rows
-count, and so are the gradients of what the rows do not share. Sums and rows in parts are judged by
-the check ``parts``. Nothing has to be equal bit for bit: a kernel promises that for the same shape
-and the same order alone. See losscli/truth/related.py for the tolerances.
+The spec says which relations hold for a loss (losscli/losses/rows/relations.py). Nothing has to be
+equal bit for bit, which kernels promise only for the same shape and order; losscli/truth/related.py
+has the tolerances. A relation to another loss is judged where the run has both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import msgspec
 import torch
 from torch import Tensor
 
+from losscli.cases.case import Case
 from losscli.implementations.local import Operands
-from losscli.implementations.requests import Answer, Call
+from losscli.implementations.requests import Answer
 from losscli.implementations.subject import Subject, bind
 from losscli.losses import CLASS_NUMBERS, LOSS, ROW, find_loss
 from losscli.losses.rows.forms import ignored_index
@@ -65,8 +50,7 @@ Judged = tuple[str, Outcome, Errors | None]
 """The part of an answer, its outcome, and its error."""
 
 
-@dataclass(frozen=True)
-class Relation:
+class Relation(NamedTuple):
     """One relation between answers."""
 
     name: str
@@ -93,16 +77,13 @@ def _base(problem: Problem) -> Problem:
     first, *others = problem.case.spec.operands
     limit = LARGEST_LOGIT - STEP
     logits = problem.operands[first.name]
-    operands: Operands = {**problem.operands}
-    operands[first.name] = (
-        (logits.double() / STEP).round().mul(STEP).clamp(-limit, limit).to(logits)
-    )
+    short = (logits.double() / STEP).round().mul(STEP).clamp(-limit, limit).to(logits)
+    operands: Operands = {first.name: short}
     ignored = ignored_index(problem.case.params)
     for operand in others:
         if operand.kind == CLASS_NUMBERS and ignored is not None:
-            target = operands[operand.name].clone()
-            target[list(IGNORED)] = ignored
-            operands[operand.name] = target
+            operands[operand.name] = problem.operands[operand.name].clone()
+            operands[operand.name][list(IGNORED)] = ignored
     return problem.like(operands)
 
 
@@ -111,14 +92,12 @@ def _pairs(
 ) -> Iterator[Judged]:
     """Judge all parts of one answer by those of another.
 
-    ``scaled``: the problems at whose terms errors are measured, if not at that of the first alone.
-    ``larger``: what multiplies these.
+    Errors are measured at ``larger`` times the terms of the problem and of those ``scaled``.
     """
-    incoming = problem.usual
     before = {LOSS: other.loss, **other.gradients}
     for part, got in {LOSS: answer.loss, **answer.gradients}.items():
         if part in before:
-            scales = [scale_of(each, part, incoming) for each in (problem, *scaled)]
+            scales = [scale_of(each, part, problem.usual) for each in (problem, *scaled)]
             scale = torch.stack(scales).amax(0) * larger
             judged = judge_pair(problem, part, got, before[part], scale)
             yield _title(part), *judged
@@ -129,19 +108,26 @@ def _title(part: str) -> str:
 
 
 def _answer(problem: Problem, subject: Subject, operands: Operands | None = None) -> Answer:
-    """Answer the problem, or other operands with the same incoming gradient."""
-    incoming = problem.usual
-    return subject.send(Call(operands or problem.operands, incoming.wrt, incoming.grad_output))
+    """Answer the problem, or other operands with the same grad_output."""
+    return subject.send(problem.call(problem.usual, operands))
+
+
+def _of_other(
+    problem: Problem, subject: Subject, case: Case, operands: Operands | None = None
+) -> Answer | None:
+    """Answer with another loss if the implementation has it; a file may not, by that name."""
+    if subject.implementation.file or subject.implementation.unavailable(case):
+        return None
+    return _answer(problem, bind(subject.implementation, case), operands)
 
 
 def _class_dimensions(problem: Problem, values: Tensor) -> list[int]:
     """Return the dimensions of an operand along which the classes lie."""
-    classes = problem.case.classes
-    return [number for number, extent in enumerate(values.shape) if extent == classes]
+    return [n for n, extent in enumerate(values.shape) if extent == problem.case.classes]
 
 
 def _shifted(problem: Problem, subject: Subject) -> Iterator[Judged]:
-    """Judge the answer to shifted rows by that to the rows."""
+    """Add a number to each row's logits, which are so short that all sums are exact."""
     name = problem.case.spec.names[0]
     logits = problem.operands[name]
     # Beside a shift of so much a step is the last digit.
@@ -149,14 +135,14 @@ def _shifted(problem: Problem, subject: Subject) -> Iterator[Judged]:
     steps = torch.tensor([1.0, -1.0, 0.5, -0.5, 0.0], device=logits.device)
     by_row = steps[torch.arange(len(logits), device=logits.device) % len(steps)] * farthest
     (dimension,) = _class_dimensions(problem, logits)
-    operands = {**problem.operands, name: logits + by_row.unsqueeze(dimension).to(logits)}
-    shifted = problem.variant("shifted", lambda: problem.like(operands))
+    rows = logits + by_row.unsqueeze(dimension).to(logits)
+    shifted = problem.variant("shifted", lambda: problem.like({name: rows}))
     answer = _answer(problem, subject, shifted.operands)
     yield from _pairs(problem, answer, _answer(problem, subject), shifted)
 
 
 def _sums(problem: Problem, subject: Subject) -> Iterator[Judged]:
-    """Judge the sum of each row's gradient."""
+    """Judge the sum of each row's gradient, which is zero where a shift changes nothing."""
     name = problem.case.spec.names[0]
     (dimension,) = _class_dimensions(problem, problem.operands[name])
     gradient = _answer(problem, subject).gradients[name]
@@ -165,7 +151,7 @@ def _sums(problem: Problem, subject: Subject) -> Iterator[Judged]:
 
 
 def _reordered(problem: Problem, subject: Subject) -> Iterator[Judged]:
-    """Judge the answer to classes in another order, brought back, by that to the usual one."""
+    """Judge the answer to classes in another order, brought back."""
     order, place = _order(problem)
     operands: Operands = {}
     for operand in problem.case.spec.operands:
@@ -187,11 +173,10 @@ def _reordered(problem: Problem, subject: Subject) -> Iterator[Judged]:
 
 def _order(problem: Problem) -> tuple[Tensor, Tensor]:
     """Return another order of the classes, and the new place of each; an ignored one keeps it."""
-    classes = problem.case.classes
     generator = torch.Generator().manual_seed(problem.case.seed)
-    order = torch.randperm(classes, generator=generator)
+    order = torch.randperm(problem.case.classes, generator=generator)
     ignored = ignored_index(problem.case.params)
-    if ignored is not None and 0 <= ignored < classes:
+    if ignored is not None and 0 <= ignored < len(order):
         place = int((order == ignored).nonzero())
         order[place], order[ignored] = order[ignored].clone(), ignored
     device = problem.oracle.device
@@ -206,29 +191,25 @@ def _taken(problem: Problem, values: Tensor, order: Tensor) -> Tensor:
 
 
 def _in_parts(problem: Problem, subject: Subject) -> Iterator[Judged]:
-    """Judge the mean of a batch by those of its parts."""
-    incoming = problem.usual
-    own = [name for name in problem.wrt if not problem.oracle.is_summed(name)]
-    counts, losses = [], []
-    gradients: dict[str, list[Tensor]] = {name: [] for name in own}
+    """Judge the mean of a batch by those of its parts, weighted with what their rows count."""
+    shared = {name for name in problem.operands if problem.oracle.is_summed(name)}
+    total, losses = 0.0, list[Tensor]()
+    gradients: dict[str, list[Tensor]] = {n: [] for n in problem.wrt if n not in shared}
     start = 0
     for rows in PARTS:
         cut = slice(start, start := start + rows)
-        operands = {
-            name: values if problem.oracle.is_summed(name) else values[cut]
-            for name, values in problem.operands.items()
-        }
-        answer = subject.send(Call(operands, incoming.wrt, incoming.grad_output))
+        operands = {n: x if n in shared else x[cut] for n, x in problem.operands.items()}
+        answer = _answer(problem, subject, operands)
         count = _count(problem, operands)
-        counts.append(count)
-        losses.append(answer.loss.double() * count if count else torch.zeros_like(answer.loss))
-        for name in own:
+        total += count
+        loss = answer.loss.double()
+        losses.append(loss * count if count else torch.zeros_like(loss))
+        for name, parts in gradients.items():
             found = answer.gradients[name]
-            missing = torch.zeros_like(operands[name]) if found is None else found
-            gradients[name].append(missing.double() * count)
-    total = sum(counts)
+            known = torch.zeros_like(operands[name]) if found is None else found
+            parts.append(known.double() * count)
     joined = {name: torch.cat(parts) / total for name, parts in gradients.items()}
-    other = Answer(torch.stack([each.double() for each in losses]).sum() / total, dict(joined))
+    other = Answer(torch.stack(losses).sum() / total, dict(joined))
     yield from _pairs(problem, _answer(problem, subject), other, larger=LARGER)
 
 
@@ -248,55 +229,48 @@ def _numbered(problem: Problem, subject: Subject) -> Iterator[Judged]:
     other = msgspec.structs.replace(
         case, loss=spec.name, params=spec.resolve(case.params), target_shape=shape
     )
-    # What a file calls by the other name may be no loss of its own.
-    if subject.implementation.file or subject.implementation.unavailable(other):
-        return
-    _, target, *_ = case.spec.operands
+    target = case.spec.names[1]
     (dimension,) = _class_dimensions(problem, problem.prediction)
     number = torch.arange(shape[0], device=problem.oracle.device) * 11 % case.classes
-    zeros = torch.zeros_like(problem.operands[target.name])
-    one_hot = problem.like(
-        {**problem.operands, target.name: zeros.scatter(dimension, number[:, None], 1.0)}
-    )
-    numbered = problem.like({**problem.operands, target.name: number}, other)
-    call = Call(numbered.operands, numbered.wrt, numbered.usual.grad_output)
-    answers = _answer(one_hot, subject), bind(subject.implementation, other).send(call)
-    # The target has no gradient where it is a number.
-    yield from _pairs(one_hot, *answers)
+    zeros = torch.zeros_like(problem.operands[target])
+    rows = zeros.scatter(dimension, number[:, None], 1.0)
+    one_hot, numbered = problem.like({target: rows}), problem.like({target: number}, other)
+    found = _of_other(numbered, subject, other)
+    if found is not None:  # which has no gradient of the target
+        yield from _pairs(one_hot, _answer(one_hot, subject), found)
 
 
 def _mirrored(problem: Problem, subject: Subject) -> Iterator[Judged]:
     """Judge the answer of the mirror to exchanged operands by that of the loss."""
     relations, (one, two, *_) = problem.case.spec.relations, problem.case.spec.names
-    operands = problem.operands
-    operands = {**operands, one: operands[two], two: operands[one]}
+    own = problem.operands
+    exchanged = {**own, one: own[two], two: own[one]}
+    mirror = problem.variant("mirrored", lambda: problem.like(exchanged))
     params = relations.mirrored(problem.case.params)
-    found = _answer_of(problem, subject, relations.mirror, operands, params)
-    if found is None:
-        return
-    back = {**found.gradients, one: found.gradients[two], two: found.gradients[one]}
-    mirror = problem.variant("mirrored", lambda: problem.like(operands))
-    yield from _pairs(problem, Answer(found.loss, back), _answer(problem, subject), mirror)
+    found = _related(problem, subject, relations.mirror, params, exchanged)
+    if found is not None:
+        back = {**found.gradients, one: found.gradients[two], two: found.gradients[one]}
+        yield from _pairs(problem, Answer(found.loss, back), _answer(problem, subject), mirror)
 
 
 def _beyond(problem: Problem, subject: Subject) -> Iterator[Judged]:
-    """Judge a loss, and its gradient of the prediction, by that of what it is a distance beyond."""
+    """Judge a cross entropy of two sets of logits by their divergence and the target's entropy.
+
+    The entropy is the loss of the target with itself; the gradient is that of the divergence.
+    """
     one, two, *_ = problem.case.spec.names
-    loss, params = problem.case.spec.relations.distance, problem.case.params
-    least = problem.variant(
-        "equal", lambda: problem.like({**problem.operands, one: problem.operands[two]})
-    )
-    distance = _answer_of(problem, subject, loss, problem.operands, params)
-    if distance is None:
-        return
-    beyond = distance.loss.double() + _answer(problem, subject, least.operands).loss.double()
-    joined = Answer(beyond, {one: distance.gradients[one]})
-    # What is compared with the loss are two losses more.
-    yield from _pairs(problem, _answer(problem, subject), joined, least, larger=LARGER)
+    loss, own = problem.case.spec.relations.distance, problem.operands
+    least = problem.variant("equal", lambda: problem.like({one: own[two]}))
+    distance = _related(problem, subject, loss, problem.case.params, own)
+    if distance is not None:
+        beyond = distance.loss.double() + _answer(problem, subject, least.operands).loss.double()
+        joined = Answer(beyond, {one: distance.gradients[one]})
+        # What is compared with the loss are two losses more.
+        yield from _pairs(problem, _answer(problem, subject), joined, least, larger=LARGER)
 
 
-def _answer_of(
-    problem: Problem, subject: Subject, loss: str, operands: Operands, params: Mapping[str, float]
+def _related(
+    problem: Problem, subject: Subject, loss: str, params: Mapping[str, float], operands: Operands
 ) -> Answer | None:
     """Answer operands with a loss of the same ones; None where the run does not have it."""
     if loss == problem.case.loss and params == problem.case.params:
@@ -304,12 +278,7 @@ def _answer_of(
     if loss not in (problem.case.loss, *problem.beside.get(subject.name, ())):
         return None
     other = msgspec.structs.replace(problem.case, loss=loss, params=dict(params))
-    # What a file calls by the other name may be no loss of its own.
-    if subject.implementation.file or subject.implementation.unavailable(other):
-        return None
-    incoming = problem.usual
-    call = Call(operands, incoming.wrt, incoming.grad_output)
-    return bind(subject.implementation, other).send(call)
+    return _of_other(problem, subject, other, operands)
 
 
 def _has_numbered(problem: Problem) -> bool:

@@ -17,20 +17,13 @@ from losscli.implementations.requests import INCOMING_GRADIENT, SecondDerivative
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, HIDDEN_STATE, MODEL
 from losscli.reasons import Code
-from losscli.runs.records import (
-    FAIL,
-    PASS,
-    SKIPPED,
-    WARN,
-    VerifyResult,
-)
+from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, VerifyResult
 from losscli.truth.distances import index_of, misfit
 from losscli.truth.excuse import TWICE_AS_FAR, no_worse
 from losscli.truth.model import ModelOracle, WrongReferenceError
 from losscli.truth.problem import Problem
 from losscli.truth.streams import make_generator
-from losscli.truth.terms import largest_terms
-from losscli.truth.tolerances import REFERENCE_FACTOR, unit_roundoff
+from losscli.truth.tolerances import REFERENCE_FACTOR, largest_terms, unit_roundoff
 from losscli.verify.checks.check import Cost, Tally, check
 from losscli.verify.geometry.element import small_case
 
@@ -67,20 +60,13 @@ def second_derivatives(problem: Problem, subject: Subject, tally: Tally) -> Iter
         problem = problem.variant("smooth", partial(problem.like, smooth))
     curvature = _question(problem)
     result = VerifyResult(problem.case, subject.name, "second_derivatives", PASS)
+    is_model = problem.case.spec.unit == MODEL
     try:
         found = subject.send(curvature)
-        missing = (
-            "" if any(f is not None for f in found.values()) else "its gradients have no history"
-        )
-    except NoSecondDerivativesError as error:
-        missing = str(error)
-    if missing:
-        yield replace(result, status=SKIPPED, reason=f"no second derivatives: {missing}")
-        return
-    try:
-        is_model = problem.case.spec.unit == MODEL
+        if all(each is None for each in found.values()):
+            raise NoSecondDerivativesError("its gradients have no history")
         truths = (_truth_of_model if is_model else _truths)(problem, curvature)
-    except WrongReferenceError as error:
+    except (NoSecondDerivativesError, WrongReferenceError) as error:
         yield replace(result, status=SKIPPED, reason=f"no second derivatives: {error}")
         return
     for name, truth in truths.items():
@@ -88,8 +74,8 @@ def second_derivatives(problem: Problem, subject: Subject, tally: Tally) -> Iter
         if wrong and not (is_model and _is_right_nearby(problem, subject, curvature, name, found)):
             reason = f"of the {name}: {wrong}"
             torchs = [own.send(curvature)[name] for own in problem.torchs_own]
-            others = problem.of_others
-            if not any(_is_no_worse(found[name], own, truth, noisy=others) for own in torchs):
+            noisy = problem.of_others
+            if not any(_is_no_worse(found[name], own, truth, noisy=noisy) for own in torchs):
                 yield replace(result, status=FAIL, code=Code.WRONG, reason=reason)
                 return
             if not result.reason:
@@ -108,11 +94,9 @@ def _question(problem: Problem) -> SecondDerivatives:
     grad_output = drawn(problem.ones) if problem.case.reduction == "none" else problem.ones * 3
     toward = {name: drawn(problem.operands[name]) for name in problem.wrt}
     domains = problem.case.spec.domains
-    operands = {
-        name: each if domains[name].discrete else domains[name].inside(each, FROM_ENDS)
-        for name, each in problem.operands.items()
-    }
-    return SecondDerivatives(operands, grad_output, toward)
+    own = problem.operands
+    inside = {n: domains[n].inside(own[n], FROM_ENDS) for n in own if not domains[n].discrete}
+    return SecondDerivatives({**own, **inside}, grad_output, toward)
 
 
 @dataclass(frozen=True)
@@ -130,9 +114,8 @@ class _Truth:
 def _truths(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:
     """Return the truth by float64 autograd through the reference.
 
-    Operands of losses of elements are expanded first, so that what each element of the loss has to
-    do with them is known by itself, and how much of it cancels. Losses of rows are reduced as the
-    case says, and a derivative of theirs is measured at the largest of its tensor.
+    Operands of losses of elements are expanded first, so that it is known how much of each element
+    cancels. Losses of rows are reduced, and measured at the largest derivative of a tensor.
     """
     case, of_rows = problem.case, problem.case.spec.unit != ELEMENT
 
@@ -155,10 +138,8 @@ def _truths(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:
     products = [own * along for own, along in zip(gradients, toward.values(), strict=True)]
     total = reduce(torch.add, [product.sum() for product in products])
     found = torch.autograd.grad(total, (*leaves, g), retain_graph=True, allow_unused=True)
-    asked_of = {name: asked.operands[name] for name in toward}
-    asked_of[INCOMING_GRADIENT] = asked.grad_output
     truths = {}
-    for (name, operand), terms in zip(asked_of.items(), found, strict=True):
+    for (name, operand), terms in zip(_leaves(asked).items(), found, strict=True):
         leaf = g if name == INCOMING_GRADIENT else operands[name]
         terms = torch.zeros_like(leaf) if terms is None else _stored(terms)
         magnitude = terms.abs()
@@ -181,12 +162,17 @@ def _truths(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:
     return truths
 
 
+def _leaves(asked: SecondDerivatives) -> dict[str, Tensor]:
+    """Return what second derivatives are taken by."""
+    own = {name: asked.operands[name] for name in asked.toward}
+    return {**own, INCOMING_GRADIENT: asked.grad_output}
+
+
 def _truth_of_model(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:
     """Return the truth by the Model itself in float64, measured at the largest of its tensor.
 
-    At more where it is off by more itself, in the candidate's dtype; as a candidate may be by four
-    times as much. One number that sums the gradients along their directions is measured at the
-    magnitudes of what it sums, which may cancel.
+    At more where it is off by more itself in the candidate's dtype, and, of one number that sums
+    the gradients along their directions, at the magnitudes of what it sums.
     """
     assert isinstance(problem.oracle, ModelOracle)
     own, exact = problem.torchs_own[0].send(asked), problem.oracle.curvature(asked)
@@ -200,31 +186,23 @@ def _truth_of_model(problem: Problem, asked: SecondDerivatives) -> dict[str, _Tr
             for name, truths in along.items()
             for truth in truths
         )
-    asked_of = {**{name: asked.operands[name] for name in asked.toward}}
-    asked_of[INCOMING_GRADIENT] = asked.grad_output
     truths = {}
-    for name, operand in asked_of.items():
+    for name, operand in _leaves(asked).items():
         value, rough = (
             torch.zeros_like(operand, dtype=torch.float64) if found is None else found.double()
             for found in (exact[name], own[name])
         )
         largest, off = (float(each.abs().max()) for each in (value, rough - value))
         largest = max(largest, summed) if name == INCOMING_GRADIENT else largest
-        rounding = ROUNDINGS * unit_roundoff(operand.dtype)
-        truths[name] = _Truth(
-            operand, value, max(largest, REFERENCE_FACTOR * off / rounding), operand.dtype
-        )
+        largest = max(largest, REFERENCE_FACTOR * off / ROUNDINGS / unit_roundoff(operand.dtype))
+        truths[name] = _Truth(operand, value, largest, operand.dtype)
     return truths
 
 
 def _is_right_nearby(
     problem: Problem, subject: Subject, asked: SecondDerivatives, name: str, found: Gradients
 ) -> bool:
-    """Tell whether each element that is wrong is right at operands a few roundings away.
-
-    There a formula may change its branch, or not be smooth as ``abs``, and nobody knows where the
-    one of a Model does.
-    """
+    """Tell whether each wrong element is right a few roundings away: a Model may have kinks."""
     generator, wrong = make_generator(problem.case.seed, "direction"), None
 
     def moved(values: Tensor) -> Tensor:
@@ -268,10 +246,7 @@ def _errors(found: Tensor, truth: _Truth) -> Tensor:
 
 
 def _stored(values: Tensor) -> Tensor:
-    """Return a tensor in memory for one of zeros that autograd does not store.
-
-    PyTorch computes with those in Python, and imports its compiler for it: a second.
-    """
+    """Return stored zeros for autograd's unstored ones, which import PyTorch's compiler."""
     return torch.zeros_like(values) if torch._is_zerotensor(values) else values
 
 
@@ -286,7 +261,7 @@ def _is_no_worse(
 ) -> bool:
     """Tell whether PyTorch's own derivatives are as wrong wherever those found are wrong.
 
-    ``noisy``: twice as far off as its own within the bound is no worse, for it may be elsewhere.
+    ``noisy``: twice as far off as its own within the bound is no worse.
     """
     if found is None or torchs is None or _misfits(found, truth) or _misfits(torchs, truth):
         return False

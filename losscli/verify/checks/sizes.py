@@ -1,4 +1,4 @@
-"""Checks of the shapes and sizes at which kernels switch code paths."""
+"""Checks of the shapes, sizes and layouts at which kernels switch code paths."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from functools import partial
 
 import torch
 
+from losscli.implementations.errors import SubjectError
 from losscli.implementations.requests import Call
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, ROW, Shape
 from losscli.truth.fingerprint import bits
 from losscli.truth.problem import Problem, operand_of
-from losscli.verify.checks.check import Cost, Tally, check, takes_one_row, usual
-from losscli.verify.geometry import geometry_of
+from losscli.verify.checks.check import COPIES, Cost, Tally, check, takes_one_row, usual
+from losscli.verify.geometry import GEOMETRIES, geometry_of
 from losscli.verify.geometry.geometry import of_shape, of_shapes
 
 
@@ -90,9 +91,7 @@ def broadcasts(problem: Problem, subject: Subject, tally: Tally) -> None:
     Rows and columns that repeat, of a few vectors, around a tile and beyond, in several dimensions
     and in the middle one; of losses whose function takes such shapes.
     """
-    shapes = [*_ROWS, *_COLUMNS, *_SEVERAL]
-    if problem.case.device != "cpu":
-        shapes += _ON_A_GPU
+    shapes = [*_ROWS, *_COLUMNS, *_SEVERAL, *(_ON_A_GPU if problem.case.device != "cpu" else ())]
     named = {f"{input} with {target}": (input, target) for input, target in shapes}
     tally.judge_variants(problem, subject, of_shapes(problem, named), usual)
 
@@ -134,9 +133,8 @@ def large_outputs(problem: Problem, subject: Subject, tally: Tally) -> None:
         for name, values in problem.operands.items()
     }
     g = torch.cat([incoming.grad_output] * count, dimension)
-    subject.send(
-        Call({**operands, first: operands[first].roll(geometry_of(problem.case).shift, 0)}, wrt, g)
-    )
+    shifted = operands[first].roll(geometry_of(problem.case).shift, 0)
+    subject.send(Call({**operands, first: shifted}, wrt, g))
     answer = subject.send(Call(operands, wrt, g))
     for part, got in answer.items().items():
         due = g.shape if part == LOSS else operands[operand_of(part)].shape
@@ -150,3 +148,52 @@ def large_outputs(problem: Problem, subject: Subject, tally: Tally) -> None:
         for number in [0, *differ[:_MOST_JUDGED]]:
             where = f"repeat {number} of {count}"
             tally.judge_part(problem, incoming, part, repeats[number], where)
+
+
+@check(
+    place=50,
+    facet="layouts",
+    catches="a kernel that assumes contiguous or aligned operands, a wrong axis, one dtype read as "
+    "another, gradients in other strides",
+    advice="Do not assume contiguous, aligned operands: use the strides, or call contiguous(). A "
+    "target of shape (N,) follows the last dimension; classes are dimension 1.",
+    formerly=("row_layouts", "linear_layouts"),
+    cost=Cost.FEW,
+    adapt=lambda case: geometry_of(case).for_layouts(case),
+    mean_for_sum=True,
+    limits=lambda variant, _: not any(each.is_ordinary(variant) for each in GEOMETRIES.values()),
+    needs_gradient=False,
+    recompiles=True,
+    one_process=COPIES,
+)
+def layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
+    """Check operands of other strides, shapes and dtypes.
+
+    Transposed, sliced, strided, expanded and misaligned operands; NaN in every gap. Elements: five
+    dimensions in permuted orders, square and other operands, broadcasts of either operand, also in
+    the middle dimension, targets of other dtypes, integers included. Rows: one row without a batch,
+    dimensions behind the classes in several orders, class numbers in int64, int32 and uint8. Hidden
+    states: one alone, tokens in two and three dimensions.
+
+    Most shapes are not square, so that a wrong axis cannot fit; some are, because a transposed read
+    of a square operand has the right shape.
+    """
+    geometry, own = geometry_of(problem.case), subject.implementation.held_to_oracle
+    # A formula that takes the last dimension for the classes finds numbers that are none. On a GPU
+    # that ends the process of a file, which is to give another answer or to refuse.
+    careful = not own and problem.case.device != "cpu"
+    for name, make in geometry.layouts(problem):
+        variant = problem.variant(name, make)
+        if variant.refused:
+            continue
+        if careful:
+            variant = problem.variant(f"{name}, in range", partial(geometry.harmless, variant))
+        fresh, several = subject.again(), geometry.grad_outputs(variant)
+        for each in dict.fromkeys(several):
+            try:
+                answer = fresh.send(variant.call(each))
+            except SubjectError as error:
+                if error.refused and not own and geometry.may_be_refused(problem, name):
+                    continue
+                raise
+            tally.judge_variant(name, variant, each, answer, by_incoming=len(several) > 1)

@@ -51,16 +51,11 @@ class Due:
     @classmethod
     def of(cls, problem: Problem, subject: Subject) -> Due:
         """Find them through a retained graph, twice."""
-        call = Call(problem.operands, problem.wrt)
         values = (_FIRST, *_VALUES)
         grad_outputs = [problem.filled(value).grad_output for value in values]
+        asked = RetainGraph(Call(problem.operands, problem.wrt), grad_outputs)
         found: list[dict[float, Gradients]] = [
-            {
-                value: answer.gradients
-                for value, answer in zip(
-                    values, subject.send(RetainGraph(call, grad_outputs)), strict=True
-                )
-            }
+            dict(zip(values, (answer.gradients for answer in subject.send(asked)), strict=True))
             for _ in range(2)
         ]
         first, second = found
@@ -84,10 +79,8 @@ class Due:
                 self.right.add((value, name))
             elif want is not None and got is not None:
                 off = describe(distance(want, got)) if want.shape == got.shape else "another shape"
-                reason = (
-                    f"{off}; a retained graph gives different bits for the same incoming gradient"
-                )
-                tally.fail(reason, f"{title}, {name} gradient: ")
+                other = "a retained graph gives different bits for the same incoming gradient"
+                tally.fail(f"{off}; {other}", f"{title}, {name} gradient: ")
 
 
 @check(
@@ -115,13 +108,19 @@ def steps(problem: Problem, subject: Subject, tally: Tally) -> None:
         return
     dues = due, Due.of(problem.variant("sibling", problem.sibling), subject)
     _judge_heads(dues, subject, [], "two heads", tally)
-    between = list(_other_losses(problem, subject))
-    if between:
+    if between := list(_other_losses(problem, subject)):
         tally.beside = tuple(head.case.loss for head in between if head.case)
         title = f"two heads, {' and '.join(tally.beside)} between them"
         _judge_heads(dues, subject, between, title, tally)
     if problem.case.device != "cpu":
-        _judge_streams(dues, subject, tally)
+        queues = [
+            [due.problem.call(due.problem.filled(value, due.problem.wrt)) for value in values]
+            for due, values in zip(dues, STREAMS, strict=True)
+        ]
+        answers = subject.send(OnStreams(queues))
+        for due, values, own in zip(dues, STREAMS, answers, strict=True):
+            for number, (value, answer) in enumerate(zip(values, own, strict=True), 1):
+                due.judge(value, answer.gradients, f"two streams at once, step {number}", tally)
 
 
 def _judge_heads(
@@ -141,38 +140,20 @@ def _judge_heads(
 
 
 def _other_losses(problem: Problem, subject: Subject) -> Iterator[Head]:
-    """Yield heads of other losses that the run asks of the implementation, on one shape.
-
-    They are those that follow in the run, where the first follows the last.
-    """
+    """Yield heads of the losses that follow in the run, where the first follows the last."""
     case, losses = problem.case, problem.beside.get(subject.name, ())
+    if subject.implementation.file:  # what it calls by such a name may be no loss of its own
+        return
     place = losses.index(case.loss) if case.loss in losses else 0
-    weights = iter(CHANGING_VALUES[:MOST_OTHERS])
-    for loss in (*losses[place:], *losses[:place]):
-        # What a file calls by the same name may be no loss of its own.
-        if loss == case.loss or subject.implementation.file:
-            continue
-        own = replace(case, loss=loss, params=find_loss(loss).resolve({})).reshaped(case.shape)
-        if subject.implementation.unavailable(own):
-            continue
-        weight = next(weights, None)
-        if weight is None:
-            return
-        other = problem.variant(loss, partial(Problem.of, own))
-        call = Call(other.operands, other.wrt)
-        yield Head(own, call, weight)
-
-
-def _judge_streams(dues: tuple[Due, Due], subject: Subject, tally: Tally) -> None:
-    """Judge steps on two streams at once."""
-    queues = [
-        [due.problem.call(due.problem.filled(value, due.problem.wrt)) for value in values]
-        for due, values in zip(dues, STREAMS, strict=True)
-    ]
-    for due, values, answers in zip(dues, STREAMS, subject.send(OnStreams(queues)), strict=True):
-        for number, (value, answer) in enumerate(zip(values, answers, strict=True), 1):
-            where = f"two streams at once, step {number}"
-            due.judge(value, answer.gradients, where, tally)
+    others = [loss for loss in (*losses[place:], *losses[:place]) if loss != case.loss]
+    cases = (
+        replace(case, loss=loss, params=find_loss(loss).resolve({})).reshaped(case.shape)
+        for loss in others
+    )
+    able = (own for own in cases if not subject.implementation.unavailable(own))
+    for own, weight in zip(able, CHANGING_VALUES[:MOST_OTHERS], strict=False):
+        other = problem.variant(own.loss, partial(Problem.of, own))
+        yield Head(own, Call(other.operands, other.wrt), weight)
 
 
 REPLAYS = (2.0, 1.0, 1.0, 0.5, 0.5, 2.0, 1.0)

@@ -19,10 +19,10 @@ from losscli.losses import ELEMENT, LOSS, ROW
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.distances import Truth, ulp
+from losscli.truth.gate import to_error
 from losscli.truth.model import WrongReferenceError
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import Outcome
-from losscli.truth.worst import to_error
 from losscli.verify.checks.check import Cost, Tally, check, paths
 from losscli.verify.geometry import geometry_of
 from losscli.verify.geometry.geometry import of_shape
@@ -84,10 +84,7 @@ def special_values(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 def named_values(dtype: torch.dtype, squares: bool = False) -> dict[str, float]:
-    """Return the values by their names.
-
-    ``squares``: whether squares have to be in range.
-    """
+    """Return the values by their names; with ``squares``, one whose square is in range."""
     limits = torch.finfo(dtype)
     large, power = ("just in range", 0.45) if squares else ("out of range", 0.75)
     large = f"a number whose square is {large}"
@@ -112,19 +109,16 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
             together = "both" if len(problem.operands) == 2 else " and ".join(operands)
             chosen[together] = operands
         for where, planted in chosen.items():
-            if any(_is_refused(problem, name, value) for name in planted):
-                continue
-            if geometry_of(case).overflows(value, planted):
-                continue
-            variant = _planted(problem, value, planted)
-            if _is_taken(variant):
-                yield f"{title} in {where}", variant
-
-
-def _is_refused(problem: Problem, name: str, value: float) -> bool:
-    """Tell whether PyTorch refuses a value of an operand, which a GPU may not survive."""
-    operand = next(each for each in problem.case.spec.operands if each.name == name)
-    return value < operand.least or (operand.refused and not operand.domain.holds(value))
+            # What PyTorch refuses a GPU may not survive.
+            refused = any(
+                value < each.least or (each.refused and not each.domain.holds(value))
+                for each in spec.operands
+                if each.name in planted
+            )
+            if not refused and not geometry_of(case).overflows(value, planted):
+                variant = _planted(problem, value, planted)
+                if _is_taken(variant):
+                    yield f"{title} in {where}", variant
 
 
 def _is_taken(problem: Problem) -> bool:
@@ -145,15 +139,13 @@ def _planted(problem: Problem, value: float, names: tuple[str, ...]) -> Problem:
         row[PLACE[0] % len(row), PLACE[1] % row.shape[1]] = value
         return values
 
-    planted = {name: put(problem.operands[name]) for name in names}
-    return problem.like({**problem.operands, **planted})
+    return problem.like({name: put(problem.operands[name]) for name in names})
 
 
 MOST_BIAS = 0.1
 """The average error in units that passes."""
 _CANCELLED = 16.0
-"""An element with a term so many times larger says nothing: what the terms' own roundings leave may
-be as large as that of the result."""
+"""An element with a term so many times larger says nothing."""
 _FEWEST = 1000
 """Elements that are no numbers of the dtype; fewer say nothing."""
 
@@ -174,9 +166,7 @@ def rounding(problem: Problem, subject: Subject, tally: Tally) -> None:
     The mean difference of some ten thousand results from the correctly rounded ones: near zero
     where each is rounded to nearest, half a unit where it is truncated.
 
-    With 32 bits and more the roundings of intermediate values have a bias as well. The differences
-    are those from the correctly rounded results, because a parameter (a margin of 0.1 in bfloat16,
-    for example) can bias these too.
+    With 32 bits and more the roundings of intermediate values have a bias as well.
     """
     incoming, oracle = problem.usual, problem.oracle
     answer = subject.send(problem.call(incoming))
@@ -255,9 +245,8 @@ def float64_sums(problem: Problem, subject: Subject, tally: Tally) -> None:
     for name, operands in _summed_operands(problem):
         elements = each.send(Forward(operands))
         for path, wrt in paths(problem).items():
-            off = _ulps(
-                float(subject.send(Forward(operands, wrt))), elements, problem.case.reduction
-            )
+            loss = float(subject.send(Forward(operands, wrt)))
+            off = _ulps(loss, elements, problem.case.reduction)
             if not off <= MOST_ULP:
                 tally.fail(
                     f"{name}{path}: the sum is {off:.3g} ulp off the exact sum of its own "
@@ -275,10 +264,9 @@ def _summed_operands(problem: Problem) -> Iterator[tuple[str, Operands]]:
         values[first.name] = float(first.domain.of_draws(x))
         filled = {n: torch.full_like(t, values[n]) for n, t in problem.operands.items()}
         yield f"{SUMMED_ELEMENTS} equal numbers of {value:g}", filled
-    for distribution in DISTRIBUTIONS:
-        case = replace(problem.case, distribution=distribution)
-        own = problem.variant(distribution, partial(Problem.of, case))
-        yield distribution, own.operands
+    for name in DISTRIBUTIONS:
+        case = replace(problem.case, distribution=name)
+        yield name, problem.variant(name, partial(Problem.of, case)).operands
 
 
 def _ulps(got: float, elements: Tensor, reduction: str) -> float:

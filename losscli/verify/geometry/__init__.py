@@ -1,24 +1,14 @@
-"""What differs between units in a check: the sizes, layouts and contents of their operands.
-
-One file a unit: an element, a row, a hidden state, or all that a ``Model`` is called with.
-"""
-
-from collections.abc import Mapping
+"""What differs between units in a check: the sizes, layouts and contents of their operands."""
 
 from losscli.cases.case import Case
-from losscli.losses import ELEMENT, HIDDEN_STATE, MODEL, ROW, Unit
-from losscli.verify.geometry.element import ElementGeometry
+from losscli.losses import ELEMENT, HIDDEN_STATE, MODEL, ROW
+from losscli.verify.geometry.element import ELEMENTS
+from losscli.verify.geometry.geometry import MODELS
 from losscli.verify.geometry.geometry import Geometry as Geometry
-from losscli.verify.geometry.hidden_state import HiddenStateGeometry
-from losscli.verify.geometry.model import ModelGeometry
-from losscli.verify.geometry.row import RowGeometry
+from losscli.verify.geometry.hidden_state import HIDDEN_STATES
+from losscli.verify.geometry.row import ROWS
 
-GEOMETRIES: Mapping[Unit, Geometry] = {
-    ELEMENT: ElementGeometry(),
-    ROW: RowGeometry(),
-    HIDDEN_STATE: HiddenStateGeometry(),
-    MODEL: ModelGeometry(),
-}
+GEOMETRIES = {ELEMENT: ELEMENTS, ROW: ROWS, HIDDEN_STATE: HIDDEN_STATES, MODEL: MODELS}
 
 
 def geometry_of(case: Case) -> Geometry:

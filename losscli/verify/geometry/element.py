@@ -24,6 +24,7 @@ from losscli.verify.geometry.geometry import (
     offset,
     permuted,
     transposed,
+    usual_and_other,
 )
 
 LARGEST_POWER = 14
@@ -42,15 +43,9 @@ LAYOUTS_OF_PAIRS: dict[str, tuple[Relayout, Relayout]] = {
     "operands cut out of larger ones": (inside(3, 4, 1, 1), inside(3, 4, 1, 1)),
     "input without its last column, target without its first": (inside(0, 1), inside(1, 0)),
     "one row expanded to the input": (expanded_rows, as_is),
-    "one column expanded to the target": (
-        as_is,
-        lambda values: values[:, :1].expand(values.shape),
-    ),
+    "one column expanded to the target": (as_is, lambda values: values[:, :1].expand(values.shape)),
     "input one element off its alignment": (partial(offset, by=1), as_is),
-    "operands 1 and 3 elements off their alignment": (
-        partial(offset, by=1),
-        partial(offset, by=3),
-    ),
+    "operands 1 and 3 elements off their alignment": (partial(offset, by=1), partial(offset, by=3)),
 }
 """How input and target of one shape lie."""
 
@@ -105,69 +100,7 @@ ROUNDED_ELEMENTS = 16411
 times its own deviation."""
 
 
-class ElementGeometry(Geometry):
-    """The geometry of elements."""
-
-    shift = 64
-
-    def for_sizes(self, case: Case) -> Case:
-        """See :class:`Geometry`."""
-        return of_shape((1,), (1,))(case)
-
-    def sizes(self, problem: Problem) -> Variants:
-        """See :class:`Geometry`."""
-        return of_shapes(problem, {f"{size} elements": ((size,), (size,)) for size in SIZES})
-
-    def for_layouts(self, case: Case) -> Case:
-        """Return a small case of a target that has the shape of the prediction."""
-        small = small_case(case)
-        return small.reshaped(small.shape, small.shape)
-
-    def layouts(self, problem: Problem) -> Variants:
-        """See :class:`Geometry`."""
-        for name, relayouts in LAYOUTS_OF_PAIRS.items():
-            lie = dict(zip(problem.operands, relayouts, strict=False))
-            yield name, partial(laid_out, problem, lie)
-        for operand in problem.case.spec.names[2:]:
-            for how, relayout in LATER.items():
-                yield f"{operand} {how}", partial(_whole, problem, operand, relayout)
-        for name, shapes in broadcast_shapes(*problem.case.shape).items():
-            yield name, partial(problem.reshaped, *shapes)
-        for name, (target, *both) in SQUARE.items():
-            yield name, partial(_reshaped, problem, (target[0],) * 2, target, *both)
-        for name, orders in PERMUTED.items():
-            stored = (partial(permuted, order=order) for order in orders)
-            yield name, partial(_reshaped, problem, FIVE, FIVE, *stored)
-        own = problem.prediction.dtype
-        may_be_integers = {each.name: each.integers for each in problem.case.spec.operands}
-        for operand in problem.case.spec.names[1:]:
-            for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16, *INTEGERS):
-                if dtype != own and (dtype.is_floating_point or may_be_integers[operand]):
-                    name = str(dtype).removeprefix("torch.")
-                    yield f"{operand} of {name}", partial(_mixed, problem, operand, dtype)
-
-    def for_repeats(self, case: Case) -> Case:
-        """See :class:`Geometry`."""
-        return of_shape((4099,), (4099,))(case)
-
-    def for_rounding(self, case: Case) -> Case:
-        """Return the case in one dimension, with values all over."""
-        return of_shape((ROUNDED_ELEMENTS,), (ROUNDED_ELEMENTS,))(case)
-
-    def grad_outputs(self, variant: Problem) -> Sequence[Incoming]:
-        """Return what comes in; an operand of integers has no gradient."""
-        dtypes = {name: operand.dtype for name, operand in variant.operands.items()}
-        if len({*dtypes.values()}) == 1:
-            return super().grad_outputs(variant)
-        wrt = tuple(name for name in variant.wrt if dtypes[name].is_floating_point)
-        return variant.filled(1.0, wrt), variant.filled(-3.0, wrt)
-
-    def is_ordinary(self, layout: str) -> bool:
-        """Tell whether a layout is that of contiguous operands of one shape."""
-        return layout in CONTIGUOUS
-
-
-ROWS, COLUMNS = 67, 301
+MOST_ROWS, MOST_COLUMNS = 67, 301
 """The most of a small case: more than a tile of a GPU, of no whole vectors."""
 
 
@@ -178,7 +111,7 @@ def small_case(case: Case) -> Case:
     """
     shape = (37, 101)
     if len(case.shape) == 2 and min(case.shape) > 1:
-        rows, columns = min(case.shape[0], ROWS), min(case.shape[1], COLUMNS)
+        rows, columns = min(case.shape[0], MOST_ROWS), min(case.shape[1], MOST_COLUMNS)
         shape = (rows, columns if columns != rows else columns - 1 if columns > 2 else 3)
     return case.reshaped(shape, distribution="normal")
 
@@ -188,7 +121,7 @@ def _mixed(problem: Problem, name: str, dtype: torch.dtype) -> Problem:
     values = problem.operands[name]
     values = values.abs() if dtype == torch.uint8 else values
     values = problem.case.spec.domains[name].inside(values)
-    return problem.like({**problem.operands, name: values.to(dtype)})
+    return problem.like({name: values.to(dtype)})
 
 
 def _whole(problem: Problem, name: str, relayout: Relayout) -> Problem:
@@ -198,9 +131,60 @@ def _whole(problem: Problem, name: str, relayout: Relayout) -> Problem:
     rows, columns = (torch.arange(extent, device=values.device) for extent in shape)
     # Each row begins with another element, so that rows differ also where they repeat.
     values = values.gather(1, (rows[:, None] + columns) % len(columns))
-    return problem.like({**problem.operands, name: relayout(values)})
+    return problem.like({name: relayout(values)})
 
 
 def _reshaped(problem: Problem, input: Shape, target: Shape, *relayouts: Relayout) -> Problem:
     own = problem.reshaped(input, target)
     return laid_out(own, dict(zip(own.operands, relayouts, strict=False)))
+
+
+def _with_whole_target(case: Case) -> Case:
+    """Return a small case of a target that has the shape of the prediction."""
+    small = small_case(case)
+    return small.reshaped(small.shape, small.shape)
+
+
+def _layouts(problem: Problem) -> Variants:
+    for name, relayouts in LAYOUTS_OF_PAIRS.items():
+        lie = dict(zip(problem.operands, relayouts, strict=False))
+        yield name, partial(laid_out, problem, lie)
+    _, *others = problem.case.spec.operands
+    for operand in others[1:]:
+        for how, relayout in LATER.items():
+            yield f"{operand.name} {how}", partial(_whole, problem, operand.name, relayout)
+    for name, shapes in broadcast_shapes(*problem.case.shape).items():
+        yield name, partial(problem.reshaped, *shapes)
+    for name, (target, *both) in SQUARE.items():
+        yield name, partial(_reshaped, problem, (target[0],) * 2, target, *both)
+    for name, orders in PERMUTED.items():
+        stored = (partial(permuted, order=order) for order in orders)
+        yield name, partial(_reshaped, problem, FIVE, FIVE, *stored)
+    for operand in others:
+        for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16, *INTEGERS):
+            own = dtype == problem.prediction.dtype
+            if not own and (dtype.is_floating_point or operand.integers):
+                name = f"{operand.name} of {str(dtype).removeprefix('torch.')}"
+                yield name, partial(_mixed, problem, operand.name, dtype)
+
+
+def _grad_outputs(variant: Problem) -> Sequence[Incoming]:
+    """Return what comes in; an operand of integers has no gradient."""
+    dtypes = {name: operand.dtype for name, operand in variant.operands.items()}
+    if len({*dtypes.values()}) == 1:
+        return usual_and_other(variant)
+    wrt = tuple(name for name in variant.wrt if dtypes[name].is_floating_point)
+    return variant.filled(1.0, wrt), variant.filled(-3.0, wrt)
+
+
+ELEMENTS = Geometry(
+    shift=64,
+    for_sizes=of_shape((1,), (1,)),
+    sizes=partial(of_shapes, shapes={f"{size} elements": ((size,), (size,)) for size in SIZES}),
+    for_layouts=_with_whole_target,
+    layouts=_layouts,
+    grad_outputs=_grad_outputs,
+    is_ordinary=lambda layout: layout in CONTIGUOUS,
+    for_repeats=of_shape((4099,), (4099,)),
+    for_rounding=of_shape((ROUNDED_ELEMENTS,), (ROUNDED_ELEMENTS,)),
+)

@@ -1,10 +1,11 @@
-"""The protocol of a geometry, and the ways in which any operand may lie in memory."""
+"""What a geometry is, that of a ``Model``, and the ways in which any operand may lie in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,74 +17,53 @@ from losscli.truth.problem import Incoming, Problem
 
 Variants = Iterable[tuple[str, Callable[[], Problem]]]
 """Problems that are made of one, by name."""
+Vary = Callable[[Problem], Variants]
 Adapt = Callable[[Case], Case]
 Relayout = Callable[[Tensor], Tensor]
 """Give values another layout; some give up most of the values as well."""
 
 
+def usual_and_other(variant: Problem) -> Sequence[Incoming]:
+    """Return the usual grad_output and another one."""
+    return variant.usual, variant.others[-1]
+
+
+@dataclass(frozen=True)
 class Geometry:
     """What differs between units, where one is checked."""
 
-    shift: ClassVar[int] = 1
+    shift: int = 1
     """By how many elements, or rows, another call's operands lie off and are as well aligned."""
+    for_sizes: Adapt = lambda case: case
+    """Make the case of which the sizes are made."""
+    sizes: Vary = lambda problem: ()
+    """Yield the sizes at which kernels switch code paths."""
+    for_layouts: Adapt = lambda case: case
+    """Make the case of which the layouts are made."""
+    layouts: Vary = lambda problem: ()
+    """Yield the ways in which operands may lie in memory, gaps holding NaN."""
+    grad_outputs: Callable[[Problem], Sequence[Incoming]] = usual_and_other
+    """Return the gradients that come into a call with a layout."""
+    is_ordinary: Callable[[str], bool] = lambda layout: False
+    """Tell whether kernels for ordinary operands have to take a layout."""
+    may_be_refused: Callable[[Problem, str], bool] = lambda problem, layout: False
+    """Tell whether PyTorch's own function refuses a layout as well."""
+    harmless: Callable[[Problem], Problem] = lambda problem: problem
+    """Return the problem without class numbers that another dimension does not have.
 
-    def for_sizes(self, case: Case) -> Case:
-        """Return the case of which the sizes are made."""
-        return case
+    On a GPU they end the process of a kernel that takes that dimension for the classes."""
+    for_repeats: Adapt = lambda case: case
+    """Make the case that is repeated to make a large result.
 
-    def sizes(self, problem: Problem) -> Variants:
-        """Yield the sizes at which kernels switch code paths."""
-        return ()
-
-    def for_layouts(self, case: Case) -> Case:
-        """Return the case of which the layouts are made."""
-        return case
-
-    def layouts(self, problem: Problem) -> Variants:
-        """Yield the ways in which operands may lie in memory, gaps holding NaN."""
-        return ()
-
-    def grad_outputs(self, variant: Problem) -> Sequence[Incoming]:
-        """Return the gradients that come into a call with a layout."""
-        return variant.usual, variant.others[-1]
-
-    def is_ordinary(self, layout: str) -> bool:
-        """Tell whether kernels for ordinary operands have to take a layout."""
-        return False
-
-    def may_be_refused(self, problem: Problem, layout: str) -> bool:
-        """Tell whether PyTorch's own function refuses a layout as well."""
-        return False
-
-    def harmless(self, problem: Problem) -> Problem:
-        """Return the problem without class numbers that another dimension does not have.
-
-        On a GPU they end the process of a kernel that takes that dimension for the classes.
-        """
-        return problem
-
-    def for_repeats(self, case: Case) -> Case:
-        """Return the case that is repeated to make a large result.
-
-        Its extents are primes, so that repeats begin at any place of a vector.
-        """
-        return case
-
-    def for_values(self, case: Case) -> Case:
-        """Return the case of which the extreme values are made."""
-        return case
-
-    def extreme_values(self, problem: Problem) -> Variants:
-        """Yield values that need care, in each operand."""
-        return ()
-
-    def overflows(self, value: float, planted: Sequence[str]) -> bool:
-        """Tell whether a finite value overflows where several operands have it."""
-        return False
-
-    def for_rounding(self, case: Case) -> Case:
-        """Return the case with enough results of each kind to show a bias of their rounding."""
-        return case
+    Its extents are primes, so that repeats begin at any place of a vector."""
+    for_values: Adapt = lambda case: case
+    """Make the case of which the extreme values are made."""
+    extreme_values: Vary = lambda problem: ()
+    """Yield values that need care, in each operand."""
+    overflows: Callable[[float, Sequence[str]], bool] = lambda value, planted: False
+    """Tell whether a finite value overflows where several operands have it."""
+    for_rounding: Adapt = lambda case: case
+    """Make the case with enough results of each kind to show a bias of their rounding."""
 
 
 def of_shape(shape: Shape, target: Shape | None = None, *, scale: float | None = None) -> Adapt:
@@ -100,8 +80,7 @@ def of_shapes(problem: Problem, shapes: Mapping[str, tuple[Shape, Shape | None]]
 
 def laid_out(problem: Problem, relayouts: Mapping[str, Relayout]) -> Problem:
     """Return the problem with some operands in layouts."""
-    operands = problem.operands
-    return problem.like({**operands, **{n: lay(operands[n]) for n, lay in relayouts.items()}})
+    return problem.like({name: lay(problem.operands[name]) for name, lay in relayouts.items()})
 
 
 def as_is(values: Tensor) -> Tensor:
@@ -147,3 +126,34 @@ def permuted(values: Tensor, order: tuple[int, ...]) -> Tensor:
     """Store the dimensions in another order, the last of it the fastest."""
     back = [order.index(dimension) for dimension in range(len(order))]
     return values.permute(order).contiguous().permute(back)
+
+
+def _swapped(values: Tensor) -> Tensor:
+    """Store the first dimension as the last; of one dimension, every second element of more."""
+    if values.dim() < 2:
+        return torch.stack([values, values], -1)[..., 0]
+    return values.transpose(0, -1).contiguous().transpose(0, -1)
+
+
+def _shifted(values: Tensor) -> Tensor:
+    whole = values.new_zeros(values.numel() + 1)
+    return whole[1:].view(values.shape).copy_(values)
+
+
+def _model_layouts(problem: Problem) -> Variants:
+    """Yield layouts of operands of any shapes and dtypes."""
+    for name, relayout in (
+        ("all operands transposed", _swapped),
+        ("all operands one element off their alignment", _shifted),
+    ):
+        yield name, partial(laid_out, problem, dict.fromkeys(problem.operands, relayout))
+
+
+def _usual_and_one_number(variant: Problem) -> Sequence[Incoming]:
+    """Return the usual grad_output and one number for all, which no other check asks for."""
+    name = "of one number, with stride 0"
+    return variant.usual, replace(variant.usual, name=name, grad_output=variant.ones)
+
+
+MODELS = Geometry(layouts=_model_layouts, grad_outputs=_usual_and_one_number)
+"""A ``Model`` has the shapes of its ``get_inputs``, and no others."""

@@ -10,8 +10,6 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from losscli.cases.case import Case
-from losscli.implementations.local import Operands
 from losscli.losses import Shape
 from losscli.losses.rows.forms import ignored_index
 from losscli.truth.problem import Incoming, Problem
@@ -91,67 +89,60 @@ LEADING: dict[str, Shape] = {
 """The dimensions of the tokens."""
 
 
-class HiddenStateGeometry(Geometry):
-    """The geometry of hidden states."""
-
-    def for_sizes(self, case: Case) -> Case:
-        """See :class:`Geometry`."""
-        return of_shape(SHAPE)(case)
-
-    def sizes(self, problem: Problem) -> Variants:
-        """See :class:`Geometry`."""
-        shapes = {"{} tokens of {}, {} classes".format(*shape): (shape, None) for shape in TOKENS}
-        return of_shapes(problem, shapes)
-
-    def for_layouts(self, case: Case) -> Case:
-        """See :class:`Geometry`."""
-        return of_shape(SHAPE, scale=1.0)(case)
-
-    def layouts(self, problem: Problem) -> Variants:
-        """See :class:`Geometry`."""
-        own = problem.operands
-        for (name, values), (title, change) in product(own.items(), LAYOUTS.items()):
-            if values.dim() == 2 or change is every_second:
-                yield f"{name} {title}", partial(problem.like, {**own, name: change(values)})
-        for title, shape in LEADING.items():
-            yield title, partial(_leading, problem, shape)
-
-    def grad_outputs(self, variant: Problem) -> Sequence[Incoming]:
-        """Return the usual one alone, in the shape of the tokens."""
-        usual = variant.usual
-        if variant.case.reduction != "none":
-            return (usual,)
-        shape = variant.oracle.unreduced_shape
-        values = usual.grad_output[: shape.numel()].reshape(shape)
-        return (replace(usual, grad_output=values),)
-
-    def for_values(self, case: Case) -> Case:
-        """See :class:`Geometry`."""
-        return of_shape(SHAPE, scale=1.0)(case)
-
-    def extreme_values(self, problem: Problem) -> Variants:
-        """See :class:`Geometry`."""
-        for name, change in VALUES.items():
-            yield name, partial(_changed, problem, change)
-        if ignored_index(problem.case.params) is not None:
-            for name, where in IGNORED.items():
-                yield name, partial(ignoring, problem, where)
-
-
 def _changed(problem: Problem, change: Callable[[Layer], Layer]) -> Problem:
     hidden, numbers, weight = problem.case.spec.names[:3]
     own = problem.operands
     target = own[numbers].clone()
     target[::2] = ONE_CLASS
     changed = change((own[hidden], own[weight]))
-    return problem.like({**own, hidden: changed[0], numbers: target, weight: changed[1]})
+    return problem.like({hidden: changed[0], numbers: target, weight: changed[1]})
 
 
 def _leading(problem: Problem, shape: Shape) -> Problem:
     """Return the problem with its tokens in other dimensions, or some of them."""
     count = torch.Size(shape).numel()
     hidden, numbers = problem.case.spec.names[:2]
-    own: Operands = dict(problem.operands)
-    own[hidden] = own[hidden][:count].reshape(*shape, own[hidden].shape[-1])
-    own[numbers] = own[numbers][:count].reshape(shape)
-    return problem.like(own)
+    tokens, targets = problem.operands[hidden][:count], problem.operands[numbers][:count]
+    changed = {hidden: tokens.reshape(*shape, tokens.shape[-1]), numbers: targets.reshape(shape)}
+    return problem.like(changed)
+
+
+def _layouts(problem: Problem) -> Variants:
+    own = problem.operands
+    for (name, values), (title, change) in product(own.items(), LAYOUTS.items()):
+        if values.dim() == 2 or change is every_second:
+            yield f"{name} {title}", partial(problem.like, {name: change(values)})
+    for title, shape in LEADING.items():
+        yield title, partial(_leading, problem, shape)
+
+
+def _grad_outputs(variant: Problem) -> Sequence[Incoming]:
+    """Return the usual one alone, in the shape of the tokens."""
+    usual = variant.usual
+    if variant.case.reduction != "none":
+        return (usual,)
+    shape = variant.oracle.unreduced_shape
+    values = usual.grad_output[: shape.numel()].reshape(shape)
+    return (replace(usual, grad_output=values),)
+
+
+def _extreme_values(problem: Problem) -> Variants:
+    for name, change in VALUES.items():
+        yield name, partial(_changed, problem, change)
+    if ignored_index(problem.case.params) is not None:
+        for name, where in IGNORED.items():
+            yield name, partial(ignoring, problem, where)
+
+
+HIDDEN_STATES = Geometry(
+    for_sizes=of_shape(SHAPE),
+    sizes=partial(
+        of_shapes,
+        shapes={"{} tokens of {}, {} classes".format(*shape): (shape, None) for shape in TOKENS},
+    ),
+    for_layouts=of_shape(SHAPE, scale=1.0),
+    layouts=_layouts,
+    grad_outputs=_grad_outputs,
+    for_values=of_shape(SHAPE, scale=1.0),
+    extreme_values=_extreme_values,
+)

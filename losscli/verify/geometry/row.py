@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from losscli.cases.case import Case
 from losscli.implementations.local import Operands
 from losscli.losses import CLASS_NUMBERS, MASK, RowSpec, Shape
 from losscli.losses.domain import CLASSES, SHARES
 from losscli.losses.rows.forms import IGNORE_INDEX, ignored_index
 from losscli.losses.rows.spec import LOGITS, SCORES, VECTORS, Content
 from losscli.truth.problem import Problem
-from losscli.verify.geometry.element import LAYOUTS_OF_PAIRS
 from losscli.verify.geometry.geometry import (
     Geometry,
+    Relayout,
     Variants,
     every_second,
+    expanded_rows,
+    inside,
     laid_out,
     of_shape,
     of_shapes,
+    offset,
     permuted,
+    transposed,
 )
 
 ROW_LENGTHS = (1, 2, 3, 7, 8, 9, 31, 32, 33, 127, 128, 129, 1023, 1024, 1025, 4097, 50257)
@@ -41,15 +44,15 @@ ROW_SHAPES: tuple[Shape, ...] = (
 LAID_OUT = (13, 201)
 """Odd, so that rows begin anywhere in a vector; of as many classes as any integer counts, and
 more than it would count if it were signed."""
-INPUTS = {
-    "both operands transposed": "input transposed",
-    "every second column of a wider input": "every second column of a wider input",
-    "operands cut out of larger ones": "input cut out of a larger one",
-    "one row expanded to the input": "one row expanded to the input",
-    "input one element off its alignment": "input one element off its alignment",
-    "input without its last column, target without its first": "input without its last column",
+INPUTS: dict[str, Relayout] = {
+    "input transposed": transposed,
+    "every second column of a wider input": every_second,
+    "input cut out of a larger one": inside(3, 4, 1, 1),
+    "one row expanded to the input": expanded_rows,
+    "input one element off its alignment": partial(offset, by=1),
+    "input without its last column": inside(0, 1),
 }
-"""The layouts of predictions as losses of elements have them, by what they are called here."""
+"""How rows lie."""
 ALONE = "one row alone"
 BEHIND: dict[str, Shape] = {
     ALONE: (101,),
@@ -106,7 +109,6 @@ def _planted_class(logits: Tensor) -> Tensor:
 
 
 def _with_one(logits: Tensor, one: float) -> Tensor:
-    """Return the logits with a number in one class of each row."""
     return logits.scatter(1, _planted_class(logits)[:, None], one)
 
 
@@ -161,124 +163,6 @@ IGNORED: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class RowGeometry(Geometry):
-    """The geometry of rows."""
-
-    shift = 11
-
-    def for_sizes(self, case: Case) -> Case:
-        """See :class:`Geometry`."""
-        return of_shape((1, 2))(case)
-
-    def sizes(self, problem: Problem) -> Variants:
-        """See :class:`Geometry`."""
-        shapes = {f"{shape[0]} rows of {shape[1]}": (shape, None) for shape in ROW_SHAPES}
-        return of_shapes(problem, shapes)
-
-    def for_layouts(self, case: Case) -> Case:
-        """See :class:`Geometry`."""
-        return of_shape(LAID_OUT, scale=1.0)(case)
-
-    def layouts(self, problem: Problem) -> Variants:
-        """See :class:`Geometry`."""
-        first, *others = problem.case.spec.operands
-        for known, name in INPUTS.items():
-            yield name, partial(laid_out, problem, {first.name: LAYOUTS_OF_PAIRS[known][0]})
-        for operand in others:
-            for dtype in NUMBERS if operand.kind == CLASS_NUMBERS else ():
-                for shape, name in _of_dtype(problem, operand.name, dtype).items():
-                    yield name, partial(_numbered, problem, operand.name, dtype, shape)
-            if problem.operands[operand.name].dim() == problem.prediction.dim():
-                for known, name in INPUTS.items():
-                    title = name.replace("input", operand.name)
-                    yield (
-                        title,
-                        partial(laid_out, problem, {operand.name: LAYOUTS_OF_PAIRS[known][0]}),
-                    )
-                continue
-            relayouts = {"of every second of more": every_second}
-            if not operand.shared:
-                relayouts["of one number, repeated"] = lambda values: values[:1].expand(
-                    values.shape
-                )
-            for how, relayout in relayouts.items():
-                yield f"{operand.name} {how}", partial(laid_out, problem, {operand.name: relayout})
-        is_last = problem.case.spec.loss_shape([(2, 3, 4)])[-2:] == (2, 3)
-        spec = problem.case.spec
-        most = spec.most_dimensions if isinstance(spec, RowSpec) else None
-        for name, shape in (BEFORE if is_last else BEHIND).items():
-            if len(shape) <= (most or len(shape)):
-                yield name, partial(problem.reshaped, shape)
-        orders = NOT_LAST if is_last else LAST
-        for name, (shape, order) in orders.items() if not most else ():
-            yield name, partial(_stored, problem, shape, order)
-
-    def is_ordinary(self, layout: str) -> bool:
-        """See :class:`Geometry`."""
-        return layout == ALONE
-
-    def may_be_refused(self, problem: Problem, layout: str) -> bool:
-        """See :class:`Geometry`: class numbers of other dtypes."""
-        names = [o.name for o in problem.case.spec.operands if o.kind == CLASS_NUMBERS]
-        return layout in {
-            title
-            for name in names
-            for dtype in NUMBERS[1:]
-            for title in _of_dtype(problem, name, dtype).values()
-        }
-
-    def harmless(self, problem: Problem) -> Problem:
-        """See :class:`Geometry`: class numbers below the length of each dimension that has any."""
-        if len(problem.case.shape) <= 2:
-            return problem
-        least = min(filter(None, problem.case.shape))
-        operands = dict(problem.operands)
-        for operand in problem.case.spec.operands:
-            if operand.domain == CLASSES:
-                values = operands[operand.name]
-                operands[operand.name] = values.where(values < 0, values % least)
-        return problem.like(operands)
-
-    def overflows(self, value: float, planted: Sequence[str]) -> bool:
-        """See :class:`Geometry`: the product of a probability and a weight does."""
-        return len(planted) >= 3 and 1 < value < math.inf
-
-    def for_repeats(self, case: Case) -> Case:
-        """See :class:`Geometry`."""
-        return of_shape((67, 509), scale=1.0)(case)
-
-    def for_rounding(self, case: Case) -> Case:
-        """Return the case in many short rows, with values all over."""
-        return of_shape((1033, 17))(case)
-
-    def for_values(self, case: Case) -> Case:
-        """See :class:`Geometry`."""
-        return of_shape(SHAPE, scale=1.0)(case)
-
-    def extreme_values(self, problem: Problem) -> Variants:
-        """Yield each kind of rows by its name, first in the prediction, then in others like it."""
-        spec = problem.case.spec
-        assert isinstance(spec, RowSpec)
-        first, *others = _alike(problem)
-        for name, change in CONTENTS[spec.holds].items():
-            for operand in (first, *others):
-                title = name if operand == first else f"{name}, in the {operand}"
-                yield title, partial(_changed, problem, operand, change)
-                yield f"{title}, long rows", partial(_long, problem, operand, change)
-        for other, (name, change) in itertools.product(others, PAIRS.items()):
-            yield f"{other} {name} {first}", partial(_paired, problem, other, change)
-        shares = [operand.name for operand in spec.operands if operand.domain == SHARES]
-        for name, (title, change) in itertools.product(shares, SHARED.items()):
-            log_probs = change(problem.operands[name])
-            yield f"{name} {title}", partial(problem.like, {**problem.operands, name: log_probs})
-        ignores = ignored_index(problem.case.params) is not None
-        masks = any(operand.kind == MASK for operand in spec.operands)
-        for name, where in IGNORED.items() if ignores or masks else ():
-            yield name, partial(ignoring, problem, where)
-            if masks:
-                yield f"{name}, which hold NaN", partial(ignoring, problem, where, holding=math.nan)
-
-
 def _of_dtype(problem: Problem, name: str, dtype: torch.dtype) -> dict[Shape, str]:
     """Return the names of the layouts with class numbers of a dtype, by their shapes."""
     named = f"{name} of {str(dtype).removeprefix('torch.')}"
@@ -290,11 +174,10 @@ def _numbered(problem: Problem, name: str, dtype: torch.dtype, shape: Shape) -> 
     own = problem if shape == problem.case.shape else problem.reshaped(shape)
     values = own.operands[name]
     values = values.clamp(min=0) if dtype == torch.uint8 else values
-    return own.like({**own.operands, name: values.to(dtype)})
+    return own.like({name: values.to(dtype)})
 
 
 def _stored(problem: Problem, shape: Shape, order: tuple[int, ...]) -> Problem:
-    """Return the problem of a shape with the dimensions of its prediction in another order."""
     own = problem.reshaped(shape)
     return laid_out(own, {own.case.spec.names[0]: partial(permuted, order=order)})
 
@@ -310,13 +193,16 @@ def _alike(problem: Problem) -> list[str]:
     ]
 
 
-def _changed(problem: Problem, name: str, change: Callable[[Tensor], Tensor]) -> Problem:
+def _changed(
+    problem: Problem, name: str, change: Callable[[Tensor], Tensor], shape: Shape | None = None
+) -> Problem:
     """Return the problem with other rows; half the targets are the class that is planted."""
+    problem = problem.reshaped(shape) if shape else problem
     rows = problem.operands[name]
-    operands: Operands = {**problem.operands, name: change(rows)}
+    operands: Operands = {name: change(rows)}
     for operand in problem.case.spec.operands:
         if operand.kind == CLASS_NUMBERS:
-            target = operands[operand.name].clone()
+            target = problem.operands[operand.name].clone()
             numbers = target.view(len(target), -1)[::2]
             planted = _planted_class(rows).to(target)[::2, None]
             # Of several classes of a row it is the first; what it was takes the place of another.
@@ -326,16 +212,6 @@ def _changed(problem: Problem, name: str, change: Callable[[Tensor], Tensor]) ->
     return problem.like(operands)
 
 
-def _long(problem: Problem, name: str, change: Callable[[Tensor], Tensor]) -> Problem:
-    """Return the problem with other rows, long ones."""
-    return _changed(problem.reshaped(LONG), name, change)
-
-
-def _paired(problem: Problem, name: str, change: Callable[[Tensor], Tensor]) -> Problem:
-    """Return the problem with an operand that is made of the prediction."""
-    return problem.like({**problem.operands, name: change(problem.prediction)})
-
-
 def ignoring(
     problem: Problem, where: Callable[[Tensor], Tensor], holding: float | None = None
 ) -> Problem:
@@ -343,9 +219,9 @@ def ignoring(
 
     ``holding``: what these rows hold; None for what they held.
     """
-    operands = dict(problem.operands)
+    operands: Operands = {}
     for operand in problem.case.spec.operands:
-        given = operands[operand.name]
+        given = problem.operands[operand.name]
         place = torch.arange(len(given), device=given.device)
         if operand.kind == CLASS_NUMBERS:
             # Beside a mask there may be none.
@@ -359,3 +235,88 @@ def ignoring(
         elif holding is not None and operand.name in problem.case.spec.promoted:
             operands[operand.name] = given.masked_fill(where(place)[:, None], holding)
     return problem.like(operands)
+
+
+def _layouts(problem: Problem) -> Variants:
+    spec = problem.case.spec
+    for operand in spec.operands:
+        for dtype in NUMBERS if operand.kind == CLASS_NUMBERS else ():
+            for shape, name in _of_dtype(problem, operand.name, dtype).items():
+                yield name, partial(_numbered, problem, operand.name, dtype, shape)
+        relayouts: dict[str, Relayout] = {f"{operand.name} of every second of more": every_second}
+        if problem.operands[operand.name].dim() == problem.prediction.dim():
+            called = "input" if operand == spec.operands[0] else operand.name
+            relayouts = {n.replace("input", called): relayout for n, relayout in INPUTS.items()}
+        elif not operand.shared:
+            relayouts[f"{operand.name} of one number, repeated"] = expanded_rows
+        for name, relayout in relayouts.items():
+            yield name, partial(laid_out, problem, {operand.name: relayout})
+    is_last = spec.loss_shape([(2, 3, 4)])[-2:] == (2, 3)
+    most = spec.most_dimensions if isinstance(spec, RowSpec) else None
+    for name, shape in (BEFORE if is_last else BEHIND).items():
+        if len(shape) <= (most or len(shape)):
+            yield name, partial(problem.reshaped, shape)
+    orders = NOT_LAST if is_last else LAST
+    for name, (shape, order) in orders.items() if not most else ():
+        yield name, partial(_stored, problem, shape, order)
+
+
+def _may_be_refused(problem: Problem, layout: str) -> bool:
+    """Tell whether a layout is one of class numbers of other dtypes."""
+    numbers = (each.name for each in problem.case.spec.operands if each.kind == CLASS_NUMBERS)
+    others = itertools.product(numbers, NUMBERS[1:])
+    return any(layout in _of_dtype(problem, *other).values() for other in others)
+
+
+def _harmless(problem: Problem) -> Problem:
+    """Return the problem with class numbers below the length of each dimension that has any."""
+    if len(problem.case.shape) <= 2:
+        return problem
+    least = min(filter(None, problem.case.shape))
+    classes = [each.name for each in problem.case.spec.operands if each.domain == CLASSES]
+    own = problem.operands
+    return problem.like(
+        {name: own[name].where(own[name] < 0, own[name] % least) for name in classes}
+    )
+
+
+def _extreme_values(problem: Problem) -> Variants:
+    """Yield each kind of rows by its name, first in the prediction, then in others like it."""
+    spec, own = problem.case.spec, problem.operands
+    assert isinstance(spec, RowSpec)
+    first, *others = _alike(problem)
+    for name, change in CONTENTS[spec.holds].items():
+        for operand in (first, *others):
+            title = name if operand == first else f"{name}, in the {operand}"
+            yield title, partial(_changed, problem, operand, change)
+            yield f"{title}, long rows", partial(_changed, problem, operand, change, LONG)
+    for other, (name, change) in itertools.product(others, PAIRS.items()):
+        paired = {other: change(problem.prediction)}
+        yield f"{other} {name} {first}", partial(problem.like, paired)
+    shares = [operand.name for operand in spec.operands if operand.domain == SHARES]
+    for name, (title, change) in itertools.product(shares, SHARED.items()):
+        yield f"{name} {title}", partial(problem.like, {name: change(own[name])})
+    ignores = ignored_index(problem.case.params) is not None
+    masks = any(operand.kind == MASK for operand in spec.operands)
+    for name, where in IGNORED.items() if ignores or masks else ():
+        yield name, partial(ignoring, problem, where)
+        if masks:
+            yield f"{name}, which hold NaN", partial(ignoring, problem, where, holding=math.nan)
+
+
+ROWS = Geometry(
+    shift=11,
+    for_sizes=of_shape((1, 2)),
+    sizes=partial(of_shapes, shapes={f"{s[0]} rows of {s[1]}": (s, None) for s in ROW_SHAPES}),
+    for_layouts=of_shape(LAID_OUT, scale=1.0),
+    layouts=_layouts,
+    is_ordinary=lambda layout: layout == ALONE,
+    may_be_refused=_may_be_refused,
+    harmless=_harmless,
+    for_repeats=of_shape((67, 509), scale=1.0),
+    for_values=of_shape(SHAPE, scale=1.0),
+    extreme_values=_extreme_values,
+    # The product of a probability and a weight.
+    overflows=lambda value, planted: len(planted) >= 3 and 1 < value < math.inf,
+    for_rounding=of_shape((1033, 17)),
+)

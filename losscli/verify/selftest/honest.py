@@ -14,8 +14,7 @@ from losscli.implementations import CUSTOM, IMPLEMENTATIONS, Implementation
 from losscli.losses import ELEMENT, ROW
 from losscli.losses.rows.forms import IGNORE_INDEX
 from losscli.reasons import Code, Reason
-from losscli.verify.selftest.formula import formula, reduced, unreduced
-from losscli.verify.selftest.surgery import graft
+from losscli.verify.selftest.surgery import formula, graft, reduced, unreduced
 from losscli.verify.selftest.wrong.rows import class_dimension, log_sum, with_log_sum_off
 
 _LANES = 1024
@@ -104,13 +103,9 @@ def _own(name: str, description: str, add: Callable[[Tensor], Tensor]) -> Implem
 HONEST: tuple[Implementation, ...] = (
     *(IMPLEMENTATIONS[name] for name in (CUSTOM, "reference", "functional", "compile")),
     _own("Kahan", "compensated float32", _kahan),
-    _own("float64", "a float64 accumulator", lambda values: values.double().sum()),
+    _own("float64", "a float64 accumulator", lambda x: x.double().sum()),
     _own("any order", "block sums as they arrive", _any_order),
-    _own(
-        "two passes",
-        "block sums, then their sum",
-        lambda values: _lanes(values).sum(1).sum(dtype=torch.float64),
-    ),
+    _own("two passes", "sums of block sums", lambda x: _lanes(x).sum(1).sum(dtype=torch.float64)),
     Implementation(
         "honest:online",
         "a row in parts, with a running maximum",

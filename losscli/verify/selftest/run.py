@@ -47,8 +47,7 @@ PARAMETERS: dict[str, dict[str, float]] = {
 COMPILED = next(iter(LOSSES))
 """The only loss that is compiled: compiling takes longer than all the rest."""
 NOT_CAPTURED = ("weighted_cross_entropy", "functional")
-"""A loss and what no graph captures of it: PyTorch's own mean with a weight and label smoothing
-selects the rows that count, and so waits for the GPU."""
+"""No graph captures PyTorch's own mean with a weight and label smoothing, which waits for the GPU."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +119,10 @@ def plan_of_ranks(device: str, ranks: int) -> list[SelfTest]:
         for case in _cases("cross_entropy", device)
         if case.shape != LONG
     )
-    able = {each: [c for c in cases if not each.unavailable(c)] for each in SPLIT_WRONG}
-    tests = [SelfTest(wrong, tuple(own), honest=False) for wrong, own in able.items()]
+    tests = [
+        SelfTest(wrong, tuple(case for case in cases if not wrong.unavailable(case)), honest=False)
+        for wrong in SPLIT_WRONG
+    ]
     honest = (*(IMPLEMENTATIONS[name] for name in (CUSTOM, "reference")), *SPLIT_HONEST)
     return [*tests, *(SelfTest(each, cases, honest=True) for each in honest)]
 
@@ -129,10 +130,7 @@ def plan_of_ranks(device: str, ranks: int) -> list[SelfTest]:
 def run(
     test: SelfTest, run_job: Callable[[Checks], Iterable[VerifyResult]] = runner.run
 ) -> Generator[SelfTestResult, None, None]:
-    """Yield one result: the first check that fails, or that none does.
-
-    ``run_job`` runs the checks of a case.
-    """
+    """Yield one result: the first check that fails, or that none does."""
     name, honest = test.implementation.name, test.honest
     ran, reason = False, ""
     for result in _results(test, run_job):

@@ -1,12 +1,18 @@
-"""Autograd functions that plant one mistake into a loss."""
+"""The reference, taken apart, and autograd functions that plant one mistake into a loss."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+from losscli.cases.case import Case
+from losscli.losses.spec import Operand
+
+if TYPE_CHECKING:
+    from losscli.implementations.implementation import BoundLoss
 
 
 class Grafted(torch.autograd.Function):
@@ -101,3 +107,37 @@ def regrade(tensor: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
     if result.requires_grad:
         result.register_hook(function)
     return result
+
+
+Make = Callable[[Case], "BoundLoss"]
+
+
+def formula(case: Case, *operands: Tensor, **changes: object) -> Tensor:
+    """Return the reference, some of whose settings may be changed."""
+    operands = tuple(map(_survivable, case.spec.operands, operands))
+    settings = {"reduction": case.reduction, **case.spec.resolve(case.params), **changes}
+    return case.spec.reference(*operands, **settings)
+
+
+def _survivable(operand: Operand, values: Tensor) -> Tensor:
+    """Return an operand that PyTorch takes.
+
+    A mistake may leave the domain; there PyTorch's kernel may end the process's use of the GPU.
+    """
+    if not (operand.refused and values.is_cuda):
+        return values
+    return operand.domain.inside(values.nan_to_num())
+
+
+def unreduced(case: Case, *operands: Tensor, **changes: object) -> Tensor:
+    """Return the loss of each element, unreduced."""
+    return formula(case, *operands, reduction="none", **changes)
+
+
+def reduced(case: Case, elements: Tensor, count: Tensor | None = None) -> Tensor:
+    """Reduce elements as the case asks for; a mean over ``count``, or over all that are given."""
+    if case.reduction == "none":
+        return elements
+    total = elements.sum()
+    divisor = elements.numel() if count is None else count
+    return total / divisor if case.reduction == "mean" else total

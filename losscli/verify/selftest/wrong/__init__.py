@@ -18,9 +18,8 @@ from losscli.losses import ELEMENT, HIDDEN_STATE, ROW, Unit
 from losscli.losses.rows.forms import IGNORE_INDEX
 from losscli.reasons import Code, Reason
 from losscli.verify.checks.branches import has_exact_values
-from losscli.verify.selftest.formula import Make, formula, unreduced
-from losscli.verify.selftest.surgery import Linear, Stored, graft, regrade
-from losscli.verify.selftest.wrong import behaviour, gradients, linear, rows, topk, values
+from losscli.verify.selftest.surgery import Linear, Make, Stored, formula, graft, regrade, unreduced
+from losscli.verify.selftest.wrong import behaviour, composed, elements, rows
 
 
 def _by(*reductions: str) -> Callable[[Case], bool]:
@@ -35,7 +34,7 @@ def _has_kinks(case: Case) -> bool:
     return bool(case.spec.kinks(case.params))
 
 
-def _nothing_is_left_at_a_kink(case: Case) -> bool:
+def _zero_at_kink(case: Case) -> bool:
     """Tell whether the loss beside a kink is what the parameters and operands leave of it."""
     kinks = [kink for kink in case.spec.kinks(case.params) if kink]
     at = [torch.tensor(value, dtype=torch.float64) for value in (*kinks, 1.0)]
@@ -73,8 +72,7 @@ def _bound(
 ) -> Implementation:
     """Return a mistake as an implementation, with ``claims`` among its fields.
 
-    ``applies``: whether it is a mistake in a case: only where there are branches is one to be left
-    out. ``units``: whether it is planted into losses of elements, of rows, of hidden states.
+    ``applies``: whether it is a mistake in a case. ``units``: the units of losses that have it.
     """
 
     def unavailable(case: Case) -> Reason | None:
@@ -99,7 +97,7 @@ _all = partial(_planted, (ELEMENT, ROW, HIDDEN_STATE))
 
 def _on_logits(name: str, mistake: Callable[..., Tensor], *given: Any) -> Implementation:
     """Return the mistake in the loss of the logits that hidden states have."""
-    return _linear(f"{name}, of hidden states", linear.on_logits(mistake), *given)
+    return _linear(f"{name}, of hidden states", composed.on_logits(mistake), *given)
 
 
 def _topk(name: str, mistake: Callable[..., Tensor]) -> Implementation:
@@ -124,35 +122,29 @@ def _of_incoming(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
 
 
 def _through(kind: Any) -> Callable[..., Tensor]:
-    """Return a loss that an autograd function computes."""
     return lambda case, *operands: kind.apply(partial(formula, case), *operands)
 
 
 WRONG: tuple[Implementation, ...] = (
     _all("constant", _of_value(lambda loss: torch.full_like(loss, 0.375))),
     _all("zeros", _changed(lambda loss: graft(loss, 0 * loss))),
-    _elements("one percent", values.one_percent),
-    _elements("dropped tail", values.dropped_tail),
+    _elements("one percent", elements.one_percent),
+    _elements("dropped tail", elements.dropped_tail),
     _all(
         "ignored parameter",
         lambda case, *x: formula(case, *x, **{p.name: p.default for p in case.spec.parameters}),
         lambda case: bool(case.spec.parameters),
     ),
     _elements(
-        "rounded parameters",
-        values.rounded_parameters,
-        _nothing_is_left_at_a_kink,
-        held_to_oracle=True,
+        "rounded parameters", elements.rounded_parameters, _zero_at_kink, held_to_oracle=True
     ),
-    _elements("branch left out", values.flat_below, _has_kinks),
-    _elements("branch scaled", values.scaled_below, _has_kinks),
-    _elements("branches swapped", values.mirrored, _has_kinks),
-    _elements("wrong axis", values.wrong_axis, lambda case: case.target_shape != case.shape),
+    _elements("branch left out", elements.flat_below, _has_kinks),
+    _elements("branch scaled", elements.scaled_below, _has_kinks),
+    _elements("branches swapped", elements.mirrored, _has_kinks),
+    _elements("wrong axis", elements.wrong_axis, lambda case: case.target_shape != case.shape),
     _elements("sum for mean", lambda case, *x: formula(case, *x, reduction="sum"), _MEAN),
     _elements(
-        "1/rows for 1/N",
-        lambda case, *x: formula(case, *x, reduction="sum") / x[0].shape[0],
-        _MEAN,
+        "1/rows for 1/N", lambda case, *x: formula(case, *x, reduction="sum") / x[0].shape[0], _MEAN
     ),
     _all("ignored incoming", _of_incoming(torch.ones_like)),
     _all("squared incoming", _of_incoming(torch.square)),
@@ -173,9 +165,9 @@ WRONG: tuple[Implementation, ...] = (
         _target_has_gradient,
     ),
     _all("detached", _changed(Tensor.detach)),
-    _all("float16 inside", values.half_inside),
-    _elements("narrow accumulator", values.narrow_accumulator, _REDUCED),
-    _elements("assumes contiguous", values.contiguous),
+    _all("float16 inside", elements.half_inside),
+    _elements("narrow accumulator", elements.narrow_accumulator, _REDUCED),
+    _elements("assumes contiguous", elements.contiguous),
     _elements(
         "NaN scrubbed",
         lambda case, x, *more: formula(case, torch.nan_to_num(x), *more),
@@ -193,9 +185,9 @@ WRONG: tuple[Implementation, ...] = (
     _all("other dtype", _changed(lambda x: x.double() if x.dtype != torch.float64 else x.float())),
     _all("no curvature", _through(Linear)),
     _all("scales in place", _through(Stored), _REDUCED),
-    _all("clears .grad", gradients.clears_gradients),
-    _bound("last incoming", gradients.last_incoming),
-    _bound("habit", gradients.habit, _REDUCED),
+    _all("clears .grad", elements.clears_gradients),
+    _bound("last incoming", elements.last_incoming),
+    _bound("habit", elements.habit, _REDUCED),
     # What a captured backward pass does not need for an incoming gradient of 1.
     _all(
         "skips in a capture",
@@ -204,19 +196,19 @@ WRONG: tuple[Implementation, ...] = (
         ),
         lambda case: case.device != "cpu",
     ),
-    _elements("transposed gradient", gradients.transposed_gradient),
-    _elements("wrong middle", values.wrong_middle),
-    _elements("square transposed", values.square_transposed),
-    _elements("rounded target", values.rounded_target),
-    _elements("looks again", gradients.reused_sizes),
+    _elements("transposed gradient", elements.transposed_gradient),
+    _elements("wrong middle", elements.wrong_middle),
+    _elements("square transposed", elements.square_transposed),
+    _elements("rounded target", elements.rounded_target),
+    _elements("looks again", elements.reused_sizes),
     _elements(
         "one ulp off",
         _of_value(lambda loss: torch.nextafter(loss, torch.full_like(loss, torch.inf))),
         has_exact_values,
     ),
-    _bound("first row decides", gradients.first_row_decides, _UNREDUCED),
-    _elements("one number", _of_incoming(gradients.one_number), _UNREDUCED),
-    _elements("mean of means", values.mean_of_means, _MEAN),
+    _bound("first row decides", elements.first_row_decides, _UNREDUCED),
+    _elements("one number", _of_incoming(elements.one_number), _UNREDUCED),
+    _elements("mean of means", elements.mean_of_means, _MEAN),
     _rows("counts ignored rows", rows.counts_ignored, _counts_rows),
     _rows(
         "weight forgotten",
@@ -263,24 +255,22 @@ WRONG: tuple[Implementation, ...] = (
     _rows("mean left out", rows.without_mean, _of("masked_kl_divergence")),
     _rows("one softmax alone", rows.without_own_mean, _of("masked_kl_divergence")),
     _rows(
-        "sign near a tie",
-        rows.flipped_near_ties,
-        _of("total_variation", "masked_total_variation"),
+        "sign near a tie", rows.flipped_near_ties, _of("total_variation", "masked_total_variation")
     ),
     _rows("epsilon added", rows.added_epsilon, _of("cosine_similarity")),
     _rows("other side", lambda case, x, y: formula(case, -x, y), _of("multi_margin")),
-    *(_topk(name, topk.of_bins(change)) for name, change in topk.MISTAKES.items()),
-    _topk("other direction", topk.other_direction),
-    _topk("classes in order", topk.classes_in_order),
-    _topk("sum above 1", topk.sum_above_one),
+    *(_topk(name, composed.of_bins(change)) for name, change in composed.MISTAKES.items()),
+    _topk("other direction", composed.other_direction),
+    _topk("classes in order", composed.classes_in_order),
+    _topk("sum above 1", composed.sum_above_one),
     _on_logits("counts ignored rows", rows.counts_ignored, _counts_rows),
     _on_logits("softmax alone", rows.sum_of_softmax),
     _on_logits("maximum kept", rows.without_maximum),
-    _on_logits("filtered gradients", linear.filtered),
+    _on_logits("filtered gradients", composed.filtered),
     # In float32 any tolerance finds them.
     _linear(
         "sums in bfloat16",
-        linear.narrow_sums,
+        composed.narrow_sums,
         lambda case: case.dtype == "bfloat16",
         held_to_oracle=True,
     ),

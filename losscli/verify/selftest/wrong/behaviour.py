@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from losscli.cases.case import Case
-from losscli.verify.selftest.formula import Make, formula, reduced, unreduced
-from losscli.verify.selftest.surgery import graft
+from losscli.verify.selftest.surgery import Make, formula, graft, reduced, unreduced
 
 if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss

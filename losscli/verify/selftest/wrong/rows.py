@@ -10,11 +10,9 @@ from torch import Tensor
 
 from losscli.cases.case import Case
 from losscli.losses.rows.forms import IGNORE_INDEX
-from losscli.verify.selftest.formula import formula, reduced, unreduced
-from losscli.verify.selftest.surgery import graft, regrade
+from losscli.verify.selftest.surgery import formula, graft, reduced, regrade, unreduced
 
-_VECTOR = 8
-_BLOCK = 1024
+_VECTOR, _BLOCK = 8, 1024
 
 
 def reduced_rows(case: Case, rows: Tensor, *operands: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from losscli.implementations import Implementation
 from losscli.losses.rows.forms import IGNORE_INDEX
 from losscli.ranks.placements import share
 from losscli.reasons import Code, Reason
-from losscli.verify.selftest.formula import reduced
+from losscli.verify.selftest.surgery import reduced
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,8 @@ class _Rows(torch.autograd.Function):
         total = own_sum if does.sums_alone else _sum(own_sum)
         log = total.log() + largest
         picked = _sum(torch.where(hot > 0, logits, 0.0).sum(1))
-        if does.smooths_alone:
-            mean, classes = logits.mean(1), own
-        else:
-            mean, classes = _sum(logits.sum(1)) / case.classes, case.classes
+        classes = own if does.smooths_alone else case.classes
+        mean = logits.mean(1) if does.smooths_alone else _sum(logits.sum(1)) / classes
         loss = torch.where(kept, log - (1 - smoothing) * picked - smoothing * mean, 0.0)
         normal = own_sum.log() + largest if does.own_softmax else log
         gradient = (logits - normal[:, None]).exp() - (1 - smoothing) * hot
@@ -102,7 +100,9 @@ def _loss(does: _Mistakes, case: Case, input: Tensor, target: Tensor) -> Tensor:
     return reduced(case, rows, count).to(input.dtype)
 
 
-def _own(name: str, description: str, does: _Mistakes) -> Implementation:
+def _own(name: str, description: str, **mistakes: Any) -> Implementation:
+    does = _Mistakes(**mistakes)
+
     def unavailable(case: Case) -> Reason | None:
         if not (case.placement and case.loss == "cross_entropy"):
             return Reason(Code.NOT_APPLICABLE, "it takes logits that are split over ranks")
@@ -113,28 +113,13 @@ def _own(name: str, description: str, does: _Mistakes) -> Implementation:
     return Implementation(name, description, lambda case: partial(_loss, does, case), unavailable)
 
 
-SPLIT_WRONG = tuple(
-    _own(f"wrong:{name}", description, does)
-    for name, description, does in (
-        (
-            "smoothing alone",
-            "smooths the target over the classes of each rank",
-            _Mistakes(smooths_alone=True),
-        ),
-        ("no maximum", "subtracts no maximum", _Mistakes(maximum="none")),
-        (
-            "maximum alone",
-            "adds sums of exponentials less the maximum of each rank",
-            _Mistakes(maximum="of each"),
-        ),
-        ("sum alone", "normalises by the sum of each rank", _Mistakes(sums_alone=True)),
-        (
-            "softmax alone",
-            "takes the softmax of each rank for the gradient",
-            _Mistakes(own_softmax=True),
-        ),
-        ("target off", "looks for the target one class off", _Mistakes(offset=1)),
-        ("share counted", "takes the mean over a share of the rows", _Mistakes(counts_share=True)),
-    )
+SPLIT_WRONG = (
+    _own("wrong:smoothing alone", "smooths over the classes of each rank", smooths_alone=True),
+    _own("wrong:no maximum", "subtracts no maximum", maximum="none"),
+    _own("wrong:maximum alone", "adds sums less the maximum of each rank", maximum="of each"),
+    _own("wrong:sum alone", "normalises by the sum of each rank", sums_alone=True),
+    _own("wrong:softmax alone", "has the gradient of each rank's softmax", own_softmax=True),
+    _own("wrong:target off", "looks for the target one class off", offset=1),
+    _own("wrong:share counted", "takes the mean over a share of the rows", counts_share=True),
 )
-SPLIT_HONEST = (_own("honest:three collectives", "a collective a term, in float64", _Mistakes()),)
+SPLIT_HONEST = (_own("honest:three collectives", "a collective a term, in float64"),)
