@@ -15,17 +15,17 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from losscli.machine.pytorch import Tensor, torch
+
 from . import operators
 from .formulas import REDUCTIONS
 from .kinds import explain, refuse_script
 from .shapes import broadcasts_to
 
 if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
     from .parameter import Parameter
     from .shapes import Shapes
+
 
 WEIGHTED = "weighted_"
 """The prefix of weighted losses' names."""
@@ -281,8 +281,6 @@ def _finished(loss: Tensor, divisor: Tensor | float | None, dtype: torch.dtype |
 
 def _mean(weight: Tensor, *others: Tensor) -> Tensor:
     """Return the mean weight, in float32 or, if an operand is float64, in float64."""
-    import torch
-
     wide = weight.dtype if weight.is_floating_point() else torch.float32
     for each in (torch.float32, *(other.dtype for other in others)):
         wide = torch.promote_types(wide, each)

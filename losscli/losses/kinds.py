@@ -9,11 +9,9 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
+from losscli.machine.pytorch import Tensor, torch
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -42,8 +40,6 @@ def explain(function: Callable[..., Any], given: Sequence[Any], named: Mapping[s
         ValueError: it must be a reduction.
         NotImplementedError: no kernel accepts this tensor.
     """
-    import torch
-
     signature = inspect.signature(function)
     try:
         arguments = signature.bind_partial(*given, **named).arguments
@@ -68,8 +64,6 @@ def explain(function: Callable[..., Any], given: Sequence[Any], named: Mapping[s
 
 def no_kernel_takes(tensor: Tensor) -> str:
     """Return why no kernel accepts a tensor, to follow its name, or an empty string."""
-    import torch
-
     if tensor.is_nested:
         return (
             "must be a dense tensor, but is nested; give the loss torch.cat(x.unbind()) of each "

@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
+
+from losscli.machine.pytorch import Tensor, torch
 
 from .calling import named_call
 from .domain import REAL, Domain
@@ -16,11 +18,6 @@ from .parameter import Parameter
 from .rows.relations import Relations, never
 from .shapes import Shape as Shape
 from .shapes import Shapes, broadcast
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
 
 DtypeKind = Literal["floating", "class numbers", "mask"]
 FLOATING: DtypeKind = "floating"
@@ -267,8 +264,6 @@ class Spec:
 
     def dtype_of(self, operands: Mapping[str, Tensor]) -> torch.dtype:
         """Return the loss's dtype: promoted, and for some losses at least float32."""
-        import torch
-
         found = reduce(torch.promote_types, (operands[name].dtype for name in self.promoted))
         return torch.promote_types(found, torch.float32) if self.wide else found
 
@@ -347,8 +342,6 @@ class Spec:
 
     def branch_line(self, *others: Tensor) -> tuple[Tensor, Tensor]:
         """Return intercept and slope of the branch coordinate, affine in the prediction."""
-        import torch
-
         zeros = others[0].new_zeros(torch.broadcast_tensors(*others)[0].shape)
         intercept = self.branch_coordinate(zeros, *others)
         return intercept, self.branch_coordinate(zeros + 1, *others) - intercept

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    from torch import Tensor
+from losscli.machine.pytorch import Tensor
 
 Value = TypeVar("Value")
 

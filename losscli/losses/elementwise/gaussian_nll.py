@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
 from ..domain import POSITIVE
@@ -16,9 +17,6 @@ from ..shapes import WEIGHT, Rule, Shapes
 from ..spec import LOSS, Operand, Shape, Terms, Tolerance
 from .branches import QUADRATIC
 from .refusing import RefusingCalls
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 CONSTANT = 0.5 * math.log(2 * math.pi)
 
@@ -35,8 +33,6 @@ def as_written(
     input: Tensor, target: Tensor, var: Tensor, *, reduction: str, full: float, eps: float
 ) -> Tensor:
     """PyTorch's code, without its check of variances, which would wait for the GPU."""
-    import torch
-
     var = _clamped(var, eps)
     loss = 0.5 * (torch.log(var) + (input - target) ** 2 / var)
     return reduce(loss + CONSTANT if full else loss, reduction)
@@ -44,8 +40,6 @@ def as_written(
 
 def _clamped(var: Tensor, eps: float) -> Tensor:
     """Clamp the variance, passing its gradient through."""
-    import torch
-
     var = var.clone()
     with torch.no_grad():
         var.clamp_(min=eps)
@@ -56,8 +50,6 @@ def terms(
     input: Tensor, target: Tensor, var: Tensor, *, full: float, eps: float
 ) -> Mapping[str, Tensor]:
     """The terms of the loss and of the variance's gradient."""
-    import torch
-
     var = var.clamp(min=eps)
     difference = input - target
     square = 0.5 * difference * (difference / var)
@@ -120,8 +112,6 @@ def gaussian_nll_loss(
 
 
 def _variance(input: Tensor, var: Tensor | float) -> Tensor:
-    import torch
-
     if not isinstance(var, torch.Tensor):
         if var < 0:
             raise ValueError(NEGATIVE)

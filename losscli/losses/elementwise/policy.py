@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+
+from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Added, Arguments, Calls
 from ..domain import WEIGHTS
@@ -16,10 +17,6 @@ from ..parameter import Parameter
 from ..shapes import broadcasts_to, remedy
 from ..spec import Operand, Shape, Tolerance
 from . import kl_estimate
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
 
 SEQUENCE_MEAN, SEQUENCE_SUM = "sequence_mean", "sequence_sum"
 """Reductions that no operator has."""
@@ -68,8 +65,6 @@ def reference(
 
     It compares logarithms of ratios, because exponentials are rounded.
     """
-    import torch
-
     (own, old, advantages), dtype = at_least_float32(log_probs, old_log_probs, advantages)
     low, high = math.log1p(-clip_low) if clip_low < 1 else -math.inf, math.log1p(clip_high)
     falls = advantages < 0
@@ -98,8 +93,6 @@ def as_written(
     cispo: float,
 ) -> Tensor:
     """The loss as written in PyTorch: the larger loss of two ratios."""
-    import torch
-
     ratio = torch.exp(log_probs - old_log_probs)
     clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
     if cispo:
@@ -246,8 +239,6 @@ class _Counted:
         weight: Tensor | None = None,
     ) -> Arguments:
         """Return an operator's arguments; the loss keeps the dtype of the caller's tensors."""
-        import torch
-
         dtype: torch.dtype | None = None
         if self.weight is not None:
             dtype = operands[0].dtype

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from losscli.machine.pytorch import Tensor, torch
 
 from .. import operators
 from ..calling import Arguments, Calls
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class RefusingCalls(Calls):
@@ -45,8 +44,6 @@ class RefusingCalls(Calls):
         return loss, gradient
 
     def _look(self, loss: Tensor, given: Arguments) -> None:
-        import torch
-
         if operators.is_compiling() or type(loss) is not torch.Tensor or loss.device.type != "cpu":
             return
         if torch._C._functorch.is_functorch_wrapped_tensor(loss):

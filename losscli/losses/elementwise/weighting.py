@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from losscli.machine.pytorch import Tensor
 
 from ..calling import WEIGHTED as PREFIX
 from ..calling import Arguments, Calls, named_call
 from ..domain import WEIGHTS
 from ..formulas import Reduction, reduce
 from ..spec import LOSS, LossFunction, LossSpec, Operand, Terms, Tolerance
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 WEIGHT = Operand("weight", "weights of the elements", domain=WEIGHTS)
 

@@ -9,7 +9,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
+
+from losscli.machine.pytorch import Tensor
 
 from .. import aten, operators
 from ..domain import CLASSES
@@ -17,9 +19,6 @@ from ..formulas import Reduction
 from ..parameter import Parameter
 from ..spec import CLASS_NUMBERS, HIDDEN_STATE, Operand, Shape, Spec, Unit
 from .plan import Plan, Size, choose
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 MEMORY_BUDGET = Parameter(
     "memory_budget",

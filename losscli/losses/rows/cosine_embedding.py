@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments, reduction_of
 from ..domain import SIGNS
@@ -18,16 +19,11 @@ from .relations import Relations
 from .spec import VECTORS, of_last_rows
 from .terms import OF_LENGTHS, cosine_terms
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 def reference(
     input1: Tensor, input2: Tensor, target: Tensor, *, reduction: str, margin: float = 0.0
 ) -> Tensor:
     """PyTorch's formula; 16 bits in float32."""
-    import torch
-
     (first, second), dtype = at_least_float32(input1, input2)
     products = [(a * b).sum(-1) for a, b in ((first, second), (first, first), (second, second))]
     norms = torch.sqrt(products[1] + 1e-12) * torch.sqrt(products[2] + 1e-12)
@@ -41,8 +37,6 @@ def reference(
 def _terms(
     input1: Tensor, input2: Tensor, target: Tensor, *, margin: float = 0.0
 ) -> Mapping[str, Tensor]:
-    import torch
-
     one, other = (((x * x).sum(-1, keepdim=True) + 1e-12).sqrt() for x in (input1, input2))
     names = ("input1", "input2")
     found = cosine_terms(names, input1, input2, (one, other), 0.0)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from losscli.machine.pytorch import Tensor, torch
 
 from .. import aten
 from ..calling import Arguments, reduction_of
@@ -24,9 +26,6 @@ from .spec import (
     of_classes,
     of_rows,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class _Rows(NamedTuple):
@@ -57,8 +56,6 @@ class _Rows(NamedTuple):
 
     def shares(self, label_smoothing: float) -> Tensor:
         """Return each class's factor in the loss of its row."""
-        import torch
-
         if self.probabilities is not None:
             share = self.probabilities
             return share if self.weight is None else share * self.weight
@@ -81,8 +78,6 @@ def _rows(
     temperature: float,
     softcap: float,
 ) -> _Rows:
-    import torch
-
     dim = 0 if input.dim() == 1 else 1
     # Probabilities and class indices are told apart as in PyTorch.
     has_probabilities, classes = input.shape == target.shape, max(input.shape[dim], 1)
@@ -122,8 +117,6 @@ def reference(
     z_loss: float = 0.0,
 ) -> Tensor:
     """The formula in PyTorch; 16 bits in float32."""
-    import torch
-
     rows = _rows(input, target, weight, ignore_index, label_smoothing, temperature, softcap)
     logs = torch.log_softmax(rows.logits, rows.dim)
     weighted = logs if rows.weight is None else logs * rows.weight
@@ -157,8 +150,6 @@ def functional(
     z_loss: float = 0.0,
 ) -> Tensor:
     """PyTorch's function if it has the options, else the reference."""
-    import torch
-
     settings: dict[str, Any] = {
         "reduction": reduction,
         "ignore_index": int(ignore_index),
@@ -186,8 +177,6 @@ def _terms(
     z_loss: float = 0.0,
 ) -> Mapping[str, Tensor]:
     """Return the magnitudes that errors are relative to; see losscli/truth/tolerances.py."""
-    import torch
-
     rows = _rows(input, target, weight, ignore_index, label_smoothing, temperature, softcap)
     dim, x = rows.dim, rows.logits
     lse = torch.logsumexp(x, dim, keepdim=True)

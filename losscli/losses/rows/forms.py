@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from losscli.machine.pytorch import Tensor, torch
+
 from ..calling import named_call
 from ..domain import PROBABILITIES
 from ..parameter import Parameter
@@ -18,9 +20,8 @@ from ..spec import CLASS_NUMBERS, MASK, Operand, Terms, Tolerance
 from .spec import RowSpec
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from ..formulas import Reduction
+
 
 NO_INDEX = -(2.0**63)
 """The least int64, a class index that no row has: nothing is ignored."""
@@ -173,8 +174,6 @@ class _Form:
 
 def _stacked(found: Any) -> Tensor:
     """Return two values per row as one tensor, without a copy if kernels wrote them to one."""
-    import torch
-
     if not isinstance(found, tuple):
         tensor: Tensor = found
         return tensor

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments, reduction_of
 from ..formulas import at_least_float32
@@ -14,9 +15,6 @@ from ..parameter import Parameter
 from ..spec import LOSS, LazyTerms, Operand, Terms, last_dimension
 from .relations import Relations, always
 from .spec import SCORES, class_numbers, class_weight, of_last_rows
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def reference(
@@ -29,8 +27,6 @@ def reference(
     margin: float = 1.0,
 ) -> Tensor:
     """The formula in PyTorch; 16 bits in float32."""
-    import torch
-
     (scores,), dtype = at_least_float32(input)
     number = target.long().unsqueeze(-1)
     beyond = margin - scores.gather(-1, number) + scores
@@ -64,8 +60,6 @@ def _terms(
     p: float = 1.0,
     margin: float = 1.0,
 ) -> Mapping[str, Tensor]:
-    import torch
-
     number = target.long().unsqueeze(-1)
     own = input.gather(-1, number)
     beyond = torch.relu(margin - own + input).scatter(-1, number, 0.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from losscli.machine.pytorch import Tensor
 
 from .. import aten
 from ..calling import Arguments, reduction_of
@@ -21,9 +21,6 @@ from .spec import (
     of_classes,
     of_rows,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def reference(

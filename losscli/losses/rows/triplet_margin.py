@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments, reduction_of
 from ..formulas import at_least_float32
@@ -17,9 +19,6 @@ from .calls import RowCalls
 from .relations import Relations
 from .spec import VECTORS
 from .terms import OF_LENGTHS
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class _Calls(RowCalls):
@@ -46,8 +45,6 @@ def reference(
     swap: float = 0.0,
 ) -> Tensor:
     """The formula in PyTorch; 16 bits in float32."""
-    import torch
-
     (first, second, third), dtype = at_least_float32(anchor, positive, negative)
 
     def distance(a: Tensor, b: Tensor) -> Tensor:
@@ -135,8 +132,6 @@ class _Distance(NamedTuple):
 
     @classmethod
     def of(cls, a: Tensor, b: Tensor, p: float, eps: float) -> _Distance:
-        import torch
-
         difference = a - b + eps
         # The difference is rounded before eps is added.
         size = difference.abs().fmax((a - b).abs())
