@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,15 +13,12 @@ from torch import Tensor
 from losscli.cases.case import Case
 from losscli.errors import LosscliError, first_line
 from losscli.implementations.errors import SubjectError
-from losscli.implementations.implementation import Implementation
+from losscli.implementations.implementation import BoundLoss, Implementation
 from losscli.implementations.passes import Pass, PassFactory
 from losscli.implementations.process_state import ProcessState, StateChange
 from losscli.implementations.wholes import of_whole
 from losscli.machine.memory import is_out_of_memory
 from losscli.reasons import Code
-
-if TYPE_CHECKING:
-    from losscli.implementations.implementation import BoundLoss
 
 Operands = dict[str, Tensor]
 """A loss's operands by name in spec order; the prediction is first."""

@@ -12,15 +12,13 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from losscli.implementations.implementation import Implementation
+from losscli.implementations.implementation import BoundLoss, Implementation
 from losscli.losses.linear.spec import MEMORY_BUDGET
+from losscli.machine.pytorch import Tensor, torch
 from losscli.reasons import Code, Reason
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from losscli.cases.case import Case
-    from losscli.implementations.implementation import BoundLoss
 
 LOGITS, HIDDEN, BIASED = "cross_entropy", "linear_cross_entropy", "biased_linear_cross_entropy"
 """The available losses: with class indices, without a differentiable weight."""
@@ -37,7 +35,6 @@ class _Kernel:
 
 
 def _liger(case: Case) -> BoundLoss:
-    import torch
     from liger_kernel.transformers.functional import liger_cross_entropy
 
     call = partial(liger_cross_entropy, **_liger_settings(case))

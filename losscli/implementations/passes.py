@@ -6,26 +6,19 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import reduce
 from itertools import cycle
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
-from losscli.cases.axes import FORWARD_BACKWARD, PassName
-from losscli.cases.case import grad_output_values
+from losscli.cases.axes import FORWARD_BACKWARD, GradOutput, PassName
+from losscli.cases.case import Case, grad_output_values
+from losscli.implementations.implementation import BoundLoss
 from losscli.losses import Reduction, Shape
 from losscli.machine.allocations import measure_peak
 from losscli.processes.garbage import without_garbage_collection
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from losscli.cases.axes import GradOutput
-    from losscli.cases.case import Case
-    from losscli.implementations.implementation import BoundLoss
-
-    Incoming = tuple[float, Tensor]
+Incoming = tuple[float, Tensor]
 """A grad_output: the number, and the tensor filled with it."""
-
 CALLS_BEFORE_CAPTURE = 3
 """Calls before a capture, as PyTorch's documentation requires."""
 _broken: list[torch.cuda.CUDAGraph] = []

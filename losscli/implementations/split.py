@@ -13,17 +13,15 @@ from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from losscli.implementations.implementation import CUSTOM, Implementation
+from losscli.implementations.implementation import CUSTOM, BoundLoss, Implementation
 from losscli.implementations.other_projects import lacking
 from losscli.losses import HIDDEN_STATE, aten
+from losscli.machine.pytorch import Tensor, torch
 from losscli.ranks.placements import CUTS, PLACEMENTS, share
 from losscli.reasons import Code, Reason
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from losscli.cases.case import Case
-    from losscli.implementations.implementation import BoundLoss
 
 LOGITS = "cross_entropy"
 """The only loss that other projects split by classes."""
@@ -116,7 +114,6 @@ def _no_functional(case: Case) -> Reason | None:
 
 
 def _loss_parallel(case: Case) -> BoundLoss:
-    import torch
     from torch.distributed.tensor import DTensor, Shard
 
     _allow_loss_parallel()
