@@ -7,6 +7,7 @@ states plan their own memory: they ignore a budget, and their use is measured.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -120,6 +121,19 @@ def lacking(name: str, takes: Collection[str], case: Case) -> Reason | None:
     return None
 
 
+def no_kernels(name: str, case: Case, module: str, installed_by: str) -> Reason | None:
+    """Return why the GPU kernels of a package cannot run a case, whatever its loss is."""
+    if case.dtype == "float64":
+        return Reason(Code.NOT_APPLICABLE, f"{name} takes no float64")
+    if case.device == "cpu":
+        return Reason(Code.NO_GPU, f"{name} runs only on a GPU")
+    with suppress(ModuleNotFoundError):  # the package of the module
+        if find_spec(module):
+            return None
+    text = f"{module} is not installed. Install it with `pip install '{installed_by}'`"
+    return Reason(Code.NOT_APPLICABLE, text)
+
+
 def _package(
     name: str,
     module: str,
@@ -137,14 +151,7 @@ def _package(
             return Reason(Code.NOT_APPLICABLE, f"{name} has no reduction {case.reduction}")
         if reason := lacking(name, kernel.settings | {MEMORY_BUDGET.name}, case):
             return reason
-        if case.dtype == "float64":
-            return Reason(Code.NOT_APPLICABLE, f"{name} takes no float64")
-        if case.device == "cpu":
-            return Reason(Code.NO_GPU, f"{name} runs only on a GPU")
-        if find_spec(module) is None:
-            text = f"{module} is not installed. Install it with `pip install '{installed_by}'`"
-            return Reason(Code.NOT_APPLICABLE, text)
-        return None
+        return no_kernels(name, case, module, installed_by)
 
     return Implementation(
         name,

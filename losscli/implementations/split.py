@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from losscli.implementations.implementation import CUSTOM, BoundLoss, Implementation
-from losscli.implementations.other_projects import lacking
+from losscli.implementations.other_projects import lacking, no_kernels
 from losscli.losses import HIDDEN_STATE, aten
 from losscli.machine.pytorch import Tensor, torch
 from losscli.ranks.placements import CUTS, PLACEMENTS, share
@@ -33,6 +32,7 @@ class _Split:
 
     bind: Callable[[Case], BoundLoss]
     unavailable: Callable[[Case], Reason | None] = lambda case: None
+    """Returns why it cannot run a split case, besides what holds for any case."""
 
 
 def _custom(case: Case) -> BoundLoss:
@@ -105,12 +105,10 @@ def _functional(case: Case) -> BoundLoss:
 
 
 def _no_functional(case: Case) -> Reason | None:
-    if case.spec.unit == HIDDEN_STATE or case.spec.functional is None:
-        text = f"the reference of {case.loss} is what one writes with PyTorch"
-        return Reason(Code.NOT_APPLICABLE, text)
-    takes = case.spec.functional_takes
-    known = {p.name for p in case.spec.parameters} if takes is None else takes
-    return lacking("PyTorch", known, case)
+    if case.spec.unit != HIDDEN_STATE:
+        return None
+    text = f"the reference of {case.loss} is what one writes with PyTorch"
+    return Reason(Code.NOT_APPLICABLE, text)
 
 
 def _loss_parallel(case: Case) -> BoundLoss:
@@ -208,27 +206,11 @@ def _of_logits_alone(
             return reason
         if not share(case.classes, case.ranks, case.ranks - 1)[1]:
             return Reason(Code.NOT_APPLICABLE, f"{name} takes some classes on each rank")
-        if not module:
-            return None
-        if case.classes % case.ranks:
+        if module and case.classes % case.ranks:
             return Reason(Code.NOT_APPLICABLE, f"{name} takes as many classes on each rank")
-        if case.dtype == "float64":
-            return Reason(Code.NOT_APPLICABLE, f"{name} takes no float64")
-        if case.device == "cpu":
-            return Reason(Code.NO_GPU, f"{name} runs only on a GPU")
-        if not _is_there(module):
-            text = f"{module} is not installed. Install it with `pip install '{install}'`"
-            return Reason(Code.NOT_APPLICABLE, text)
-        return None
+        return no_kernels(name, case, module, install) if module else None
 
     return unavailable
-
-
-def _is_there(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
 
 
 _SMOOTHED = frozenset({"ignore_index", "label_smoothing"})
@@ -258,6 +240,8 @@ SPLIT: Mapping[str, _Split] = {
 
 
 def _only_split(case: Case) -> Reason | None:
+    if case.placement:
+        return None
     text = f"it takes operands that are split over ranks: placement: {' or '.join(PLACEMENTS)}"
     return Reason(Code.NOT_APPLICABLE, text)
 
@@ -294,10 +278,9 @@ def with_split(one: Implementation) -> Implementation:
         return split.bind(case) if split and case.placement else one.bind(case)
 
     def unavailable(case: Case) -> Reason | None:
-        if not case.placement:
-            return one.unavailable(case)
-        if split is None:
+        if case.placement and split is None:
             return Reason(Code.NOT_APPLICABLE, f"{one.name} takes no operands that are split")
-        return split.unavailable(case)
+        reason = split.unavailable(case) if case.placement and split else None
+        return reason or one.unavailable(case)
 
     return replace(one, bind=bind, unavailable=unavailable)

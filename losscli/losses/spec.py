@@ -12,10 +12,9 @@ from losscli.machine.pytorch import Tensor, torch
 
 from .calling import named_call
 from .domain import REAL, Domain
-from .elementwise.branches import NO_KINKS, SMOOTH, difference
+from .elementwise.branches import NO_KINKS, SMOOTH, difference, never
 from .formulas import REDUCTIONS, Reduction
 from .parameter import Parameter
-from .rows.relations import Relations, never
 from .shapes import Shape as Shape
 from .shapes import Shapes, broadcast
 
@@ -142,6 +141,33 @@ class LazyTerms(Mapping[str, "Tensor"]):
 
     def __len__(self) -> int:
         return len(self._makers)
+
+
+@dataclass(frozen=True)
+class Relations:
+    """How a row-wise loss responds to changes of its operands."""
+
+    shifted: Callable[[Mapping[str, float]], bool] = never
+    """Whether adding a number to a row's prediction changes nothing, so that the row's gradient
+    sums to 0."""
+    reordered: bool = False
+    """Whether classes may be permuted in all operands."""
+    numbered: str = ""
+    """The class-index loss that equals this one for one-hot targets, or empty."""
+    mirror: str = ""
+    """The loss with the first two operands exchanged, possibly itself, or empty."""
+    mirrored: Callable[[Mapping[str, float]], Mapping[str, float]] = lambda parameters: parameters
+    """Returns the mirror's parameters."""
+    distance: str = ""
+    """A loss that differs from this one by a constant in the prediction and is 0 for equal
+    operands, or empty."""
+
+    def of_form(self, prefix: str) -> Relations:
+        """Return the relations of a form, whose related losses have the same prefix."""
+        numbered, mirror, distance = (
+            name and f"{prefix}{name}" for name in (self.numbered, self.mirror, self.distance)
+        )
+        return replace(self, numbered=numbered, mirror=mirror, distance=distance)
 
 
 LOSS = "loss"

@@ -5,13 +5,12 @@ from __future__ import annotations
 from losscli.machine.pytorch import Tensor, torch
 
 from .. import aten
-from ..calling import Arguments, reduction_of
+from ..calling import Arguments, Calls, reduction_of
 from ..domain import PROBABILITIES
 from ..formulas import at_least_float32, reduce, torchs_own
 from ..making import element_loss
 from ..shapes import EQUAL
 from ..spec import Operand, Terms
-from .refusing import RefusingCalls
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
@@ -79,7 +78,7 @@ def binary_cross_entropy(
 SPEC = element_loss(
     binary_cross_entropy,
     "BCELoss",
-    calls=RefusingCalls("binary_cross_entropy", refuse, shapes=EQUAL),
+    calls=Calls("binary_cross_entropy", shapes=EQUAL, refuse=refuse),
     kept=("weight",),
     formula="-(y * log(x) + (1 - y) * log(1 - x))",
     operands=(

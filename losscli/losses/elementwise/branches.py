@@ -15,6 +15,8 @@ def fixed(value: Value) -> Callable[[Mapping[str, float]], Value]:
     return lambda parameters: value
 
 
+never, always = fixed(False), fixed(True)
+"""Whether something holds, for any parameters."""
 NO_KINKS: Callable[[Mapping[str, float]], tuple[float, ...]] = fixed(())
 SMOOTH, QUADRATIC = fixed(("smooth",)), fixed(("quadratic",))
 """Branch names of smooth losses."""

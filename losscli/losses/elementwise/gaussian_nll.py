@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from losscli.machine.pytorch import Tensor, torch
 
-from ..calling import Arguments
+from ..calling import Arguments, Calls
 from ..domain import POSITIVE
 from ..formulas import at_least_float32, reduce
 from ..making import element_loss
@@ -16,7 +16,6 @@ from ..parameter import Parameter, switch
 from ..shapes import WEIGHT, Rule, Shapes
 from ..spec import LOSS, Operand, Shape, Terms, Tolerance
 from .branches import QUADRATIC
-from .refusing import RefusingCalls
 
 CONSTANT = 0.5 * math.log(2 * math.pi)
 
@@ -139,7 +138,7 @@ SHAPES = Shapes({"var": VARIANCE, "weight": WEIGHT}, names=("input", "target", "
 SPEC = element_loss(
     gaussian_nll_loss,
     "GaussianNLLLoss",
-    calls=RefusingCalls("gaussian_nll", refuse, shapes=SHAPES),
+    calls=Calls("gaussian_nll", shapes=SHAPES, refuse=refuse),
     formula="0.5 * (log(v) + (x - y)^2 / v), v = max(var, eps)",
     operands=operands_of({"eps": 1e-6}),
     operands_of=operands_of,

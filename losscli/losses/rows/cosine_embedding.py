@@ -14,8 +14,7 @@ from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import Parameter
 from ..shapes import broadcast_tensors, remedy
-from ..spec import LOSS, LazyTerms, Operand, Terms
-from .relations import Relations
+from ..spec import LOSS, LazyTerms, Operand, Relations, Terms
 from .spec import VECTORS, of_last_rows
 from .terms import OF_LENGTHS, cosine_terms
 

@@ -12,8 +12,7 @@ from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import Parameter
 from ..shapes import broadcast_tensors
-from ..spec import LOSS, LazyTerms, Operand, Terms
-from .relations import Relations
+from ..spec import LOSS, LazyTerms, Operand, Relations, Terms
 from .spec import VECTORS
 from .terms import OF_LENGTHS, cosine_terms
 

@@ -14,10 +14,9 @@ from ..domain import PROBABILITIES
 from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import Parameter
-from ..spec import LOSS, LazyTerms, Operand, Terms
+from ..spec import LOSS, LazyTerms, Operand, Relations, Terms
 from .calls import RowCalls
 from .forms import IGNORE_INDEX
-from .relations import Relations
 from .spec import (
     class_numbers,
     class_weight,

@@ -15,13 +15,13 @@ from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
 from ..domain import MASKS
+from ..elementwise.branches import always
 from ..formulas import at_least_float32
 from ..formulas import reduce as reduced
 from ..making import describe, row_loss
 from ..parameter import Parameter
-from ..spec import LOSS, LazyTerms, Operand, Terms
+from ..spec import LOSS, LazyTerms, Operand, Relations, Terms
 from ..spec import MASK as MASK_KIND
-from .relations import Relations, always
 from .spec import RowSpec, of_last_rows
 from .terms import Softmax, WeightedSum, divergence_terms, known, masked
 

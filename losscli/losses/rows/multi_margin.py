@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments, reduction_of
+from ..elementwise.branches import always
 from ..formulas import at_least_float32
 from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import Parameter
-from ..spec import LOSS, LazyTerms, Operand, Terms, last_dimension
-from .relations import Relations, always
+from ..spec import LOSS, LazyTerms, Operand, Relations, Terms, last_dimension
 from .spec import SCORES, class_numbers, class_weight, of_last_rows
 
 

@@ -9,9 +9,8 @@ from ..calling import Arguments, reduction_of
 from ..domain import LOG_PROBABILITIES
 from ..formulas import at_least_float32
 from ..making import row_loss
-from ..spec import Operand
+from ..spec import Operand, Relations
 from .forms import IGNORE_INDEX
-from .relations import Relations
 from .spec import (
     SCORES,
     class_numbers,

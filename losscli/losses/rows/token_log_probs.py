@@ -8,14 +8,14 @@ from typing import Any
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
+from ..elementwise.branches import always
 from ..formulas import at_least_float32
 from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import switch
-from ..spec import LOSS, LazyTerms, Operand, Terms
+from ..spec import LOSS, LazyTerms, Operand, Relations, Terms
 from .calls import RowCalls
 from .logit_pairs import TEMPERATURE, weighted_sum
-from .relations import Relations, always
 from .spec import class_numbers, of_last_rows
 from .terms import Softmax, WeightedSum
 

@@ -14,13 +14,13 @@ from losscli.machine.pytorch import Tensor, torch
 from .. import operators
 from ..calling import Arguments
 from ..domain import DISTINCT_CLASSES, SHARES
+from ..elementwise.branches import always
 from ..formulas import widened
 from ..making import row_loss
 from ..parameter import Parameter, switch
-from ..spec import LOSS, LazyTerms, Operand, Shape, Terms
+from ..spec import LOSS, LazyTerms, Operand, Relations, Shape, Terms
 from .calls import RowCalls
 from .logit_pairs import KL_DIVERGENCE, MASK, REASON, REVERSE_KL_DIVERGENCE, counts, kl_terms
-from .relations import Relations, always
 from .spec import RowSpec, class_numbers
 from .terms import Softmax, known, masked
 

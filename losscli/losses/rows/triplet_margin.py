@@ -14,9 +14,8 @@ from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import Parameter, switch
 from ..shapes import broadcast_tensors, remedy
-from ..spec import LOSS, LazyTerms, Operand, Terms
+from ..spec import LOSS, LazyTerms, Operand, Relations, Terms
 from .calls import RowCalls
-from .relations import Relations
 from .spec import VECTORS
 from .terms import OF_LENGTHS
 
