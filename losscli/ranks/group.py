@@ -7,6 +7,9 @@ Gloo group, so that a loss's unfinished collective is not mistaken for one.
 from __future__ import annotations
 
 import gc
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -17,16 +20,17 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from losscli.console.notes import note
-from losscli.errors import RankError, first_line
+from losscli.errors import EXIT_INTERRUPTED, RankError, first_line
 from losscli.machine import memory
 from losscli.processes import end_with_parent
-from losscli.ranks.ending import end_when_told
 from losscli.ranks.place import TIMEOUT_VARIABLE, Place, seconds_of_collectives
 
 T = TypeVar("T")
 AGREEMENT_SECONDS = 10
 """How much longer a rank waits for an agreement, until a collective of others times out, so that
 each can report."""
+GRACE_SECONDS = 8.0
+"""The time in which the first rank may write its report, once it was told to end."""
 ROLL_CALL_SECONDS = 3.0
 """How long ranks wait to see which are left after a failed collective."""
 
@@ -164,9 +168,27 @@ def join(place: Place, device: str) -> ProcessGroup:
     """Join the group of all ranks, once."""
     if not _joined:
         end_with_parent(gently=True)  # torchrun ends its processes, unless it is killed itself
-        end_when_told()
+        _end_when_told()
         _joined.append(ProcessGroup(place, device))
     return _joined[0]
+
+
+def _end_when_told() -> None:
+    """End this process GRACE_SECONDS after a signal, whatever it waits for.
+
+    Python's handlers run only after a library call returns, such as a collective on a GPU. Finished
+    results are in the journal.
+    """
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+
+    def watch() -> None:
+        os.read(read, 1)
+        time.sleep(GRACE_SECONDS)
+        os._exit(EXIT_INTERRUPTED)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def joined() -> Group:

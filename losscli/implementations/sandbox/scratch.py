@@ -9,7 +9,7 @@ from pathlib import Path
 
 from losscli.errors import UnfitError
 from losscli.files.directories import CACHE_VARIABLE, make_private, private_folder
-from losscli.processes.claims import claim_folder, remove_unclaimed
+from losscli.processes.lock import claim_folder, remove_unclaimed
 
 
 def scratch_directory() -> Path:

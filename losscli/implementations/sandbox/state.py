@@ -11,6 +11,7 @@ from losscli.cases.model_case import ModelCase
 from losscli.errors import LosscliError
 from losscli.implementations import loading
 from losscli.implementations.implementation import BoundLoss, Implementation, Mend
+from losscli.implementations.languages import Tuning
 from losscli.implementations.local import LocalSubject
 from losscli.implementations.process_state import ProcessState
 from losscli.implementations.sandbox import builds
@@ -18,7 +19,6 @@ from losscli.implementations.sandbox.messages import Load
 from losscli.implementations.sandbox.modules import BoundModel
 from losscli.implementations.sandbox.program import Binding, bound, import_source
 from losscli.implementations.sandbox.timed import TimedPass
-from losscli.implementations.sandbox.tuning import Tuning
 from losscli.implementations.source import Source, signature_for
 
 

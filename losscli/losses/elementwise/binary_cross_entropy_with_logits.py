@@ -1,4 +1,4 @@
-"""Binary cross entropy of logits, also with a weight for positive targets."""
+"""Binary cross entropy of logits."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from losscli.machine.pytorch import Tensor, torch
 
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
-from ..domain import POSITIVE, PROBABILITIES
-from ..formulas import alike, at_least_float32, reduce, torchs_own
+from ..domain import PROBABILITIES
+from ..formulas import at_least_float32, reduce, torchs_own
 from ..making import element_loss
 from ..shapes import EQUAL
-from ..spec import Operand, Terms, Tolerance, last_dimension
+from ..spec import Operand, Terms
 from .branches import prediction
 
 
@@ -79,86 +79,4 @@ SPEC = element_loss(
     temporaries=7,
     widens=True,
     terms=Terms(terms, "the gradient sigmoid(input) - target is a difference"),
-)
-
-
-def weighted_reference(
-    input: Tensor, target: Tensor, pos_weight: Tensor, *, reduction: str
-) -> Tensor:
-    """PyTorch's formula without cancellation in the loss; 16 bits in float32."""
-    (input, target, pos_weight), dtype = at_least_float32(input, target, pos_weight)
-    positive = pos_weight * (target * -aten.logsigmoid(input))
-    return reduce(positive - (1 - target) * aten.logsigmoid(-input), reduction).to(dtype)
-
-
-def weighted_functional(
-    input: Tensor, target: Tensor, pos_weight: Tensor, *, reduction: str
-) -> Tensor:
-    """PyTorch's function, which loses digits where the loss is small.
-
-    It has no gradient for ``pos_weight``; if one is needed, the same formula in PyTorch operators.
-    """
-    input, target, pos_weight = alike(input, target, pos_weight)
-    if not pos_weight.requires_grad:
-        return aten.binary_cross_entropy_with_logits(input, target, pos_weight, reduction=reduction)
-    of_positive, of_negative = aten.softplus(-input), aten.softplus(input)
-    return reduce(pos_weight * target * of_positive + (1 - target) * of_negative, reduction)
-
-
-def weighted_terms(input: Tensor, target: Tensor, pos_weight: Tensor) -> dict[str, Tensor]:
-    """The contributions of positive and negative targets to the gradients."""
-    of_positive = pos_weight * (target * torch.sigmoid(-input))
-    of_negative = (1 - target) * torch.sigmoid(input)
-    costs = -pos_weight * aten.logsigmoid(input), -aten.logsigmoid(-input)
-    return {
-        "input": torch.maximum(of_positive.abs(), of_negative.abs()),
-        "target": torch.maximum(costs[0].abs(), costs[1]),
-    }
-
-
-def binary_cross_entropy_with_pos_weight(
-    input: Tensor,
-    target: Tensor,
-    pos_weight: Tensor,
-    reduction: str = "mean",
-    weight: Tensor | None = None,
-) -> Arguments:
-    """Binary cross entropy of logits with a weight for positive targets.
-
-    ``pos_weight * target * softplus(-input) + (1 - target) * softplus(input)``. This is
-    :func:`binary_cross_entropy_with_logits` with a ``pos_weight`` that is differentiable.
-
-    Args:
-        input: logits, any shape.
-        target: probabilities, or labels 0 and 1; broadcastable with ``input``, aligned at the last
-            dimension.
-        pos_weight: multiplies the loss of positive targets; broadcastable with both, so (C,) has
-            one value per column.
-    """
-    return Arguments((input, target, pos_weight), reduction, (), weight)
-
-
-WITH_POS_WEIGHT = element_loss(
-    binary_cross_entropy_with_pos_weight,
-    "BCEWithPosWeightLoss",
-    formula="pos_weight * y * log(1 + exp(-x)) + (1 - y) * log(1 + exp(x))",
-    operands=(
-        Operand("input", "logits"),
-        Operand("target", "probabilities, or labels 0 and 1", domain=PROBABILITIES),
-        Operand(
-            "pos_weight",
-            "weights of label 1",
-            shape=last_dimension,
-            domain=POSITIVE,
-            torch_differentiates=False,
-        ),
-    ),
-    form_of="binary_cross_entropy_with_logits",
-    reference=weighted_reference,
-    functional=weighted_functional,
-    branch_coordinate=prediction,
-    temporaries=10,
-    widens=True,
-    tolerance=Tolerance(1.5, "the weight of label 1 adds two roundings to the four of an element"),
-    terms=Terms(weighted_terms, "its gradients are differences of what labels 1 and 0 contribute"),
 )
