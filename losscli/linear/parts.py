@@ -36,8 +36,8 @@ class Shard:
     """The number of classes on all ranks."""
     exchange: Callable[[Rows, Tensor], Whole]
     """Combines this rank's numbers with all others."""
-    summed: Callable[[Tensor], Tensor]
-    """Sums a tensor over the ranks."""
+    summed: Callable[[Tensor], Tensor] | None
+    """Sums a tensor over the ranks; None to leave gradients partial."""
 
 
 def refuse_second_derivatives(name: str) -> None:

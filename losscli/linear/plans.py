@@ -181,7 +181,7 @@ def slices_backward(
         del gradient
     del times_powers
     if of_hidden is not None:
-        of_hidden = of_hidden if shard is None else shard.summed(of_hidden)
+        of_hidden = shard.summed(of_hidden) if shard and shard.summed else of_hidden
         of_hidden = of_hidden if powers is None else of_hidden.mul_(powers.unsqueeze(1))
         of_hidden = of_hidden.to(hidden.dtype)
     return [of_hidden, of_weight, of_bias]

@@ -83,12 +83,9 @@ def not_floating(*dtypes: torch.dtype) -> str:
     way = "convert with .float()"
     if any(dtype.is_complex for dtype in dtypes):
         way = "torch.view_as_real() returns the real and the imaginary parts as real numbers"
-    given = " and ".join(str(dtype) for dtype in dtypes)
-    return f"must be float32, float64, float16 or bfloat16, but {_is(dtypes)} {given}; {way}"
-
-
-def _is(several: Sequence[Any]) -> str:
-    return "are" if len(several) > 1 else "is"
+    given = "are " if len(dtypes) > 1 else "is "
+    given += " and ".join(str(dtype) for dtype in dtypes)
+    return f"must be float32, float64, float16 or bfloat16, but {given}; {way}"
 
 
 def refuse_script(self: Any) -> Any:
@@ -100,8 +97,6 @@ def refuse_script(self: Any) -> Any:
 
 
 _DEVICES = ("cpu", "cuda", "meta")
-
-
 _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "Tensor": ("a torch.Tensor", lambda value: False),
     "float": ("a number", lambda value: isinstance(value, Real)),

@@ -60,15 +60,12 @@ def exit_code(failures: Mapping[int, ProcessFailure]) -> int:
         if each.exitcode != -signal.SIGTERM or len(failures) == 1
     }
     if killed:
+        why = {-signal.SIGKILL: ", as when the system runs out of memory"}
         ends = "; ".join(
             f"rank {rank} (process {each.pid}) ended {how_ended(each.exitcode)}"
-            f"{_as_when(each.exitcode)}"
+            f"{why.get(each.exitcode, '')}"
             for rank, each in sorted(killed.items())
         )
         raise RankError(f"{ends}, which ended the run. The other ranks were stopped.")
     codes = [failures[r].exitcode for r in sorted(failures) if failures[r].exitcode > 0]
     return codes[0] if codes else EXIT_FAILED
-
-
-def _as_when(code: int) -> str:
-    return ", as when the system runs out of memory" if code == -signal.SIGKILL else ""

@@ -95,7 +95,7 @@ class Ranks:
 
     def shard(self, *, reduces: bool = True) -> Shard:
         """Return this rank's shard; ``reduces``: sum partial gradients over ranks."""
-        summed = self.summed if reduces else _as_it_is
+        summed = self.summed if reduces else None
         return Shard(self.name, self.first, self.classes, self.exchange, summed)
 
     def gather(self, numbers: Tensor, words: Sequence[Tensor] = ()) -> Gathered:
@@ -273,7 +273,3 @@ def _taken_sizes(
     if min(sizes) < 0:
         raise ValueError(f"{name}: sizes must be at least 0, but are {list(sizes)}")
     return sizes
-
-
-def _as_it_is(tensor: Tensor) -> Tensor:
-    return tensor

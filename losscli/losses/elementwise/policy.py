@@ -33,21 +33,11 @@ def bounds(parameters: Mapping[str, float]) -> dict[float, float]:
     return dict(sorted(found.items()))
 
 
-def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
-    """The logarithms of the bounds; each applies to one sign of the advantage."""
-    return tuple(bounds(parameters))
-
-
 def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
     """The intervals between bounds of the ratio."""
     ends = [f"{bound:.6g}" for bound in bounds(parameters).values()]
     inside = [f"ratio from {a} to {b}" for a, b in pairwise(ends)]
     return (f"ratio below {ends[0]}", *inside, f"ratio above {ends[-1]}")
-
-
-def log_ratio(log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor) -> Tensor:
-    """The logarithm of the ratio, in the broadcast shape."""
-    return log_probs - old_log_probs + 0 * advantages
 
 
 def reference(
@@ -278,8 +268,8 @@ SPEC = element_loss(
     ),
     reference=reference,
     functional=as_written,
-    kinks=kinks,
-    branch_coordinate=log_ratio,
+    kinks=lambda parameters: tuple(bounds(parameters)),  # of one sign of the advantage each
+    branch_coordinate=lambda own, old, advantages: own - old + 0 * advantages,
     branches=branches,
     stops_gradient=lambda parameters: bool(parameters["cispo"]),
     temporaries=9,

@@ -52,15 +52,10 @@ def of_bias(shape: Shape) -> Shape:
     return shape[2:]
 
 
-def over_root_of_width(shape: Shape) -> float:
-    """Return ``1 / sqrt(width)``, which gives logits the spread of the hidden states."""
-    return 1 / math.sqrt(shape[1])
-
-
 WEIGHT = Operand(
     *("linear_weight", "of the linear layer"),
     shape=of_weight,
-    factor=over_root_of_width,
+    factor=lambda shape: 1 / math.sqrt(shape[1]),  # logits spread as the hidden states do
     shared=True,
 )
 BIAS = Operand(*("linear_bias", "of the linear layer"), shape=of_bias, shared=True, optional=True)

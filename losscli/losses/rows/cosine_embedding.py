@@ -42,12 +42,9 @@ def _terms(
     cosine = (input1 * input2).sum(-1) / (one * other).squeeze(-1)
     active = (target == 1) | ((target == -1) & (cosine >= margin))
 
-    def loss() -> Tensor:
-        least = torch.where(target == 1, 1.0, abs(margin))
-        return found[LOSS].fmax(least) * active
-
+    least = torch.where(target == 1, 1.0, abs(margin))
     makers = {n: lambda n=n: found[n] * active.unsqueeze(-1) for n in names}
-    return LazyTerms({LOSS: loss, **makers})
+    return LazyTerms({LOSS: lambda: found[LOSS].fmax(least) * active, **makers})
 
 
 def cosine_embedding_loss(
@@ -84,7 +81,8 @@ def cosine_embedding_loss(
     composed = input1.shape[-1] != input2.shape[-1]
     if not composed and (shape != input2.shape or target.shape != shape[:-1]):
         every = (input1, input2, target.unsqueeze(-1))
-        input1, input2, target = broadcast_tensors("cosine_embedding", _NAMES, every)
+        names = ("input1", "input2", "target")
+        input1, input2, target = broadcast_tensors("cosine_embedding", names, every)
         target = target[..., 0]
     return Arguments(
         (input1, input2, target),
@@ -93,9 +91,6 @@ def cosine_embedding_loss(
         restored=lambda gradient: gradient.sum_to_size(shape),
         composed=composed,
     )
-
-
-_NAMES = ("input1", "input2", "target")
 
 
 SPEC = row_loss(

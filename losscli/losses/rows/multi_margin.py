@@ -39,12 +39,7 @@ def reference(
 
 
 def _from_kinks(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    p: float = 1.0,
-    margin: float = 1.0,
+    input: Tensor, target: Tensor, *_: Tensor | None, margin: float = 1.0, **__: float
 ) -> tuple[Tensor, ...]:
     number = target.long().unsqueeze(-1)
     beyond = margin - input.gather(-1, number) + input

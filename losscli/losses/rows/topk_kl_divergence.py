@@ -233,9 +233,7 @@ SPEC = row_loss(
     formula="sum of q * log(q / p) over k classes and all others as one, p = softmax(x / T)",
     operands=(
         Operand("input", "logits"),
-        class_numbers(
-            "classes", _of_known_classes, "numbers of k classes", domain=DISTINCT_CLASSES
-        ),
+        class_numbers("classes", _of_known_classes, "numbers of k classes", DISTINCT_CLASSES),
         Operand("target", "their log-probabilities", shape=_of_known_classes, domain=SHARES),
         MASK,
     ),

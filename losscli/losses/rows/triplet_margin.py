@@ -59,14 +59,7 @@ def reference(
 
 
 def _from_kinks(
-    anchor: Tensor,
-    positive: Tensor,
-    negative: Tensor,
-    *,
-    margin: float = 1.0,
-    p: float = 2.0,
-    eps: float = 1e-6,
-    swap: float = 0.0,
+    anchor: Tensor, positive: Tensor, negative: Tensor, *, p: float, eps: float, **_: float
 ) -> tuple[Tensor, ...]:
     return (anchor - positive + eps, anchor - negative + eps) if p == 1 else ()
 
@@ -96,12 +89,9 @@ def _terms(
     of_far = far.slope * is_far.clamp(max=_EITHER).unsqueeze(-1)
     of_farther = farther.slope * is_farther.clamp(max=_EITHER).unsqueeze(-1)
 
-    def loss() -> Tensor:
-        return sizes * active.clamp(max=1)
-
     return LazyTerms(
         {
-            LOSS: loss,
+            LOSS: lambda: sizes * active.clamp(max=1),
             "anchor": lambda: of_near.fmax(of_far),
             "positive": lambda: of_near.fmax(of_farther),
             "negative": lambda: of_far.fmax(of_farther),
