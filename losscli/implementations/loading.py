@@ -23,11 +23,7 @@ def binding(
 ) -> Binding:
     """Return how a case calls what a file defines, with reduction and parameters fixed.
 
-    Args:
-        definition: what it calls.
-        order: of the operands that are given by position; the others are given by name.
-        case: which case.
-        expression: evaluated in place of a call.
+    ``order`` is that of the operands given by position; an ``expression`` replaces the call.
     """
     made = definition.constructor
     return Binding(

@@ -126,7 +126,7 @@ def capture_graph(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> Ite
         raise
 
 
-class Captured:
+class Captured(_Eager):
     """A pass captured in a CUDA graph; each call replays it.
 
     Each graph has its own output memory, so results of all implementations exist side by side.
@@ -139,15 +139,12 @@ class Captured:
         read: Tensor | None,
         grad_outputs: Sequence[Incoming],
     ) -> None:
-        """Capture a pass with leaves of its own.
+        """Capture a pass with leaves of its own; it reads the replays' grad_outputs from ``read``.
 
-        Args:
-            timed: the pass to capture.
-            read: the tensor from which the graph reads grad_output; None if it does not change.
-            grad_outputs: the grad_output of each replay.
+        ``read`` is None if grad_output does not change.
         """
-        self.input, self.read, self.grad_outputs = timed.input, read, cycle(grad_outputs)
-        self.leaves = timed.leaves
+        super().__init__(timed.function, timed.operands, timed.leaves)
+        self.read, self.grad_outputs = read, cycle(grad_outputs)
         self.incoming = grad_outputs[0][0]
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(timed.input.device):
@@ -185,15 +182,9 @@ class Captured:
         for leaf, gradient in zip(self.leaves, self.written, strict=True):
             leaf.grad = gradient
 
-    @property
-    def gradients(self) -> tuple[Tensor | None, ...]:
-        """The exposed gradients of the last call."""
-        return tuple(leaf.grad for leaf in self.leaves)
-
     def release(self) -> None:
         """Hide the gradients; the graph keeps their memory."""
-        for leaf in self.leaves:
-            leaf.grad = None
+        self._drop()
 
 
 Pass = Forward | ForwardBackward | Captured
@@ -217,16 +208,10 @@ class PassFactory:
         dtype: torch.dtype | None = None,
         trained: Collection[int] = (0,),
     ) -> None:
-        """Take a case's operands, in the spec's order.
+        """Take a case's operands, in the spec's order; those at ``trained`` need gradients.
 
-        Args:
-            pass_: forward, or forward and backward.
-            reduction: the loss's reduction.
-            operands: the operands.
-            grad_output: the upstream gradient.
-            unreduced: the unreduced loss's shape; None for the operands' broadcast shape.
-            dtype: the loss's dtype; None for the operands' promoted dtype.
-            trained: positions of the operands that need gradients.
+        ``unreduced`` and ``dtype`` are the unreduced loss's; None for those of broadcast and
+        promoted operands.
         """
         first, *others = operands
         self.pass_ = pass_

@@ -55,15 +55,11 @@ class Ranks:
         device: torch.device,
         alike: Sequence[Any] = (),
     ) -> Ranks:
-        """Return a group's ranks; the first call with a group and width asks the others.
+        """Return the ranks of a process group, of a one-dimensional mesh, or of None, which is all.
 
-        Args:
-            name: the loss, for messages.
-            group: a process group, a one-dimensional mesh, or None for all processes.
-            width: this rank's number of classes.
-            sizes: each rank's number of classes, or None to ask.
-            device: the device to communicate on.
-            alike: dtypes, settings and present operands, which must be equal on all ranks.
+        ``width`` is this rank's number of classes. If ``sizes`` are None, the first call with a
+        group and width asks the other ranks. What is ``alike`` must be so on all ranks: dtypes,
+        settings and present operands.
 
         Raises:
             RuntimeError: there is no process group.
@@ -101,10 +97,8 @@ class Ranks:
     def gather(self, numbers: Tensor, words: Sequence[Tensor] = ()) -> Gathered:
         """All-gather numbers per row, ``(numbers, N)``, and further words, with one collective.
 
-        Raises:
-            ValueError: on the CPU, ranks differ in rows, classes or settings. On a GPU nothing
-                waits to
-                check: the sum of :attr:`Gathered.widths` tells.
+        On the CPU, ValueError if ranks differ in rows, classes or settings. On a GPU nothing waits
+        to check: the sum of :attr:`Gathered.widths` tells.
         """
         count, rows = numbers.shape
         mine = torch.cat([self._words(numbers, rows), *words, numbers.view(-1)])

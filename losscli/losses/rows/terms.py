@@ -102,11 +102,8 @@ def divergence_terms(
 ) -> Mapping[str, Tensor]:
     """Return the terms of a weighted sum of differences of logarithms.
 
-    Args:
-        summed: the row sum.
-        other: the distribution in the logarithm; its derivative is that minus the weights.
-        names: the operand of the weights, then the other.
-        temperature: divides the logits.
+    ``names`` are the operand of the weights and that of the ``other`` distribution in the
+    logarithm, whose derivative is that minus the weights.
     """
     own, others = names
     return LazyTerms(
@@ -137,12 +134,7 @@ def cosine_terms(
 ) -> Mapping[str, Tensor]:
     """Return the terms of the cosine of two rows and of its gradients.
 
-    Args:
-        names: the names of the two operands.
-        first: the first operand.
-        second: the second operand.
-        norms: their norms, ``(..., 1)``.
-        eps: the least norm; a norm above it has a derivative.
+    ``norms`` have shape ``(..., 1)``; those above ``eps`` have a derivative.
     """
     product = norms[0] * norms[1]
     cosine = (first * second).abs().sum(-1, keepdim=True) / product
