@@ -52,30 +52,18 @@ def _liger(case: Case) -> BoundLoss:
 def _liger_linear(case: Case) -> BoundLoss:
     from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
 
-    settings = _liger_settings(case)
-
-    def loss(input: Tensor, target: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        found: Tensor = liger_fused_linear_cross_entropy(input, weight, target, bias, **settings)
-        return found.to(input.dtype)
-
-    return loss
+    return _linear(liger_fused_linear_cross_entropy, _liger_settings(case))
 
 
 def _liger_settings(case: Case) -> dict[str, Any]:
-    params = case.settings
-    return {
-        "reduction": case.reduction,
-        "ignore_index": params["ignore_index"],
-        "label_smoothing": params["label_smoothing"],
-        "lse_square_scale": params["z_loss"],
-        "softcap": params["softcap"] or None,
-    }
+    own = _settings(case, "label_smoothing", "softcap")
+    return {**own, "lse_square_scale": case.settings["z_loss"]}
 
 
 def _quack(case: Case) -> BoundLoss:
     from quack.cross_entropy import cross_entropy
 
-    settings = {"reduction": case.reduction, "ignore_index": case.settings["ignore_index"]}
+    settings = _settings(case)
 
     def loss(input: Tensor, target: Tensor) -> Tensor:
         found: Tensor = cross_entropy(input, target, **settings)
@@ -87,28 +75,26 @@ def _quack(case: Case) -> BoundLoss:
 def _quack_linear(case: Case) -> BoundLoss:
     from quack.linear_cross_entropy import chunked_linear_cross_entropy
 
-    settings = {"reduction": case.reduction, "ignore_index": case.settings["ignore_index"]}
-
-    def loss(input: Tensor, target: Tensor, weight: Tensor) -> Tensor:
-        found: Tensor = chunked_linear_cross_entropy(input, weight, target, **settings)
-        return found.to(input.dtype)
-
-    return loss
+    return _linear(chunked_linear_cross_entropy, _settings(case))
 
 
 def _cut_cross_entropy(case: Case) -> BoundLoss:
     from cut_cross_entropy import linear_cross_entropy
 
-    params = case.settings
-    settings = {
-        "reduction": case.reduction,
-        "ignore_index": params["ignore_index"],
-        "softcap": params["softcap"] or None,
-    }
+    return _linear(linear_cross_entropy, _settings(case, "softcap"))
 
-    def loss(input: Tensor, target: Tensor, weight: Tensor) -> Tensor:
-        found: Tensor = linear_cross_entropy(input, weight, target, **settings)
-        return found.to(input.dtype)
+
+def _settings(case: Case, *names: str) -> dict[str, Any]:
+    """Return the reduction, the ignored class and other settings, as all packages name them."""
+    given: dict[str, Any] = {name: case.settings[name] for name in ("ignore_index", *names)}
+    if "softcap" in given:
+        given["softcap"] = given["softcap"] or None
+    return {"reduction": case.reduction, **given}
+
+
+def _linear(function: Callable[..., Tensor], settings: Mapping[str, Any]) -> BoundLoss:
+    def loss(input: Tensor, target: Tensor, weight: Tensor, *bias: Tensor) -> Tensor:
+        return function(input, weight, target, *bias, **settings).to(input.dtype)
 
     return loss
 

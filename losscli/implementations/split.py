@@ -116,10 +116,8 @@ def _loss_parallel(case: Case) -> BoundLoss:
 
     _allow_loss_parallel()
     mesh = _mesh(case.device.partition(":")[0], case.ranks)
-    settings: dict[str, Any] = {
-        "reduction": case.reduction,
-        "ignore_index": case.settings["ignore_index"],
-    }
+    settings: dict[str, Any] = {"ignore_index": case.settings["ignore_index"]}
+    settings["reduction"] = case.reduction
 
     def loss(input: Tensor, target: Tensor) -> Tensor:
         shape = torch.Size((len(input), case.classes))
@@ -155,19 +153,13 @@ def _transformer_engine(case: Case) -> BoundLoss:
     from transformer_engine.pytorch.cross_entropy import parallel_cross_entropy
 
     params = case.settings
+    rest = (params["label_smoothing"], False, dist.group.WORLD, params["ignore_index"])
 
-    def loss(input: Tensor, target: Tensor) -> Tensor:
-        found: Tensor = parallel_cross_entropy(
-            input.clone()[None],  # some versions write the gradient over the logits
-            target[None],
-            params["label_smoothing"],
-            False,
-            dist.group.WORLD,
-            params["ignore_index"],
-        )
-        return _reduced(case, found.flatten(), target).to(input.dtype)
+    def rows(input: Tensor, target: Tensor) -> Tensor:
+        found: Tensor = parallel_cross_entropy(input[None], target[None], *rest)
+        return found
 
-    return loss
+    return _of_rows(case, rows)
 
 
 def _liger(case: Case) -> BoundLoss:
@@ -179,19 +171,25 @@ def _liger(case: Case) -> BoundLoss:
     params = case.settings
     module = LigerVocabParallelCrossEntropy(params["ignore_index"], params["label_smoothing"])
 
+    def rows(input: Tensor, target: Tensor) -> Tensor:
+        found: Tensor = module(input[:, None], target[:, None], dist.group.WORLD)
+        return found
+
+    return _of_rows(case, rows)
+
+
+def _of_rows(case: Case, rows: BoundLoss) -> BoundLoss:
+    """Return the loss of a function for rows, some of which write the gradient over the logits."""
+
     def loss(input: Tensor, target: Tensor) -> Tensor:
-        found: Tensor = module(input.clone()[:, None], target[:, None], dist.group.WORLD)
-        return _reduced(case, found.flatten(), target).to(input.dtype)
+        found = rows(input.clone(), target).flatten()
+        if case.reduction != "none":
+            found = found.sum()
+        if case.reduction == "mean":
+            found = found / (target != case.settings["ignore_index"]).sum()
+        return found.to(input.dtype)
 
     return loss
-
-
-def _reduced(case: Case, rows: Tensor, target: Tensor) -> Tensor:
-    if case.reduction == "none":
-        return rows
-    total = rows.sum()
-    kept = (target != case.settings["ignore_index"]).sum()
-    return total / kept if case.reduction == "mean" else total
 
 
 def _of_logits_alone(

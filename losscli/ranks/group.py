@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -35,27 +35,24 @@ ROLL_CALL_SECONDS = 3.0
 """How long ranks wait to see which are left after a failed collective."""
 
 
-class Group(Protocol):
-    """All ranks, including this process. All must call its methods in the same order."""
+class Group:
+    """All ranks; here a process alone. All must call its methods in the same order."""
 
-    rank: int
-    size: int
+    rank, size = 0, 1
 
-    def gather(self, step: str, value: T, /) -> list[T]:
+    def gather(self, step: str, value: T) -> list[T]:
         """Return each rank's value; RankError if a rank is missing, or at another step."""
-        ...
+        return [value]
 
     def meet(self) -> None:
         """Wait for all ranks, on a GPU in stream order."""
-        ...
 
     def check(self) -> None:
         """Run a collective as losses do; RankError if that is no longer possible."""
-        ...
 
 
-class ProcessGroup:
-    """The ranks that torchrun started; see :class:`Group`."""
+class ProcessGroup(Group):
+    """The ranks that torchrun started."""
 
     def __init__(self, place: Place, device: str) -> None:
         """Join the others; losses on ``device`` get their collectives."""
@@ -144,22 +141,6 @@ class ProcessGroup:
         raise RankError(f"{text}.", is_told=self.rank != min(here)) from error
 
 
-class Alone:
-    """The group of a single process; see :class:`Group`."""
-
-    rank, size = 0, 1
-
-    def gather(self, step: str, value: T) -> list[T]:
-        """See :class:`Group`."""
-        return [value]
-
-    def meet(self) -> None:
-        """See :class:`Group`."""
-
-    def check(self) -> None:
-        """See :class:`Group`."""
-
-
 _joined: list[ProcessGroup] = []
 """This process's group, as ``torch.distributed`` has one default group."""
 
@@ -193,7 +174,7 @@ def _end_when_told() -> None:
 
 def joined() -> Group:
     """Return this process's group; without one it is alone."""
-    return _joined[0] if _joined else Alone()
+    return _joined[0] if _joined else Group()
 
 
 def leave() -> None:
