@@ -150,12 +150,9 @@ def held(
 ) -> Iterator[None]:
     """Hold the lock within the block.
 
-    ``notify`` is told who holds it after ``notify_after`` seconds. Waiting stops at the clock time
-    ``until``, or if ``waits_for_us`` says that a holder would never release it.
-
-    Raises:
-        HeldError: it was not free in time.
-        UnfitError: the file system has no locks.
+    ``notify`` is told who holds it after ``notify_after`` seconds. HeldError at the clock time
+    ``until``, or if ``waits_for_us`` says that a holder would never release it; UnfitError if the
+    file system has no locks.
     """
     started = look_at = clock()
     told = False
