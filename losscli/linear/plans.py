@@ -107,12 +107,7 @@ def chunks_forward(
 
 
 def chunks_backward(
-    _: Rows,
-    __: Plan,
-    layer: Layer,
-    incoming: Tensor,
-    kept: list[Tensor],
-    wanted: tuple[bool, ...],
+    _: Rows, __: Plan, layer: Layer, incoming: Tensor, kept: list[Tensor], wanted: tuple[bool, ...]
 ) -> list[Tensor | None]:
     """Return forward's gradients times grad_output."""
     *gradients, factor = kept
@@ -124,11 +119,7 @@ def chunks_backward(
 
 
 def slices_forward(
-    rows: Rows,
-    plan: Plan,
-    layer: Layer,
-    wanted: tuple[bool, ...],
-    shard: Shard | None = None,
+    rows: Rows, plan: Plan, layer: Layer, wanted: tuple[bool, ...], shard: Shard | None = None
 ) -> tuple[Tensor, Tensor | None, list[Tensor | None]]:
     """Return the losses, the log-sum-exps, and what backward needs."""
     numbers, kept_logits = [], []

@@ -128,9 +128,7 @@ def _is_variance(shape: Shape, input: Shape) -> bool:
 
 
 VARIANCE = Rule(
-    _is_variance,
-    "but for one extent of 1 or the last dimension the shape of input",
-    ValueError,
+    _is_variance, "but for one extent of 1 or the last dimension the shape of input", ValueError
 )
 SHAPES = Shapes({"var": VARIANCE, "weight": WEIGHT}, names=("input", "target", "var"))
 

@@ -36,10 +36,7 @@ def as_written(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
 
 
 def log_cosh_loss(
-    input: Tensor,
-    target: Tensor,
-    reduction: str = "mean",
-    weight: Tensor | None = None,
+    input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
 ) -> Arguments:
     """Log-cosh loss: ``log(cosh(input - target))``.
 
