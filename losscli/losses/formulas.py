@@ -1,9 +1,9 @@
-"""What formulas share: reductions, and promotion of operands."""
+"""What formulas share: reductions, promotion of operands, and coordinates that select branches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal, get_args
+from collections.abc import Callable, Mapping
+from typing import Literal, TypeVar, get_args
 
 from losscli.machine.pytorch import Tensor, torch
 
@@ -54,3 +54,35 @@ def _promoted(operands: tuple[Tensor, ...]) -> torch.dtype:
     for operand in operands[1:]:
         dtype = torch.promote_types(dtype, operand.dtype)
     return dtype
+
+
+Value = TypeVar("Value")
+
+
+def fixed(value: Value) -> Callable[[Mapping[str, float]], Value]:
+    """Return a function that ignores parameters and returns ``value``."""
+    return lambda parameters: value
+
+
+never, always = fixed(False), fixed(True)
+"""Whether something holds, for any parameters."""
+NO_KINKS: Callable[[Mapping[str, float]], tuple[float, ...]] = fixed(())
+SMOOTH, QUADRATIC = fixed(("smooth",)), fixed(("quadratic",))
+"""Branch names of smooth losses."""
+KINK_AT_ZERO = fixed((0.0,))
+LINEAR_ON_BOTH_SIDES = fixed(("linear below", "linear above"))
+
+
+def difference(input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
+    """``input - target``."""
+    return input - target
+
+
+def product(input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
+    """``input * target``."""
+    return input * target
+
+
+def prediction(input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
+    """The prediction, in the broadcast shape."""
+    return input + 0 * target

@@ -12,8 +12,7 @@ from losscli.machine.pytorch import Tensor, torch
 
 from .calling import named_call
 from .domain import REAL, Domain
-from .elementwise.branches import NO_KINKS, SMOOTH, difference, never
-from .formulas import REDUCTIONS, Reduction
+from .formulas import NO_KINKS, REDUCTIONS, SMOOTH, Reduction, difference, never
 from .parameter import Parameter
 from .shapes import Shape as Shape
 from .shapes import Shapes, broadcast

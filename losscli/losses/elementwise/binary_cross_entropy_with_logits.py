@@ -7,11 +7,10 @@ from losscli.machine.pytorch import Tensor, torch
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
 from ..domain import PROBABILITIES
-from ..formulas import at_least_float32, reduce, torchs_own
+from ..formulas import at_least_float32, prediction, reduce, torchs_own
 from ..making import element_loss
 from ..shapes import EQUAL
 from ..spec import Operand, Terms
-from .branches import prediction
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:

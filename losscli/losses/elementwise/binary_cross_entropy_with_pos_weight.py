@@ -7,10 +7,9 @@ from losscli.machine.pytorch import Tensor, torch
 from .. import aten
 from ..calling import Arguments
 from ..domain import POSITIVE, PROBABILITIES
-from ..formulas import alike, at_least_float32, reduce
+from ..formulas import alike, at_least_float32, prediction, reduce
 from ..making import element_loss
 from ..spec import Operand, Terms, Tolerance, last_dimension
-from .branches import prediction
 
 
 def reference(input: Tensor, target: Tensor, pos_weight: Tensor, *, reduction: str) -> Tensor:

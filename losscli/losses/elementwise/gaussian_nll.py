@@ -10,12 +10,11 @@ from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments, Calls
 from ..domain import POSITIVE
-from ..formulas import at_least_float32, reduce
+from ..formulas import QUADRATIC, at_least_float32, reduce
 from ..making import element_loss
 from ..parameter import Parameter, switch
 from ..shapes import WEIGHT, Rule, Shapes
 from ..spec import LOSS, Operand, Shape, Terms, Tolerance
-from .branches import QUADRATIC
 
 CONSTANT = 0.5 * math.log(2 * math.pi)
 

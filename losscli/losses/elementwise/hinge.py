@@ -8,11 +8,10 @@ from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
 from ..domain import SIGNS
-from ..formulas import reduce
+from ..formulas import fixed, product, reduce
 from ..making import element_loss
 from ..parameter import Parameter
 from ..spec import Operand, last_dimension
-from .branches import fixed, product
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str, margin: float) -> Tensor:

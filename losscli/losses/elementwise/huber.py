@@ -6,10 +6,10 @@ from losscli.machine.pytorch import Tensor, torch
 
 from .. import aten
 from ..calling import Arguments, Calls
+from ..formulas import fixed
 from ..making import element_loss
 from ..parameter import Parameter
 from ..shapes import WARNED
-from .branches import fixed
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str, delta: float) -> Tensor:

@@ -6,10 +6,9 @@ from losscli.machine.pytorch import Tensor, torch
 
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
-from ..formulas import reduce
+from ..formulas import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES, reduce
 from ..making import element_loss
 from ..shapes import WARNED
-from .branches import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:

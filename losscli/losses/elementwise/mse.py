@@ -6,10 +6,9 @@ from losscli.machine.pytorch import Tensor
 
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
-from ..formulas import reduce, torchs_own
+from ..formulas import QUADRATIC, reduce, torchs_own
 from ..making import element_loss
 from ..shapes import WARNED
-from .branches import QUADRATIC
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:

@@ -10,10 +10,10 @@ from losscli.machine.pytorch import Tensor, torch
 
 from .. import operators
 from ..calling import Arguments, Calls
+from ..formulas import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES
 from ..making import element_loss
 from ..parameter import Parameter
 from . import quantiles
-from .branches import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str, quantile: float) -> Tensor:

@@ -6,10 +6,9 @@ from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
 from ..domain import PROBABILITIES
-from ..formulas import reduce
+from ..formulas import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES, reduce
 from ..making import element_loss
 from ..spec import Operand, last_dimension
-from .branches import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES
 
 
 def reference(input: Tensor, target: Tensor, quantile: Tensor | float, *, reduction: str) -> Tensor:

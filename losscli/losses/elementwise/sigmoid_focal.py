@@ -9,11 +9,10 @@ from losscli.machine.pytorch import Tensor, torch
 from .. import aten
 from ..calling import Arguments
 from ..domain import PROBABILITIES
-from ..formulas import alike, at_least_float32, reduce
+from ..formulas import alike, at_least_float32, prediction, reduce
 from ..making import element_loss
 from ..parameter import Parameter
 from ..spec import Operand, Terms, Tolerance
-from .branches import prediction
 
 
 def reference(

@@ -15,8 +15,7 @@ from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
 from ..domain import MASKS
-from ..elementwise.branches import always
-from ..formulas import at_least_float32
+from ..formulas import always, at_least_float32
 from ..formulas import reduce as reduced
 from ..making import describe, row_loss
 from ..parameter import Parameter

@@ -8,8 +8,7 @@ from typing import Any
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
-from ..elementwise.branches import always
-from ..formulas import at_least_float32
+from ..formulas import always, at_least_float32
 from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import switch

@@ -14,8 +14,7 @@ from losscli.machine.pytorch import Tensor, torch
 from .. import operators
 from ..calling import Arguments
 from ..domain import DISTINCT_CLASSES, SHARES
-from ..elementwise.branches import always
-from ..formulas import widened
+from ..formulas import always, widened
 from ..making import row_loss
 from ..parameter import Parameter, switch
 from ..spec import LOSS, LazyTerms, Operand, Relations, Shape, Terms

@@ -76,8 +76,7 @@ class Walls:
 
     def leave(self) -> None:
         """Leave the judge's namespaces; the next child starts in the new ones."""
-        left = namespaces.leave()
-        self.apart, self._has_users = left.namespaces, left.users
+        self.apart, self._has_users = namespaces.leave()
         if self.apart:
             self._reached |= {"signals", "network"}
 

@@ -7,7 +7,6 @@ import re
 import struct
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from losscli.implementations.sandbox.confinement import kernel
 
@@ -24,19 +23,12 @@ SETFCAP = 31
 """What root needs to be root of a user namespace as well."""
 
 
-class Left(NamedTuple):
-    """The namespaces that a process left."""
+def leave() -> tuple[bool, bool]:
+    """Leave the process, mount, network, IPC and host-name namespaces, if the kernel permits.
 
-    namespaces: bool
-    users: bool
-    """Whether it has its own user namespace too."""
-
-
-def leave() -> Left:
-    """Leave the process, mount, network, IPC and host-name namespaces.
-
-    The next child is process 1 of its namespace; when it ends, the kernel ends all others there. An
-    ordinary user needs a user namespace for this.
+    Return whether it did, and whether this process has a user namespace of its own too, which an
+    ordinary user needs for this. The next child is process 1 of its namespace; when it ends, the
+    kernel ends all others there.
     """
     uid, gid = os.getuid(), os.getgid()
     try:
@@ -48,7 +40,7 @@ def leave() -> Left:
                 raise PermissionError  # root could not be root there
             kernel.call("unshare", _OWN | _NEWUSER)
         except OSError:
-            return Left(namespaces=False, users=False)
+            return False, False
         users = True
         with suppress(OSError):
             Path("/proc/self/setgroups").write_text("deny")
@@ -56,7 +48,7 @@ def leave() -> Left:
             Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
     with suppress(OSError):
         kernel.call("sethostname", HOST, len(HOST))
-    return Left(namespaces=True, users=users)
+    return True, users
 
 
 def holds_capability(capability: int) -> bool:
