@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 
 from losscli.implementations.sandbox.confinement import kernel, seccomp
-from losscli.implementations.sandbox.confinement.capabilities import SETFCAP
+from losscli.implementations.sandbox.confinement.namespaces import SETFCAP
 from losscli.implementations.sandbox.confinement.seccomp import Refused
 
 PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 24, 38

@@ -28,7 +28,7 @@ from losscli.judge.selftest import (
 )
 from losscli.judge.verdict import Verdict
 from losscli.losses import EVERY_LOSS
-from losscli.processes.claims import LOCK
+from losscli.processes.lock import LOCK
 from losscli.reasons import CODES, Word
 from tests.parameters import SLOW
 

@@ -55,6 +55,7 @@ WITH_TORCH = (
                 "cuda_cache",
                 "gpu_requests",
                 "inspection",
+                "loading",
                 "passes",
                 "process_state",
                 "requests",

@@ -14,8 +14,7 @@ from torch.testing import assert_close
 
 from losscli import functional, nn
 from losscli.implementations import find_implementation
-from losscli.linear import calls
-from losscli.linear import whole as whole_logits
+from losscli.linear import calls, plans
 from losscli.losses import ROW_LOSSES
 from losscli.losses.linear.plan import (
     CHUNKS,
@@ -517,7 +516,7 @@ def test_running_out_of_memory_says_which_budget_fits(monkeypatch):
     def forward(*_):
         raise torch.OutOfMemoryError("none left")
 
-    monkeypatch.setattr(whole_logits, "forward", forward)
+    monkeypatch.setitem(plans.PLANS, WHOLE, (forward, None))
     weight = torch.zeros(9, 8, requires_grad=True)
     with pytest.raises(torch.OutOfMemoryError, match=r"plan 'whole'.* least is \d+ bytes"):
         functional.linear_cross_entropy(GIVEN["input"], weight, GIVEN["target"])

@@ -22,7 +22,7 @@ from losscli.implementations.source import Source
 from losscli.implementations.subject import bind
 from losscli.judge.job import Job
 from losscli.judge.stages import judge_job
-from losscli.processes.claims import LOCK
+from losscli.processes.lock import LOCK
 from losscli.truth.problem import Problem
 
 BUILDS = """

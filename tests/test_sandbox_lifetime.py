@@ -20,7 +20,7 @@ from losscli.implementations.source import Source
 from losscli.judge import stages
 from losscli.judge.job import Job
 from losscli.judge.stages import judge_job
-from losscli.processes.claims import LOCK, claim_folder, remove_unclaimed
+from losscli.processes.lock import LOCK, claim_folder, remove_unclaimed
 from losscli.reasons import Code
 
 WRONG = """
@@ -135,7 +135,7 @@ def test_file_whose_keeper_is_killed_is_not_judged_and_the_next_one_is(path, mon
 CLAIMS = """
 import sys
 from pathlib import Path
-from losscli.processes.claims import claim_folder
+from losscli.processes.lock import claim_folder
 print(claim_folder(Path(sys.argv[1])), flush=True)
 sys.stdin.read()
 """

@@ -19,7 +19,7 @@ from losscli.cases.case import Case
 from losscli.implementations import Implementation
 from losscli.implementations.local import Operands
 from losscli.implementations.requests import toggle
-from losscli.ranks.group import Alone, Group
+from losscli.ranks.group import Group
 from losscli.runs.records import FAIL, VerifyResult
 from losscli.truth.blocks import blocks
 from losscli.truth.fingerprint import fingerprint
@@ -57,7 +57,7 @@ class Contents:
         """
         self.right = dict(right or {})
         self.reference = reference
-        self.group: Group = Alone()
+        self.group = Group()
         self.operands = operands
         input = self.prediction = next(iter(operands.values()))
         self.case, self.loosened = case, loosened

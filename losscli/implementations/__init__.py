@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-from losscli.implementations.builtin import (
-    IMPLEMENTATIONS,
-    STRATEGIES,
-    check_implementation,
-    find_implementation,
-    libraries,
-)
-from losscli.implementations.implementation import (
-    CUSTOM,
-    Implementation,
-    is_own,
-    plan_of,
-    reference_bytes,
-)
-from losscli.implementations.source import is_file
-
-__all__ = [
-    "CUSTOM",
-    "IMPLEMENTATIONS",
-    "STRATEGIES",
-    "Implementation",
-    "check_implementation",
-    "find_implementation",
-    "is_file",
-    "is_own",
-    "libraries",
-    "plan_of",
-    "reference_bytes",
-]
+from losscli.implementations.builtin import IMPLEMENTATIONS as IMPLEMENTATIONS
+from losscli.implementations.builtin import STRATEGIES as STRATEGIES
+from losscli.implementations.builtin import check_implementation as check_implementation
+from losscli.implementations.builtin import find_implementation as find_implementation
+from losscli.implementations.builtin import libraries as libraries
+from losscli.implementations.implementation import CUSTOM as CUSTOM
+from losscli.implementations.implementation import Implementation as Implementation
+from losscli.implementations.implementation import is_own as is_own
+from losscli.implementations.implementation import plan_of as plan_of
+from losscli.implementations.implementation import reference_bytes as reference_bytes
+from losscli.implementations.source import is_file as is_file

@@ -11,19 +11,23 @@ from typing import TYPE_CHECKING
 
 from losscli.build.targets import Target, needed
 from losscli.errors import UsageError, unknown
-from losscli.implementations.implementation import CUSTOM, PLAIN, Implementation, Setting, is_own
+from losscli.implementations.implementation import (
+    CUSTOM,
+    PLAIN,
+    BoundLoss,
+    Implementation,
+    Setting,
+    is_own,
+)
 from losscli.implementations.other_projects import PACKAGES, lacking
 from losscli.implementations.source import Source, is_file
 from losscli.implementations.split import ONLY_SPLIT, with_split
 from losscli.losses import ELEMENT, HIDDEN_STATE, MODEL
+from losscli.machine.pytorch import Tensor, torch
 from losscli.reasons import Code, Reason
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from losscli.cases.case import Case
-    from losscli.implementations.implementation import BoundLoss
-
 
 # Checks broadcast on purpose, so no warning is needed.
 warnings.filterwarnings("ignore", "Using a target size", UserWarning)
@@ -45,8 +49,6 @@ def _functional(case: Case) -> BoundLoss:
 
 
 def _compile(case: Case) -> BoundLoss:
-    import torch
-
     torch.compiler.reset()
     compiled: BoundLoss = torch.compile(_reference(case), dynamic=False, fullgraph=True)
     return compiled
@@ -54,8 +56,6 @@ def _compile(case: Case) -> BoundLoss:
 
 def _finished_by(strategy: str) -> Callable[[Case], BoundLoss]:
     def bind(case: Case) -> BoundLoss:
-        import torch
-
         import losscli.functional  # noqa: F401 - defines the operators
         from losscli.operators import loading
 

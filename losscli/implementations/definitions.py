@@ -83,13 +83,17 @@ class Signature:
 
         An argument is matched by its own name, then by the usual names of an input or a target.
         Other operands go to the remaining arguments without defaults. ``given`` is the user's
-        order.
-
-        Raises:
-            NotJudgeableError: operands and required arguments do not match.
+        order. NotJudgeableError if operands and required arguments do not match.
         """
         if given:
-            return self._as_given(operands, given)
+            said = tuple(
+                operands[PAIR.index(each)] if each in PAIR and each not in operands else each
+                for each in given
+            )
+            if {*said} <= {*operands} and len({*said}) == len(said) > 1:
+                return said
+            text = f"expected an order of {', '.join(operands)}, given {', '.join(given)}"
+            raise NotJudgeableError(Code.SIGNATURE, text)
         if self.anything and not self.names:
             return operands[:2]
         if len(self.names) < 2:
@@ -116,16 +120,6 @@ class Signature:
         """Return the first operand that cannot be passed, or an empty string."""
         order = self.order(operands, given)
         return next((each for each in operands if each not in order and not self.takes(each)), "")
-
-    def _as_given(self, operands: tuple[str, ...], given: tuple[str, ...]) -> tuple[str, ...]:
-        said = tuple(
-            operands[PAIR.index(each)] if each in PAIR and each not in operands else each
-            for each in given
-        )
-        if {*said} <= {*operands} and len({*said}) == len(said) > 1:
-            return said
-        text = f"expected an order of {', '.join(operands)}, given {', '.join(given)}"
-        raise NotJudgeableError(Code.SIGNATURE, text)
 
     def _unfit(self, operands: tuple[str, ...]) -> NotJudgeableError:
         found = ", ".join((*self.names, *sorted(self.needed))) or "none"
@@ -195,18 +189,12 @@ class Parsed:
         found = _paired({each.name: each for each in _found(tree) if each.name not in compiled})
         nodes = list(ast.walk(tree))
         constants = [node.value for node in nodes if isinstance(node, ast.Constant)]
+        texts = frozenset(value for value in constants if isinstance(value, str))
         literal = [n for n in constants if isinstance(n, int | float) and not isinstance(n, bool)]
-        numbers = [float(n) for n in literal if abs(n) < _LARGEST]
-        return cls(
-            found,
-            compiled,
-            uses,
-            frozenset(_imported(nodes)),
-            frozenset(value for value in constants if isinstance(value, str)),
-            tuple(dict.fromkeys(numbers)),
-            _written_out(tree, "get_init_inputs"),
-            any(isinstance(node, ast.Name) and node.id == "__file__" for node in nodes),
-        )
+        numbers = tuple(dict.fromkeys(float(n) for n in literal if abs(n) < _LARGEST))
+        made_with, imports = _written_out(tree, "get_init_inputs"), frozenset(_imported(nodes))
+        named = any(isinstance(node, ast.Name) and node.id == "__file__" for node in nodes)
+        return cls(found, compiled, uses, imports, texts, numbers, made_with, named)
 
     def used_by(self, name: str) -> set[str]:
         """Return the names that a definition uses, directly or indirectly."""

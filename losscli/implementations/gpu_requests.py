@@ -12,13 +12,7 @@ import torch
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.local import LocalSubject, Operands
 from losscli.implementations.passes import capture_graph
-from losscli.implementations.requests import (
-    Answer,
-    Call,
-    ForEachGradOutput,
-    Request,
-    accept_each,
-)
+from losscli.implementations.requests import Answer, Call, ForEachGradOutput, Request, accept_each
 from losscli.processes.garbage import without_garbage_collection
 
 _HELD_UP_CYCLES = 20_000_000

@@ -8,20 +8,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from losscli.losses import LinearSpec
+from losscli.machine.pytorch import Tensor
 from losscli.reasons import Reason
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from losscli.cases.case import Case
     from losscli.implementations.allowance import Allowance
     from losscli.implementations.source import Source
     from losscli.losses.linear.plan import Plan
 
-    BoundLoss = Callable[..., Tensor]
+BoundLoss = Callable[..., Tensor]
 """A loss with fixed reduction and parameters: operands in spec order to a differentiable loss."""
-
-
 _ANY = 2**62
 """More bytes than any device has."""
 CUSTOM = "custom"

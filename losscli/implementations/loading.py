@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 from subprocess import CalledProcessError
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch import Tensor
 
 from losscli.build.diagnosis import placed_error
+from losscli.cases.case import Case
 from losscli.errors import BuildError, text_of
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from losscli.cases.case import Case
-    from losscli.implementations.definitions import Definition
-    from losscli.implementations.implementation import BoundLoss
-    from losscli.implementations.sandbox.program import Binding
+from losscli.implementations.definitions import Definition
+from losscli.implementations.implementation import BoundLoss
+from losscli.implementations.sandbox.program import Binding
 
 _GRADIENT = re.compile("grad|upstream|cotangent|d(out|loss|y|l)|g(o|y|out)?$", re.IGNORECASE)
 """The beginning of what the gradient of a loss is called."""
@@ -28,14 +26,8 @@ def binding(
 ) -> Binding:
     """Return how a case calls what a file defines, with reduction and parameters fixed.
 
-    Args:
-        definition: what it calls.
-        order: of the operands that are given by position; the others are given by name.
-        case: which case.
-        expression: evaluated in place of a call.
+    ``order`` is that of the operands given by position; an ``expression`` replaces the call.
     """
-    from losscli.implementations.sandbox.program import Binding  # imports torch
-
     made = definition.constructor
     return Binding(
         definition.name,
@@ -83,16 +75,15 @@ def mended(function: BoundLoss, case: Case) -> BoundLoss:
 
     Of several results the first tensor of the right shape is the loss.
     """
-    import torch
 
     def called(*operands: Tensor) -> Tensor:
         loss = function(*operands)
         shape = case.spec.loss_shape([tuple(operand.shape) for operand in operands])
         if isinstance(loss, tuple | list):
             due = (shape,) if case.reduction == "none" else ((), shape)
-            tensors = [each for each in loss if isinstance(each, torch.Tensor)]
+            tensors = [each for each in loss if isinstance(each, Tensor)]
             loss = next((each for each in tensors if tuple(each.shape) in due), loss)
-        if not isinstance(loss, torch.Tensor):
+        if not isinstance(loss, Tensor):
             return loss
         if case.reduction != "none" and loss.numel() == 1:
             loss = loss.reshape(())

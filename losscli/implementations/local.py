@@ -1,27 +1,25 @@
-"""The subject whose implementation runs in this process."""
+"""Subjects, requests to them, and the subject whose implementation runs in this process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
+import msgspec
 import torch
 from torch import Tensor
 
 from losscli.cases.case import Case
 from losscli.errors import LosscliError, first_line
 from losscli.implementations.errors import SubjectError
-from losscli.implementations.implementation import Implementation
+from losscli.implementations.implementation import BoundLoss, Implementation
 from losscli.implementations.passes import Pass, PassFactory
 from losscli.implementations.process_state import ProcessState, StateChange
 from losscli.implementations.wholes import of_whole
 from losscli.machine.memory import is_out_of_memory
 from losscli.reasons import Code
-
-if TYPE_CHECKING:
-    from losscli.implementations.implementation import BoundLoss
 
 Operands = dict[str, Tensor]
 """A loss's operands by name in spec order; the prediction is first."""
@@ -30,20 +28,73 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
-class Performed(Protocol[R_co]):
-    """A request; see ``requests``."""
+class Request(msgspec.Struct, Generic[R_co], frozen=True, tag=True):
+    """A request whose response has type R."""
 
-    def perform(self, local: LocalSubject, /) -> R_co:
-        """Perform the request."""
-        ...
+    takes_long: ClassVar[bool] = False
+    """Whether a worker may take a build's time."""
+    keeps_operands: ClassVar[bool] = False
+    """Whether the operands stay at their addresses in a worker."""
+    drops_operands: ClassVar[bool] = False
+    """Whether kept operands may be dropped."""
+    owns_operands: ClassVar[bool] = False
+    """Whether the worker owns the kept operands, so that their changes do not matter."""
+    is_timed: ClassVar[bool] = False
+    """Whether its time counts, so that nothing may be tuned meanwhile."""
+
+    def perform(self, local: LocalSubject) -> R_co:
+        """Perform the request in the process of the implementation."""
+        raise NotImplementedError
+
+    def accepts(self, response: Any) -> bool:
+        """Tell whether a response of the right type is possible for this request."""
+        return True
+
+    @classmethod
+    def response_type(cls) -> Any:
+        """Return R; an iterable is sent as a list."""
+        bases = (base for each in cls.__mro__ for base in vars(each).get("__orig_bases__", ()))
+        kind = next(get_args(base)[0] for base in bases if get_args(base))
+        return list[get_args(kind)] if get_origin(kind) is Iterable else kind  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
-class LocalSubject:
-    """See :class:`~losscli.implementations.subject.Subject`; requests use its other methods."""
+class Subject:
+    """An implementation with a case's reduction and parameters, in this process or a worker.
+
+    Its methods raise SubjectError with the first line of an implementation's exception.
+    """
 
     implementation: Implementation
     case: Case
+
+    @property
+    def name(self) -> str:
+        """The name of the implementation."""
+        return self.implementation.name
+
+    @property
+    def device(self) -> str:
+        """The device."""
+        return self.case.device
+
+    def again(self) -> Subject:
+        """Bind again, so that a compiled implementation forgets earlier inputs."""
+        raise NotImplementedError
+
+    def send(self, request: Request[R]) -> R:
+        """Perform a request in the process of the implementation; return its response."""
+        raise NotImplementedError
+
+    def watch(self, step: Callable[[], object]) -> list[StateChange]:
+        """Return and restore the process state that a step changed."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class LocalSubject(Subject):
+    """A subject in this process; requests use its other methods."""
+
     function: BoundLoss
     """Takes whole operands."""
     timed: BoundLoss
@@ -61,21 +112,11 @@ class LocalSubject:
         whole = of_whole(case, implementation.bind) if case.placement else timed
         return cls(implementation, case, whole, timed)
 
-    @property
-    def name(self) -> str:
-        """See :class:`Subject`."""
-        return self.implementation.name
-
-    @property
-    def device(self) -> str:
-        """See :class:`Subject`."""
-        return self.case.device
-
     def again(self) -> LocalSubject:
         """See :class:`Subject`."""
         return LocalSubject.bind(self.implementation, self.case)
 
-    def send(self, request: Performed[R]) -> R:
+    def send(self, request: Request[R]) -> R:
         """See :class:`Subject`."""
         return request.perform(self)
 

@@ -7,20 +7,19 @@ states plan their own memory: they ignore a budget, and their use is measured.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from losscli.implementations.implementation import Implementation
+from losscli.implementations.implementation import BoundLoss, Implementation
 from losscli.losses.linear.spec import MEMORY_BUDGET
+from losscli.machine.pytorch import Tensor, torch
 from losscli.reasons import Code, Reason
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from losscli.cases.case import Case
-    from losscli.implementations.implementation import BoundLoss
 
 LOGITS, HIDDEN, BIASED = "cross_entropy", "linear_cross_entropy", "biased_linear_cross_entropy"
 """The available losses: with class indices, without a differentiable weight."""
@@ -37,7 +36,6 @@ class _Kernel:
 
 
 def _liger(case: Case) -> BoundLoss:
-    import torch
     from liger_kernel.transformers.functional import liger_cross_entropy
 
     call = partial(liger_cross_entropy, **_liger_settings(case))
@@ -54,30 +52,18 @@ def _liger(case: Case) -> BoundLoss:
 def _liger_linear(case: Case) -> BoundLoss:
     from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
 
-    settings = _liger_settings(case)
-
-    def loss(input: Tensor, target: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        found: Tensor = liger_fused_linear_cross_entropy(input, weight, target, bias, **settings)
-        return found.to(input.dtype)
-
-    return loss
+    return _linear(liger_fused_linear_cross_entropy, _liger_settings(case))
 
 
 def _liger_settings(case: Case) -> dict[str, Any]:
-    params = case.settings
-    return {
-        "reduction": case.reduction,
-        "ignore_index": params["ignore_index"],
-        "label_smoothing": params["label_smoothing"],
-        "lse_square_scale": params["z_loss"],
-        "softcap": params["softcap"] or None,
-    }
+    own = _settings(case, "label_smoothing", "softcap")
+    return {**own, "lse_square_scale": case.settings["z_loss"]}
 
 
 def _quack(case: Case) -> BoundLoss:
     from quack.cross_entropy import cross_entropy
 
-    settings = {"reduction": case.reduction, "ignore_index": case.settings["ignore_index"]}
+    settings = _settings(case)
 
     def loss(input: Tensor, target: Tensor) -> Tensor:
         found: Tensor = cross_entropy(input, target, **settings)
@@ -89,28 +75,26 @@ def _quack(case: Case) -> BoundLoss:
 def _quack_linear(case: Case) -> BoundLoss:
     from quack.linear_cross_entropy import chunked_linear_cross_entropy
 
-    settings = {"reduction": case.reduction, "ignore_index": case.settings["ignore_index"]}
-
-    def loss(input: Tensor, target: Tensor, weight: Tensor) -> Tensor:
-        found: Tensor = chunked_linear_cross_entropy(input, weight, target, **settings)
-        return found.to(input.dtype)
-
-    return loss
+    return _linear(chunked_linear_cross_entropy, _settings(case))
 
 
 def _cut_cross_entropy(case: Case) -> BoundLoss:
     from cut_cross_entropy import linear_cross_entropy
 
-    params = case.settings
-    settings = {
-        "reduction": case.reduction,
-        "ignore_index": params["ignore_index"],
-        "softcap": params["softcap"] or None,
-    }
+    return _linear(linear_cross_entropy, _settings(case, "softcap"))
 
-    def loss(input: Tensor, target: Tensor, weight: Tensor) -> Tensor:
-        found: Tensor = linear_cross_entropy(input, weight, target, **settings)
-        return found.to(input.dtype)
+
+def _settings(case: Case, *names: str) -> dict[str, Any]:
+    """Return the reduction, the ignored class and other settings, as all packages name them."""
+    given: dict[str, Any] = {name: case.settings[name] for name in ("ignore_index", *names)}
+    if "softcap" in given:
+        given["softcap"] = given["softcap"] or None
+    return {"reduction": case.reduction, **given}
+
+
+def _linear(function: Callable[..., Tensor], settings: Mapping[str, Any]) -> BoundLoss:
+    def loss(input: Tensor, target: Tensor, weight: Tensor, *bias: Tensor) -> Tensor:
+        return function(input, weight, target, *bias, **settings).to(input.dtype)
 
     return loss
 
@@ -121,6 +105,19 @@ def lacking(name: str, takes: Collection[str], case: Case) -> Reason | None:
         if parameter.name not in takes and case.params[parameter.name] != parameter.default:
             return Reason(Code.NOT_APPLICABLE, f"{name} takes no {parameter.name}")
     return None
+
+
+def no_kernels(name: str, case: Case, module: str, installed_by: str) -> Reason | None:
+    """Return why the GPU kernels of a package cannot run a case, whatever its loss is."""
+    if case.dtype == "float64":
+        return Reason(Code.NOT_APPLICABLE, f"{name} takes no float64")
+    if case.device == "cpu":
+        return Reason(Code.NO_GPU, f"{name} runs only on a GPU")
+    with suppress(ModuleNotFoundError):  # the package of the module
+        if find_spec(module):
+            return None
+    text = f"{module} is not installed. Install it with `pip install '{installed_by}'`"
+    return Reason(Code.NOT_APPLICABLE, text)
 
 
 def _package(
@@ -140,14 +137,7 @@ def _package(
             return Reason(Code.NOT_APPLICABLE, f"{name} has no reduction {case.reduction}")
         if reason := lacking(name, kernel.settings | {MEMORY_BUDGET.name}, case):
             return reason
-        if case.dtype == "float64":
-            return Reason(Code.NOT_APPLICABLE, f"{name} takes no float64")
-        if case.device == "cpu":
-            return Reason(Code.NO_GPU, f"{name} runs only on a GPU")
-        if find_spec(module) is None:
-            text = f"{module} is not installed. Install it with `pip install '{installed_by}'`"
-            return Reason(Code.NOT_APPLICABLE, text)
-        return None
+        return no_kernels(name, case, module, installed_by)
 
     return Implementation(
         name,

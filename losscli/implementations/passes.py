@@ -6,26 +6,19 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import reduce
 from itertools import cycle
-from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
-from losscli.cases.axes import FORWARD_BACKWARD, PassName
-from losscli.cases.case import grad_output_values
+from losscli.cases.axes import FORWARD_BACKWARD, GradOutput, PassName
+from losscli.cases.case import Case, grad_output_values
+from losscli.implementations.implementation import BoundLoss
 from losscli.losses import Reduction, Shape
 from losscli.machine.allocations import measure_peak
 from losscli.processes.garbage import without_garbage_collection
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from losscli.cases.axes import GradOutput
-    from losscli.cases.case import Case
-    from losscli.implementations.implementation import BoundLoss
-
-    Incoming = tuple[float, Tensor]
+Incoming = tuple[float, Tensor]
 """A grad_output: the number, and the tensor filled with it."""
-
 CALLS_BEFORE_CAPTURE = 3
 """Calls before a capture, as PyTorch's documentation requires."""
 _broken: list[torch.cuda.CUDAGraph] = []
@@ -133,7 +126,7 @@ def capture_graph(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> Ite
         raise
 
 
-class Captured:
+class Captured(_Eager):
     """A pass captured in a CUDA graph; each call replays it.
 
     Each graph has its own output memory, so results of all implementations exist side by side.
@@ -146,15 +139,12 @@ class Captured:
         read: Tensor | None,
         grad_outputs: Sequence[Incoming],
     ) -> None:
-        """Capture a pass with leaves of its own.
+        """Capture a pass with leaves of its own; it reads the replays' grad_outputs from ``read``.
 
-        Args:
-            timed: the pass to capture.
-            read: the tensor from which the graph reads grad_output; None if it does not change.
-            grad_outputs: the grad_output of each replay.
+        ``read`` is None if grad_output does not change.
         """
-        self.input, self.read, self.grad_outputs = timed.input, read, cycle(grad_outputs)
-        self.leaves = timed.leaves
+        super().__init__(timed.function, timed.operands, timed.leaves)
+        self.read, self.grad_outputs = read, cycle(grad_outputs)
         self.incoming = grad_outputs[0][0]
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(timed.input.device):
@@ -192,15 +182,9 @@ class Captured:
         for leaf, gradient in zip(self.leaves, self.written, strict=True):
             leaf.grad = gradient
 
-    @property
-    def gradients(self) -> tuple[Tensor | None, ...]:
-        """The exposed gradients of the last call."""
-        return tuple(leaf.grad for leaf in self.leaves)
-
     def release(self) -> None:
         """Hide the gradients; the graph keeps their memory."""
-        for leaf in self.leaves:
-            leaf.grad = None
+        self._drop()
 
 
 Pass = Forward | ForwardBackward | Captured
@@ -224,16 +208,10 @@ class PassFactory:
         dtype: torch.dtype | None = None,
         trained: Collection[int] = (0,),
     ) -> None:
-        """Take a case's operands, in the spec's order.
+        """Take a case's operands, in the spec's order; those at ``trained`` need gradients.
 
-        Args:
-            pass_: forward, or forward and backward.
-            reduction: the loss's reduction.
-            operands: the operands.
-            grad_output: the upstream gradient.
-            unreduced: the unreduced loss's shape; None for the operands' broadcast shape.
-            dtype: the loss's dtype; None for the operands' promoted dtype.
-            trained: positions of the operands that need gradients.
+        ``unreduced`` and ``dtype`` are the unreduced loss's; None for those of broadcast and
+        promoted operands.
         """
         first, *others = operands
         self.pass_ = pass_

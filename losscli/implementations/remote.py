@@ -15,7 +15,7 @@ from losscli.cases.case import Case
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import SandboxError
 from losscli.implementations.implementation import Implementation, Setting
-from losscli.implementations.local import R
+from losscli.implementations.local import R, Subject
 from losscli.implementations.process_state import StateChange
 from losscli.implementations.requests import Answer, Bind, Call, Request
 from losscli.implementations.sandbox.process import Worker
@@ -130,27 +130,15 @@ def changes_of(file: Source) -> list[StateChange]:
 
 
 @dataclass(frozen=True)
-class RemoteSubject:
-    """See :class:`~losscli.implementations.subject.Subject`; requests go to a worker."""
+class RemoteSubject(Subject):
+    """The subject of a file; requests go to a worker."""
 
-    implementation: Implementation
-    case: Case
     generation: int = 0
 
     @classmethod
     def bind(cls, implementation: Implementation, case: Case) -> RemoteSubject:
         """Bind the file in the worker, which builds what it needs."""
         return cls(implementation, case)._bound()
-
-    @property
-    def name(self) -> str:
-        """See :class:`Subject`."""
-        return self.implementation.name
-
-    @property
-    def device(self) -> str:
-        """See :class:`Subject`."""
-        return self.case.device
 
     @property
     def file(self) -> Source:

@@ -12,51 +12,21 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Any, ClassVar, Generic, get_args, get_origin
+from typing import ClassVar
 
-import msgspec
 import torch
 from torch import Tensor
 
 from losscli.cases.case import Case
 from losscli.implementations import inspection
 from losscli.implementations.errors import NoSecondDerivativesError, SubjectError
-from losscli.implementations.local import Gradients, LocalSubject, Operands, R_co, leaves_of
+from losscli.implementations.local import Gradients, LocalSubject, Operands, leaves_of
+from losscli.implementations.local import Request as Request
 from losscli.losses import MODEL
 from losscli.machine.allocations import measure_peak
 
 INCOMING_GRADIENT = "incoming gradient"
 """The name of grad_output among the operands of second derivatives."""
-
-
-class Request(msgspec.Struct, Generic[R_co], frozen=True, tag=True):
-    """A request whose response has type R."""
-
-    takes_long: ClassVar[bool] = False
-    """Whether a worker may take a build's time."""
-    keeps_operands: ClassVar[bool] = False
-    """Whether the operands stay at their addresses in a worker."""
-    drops_operands: ClassVar[bool] = False
-    """Whether kept operands may be dropped."""
-    owns_operands: ClassVar[bool] = False
-    """Whether the worker owns the kept operands, so that their changes do not matter."""
-    is_timed: ClassVar[bool] = False
-    """Whether its time counts, so that nothing may be tuned meanwhile."""
-
-    def perform(self, local: LocalSubject) -> R_co:
-        """Perform the request in the process of the implementation."""
-        raise NotImplementedError
-
-    def accepts(self, response: Any) -> bool:
-        """Tell whether a response of the right type is possible for this request."""
-        return True
-
-    @classmethod
-    def response_type(cls) -> Any:
-        """Return R; an iterable is sent as a list."""
-        bases = (base for each in cls.__mro__ for base in vars(each).get("__orig_bases__", ()))
-        kind = next(get_args(base)[0] for base in bases if get_args(base))
-        return list[get_args(kind)] if get_origin(kind) is Iterable else kind  # type: ignore[misc]
 
 
 @dataclass(frozen=True)

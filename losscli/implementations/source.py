@@ -63,16 +63,18 @@ class Source:
     def read(cls, named: str) -> Source:
         """Read a file for a worker; see :meth:`find`. UsageError also if the path is not text."""
         found = cls.find(named)
-        _require_text(found.path)
+        try:
+            str(found.path.absolute()).encode()
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"the path '{found.path.absolute()}' is not UTF-8 in this locale. Rename the file "
+                "or its folder, or set PYTHONUTF8=1."
+            ) from None
         return found
 
     @classmethod
     def find(cls, named: str) -> Source:
-        """Read a file, at a revision if one is named, or that of an installed module.
-
-        Raises:
-            UsageError: there is no such file, revision or module.
-        """
+        """Read a file, at a revision if named, or an installed module; UsageError if none."""
         if installed := _INSTALLED.match(named):
             path = _path_of_module(installed["module"])
             return cls(named, path, "", installed["name"], _now(path))
@@ -93,11 +95,7 @@ class Source:
         return found["module"] if found else ""
 
     def called(self, expression: str) -> Source:
-        """Return the source of what an expression calls.
-
-        Raises:
-            NotJudgeableError: it is no expression.
-        """
+        """Return the source of what an expression calls; NotJudgeableError if it is none."""
         if expression:
             names_in(expression)
         return replace(self, call=expression)
@@ -170,10 +168,8 @@ class Source:
             return Definition(self.name, "function", UNKNOWN)
         if self.name:
             if self.name not in found:
-                raise NotJudgeableError(
-                    Code.NOTHING_TO_JUDGE,
-                    f"{self.named}: there is no '{self.name}'. {_told(found)}",
-                )
+                text = f"{self.named}: there is no '{self.name}'. {_told(found)}"
+                raise NotJudgeableError(Code.NOTHING_TO_JUDGE, text)
             return found[self.name]
         names = _function_names(loss)
         forwards = (f"{each}_{forward}" for each in names for forward, _ in PAIRED)
@@ -216,26 +212,18 @@ class Source:
             misfit = self.misfit(definition, spec)
         except NotJudgeableError as error:
             return Reason(Code.NOT_APPLICABLE, str(error).rstrip("."))
-        takes = definition.takes
-        if misfit:
-            return Reason(Code.NOT_APPLICABLE, misfit)
-        if reduction != self.reduction and len(spec.reductions) > 1 and not takes("reduction"):
-            return Reason(Code.NOT_APPLICABLE, f"{definition.name} takes no reduction")
+        has_other = reduction != self.reduction and len(spec.reductions) > 1
+        wanted = ["reduction"] if has_other else []
         for parameter in spec.parameters:
-            value = parameters.get(parameter.name, parameter.default)
-            own = self.parameters.get(parameter.name)
-            if value not in (parameter.default, parameter.absent, own) and not takes(
-                parameter.name
-            ):
-                return Reason(Code.NOT_APPLICABLE, f"{definition.name} takes no {parameter.name}")
-        return None
+            value, own = parameters.get(parameter.name), self.parameters.get(parameter.name)
+            if value not in (None, parameter.default, parameter.absent, own):
+                wanted.append(parameter.name)
+        if not misfit and (lacks := [name for name in wanted if not definition.takes(name)]):
+            misfit = f"{definition.name} takes no {lacks[0]}"
+        return Reason(Code.NOT_APPLICABLE, misfit) if misfit else None
 
     def misfit(self, definition: Definition, spec: Spec, given: tuple[str, ...] = ()) -> str:
-        """Return why the operands cannot be passed, or an empty string.
-
-        Raises:
-            NotJudgeableError: see :meth:`Signature.order`.
-        """
+        """Return why the operands cannot be passed, or an empty string; see Signature.order."""
         signature = signature_for(definition, spec)
         if lacks := signature.lacks(spec.names, given):
             return f"{definition.name} takes no {lacks}"
@@ -269,11 +257,7 @@ def is_file(name: str) -> bool:
 
 
 def names_in(expression: str) -> tuple[str, ...]:
-    """Return the names that an expression uses.
-
-    Raises:
-        NotJudgeableError: it is no expression.
-    """
+    """Return the names that an expression uses; NotJudgeableError if it is none."""
     try:
         tree = ast.parse(expression, "--call", "eval")
     except (SyntaxError, ValueError) as error:
@@ -302,16 +286,6 @@ def path_of(named: str) -> Path:
     """Return a named file's path, whether or not it exists."""
     match = _PATTERN.match(named)
     return Path(match["path"] if match else named)
-
-
-def _require_text(path: Path) -> None:
-    try:
-        str(path.absolute()).encode()
-    except UnicodeEncodeError:
-        raise UsageError(
-            f"the path '{path.absolute()}' is not UTF-8 in this locale. Rename the file or its "
-            "folder, or set PYTHONUTF8=1."
-        ) from None
 
 
 def _now(path: Path) -> bytes:

@@ -10,20 +10,17 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from losscli.implementations.implementation import CUSTOM, Implementation
-from losscli.implementations.other_projects import lacking
+from losscli.implementations.implementation import CUSTOM, BoundLoss, Implementation
+from losscli.implementations.other_projects import lacking, no_kernels
 from losscli.losses import HIDDEN_STATE, aten
+from losscli.machine.pytorch import Tensor, torch
 from losscli.ranks.placements import CUTS, PLACEMENTS, share
 from losscli.reasons import Code, Reason
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from losscli.cases.case import Case
-    from losscli.implementations.implementation import BoundLoss
 
 LOGITS = "cross_entropy"
 """The only loss that other projects split by classes."""
@@ -35,6 +32,7 @@ class _Split:
 
     bind: Callable[[Case], BoundLoss]
     unavailable: Callable[[Case], Reason | None] = lambda case: None
+    """Returns why it cannot run a split case, besides what holds for any case."""
 
 
 def _custom(case: Case) -> BoundLoss:
@@ -107,24 +105,19 @@ def _functional(case: Case) -> BoundLoss:
 
 
 def _no_functional(case: Case) -> Reason | None:
-    if case.spec.unit == HIDDEN_STATE or case.spec.functional is None:
-        text = f"the reference of {case.loss} is what one writes with PyTorch"
-        return Reason(Code.NOT_APPLICABLE, text)
-    takes = case.spec.functional_takes
-    known = {p.name for p in case.spec.parameters} if takes is None else takes
-    return lacking("PyTorch", known, case)
+    if case.spec.unit != HIDDEN_STATE:
+        return None
+    text = f"the reference of {case.loss} is what one writes with PyTorch"
+    return Reason(Code.NOT_APPLICABLE, text)
 
 
 def _loss_parallel(case: Case) -> BoundLoss:
-    import torch
     from torch.distributed.tensor import DTensor, Shard
 
     _allow_loss_parallel()
     mesh = _mesh(case.device.partition(":")[0], case.ranks)
-    settings: dict[str, Any] = {
-        "reduction": case.reduction,
-        "ignore_index": case.settings["ignore_index"],
-    }
+    settings: dict[str, Any] = {"ignore_index": case.settings["ignore_index"]}
+    settings["reduction"] = case.reduction
 
     def loss(input: Tensor, target: Tensor) -> Tensor:
         shape = torch.Size((len(input), case.classes))
@@ -160,19 +153,13 @@ def _transformer_engine(case: Case) -> BoundLoss:
     from transformer_engine.pytorch.cross_entropy import parallel_cross_entropy
 
     params = case.settings
+    rest = (params["label_smoothing"], False, dist.group.WORLD, params["ignore_index"])
 
-    def loss(input: Tensor, target: Tensor) -> Tensor:
-        found: Tensor = parallel_cross_entropy(
-            input.clone()[None],  # some versions write the gradient over the logits
-            target[None],
-            params["label_smoothing"],
-            False,
-            dist.group.WORLD,
-            params["ignore_index"],
-        )
-        return _reduced(case, found.flatten(), target).to(input.dtype)
+    def rows(input: Tensor, target: Tensor) -> Tensor:
+        found: Tensor = parallel_cross_entropy(input[None], target[None], *rest)
+        return found
 
-    return loss
+    return _of_rows(case, rows)
 
 
 def _liger(case: Case) -> BoundLoss:
@@ -184,19 +171,25 @@ def _liger(case: Case) -> BoundLoss:
     params = case.settings
     module = LigerVocabParallelCrossEntropy(params["ignore_index"], params["label_smoothing"])
 
+    def rows(input: Tensor, target: Tensor) -> Tensor:
+        found: Tensor = module(input[:, None], target[:, None], dist.group.WORLD)
+        return found
+
+    return _of_rows(case, rows)
+
+
+def _of_rows(case: Case, rows: BoundLoss) -> BoundLoss:
+    """Return the loss of a function for rows, some of which write the gradient over the logits."""
+
     def loss(input: Tensor, target: Tensor) -> Tensor:
-        found: Tensor = module(input.clone()[:, None], target[:, None], dist.group.WORLD)
-        return _reduced(case, found.flatten(), target).to(input.dtype)
+        found = rows(input.clone(), target).flatten()
+        if case.reduction != "none":
+            found = found.sum()
+        if case.reduction == "mean":
+            found = found / (target != case.settings["ignore_index"]).sum()
+        return found.to(input.dtype)
 
     return loss
-
-
-def _reduced(case: Case, rows: Tensor, target: Tensor) -> Tensor:
-    if case.reduction == "none":
-        return rows
-    total = rows.sum()
-    kept = (target != case.settings["ignore_index"]).sum()
-    return total / kept if case.reduction == "mean" else total
 
 
 def _of_logits_alone(
@@ -211,27 +204,11 @@ def _of_logits_alone(
             return reason
         if not share(case.classes, case.ranks, case.ranks - 1)[1]:
             return Reason(Code.NOT_APPLICABLE, f"{name} takes some classes on each rank")
-        if not module:
-            return None
-        if case.classes % case.ranks:
+        if module and case.classes % case.ranks:
             return Reason(Code.NOT_APPLICABLE, f"{name} takes as many classes on each rank")
-        if case.dtype == "float64":
-            return Reason(Code.NOT_APPLICABLE, f"{name} takes no float64")
-        if case.device == "cpu":
-            return Reason(Code.NO_GPU, f"{name} runs only on a GPU")
-        if not _is_there(module):
-            text = f"{module} is not installed. Install it with `pip install '{install}'`"
-            return Reason(Code.NOT_APPLICABLE, text)
-        return None
+        return no_kernels(name, case, module, install) if module else None
 
     return unavailable
-
-
-def _is_there(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
 
 
 _SMOOTHED = frozenset({"ignore_index", "label_smoothing"})
@@ -261,6 +238,8 @@ SPLIT: Mapping[str, _Split] = {
 
 
 def _only_split(case: Case) -> Reason | None:
+    if case.placement:
+        return None
     text = f"it takes operands that are split over ranks: placement: {' or '.join(PLACEMENTS)}"
     return Reason(Code.NOT_APPLICABLE, text)
 
@@ -297,10 +276,9 @@ def with_split(one: Implementation) -> Implementation:
         return split.bind(case) if split and case.placement else one.bind(case)
 
     def unavailable(case: Case) -> Reason | None:
-        if not case.placement:
-            return one.unavailable(case)
-        if split is None:
+        if case.placement and split is None:
             return Reason(Code.NOT_APPLICABLE, f"{one.name} takes no operands that are split")
-        return split.unavailable(case)
+        reason = split.unavailable(case) if case.placement and split else None
+        return reason or one.unavailable(case)
 
     return replace(one, bind=bind, unavailable=unavailable)

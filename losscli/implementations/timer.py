@@ -122,10 +122,9 @@ class Timer(Protocol):
         ...
 
 
-class CpuTimer:
-    """Times a block of calls, or single calls if the cache is evicted before each."""
+class _RankTimer:
+    """A timer of a rank or of a single process."""
 
-    sample_seconds = MINIMUM_SAMPLE_SECONDS
     gaps = 0
 
     def __init__(
@@ -136,12 +135,22 @@ class CpuTimer:
         agree: Agree = own,
         meet: Call | None = None,
     ) -> None:
-        """Make a timer for a rank or a single process.
+        """``evict`` empties the cache before each sample.
 
-        ``evict`` empties the cache before each sample. Ranks ``agree`` on numbers that calls depend
-        on, and ``meet`` before each sample.
+        Ranks ``agree`` on numbers that calls depend on, and ``meet`` before each sample.
         """
         self.evict, self.clock, self.agree, self.meet = evict, clock, agree, meet
+
+    def _prepare(self, warm: Warm) -> None:
+        for step in (warm.before, self.evict, self.meet):
+            if step:
+                step()
+
+
+class CpuTimer(_RankTimer):
+    """Times a block of calls, or single calls if the cache is evicted before each."""
+
+    sample_seconds = MINIMUM_SAMPLE_SECONDS
 
     def warm_up(self, call: Call) -> Warm:
         """See :class:`Timer`."""
@@ -166,12 +175,7 @@ class CpuTimer:
         samples = []
         with without_garbage_collection():
             for warm in queue:
-                if warm.before:
-                    warm.before()
-                if self.evict:
-                    self.evict()
-                if self.meet:
-                    self.meet()
+                self._prepare(warm)
                 with sampling(warm):
                     samples.append(self._time(warm.call, warm.repeats))
         return samples
@@ -202,7 +206,7 @@ class HostTimer(CpuTimer):
         return (self.clock() - start) * 1e-9 / repeats
 
 
-class CudaTimer:
+class CudaTimer(_RankTimer):
     """Records events around each call on a stream kept busy until all are queued.
 
     A waiting kernel runs first, for longer than the host needs to queue the batch, so that no
@@ -212,20 +216,10 @@ class CudaTimer:
     other sample.
     """
 
-    def __init__(
-        self,
-        device: str,
-        evict: Call | None = None,
-        clock: Clock = time.perf_counter_ns,
-        *,
-        agree: Agree = own,
-        meet: Call | None = None,
-    ) -> None:
-        """See :class:`CpuTimer`; ``meet`` makes the stream wait for other ranks."""
-        self.device, self.evict, self.clock = device, evict, clock
-        self.agree, self.meet = agree, meet
-        self.margin = QUEUE_MARGIN
-        self.gaps = 0
+    def __init__(self, device: str, evict: Call | None = None, **ranks: Any) -> None:
+        """``ranks`` are ``agree``, and ``meet``, which makes the stream wait for other ranks."""
+        super().__init__(evict, **ranks)
+        self.device, self.margin = device, QUEUE_MARGIN
         with torch.cuda.device(device):
             self.queued = torch.cuda.Event()
             self.events = [
@@ -290,12 +284,7 @@ class CudaTimer:
         torch.cuda._sleep(int(host_seconds * self.margin * self.cycles_per_second))
         self.queued.record()
         for warm, (start, end) in zip(batch, self.events, strict=False):
-            if warm.before:
-                warm.before()
-            if self.evict:
-                self.evict()
-            if self.meet:
-                self.meet()
+            self._prepare(warm)
             with sampling(warm):
                 start.record()
                 warm.call()

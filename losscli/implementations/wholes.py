@@ -8,20 +8,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from losscli.cases.case import Case
 from losscli.implementations.errors import SubjectError
+from losscli.implementations.implementation import BoundLoss
 from losscli.ranks.group import Group, joined, together
 from losscli.ranks.placements import CUTS, dimension
 from losscli.ranks.shards import Cut, cut, put_together
 from losscli.reasons import Code
-
-if TYPE_CHECKING:
-    from losscli.implementations.implementation import BoundLoss
 
 
 def of_whole(case: Case, bind: Callable[[Case], BoundLoss]) -> BoundLoss:

@@ -140,10 +140,6 @@ def check_class_weight(name: str, weight: Tensor | None) -> None:
         raise ValueError(f"{name}: weight has no gradient here; give weight.detach()")
 
 
-def _is_captured(tensor: Tensor) -> bool:
-    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
-
-
 def _compute(
     name: str,
     operands: Operands,
@@ -161,11 +157,10 @@ def _compute(
     kept = None
     eager = is_eager(hidden, operands.weight, operands.bias, target)
     if eager and not target.is_cuda:
-        counted = target != settings.ignore_index
-        check_classes(name, target, classes, counted)
-    if eager and not (with_log_sums or _is_captured(hidden)):
-        counts = target != settings.ignore_index
-        kept = counts.nonzero().squeeze(1)
+        check_classes(name, target, classes, target != settings.ignore_index)
+    is_captured = hidden.is_cuda and torch.cuda.is_current_stream_capturing()
+    if eager and not (with_log_sums or is_captured):
+        kept = (target != settings.ignore_index).nonzero().squeeze(1)
         if len(kept) == len(target):
             kept = None
         else:

@@ -10,14 +10,12 @@ import torch
 from torch import Tensor
 
 from losscli.losses.formulas import widened
-from losscli.losses.linear.plan import CHUNKS, SLICES, WHOLE, Plan
+from losscli.losses.linear.plan import Plan
 
-from . import chunks, slices, whole
 from .parts import Shard, refuse_second_derivatives
+from .plans import PLANS
 from .products import Layer
 from .rows import Rows
-
-_PLANS: dict[str, Any] = {WHOLE: whole, CHUNKS: chunks, SLICES: slices}
 
 
 class Losses(torch.autograd.Function):
@@ -36,7 +34,7 @@ class Losses(torch.autograd.Function):
         """Compute the losses and the gradients that the plan computes during forward."""
         wanted = ctx.needs_input_grad[:3]
         with _without_autocast(hidden):
-            forward = _PLANS[plan.kind].forward
+            forward, _ = PLANS[plan.kind]
             of_ranks = () if shard is None else (shard,)
             layer = Layer(hidden, weight, bias)
             losses, log_sums, kept = forward(rows, plan, layer, wanted, *of_ranks)
@@ -56,7 +54,7 @@ class Losses(torch.autograd.Function):
         wanted, layer = ctx.needs_input_grad[:3], Layer(hidden, weight, bias)
         with _without_autocast(hidden):
             if not torch.is_grad_enabled():
-                computed = _PLANS[ctx.plan.kind].backward
+                _, computed = PLANS[ctx.plan.kind]
                 found = computed(rows, ctx.plan, layer, incoming, kept, wanted, *ctx.of_ranks)
                 return (*found, None, None, None)
             for shard in ctx.of_ranks:

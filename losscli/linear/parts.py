@@ -36,8 +36,8 @@ class Shard:
     """The number of classes on all ranks."""
     exchange: Callable[[Rows, Tensor], Whole]
     """Combines this rank's numbers with all others."""
-    summed: Callable[[Tensor], Tensor]
-    """Sums a tensor over the ranks."""
+    summed: Callable[[Tensor], Tensor] | None
+    """Sums a tensor over the ranks; None to leave gradients partial."""
 
 
 def refuse_second_derivatives(name: str) -> None:
@@ -61,15 +61,13 @@ class Whole(NamedTuple):
     """The sum of all class weights, if label smoothing needs it."""
 
 
+_load = functools.cache(loading.load_parts)
+
+
 def operators(tensor: Tensor) -> Any:
     """Return the operators of csrc/torch/parts.cpp, loaded for a tensor's device."""
     _load(tensor.device.type)
     return torch.ops.losscli
-
-
-@functools.cache
-def _load(device: str) -> None:
-    loading.load_parts(device)
 
 
 def join(
@@ -80,16 +78,10 @@ def join(
     total_weight: Tensor | None,
     rank: int = -1,
 ) -> Whole:
-    """Join the parts of rows.
+    """Join the parts of rows, whose ``numbers`` are ``(parts, numbers, N)`` and cover ``classes``.
 
-    Args:
-        rows: the rows.
-        numbers: the parts' numbers, ``(parts, numbers, N)``.
-        widths: each part's number of classes, ``(parts)``.
-        classes: the range of classes that all parts cover.
-        total_weight: the sum of class weights, if label smoothing needs it.
-        rank: the part whose first class must be that of the rows, or -1. If it is another, or
-            classes are left over, the rows are NaN.
+    ``widths`` are their numbers of classes. The first class of part ``rank``, if not -1, must be
+    that of the rows. If it is another, or classes are left over, the rows are NaN.
     """
     if total_weight is not None:
         total_weight = total_weight.to(numbers.dtype)

@@ -25,13 +25,11 @@ from .rows.forms import forms, operators_of
 from .rows.spec import RowSpec as RowSpec
 from .spec import CLASS_NUMBERS as CLASS_NUMBERS
 from .spec import ELEMENT as ELEMENT
-from .spec import FLOATING as FLOATING
 from .spec import HIDDEN_STATE as HIDDEN_STATE
 from .spec import LOSS as LOSS
 from .spec import MASK as MASK
 from .spec import MODEL as MODEL
 from .spec import ROW as ROW
-from .spec import LossFunction as LossFunction
 from .spec import LossSpec as LossSpec
 from .spec import Operand as Operand
 from .spec import Shape as Shape

@@ -8,12 +8,11 @@ up its own name again.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from losscli.machine.pytorch import Tensor, torch
 
 from .formulas import REDUCTIONS
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def _number(reduction: str) -> Any:
@@ -22,43 +21,31 @@ def _number(reduction: str) -> Any:
 
 def softplus(input: Tensor) -> Tensor:
     """``log(1 + exp(input))``, or ``input`` from 20 on."""
-    import torch
-
     return torch._C._nn.softplus(input)
 
 
 def logsigmoid(input: Tensor) -> Tensor:
     """``-log(1 + exp(-input))``."""
-    import torch
-
     return torch._C._nn.log_sigmoid(input)
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``input @ weight.T + bias``."""
-    import torch
-
     return torch._C._nn.linear(input, weight, bias)
 
 
 def l1_loss(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     """Absolute error of operands of one shape."""
-    import torch
-
     return torch._C._nn.l1_loss(input, target, _number(reduction))
 
 
 def mse_loss(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     """Squared error of operands of one shape."""
-    import torch
-
     return torch._C._nn.mse_loss(input, target, _number(reduction))
 
 
 def smooth_l1_loss(input: Tensor, target: Tensor, *, reduction: str, beta: float) -> Tensor:
     """Smooth L1 of operands of one shape; ``beta=0`` is the absolute error."""
-    import torch
-
     if beta == 0:
         return l1_loss(input, target, reduction=reduction)
     return torch._C._nn.smooth_l1_loss(input, target, _number(reduction), beta)
@@ -66,15 +53,11 @@ def smooth_l1_loss(input: Tensor, target: Tensor, *, reduction: str, beta: float
 
 def huber_loss(input: Tensor, target: Tensor, *, reduction: str, delta: float) -> Tensor:
     """Huber loss of operands of one shape."""
-    import torch
-
     return torch._C._nn.huber_loss(input, target, _number(reduction), delta)
 
 
 def binary_cross_entropy(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     """Binary cross entropy of probabilities."""
-    import torch
-
     return torch._C._nn.binary_cross_entropy(input, target, None, _number(reduction))
 
 
@@ -82,8 +65,6 @@ def binary_cross_entropy_with_logits(
     input: Tensor, target: Tensor, pos_weight: Tensor | None = None, *, reduction: str
 ) -> Tensor:
     """Binary cross entropy of logits."""
-    import torch
-
     return torch.binary_cross_entropy_with_logits(
         input, target, None, pos_weight, _number(reduction)
     )
@@ -91,8 +72,6 @@ def binary_cross_entropy_with_logits(
 
 def kl_div(input: Tensor, target: Tensor, *, reduction: str, log_target: bool) -> Tensor:
     """Kullback-Leibler divergence of each element."""
-    import torch
-
     return torch.kl_div(input, target, _number(reduction), log_target=log_target)
 
 
@@ -100,15 +79,11 @@ def poisson_nll_loss(
     input: Tensor, target: Tensor, *, reduction: str, log_input: bool, full: bool, eps: float
 ) -> Tensor:
     """Negative log-likelihood of a Poisson distribution."""
-    import torch
-
     return torch.poisson_nll_loss(input, target, log_input, full, eps, _number(reduction))
 
 
 def soft_margin_loss(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     """Logistic loss."""
-    import torch
-
     return torch._C._nn.soft_margin_loss(input, target, _number(reduction))
 
 
@@ -116,8 +91,6 @@ def nll_loss(
     input: Tensor, target: Tensor, weight: Tensor | None, *, reduction: str, ignore_index: int
 ) -> Tensor:
     """Negative log-likelihood of class indices."""
-    import torch
-
     return torch._C._nn.nll_loss_nd(input, target, weight, _number(reduction), ignore_index)
 
 
@@ -131,8 +104,6 @@ def cross_entropy(
     label_smoothing: float = 0.0,
 ) -> Tensor:
     """Cross entropy of logits."""
-    import torch
-
     return torch._C._nn.cross_entropy_loss(
         input, target, weight, _number(reduction), ignore_index, label_smoothing
     )
@@ -142,8 +113,6 @@ def multi_margin_loss(
     input: Tensor, target: Tensor, *, reduction: str, p: float, margin: float
 ) -> Tensor:
     """Multi-class margin loss."""
-    import torch
-
     return torch._C._nn.multi_margin_loss(input, target, p, margin, None, _number(reduction))
 
 
@@ -151,8 +120,6 @@ def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, *, reduction: str, margin: float
 ) -> Tensor:
     """Cosine embedding loss of rows."""
-    import torch
-
     return torch.cosine_embedding_loss(input1, input2, target, margin, _number(reduction))
 
 
@@ -168,16 +135,12 @@ def triplet_margin_loss(
     swap: bool,
 ) -> Tensor:
     """Triplet margin loss of rows."""
-    import torch
-
     norm = (margin, p, eps, swap)
     return torch.triplet_margin_loss(anchor, positive, negative, *norm, _number(reduction))
 
 
 def linear_cross_entropy(*operands: Tensor, **settings: Any) -> Tensor:
     """Call PyTorch's function, which has no operator below it; RuntimeError if it was replaced."""
-    import torch
-
     own: Any = torch.nn.functional.linear_cross_entropy
     if own.__module__ != "torch.nn.functional":
         raise RuntimeError(

@@ -15,17 +15,17 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from losscli.machine.pytorch import Tensor, torch
+
 from . import operators
 from .formulas import REDUCTIONS
 from .kinds import explain, refuse_script
 from .shapes import broadcasts_to
 
 if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
     from .parameter import Parameter
     from .shapes import Shapes
+
 
 WEIGHTED = "weighted_"
 """The prefix of weighted losses' names."""
@@ -109,15 +109,16 @@ class Calls:
         by_weights: bool = False,
         shapes: Shapes | None = None,
         reductions: Sequence[str] = REDUCTIONS,
+        refuse: Callable[..., None] | None = None,
     ) -> None:
         """Describe the calls of a loss.
 
         ``by_weights``: divide a weighted mean by the sum of the weights. grad_output then changes
         with them, so forward soon stops computing gradients. ``shapes``: PyTorch's accepted shapes,
-        if not all.
+        if not all. ``refuse`` raises PyTorch's error for operands for which the loss is NaN.
         """
         self.name, self.by_weights, self.shapes = name, by_weights, shapes
-        self.reductions = reductions
+        self.reductions, self.refuse = reductions, refuse
         self._unweighted = shapes if shapes and shapes.of_operands else None
 
     def check(self, settings: Mapping[str, Any]) -> None:
@@ -143,6 +144,8 @@ class Calls:
             operator = operators.OPERATORS[WEIGHTED + name]
             loss = operator(*operands, weight, reduction, *parameters, *site)
         loss = _finished(loss, self._divisor(given), given.dtype)
+        if self.refuse:
+            self._look(loss, self.refuse, operands)
         if given.added is None:
             return loss
         factor, calls, others = given.added
@@ -156,12 +159,14 @@ class Calls:
         self._check_shapes(operands, weight)
         divisor = self._divisor(given)
         incoming = grad_output if divisor is None else grad_output / divisor
-        name = given.operator or self.name
+        name, every = given.operator or self.name, operands
         if weight is not None:
-            name, operands = WEIGHTED + name, (*operands, weight)
+            name, every = WEIGHTED + name, (*operands, weight)
         settings = (reduction, *parameters, *operators.incoming(incoming))
-        loss, gradient = operators.OPERATORS[f"{name}_with_grad"](*operands, *settings)
+        loss, gradient = operators.OPERATORS[f"{name}_with_grad"](*every, *settings)
         loss = _finished(loss, divisor, given.dtype)
+        if self.refuse:
+            self._look(loss, self.refuse, operands)
         if given.added is None:
             return loss, gradient
         factor, calls, others = given.added
@@ -229,6 +234,21 @@ class Calls:
         if weight is not None and not broadcasts_to(weight.shape, first):
             shapes.check(self.name, operands, weight)
 
+    @staticmethod
+    def _look(loss: Tensor, refuse: Callable[..., None], operands: tuple[Tensor, ...]) -> None:
+        """Raise for invalid operands, only on the CPU and only if the loss has a NaN.
+
+        On a GPU a check would wait and read the operand again, so the loss stays NaN. Compilers and
+        transforms are not checked either.
+        """
+        if operators.is_compiling() or type(loss) is not torch.Tensor or loss.device.type != "cpu":
+            return
+        if torch._C._functorch.is_functorch_wrapped_tensor(loss):
+            return
+        # The sum is NaN if an element is, and needs no memory.
+        if bool(loss.detach().sum().isnan()):
+            refuse(*operands)
+
     def _divisor(self, given: Arguments) -> Tensor | float | None:
         if given.weight is None or given.reduction != "mean" or not self.by_weights:
             return given.divisor
@@ -281,8 +301,6 @@ def _finished(loss: Tensor, divisor: Tensor | float | None, dtype: torch.dtype |
 
 def _mean(weight: Tensor, *others: Tensor) -> Tensor:
     """Return the mean weight, in float32 or, if an operand is float64, in float64."""
-    import torch
-
     wide = weight.dtype if weight.is_floating_point() else torch.float32
     for each in (torch.float32, *(other.dtype for other in others)):
         wide = torch.promote_types(wide, each)

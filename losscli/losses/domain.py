@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from torch import Tensor
+from losscli.machine.pytorch import Tensor
 
 SMALLEST_POSITIVE = 2.0**-10
 """The smallest value drawn for a positive operand: every dtype holds it and its square."""

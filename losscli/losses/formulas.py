@@ -1,13 +1,11 @@
-"""What formulas share: reductions, and promotion of operands."""
+"""What formulas share: reductions, promotion of operands, and coordinates that select branches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, get_args
+from collections.abc import Callable, Mapping
+from typing import Literal, TypeVar, get_args
 
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
+from losscli.machine.pytorch import Tensor, torch
 
 Reduction = Literal["none", "mean", "sum"]
 REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
@@ -22,8 +20,6 @@ def reduce(elements: Tensor, reduction: str) -> Tensor:
 
 def widened(dtype: torch.dtype) -> torch.dtype:
     """Return the dtype to accumulate in: at least float32."""
-    import torch
-
     return torch.promote_types(dtype, torch.float32)
 
 
@@ -39,8 +35,6 @@ def at_least_float32(*operands: Tensor) -> tuple[tuple[Tensor, ...], torch.dtype
 
 def alike(*operands: Tensor) -> tuple[Tensor, ...]:
     """Return the operands in one dtype and shape, without copies if they agree."""
-    import torch
-
     dtype = _promoted(operands)
     shaped: tuple[Tensor, ...] = torch.broadcast_tensors(*(each.to(dtype) for each in operands))
     return shaped
@@ -56,9 +50,39 @@ def torchs_own(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _promoted(operands: tuple[Tensor, ...]) -> torch.dtype:
-    import torch
-
     dtype = operands[0].dtype
     for operand in operands[1:]:
         dtype = torch.promote_types(dtype, operand.dtype)
     return dtype
+
+
+Value = TypeVar("Value")
+
+
+def fixed(value: Value) -> Callable[[Mapping[str, float]], Value]:
+    """Return a function that ignores parameters and returns ``value``."""
+    return lambda parameters: value
+
+
+never, always = fixed(False), fixed(True)
+"""Whether something holds, for any parameters."""
+NO_KINKS: Callable[[Mapping[str, float]], tuple[float, ...]] = fixed(())
+SMOOTH, QUADRATIC = fixed(("smooth",)), fixed(("quadratic",))
+"""Branch names of smooth losses."""
+KINK_AT_ZERO = fixed((0.0,))
+LINEAR_ON_BOTH_SIDES = fixed(("linear below", "linear above"))
+
+
+def difference(input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
+    """``input - target``."""
+    return input - target
+
+
+def product(input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
+    """``input * target``."""
+    return input * target
+
+
+def prediction(input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
+    """The prediction, in the broadcast shape."""
+    return input + 0 * target

@@ -9,11 +9,9 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
 from numbers import Real
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
+from losscli.machine.pytorch import Tensor, torch
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -42,8 +40,6 @@ def explain(function: Callable[..., Any], given: Sequence[Any], named: Mapping[s
         ValueError: it must be a reduction.
         NotImplementedError: no kernel accepts this tensor.
     """
-    import torch
-
     signature = inspect.signature(function)
     try:
         arguments = signature.bind_partial(*given, **named).arguments
@@ -68,8 +64,6 @@ def explain(function: Callable[..., Any], given: Sequence[Any], named: Mapping[s
 
 def no_kernel_takes(tensor: Tensor) -> str:
     """Return why no kernel accepts a tensor, to follow its name, or an empty string."""
-    import torch
-
     if tensor.is_nested:
         return (
             "must be a dense tensor, but is nested; give the loss torch.cat(x.unbind()) of each "
@@ -89,12 +83,9 @@ def not_floating(*dtypes: torch.dtype) -> str:
     way = "convert with .float()"
     if any(dtype.is_complex for dtype in dtypes):
         way = "torch.view_as_real() returns the real and the imaginary parts as real numbers"
-    given = " and ".join(str(dtype) for dtype in dtypes)
-    return f"must be float32, float64, float16 or bfloat16, but {_is(dtypes)} {given}; {way}"
-
-
-def _is(several: Sequence[Any]) -> str:
-    return "are" if len(several) > 1 else "is"
+    given = "are " if len(dtypes) > 1 else "is "
+    given += " and ".join(str(dtype) for dtype in dtypes)
+    return f"must be float32, float64, float16 or bfloat16, but {given}; {way}"
 
 
 def refuse_script(self: Any) -> Any:
@@ -106,8 +97,6 @@ def refuse_script(self: Any) -> Any:
 
 
 _DEVICES = ("cpu", "cuda", "meta")
-
-
 _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "Tensor": ("a torch.Tensor", lambda value: False),
     "float": ("a number", lambda value: isinstance(value, Real)),

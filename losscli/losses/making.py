@@ -49,13 +49,8 @@ def element_loss(
 ) -> LossSpec:
     """Return the spec of an elementwise loss.
 
-    Args:
-        arguments: the function in the loss's file, ``NAME`` or ``NAME_loss``.
-        module: the module's name.
-        calls: the loss's calls, unless plain :class:`Calls`.
-        kept: tensors that the module stores as buffers.
-        operands: the spec's operands, unless a prediction and a target.
-        fields: further fields of the spec.
+    ``arguments`` is the function in the loss's file, ``NAME`` or ``NAME_loss``, and ``module`` the
+    module's name; the module stores ``kept`` tensors as buffers. ``fields`` are the spec's.
     """
     fields["operands"] = tuple(operands)
     calls = calls or Calls(_name(arguments))

@@ -11,12 +11,10 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import TYPE_CHECKING
+
+from losscli.machine.pytorch import Tensor, torch
 
 from . import operators
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Shape = tuple[int, ...]
 
@@ -81,8 +79,6 @@ def broadcast_tensors(
     loss: str, names: Sequence[str], tensors: Sequence[Tensor]
 ) -> tuple[Tensor, ...]:
     """Broadcast tensors; RuntimeError if they do not broadcast."""
-    import torch
-
     try:
         return tuple(torch.broadcast_tensors(*tensors))
     except RuntimeError:

@@ -6,21 +6,16 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
+
+from losscli.machine.pytorch import Tensor, torch
 
 from .calling import named_call
 from .domain import REAL, Domain
-from .elementwise.branches import NO_KINKS, SMOOTH, difference
-from .formulas import REDUCTIONS, Reduction
+from .formulas import NO_KINKS, REDUCTIONS, SMOOTH, Reduction, difference, never
 from .parameter import Parameter
-from .rows.relations import Relations, never
 from .shapes import Shape as Shape
 from .shapes import Shapes, broadcast
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
 
 DtypeKind = Literal["floating", "class numbers", "mask"]
 FLOATING: DtypeKind = "floating"
@@ -147,6 +142,33 @@ class LazyTerms(Mapping[str, "Tensor"]):
         return len(self._makers)
 
 
+@dataclass(frozen=True)
+class Relations:
+    """How a row-wise loss responds to changes of its operands."""
+
+    shifted: Callable[[Mapping[str, float]], bool] = never
+    """Whether adding a number to a row's prediction changes nothing, so that the row's gradient
+    sums to 0."""
+    reordered: bool = False
+    """Whether classes may be permuted in all operands."""
+    numbered: str = ""
+    """The class-index loss that equals this one for one-hot targets, or empty."""
+    mirror: str = ""
+    """The loss with the first two operands exchanged, possibly itself, or empty."""
+    mirrored: Callable[[Mapping[str, float]], Mapping[str, float]] = lambda parameters: parameters
+    """Returns the mirror's parameters."""
+    distance: str = ""
+    """A loss that differs from this one by a constant in the prediction and is 0 for equal
+    operands, or empty."""
+
+    def of_form(self, prefix: str) -> Relations:
+        """Return the relations of a form, whose related losses have the same prefix."""
+        numbered, mirror, distance = (
+            name and f"{prefix}{name}" for name in (self.numbered, self.mirror, self.distance)
+        )
+        return replace(self, numbered=numbered, mirror=mirror, distance=distance)
+
+
 LOSS = "loss"
 """The loss itself, among terms and derivatives."""
 
@@ -267,8 +289,6 @@ class Spec:
 
     def dtype_of(self, operands: Mapping[str, Tensor]) -> torch.dtype:
         """Return the loss's dtype: promoted, and for some losses at least float32."""
-        import torch
-
         found = reduce(torch.promote_types, (operands[name].dtype for name in self.promoted))
         return torch.promote_types(found, torch.float32) if self.wide else found
 
@@ -347,8 +367,6 @@ class Spec:
 
     def branch_line(self, *others: Tensor) -> tuple[Tensor, Tensor]:
         """Return intercept and slope of the branch coordinate, affine in the prediction."""
-        import torch
-
         zeros = others[0].new_zeros(torch.broadcast_tensors(*others)[0].shape)
         intercept = self.branch_coordinate(zeros, *others)
         return intercept, self.branch_coordinate(zeros + 1, *others) - intercept

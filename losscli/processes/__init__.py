@@ -4,8 +4,8 @@
 Values are pickled, except for untrusted sandbox workers.
 """
 
-from losscli.processes.channel import Channel
-from losscli.processes.child import end_with_parent, to_parent
-from losscli.processes.process import Process, how_ended
-
-__all__ = ["Channel", "Process", "end_with_parent", "how_ended", "to_parent"]
+from losscli.processes.channel import Channel as Channel
+from losscli.processes.process import Process as Process
+from losscli.processes.process import end_with_parent as end_with_parent
+from losscli.processes.process import how_ended as how_ended
+from losscli.processes.process import to_parent as to_parent

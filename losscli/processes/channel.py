@@ -43,9 +43,7 @@ class Channel:
     def receive(self, seconds: float | None = None) -> bytes | None:
         """Return the next message; None if the other end is closed.
 
-        Raises:
-            TimeoutError: nothing arrived in ``seconds``.
-            ValueError: the message is too long.
+        TimeoutError if nothing arrived in ``seconds``, ValueError if the message is too long.
         """
         self.socket.settimeout(seconds)
         try:

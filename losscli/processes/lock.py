@@ -10,7 +10,9 @@ import contextlib
 import json
 import math
 import os
+import shutil
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -20,6 +22,9 @@ from typing import IO
 from losscli.errors import LosscliError, UnfitError
 
 _PROC = Path("/proc")
+LOCK = "lock"
+"""The lock in a claimed folder."""
+_CLAIMED = "judge-"
 _NOTIFY_AFTER = 1.0
 """Seconds of waiting before the first message."""
 _POLL = 0.02
@@ -145,12 +150,9 @@ def held(
 ) -> Iterator[None]:
     """Hold the lock within the block.
 
-    ``notify`` is told who holds it after ``notify_after`` seconds. Waiting stops at the clock time
-    ``until``, or if ``waits_for_us`` says that a holder would never release it.
-
-    Raises:
-        HeldError: it was not free in time.
-        UnfitError: the file system has no locks.
+    ``notify`` is told who holds it after ``notify_after`` seconds. HeldError at the clock time
+    ``until``, or if ``waits_for_us`` says that a holder would never release it; UnfitError if the
+    file system has no locks.
     """
     started = look_at = clock()
     told = False
@@ -204,3 +206,29 @@ def _named(pid: int) -> str:
     except OSError:
         return f"process {pid}"
     return f"process {pid} ({name})"
+
+
+def claim_folder(parent: Path) -> Path:
+    """Create a folder that this process owns until it ends, on a disk that many hosts share.
+
+    It holds a lock, because process ids mean nothing in another container.
+    """
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_CLAIMED, dir=parent))
+        # Until it is locked, another process may consider it abandoned and remove it.
+        with contextlib.suppress(FileNotFoundError), open_lock(folder / LOCK) as file:
+            if try_lock(file) and os.path.samestat(os.stat(file.name), os.fstat(file.fileno())):
+                os.dup(file.fileno())  # is never closed, and keeps the lock
+                return folder
+
+
+def remove_unclaimed(parent: Path) -> None:
+    """Remove the folders of ended processes."""
+    for folder in parent.glob(f"{_CLAIMED}*"):
+        with contextlib.suppress(OSError):
+            if not (folder / LOCK).exists():
+                folder.rmdir()  # one that is being made is not there then, and is made again
+                continue
+            with open_lock(folder / LOCK) as file:
+                if try_lock(file):
+                    shutil.rmtree(folder, ignore_errors=True)

@@ -7,51 +7,52 @@ Gloo group, so that a loss's unfinished collective is not mistaken for one.
 from __future__ import annotations
 
 import gc
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 from losscli.console.notes import note
-from losscli.errors import RankError, first_line
+from losscli.errors import EXIT_INTERRUPTED, RankError, first_line
 from losscli.machine import memory
 from losscli.processes import end_with_parent
-from losscli.ranks.ending import end_when_told
 from losscli.ranks.place import TIMEOUT_VARIABLE, Place, seconds_of_collectives
 
 T = TypeVar("T")
 AGREEMENT_SECONDS = 10
 """How much longer a rank waits for an agreement, until a collective of others times out, so that
 each can report."""
+GRACE_SECONDS = 8.0
+"""The time in which the first rank may write its report, once it was told to end."""
 ROLL_CALL_SECONDS = 3.0
 """How long ranks wait to see which are left after a failed collective."""
 
 
-class Group(Protocol):
-    """All ranks, including this process. All must call its methods in the same order."""
+class Group:
+    """All ranks; here a process alone. All must call its methods in the same order."""
 
-    rank: int
-    size: int
+    rank, size = 0, 1
 
-    def gather(self, step: str, value: T, /) -> list[T]:
+    def gather(self, step: str, value: T) -> list[T]:
         """Return each rank's value; RankError if a rank is missing, or at another step."""
-        ...
+        return [value]
 
     def meet(self) -> None:
         """Wait for all ranks, on a GPU in stream order."""
-        ...
 
     def check(self) -> None:
         """Run a collective as losses do; RankError if that is no longer possible."""
-        ...
 
 
-class ProcessGroup:
-    """The ranks that torchrun started; see :class:`Group`."""
+class ProcessGroup(Group):
+    """The ranks that torchrun started."""
 
     def __init__(self, place: Place, device: str) -> None:
         """Join the others; losses on ``device`` get their collectives."""
@@ -140,22 +141,6 @@ class ProcessGroup:
         raise RankError(f"{text}.", is_told=self.rank != min(here)) from error
 
 
-class Alone:
-    """The group of a single process; see :class:`Group`."""
-
-    rank, size = 0, 1
-
-    def gather(self, step: str, value: T) -> list[T]:
-        """See :class:`Group`."""
-        return [value]
-
-    def meet(self) -> None:
-        """See :class:`Group`."""
-
-    def check(self) -> None:
-        """See :class:`Group`."""
-
-
 _joined: list[ProcessGroup] = []
 """This process's group, as ``torch.distributed`` has one default group."""
 
@@ -164,14 +149,32 @@ def join(place: Place, device: str) -> ProcessGroup:
     """Join the group of all ranks, once."""
     if not _joined:
         end_with_parent(gently=True)  # torchrun ends its processes, unless it is killed itself
-        end_when_told()
+        _end_when_told()
         _joined.append(ProcessGroup(place, device))
     return _joined[0]
 
 
+def _end_when_told() -> None:
+    """End this process GRACE_SECONDS after a signal, whatever it waits for.
+
+    Python's handlers run only after a library call returns, such as a collective on a GPU. Finished
+    results are in the journal.
+    """
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+
+    def watch() -> None:
+        os.read(read, 1)
+        time.sleep(GRACE_SECONDS)
+        os._exit(EXIT_INTERRUPTED)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def joined() -> Group:
     """Return this process's group; without one it is alone."""
-    return _joined[0] if _joined else Alone()
+    return _joined[0] if _joined else Group()
 
 
 def leave() -> None:

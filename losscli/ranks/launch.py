@@ -23,10 +23,7 @@ AT_ONCE_SECONDS = 1
 def launch(ranks: int, arguments: Sequence[str]) -> int:
     """Run ``losscli ARGUMENTS`` in local ranks; return the first rank's exit code.
 
-    On a CPU they share its cores, unless OMP_NUM_THREADS is set.
-
-    Raises:
-        RankError: a rank was killed; it is named.
+    On a CPU they share its cores, unless OMP_NUM_THREADS is set. RankError names a killed rank.
     """
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing.api import SignalException
@@ -60,15 +57,12 @@ def exit_code(failures: Mapping[int, ProcessFailure]) -> int:
         if each.exitcode != -signal.SIGTERM or len(failures) == 1
     }
     if killed:
+        why = {-signal.SIGKILL: ", as when the system runs out of memory"}
         ends = "; ".join(
             f"rank {rank} (process {each.pid}) ended {how_ended(each.exitcode)}"
-            f"{_as_when(each.exitcode)}"
+            f"{why.get(each.exitcode, '')}"
             for rank, each in sorted(killed.items())
         )
         raise RankError(f"{ends}, which ended the run. The other ranks were stopped.")
     codes = [failures[r].exitcode for r in sorted(failures) if failures[r].exitcode > 0]
     return codes[0] if codes else EXIT_FAILED
-
-
-def _as_when(code: int) -> str:
-    return ", as when the system runs out of memory" if code == -signal.SIGKILL else ""

@@ -70,23 +70,7 @@ def linear_cross_entropy(
     Raises:
         As :func:`losscli.functional.linear_cross_entropy` and :func:`cross_entropy`.
     """
-    name = "linear_cross_entropy"
-    check_plain(name, input, linear_weight, target, linear_bias, weight, token_weight)
-    of_shard = shard_of(name, linear_weight, group, sizes, reduces=reduce_input_gradient)
-    return compute_cross_entropy(
-        name,
-        Given(input, linear_weight, target, linear_bias, of_shard),
-        weight=weight,
-        reduction=reduction,
-        ignore_index=ignore_index,
-        label_smoothing=label_smoothing,
-        temperature=temperature,
-        softcap=softcap,
-        z_loss=z_loss,
-        token_weight=token_weight,
-        return_lse=return_lse,
-        memory_budget=memory_budget,
-    )
+    return _computed("linear_cross_entropy", compute_cross_entropy, **locals())
 
 
 @explained
@@ -130,18 +114,25 @@ def linear_token_log_probs(
     Raises:
         As :func:`linear_cross_entropy`.
     """
-    name = "linear_token_log_probs"
-    check_plain(name, hidden, linear_weight, tokens, linear_bias, mask)
-    of_shard = shard_of(name, linear_weight, group, sizes, reduces=reduce_input_gradient)
-    return compute_token_log_probs(
-        name,
-        Given(hidden, linear_weight, tokens, linear_bias, of_shard),
-        temperature=temperature,
-        softcap=softcap,
-        mask=mask,
-        entropy=entropy,
-        memory_budget=memory_budget,
-    )
+    return _computed("linear_token_log_probs", compute_token_log_probs, **locals())
+
+
+def _computed(
+    name: str,
+    compute: Callable[..., Any],
+    *,
+    group: Any,
+    sizes: Sequence[int] | None,
+    reduce_input_gradient: bool,
+    **given: Any,
+) -> Any:
+    """Compute a loss of ``given`` arguments, the hidden states, weight and class indices first."""
+    hidden, weight, numbers = (given.pop(each) for each in list(given)[:3])
+    tensors = (each for each in given.values() if isinstance(each, Tensor))
+    check_plain(name, hidden, weight, numbers, *tensors)
+    of_shard = shard_of(name, weight, group, sizes, reduces=reduce_input_gradient)
+    operands = Given(hidden, weight, numbers, given.pop("linear_bias"), of_shard)
+    return compute(name, operands, **given)
 
 
 def shard_of(

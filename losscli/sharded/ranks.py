@@ -55,15 +55,11 @@ class Ranks:
         device: torch.device,
         alike: Sequence[Any] = (),
     ) -> Ranks:
-        """Return a group's ranks; the first call with a group and width asks the others.
+        """Return the ranks of a process group, of a one-dimensional mesh, or of None, which is all.
 
-        Args:
-            name: the loss, for messages.
-            group: a process group, a one-dimensional mesh, or None for all processes.
-            width: this rank's number of classes.
-            sizes: each rank's number of classes, or None to ask.
-            device: the device to communicate on.
-            alike: dtypes, settings and present operands, which must be equal on all ranks.
+        ``width`` is this rank's number of classes. If ``sizes`` are None, the first call with a
+        group and width asks the other ranks. What is ``alike`` must be so on all ranks: dtypes,
+        settings and present operands.
 
         Raises:
             RuntimeError: there is no process group.
@@ -95,16 +91,14 @@ class Ranks:
 
     def shard(self, *, reduces: bool = True) -> Shard:
         """Return this rank's shard; ``reduces``: sum partial gradients over ranks."""
-        summed = self.summed if reduces else _as_it_is
+        summed = self.summed if reduces else None
         return Shard(self.name, self.first, self.classes, self.exchange, summed)
 
     def gather(self, numbers: Tensor, words: Sequence[Tensor] = ()) -> Gathered:
         """All-gather numbers per row, ``(numbers, N)``, and further words, with one collective.
 
-        Raises:
-            ValueError: on the CPU, ranks differ in rows, classes or settings. On a GPU nothing
-                waits to
-                check: the sum of :attr:`Gathered.widths` tells.
+        On the CPU, ValueError if ranks differ in rows, classes or settings. On a GPU nothing waits
+        to check: the sum of :attr:`Gathered.widths` tells.
         """
         count, rows = numbers.shape
         mine = torch.cat([self._words(numbers, rows), *words, numbers.view(-1)])
@@ -273,7 +267,3 @@ def _taken_sizes(
     if min(sizes) < 0:
         raise ValueError(f"{name}: sizes must be at least 0, but are {list(sizes)}")
     return sizes
-
-
-def _as_it_is(tensor: Tensor) -> Tensor:
-    return tensor

@@ -5,8 +5,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from losscli.ranks.group import Group
 
-class FakeRank:
+
+class FakeRank(Group):
     """One of several ranks; a thread of its own calls it."""
 
     def __init__(self, rank: int, shared: list[Any], barrier: threading.Barrier) -> None:

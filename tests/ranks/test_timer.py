@@ -10,7 +10,7 @@ from losscli.bench.sampling import Contender, interleave
 from losscli.config.schema import Timing
 from losscli.errors import RankError
 from losscli.implementations.timer import CallFailedError, CpuTimer
-from losscli.ranks.group import Alone, free_bytes, largest, together
+from losscli.ranks.group import Group, free_bytes, largest, together
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.verify.ranks import agreed
 from tests.fake_time import FakeClock
@@ -115,8 +115,8 @@ def test_free_memory_of_a_host_is_shared_and_the_least_counts():
 
 
 def test_a_process_that_is_alone_agrees_with_itself():
-    assert largest(Alone(), 3.0) == 3.0
-    assert together(Alone(), lambda: "result") == "result"
+    assert largest(Group(), 3.0) == 3.0
+    assert together(Group(), lambda: "result") == "result"
 
 
 def result(check="value", status=PASS, reason=""):

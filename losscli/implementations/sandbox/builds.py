@@ -45,8 +45,7 @@ def pack(scratch: str) -> bytearray:
 def unpack(packed: bytearray | memoryview, scratch: str) -> None:
     """Restore another worker's compiled output, or part of it on a full disk.
 
-    ninja reuses it only at the same path. If the kernel offers no private file system, the next
-    worker compiles again.
+    ninja reuses it only at the same path, which there is in a private file system.
     """
     with suppress(OSError):
         for each in msgspec.msgpack.decode(packed, type=list[_Compiled]):

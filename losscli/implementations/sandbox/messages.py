@@ -118,11 +118,9 @@ def receive_question(channel: Channel) -> Question | None:
 
 
 def receive_reply(channel: Channel, seconds: float) -> Reply | None:
-    """Receive a worker's response; None if it has hung up.
+    """Receive a worker's response; None if it has hung up, TimeoutError if nothing arrived.
 
-    Raises:
-        ValueError: the message is invalid.
-        TimeoutError: nothing arrived in ``seconds``.
+    ValueError if the message is invalid.
     """
     data = channel.receive(seconds)
     return None if data is None else _replies.decode(data)

@@ -85,10 +85,11 @@ class Zygote:
     """The process that forks workers; importing torch takes a second, so it starts once."""
 
     def __init__(self) -> None:
-        self._process = Process(
-            [sys.executable, "-m", "losscli.implementations.sandbox.zygote"],
-            {**environment_of_workers(os.environ), **_user_packages(), "PYTHONUNBUFFERED": "1"},
-        )
+        environ = {**environment_of_workers(os.environ), "PYTHONUNBUFFERED": "1"}
+        if site.getusersitepackages() in sys.path:
+            environ["PYTHONUSERBASE"] = site.getuserbase()
+        command = [sys.executable, "-m", "losscli.implementations.sandbox.zygote"]
+        self._process = Process(command, environ)
         self._lock = threading.Lock()
         with contextlib.suppress(TimeoutError):
             if self._process.channel.receive(START_SECONDS):
@@ -142,19 +143,11 @@ def is_of_a_worker(pid: int) -> bool:
     return any(each.id in ancestors(pid) for each in _zygotes)
 
 
-def _allocator() -> dict[str, str]:
-    return allocator.SMALL_PAD if allocator.keeps() else {}
-
-
-def _user_packages() -> dict[str, str]:
-    found = site.getusersitepackages() in sys.path
-    return {"PYTHONUSERBASE": site.getuserbase()} if found else {}
-
-
 def environment_of_workers(given: Mapping[str, str], *, cached: bool = False) -> dict[str, str]:
     """Return the environment of workers; ``cached`` names the cache of kernels."""
-    path = headers.search_path(given.get("CPATH", ""))
-    found = {**kept(given), **_allocator(), **({"CPATH": path} if path else {})}
+    found = {**kept(given), **(allocator.SMALL_PAD if allocator.keeps() else {})}
+    if path := headers.search_path(given.get("CPATH", "")):
+        found["CPATH"] = path
     if cached:
         found[CACHE_VARIABLE] = str(cache_directory("kernels").absolute())
     return found
@@ -197,11 +190,10 @@ class Worker:
         """Start a worker and import the file; ``built`` is another worker's compiled output.
 
         ``unmarked``: the worker is asked for one answer of a process that looks like a user's.
-        ``require_isolation``: import nothing if part of the isolation is missing.
 
         Raises:
             NotBuiltError: the file cannot be imported.
-            NotIsolatedError: part of the isolation is missing.
+            NotIsolatedError: part of the isolation is missing, and it is required.
             SandboxError: the worker died or timed out.
         """
         self.file, self.device, self.allowance = file, device, allowance
@@ -268,8 +260,7 @@ class Worker:
         """Return the response to a request for the subject of a case.
 
         Raises:
-            SubjectError: the candidate raised; NoSecondDerivativesError if it has no second
-                gradients.
+            SubjectError: the candidate raised, or has no second derivatives.
             SandboxError: the worker died, hung or forged a message. It is ended.
             torch.OutOfMemoryError: the GPU ran out of memory.
         """

@@ -51,8 +51,7 @@ class Compiled(WorkerRequest[Tensor], frozen=True):
 
     def perform_at(self, state: State, local: LocalSubject | None) -> Tensor:
         packed = builds.pack(state.scratch)
-        empty = torch.empty(0, dtype=torch.uint8)
-        return torch.frombuffer(packed, dtype=torch.uint8) if packed else empty
+        return torch.frombuffer(packed, dtype=torch.uint8) if packed else torch.empty(0).byte()
 
     def accepts(self, response: Tensor) -> bool:
         fits = response.dim() == 1 and response.nbytes <= builds.MOST_BYTES + _NAMES_BYTES

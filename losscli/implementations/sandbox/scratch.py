@@ -9,17 +9,14 @@ from pathlib import Path
 
 from losscli.errors import UnfitError
 from losscli.files.directories import CACHE_VARIABLE, make_private, private_folder
-from losscli.processes.claims import claim_folder, remove_unclaimed
+from losscli.processes.lock import claim_folder, remove_unclaimed
 
 
 def scratch_directory() -> Path:
     """Return the directory on which each worker mounts its own file system.
 
     If the kernel offers none, workers have subdirectories, and the process keeps compiled output
-    there.
-
-    Raises:
-        UnfitError: the directory cannot be made, or other users could change it.
+    there. UnfitError if it cannot be made, or other users could change it.
     """
     return _claimed(private_folder("what candidates write", "scratch"))
 

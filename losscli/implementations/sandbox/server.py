@@ -16,6 +16,7 @@ from typing import Any
 from losscli.errors import LosscliError, first_line
 from losscli.implementations import gpu_requests, loading, requests
 from losscli.implementations.errors import NoSecondDerivativesError, SubjectError
+from losscli.implementations.languages import Tuning
 from losscli.implementations.requests import Request
 from losscli.implementations.sandbox import messages
 from losscli.implementations.sandbox import requests as worker_requests
@@ -31,7 +32,6 @@ from losscli.implementations.sandbox.messages import (
 )
 from losscli.implementations.sandbox.requests import WorkerRequest
 from losscli.implementations.sandbox.state import State
-from losscli.implementations.sandbox.tuning import Tuning
 from losscli.implementations.sandbox.wire import Incoming, read
 from losscli.implementations.source import Source
 from losscli.machine.devices import is_broken

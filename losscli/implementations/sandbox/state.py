@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
 from losscli.errors import LosscliError
 from losscli.implementations import loading
-from losscli.implementations.implementation import Implementation, Mend
+from losscli.implementations.implementation import BoundLoss, Implementation, Mend
+from losscli.implementations.languages import Tuning
 from losscli.implementations.local import LocalSubject
 from losscli.implementations.process_state import ProcessState
 from losscli.implementations.sandbox import builds
@@ -19,11 +19,7 @@ from losscli.implementations.sandbox.messages import Load
 from losscli.implementations.sandbox.modules import BoundModel
 from losscli.implementations.sandbox.program import Binding, bound, import_source
 from losscli.implementations.sandbox.timed import TimedPass
-from losscli.implementations.sandbox.tuning import Tuning
 from losscli.implementations.source import Source, signature_for
-
-if TYPE_CHECKING:
-    from losscli.implementations.implementation import BoundLoss
 
 
 class State:

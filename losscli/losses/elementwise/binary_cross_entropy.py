@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from losscli.machine.pytorch import Tensor, torch
 
 from .. import aten
-from ..calling import Arguments, reduction_of
+from ..calling import Arguments, Calls, reduction_of
 from ..domain import PROBABILITIES
 from ..formulas import at_least_float32, reduce, torchs_own
 from ..making import element_loss
 from ..shapes import EQUAL
 from ..spec import Operand, Terms
-from .refusing import RefusingCalls
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     """PyTorch's binary cross entropy; 16 bits in float32."""
-    import torch
-
     input, target = torch.broadcast_tensors(input, target)
     (input, target), dtype = at_least_float32(input, target)
     return aten.binary_cross_entropy(input, target, reduction=reduction).to(dtype)
@@ -28,16 +22,12 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
 
 def twice(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     """The exact formula; the derivatives of PyTorch's gradients contain a constant 1e-12."""
-    import torch
-
     elements = -(target * torch.log(input) + (1 - target) * torch.log1p(-input))
     return reduce(elements, reduction)
 
 
 def terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
     """The target's gradient is ``log(1 - input) - log(input)``, which is 0 at 1/2."""
-    import torch
-
     return {"target": torch.maximum(-torch.log(input), -torch.log1p(-input))}
 
 
@@ -88,7 +78,7 @@ def binary_cross_entropy(
 SPEC = element_loss(
     binary_cross_entropy,
     "BCELoss",
-    calls=RefusingCalls("binary_cross_entropy", refuse, shapes=EQUAL),
+    calls=Calls("binary_cross_entropy", shapes=EQUAL, refuse=refuse),
     kept=("weight",),
     formula="-(y * log(x) + (1 - y) * log(1 - x))",
     operands=(

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from losscli.machine.pytorch import Tensor, torch
 
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
 from ..domain import PROBABILITIES
-from ..formulas import at_least_float32, reduce, torchs_own
+from ..formulas import at_least_float32, prediction, reduce, torchs_own
 from ..making import element_loss
 from ..shapes import EQUAL
 from ..spec import Operand, Terms
-from .branches import prediction
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     """PyTorch's formula without cancellation in the loss; 16 bits in float32."""
-    import torch
-
     (input, target), dtype = at_least_float32(input, target)
     positive = input > 0
     linear = input * (positive.to(input.dtype) - target)
@@ -30,8 +24,6 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
 
 def terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
     """The terms of the gradient: label and probability, relative to the nearer of 0 and 1."""
-    import torch
-
     nearer = (input > 0).to(input.dtype)
     return {"input": torch.maximum((nearer - target).abs(), torch.sigmoid(-input.abs()))}
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from losscli.machine.pytorch import Tensor, torch
 
 from .. import aten
 from ..calling import Arguments
 from ..domain import POSITIVE, PROBABILITIES
-from ..formulas import alike, at_least_float32, reduce
+from ..formulas import alike, at_least_float32, prediction, reduce
 from ..making import element_loss
 from ..spec import Operand, Terms, Tolerance, last_dimension
-from .branches import prediction
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def reference(input: Tensor, target: Tensor, pos_weight: Tensor, *, reduction: str) -> Tensor:
@@ -37,8 +33,6 @@ def functional(input: Tensor, target: Tensor, pos_weight: Tensor, *, reduction: 
 
 def terms(input: Tensor, target: Tensor, pos_weight: Tensor) -> dict[str, Tensor]:
     """The contributions of positive and negative targets to the gradients."""
-    import torch
-
     of_positive = pos_weight * (target * torch.sigmoid(-input))
     of_negative = (1 - target) * torch.sigmoid(input)
     costs = -pos_weight * aten.logsigmoid(input), -aten.logsigmoid(-input)

@@ -5,20 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from ..calling import Arguments
+from losscli.machine.pytorch import Tensor, torch
+
+from ..calling import Arguments, Calls
 from ..domain import POSITIVE
-from ..formulas import at_least_float32, reduce
+from ..formulas import QUADRATIC, at_least_float32, reduce
 from ..making import element_loss
 from ..parameter import Parameter, switch
 from ..shapes import WEIGHT, Rule, Shapes
 from ..spec import LOSS, Operand, Shape, Terms, Tolerance
-from .branches import QUADRATIC
-from .refusing import RefusingCalls
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 CONSTANT = 0.5 * math.log(2 * math.pi)
 
@@ -35,8 +31,6 @@ def as_written(
     input: Tensor, target: Tensor, var: Tensor, *, reduction: str, full: float, eps: float
 ) -> Tensor:
     """PyTorch's code, without its check of variances, which would wait for the GPU."""
-    import torch
-
     var = _clamped(var, eps)
     loss = 0.5 * (torch.log(var) + (input - target) ** 2 / var)
     return reduce(loss + CONSTANT if full else loss, reduction)
@@ -44,8 +38,6 @@ def as_written(
 
 def _clamped(var: Tensor, eps: float) -> Tensor:
     """Clamp the variance, passing its gradient through."""
-    import torch
-
     var = var.clone()
     with torch.no_grad():
         var.clamp_(min=eps)
@@ -56,8 +48,6 @@ def terms(
     input: Tensor, target: Tensor, var: Tensor, *, full: float, eps: float
 ) -> Mapping[str, Tensor]:
     """The terms of the loss and of the variance's gradient."""
-    import torch
-
     var = var.clamp(min=eps)
     difference = input - target
     square = 0.5 * difference * (difference / var)
@@ -120,8 +110,6 @@ def gaussian_nll_loss(
 
 
 def _variance(input: Tensor, var: Tensor | float) -> Tensor:
-    import torch
-
     if not isinstance(var, torch.Tensor):
         if var < 0:
             raise ValueError(NEGATIVE)
@@ -139,9 +127,7 @@ def _is_variance(shape: Shape, input: Shape) -> bool:
 
 
 VARIANCE = Rule(
-    _is_variance,
-    "but for one extent of 1 or the last dimension the shape of input",
-    ValueError,
+    _is_variance, "but for one extent of 1 or the last dimension the shape of input", ValueError
 )
 SHAPES = Shapes({"var": VARIANCE, "weight": WEIGHT}, names=("input", "target", "var"))
 
@@ -149,7 +135,7 @@ SHAPES = Shapes({"var": VARIANCE, "weight": WEIGHT}, names=("input", "target", "
 SPEC = element_loss(
     gaussian_nll_loss,
     "GaussianNLLLoss",
-    calls=RefusingCalls("gaussian_nll", refuse, shapes=SHAPES),
+    calls=Calls("gaussian_nll", shapes=SHAPES, refuse=refuse),
     formula="0.5 * (log(v) + (x - y)^2 / v), v = max(var, eps)",
     operands=operands_of({"eps": 1e-6}),
     operands_of=operands_of,

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+
+from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
 from ..domain import SIGNS
-from ..formulas import reduce
+from ..formulas import fixed, product, reduce
 from ..making import element_loss
 from ..parameter import Parameter
 from ..spec import Operand, last_dimension
-from .branches import fixed, product
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str, margin: float) -> Tensor:
     """The formula in PyTorch; at the kink the gradient passes, as clamp's does."""
-    import torch
-
     return reduce(torch.clamp(margin - input * target, min=0), reduction)
 
 

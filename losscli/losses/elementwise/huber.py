@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from losscli.machine.pytorch import Tensor, torch
 
 from .. import aten
 from ..calling import Arguments, Calls
+from ..formulas import fixed
 from ..making import element_loss
 from ..parameter import Parameter
 from ..shapes import WARNED
-from .branches import fixed
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str, delta: float) -> Tensor:
     """PyTorch's Huber loss."""
-    import torch
-
     input, target = torch.broadcast_tensors(input, target)
     wide = torch.promote_types(input.dtype, target.dtype)
     return aten.huber_loss(input.to(wide), target.to(wide), reduction=reduction, delta=delta)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+from losscli.machine.pytorch import Tensor, torch
 
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
@@ -14,14 +15,9 @@ from ..parameter import switch
 from ..shapes import BROADCAST
 from ..spec import LOSS, Operand, Terms, Tolerance
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 def reference(input: Tensor, target: Tensor, *, reduction: str, log_target: float) -> Tensor:
     """PyTorch's formula; 16 bits in float32."""
-    import torch
-
     (input, target), dtype = at_least_float32(input, target)
     if log_target:
         loss = torch.exp(target) * (target - input)
@@ -38,8 +34,6 @@ def functional(input: Tensor, target: Tensor, *, reduction: str, log_target: flo
 
 def terms(input: Tensor, target: Tensor, *, log_target: float) -> Mapping[str, Tensor]:
     """The terms whose differences are the loss and the target's gradient."""
-    import torch
-
     if log_target:
         largest = torch.maximum(target.abs(), input.abs())
         power = torch.exp(target)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments, Calls
 from ..formulas import at_least_float32, reduce
 from ..making import element_loss
 from ..parameter import Parameter
 from ..spec import LOSS, Operand, Terms
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def reference(
@@ -33,8 +31,6 @@ def as_written(
     log_probs: Tensor, reference_log_probs: Tensor, *, reduction: str, estimator: float
 ) -> Tensor:
     """The estimates as written in PyTorch, the third as in GRPO."""
-    import torch
-
     d = reference_log_probs - log_probs
     return reduce(torch.exp(d) - d - 1 if estimator == 3 else _estimated(d, estimator), reduction)
 

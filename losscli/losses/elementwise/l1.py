@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from losscli.machine.pytorch import Tensor, torch
 
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
-from ..formulas import reduce
+from ..formulas import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES, reduce
 from ..making import element_loss
 from ..shapes import WARNED
-from .branches import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
@@ -22,8 +18,6 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
 
 def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     """PyTorch's function."""
-    import torch
-
     input, target = torch.broadcast_tensors(input, target)
     return aten.l1_loss(input, target, reduction=reduction)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+
+from losscli.machine.pytorch import Tensor, torch
 
 from .. import aten
 from ..calling import Arguments
@@ -11,18 +12,12 @@ from ..formulas import at_least_float32, reduce
 from ..making import element_loss
 from ..spec import Tolerance
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-
 FAR = 20.0
 """The difference from which ``exp(-2 * d)`` does not change the loss even in float64."""
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     """Log-cosh without cancellation near zero or overflow; 16 bits in float32."""
-    import torch
-
     (input, target), dtype = at_least_float32(input, target)
     d = input - target
     far = d.abs() > FAR
@@ -41,10 +36,7 @@ def as_written(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
 
 
 def log_cosh_loss(
-    input: Tensor,
-    target: Tensor,
-    reduction: str = "mean",
-    weight: Tensor | None = None,
+    input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None
 ) -> Arguments:
     """Log-cosh loss: ``log(cosh(input - target))``.
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from losscli.machine.pytorch import Tensor
 
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
-from ..formulas import reduce, torchs_own
+from ..formulas import QUADRATIC, reduce, torchs_own
 from ..making import element_loss
 from ..shapes import WARNED
-from .branches import QUADRATIC
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:

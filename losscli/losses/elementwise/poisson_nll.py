@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+from losscli.machine.pytorch import Tensor, torch
 
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
@@ -16,16 +17,11 @@ from ..parameter import Parameter, switch
 from ..shapes import BROADCAST
 from ..spec import LOSS, Operand, Terms
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 def reference(
     input: Tensor, target: Tensor, *, reduction: str, log_input: float, full: float, eps: float
 ) -> Tensor:
     """PyTorch's formula; 16 bits in float32."""
-    import torch
-
     (input, target), dtype = at_least_float32(input, target)
     if log_input:
         loss = torch.exp(input) - target * input
@@ -52,8 +48,6 @@ def terms(
     input: Tensor, target: Tensor, *, log_input: float, full: float, eps: float
 ) -> Mapping[str, Tensor]:
     """The terms of the loss: rate, logarithm times target, and Stirling's approximation."""
-    import torch
-
     if log_input:
         rate, logarithm, slope = torch.exp(input), input.abs(), torch.exp(input)
     else:

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+
+from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Added, Arguments, Calls
 from ..domain import WEIGHTS
@@ -16,10 +17,6 @@ from ..parameter import Parameter
 from ..shapes import broadcasts_to, remedy
 from ..spec import Operand, Shape, Tolerance
 from . import kl_estimate
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
 
 SEQUENCE_MEAN, SEQUENCE_SUM = "sequence_mean", "sequence_sum"
 """Reductions that no operator has."""
@@ -36,21 +33,11 @@ def bounds(parameters: Mapping[str, float]) -> dict[float, float]:
     return dict(sorted(found.items()))
 
 
-def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
-    """The logarithms of the bounds; each applies to one sign of the advantage."""
-    return tuple(bounds(parameters))
-
-
 def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
     """The intervals between bounds of the ratio."""
     ends = [f"{bound:.6g}" for bound in bounds(parameters).values()]
     inside = [f"ratio from {a} to {b}" for a, b in pairwise(ends)]
     return (f"ratio below {ends[0]}", *inside, f"ratio above {ends[-1]}")
-
-
-def log_ratio(log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor) -> Tensor:
-    """The logarithm of the ratio, in the broadcast shape."""
-    return log_probs - old_log_probs + 0 * advantages
 
 
 def reference(
@@ -68,8 +55,6 @@ def reference(
 
     It compares logarithms of ratios, because exponentials are rounded.
     """
-    import torch
-
     (own, old, advantages), dtype = at_least_float32(log_probs, old_log_probs, advantages)
     low, high = math.log1p(-clip_low) if clip_low < 1 else -math.inf, math.log1p(clip_high)
     falls = advantages < 0
@@ -98,8 +83,6 @@ def as_written(
     cispo: float,
 ) -> Tensor:
     """The loss as written in PyTorch: the larger loss of two ratios."""
-    import torch
-
     ratio = torch.exp(log_probs - old_log_probs)
     clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
     if cispo:
@@ -246,8 +229,6 @@ class _Counted:
         weight: Tensor | None = None,
     ) -> Arguments:
         """Return an operator's arguments; the loss keeps the dtype of the caller's tensors."""
-        import torch
-
         dtype: torch.dtype | None = None
         if self.weight is not None:
             dtype = operands[0].dtype
@@ -287,8 +268,8 @@ SPEC = element_loss(
     ),
     reference=reference,
     functional=as_written,
-    kinks=kinks,
-    branch_coordinate=log_ratio,
+    kinks=lambda parameters: tuple(bounds(parameters)),  # of one sign of the advantage each
+    branch_coordinate=lambda own, old, advantages: own - old + 0 * advantages,
     branches=branches,
     stops_gradient=lambda parameters: bool(parameters["cispo"]),
     temporaries=9,

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from losscli.machine.pytorch import Tensor, torch
 
 from .. import operators
 from ..calling import Arguments, Calls
+from ..formulas import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES
 from ..making import element_loss
 from ..parameter import Parameter
 from . import quantiles
-from .branches import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str, quantile: float) -> Tensor:
@@ -42,8 +40,6 @@ def several_quantiles(
     Quantiles are at least float32, because a quantile near 1 loses most of its distance to 1 in 16
     bits.
     """
-    import torch
-
     check_several(quantile)
     if input.dim() == 0 or input.shape[-1] != len(quantile):
         raise ValueError(
@@ -75,8 +71,6 @@ def on_device(values: tuple[float, ...], dtype: torch.dtype, like: Tensor) -> Te
 
     Tensors of a compiler, a transform or inference mode are not cached.
     """
-    import torch
-
     key = (values, dtype, like.device)
     kept = not operators.is_compiling() and not torch.is_inference_mode_enabled()
     if kept and key in _ON_DEVICE:

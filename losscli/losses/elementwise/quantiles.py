@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
 from ..domain import PROBABILITIES
-from ..formulas import reduce
+from ..formulas import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES, reduce
 from ..making import element_loss
 from ..spec import Operand, last_dimension
-from .branches import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def reference(input: Tensor, target: Tensor, quantile: Tensor | float, *, reduction: str) -> Tensor:
     """The formula; at the kink the mean of both gradients, and only there."""
-    import torch
-
     d = target - input
     below = torch.where(d < 0, (quantile - 1) * d, (quantile - 0.5) * d)
     return reduce(torch.where(d > 0, quantile * d, below), reduction)
@@ -28,8 +22,6 @@ def as_written(
     input: Tensor, target: Tensor, quantile: Tensor | float, *, reduction: str
 ) -> Tensor:
     """The loss as written in PyTorch, faster; subnormal differences count as zero."""
-    import torch
-
     d = target - input
     return reduce(torch.maximum(quantile * d, (quantile - 1) * d), reduction)
 

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+
+from losscli.machine.pytorch import Tensor, torch
 
 from .. import aten
 from ..calling import Arguments
 from ..domain import PROBABILITIES
-from ..formulas import alike, at_least_float32, reduce
+from ..formulas import alike, at_least_float32, prediction, reduce
 from ..making import element_loss
 from ..parameter import Parameter
 from ..spec import Operand, Terms, Tolerance
-from .branches import prediction
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def reference(
     input: Tensor, target: Tensor, *, reduction: str, alpha: float, gamma: float
 ) -> Tensor:
     """Torchvision's loss without cancellation; 16 bits in float32."""
-    import torch
-
     (input, target), dtype = at_least_float32(input, target)
     positive = input > 0
     linear = input * (positive.to(input.dtype) - target)
@@ -45,8 +40,6 @@ def as_written(
     input: Tensor, target: Tensor, *, reduction: str, alpha: float, gamma: float
 ) -> Tensor:
     """Torchvision's loss in PyTorch; easy examples lose their digits."""
-    import torch
-
     input, target = alike(input, target)
     p = torch.sigmoid(input)
     entropy = aten.binary_cross_entropy_with_logits(input, target, reduction="none")
@@ -59,8 +52,6 @@ def as_written(
 
 def terms(input: Tensor, target: Tensor, *, alpha: float, gamma: float) -> dict[str, Tensor]:
     """The derivatives of the cross entropy, of the power and of the class weight."""
-    import torch
-
     p, q = torch.sigmoid(input), torch.sigmoid(-input)
     nearer = (input > 0).to(input.dtype)
     entropy = input * (nearer - target) + torch.log1p(torch.exp(-input.abs()))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+from losscli.machine.pytorch import Tensor, torch
 
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
@@ -11,14 +12,9 @@ from ..making import element_loss
 from ..parameter import Parameter
 from ..shapes import WARNED
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 def reference(input: Tensor, target: Tensor, *, reduction: str, beta: float) -> Tensor:
     """PyTorch's smooth L1, the formula of Girshick, Fast R-CNN (2015), with beta."""
-    import torch
-
     input, target = torch.broadcast_tensors(input, target)
     # On a GPU torch's backward rounds both operands to the gradient's dtype.
     wide = torch.promote_types(input.dtype, target.dtype)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from losscli.machine.pytorch import Tensor, torch
 
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
 from ..domain import SIGNS
-from ..formulas import alike, at_least_float32, reduce
+from ..formulas import alike, at_least_float32, product, reduce
 from ..making import element_loss
 from ..shapes import ONTO_INPUT
 from ..spec import LOSS, Operand, Terms
-from .branches import product
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 FAR = 40.0
 """The product from which ``exp(-product)`` or ``-product`` is the loss even in float64."""
@@ -23,8 +18,6 @@ FAR = 40.0
 
 def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     """PyTorch's formula, finite for any finite operands; 16 bits in float32."""
-    import torch
-
     (input, target), dtype = at_least_float32(input, target)
     product = input * target
     far = product.abs() > FAR
@@ -41,8 +34,6 @@ def terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
     ``e^p`` of a rounded ``p`` is off by up to ``|p|`` ulp. The tolerance of 4 ulp of ``1 + |p| /
     4`` times the result covers that. A target of -1 or 1 causes no rounding.
     """
-    import torch
-
     product = input * target
     more = 1 + torch.where(target.abs() == 1, 0.0, product.abs() / 4)
     slope = torch.sigmoid(-product) * more
@@ -58,8 +49,6 @@ def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
 
     It has no gradient for the target; if one is needed, the same formula in PyTorch operators.
     """
-    import torch
-
     input, target = alike(input, target)
     if not target.requires_grad:
         return aten.soft_margin_loss(input, target, reduction=reduction)

@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from losscli.machine.pytorch import Tensor
 
 from ..calling import WEIGHTED as PREFIX
 from ..calling import Arguments, Calls, named_call
 from ..domain import WEIGHTS
 from ..formulas import Reduction, reduce
 from ..spec import LOSS, LossFunction, LossSpec, Operand, Terms, Tolerance
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 WEIGHT = Operand("weight", "weights of the elements", domain=WEIGHTS)
 
@@ -46,9 +45,8 @@ def weighted(spec: LossSpec) -> LossSpec:
         second_order=partial(_multiplied, spec.second_order) if spec.second_order else None,
         branch_coordinate=lambda *operands: spec.branch_coordinate(*operands[:-1]),
         bind_loss=partial(_bind, spec, Calls(name)),
-        loss=partial(_call, spec, Calls(name)),
+        loss=partial(spec.loss),  # without its name: files define NAME_loss
         form_of="",
-        loss_with_grad=partial(_call_with_grad, spec, Calls(name)),
         temporaries=spec.temporaries + 2,
         tolerance=_tolerance(spec.tolerance),
         operands_of=inner and (lambda parameters: (*inner(parameters), WEIGHT)),
@@ -88,21 +86,3 @@ def _bind(
         return lambda *operands: calls.loss(Arguments(operands, reduction, values))
     named = {"reduction": reduction, **spec.given_as(settings)}
     return named_call(spec.loss, (*spec.names, WEIGHT.name), named)
-
-
-def _call(
-    spec: LossSpec, calls: Calls, *operands: Tensor, reduction: Reduction, **settings: float
-) -> Tensor:
-    return _bind(spec, calls, reduction, settings)(*operands)
-
-
-def _call_with_grad(
-    spec: LossSpec,
-    calls: Calls,
-    *operands: Tensor,
-    reduction: str,
-    grad_output: Tensor | float = 1.0,
-    **settings: float,
-) -> Any:
-    values = tuple(spec.resolve(settings).values())
-    return calls.loss_with_grad(Arguments(operands, reduction, values), grad_output)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from losscli.machine.pytorch import Tensor, torch
 
 from .. import aten
 from ..rows import cross_entropy
 from .spec import MEMORY_BUDGET, LinearSpec, logits_of, operands, public
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def reference(
@@ -41,8 +40,6 @@ def functional(
     **_: float,
 ) -> Tensor:
     """PyTorch's chunked function, which has no label smoothing."""
-    import torch
-
     options: Any = torch.nn
     loss: Tensor = aten.linear_cross_entropy(
         input,

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from losscli.machine.pytorch import Tensor
 
 from ..formulas import widened
 from ..rows import cross_entropy
 from ..rows.forms import NO_INDEX
 from .spec import MEMORY_BUDGET, LinearSpec, logits_of, operands, public
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def reference(

@@ -163,8 +163,7 @@ def candidates(size: Size, budget: int) -> list[Plan]:
 def choose(size: Size, budget: int | None, free: int) -> Plan:
     """Return the fastest plan within a budget, by default half of the free bytes.
 
-    Raises:
-        ValueError: no plan fits the budget.
+    ValueError if none fits the budget.
     """
     most = int(free * _SHARE_OF_FREE) if budget is None else budget
     for plan in candidates(size, most):

@@ -9,7 +9,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
+
+from losscli.machine.pytorch import Tensor
 
 from .. import aten, operators
 from ..domain import CLASSES
@@ -17,9 +19,6 @@ from ..formulas import Reduction
 from ..parameter import Parameter
 from ..spec import CLASS_NUMBERS, HIDDEN_STATE, Operand, Shape, Spec, Unit
 from .plan import Plan, Size, choose
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 MEMORY_BUDGET = Parameter(
     "memory_budget",
@@ -53,15 +52,10 @@ def of_bias(shape: Shape) -> Shape:
     return shape[2:]
 
 
-def over_root_of_width(shape: Shape) -> float:
-    """Return ``1 / sqrt(width)``, which gives logits the spread of the hidden states."""
-    return 1 / math.sqrt(shape[1])
-
-
 WEIGHT = Operand(
     *("linear_weight", "of the linear layer"),
     shape=of_weight,
-    factor=over_root_of_width,
+    factor=lambda shape: 1 / math.sqrt(shape[1]),  # logits spread as the hidden states do
     shared=True,
 )
 BIAS = Operand(*("linear_bias", "of the linear layer"), shape=of_bias, shared=True, optional=True)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from losscli.machine.pytorch import Tensor, torch
 
 from .. import operators
 from ..calling import Arguments, Calls, Further
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
 
 IN_PLACE = Further(
     "inplace",
@@ -54,8 +52,6 @@ class RowCalls(Calls):
         self, given: Arguments, grad_output: Tensor | float = 1.0, *, inplace: bool = False
     ) -> tuple[Tensor, Tensor]:
         """Return the loss and the gradient of the first operand, from one launch."""
-        import torch
-
         if operators.are_distributed(given.operands):
             raise NotImplementedError(
                 f"{self.name}_with_grad takes no DTensors; call {self.name} and backward()"
@@ -100,8 +96,6 @@ class RowCalls(Calls):
 
 
 def _dtype_of(operands: tuple[Tensor, ...]) -> torch.dtype:
-    import torch
-
     first, second, *_ = operands
     if not second.is_floating_point():
         return first.dtype

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments, reduction_of
 from ..domain import SIGNS
@@ -13,21 +14,15 @@ from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import Parameter
 from ..shapes import broadcast_tensors, remedy
-from ..spec import LOSS, LazyTerms, Operand, Terms
-from .relations import Relations
+from ..spec import LOSS, LazyTerms, Operand, Relations, Terms
 from .spec import VECTORS, of_last_rows
 from .terms import OF_LENGTHS, cosine_terms
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def reference(
     input1: Tensor, input2: Tensor, target: Tensor, *, reduction: str, margin: float = 0.0
 ) -> Tensor:
     """PyTorch's formula; 16 bits in float32."""
-    import torch
-
     (first, second), dtype = at_least_float32(input1, input2)
     products = [(a * b).sum(-1) for a, b in ((first, second), (first, first), (second, second))]
     norms = torch.sqrt(products[1] + 1e-12) * torch.sqrt(products[2] + 1e-12)
@@ -41,20 +36,15 @@ def reference(
 def _terms(
     input1: Tensor, input2: Tensor, target: Tensor, *, margin: float = 0.0
 ) -> Mapping[str, Tensor]:
-    import torch
-
     one, other = (((x * x).sum(-1, keepdim=True) + 1e-12).sqrt() for x in (input1, input2))
     names = ("input1", "input2")
     found = cosine_terms(names, input1, input2, (one, other), 0.0)
     cosine = (input1 * input2).sum(-1) / (one * other).squeeze(-1)
     active = (target == 1) | ((target == -1) & (cosine >= margin))
 
-    def loss() -> Tensor:
-        least = torch.where(target == 1, 1.0, abs(margin))
-        return found[LOSS].fmax(least) * active
-
+    least = torch.where(target == 1, 1.0, abs(margin))
     makers = {n: lambda n=n: found[n] * active.unsqueeze(-1) for n in names}
-    return LazyTerms({LOSS: loss, **makers})
+    return LazyTerms({LOSS: lambda: found[LOSS].fmax(least) * active, **makers})
 
 
 def cosine_embedding_loss(
@@ -91,7 +81,8 @@ def cosine_embedding_loss(
     composed = input1.shape[-1] != input2.shape[-1]
     if not composed and (shape != input2.shape or target.shape != shape[:-1]):
         every = (input1, input2, target.unsqueeze(-1))
-        input1, input2, target = broadcast_tensors("cosine_embedding", _NAMES, every)
+        names = ("input1", "input2", "target")
+        input1, input2, target = broadcast_tensors("cosine_embedding", names, every)
         target = target[..., 0]
     return Arguments(
         (input1, input2, target),
@@ -100,9 +91,6 @@ def cosine_embedding_loss(
         restored=lambda gradient: gradient.sum_to_size(shape),
         composed=composed,
     )
-
-
-_NAMES = ("input1", "input2", "target")
 
 
 SPEC = row_loss(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
 from ..formulas import at_least_float32
@@ -11,19 +12,13 @@ from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import Parameter
 from ..shapes import broadcast_tensors
-from ..spec import LOSS, LazyTerms, Operand, Terms
-from .relations import Relations
+from ..spec import LOSS, LazyTerms, Operand, Relations, Terms
 from .spec import VECTORS
 from .terms import OF_LENGTHS, cosine_terms
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def reference(x1: Tensor, x2: Tensor, *, reduction: str, eps: float = 1e-8) -> Tensor:
     """The formula in PyTorch; 16 bits in float32."""
-    import torch
-
     (first, second), dtype = at_least_float32(x1, x2)
     norms = [torch.linalg.vector_norm(x, dim=-1).clamp_min(eps) for x in (first, second)]
     loss = 1 - (first * second).sum(-1) / norms[0] / norms[1]
@@ -31,8 +26,6 @@ def reference(x1: Tensor, x2: Tensor, *, reduction: str, eps: float = 1e-8) -> T
 
 
 def _terms(x1: Tensor, x2: Tensor, *, eps: float = 1e-8) -> Mapping[str, Tensor]:
-    import torch
-
     one, other = (torch.linalg.vector_norm(x, dim=-1, keepdim=True) for x in (x1, x2))
     norms = one.clamp_min(eps), other.clamp_min(eps)
     found = cosine_terms(("x1", "x2"), x1, x2, norms, eps)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from losscli.machine.pytorch import Tensor, torch
 
 from .. import aten
 from ..calling import Arguments, reduction_of
@@ -12,10 +14,9 @@ from ..domain import PROBABILITIES
 from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import Parameter
-from ..spec import LOSS, LazyTerms, Operand, Terms
+from ..spec import LOSS, LazyTerms, Operand, Relations, Terms
 from .calls import RowCalls
 from .forms import IGNORE_INDEX
-from .relations import Relations
 from .spec import (
     class_numbers,
     class_weight,
@@ -24,9 +25,6 @@ from .spec import (
     of_classes,
     of_rows,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class _Rows(NamedTuple):
@@ -57,8 +55,6 @@ class _Rows(NamedTuple):
 
     def shares(self, label_smoothing: float) -> Tensor:
         """Return each class's factor in the loss of its row."""
-        import torch
-
         if self.probabilities is not None:
             share = self.probabilities
             return share if self.weight is None else share * self.weight
@@ -76,13 +72,12 @@ def _rows(
     input: Tensor,
     target: Tensor,
     weight: Tensor | None,
-    ignore_index: float,
-    label_smoothing: float,
-    temperature: float,
-    softcap: float,
+    *,
+    ignore_index: float = -100,
+    label_smoothing: float = 0.0,
+    temperature: float = 1.0,
+    softcap: float = 0.0,
 ) -> _Rows:
-    import torch
-
     dim = 0 if input.dim() == 1 else 1
     # Probabilities and class indices are told apart as in PyTorch.
     has_probabilities, classes = input.shape == target.shape, max(input.shape[dim], 1)
@@ -115,16 +110,12 @@ def reference(
     weight: Tensor | None = None,
     *,
     reduction: str,
-    ignore_index: float = -100,
     label_smoothing: float = 0.0,
-    temperature: float = 1.0,
-    softcap: float = 0.0,
     z_loss: float = 0.0,
+    **others: float,
 ) -> Tensor:
     """The formula in PyTorch; 16 bits in float32."""
-    import torch
-
-    rows = _rows(input, target, weight, ignore_index, label_smoothing, temperature, softcap)
+    rows = _rows(input, target, weight, label_smoothing=label_smoothing, **others)
     logs = torch.log_softmax(rows.logits, rows.dim)
     weighted = logs if rows.weight is None else logs * rows.weight
     if rows.probabilities is not None:
@@ -157,17 +148,12 @@ def functional(
     z_loss: float = 0.0,
 ) -> Tensor:
     """PyTorch's function if it has the options, else the reference."""
-    import torch
-
-    settings: dict[str, Any] = {
-        "reduction": reduction,
-        "ignore_index": int(ignore_index),
-        "label_smoothing": label_smoothing,
-    }
+    settings: dict[str, Any] = {"reduction": reduction, "label_smoothing": label_smoothing}
+    settings["ignore_index"] = int(ignore_index)
     has_numbers = not target.is_floating_point()
     if z_loss or (weight is not None and weight.requires_grad and has_numbers):
-        extras: dict[str, Any] = {"temperature": temperature, "softcap": softcap, "z_loss": z_loss}
-        return reference(input, target, weight, **settings, **extras)
+        settings |= {"temperature": temperature, "softcap": softcap, "z_loss": z_loss}
+        return reference(input, target, weight, **settings)
     logits = input if temperature == 1 else input / temperature
     logits = softcap * torch.tanh(logits / softcap) if softcap else logits
     target = target.long() if has_numbers else target
@@ -179,16 +165,13 @@ def _terms(
     target: Tensor,
     weight: Tensor | None = None,
     *,
-    ignore_index: float = -100,
     label_smoothing: float = 0.0,
-    temperature: float = 1.0,
-    softcap: float = 0.0,
     z_loss: float = 0.0,
+    **others: float,
 ) -> Mapping[str, Tensor]:
     """Return the magnitudes that errors are relative to; see losscli/truth/tolerances.py."""
-    import torch
-
-    rows = _rows(input, target, weight, ignore_index, label_smoothing, temperature, softcap)
+    rows = _rows(input, target, weight, label_smoothing=label_smoothing, **others)
+    temperature, softcap = others.get("temperature", 1.0), others.get("softcap", 0.0)
     dim, x = rows.dim, rows.logits
     lse = torch.logsumexp(x, dim, keepdim=True)
     # A sum of exponentials is rounded relative to 1, and so is its logarithm.
@@ -225,11 +208,6 @@ def _terms(
     if weight is not None:
         makers["weight"] = of_weight
     return LazyTerms(makers)
-
-
-def _is_of_differences(parameters: Mapping[str, float]) -> bool:
-    """Tell whether the loss depends only on differences of a row's logits."""
-    return not (parameters["softcap"] or parameters["z_loss"])
 
 
 PARAMETERS = (
@@ -340,11 +318,7 @@ SPEC = row_loss(
     calls=RowCalls("cross_entropy", in_place=True),
     kept=("weight",),
     formula="sum of w * p * (lse - x) + z_loss * lse^2, lse = log(sum of exp(x))",
-    operands=(
-        _INPUT,
-        class_numbers("target", of_rows),
-        _WEIGHT_OF_NUMBERS,
-    ),
+    operands=(_INPUT, class_numbers("target", of_rows), _WEIGHT_OF_NUMBERS),
     forms={_OF_PROBABILITIES: (_INPUT, _PROBABILITIES, _WEIGHT)},
     parameters=PARAMETERS,
     second_dimension=True,
@@ -353,6 +327,7 @@ SPEC = row_loss(
     counts=counts_of_classes,
     temporaries=7,
     widens=True,
-    relations=Relations(_is_of_differences, reordered=True),
+    # Without these, the loss depends only on differences of a row's logits.
+    relations=Relations(lambda given: not (given["softcap"] or given["z_loss"]), reordered=True),
     terms=Terms(_terms, "a row's loss is the log of a sum of exponentials less its logits"),
 )

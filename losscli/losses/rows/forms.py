@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from losscli.machine.pytorch import Tensor, torch
+
 from ..calling import named_call
 from ..domain import PROBABILITIES
 from ..parameter import Parameter
@@ -18,9 +20,8 @@ from ..spec import CLASS_NUMBERS, MASK, Operand, Terms, Tolerance
 from .spec import RowSpec
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from ..formulas import Reduction
+
 
 NO_INDEX = -(2.0**63)
 """The least int64, a class index that no row has: nothing is ignored."""
@@ -96,8 +97,6 @@ def _form(spec: RowSpec, name: str, optional: Operand | None = None, values: int
         relations=spec.relations.of_form(name.partition(spec.name)[0]),
         terms=Terms(form.of(spec.terms.of), spec.terms.reason) if spec.terms else None,
         bind_loss=form.bind_loss,
-        loss=_named(form.loss, spec.loss),
-        loss_with_grad=_named(form.loss_with_grad, spec.loss_with_grad),
     )
 
 
@@ -138,53 +137,19 @@ class _Form:
         self, reduction: Reduction, settings: Mapping[str, float]
     ) -> Callable[..., Tensor]:
         """Return the public function; two values per row are stacked in one tensor."""
-        called = self._bound(self.spec.loss, reduction, settings)
-        if self.values == 1:
-            return called
-        return lambda *operands: _stacked(called(*operands))
-
-    def loss(self, *operands: Tensor, reduction: Reduction, **settings: float) -> Tensor:
-        """Return the loss from the public function."""
-        return self.bind_loss(reduction, settings)(*operands)
-
-    def loss_with_grad(
-        self, *operands: Tensor, reduction: Reduction, **settings: float
-    ) -> tuple[Tensor, Tensor]:
-        """Return the loss and the prediction's gradient from the public function."""
-        loss, gradient = self._bound(self.spec.loss_with_grad, reduction, settings)(*operands)
-        return _stacked(loss), gradient
+        spec = self.spec
+        named: dict[str, Any] = {**spec.given_as({**settings, **self.fixed}), **spec.arguments}
+        if len(spec.reductions) > 1:
+            named["reduction"] = reduction
+        called = named_call(spec.loss, [each.name for each in self.operands], named)
+        return called if self.values == 1 else lambda *operands: _stacked(called(*operands))
 
     def _every(self, operands: tuple[Tensor, ...]) -> list[Tensor | None]:
         given = dict(zip((each.name for each in self.operands), operands, strict=True))
         return [given.get(each.name) for each in self.spec.operands]
 
-    def _bound(
-        self,
-        function: Callable[..., Any],
-        reduction: Reduction,
-        settings: Mapping[str, float],
-    ) -> Callable[..., Any]:
-        spec = self.spec
-        named: dict[str, Any] = {**spec.given_as({**settings, **self.fixed}), **spec.arguments}
-        if len(spec.reductions) > 1:
-            named["reduction"] = reduction
-        return named_call(function, [each.name for each in self.operands], named)
 
-
-def _stacked(found: Any) -> Tensor:
+def _stacked(found: tuple[Tensor, ...]) -> Tensor:
     """Return two values per row as one tensor, without a copy if kernels wrote them to one."""
-    import torch
-
-    if not isinstance(found, tuple):
-        tensor: Tensor = found
-        return tensor
     whole = None if torch.compiler.is_compiling() else found[0]._base
     return torch.stack(found) if whole is None else whole
-
-
-def _named(function: Callable[..., Any], after: Callable[..., Any]) -> Callable[..., Any]:
-    def called(*operands: Any, **settings: Any) -> Any:
-        return function(*operands, **settings)
-
-    called.__name__ = after.__name__
-    return called

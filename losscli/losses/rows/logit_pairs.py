@@ -9,23 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
 from ..domain import MASKS
-from ..formulas import at_least_float32
+from ..formulas import always, at_least_float32
 from ..formulas import reduce as reduced
 from ..making import describe, row_loss
 from ..parameter import Parameter
-from ..spec import LOSS, LazyTerms, Operand, Terms
+from ..spec import LOSS, LazyTerms, Operand, Relations, Terms
 from ..spec import MASK as MASK_KIND
-from .relations import Relations, always
 from .spec import RowSpec, of_last_rows
 from .terms import Softmax, WeightedSum, divergence_terms, known, masked
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
 
 TEMPERATURE = Parameter("temperature", 1.0, 0.0, "divides both sets of logits", 1.3, open=True)
 MASK = Operand(
@@ -108,8 +105,6 @@ def _reference(
     temperature: float = 1.0,
     **settings: float,
 ) -> Tensor:
-    import torch
-
     (first, second), dtype = at_least_float32(input, target)
     if mask is not None:
         # A masked row's values must not reach a gradient, not even as 0 times infinity.
@@ -147,8 +142,6 @@ def counts(input: Tensor, target: Tensor, mask: Tensor | None = None, **_: float
 
 def weighted_sum(weight: Tensor, value: Tensor) -> Tensor:
     """Return the row sums of weight * value, with 0 times infinity as 0."""
-    import torch
-
     return (weight * torch.where(weight == 0, torch.zeros_like(value), value)).sum(-1)
 
 
@@ -222,8 +215,6 @@ SOFT_CROSS_ENTROPY = _divergence_loss(
 
 
 def _variation_terms(p: Softmax, q: Softmax, temperature: float) -> Mapping[str, Tensor]:
-    import torch
-
     # The derivative of p is p times (sign - expected sign).
     sign = (p.probability - q.probability).sign()
     of_p, of_q = (WeightedSum(each, sign, torch.ones_like(sign)) for each in (p, q))
@@ -239,8 +230,6 @@ def _variation_terms(p: Softmax, q: Softmax, temperature: float) -> Mapping[str,
 def _from_kinks(
     input: Tensor, target: Tensor, mask: Tensor | None = None, *, temperature: float = 1.0
 ) -> tuple[Tensor, ...]:
-    import torch
-
     log_p, log_q = (torch.log_softmax(each / temperature, -1) for each in (input, target))
     # Moving a logit away from a tie moves the row's other probabilities.
     return (temperature * (log_p - log_q),) * 3
@@ -299,8 +288,6 @@ TOTAL_VARIATION = _divergence_loss(
 
 
 def _mixture(log_q: Tensor, log_p: Tensor, *, beta: float) -> Tensor:
-    import torch
-
     p, q = log_p.exp(), log_q.exp()
     m = beta * p + (1 - beta) * q
     log_m = torch.where(m == 0, torch.ones_like(m), m).log()

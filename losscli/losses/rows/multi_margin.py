@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+
+from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments, reduction_of
-from ..formulas import at_least_float32
+from ..formulas import always, at_least_float32
 from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import Parameter
-from ..spec import LOSS, LazyTerms, Operand, Terms, last_dimension
-from .relations import Relations, always
+from ..spec import LOSS, LazyTerms, Operand, Relations, Terms, last_dimension
 from .spec import SCORES, class_numbers, class_weight, of_last_rows
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def reference(
@@ -29,8 +26,6 @@ def reference(
     margin: float = 1.0,
 ) -> Tensor:
     """The formula in PyTorch; 16 bits in float32."""
-    import torch
-
     (scores,), dtype = at_least_float32(input)
     number = target.long().unsqueeze(-1)
     beyond = margin - scores.gather(-1, number) + scores
@@ -43,12 +38,7 @@ def reference(
 
 
 def _from_kinks(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    p: float = 1.0,
-    margin: float = 1.0,
+    input: Tensor, target: Tensor, *_: Tensor | None, margin: float = 1.0, **__: float
 ) -> tuple[Tensor, ...]:
     number = target.long().unsqueeze(-1)
     beyond = margin - input.gather(-1, number) + input
@@ -64,8 +54,6 @@ def _terms(
     p: float = 1.0,
     margin: float = 1.0,
 ) -> Mapping[str, Tensor]:
-    import torch
-
     number = target.long().unsqueeze(-1)
     own = input.gather(-1, number)
     beyond = torch.relu(margin - own + input).scatter(-1, number, 0.0)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from losscli.machine.pytorch import Tensor
 
 from .. import aten
 from ..calling import Arguments, reduction_of
 from ..domain import LOG_PROBABILITIES
 from ..formulas import at_least_float32
 from ..making import row_loss
-from ..spec import Operand
+from ..spec import Operand, Relations
 from .forms import IGNORE_INDEX
-from .relations import Relations
 from .spec import (
     SCORES,
     class_numbers,
@@ -21,9 +20,6 @@ from .spec import (
     of_classes,
     of_rows,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def reference(

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
+
+from losscli.machine.pytorch import Tensor, torch
 
 from ..domain import CLASSES, POSITIVE, Domain
 from ..spec import CLASS_NUMBERS, MASK, ROW, Operand, Shape, Spec, Unit, same_shape
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Content = Literal["logits", "vectors", "scores"]
 LOGITS: Content = "logits"
@@ -183,8 +182,6 @@ def counts_of_classes(
     **_: float,
 ) -> Tensor:
     """Return each row's weight in a mean over class indices."""
-    import torch
-
     kept = target != int(ignore_index)
     ones = torch.ones_like(target, dtype=input.dtype)
     found = ones if weight is None else weight[target.long().clamp(0, len(weight) - 1)]

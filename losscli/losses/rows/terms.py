@@ -11,13 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from losscli.machine.pytorch import Tensor, torch
 
 from ..spec import LOSS, LazyTerms, Tolerance
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
 
 OF_LENGTHS = Tolerance(1.5, "the root of a length and the quotient by it add two roundings to four")
 
@@ -41,8 +38,6 @@ class Softmax:
     @classmethod
     def of(cls, logits: Tensor, temperature: float, *, computed: bool = False) -> Softmax:
         """Return the softmax along the last dimension; ``computed``: the logits are rounded too."""
-        import torch
-
         scaled = logits / temperature
         log = torch.log_softmax(scaled, -1)
         probability = log.exp()
@@ -68,8 +63,6 @@ class Softmax:
         * u``. Below the smallest normal number the error is that number's. In float64 the oracle is
         off as much.
         """
-        import torch
-
         limits = torch.finfo(dtype)
         roundings = 2 * ulp + 3 * self.size + self.log.abs()
         own = known(self.probability.clamp(min=limits.tiny) * roundings) * (limits.eps / 2)
@@ -109,11 +102,8 @@ def divergence_terms(
 ) -> Mapping[str, Tensor]:
     """Return the terms of a weighted sum of differences of logarithms.
 
-    Args:
-        summed: the row sum.
-        other: the distribution in the logarithm; its derivative is that minus the weights.
-        names: the operand of the weights, then the other.
-        temperature: divides the logits.
+    ``names`` are the operand of the weights and that of the ``other`` distribution in the
+    logarithm, whose derivative is that minus the weights.
     """
     own, others = names
     return LazyTerms(
@@ -144,12 +134,7 @@ def cosine_terms(
 ) -> Mapping[str, Tensor]:
     """Return the terms of the cosine of two rows and of its gradients.
 
-    Args:
-        names: the names of the two operands.
-        first: the first operand.
-        second: the second operand.
-        norms: their norms, ``(..., 1)``.
-        eps: the least norm; a norm above it has a derivative.
+    ``norms`` have shape ``(..., 1)``; those above ``eps`` have a derivative.
     """
     product = norms[0] * norms[1]
     cosine = (first * second).abs().sum(-1, keepdim=True) / product

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
-from ..formulas import at_least_float32
+from ..formulas import always, at_least_float32
 from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import switch
-from ..spec import LOSS, LazyTerms, Operand, Terms
+from ..spec import LOSS, LazyTerms, Operand, Relations, Terms
 from .calls import RowCalls
 from .logit_pairs import TEMPERATURE, weighted_sum
-from .relations import Relations, always
 from .spec import class_numbers, of_last_rows
 from .terms import Softmax, WeightedSum
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class _Calls(RowCalls):
@@ -44,8 +42,6 @@ def reference(
     entropy: float = 0.0,
 ) -> Tensor:
     """The formula in PyTorch; 16 bits in float32."""
-    import torch
-
     (wide,), _ = at_least_float32(logits)
     logs = torch.log_softmax(wide / temperature, -1)
     found = logs.gather(-1, tokens.long().unsqueeze(-1)).squeeze(-1)
@@ -57,8 +53,6 @@ def reference(
 def _terms(
     logits: Tensor, tokens: Tensor, *, temperature: float = 1.0, entropy: float = 0.0
 ) -> Mapping[str, Tensor]:
-    import torch
-
     p = Softmax.of(logits, temperature)
     surprise = WeightedSum(p, p.log, p.size)
     number = tokens.long().unsqueeze(-1)

@@ -8,24 +8,20 @@ short rows, which ``losscli/linear/topk_kl_divergence.py`` composes from row ker
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+
+from losscli.machine.pytorch import Tensor, torch
 
 from .. import operators
 from ..calling import Arguments
 from ..domain import DISTINCT_CLASSES, SHARES
-from ..formulas import widened
+from ..formulas import always, widened
 from ..making import row_loss
 from ..parameter import Parameter, switch
-from ..spec import LOSS, LazyTerms, Operand, Shape, Terms
+from ..spec import LOSS, LazyTerms, Operand, Relations, Shape, Terms
 from .calls import RowCalls
 from .logit_pairs import KL_DIVERGENCE, MASK, REASON, REVERSE_KL_DIVERGENCE, counts, kl_terms
-from .relations import Relations, always
 from .spec import RowSpec, class_numbers
 from .terms import Softmax, known, masked
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
 
 _MOST_CLASSES = 16
 """A teacher's known classes in generated cases, at most half of all."""
@@ -49,8 +45,6 @@ def _with_rest(log_probs: Tensor, impossible: Tensor) -> Tensor:
     If the student's remainder is ``impossible``, a teacher's that may come from rounding counts as
     0; otherwise the divergence would be infinite.
     """
-    import torch
-
     wide = log_probs.double()
     shares = wide.exp()
     rest = 1 - shares.sum(-1, keepdim=True)
@@ -73,15 +67,11 @@ def _rounding(dtype: torch.dtype, k: int, entropy: Tensor) -> Tensor:
     H the total is ``u * (4 * H + k + 2)``, at most ``2 * u * (2 * H + k)`` for two or more classes;
     one class is exact.
     """
-    import torch
-
     return torch.finfo(dtype).eps * (k + 2 * entropy)
 
 
 def bins_of(logits: Tensor, classes: Tensor, mask: Tensor | None, temperature: float) -> Tensor:
     """Return scaled logits of the classes, and of all others as one bin."""
-    import torch
-
     scaled = logits.to(widened(logits.dtype)) / temperature
     if mask is not None:
         scaled = torch.where(mask.unsqueeze(-1), scaled, torch.zeros_like(scaled))
@@ -104,8 +94,6 @@ def harmless(
     classes: Tensor, target: Tensor, kept: Tensor | None, instead: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """Return int64 classes and the target, with safe values in rows that are not kept."""
-    import torch
-
     classes = classes.long()
     if kept is None:
         return classes, target
@@ -157,8 +145,6 @@ def _terms(
     temperature: float = 1.0,
 ) -> Mapping[str, Tensor]:
     """Return the terms of the divergence of the bins, mapped to the operands."""
-    import torch
-
     classes, target = harmless(classes, target, mask)
     bins = known_bins(bins_of(input, classes, mask, temperature), target, input.shape[-1])
     p, q = (Softmax.of(each, 1.0, computed=True) for each in bins)
@@ -246,9 +232,7 @@ SPEC = row_loss(
     formula="sum of q * log(q / p) over k classes and all others as one, p = softmax(x / T)",
     operands=(
         Operand("input", "logits"),
-        class_numbers(
-            "classes", _of_known_classes, "numbers of k classes", domain=DISTINCT_CLASSES
-        ),
+        class_numbers("classes", _of_known_classes, "numbers of k classes", DISTINCT_CLASSES),
         Operand("target", "their log-probabilities", shape=_of_known_classes, domain=SHARES),
         MASK,
     ),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments, reduction_of
 from ..formulas import at_least_float32
@@ -12,14 +14,10 @@ from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import Parameter, switch
 from ..shapes import broadcast_tensors, remedy
-from ..spec import LOSS, LazyTerms, Operand, Terms
+from ..spec import LOSS, LazyTerms, Operand, Relations, Terms
 from .calls import RowCalls
-from .relations import Relations
 from .spec import VECTORS
 from .terms import OF_LENGTHS
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class _Calls(RowCalls):
@@ -46,8 +44,6 @@ def reference(
     swap: float = 0.0,
 ) -> Tensor:
     """The formula in PyTorch; 16 bits in float32."""
-    import torch
-
     (first, second, third), dtype = at_least_float32(anchor, positive, negative)
 
     def distance(a: Tensor, b: Tensor) -> Tensor:
@@ -63,14 +59,7 @@ def reference(
 
 
 def _from_kinks(
-    anchor: Tensor,
-    positive: Tensor,
-    negative: Tensor,
-    *,
-    margin: float = 1.0,
-    p: float = 2.0,
-    eps: float = 1e-6,
-    swap: float = 0.0,
+    anchor: Tensor, positive: Tensor, negative: Tensor, *, p: float, eps: float, **_: float
 ) -> tuple[Tensor, ...]:
     return (anchor - positive + eps, anchor - negative + eps) if p == 1 else ()
 
@@ -100,12 +89,9 @@ def _terms(
     of_far = far.slope * is_far.clamp(max=_EITHER).unsqueeze(-1)
     of_farther = farther.slope * is_farther.clamp(max=_EITHER).unsqueeze(-1)
 
-    def loss() -> Tensor:
-        return sizes * active.clamp(max=1)
-
     return LazyTerms(
         {
-            LOSS: loss,
+            LOSS: lambda: sizes * active.clamp(max=1),
             "anchor": lambda: of_near.fmax(of_far),
             "positive": lambda: of_near.fmax(of_farther),
             "negative": lambda: of_far.fmax(of_farther),
@@ -135,8 +121,6 @@ class _Distance(NamedTuple):
 
     @classmethod
     def of(cls, a: Tensor, b: Tensor, p: float, eps: float) -> _Distance:
-        import torch
-
         difference = a - b + eps
         # The difference is rounded before eps is added.
         size = difference.abs().fmax((a - b).abs())

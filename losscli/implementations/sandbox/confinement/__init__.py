@@ -1,8 +1,8 @@
 """Isolates a worker as far as the kernel permits.
 
-``namespaces`` separates it from the judge, ``mounts`` restricts which files it sees, ``landlock``
-which it may write, ``capabilities`` and ``seccomp`` which system calls it may make, ``limits`` and
-``group`` its resources, and ``environment`` its environment variables.
+``namespaces`` separates it from the judge and drops its capabilities, ``mounts`` restricts which
+files it sees, ``landlock`` which it may write, ``seccomp`` which system calls it may make,
+``limits`` and ``group`` its resources, and ``environment`` its environment variables.
 
 A step that the kernel refuses is skipped, and the verdict lists the steps that worked. Several
 barriers overlap on purpose.
@@ -24,7 +24,6 @@ import losscli
 from losscli.build.plan import csrc_root
 from losscli.errors import UnfitError
 from losscli.implementations.sandbox.confinement import (
-    capabilities,
     landlock,
     limits,
     mounts,
@@ -77,8 +76,7 @@ class Walls:
 
     def leave(self) -> None:
         """Leave the judge's namespaces; the next child starts in the new ones."""
-        left = namespaces.leave()
-        self.apart, self._has_users = left.namespaces, left.users
+        self.apart, self._has_users = namespaces.leave()
         if self.apart:
             self._reached |= {"signals", "network"}
 
@@ -107,7 +105,7 @@ class Walls:
         """Irrevocably drop rights; OSError if a required file would become unreadable."""
         folders = [path for path in sys.path if os.path.isdir(path)]
         with suppress(OSError):
-            capabilities.drop()
+            namespaces.drop_capabilities()
             self._reached.add("capabilities")
         for path in folders:
             if not os.access(path, os.R_OK | os.X_OK):

@@ -45,16 +45,13 @@ def restrict(
     """Restrict the files that this process and its children may read and write.
 
     Folders above ``hidden`` cannot be listed, because a rule on a folder allows everything below
-    it. ``needed`` paths inside hidden folders stay readable.
-
-    Raises:
-        OSError: Landlock is unavailable.
+    it. ``needed`` paths inside hidden folders stay readable. OSError if Landlock is unavailable.
     """
     found = version()
     writes, tcp, scopes = (_known(rights, found) for rights in (_WRITES, _TCP, _SCOPES))
     hidden = [path for each in hidden if os.path.exists(path := os.path.realpath(each))]
-    needed = [path for path in map(os.path.realpath, needed) if _is_in(path, hidden)]
-    hidden = [each for each in hidden if not {*map(str, Path(each).parents)} & {*hidden}]
+    needed = [path for path in map(os.path.realpath, needed) if _above(path) & {*hidden}]
+    hidden = [each for each in hidden if not _above(each) & {*hidden}]
     reads = _READS if hidden else 0
     size = 24 if found >= 6 else 16 if found >= 4 else 8
     attributes = struct.pack("=QQQ", writes | reads, tcp, scopes)[:size]
@@ -90,13 +87,13 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
             os.close(place)
 
 
-def _is_in(path: str, folders: list[str]) -> bool:
-    return any(str(parent) in folders for parent in Path(path).parents)
+def _above(path: str) -> set[str]:
+    return {*map(str, Path(path).parents)}
 
 
 def _around(hidden: list[str]) -> Iterator[str]:
     """Yield the siblings of hidden folders and of the folders above them."""
-    above = {str(parent) for each in hidden for parent in Path(each).parents}
+    above = set().union(*map(_above, hidden))
     for folder in above:
         with suppress(OSError), os.scandir(folder) as entries:
             for entry in entries:

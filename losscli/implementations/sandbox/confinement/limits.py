@@ -36,7 +36,8 @@ def set_limits(memory_bytes: int, processes: int, *, data: bool, own_users: bool
     """
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_NOFILE, OPEN_FILES)
-    if processes and own_users and _kernel() >= COUNTED_BY_NAMESPACE:
+    kernel = tuple(map(int, re.findall(r"\d+", platform.release())[:2]))
+    if processes and own_users and kernel >= COUNTED_BY_NAMESPACE:
         _limit(resource.RLIMIT_NPROC, processes)
     if memory_bytes:
         _limit(resource.RLIMIT_FSIZE, memory_bytes)
@@ -45,10 +46,7 @@ def set_limits(memory_bytes: int, processes: int, *, data: bool, own_users: bool
 
 
 def wait(worker: int, watch: Watch) -> int:
-    """Wait for a worker, or end it at its limits; return its exit status.
-
-    SIGCHLD must be blocked.
-    """
+    """Return a worker's exit status, or end it at its limits; SIGCHLD must be blocked."""
     excess = 0
     while True:
         pid, status = os.waitpid(worker, os.WNOHANG)
@@ -118,10 +116,6 @@ def _numbers(pid: str, name: str) -> dict[str, int]:
     except OSError:
         return {}
     return {key: int(value) for key, value in re.findall(r"^(\w+):\s+(\d+)", text, re.MULTILINE)}
-
-
-def _kernel() -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", platform.release())[:2]))
 
 
 def _limit(which: int, most: int) -> None:

@@ -68,14 +68,8 @@ class Mounted(NamedTuple):
 def mount(device: str, bytes: int, needed: Iterable[str], hidden: Iterable[str]) -> Mounted | None:
     """Mount the files that this process and its children see, or return None if not permitted.
 
-    Args:
-        device: the worker's compute device.
-        bytes: capacity of each of two file systems in memory.
-        needed: paths that stay visible, even inside covered folders.
-        hidden: paths to hide, except needed paths inside them.
-
-    Raises:
-        OSError: a needed path cannot be restored.
+    ``bytes`` is the capacity of each of two file systems in memory. ``needed`` paths stay visible,
+    also inside covered and ``hidden`` folders; OSError if one cannot be restored.
     """
     common = os.path.realpath(os.path.dirname(SCRATCH))
     try:
@@ -108,8 +102,9 @@ def mount(device: str, bytes: int, needed: Iterable[str], hidden: Iterable[str])
                 if _is_below(root.path, place):
                     _bring_back(root)
             for path, target in real.items():
-                if path != target and _is_below(path, place):
-                    _link(path, target)
+                if path != target and _is_below(path, place) and not os.path.exists(path):
+                    os.makedirs(os.path.dirname(path), exist_ok=True)
+                    os.symlink(target, path)
             if place == common:
                 scratch = _mount_scratch(bytes)
             if place not in shared:  # in /tmp programs expect no error but that of a permission
@@ -158,12 +153,6 @@ def _bring_back(kept: _Kept) -> None:
     else:
         Path(kept.path).touch()
     _mount(f"/proc/self/fd/{kept.place}", kept.path, flags=_BIND | _RECURSIVE)
-
-
-def _link(given: str, real: str) -> None:
-    if not os.path.exists(given):
-        os.makedirs(os.path.dirname(given), exist_ok=True)
-        os.symlink(real, given)
 
 
 def _mount_devices(nodes: Iterable[_Kept], bytes: int) -> None:

@@ -1,34 +1,34 @@
-"""Leaves the judge's namespaces."""
+"""Leaves the judge's namespaces, and drops Linux capabilities."""
 
 from __future__ import annotations
 
 import os
+import re
+import struct
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
-from losscli.implementations.sandbox.confinement import capabilities, kernel
+from losscli.implementations.sandbox.confinement import kernel
 
 _NEWNS, _NEWUTS, _NEWIPC, _NEWUSER = 0x00020000, 0x04000000, 0x08000000, 0x10000000
 _NEWPID, _NEWNET = 0x20000000, 0x40000000
 _OWN = _NEWPID | _NEWNS | _NEWNET | _NEWIPC | _NEWUTS
 HOST = b"localhost"
 """The host's name in a namespace, which hides the judge's."""
+_CAPBSET_DROP, _SET_NO_NEW_PRIVS, _AMBIENT, _AMBIENT_CLEAR_ALL = 24, 38, 47, 4
+_VERSION_3 = 0x20080522
+_MOST = 64
+"""More than any kernel has."""
+SETFCAP = 31
+"""What root needs to be root of a user namespace as well."""
 
 
-class Left(NamedTuple):
-    """The namespaces that a process left."""
+def leave() -> tuple[bool, bool]:
+    """Leave the process, mount, network, IPC and host-name namespaces, if the kernel permits.
 
-    namespaces: bool
-    users: bool
-    """Whether it has its own user namespace too."""
-
-
-def leave() -> Left:
-    """Leave the process, mount, network, IPC and host-name namespaces.
-
-    The next child is process 1 of its namespace; when it ends, the kernel ends all others there. An
-    ordinary user needs a user namespace for this.
+    Return whether it did, and whether this process has a user namespace of its own too, which an
+    ordinary user needs for this. The next child is process 1 of its namespace; when it ends, the
+    kernel ends all others there.
     """
     uid, gid = os.getuid(), os.getgid()
     try:
@@ -36,11 +36,11 @@ def leave() -> Left:
         users = False
     except OSError:
         try:
-            if uid == 0 and not capabilities.holds(capabilities.SETFCAP):
+            if uid == 0 and not holds_capability(SETFCAP):
                 raise PermissionError  # root could not be root there
             kernel.call("unshare", _OWN | _NEWUSER)
         except OSError:
-            return Left(namespaces=False, users=False)
+            return False, False
         users = True
         with suppress(OSError):
             Path("/proc/self/setgroups").write_text("deny")
@@ -48,4 +48,23 @@ def leave() -> Left:
             Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1")
     with suppress(OSError):
         kernel.call("sethostname", HOST, len(HOST))
-    return Left(namespaces=True, users=users)
+    return True, users
+
+
+def holds_capability(capability: int) -> bool:
+    """Tell whether this process has a capability."""
+    status = Path("/proc/self/status").read_text()
+    found = re.search(r"^CapEff:\s+([0-9a-f]+)$", status, re.MULTILINE)
+    return bool(found and int(found[1], 16) >> capability & 1)
+
+
+def drop_capabilities() -> None:
+    """Drop all capabilities of this process and its children; OSError if the kernel keeps one."""
+    kernel.call("prctl", _SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    kernel.call("prctl", _AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0)
+    try:
+        for capability in range(_MOST):
+            kernel.call("prctl", _CAPBSET_DROP, capability, 0, 0, 0)
+    except OSError:  # past the last; or not allowed, of a user who has none to pass on
+        pass
+    kernel.call("capset", struct.pack("=Ii", _VERSION_3, 0), struct.pack("=6I", *[0] * 6))

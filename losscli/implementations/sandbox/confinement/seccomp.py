@@ -93,8 +93,7 @@ def program(
 ) -> bytes:
     """Return a filter that refuses system calls, other socket families, and prctl options.
 
-    Raises:
-        OSError: no filter can be made for this machine.
+    OSError if none can be made for this machine.
     """
     numbers = {kernel.number(name): each.error for each in refused for name in each.names}
     known = [part for family in families for part in _if(_EQUAL, family, _end())]

@@ -1,0 +1,190 @@
+"""The plans: all logits at once, chunks of rows, or slices of classes.
+
+``whole``: forward overwrites the logits with their gradient. ``chunks``: forward computes the
+gradients of a reduced loss. ``slices``: backward recomputes logits that were not kept.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from losscli.losses.formulas import widened
+from losscli.losses.linear.plan import CHUNKS, ROWS, SLICES, WHOLE, Plan
+
+from . import products
+from .kernels import log_sums_of, losses_in_place
+from .parts import Found, Part, Shard, finished, scaled
+from .products import Layer
+from .rows import Rows
+
+
+def whole_forward(
+    rows: Rows, _: Plan, layer: Layer, __: tuple[bool, ...]
+) -> tuple[Tensor, Tensor | None, list[Tensor]]:
+    """Return the losses, the log-sum-exps, and the gradient of the logits.
+
+    The gradient is that of each row's loss or of the mean. In float16, class weights multiply rows
+    instead, because small ones would cost digits.
+    """
+    logits = layer.logits()
+    log_sums = log_sums_of(logits, rows.settings) if rows.with_log_sums else None
+    # A float16 gradient divided by the number of rows would underflow for most classes.
+    divided = rows.reduction == "mean" and logits.dtype != torch.float16
+    reduction = "mean" if divided else "none"
+    apart = rows.weigh_apart(logits.dtype)
+    class_weight = None if apart else rows.class_weight
+    losses = losses_in_place(logits, rows.target, class_weight, rows.settings, reduction)
+    losses = rows.weighted(losses) if apart else losses
+    losses, factor = (losses, losses.new_ones(())) if divided else rows.reduced(losses)
+    return losses, log_sums, [logits, factor]
+
+
+def whole_backward(
+    rows: Rows,
+    __: Plan,
+    layer: Layer,
+    incoming: Tensor,
+    kept: list[Tensor],
+    wanted: tuple[bool, ...],
+) -> list[Tensor | None]:
+    """Return the gradients of hidden states, weight and bias: two products."""
+    hidden, weight, _ = layer
+    gradient, factor = kept
+    of_rows = (incoming * factor).expand(len(hidden))
+    if rows.weigh_apart(hidden.dtype):
+        of_rows = rows.weighted(of_rows)
+    elif rows.ignored is not None:
+        of_rows = of_rows.masked_fill(rows.ignored, 0.0)
+    column = of_rows.unsqueeze(1)
+    found: list[Tensor | None] = [None, None, None]
+    # First the scaled hidden states, then their gradient.
+    scaled = torch.empty_like(hidden)
+    if wanted[1]:
+        found[1] = of_weight = gradient.new_empty((gradient.shape[1], hidden.shape[1]))
+        power = products.times_rows(hidden, of_rows, out=scaled)
+        products.weight_gradient(gradient, scaled, power, of_weight)
+    if wanted[2]:
+        found[2] = products.row_sums(gradient, of_rows).to(weight.dtype)
+    if wanted[0]:
+        found[0] = scaled
+        for part in products.parts(len(hidden), ROWS):
+            torch.mul(products.wide(gradient[part], weight), column[part], out=scaled[part])
+    return found
+
+
+def chunks_forward(
+    rows: Rows, plan: Plan, layer: Layer, wanted: tuple[bool, ...]
+) -> tuple[Tensor, Tensor | None, list[Tensor]]:
+    """Return the losses, the log-sum-exps, and gradients accumulated in float32."""
+    hidden, weight, _ = layer
+    of_weight = of_bias = None
+    losses, log_sums, of_hidden = [], [], []
+    for part in products.parts(len(hidden), plan.part):
+        logits, target = layer.of_rows(part).logits(), rows.target[part]
+        if rows.with_log_sums:
+            log_sums.append(log_sums_of(logits, rows.settings))
+        losses.append(losses_in_place(logits, target, rows.class_weight, rows.settings))
+        if wanted[0]:
+            of_hidden.append(products.wide(logits, weight))
+        if wanted[1]:
+            of_weight = products.add(of_weight, logits.t(), hidden[part])
+        if wanted[2]:
+            sums = logits.sum(0, dtype=widened(logits.dtype))
+            of_bias = sums if of_bias is None else of_bias.add_(sums)
+        del logits
+    total, factor = rows.reduced(torch.cat(losses))
+    nothing = hidden.new_empty(0)
+    kept = [
+        torch.cat(of_hidden) if of_hidden else nothing,
+        nothing if of_weight is None else of_weight,
+        nothing if of_bias is None else of_bias,
+        factor,
+    ]
+    return total, torch.cat(log_sums) if log_sums else None, kept
+
+
+def chunks_backward(
+    _: Rows, __: Plan, layer: Layer, incoming: Tensor, kept: list[Tensor], wanted: tuple[bool, ...]
+) -> list[Tensor | None]:
+    """Return forward's gradients times grad_output."""
+    *gradients, factor = kept
+    by = incoming * factor
+    return [
+        (gradient * by).to(layer.hidden.dtype) if wants else None
+        for gradient, wants in zip(gradients, wanted, strict=True)
+    ]
+
+
+def slices_forward(
+    rows: Rows, plan: Plan, layer: Layer, wanted: tuple[bool, ...], shard: Shard | None = None
+) -> tuple[Tensor, Tensor | None, list[Tensor | None]]:
+    """Return the losses, the log-sum-exps, and what backward needs."""
+    numbers, kept_logits = [], []
+    for k, classes in enumerate(products.parts(len(layer.weight), plan.part)):
+        logits = layer.of_classes(classes).logits()
+        if any(wanted) and k < plan.kept:
+            kept_logits.append(logits)
+        numbers.append(Part(rows, logits, _among_all(rows, classes)).numbers())
+        del logits
+    losses, log_sums, found = finished(rows, numbers, plan.part, len(layer.weight), shard)
+    return losses, log_sums, [*found, *kept_logits]
+
+
+def slices_backward(
+    rows: Rows,
+    plan: Plan,
+    layer: Layer,
+    incoming: Tensor,
+    kept: list[Tensor],
+    wanted: tuple[bool, ...],
+    shard: Shard | None = None,
+) -> list[Tensor | None]:
+    """Return the gradients of hidden states, weight and bias."""
+    hidden, weight, _ = layer
+    fields = len(Found._fields)
+    found, kept_logits = Found(*kept[:fields]), kept[fields:]
+    incoming, powers = scaled(rows, incoming, found, hidden.dtype)
+    of_hidden = None
+    power = incoming.new_ones(())
+    times_powers = hidden
+    if powers is not None and wanted[1]:
+        times_powers = torch.empty_like(hidden)  # it makes way for the gradient
+        power = products.times_rows(hidden, powers, out=times_powers)
+    of_weight = torch.empty_like(weight) if wanted[1] else None
+    of_bias = torch.empty_like(weight[:, 0]) if wanted[2] else None
+    for k, classes in enumerate(products.parts(len(weight), plan.part)):
+        logits = kept_logits[k] if k < len(kept_logits) else layer.of_classes(classes).logits()
+        gradient = Part(rows, logits, _among_all(rows, classes)).gradient(found, incoming)
+        del logits
+        if wanted[0]:
+            of_hidden = products.add(of_hidden, gradient, weight[classes])
+        if of_weight is not None:
+            products.weight_gradient(gradient, times_powers, power, of_weight[classes])
+        if of_bias is not None:
+            of_bias[classes] = (
+                gradient.sum(0, dtype=found.numbers.dtype)
+                if powers is None
+                else products.row_sums(gradient, powers)
+            )
+        del gradient
+    del times_powers
+    if of_hidden is not None:
+        of_hidden = shard.summed(of_hidden) if shard and shard.summed else of_hidden
+        of_hidden = of_hidden if powers is None else of_hidden.mul_(powers.unsqueeze(1))
+        of_hidden = of_hidden.to(hidden.dtype)
+    return [of_hidden, of_weight, of_bias]
+
+
+def _among_all(rows: Rows, classes: slice) -> slice:
+    return slice(rows.first + classes.start, rows.first + classes.stop)
+
+
+PLANS: dict[str, tuple[Any, Any]] = {
+    WHOLE: (whole_forward, whole_backward),
+    CHUNKS: (chunks_forward, chunks_backward),
+    SLICES: (slices_forward, slices_backward),
+}
+"""Forward and backward of each kind of plan."""
