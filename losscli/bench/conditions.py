@@ -63,7 +63,6 @@ class CpuConditions:
         self.begin()
 
     def begin(self) -> None:
-        """See :class:`Conditions`."""
         self._start = self.clock(), self.own_time(), _busy_seconds()
 
     def slowed(self) -> bool:
@@ -80,7 +79,6 @@ class CpuConditions:
         return round(max(now - busy - own, 0.0) / wall / len(os.sched_getaffinity(0)), 3)
 
     def record(self) -> dict[str, Any]:
-        """See :class:`Conditions`."""
         import torch
 
         return {
@@ -100,14 +98,13 @@ class GpuConditions:
         self.begin()
 
     def begin(self) -> None:
-        """See :class:`Conditions`."""
         self._since = time.time_ns() // 1000
         self._seen: dict[str, list[float]] = {}
         self._reasons = self._previous = 0
         self.slowed()
 
     def slowed(self) -> bool:
-        """See :class:`Conditions`. A batch is throttled if the GPU was at either end of it."""
+        """Return whether the GPU was throttled at either end of a batch."""
         nvml, handle = self.nvml, self.handle
         self._note("sm_clock_hz", 1e6, nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM)
         self._note("memory_clock_hz", 1e6, nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM)
@@ -120,7 +117,6 @@ class GpuConditions:
         return bool(either & sum(THROTTLE_REASONS))
 
     def record(self) -> dict[str, Any]:
-        """See :class:`Conditions`."""
         ranges = {name: [min(seen), max(seen)] for name, seen in self._seen.items()}
         told = [name for bit, name in TOLD_REASONS.items() if self._reasons & bit]
         others = self.others()
@@ -128,10 +124,9 @@ class GpuConditions:
         return {**ranges, "throttle_reasons": told, **known}
 
     def others(self) -> float | None:
-        """Return the most of the GPU's time that another program took; None where it is unknown.
+        """Return the most of the GPU's time that another program took, or None.
 
-        NVML samples it several times a second, and numbers processes as the system does outside of
-        containers: where it does not know this one, it cannot be told which are others.
+        NVML numbers processes as outside of containers: unless it knows this one, others are unknown.
         """
         running = self._ask(self.nvml.nvmlDeviceGetComputeRunningProcesses, self.handle)
         if running is None or not any(is_ours(each.pid) for each in running):
@@ -147,7 +142,6 @@ class GpuConditions:
             self._seen.setdefault(name, []).append(value * unit)
 
     def _ask(self, ask: Callable[..., Any], *arguments: Any) -> Any:
-        """Return a reading, or None where this GPU does not support it."""
         try:
             return ask(*arguments)
         except self.nvml.NVMLError:

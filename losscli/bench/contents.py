@@ -46,15 +46,7 @@ class Contents:
         right: Right | None = None,
         reference: Implementation | None = None,
     ) -> None:
-        """Take operands that require no gradient.
-
-        Args:
-            case: which case.
-            operands: of the case.
-            loosened: ULP that the config grants this case by name.
-            right: results that were right for the same operands.
-            reference: what computes the truth of a Model.
-        """
+        """``loosened``: ULP that the config grants this case; ``right``: results known to be right."""
         self.right = dict(right or {})
         self.reference = reference
         self.group: Group = Alone()
@@ -102,8 +94,7 @@ class Contents:
     ) -> VerifyResult:
         """Judge a result on the present contents, as :meth:`Gate.judge` does.
 
-        The oracle takes longer than most calls. Bits that were right for the same contents before,
-        in this process or in another, are right again.
+        Bits that were right for the same contents before, here or in another process, are right again.
         """
         key = (name, pass_, self.changed, incoming, *map(_bits, (loss, *gradients)))
         if key not in self.right:
@@ -116,8 +107,7 @@ class Contents:
     def change(self) -> None:
         """Replace the present contents by the other ones.
 
-        What a CPU's cache has yet to write back would be written during the next sample: reading
-        all once more has it written now. A GPU's cache is evicted before each sample.
+        Reading them has a CPU's cache write back now, not during the next sample.
         """
         if self._reverses:
             for block in blocks(self.prediction.shape):
@@ -134,7 +124,6 @@ class Contents:
 
 
 def _bits(result: Tensor | None) -> tuple[object, ...] | None:
-    """Return what tells a result from all others."""
     if result is None:
         return None
     return tuple(result.shape), str(result.dtype), str(result.device), fingerprint(result)

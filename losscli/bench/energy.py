@@ -59,7 +59,6 @@ class GpuMeter:
     nvml: Nvml
 
     def joules(self) -> float:
-        """See :class:`Meter`."""
         library, handle = self.nvml
         try:
             return float(library.nvmlDeviceGetTotalEnergyConsumption(handle)) * 1e-3
@@ -104,7 +103,6 @@ class CpuMeter:
         ]
 
     def joules(self) -> float:
-        """See :class:`Meter`."""
         return sum(zone.microjoules() for zone in self._zones) * 1e-6
 
 
@@ -140,14 +138,9 @@ def measure(
     meter_of: Callable[[str], Meter] = meter_of,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Energy:
-    """Measure the energy of a call.
+    """Measure the energy of a call that takes about ``seconds``.
 
-    Args:
-        device: whose energy.
-        looped: makes so many calls, and waits for them.
-        seconds: that a call takes, about.
-        meter_of: returns the machine's meter, or a test's fake.
-        clock: seconds that never go back.
+    ``looped`` makes so many calls, and waits for them; tests replace ``meter_of`` and ``clock``.
     """
     batch = max(1, min(MOST_CALLS, round(BATCH_SECONDS / max(seconds, 1e-9))))
     try:
@@ -174,8 +167,8 @@ def of_a_call(changes: Sequence[tuple[float, float]], made: Sequence[tuple[float
     """Return the energy of a call.
 
     Args:
-        changes: of the counter: when, and the joules from then on.
-        made: when so many calls were made; between two of these calls are evenly spread.
+        changes: times at which the counter changed, and the joules from then on.
+        made: times, and the number of calls made until then; in between they are evenly spread.
     """
     inside = [each for each in changes if made[0][0] <= each[0] <= made[-1][0]]
     (began, first), (ended, last) = inside[0], inside[-1]
@@ -184,7 +177,6 @@ def of_a_call(changes: Sequence[tuple[float, float]], made: Sequence[tuple[float
 
 
 def _made_at(made: Sequence[tuple[float, int]], moment: float) -> float:
-    """Return how many calls were made at a moment."""
     place = bisect_left(made, moment, key=lambda each: each[0])
     after = made[place]
     if place == 0:
@@ -194,8 +186,6 @@ def _made_at(made: Sequence[tuple[float, int]], moment: float) -> float:
 
 
 class _Reader:
-    """Reads a meter in a thread, from entering it as a context to leaving it."""
-
     def __init__(self, meter: Meter, clock: Callable[[], float]) -> None:
         """Read the meter once; UnreadableError says that it cannot be read."""
         self.meter, self.clock = meter, clock

@@ -78,8 +78,7 @@ def load_probe(device: str) -> BandwidthProbe:
 def mixes(case: Case, pass_: PassName) -> tuple[Mix, ...]:
     """Return the launches that a pass needs at least.
 
-    Without a reduction the incoming gradient is known only when the loss is there, so that the
-    operands are read twice.
+    Without a reduction grad_output is known only after the loss, so operands are read twice.
     """
     if case.spec.picks:
         return (Mix(1, 0) if pass_ == "forward" else Mix(0, 1),)
@@ -128,7 +127,7 @@ class Limits:
             case: whose bytes are moved.
             pass_: of the case.
             timer: that the implementations are timed with.
-            reads: the operands and, where there is one, the incoming gradient, to be read.
+            reads: the operands and grad_output, if there is one.
             again: measure it once more, and keep the faster of the two.
             timing: when to stop sampling the variants.
         """
@@ -146,10 +145,7 @@ class Limits:
     def contender(
         self, case: Case, pass_: PassName, timer: Timer, reads: Sequence[Tensor]
     ) -> Contender | None:
-        """Return the probe of a pass, to be sampled in the same rounds as the implementations.
-
-        None where there is no limit.
-        """
+        """Return the probe of a pass, to be sampled next to implementations; None without a limit."""
         key = _key(case, pass_, timer)
         known = self.found.get(key) if _is_limited(case) else None
         if known is None or known.seconds is None:
@@ -158,7 +154,6 @@ class Limits:
         return Contender("", calls(self.fastest[key]), awaited=False)
 
     def _load(self) -> bool:
-        """Load the probe, once; tell whether it is there."""
         if self.probe is None and not self.missing:
             try:
                 self.probe = self.load_probe(self.device)
@@ -167,7 +162,6 @@ class Limits:
         return self.probe is not None
 
     def _calls(self, case: Case, pass_: PassName, reads: Sequence[Tensor]) -> tuple[Calls, int]:
-        """Return the calls of the variants, and how many these are."""
         if case.operations(pass_):
             product = products(pass_, reads[0].detach(), reads[2].detach())
             return (lambda _: product), 1
@@ -249,12 +243,10 @@ def products(pass_: PassName, hidden: Tensor, weight: Tensor) -> Callable[[], No
 
 
 def _is_limited(case: Case) -> bool:
-    """Tell whether the limit of a case is known; a Model may read less than all."""
     return case.elements > 0 and case.spec.unit != MODEL
 
 
 def _key(case: Case, pass_: PassName, timer: Timer) -> _Key:
-    """Return the key of a limit."""
     if case.operations(pass_):
         return pass_, case.shape, case.dtype, timer
     return mixes(case, pass_), _bytes_of_array(case, pass_), timer
@@ -266,7 +258,6 @@ def _bytes_of_array(case: Case, pass_: PassName) -> int:
 
 
 def _arrays(case: Case, pass_: PassName, reads: Sequence[Tensor]) -> list[Tensor]:
-    """Return the arrays to be read."""
     count = _bytes_of_array(case, pass_)
     return [_array(tensor, count) for tensor in reads if tensor.numel() == case.elements]
 
@@ -283,7 +274,6 @@ def _array(tensor: Tensor, count: int) -> Tensor:
 
 
 def _out_of_reach(error: Exception) -> Limit:
-    """Return why a limit was not measured."""
     if memory.is_out_of_memory(error) and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
     return Limit(reason=first_line(error).rstrip("."))

@@ -72,10 +72,7 @@ class Task:
 def plan(
     config: Config, device: str, files: Mapping[str, Implementation] = MappingProxyType({})
 ) -> list[Task]:
-    """Return the tasks of a config on a device that is no longer ``auto``.
-
-    ``files``: what files define that were read already, by their names.
-    """
+    """Return the tasks of a config on a device; ``files`` are implementations that were read already."""
     tasks = (task for block in config.blocks for task in _plan(block, device))
     return [replace(task, files=files) if files else task for task in tasks]
 
@@ -133,7 +130,7 @@ def remaining(
 ) -> tuple[list[Task], list[BenchResult]]:
     """Return the unfinished part of the tasks, and the results that are kept.
 
-    A pass is finished when each implementation has a result, because they are timed side by side.
+    A pass is finished when each implementation has a result: they are timed side by side.
     """
     found: dict[tuple[str, Case, str, str], list[BenchResult]] = {}
     for result in results:
@@ -153,7 +150,6 @@ def remaining(
 
 
 def _plan(config: Config, device: str) -> list[Task]:
-    """Return the tasks of one table."""
     loosened = {tolerance.case: tolerance.ulp for tolerance in config.tolerances}
     energy = not ENERGY.isdisjoint(config.columns)
     tasks = []

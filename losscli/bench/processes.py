@@ -63,11 +63,9 @@ class MeasuringProcess(Process):
     ready = False
 
     def answers(self, notify: Callable[[str], None]) -> Iterator[Measured]:
-        """Yield what the process measures until it is done; pass on its notes.
+        """Yield what the process measures until it is done, and pass on its notes.
 
-        Raises:
-            ProcessDiedError: it ended before.
-            Exception: an error that ends the run.
+        Raises ProcessDiedError, or an error that ends the run.
         """
         try:
             for answer in self.channel.each():
@@ -110,10 +108,7 @@ class Processes:
         self._workers.clear()
 
     def run(self, task: Task) -> Generator[BenchResult, None, None]:
-        """Yield the results of all passes of a task when all processes are done.
-
-        Each process measures the implementations that had a time in all before it.
-        """
+        """Yield a task's results; each process measures what had a time in all before it."""
         if not task.timing.several_processes:
             self._runner = self._runner or self._new_runner()
             yield from self._runner.run(task)
@@ -163,8 +158,7 @@ class Processes:
     def _answers(self, number: int, task: Task) -> tuple[list[BenchResult], Task]:
         """Return a process's results, and the task of the next: what had a time in this one.
 
-        The results that were right need not be judged again, and the memory of a call, which is
-        the same in all, need not be measured again; nor the energy.
+        Right results, a call's memory and its energy need not be measured again.
         """
         results: list[BenchResult] = []
         right = {**task.right}
@@ -189,7 +183,6 @@ class Processes:
 
 
 def _with_default(result: BenchResult, default: BenchResult | None) -> BenchResult:
-    """Return a result with the median of the process that has the default allocator."""
     if not (default and default.seconds and result.seconds):
         return result
     return structs.replace(result, default_allocator_seconds=default.seconds.median)
@@ -198,8 +191,7 @@ def _with_default(result: BenchResult, default: BenchResult | None) -> BenchResu
 def share(timing: Timing) -> Timing:
     """Return the timing of each process: an equal part of the case's time.
 
-    n processes that know a median to the root of n times ``confidence`` together know it to
-    ``confidence``.
+    n processes that know a median to sqrt(n) * ``confidence`` together know it to ``confidence``.
     """
     count = timing.processes or 1
     return replace(
@@ -216,10 +208,7 @@ def half(timing: Timing) -> Timing:
 
 
 def environment(device: str, tasks: Sequence[Task]) -> dict[str, object]:
-    """Return facts of a run beside those of the machine.
-
-    The commit of the first file that is timed, and the allocator of processes on a CPU.
-    """
+    """Return the commit of the first timed file, and the allocator of processes on a CPU."""
     asked = (task.find(n) for task in tasks for names in task.passes.values() for n in names)
     file = next((each.file for each in asked if each.file), None)
     facts = {"file_commit": commit_of_file(file.path, file.revision)} if file else {}

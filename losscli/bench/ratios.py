@@ -16,8 +16,7 @@ from losscli.runs.records import Seconds, Speedup
 def speedups(timed: Mapping[str, Seconds]) -> dict[str, dict[str, Speedup]]:
     """Return how many times faster than each other contender each one is, by name.
 
-    All were timed side by side, in one process or in several. Of several, the ratio is the
-    geometric mean of what each process found.
+    All were timed side by side. Of several processes, it is the geometric mean.
     """
     taken = {name: seconds.by_process for name, seconds in timed.items()}
     count = min(map(len, taken.values()), default=0)
@@ -48,9 +47,8 @@ def _of_processes(found: Sequence[Speedup], rounds: int) -> Speedup:
 def paired_ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, dict[str, Speedup]]:
     """Return how many times faster than each other contender each one is, by name.
 
-    The samples were taken in rounds, one of each contender in each, and those of a round one right
-    after the other. The ratio is the median of the ratios of the rounds: what slowed a whole round
-    is in both of its samples and cancels, as it does not in a ratio of medians.
+    It is the median of the ratios of the rounds, each with one sample of each contender: what
+    slowed a whole round cancels, as it does not in a ratio of medians.
     """
     return {
         name: {
@@ -63,11 +61,7 @@ def paired_ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, dict[str,
 
 
 def _of_rounds(ratios: Sequence[float]) -> Speedup:
-    """Return the median of ratios with its interval.
-
-    With an even number the median is the geometric mean of the two middle ratios, so that the
-    swapped ratio is the inverse.
-    """
+    """Return the median of ratios with its interval; the geometric mean of two middle ratios."""
     ordered = sorted(ratios)
     count = len(ordered)
     index = rank(count)

@@ -43,10 +43,7 @@ def untimed(
     status: BenchStatus = FAILED,
     **fields: Any,
 ) -> BenchResult:
-    """Return the result of an implementation without a time.
-
-    Of exceptions, out of memory is skipped; any other fails. ``fields``: further ones.
-    """
+    """Return the result of an implementation without a time; out of memory is skipped."""
     if isinstance(why, Exception):
         status, why = _reason_of(why)
     common = {"table": task.table, "mode": task.mode, "cache": task.cache, **fields}

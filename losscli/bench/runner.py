@@ -101,8 +101,8 @@ class Runner:
     def measure(self, task: Task) -> Generator[Measured, None, None]:
         """Yield what is found of each pass of a task.
 
-        An implementation that cannot run has a result with the reason; only an error that ends
-        the whole run is raised. Processes of files that the task does not name are ended.
+        An implementation that cannot run has a result with the reason; only an error that ends all
+        is raised. Processes of files that the task does not name are ended.
         """
         named = {task.find(name).file for names in task.passes.values() for name in names}
         workers.end_others(named)
@@ -213,10 +213,8 @@ class Runner:
 def _moves(case: Case, pass_: PassName) -> bool:
     """Tell whether the limit is sampled in the rounds of a case.
 
-    Matrix products are, because their speed changes with the clock of the device. What moves bytes
-    is only beside cases beyond a CPU's cache: other programs use the CPU's memory, so its speed
-    changes from second to second. The speed of a GPU's memory does not. A probe would disturb a
-    case that fits the cache.
+    Matrix products are: their speed changes with the device's clock. So are copies beyond a CPU's
+    cache, because other programs use its memory; a probe would disturb a case that fits the cache.
     """
     if case.operations(pass_):
         return True
@@ -303,13 +301,11 @@ def _conclude(task: Task, entry: JudgedPass, around: Mapping[str, Any]) -> Bench
 
 
 def _limited(result: BenchResult, limit: Limit, **fields: Any) -> BenchResult:
-    """Return a result with the limit of its pass."""
     gbps = result.bytes / 1e9 / limit.seconds if limit.seconds else None
     return structs.replace(result, limit_gbps=gbps, no_limit=limit.reason, **fields)
 
 
 def _with_ranks(result: BenchResult, entry: JudgedPass) -> BenchResult:
-    """Return a result with what each rank measured, of whose memory the most counts."""
     peaks = entry.contents.group.gather("tells its memory", entry.peak_extra_bytes)
     samples = zip(*(entry.warm.of_ranks if entry.warm else ()), strict=True)
     ranks = tuple(

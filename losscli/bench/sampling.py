@@ -82,17 +82,17 @@ def interleave(
     """Sample the contenders in rounds, each in a new random order; return why it stopped.
 
     A round takes one sample of each, so that drift of the machine hits all alike. One that fails
-    leaves, and the others go on. How often the stop rule is asked falls with the samples there
-    are, and no batch of rounds is begun that would end far beyond the time limit.
+    leaves. The more samples there are, the more rare is the stop rule; no batch of rounds is begun
+    that would end far beyond the time limit.
 
     Args:
         timer: takes the samples.
         contenders: warmed up; those that failed are left out.
         timing: when to stop.
         seed: of the order.
-        before: is called before each batch of rounds.
-        slowed: tells after each batch whether it is to be thrown away, for all alike.
-        clock: seconds that never go back.
+        before: called before each batch of rounds.
+        slowed: tells after each batch whether to discard it, for all alike.
+        clock: monotonic seconds.
     """
     shuffle = random.Random(seed)
     start = clock()
@@ -133,7 +133,6 @@ def _able(contenders: Sequence[Contender]) -> list[Contender]:
 
 
 def _stop(able: Sequence[Contender], rounds: int, elapsed: float, timing: Timing) -> Stop | None:
-    """Return why to stop now, or None."""
     if rounds < MINIMUM_ROUNDS:
         return None
     sampled = rounds >= CONFIDENT_ROUNDS and elapsed >= timing.min_time

@@ -107,8 +107,7 @@ def spin_on_cpu(seconds: float, clock: Clock = time.perf_counter_ns) -> Call:
 def spinner_on_gpu(device: str) -> Callable[[float], Call]:
     """Return a function that makes calls of a waiting kernel, which counts cycles.
 
-    The length of a cycle is measured without events: by the host's clock, from the extra time of
-    twice as many cycles.
+    A cycle is measured by the host's clock, from the extra time of twice as many cycles.
     """
     cycles = 10**8
 
@@ -132,7 +131,6 @@ def spinner_on_gpu(device: str) -> Callable[[float], Call]:
 
 
 def _known_time(bench: Bench, seconds: float) -> TimerTestResult:
-    """Measure a call of known length."""
     found = _fastest(bench, bench.spin(seconds))
     right = abs(found / seconds - 1) <= SPIN_TOLERANCE
     reason = f"off by {found / seconds - 1:+.2%}; allowed: {SPIN_TOLERANCE:.0%}"
@@ -140,7 +138,6 @@ def _known_time(bench: Bench, seconds: float) -> TimerTestResult:
 
 
 def _overhead(bench: Bench) -> TimerTestResult:
-    """Measure an empty call."""
     found = _fastest(bench, lambda: None)
     allowed = LARGEST_OVERHEAD[torch.device(bench.device).type]
     right = found <= allowed
@@ -167,12 +164,10 @@ def _compare(
 
 
 def _status(right: bool) -> TestStatus:
-    """Return what a part of the self-test comes to."""
     return PASS if right else FAIL
 
 
 def _compared(bench: Bench, pair: Sequence[Call], seed: int) -> str:
-    """Compare once, as implementations are compared."""
     contenders = [Contender(name, call) for name, call in zip("ab", pair, strict=True)]
     for contender in contenders:
         contender.warm_up(bench.timer)
@@ -181,8 +176,6 @@ def _compared(bench: Bench, pair: Sequence[Call], seed: int) -> str:
 
 
 def _repeat(call: Call, times: int) -> Call:
-    """Return a call that makes a number of calls."""
-
     def repeat() -> None:
         for _ in range(times):
             call()

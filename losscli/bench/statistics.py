@@ -33,10 +33,9 @@ def summarize(samples: Sequence[float]) -> Seconds:
 
 
 def summarize_processes(taken: Sequence[Sequence[float]]) -> Seconds:
-    """Return the distribution of the samples that several processes took, each at least one.
+    """Return the distribution of the samples of several processes, each at least one.
 
-    The interval encloses the median of all samples, and its width follows from the spread within
-    and between the processes.
+    The interval's width follows from the spread within and between the processes.
     """
     seconds = summarize([sample for samples in taken for sample in samples])
     logs = [math.log(quantile(sorted(samples), 0.5)) for samples in taken]
@@ -54,10 +53,10 @@ def half_width_of(seconds: Seconds) -> float:
 
 
 def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
-    """Return a confidence interval of the median, or None where the samples are too few.
+    """Return a confidence interval of the median, or None with fewer than six samples.
 
-    The number of samples below the median is binomial with p = 1/2, so that two order statistics
-    enclose it with a known probability, whatever the distribution. Six samples are the fewest.
+    The number of samples below the median is binomial with p = 1/2, so two order statistics
+    enclose it with a known probability, whatever the distribution.
     """
     index = rank(len(samples))
     if index is None:

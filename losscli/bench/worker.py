@@ -15,10 +15,7 @@ from losscli.processes import Channel, to_parent
 
 
 def serve(channel: Channel, runner: Runner) -> None:
-    """Answer each task, and free all memory while other processes measure.
-
-    ``runner`` is the machine's, or a test's fake.
-    """
+    """Answer each task, and free all memory while other processes measure."""
     torch.ones((), requires_grad=True).backward(torch.ones(()))  # imports sympy, which takes long
     channel.put(None)
     for task in channel:

@@ -219,7 +219,6 @@ def command(
 
 
 def _check_alone(processes: int | None, resume: str | None) -> None:
-    """Refuse options that ranks do not take."""
     if processes not in (None, 1):
         raise UsageError(
             f"--processes {processes} takes turns, but ranks call at once. Leave out --processes."
@@ -257,10 +256,7 @@ def _ask_to_overwrite(saved: Path, resume: str | None) -> None:
 
 
 def _override(timing: Timing, given: Mapping[str, Any]) -> Timing:
-    """Put the command line's timing over the config's.
-
-    A maximum that is given alone lowers the config's minimum; a minimum raises no maximum.
-    """
+    """A maximum given alone lowers the config's minimum; a minimum raises no maximum."""
     shortest, longest = given["min_time"], given["max_time"]
     if shortest is not None and longest is not None and shortest > longest:
         raise UsageError(f"--min-time {shortest:g} s is longer than --max-time {longest:g} s.")

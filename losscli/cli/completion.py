@@ -29,10 +29,7 @@ DEVICES = ("auto", "cpu", "cuda")
 
 
 def listed(names: Names, *, files: bool = False, commas: bool = False) -> Complete:
-    """Return what completes names, which are asked for when a shell asks.
-
-    ``files``: a file may stand there as well; ``commas``: the value is a list with commas.
-    """
+    """Return what completes names, or files too; with ``commas`` the value is a list."""
 
     def complete(
         context: click.Context, option: click.Parameter, incomplete: str

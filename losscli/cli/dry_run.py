@@ -39,9 +39,7 @@ NeededBytes = Callable[[Case, PassName, Sequence[Implementation]], int]
 def print_cases(config: Config, device: str, needed: NeededBytes, fit: Fit, free: int) -> None:
     """Print a row for each case and pass: what would run, its bytes, and what does not fit.
 
-    Raises:
-        UsageError: nothing is left, as the run would say.
-        UnfitError: nothing that is left can run, as the run would say.
+    Raises UsageError or UnfitError where nothing can run, as the run would.
     """
     rows, tally = [], _Tally()
     for case, pass_, implementations, _ in _plan(config, device, tally):
@@ -60,14 +58,7 @@ def print_cases(config: Config, device: str, needed: NeededBytes, fit: Fit, free
 
 
 def print_plans(config: Config, device: str, free: int) -> None:
-    """Print the planned memory of each case, pass and mode, by purpose.
-
-    There is a row for each implementation, or one row with the reason why a mode cannot run.
-
-    Raises:
-        UsageError: nothing is left, as the run would say.
-        UnfitError: nothing that is left can run, as the run would say.
-    """
+    """Print the planned memory of each case, pass and mode; for the rest see `print_cases`."""
     rows: list[tuple[str, ...]] = []
     tally = _Tally()
     for case, pass_, implementations, modes in _plan(config, device, tally):
@@ -95,8 +86,6 @@ def print_plans(config: Config, device: str, free: int) -> None:
 
 @dataclass
 class _Tally:
-    """The counts of a dry run."""
-
     sizes: list[int] = field(default_factory=list)
     """Bytes of each row that is planned."""
     misfits: int = 0
@@ -179,11 +168,7 @@ def _names(implementations: Sequence[Implementation]) -> str:
 
 
 def print_names(config: Config, device: str) -> None:
-    """Print the name of each case that is left, a line each.
-
-    Raises:
-        UsageError: none is left.
-    """
+    """Print the name of each case, a line each; UsageError if none is left."""
     names = dict.fromkeys(case.name for case, *_ in _plan(config, device, _Tally()))
     if not names:
         refuse_empty(excluded(config, device))

@@ -52,7 +52,6 @@ def _limit(flag: str, field: str, help: str) -> Decorator:
 
 
 def _memory(text: str) -> int:
-    """Read a number of bytes: ``4G``, ``512MiB``."""
     match = re.fullmatch(r"([0-9]{1,15})\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if not match or not int(match[1]):
         raise UsageError(f"'{text}' is not an amount of memory. Write 512M or 4G.")
@@ -231,10 +230,7 @@ def command(
 
 
 def exit_code(verdicts: Iterable[Verdict], *, strict: bool = False) -> int:
-    """Return the exit code of the worst verdict: wrong, does not build, not judged, right.
-
-    ``strict``: what is right within limits is wrong.
-    """
+    """Return the exit code of the worst verdict; ``strict``: right within limits is wrong."""
     verdicts = list(verdicts)
     limits = any(reason.code == Code.LIMITED for each in verdicts for reason in each.reasons)
     return EXIT_FAILED if strict and limits else worst(each.exit_code for each in verdicts)
@@ -298,7 +294,6 @@ def _jobs(name: str, fields: Mapping[str, Any]) -> Iterable[Item]:
 
 
 def _resumed(resume: str, output: Path | None, format: str | None) -> Path:
-    """Return the output to continue; refuse other options that ask for another output."""
     if not resume:
         raise UsageError("--resume '' is an empty file name. Name the output to continue.")
     path = Path(resume)

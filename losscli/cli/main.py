@@ -206,7 +206,6 @@ def _run(arguments: list[str]) -> int:
 
 @contextmanager
 def _variable_restored(name: str) -> Iterator[None]:
-    """Give a variable the value back that it had before the command."""
     before = os.environ.get(name)
     try:
         yield
@@ -244,7 +243,6 @@ def _is_being_imported(name: str) -> bool:
 
 
 def _explain(error: BaseException) -> int:
-    """Write one message for an error that ended the program; return the exit code."""
     if isinstance(error, BrokenPipeError):
         # Neither well nor failed: what a shell says of a program that SIGPIPE ended.
         return EXIT_BROKEN_PIPE
@@ -298,7 +296,6 @@ def _message(error: BaseException) -> tuple[str, int]:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether memory ran out; an error of torch can only come once torch is imported."""
     if "torch" not in sys.modules:
         return isinstance(error, MemoryError)
     from losscli.machine.memory import is_out_of_memory

@@ -41,18 +41,14 @@ Decorator = Callable[[Any], Any]
 
 
 def axis_options(command: Command) -> Command:
-    """Add the options of ``case_options``, --part and --keep-going.
-
-    The command receives ``part`` and ``keep_going``.
-    """
+    """Add the options of ``case_options``, --part and --keep-going."""
     return case_options(part_option(keep_going_option(command)))
 
 
 def case_options(command: Command) -> Command:
     """Add -c, one option per axis, --device, --seed, --filter, --list and --dry-run.
 
-    The command receives ``list_cases`` and ``dry_run``, and passes all other keywords on to
-    ``resolve_config``.
+    The command passes all keywords but ``list_cases`` and ``dry_run`` to ``resolve_config``.
     """
     config = option(
         "-c",
@@ -197,7 +193,6 @@ def columns_option(command: Command) -> Command:
 
 
 def _losses(text: str) -> tuple[str, ...]:
-    """Read the name of a loss, or of a group: ``all``, ``weighted``, ``rows`` or ``linear``."""
     groups: dict[str, Iterable[str]] = {
         "all": LOSSES,
         ALL_WEIGHTED: WEIGHTED,

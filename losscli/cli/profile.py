@@ -122,11 +122,6 @@ def _call(task: Task, trace: Path | None) -> None:
 
 
 def _only(tasks: list[Task], words: tuple[str, ...]) -> Task:
-    """Return the task of the only case that has all words in its name.
-
-    Raises:
-        UsageError: none has, or several.
-    """
     asked = [word for each in words for word in each.split()]
     found = [task for task in tasks if {*asked} <= {*task.case.name.split()}]
     if not found:

@@ -38,10 +38,7 @@ ranks_option = option(
 def arrange(config: Config, ranks: int | None) -> tuple[Config, Place | None]:
     """Return a config over ranks, and the place of this process; None where it is to start them.
 
-    An ordinary config stays as it is.
-
-    Raises:
-        UsageError: the config cannot be split, or nothing says over how many ranks.
+    An ordinary config stays as it is. UsageError if the config cannot be split.
     """
     if not any(block.placement for block in config.blocks):
         _refuse_ranks(ranks)
@@ -58,10 +55,9 @@ def arrange(config: Config, ranks: int | None) -> tuple[Config, Place | None]:
 
 
 def place_of(ranks: int | None) -> Place | None:
-    """Return the place of this process among the ranks, of which one speaks; None to start them.
+    """Return this process's place among the ranks, or None to start them.
 
-    Raises:
-        UsageError: neither the option nor torchrun says how many there are, or they differ.
+    UsageError if neither the option nor torchrun says how many there are, or they differ.
     """
     seconds_of_collectives()  # an error is to come before any rank is started
     if ranks is not None and not _is_rank():
@@ -78,7 +74,6 @@ def place_of(ranks: int | None) -> Place | None:
 
 
 def _is_rank() -> bool:
-    """Tell whether torchrun has started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
@@ -96,7 +91,6 @@ def _refuse_ranks(ranks: int | None) -> None:
 
 
 def _check_split(block: Config) -> None:
-    """Refuse what cannot be split."""
     table = f" of the table '{block.title}'" if block.title else ""
     if not block.placement:
         raise UsageError(
@@ -117,12 +111,7 @@ def _check_split(block: Config) -> None:
 
 
 def check_gpus(config_device: str, ranks: int) -> None:
-    """Refuse ranks that would have no GPU of their own, before any is started.
-
-    Raises:
-        UsageError: the device is one GPU.
-        UnfitError: there are too few GPUs.
-    """
+    """Refuse ranks that would have no GPU of their own, before any is started."""
     from losscli.machine import devices
 
     if config_device == "cpu":
@@ -182,8 +171,7 @@ def run_in_ranks(
 ) -> int:
     """Run jobs as one of several ranks, and leave their group; return the exit code.
 
-    The first reports, as ``run_jobs`` does with the rest of the arguments; ``begun`` returns its
-    run.
+    The first reports ``begun()``, as ``run_jobs`` does with the rest of the arguments.
     """
     from losscli.cli.running import run_jobs
     from losscli.ranks.group import leave

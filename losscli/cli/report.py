@@ -89,7 +89,6 @@ def _plots(found: Sequence[Section]) -> dict[str, Picture]:
 
 
 def _choose(plots: Mapping[str, Picture], name: str | None) -> Picture:
-    """Return the plot of a name; without a name the only one."""
     from losscli.views.phrases import first_of
 
     if not plots:

@@ -44,11 +44,7 @@ def begin(
     excluded: tuple[Exclusion, ...] = (),
     facts: Mapping[str, object] | None = None,
 ) -> Run:
-    """Return a run on a device that has no results yet.
-
-    ``plan`` stands for all that it is to do, of which it does a ``part``; ``facts`` belong to its
-    environment beside those of the machine.
-    """
+    """Return a run without results, a ``part`` of ``plan``; ``facts`` join its environment."""
     return Run(
         kind=kind,
         command=(*map(_text, variables()), "losscli", *map(_text, sys.argv[1:])),
@@ -61,11 +57,7 @@ def begin(
 
 
 def refuse_empty(excluded: Sequence[Exclusion]) -> NoReturn:
-    """Refuse a run without any row, with the rules that excluded them.
-
-    Raises:
-        UsageError: always.
-    """
+    """Raise UsageError for a run without any row, with the rules that excluded them."""
     why, advice = (
         "no pass and implementation applies to any case",
         "Change the config or the options",

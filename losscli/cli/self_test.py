@@ -138,7 +138,6 @@ def _checks_of_ranks(
 
 
 def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> int:
-    """Judge the files whose verdict is known."""
     from losscli.cli.running import follow
     from losscli.judge.batch import judge_batch
     from losscli.judge.pool import LocalPool, default_workers

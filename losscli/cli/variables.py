@@ -74,10 +74,7 @@ def add_variables(command: click.Command, name: str) -> None:
 
 
 def variables() -> list[str]:
-    """Return ``NAME=VALUE`` of each variable that sets an option of the running command.
-
-    Those of --quiet and --debug are left out, because they change no result.
-    """
+    """Return ``NAME=VALUE`` of each variable that sets an option of the command and its results."""
     context = click.get_current_context(silent=True)
     return [
         f"{variable}={os.environ[variable]}"

@@ -46,7 +46,6 @@ _COMPLETE_CHECKS = listed(lambda: CATCHES, commas=True)
 
 
 def _check(text: str) -> tuple[str]:
-    """Read the name of a check, or of one of its results."""
     from losscli.verify.checks import find_check
 
     return (find_check(text).name,)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 def asked_for(config: Config, case: Case, implementation: str, pass_: PassName) -> bool:
     """Tell whether a config includes this implementation and pass of a case.
 
-    No ``exclude`` rule may match, and one of the filters must if there are any. The pass
     ``forward`` has no grad_output, so it belongs to the case with grad_output 1.
     """
     kept, rule = kept_and_excluding(config, case, implementation, pass_)

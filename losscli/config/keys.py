@@ -175,7 +175,6 @@ def _tolerance(case: str, item: Located) -> Tolerance:
 
 
 def _check_name(name: str) -> str:
-    """Read the name of a check, or one that it had."""
     return fields.check_name("check", FORMERLY.get(name, name), CATCHES)
 
 

@@ -48,8 +48,7 @@ def load_config(path: str | None, overrides: Mapping[str, object]) -> Config:
     """Load a config file and apply the command line.
 
     Args:
-        path: a file. A bare name such as ``smoke`` or ``smoke.yaml`` is looked up in the working
-            directory, then among shipped configs. None is the default config.
+        path: a file, or a shipped config's name with or without ``.yaml``. None is the default.
         overrides: validated fields of Config that replace the file's. ``losses`` holds names, which
             keep the file's parameters; ``seed`` is the seed.
 

@@ -137,7 +137,6 @@ def _is_there(machine: Machine) -> bool:
 
 
 def _hidden(machine: Machine) -> str:
-    """Report a variable that may hide GPUs."""
     given = machine.environ.get("CUDA_VISIBLE_DEVICES")
     if given is None:
         return ""

@@ -171,7 +171,6 @@ class Machine:
         return [row for row in rows if self._is_ours(row["gpu_uuid"])]
 
     def _is_ours(self, name: str) -> bool:
-        """Tell whether nvidia-smi's name is the GPU's: ``GPU-`` and its UUID."""
         return any(uuid in name for uuid in self.uuids)
 
     @cached_property

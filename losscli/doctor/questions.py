@@ -79,7 +79,6 @@ def _driver() -> dict[str, Any]:
 
 
 def _conditions(device: str, uuid: str) -> dict[str, Any]:
-    """Read a GPU's clocks, temperature and power, as a benchmark does."""
     from losscli.bench.conditions import look_at
 
     return look_at(device, lambda device: uuid).record()

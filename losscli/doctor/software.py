@@ -68,7 +68,6 @@ def device(machine: Machine) -> Answer:
 
 
 def _advice(machine: Machine) -> str:
-    """Return advice if torch finds no GPU, or an empty string."""
     hidden = machine.environ.get("CUDA_VISIBLE_DEVICES")
     torch = machine.torch
     if torch and not torch.install.cuda:

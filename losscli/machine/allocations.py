@@ -32,7 +32,6 @@ def _cuda_peak(call: Callable[[], object], device: str) -> int:
 
 
 def _cpu_peak(call: Callable[[], object]) -> int:
-    """Sum the CPU allocations and frees that torch's profiler recorded."""
     from torch.autograd.profiler import profile
 
     with _silent_stderr(), profile(profile_memory=True) as profiler:

@@ -80,12 +80,7 @@ def torch_without_cuda() -> str | None:
 
 
 def resolve_device(name: str) -> str:
-    """Return ``cpu`` or ``cuda:N`` for ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-
-    Raises:
-        UsageError: the name is invalid.
-        UnfitError: the GPU does not exist.
-    """
+    """Return ``cpu`` or ``cuda:N`` for a name such as ``auto``; UnfitError without such a GPU."""
     if name == "cpu":
         return "cpu"
     match = re.fullmatch(r"auto|cuda(?::(\d+))?", name)

@@ -32,7 +32,6 @@ def _rows(run: Run) -> dict[str, tuple[BenchResult, Seconds]]:
 
 
 def _figures(result: BenchResult) -> Iterable[tuple[str, str, float]]:
-    """Return the name, unit and value of each figure that was measured besides the time."""
     for name, figure in FIGURES.items():
         if (value := figure.of(result)) is not None:
             yield name, figure.unit, value

@@ -88,10 +88,9 @@ def lay_out(
     style: Style = TEXT,
     align: Sequence[Side] | None = None,
 ) -> str:
-    """Lay out a table, the only way in which losscli draws one; without rows there is none.
+    """Lay out a table; without rows there is none, and without headers they have no title.
 
-    Headers may have several lines; there are none where rows need no title. Without ``align`` the
-    columns that hold figures are aligned to the right.
+    Without ``align`` columns of figures are aligned to the right.
     """
     if not rows:
         return ""
@@ -152,7 +151,6 @@ def fill(text: str, width: int = WIDTH) -> str:
 
 
 def _titles(headers: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the lines above the columns."""
     return list(zip_longest(*(header.split("\n") for header in headers), fillvalue=""))
 
 

@@ -47,10 +47,7 @@ def render(
     *,
     verbose: bool = False,
 ) -> str:
-    """Return a record as ``table``, ``md``, ``csv``, ``json`` or ``jsonl``, without a last newline.
-
-    ``width`` is that of a table; a narrower one has fewer columns. Markdown has all details.
-    """
+    """Return a record as ``table``, ``md``, ``csv``, ``json`` or ``jsonl``. Markdown is verbose."""
     if format == "table":
         return text(view(record, verbose=verbose, columns=columns), width)
     if format == "md":
@@ -66,11 +63,7 @@ def write(
     *,
     verbose: bool = False,
 ) -> None:
-    """Write a record to its output, or to standard output in the terminal's width.
-
-    Raises:
-        UnfitError: it cannot be written.
-    """
+    """Write a record to its output, or to standard output in the terminal's width."""
     wide = WIDTH if output else width()
     write_report(render(record, format, wide, columns, verbose=verbose), format, output)
 

@@ -21,10 +21,9 @@ WHOLE = ("json", "jsonl")
 class Writer:
     """A context that collects results and reports them, however it ends.
 
-    With an output, a journal beside it, ``OUTPUT.journal.jsonl``, is created at once and takes each
-    result when it is added; the report replaces the output atomically. Then the journal is removed
-    if the report has all of its content. Without an output the report goes to standard output.
-    Without a result there is no report, and an old report stays.
+    With an output, the journal ``OUTPUT.journal.jsonl`` takes each result at once; the report
+    replaces the output atomically. Then the journal is removed if the report has all of its
+    content. Without a result there is no report, and an old report stays.
     """
 
     def __init__(
@@ -40,12 +39,8 @@ class Writer:
     ) -> None:
         """Begin with the results that ``run`` has already, from the file ``resumed``.
 
-        The run is kept in ``saved`` as well, in JSONL. ``columns`` are those of tables, and
-        ``verbose`` asks for all details.
-
-        Raises:
-            UsageError: there is a journal whose run was never reported.
-            UnfitError: nothing can be written beside ``output``.
+        The run is also saved in ``saved``, in JSONL. UsageError if a journal was never reported,
+        UnfitError if nothing can be written beside ``output``.
         """
         self.format, self.output, self.saved = format, output, saved
         self._run, self.columns, self.verbose = run, columns, verbose

@@ -53,9 +53,7 @@ class RecordError(ValueError):
 def read_array(kind: type[AnyRecord], text: bytes) -> list[AnyRecord]:
     """Return the records in a JSON array; ignore unknown keys.
 
-    Raises:
-        RecordError: a field is missing or has the wrong type.
-        UNREADABLE: the text is not JSON.
+    Raises RecordError for a missing field or wrong type, and UNREADABLE where it is no JSON.
     """
     with _record_errors(kind):
         records: list[AnyRecord] = msgspec.json.decode(text, type=list[kind])  # type: ignore[valid-type]
@@ -77,7 +75,6 @@ def read_value(kind: type[AnyRecord], value: Any) -> AnyRecord:
 
 @contextmanager
 def _record_errors(kind: type[Record]) -> Iterator[None]:
-    """Turn msgspec's validation error into a RecordError."""
     try:
         yield
     except msgspec.ValidationError as error:

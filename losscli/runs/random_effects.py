@@ -35,10 +35,9 @@ def deviation(logs: Sequence[float]) -> float:
 
 
 def next_run_half_width(logs: Sequence[float], errors: Sequence[float]) -> float:
-    """Return the 95% half-width for the next run's mean log, from two or more processes.
+    """Return the 95% half-width for the next run's mean log, from the processes' logs and errors.
 
-    It is at least the half-width from samples within processes, because few processes may agree by
-    luck. ``errors`` are the processes' standard errors.
+    It is at least that from samples within processes: few processes may agree by luck.
     """
     count = len(logs)
     within = Z95 * math.hypot(*errors) / count

@@ -22,7 +22,7 @@ _NAME = "unprinted"
 def kept(kind: str, record: Callable[[], str], where: Path | None = None) -> Iterator[None]:
     """Keep a record on disk while the block prints it; if the block fails, say where it is.
 
-    ``where`` is an existing file with all of it; otherwise the file is removed after the block.
+    ``where`` is an existing file with all of it.
     """
     path = where or _write(kind, record())
     try:

@@ -72,7 +72,6 @@ def of_record(record: ComparisonRecord) -> Document:
 
 
 def _parts(record: ComparisonRecord) -> Iterator[Part | Table | Notes]:
-    """Yield the tables and notes of each run."""
     for one in record.comparisons:
         blocks = tuple(_run(record.baseline, one))
         yield from [Part(one.run, blocks)] if len(record.comparisons) > 1 else blocks
@@ -109,7 +108,6 @@ def _run(baseline: str, one: ComparedRun) -> Iterator[Table | Notes]:
 
 
 def _means(one: ComparedRun) -> Iterator[list[str]]:
-    """Yield the mean of the conclusive ratios of each loss, pass and implementation."""
     conclusive = (row for row in one.rows if row.verdict != UNCLEAR)
 
     def key(row: ComparedRow) -> tuple[str, str, str]:
@@ -167,7 +165,6 @@ def _seconds(seconds: float | None) -> str:
 
 
 def _noise(one: ComparedRun) -> list[str]:
-    """Return the noise behind the intervals, for each mode and cache if there are several."""
     lines = []
     for noise in one.noises:
         known = f"measured on {noise.controls} rows of PyTorch's own implementations"
@@ -185,7 +182,6 @@ def _noise(one: ComparedRun) -> list[str]:
 
 
 def _verdicts(record: ComparisonRecord, other: str = "") -> list[str]:
-    """Return what the comparison comes to: a sentence on the limit, and one on each run."""
     lines = []
     if record.threshold is not None:
         found = sum(row.regression for one in record.comparisons for row in one.rows)
@@ -214,7 +210,6 @@ def _regressions(record: ComparisonRecord) -> list[str]:
 
 
 def _details(compared: Comparisons) -> list[str]:
-    """Return the rows that fail the comparison, or have to be measured again."""
     again = [row.name for _, row in compared.disturbed()]
     were = "was" if len(again) == 1 else "were"
     what = f"{count(len(again), 'row')} {were} timed while other programs used the machine"
@@ -246,7 +241,6 @@ def _of(compared: Comparisons, name: str) -> str:
 
 
 def _not_looked(compared: Comparisons) -> list[str]:
-    """Return the rows that fail the comparison because they are missing or undecided."""
     lines = []
     if cut := compared.cut_off():
         lines.append(f"FAILED: the last line of {', '.join(cut)} is cut off; results are missing")

@@ -93,7 +93,6 @@ def table(run: Run) -> Table:
 
 
 def _is_shown(checks: Checks) -> bool:
-    """Tell whether checks have a figure, a failure or a warning to show."""
     names = (VALUE, *checks[0].case.spec.differentiable)
     figures = [found for name in names if (found := check(checks, name))]
     return worst(checks) in (FAIL, WARN) or any(found.status == PASS for found in figures)

@@ -44,7 +44,6 @@ def view(found: History, *, verbose: bool = False) -> Document:
 
 
 def _points(points: Sequence[Point]) -> Table:
-    """Return the commits of a row, with a plot of their medians."""
     times = [point.seconds for point in points]
     low, high = min(times), max(times)
     ends = f"{format_seconds(low, 3)} to {format_seconds(high, 3)}"
@@ -64,7 +63,6 @@ def _points(points: Sequence[Point]) -> Table:
 
 
 def _summary(series: Sequence[Series]) -> Table:
-    """Return the first and the last commit of each row."""
     names = distinct_names(each.result.case for each in series)
     groups: dict[str, list[list[str]]] = {}
     for each in series:

@@ -68,8 +68,6 @@ Results = Sequence[BenchResult]
 
 @dataclass(frozen=True)
 class _Curve:
-    """A value that is drawn over size."""
-
     name: str
     """Begins the names of its plots."""
     title: str
@@ -183,7 +181,6 @@ def _binned(
 
 
 def _cache_bytes(run: Run) -> int | None:
-    """Return the size of the last cache of the device."""
     on_gpu = str(run.environment.get("device", "cpu")).startswith("cuda")
     size = run.environment.get("gpu_cache_bytes" if on_gpu else "cpu_cache_bytes")
     return size if isinstance(size, int) and size > 0 else None
@@ -308,10 +305,7 @@ def _means(results: Results, baseline: str) -> tuple[Point, ...]:
 
 
 def of_comparison(one: ComparedRun, name: str = "changes") -> Document:
-    """Return a plot for each pass of the rows that changed most; folded, plots of all rows.
-
-    ``name`` begins the names of the plots.
-    """
+    """Return a plot for each pass of the rows that changed most; folded, plots of all rows."""
     known = [row for row in one.rows if row.ratio > 0 and row.ratio_low > 0]
     changed = sorted(known, key=lambda row: -max(row.ratio, 1 / row.ratio))[:MOST_CHANGED]
     known.sort(key=lambda row: (len(row.pass_), row.pass_))

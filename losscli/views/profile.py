@@ -53,7 +53,6 @@ def _times(profile: Profile) -> str:
 
 
 def _columns(profile: Profile, launches: list[Launch]) -> list[tuple[str, list[str]]]:
-    """Return each column's header and cells; a column without a figure is empty."""
     limit = profile.limit_gbps
 
     def rate(value: float | None) -> str:
@@ -83,7 +82,6 @@ def _columns(profile: Profile, launches: list[Launch]) -> list[tuple[str, list[s
 
 
 def _short(name: str) -> str:
-    """Return the name of a kernel without its arguments, cut."""
     bare = name.partition("(")[0].removeprefix("void ").partition("<")[0]
     bare = bare.rpartition("::")[2] if "::" in bare else bare
     return bare if len(bare) <= LONGEST_NAME else bare[: LONGEST_NAME - 3] + "..."

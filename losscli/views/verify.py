@@ -84,8 +84,7 @@ def failures(run: Run, *, verbose: bool) -> list[str]:
 def alike(results: Results) -> Iterator[tuple[VerifyResult, int, int]]:
     """Yield the smallest failure of each implementation, check and loss, and two numbers of cases.
 
-    These are how many cases fail so, and how many the check ran on. Then the warnings, then the
-    passes that have a reason.
+    They are the cases that fail so, and those that the check ran on. Warnings and passes follow.
     """
 
     def key(result: VerifyResult) -> tuple[str, str, str]:
@@ -150,7 +149,6 @@ def _checks(results: Results, *, everything: bool) -> tuple[Table, list[str]]:
 
 
 def _legend(results: Results, measured: Table) -> str:
-    """Return what the cells and columns of the tables mean."""
     statuses = {result.status for result in results}
     parts = ["pass N, U ulp: N cases passed, with the largest error in units in the last place"]
     parts += ["FAIL M/N: M of N cases failed"] * (FAIL in statuses)

@@ -78,7 +78,6 @@ def _plots_of(record: ComparisonRecord) -> tuple[Part, ...]:
 
 
 def _arranged(document: Document, drawn: Sequence[Part]) -> Document:
-    """Return the answer with its notes, the plots, then the tables."""
     first: list[Block] = [each for each in document if isinstance(each, Sentence | Notes)]
     rest = tuple(each for each in document if not isinstance(each, Sentence | Notes))
     return Part("Result", tuple(first)), *drawn, Part("All results", rest)

@@ -65,10 +65,7 @@ class Section:
 
 
 def sections(records: Mapping[str, AnyRecord]) -> list[Section]:
-    """Return a section for each record, by the name that the user gave it.
-
-    Several bench runs are compared with the first of them as well, in a section of its own.
-    """
+    """Return a section for each record, and first one that compares several bench runs."""
     found: list[tuple[str, str, str, Document, dict[str, Any]]] = []
     benches = {n: r for n, r in records.items() if isinstance(r, Run) and r.kind == "bench"}
     if len(benches) > 1:
@@ -107,11 +104,7 @@ def _implementations(document: Document) -> Iterator[str]:
 
 
 def render_page(found: Sequence[Section]) -> str:
-    """Return the page.
-
-    Raises:
-        ModuleNotFoundError: Jinja2 is not installed.
-    """
+    """Return the page; ModuleNotFoundError without Jinja2."""
     import jinja2
 
     environment = jinja2.Environment(

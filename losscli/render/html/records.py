@@ -43,11 +43,7 @@ AnyRecord = Run | Verdicts | ComparisonRecord
 
 
 def read_record(path: Path) -> AnyRecord:
-    """Return what a file holds, whatever its kind.
-
-    Raises:
-        UsageError: it cannot be read, or losscli did not write it.
-    """
+    """Return what a file holds, whatever its kind; UsageError if losscli did not write it."""
     kind = _kind_of(path)
     try:
         if kind in get_args(Kind):
@@ -100,7 +96,6 @@ def _plausible_run(run: Run) -> Run:
 
 
 def _plausible(record: Verdicts) -> Verdicts:
-    """Return verdicts whose times and ratios are positive."""
     for verdict in record.verdicts:
         for speed in verdict.speed:
             figures = [speed.seconds, *(each for found in speed.ratios.values() for each in found)]
@@ -109,7 +104,6 @@ def _plausible(record: Verdicts) -> Verdicts:
 
 
 def _plausible_comparison(record: ComparisonRecord) -> ComparisonRecord:
-    """Return a comparison whose ratios and noise are possible."""
     for one in record.comparisons:
         for row in one.rows:
             figures = [row.ratio, row.ratio_low, row.ratio_high]

@@ -51,10 +51,7 @@ def escape(text: object) -> str:
 
 
 def element(name: str, content: str = "", /, **attributes: object) -> str:
-    """Return an element; ``content`` is markup, attributes are escaped.
-
-    ``class_`` is the attribute ``class``, and ``_`` within a name stands for ``-``.
-    """
+    """Return an element; ``content`` is markup, attributes are escaped, ``_`` in names is ``-``."""
     pairs = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_short(value))}"'
         for key, value in attributes.items()
@@ -311,7 +308,6 @@ def _decades(low: float, high: float, text: Callable[[float], str]) -> Ticks:
 
 
 def _round(low: float, high: float, text: Callable[[float], str]) -> Ticks:
-    """Return 1, 2 and 5 times powers of ten."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     values = [float(f"{n}e{power}") for power in powers for n in _RATIOS]
     return [(value, text(value)) for value in values if low <= value <= high]
