@@ -126,7 +126,7 @@ class GpuConditions:
     def others(self) -> float | None:
         """Return the most of the GPU's time that another program took, or None.
 
-        NVML numbers processes as outside of containers: unless it knows this one, others are unknown.
+        NVML numbers processes as outside of containers; if it lacks this one, others are unknown.
         """
         running = self._ask(self.nvml.nvmlDeviceGetComputeRunningProcesses, self.handle)
         if running is None or not any(is_ours(each.pid) for each in running):

@@ -46,7 +46,7 @@ class Contents:
         right: Right | None = None,
         reference: Implementation | None = None,
     ) -> None:
-        """``loosened``: ULP that the config grants this case; ``right``: results known to be right."""
+        """``loosened``: ULP that the config grants this case; ``right``: known right results."""
         self.right = dict(right or {})
         self.reference = reference
         self.group: Group = Alone()
@@ -94,7 +94,7 @@ class Contents:
     ) -> VerifyResult:
         """Judge a result on the present contents, as :meth:`Gate.judge` does.
 
-        Bits that were right for the same contents before, here or in another process, are right again.
+        Bits that were right for the same contents, here or in another process, are right again.
         """
         key = (name, pass_, self.changed, incoming, *map(_bits, (loss, *gradients)))
         if key not in self.right:

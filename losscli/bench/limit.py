@@ -145,7 +145,7 @@ class Limits:
     def contender(
         self, case: Case, pass_: PassName, timer: Timer, reads: Sequence[Tensor]
     ) -> Contender | None:
-        """Return the probe of a pass, to be sampled next to implementations; None without a limit."""
+        """Return the probe of a pass, to be sampled by implementations; None without a limit."""
         key = _key(case, pass_, timer)
         known = self.found.get(key) if _is_limited(case) else None
         if known is None or known.seconds is None:

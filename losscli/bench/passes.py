@@ -85,7 +85,7 @@ class LocalPass(JudgedPass):
         self.peak_extra_bytes = together(self.contents.group, measure)
 
     def last(self) -> VerifyResult | None:
-        """Judge the last timed call's loss, and the gradients of one more call: it freed its own."""
+        """Judge the last timed call's loss, and gradients of another call: it freed its own."""
         verdict = self.contents.judge(self.name, FORWARD, self.timed.loss)
         if verdict.status != FAIL and self.pass_ == FORWARD_BACKWARD:
             verdict = self._judge()

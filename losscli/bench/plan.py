@@ -72,7 +72,7 @@ class Task:
 def plan(
     config: Config, device: str, files: Mapping[str, Implementation] = MappingProxyType({})
 ) -> list[Task]:
-    """Return the tasks of a config on a device; ``files`` are implementations that were read already."""
+    """Return the tasks of a config on a device; ``files`` are what was read already, by name."""
     tasks = (task for block in config.blocks for task in _plan(block, device))
     return [replace(task, files=files) if files else task for task in tasks]
 
