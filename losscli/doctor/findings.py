@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from functools import partial
-from typing import Any, Final, Literal
+from typing import ClassVar, Final, Literal
 
 from losscli.doctor.machine import Machine
 from losscli.errors import LosscliError
+from losscli.files.record import Record
 
-SCHEMA_VERSION = 1
 State = Literal["ok", "warning", "problem"]
 OK: Final = "ok"
 WARNING: Final = "warning"
@@ -43,8 +43,7 @@ def refusal(error: LosscliError, state: State = PROBLEM) -> Answer:
     return Answer(state, found.removesuffix("."), advice or ELSE)
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Record, frozen=True):
     """One line of the report."""
 
     area: str
@@ -78,23 +77,24 @@ class Probe:
                 f"unknown, because looking failed: {reason}",
                 "If no other line explains it, report it with what --json writes.",
             )
-        if answer is None:
-            return None
-        return Finding(self.area, self.name, **asdict(answer))
+        return None if answer is None else Finding(self.area, self.name, *astuple(answer))
 
 
-@dataclass(frozen=True)
-class Examination:
+class Examination(Record, frozen=True, kw_only=True):
     """All findings about one device."""
 
+    schema_version: int = 1
+    kind: Literal["doctor"] = "doctor"
     command: tuple[str, ...]
     created: str
     """ISO 8601, UTC."""
-    asked: str
+    asked_device: str
     """The requested device: ``auto``."""
     device: str
     """The examined device: ``cuda:0``."""
-    findings: Sequence[Finding]
+    results: Sequence[Finding]
+
+    derived: ClassVar[Mapping[str, str]] = {"device": "usable", "usable": "counts"}
 
     @property
     def usable(self) -> bool:
@@ -103,18 +103,9 @@ class Examination:
 
     def count(self, state: State) -> int:
         """Return the number of findings in a state."""
-        return sum(finding.state == state for finding in self.findings)
+        return sum(finding.state == state for finding in self.results)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON record."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "kind": "doctor",
-            "command": list(self.command),
-            "created": self.created,
-            "asked_device": self.asked,
-            "device": self.device,
-            "usable": self.usable,
-            "counts": {state: self.count(state) for state in STATES},
-            "results": [asdict(finding) for finding in self.findings],
-        }
+    @property
+    def counts(self) -> dict[State, int]:
+        """The number of findings in each state."""
+        return {state: self.count(state) for state in STATES}

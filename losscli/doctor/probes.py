@@ -51,5 +51,10 @@ def examine(
         progress(probe.name)
         if finding := probe.find(machine):
             findings.append(finding)
-    created = datetime.now(UTC).isoformat(timespec="seconds")
-    return Examination(tuple(command), created, machine.asked, machine.device, findings)
+    return Examination(
+        command=tuple(command),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        asked_device=machine.asked,
+        device=machine.device,
+        results=findings,
+    )
