@@ -164,7 +164,7 @@ def command(
     from losscli.ranks.group import announce, join
     from losscli.runs.parts import WHOLE, deal
 
-    device = device_of(config.device, place) if place else devices.resolve_device(config.device)
+    device = device_of(config.device, place)
     status("")
     if place and place.rank and (list_cases or dry_run):
         return EXIT_OK
@@ -204,8 +204,7 @@ def command(
     possible = able(tasks, memory.most_bytes(device))
     if place:
         loading.build_ahead(libraries_of(possible, device))
-        results_of = runner_of_ranks(group, device, notify).run
-        return run_in_ranks(place, tasks, results_of, lambda: run, **report)
+        return run_in_ranks(run, tasks, runner_of_ranks(group, device, notify).run, **report)
     if not possible:  # says why: no process is started, and nothing is built
         return run_jobs(run, tasks, Runner(device, notify=note).run, **report)
     with Processes(device, run.environment["threads"], notify=notify) as processes_of_run:

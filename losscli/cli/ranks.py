@@ -6,16 +6,14 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from losscli.cli.interrupts import raise_if_received
 from losscli.cli.variables import option
 from losscli.config.fields import whole_number
 from losscli.config.schema import Config
 from losscli.console.notes import VARIABLE as QUIET_VARIABLE
-from losscli.errors import EXIT_INTERRUPTED, EXIT_OK, UnfitError, UsageError
+from losscli.errors import UnfitError, UsageError
 from losscli.implementations import is_file
 from losscli.ranks.place import ADVICE, Place, is_silent, seconds_of_collectives, take
 from losscli.ranks.placements import CUTS, PLACEMENTS
@@ -136,14 +134,14 @@ def start(config_device: str, ranks: int) -> int:
     return launch(ranks, sys.argv[1:])
 
 
-def device_of(config_device: str, place: Place) -> str:
-    """Return the device of a rank: the CPU, or the GPU of its number on its machine."""
+def device_of(config_device: str, place: Place | None) -> str:
+    """Return the device to run on: of a rank the CPU, or the GPU of its number on its machine."""
     from losscli.machine.devices import resolve_device
 
-    if ":" in config_device:
+    if place and ":" in config_device:
         check_gpus(config_device, place.size)
     found = resolve_device(config_device)
-    return found if found == "cpu" else resolve_device(f"cuda:{place.local_rank}")
+    return resolve_device(f"cuda:{place.local_rank}") if place and found != "cpu" else found
 
 
 def facts_of(group: Group, device: str) -> dict[str, Any]:
@@ -161,45 +159,23 @@ def facts_of(group: Group, device: str) -> dict[str, Any]:
 
 
 def run_in_ranks(
-    place: Place,
+    run: Run,
     jobs: Sequence[AnyJob],
     results_of: Callable[[AnyJob], Generator[Result, None, None]],
-    begun: Callable[[], Run],
     *,
     keep_going: bool,
     **report: Any,
 ) -> int:
     """Run jobs as one of several ranks, and leave their group; return the exit code.
 
-    The first reports ``begun()``, as ``run_jobs`` does with the rest of the arguments.
+    The first reports, as ``run_jobs`` does with the rest of the arguments.
     """
-    from losscli.cli.running import run_jobs
+    from losscli.cli.running import run_along, run_jobs
     from losscli.ranks.group import leave
 
-    if place.rank:
-        code = _run_along(jobs, results_of, keep_going)
+    if is_silent():
+        code = run_along(jobs, results_of, keep_going=keep_going)
     else:
-        code = run_jobs(begun(), jobs, results_of, keep_going=keep_going, **report)
+        code = run_jobs(run, jobs, results_of, keep_going=keep_going, **report)
     leave()
     return code
-
-
-def _run_along(
-    jobs: Sequence[AnyJob],
-    results_of: Callable[[AnyJob], Generator[Result, None, None]],
-    keep_going: bool,
-) -> int:
-    """Run the jobs of a rank that reports nothing."""
-    from losscli.runs.records import FAIL, FAILED
-
-    try:
-        for job in jobs:
-            raise_if_received()
-            with closing(results_of(job)) as results:
-                for result in results:
-                    raise_if_received()
-                    if not keep_going and result.status in (FAIL, FAILED):
-                        return EXIT_OK
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-    return EXIT_OK

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime
@@ -85,19 +86,9 @@ def run_jobs(
 ) -> int:
     """Run jobs, write the report of their results, and return the exit code.
 
-    Args:
-        run: as it begins, with the results that it has from before.
-        jobs: to be run in order.
-        results_of: yields the results of a job, each as it is there.
-        format: of the report.
-        output: where it goes; None is standard output.
-        saved: where the run is kept as well.
-        resumed: the file that the results from before are from.
-        keep_going: whether to go on after a result that failed.
-        weights: how long each job takes beside the others; all alike by default.
-        guess: how many seconds all may take.
-        columns: those of the tables of a bench.
-        verbose: whether the report has all details.
+    ``run`` has the results from before, which are from the file ``resumed``. ``weights`` are the
+    relative times of the jobs, and ``guess`` the seconds that all may take. A job's results come
+    one by one, and go to ``saved`` as well as ``output``.
     """
     progress = Progress(weights or [1.0] * len(jobs), guess=guess)
     if not jobs and not run.results:
@@ -107,24 +98,11 @@ def run_jobs(
     )
     with writes as writer:
         finished = False
-        with suppress(KeyboardInterrupt), progress:
-            for job in jobs:
-                progress.working_on(job.name)
-                raise_if_received()
-                with closing(results_of(job)) as found:
-                    for result in found:
-                        raise_if_received()  # what a second signal has killed is no result
-                        writer.add(result)
-                        if not keep_going and result.status in (FAIL, FAILED):
-                            break
-                        progress.working_on(job.name)
-                    else:
-                        progress.finish_one()
-                        continue
-                note("stopped at the first failure (--fail-fast)")
-                break
-            else:
-                writer.unfinished = False
+        every = _results(jobs, results_of, progress, keep_going=keep_going)
+        with suppress(KeyboardInterrupt), progress, closing(every):
+            for result in every:
+                writer.add(result)
+            writer.unfinished = progress.finished < len(jobs)
             finished = True
     results = writer.run.results
     if results:
@@ -144,6 +122,42 @@ def run_jobs(
         raise UnfitError(f"nothing could run: {results[0].reason}.")
     failed = any(result.status in (FAIL, FAILED) for result in results)
     return EXIT_FAILED if failed else EXIT_OK
+
+
+def run_along(
+    jobs: Sequence[AnyJob],
+    results_of: Callable[[AnyJob], Generator[Result, None, None]],
+    *,
+    keep_going: bool,
+) -> int:
+    """Run the jobs of a rank that reports nothing."""
+    try:
+        deque(_results(jobs, results_of, Progress([]), keep_going=keep_going), maxlen=0)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    return EXIT_OK
+
+
+def _results(
+    jobs: Sequence[AnyJob],
+    results_of: Callable[[AnyJob], Generator[Result, None, None]],
+    progress: Progress,
+    *,
+    keep_going: bool,
+) -> Generator[Result, None, None]:
+    """Yield the results of jobs, until one fails or all are finished."""
+    for job in jobs:
+        progress.working_on(job.name)
+        raise_if_received()
+        with closing(results_of(job)) as found:
+            for result in found:
+                raise_if_received()  # what a second signal has killed is no result
+                yield result
+                if not keep_going and result.status in (FAIL, FAILED):
+                    note("stopped at the first failure (--fail-fast)")
+                    return
+                progress.working_on(job.name)
+        progress.finish_one()
 
 
 def follow(

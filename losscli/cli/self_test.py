@@ -131,10 +131,8 @@ def _checks_of_ranks(
     tests = checks.plan_of_ranks(own, place.size)
     loading.build_ahead(libraries(((t.case, t.implementation.name) for t in tests), own))
     results_of = partial(checks.run, run_job=partial(ranks.run, group=group))
-    begun = partial(begin, "self-test", own, facts=facts_of(group, own))
-    return run_in_ranks(
-        *(place, tests, results_of, begun), keep_going=keep_going, format=format, output=output
-    )
+    run = begin("self-test", own, facts=facts_of(group, own))
+    return run_in_ranks(run, tests, results_of, keep_going=keep_going, format=format, output=output)
 
 
 def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> int:
