@@ -11,7 +11,7 @@ from losscli.bench import energy
 from losscli.bench.energy import CpuMeter, GpuMeter, measure, meter_of, of_a_call
 from losscli.cli.main import run
 from losscli.machine import kernel_files
-from losscli.machine.nvml import Nvml, UnreadableError
+from losscli.machine.devices import Nvml, UnreadableError
 from losscli.runs.columns import COLUMNS
 from tests.handmade import result
 

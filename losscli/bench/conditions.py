@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from losscli.machine import kernel_files
-from losscli.machine.devices import gpu_uuid
-from losscli.machine.nvml import UnreadableError, open_nvml
+from losscli.machine.devices import UnreadableError, gpu_uuid, open_nvml
 from losscli.machine.own_processes import is_ours, own_seconds
 
 SHORTEST_LOOK = 0.05

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from losscli.machine import kernel_files
-from losscli.machine.nvml import Nvml, UnreadableError, open_nvml
+from losscli.machine.devices import Nvml, UnreadableError, open_nvml
 
 SECONDS = 1.0
 """How long calls are made at least."""

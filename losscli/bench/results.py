@@ -11,8 +11,7 @@ import torch
 from msgspec.structs import replace
 
 from losscli.bench.plan import Task
-from losscli.bench.ratios import speedups
-from losscli.bench.statistics import half_width_of, summarize, summarize_processes
+from losscli.bench.statistics import half_width_of, speedups, summarize, summarize_processes
 from losscli.cases.axes import PassName
 from losscli.errors import first_line
 from losscli.implementations.errors import SubjectError

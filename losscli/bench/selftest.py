@@ -14,8 +14,8 @@ from functools import partial
 
 import torch
 
-from losscli.bench.ratios import paired_ratios
 from losscli.bench.sampling import Contender, interleave
+from losscli.bench.statistics import paired_ratios
 from losscli.config.schema import Timing
 from losscli.implementations.timer import Call, Clock, Timer, make_timer
 from losscli.runs.judgements import FASTER, SAME, SLOWER

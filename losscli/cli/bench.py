@@ -22,10 +22,10 @@ from losscli.cli.options import (
     has_options,
     named_axis,
     output_options,
+    refuse_listing_part,
     resolve_config,
     verbose_option,
 )
-from losscli.cli.part import refuse_listing_part
 from losscli.cli.ranks import arrange, device_of, facts_of, ranks_option, run_in_ranks, start
 from losscli.cli.variables import option, switch
 from losscli.config.fields import check_processes, whole_number
@@ -151,8 +151,7 @@ def command(
 
     # Whatever follows needs torch, or takes long to import: an error above answers at once.
     status(LOADING)
-    from losscli.bench.estimate import seconds_of, seconds_of_all
-    from losscli.bench.plan import able, libraries_of, plan, plan_id
+    from losscli.bench.plan import able, libraries_of, plan, plan_id, seconds_of, seconds_of_all
     from losscli.bench.processes import Processes, environment
     from losscli.bench.ranks import runner_of_ranks
     from losscli.bench.runner import Runner
@@ -231,8 +230,8 @@ def _resume(path: Path, run: Run, tasks: Sequence[Task]) -> tuple[Run, list[Task
     from msgspec.structs import replace
 
     from losscli.bench.plan import remaining
+    from losscli.runs.journal import read_unfinished
     from losscli.runs.records import BenchResult
-    from losscli.runs.resume import read_unfinished
 
     before, unlike = read_unfinished(path, run, host=any(task.mode == HOST for task in tasks))
     for difference in unlike:

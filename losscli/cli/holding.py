@@ -32,7 +32,7 @@ def hold(
         context.with_resource(held(path))
     unfinished = None
     if resume is not None:
-        from losscli.runs.resume import find_unfinished
+        from losscli.runs.journal import find_unfinished
 
         unfinished = find_unfinished(resume)
     if kind:

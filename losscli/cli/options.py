@@ -15,7 +15,6 @@ from click.core import ParameterSource
 
 from losscli.cases.axes import CHANGING, DTYPES, LAYOUTS, PASSES
 from losscli.cli.completion import Complete, OneOf, listed
-from losscli.cli.part import part_option
 from losscli.cli.variables import option, switch
 from losscli.config.fields import (
     check_device,
@@ -32,6 +31,7 @@ from losscli.errors import UnfitError, UsageError
 from losscli.implementations import IMPLEMENTATIONS, check_implementation, is_file
 from losscli.losses import EVERY_LOSS, LINEAR_LOSSES, LOSSES, REDUCTIONS, ROW_FORMS, WEIGHTED
 from losscli.runs.columns import COLUMNS
+from losscli.runs.parts import Part, parse_part
 from losscli.runs.saved import saved_runs
 
 FORMATS = ("table", "md", "csv", "json", "jsonl")
@@ -308,3 +308,20 @@ def listing_format(
         return cast(Command, _decorate(call, (format_option(formats, help), short)))
 
     return add
+
+
+part_option = option(
+    "--part",
+    type=parse_part,
+    metavar="K/N",
+    help="Run part K of N: the cases, dealt out so that all parts take as long.",
+)
+
+
+def refuse_listing_part(part: Part | None, *, listing: bool) -> None:
+    """Refuse --part beside --list or --dry-run, which list the cases of all parts."""
+    if part and listing:
+        raise UsageError(
+            f"--part {part} is for a run; --list and --dry-run list all parts. Leave one of them "
+            "out."
+        )

@@ -84,8 +84,8 @@ def command(
     from losscli.render.records import write
     from losscli.runs.encoding import json_line
     from losscli.runs.files import write_file
+    from losscli.runs.journal import kept
     from losscli.runs.records import FAILED
-    from losscli.runs.unprinted import kept
 
     device = devices.resolve_device(config.device)
     status("")

@@ -60,8 +60,8 @@ def command(
     if format == "html" and not list_plots and find_spec("jinja2") is None:
         raise UnfitError(_NO_JINJA)
     from losscli.processes.garbage import without_garbage_collection
+    from losscli.render.html.any_record import read_record
     from losscli.render.html.page import render_page, sections
-    from losscli.render.html.records import read_record
     from losscli.runs.saved import find_run
 
     click.get_current_context().with_resource(without_garbage_collection())

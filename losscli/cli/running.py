@@ -18,8 +18,7 @@ from losscli.console.streams import tell
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UnfitError, UsageError
 from losscli.machine import description
 from losscli.render.output import publish
-from losscli.render.records import conclusion, render
-from losscli.render.writer import Writer
+from losscli.render.records import Writer, conclusion, render
 from losscli.runs.parts import Part
 from losscli.runs.records import FAIL, FAILED, SKIPPED, Exclusion, Kind, Result, Run
 

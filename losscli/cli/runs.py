@@ -179,7 +179,7 @@ def _merge(names: Sequence[str], format: str, output: Path | None, *, mixed: boo
     from msgspec.structs import replace
 
     from losscli.compare.cells import headline
-    from losscli.render.html.records import read_record
+    from losscli.render.html.any_record import read_record
     from losscli.render.records import conclusion, write
     from losscli.runs.files import refuse_to_overwrite
     from losscli.runs.merge import merge, missing_parts

@@ -143,7 +143,7 @@ def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> i
     from losscli.machine.devices import resolve_device
     from losscli.render.output import write_report
     from losscli.runs.encoding import json_line
-    from losscli.runs.unprinted import kept
+    from losscli.runs.journal import kept
 
     resolved = resolve_device(device)
     files = candidates(resolved)

@@ -18,10 +18,10 @@ from losscli.cli.options import (
     axis_options,
     examples,
     output_options,
+    refuse_listing_part,
     resolve_config,
     verbose_option,
 )
-from losscli.cli.part import refuse_listing_part
 from losscli.cli.ranks import arrange, device_of, facts_of, ranks_option, run_in_ranks, start
 from losscli.cli.variables import switch
 from losscli.config.check_names import CATCHES

@@ -13,7 +13,7 @@ import torch
 from losscli.cases.axes import FORWARD_BACKWARD, PassName
 from losscli.cases.case import grad_output_values
 from losscli.losses import Reduction, Shape
-from losscli.machine.allocations import measure_peak
+from losscli.machine.allocator import measure_peak
 from losscli.processes.garbage import without_garbage_collection
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from losscli.implementations import inspection
 from losscli.implementations.errors import NoSecondDerivativesError, SubjectError
 from losscli.implementations.local import Gradients, LocalSubject, Operands, R_co, leaves_of
 from losscli.losses import MODEL
-from losscli.machine.allocations import measure_peak
+from losscli.machine.allocator import measure_peak
 
 INCOMING_GRADIENT = "incoming gradient"
 """The name of grad_output among the operands of second derivatives."""

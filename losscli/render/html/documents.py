@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 from losscli.compare.gate import Comparisons
 from losscli.compare.record import ComparisonRecord, record_of
 from losscli.judge.verdict import Verdict
-from losscli.render.html.records import AnyRecord, Verdicts
+from losscli.render.html.any_record import AnyRecord, Verdicts
 from losscli.render.records import view
 from losscli.report.verdict_block import block, line, summary
 from losscli.runs.judgements import SAME_WITHIN

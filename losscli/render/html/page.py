@@ -15,10 +15,10 @@ from losscli import __version__
 from losscli.compare.comparison import compare
 from losscli.compare.gate import Comparisons
 from losscli.implementations import CUSTOM
-from losscli.render.html.data import summary
+from losscli.render.html.any_record import AnyRecord
 from losscli.render.html.documents import about, document_of, document_of_comparison, short
 from losscli.render.html.plots import draw, shape_at
-from losscli.render.html.records import AnyRecord
+from losscli.render.html.summary import summary
 from losscli.render.html.svg import STYLES, Picture, printable, stylesheet
 from losscli.render.layout import are_figures
 from losscli.render.output import state_of
