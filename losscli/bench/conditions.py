@@ -1,11 +1,8 @@
 """The state of the machine while samples are taken. losscli reads it and never changes it.
 
-What other programs take of a CPU's cores or of a GPU's time is read for each case.
-
-losscli reads a GPU's state through nvidia-ml-py, where that is installed, before and after each
-batch of samples. A batch during which heat or the power supply throttled the GPU is discarded. A
-GPU at its power limit is reported but discards nothing: under a steady load a GPU runs at that
-limit. On a CPU losscli reads how much of the cores' time other programs took.
+A GPU's state is read through nvidia-ml-py before and after each batch of samples. A batch during
+which heat or the power supply throttled the GPU is discarded. A GPU at its power limit is reported
+but discards nothing: under a steady load a GPU runs at that limit.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from losscli.machine import kernel_files
 from losscli.machine.devices import UnreadableError, gpu_uuid, open_nvml
@@ -34,24 +31,30 @@ TOLD_REASONS = THROTTLE_REASONS | {0x04: "power limit", 0x10: "sync boost"}
 """NVML's bits that are reported."""
 
 
-class Conditions(Protocol):
-    """Looks at the machine while the implementations of one case are sampled."""
+class Conditions:
+    """Looks at the machine while the implementations of one case are sampled; sees nothing."""
+
+    def __init__(self, unknown: str) -> None:
+        """``unknown`` says why nothing is seen."""
+        self.unknown = unknown
 
     def begin(self) -> None:
         """Start a new record of conditions."""
-        ...
 
     def slowed(self) -> bool:
         """Read the state; tell whether to discard the samples since the last reading."""
-        ...
+        return False
 
     def record(self) -> dict[str, Any]:
         """Return the conditions since ``begin``, fit for JSON."""
-        ...
+        return {"unknown": self.unknown}
 
 
-class CpuConditions:
-    """The load, and the part of the cores' time that other programs took."""
+class CpuConditions(Conditions):
+    """The load, and the part of the cores' time that other programs took.
+
+    No reading of a CPU is precise enough to discard samples for.
+    """
 
     def __init__(
         self,
@@ -63,10 +66,6 @@ class CpuConditions:
 
     def begin(self) -> None:
         self._start = self.clock(), self.own_time(), _busy_seconds()
-
-    def slowed(self) -> bool:
-        """Return False: no reading of a CPU is precise enough to discard samples for."""
-        return False
 
     def others(self) -> float | None:
         """Return the part of the cores' time that other programs took; None where it is unknown."""
@@ -88,7 +87,7 @@ class CpuConditions:
         }
 
 
-class GpuConditions:
+class GpuConditions(Conditions):
     """Clocks, temperature, power, and why the GPU ran slower than it can."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:
@@ -147,24 +146,6 @@ class GpuConditions:
             return None
 
 
-class Unknown:
-    """The conditions of a GPU that cannot be read."""
-
-    def __init__(self, why: str) -> None:
-        self.why = why
-
-    def begin(self) -> None:
-        """See :class:`Conditions`."""
-
-    def slowed(self) -> bool:
-        """See :class:`Conditions`."""
-        return False
-
-    def record(self) -> dict[str, Any]:
-        """See :class:`Conditions`."""
-        return {"unknown": self.why}
-
-
 def look_at(device: str, uuid_of: Callable[[str], str | None] = gpu_uuid) -> Conditions:
     """Return the reader of a device's conditions; ``uuid_of`` tells the UUID of a GPU."""
     if device == "cpu":
@@ -172,7 +153,7 @@ def look_at(device: str, uuid_of: Callable[[str], str | None] = gpu_uuid) -> Con
     try:
         return GpuConditions(*open_nvml(device, uuid_of))
     except UnreadableError as error:
-        return Unknown(str(error))
+        return Conditions(str(error))
 
 
 def _busy_seconds(proc: Path | None = None) -> float | None:

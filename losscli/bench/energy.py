@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from losscli.machine import kernel_files
 from losscli.machine.devices import Nvml, UnreadableError, open_nvml
@@ -44,26 +44,21 @@ class Energy(NamedTuple):
     """Why it is unknown."""
 
 
-class Meter(Protocol):
-    """Counts energy."""
-
-    def joules(self) -> float:
-        """Return the joules since some moment in the past, which never fall."""
-        ...
+Meter = Callable[[], float]
+"""Returns the joules since some moment in the past, which never fall."""
 
 
-@dataclass(frozen=True)
-class GpuMeter:
-    """The counter of a GPU."""
+def gpu_meter(nvml: Nvml) -> Meter:
+    """Return the counter of a GPU."""
+    library, handle = nvml
 
-    nvml: Nvml
-
-    def joules(self) -> float:
-        library, handle = self.nvml
+    def joules() -> float:
         try:
             return float(library.nvmlDeviceGetTotalEnergyConsumption(handle)) * 1e-3
         except library.NVMLError as error:
             raise UnreadableError(f"NVML: {error}") from None
+
+    return joules
 
 
 @dataclass
@@ -82,28 +77,19 @@ class _Zone:
         return now + self.turns * self.range
 
 
-class CpuMeter:
-    """The counters of all packages of a CPU."""
-
-    def __init__(self) -> None:
-        """Find them.
-
-        Raises:
-            UnreadableError: there is none, or only root may read them.
-        """
-        folder = kernel_files.SYS / "class/powercap"
-        zones = (p for p in folder.glob("intel-rapl:*") if p.name.count(":") == 1)
-        # Another zone, psys, holds the packages and more.
-        found = sorted(p for p in zones if _name(p).startswith("package"))
-        if not found:
-            raise UnreadableError("this system has no RAPL counter (/sys/class/powercap)")
-        self._zones = [
-            _Zone(path, _number(path / "max_energy_range_uj"), _number(path / "energy_uj"))
-            for path in found
-        ]
-
-    def joules(self) -> float:
-        return sum(zone.microjoules() for zone in self._zones) * 1e-6
+def cpu_meter() -> Meter:
+    """Return the sum of the counters of a CPU's packages; UnreadableError if there is none."""
+    folder = kernel_files.SYS / "class/powercap"
+    zones = (p for p in folder.glob("intel-rapl:*") if p.name.count(":") == 1)
+    # Another zone, psys, holds the packages and more.
+    found = sorted(p for p in zones if _name(p).startswith("package"))
+    if not found:
+        raise UnreadableError("this system has no RAPL counter (/sys/class/powercap)")
+    packages = [
+        _Zone(path, _number(path / "max_energy_range_uj"), _number(path / "energy_uj"))
+        for path in found
+    ]
+    return lambda: sum(zone.microjoules() for zone in packages) * 1e-6
 
 
 def _name(zone: Path) -> str:
@@ -122,12 +108,8 @@ def _number(path: Path) -> int:
 
 
 def meter_of(device: str) -> Meter:
-    """Return the meter of a device.
-
-    Raises:
-        UnreadableError: it has none that can be read.
-    """
-    return CpuMeter() if device == "cpu" else GpuMeter(open_nvml(device))
+    """Return the meter of a device; UnreadableError if it has none that can be read."""
+    return cpu_meter() if device == "cpu" else gpu_meter(open_nvml(device))
 
 
 def measure(
@@ -192,7 +174,7 @@ class _Reader:
         self.changes: list[tuple[float, float]] = []
         self.reason = ""
         """Why it can be read no longer."""
-        self._last = meter.joules()
+        self._last = meter()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._read, daemon=True)
 
@@ -206,7 +188,7 @@ class _Reader:
     def _read(self) -> None:
         while not self._ended.wait(PAUSE_SECONDS):
             try:
-                joules = self.meter.joules()
+                joules = self.meter()
             except UnreadableError as error:
                 self.reason = str(error)
                 return

@@ -83,8 +83,8 @@ class SlowestTimer:
         return [max(seconds) for seconds in of_ranks]
 
 
-class ConditionsOfRanks:
-    """What slows one rank slows all; see :class:`Conditions`."""
+class ConditionsOfRanks(Conditions):
+    """What slows one rank slows all."""
 
     def __init__(self, own: Conditions, group: Group) -> None:
         """``own``: those of this rank's device."""
