@@ -28,7 +28,6 @@ THROTTLE_REASONS = {
 }
 """NVML's bits for which samples are discarded."""
 TOLD_REASONS = THROTTLE_REASONS | {0x04: "power limit", 0x10: "sync boost"}
-"""NVML's bits that are reported."""
 
 
 class Conditions:

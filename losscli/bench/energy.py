@@ -30,7 +30,6 @@ LONGEST_SECONDS = 6.0
 BATCH_SECONDS = 0.01
 """The time of the calls that are waited for together, and counted."""
 PAUSE_SECONDS = 0.001
-"""The time between two readings."""
 MOST_CALLS = 100_000
 
 
@@ -41,7 +40,6 @@ class Energy(NamedTuple):
     watts: float | None = None
     """Over the time of the calls."""
     reason: str = ""
-    """Why it is unknown."""
 
 
 Meter = Callable[[], float]

@@ -57,7 +57,6 @@ class Limit:
 
     seconds: float | None = None
     reason: str = ""
-    """Why the limit is unknown."""
 
 
 class BandwidthProbe(NamedTuple):
@@ -92,7 +91,6 @@ def mixes(case: Case, pass_: PassName) -> tuple[Mix, ...]:
 
 _Key = tuple[object, ...]
 Calls = Callable[[int], Callable[[], None]]
-"""The call of each variant, by its number."""
 
 
 class Limits:

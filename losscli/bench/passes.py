@@ -21,9 +21,7 @@ class JudgedPass(Contender):
     """An implementation in one pass, whose results are judged before and after it is timed."""
 
     error = Error()
-    """The distance of the first result from the oracle."""
     code = Code.NONE
-    """The code of the first verdict's warning."""
     peak_extra_bytes: int | None = None
     """The memory that a call takes beyond inputs, loss and gradient; None if unknown."""
 

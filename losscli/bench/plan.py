@@ -31,17 +31,13 @@ class Task:
     passes: Mapping[PassName, tuple[str, ...]]
     timing: Timing
     mode: Mode = DEVICE
-    """How it is called and timed, one of ``timing.mode``."""
     loosened: float | None = None
     """ULP that the config grants this case by name."""
     table: str = ""
     """Title of the config's table that the case belongs to."""
     limited: bool = field(default=True, repr=False)
-    """Whether the memory limit is measured as well."""
     peaks: bool = field(default=True, repr=False)
-    """Whether the memory of a call is measured as well."""
     energy: bool = False
-    """Whether the energy of a call is measured as well."""
     right: Right = field(default_factory=dict, repr=False)
     """The results that the gate found right in other processes."""
     files: Mapping[str, Implementation] = field(default_factory=dict, repr=False)

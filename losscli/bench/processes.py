@@ -32,12 +32,10 @@ from losscli.reasons import Code, Reason
 from losscli.runs.records import SKIPPED, BenchResult
 
 COMMAND: tuple[str, ...] = (sys.executable, "-m", "losscli.bench.worker")
-"""The command that starts a process; its device and number of threads follow."""
 
 END_SECONDS = 5.0
 """The time that a process which answers no more may take to end."""
 _DEFAULT_ALLOCATOR = -1
-"""The number of the process with the default allocator."""
 
 
 class ProcessDiedError(Exception):

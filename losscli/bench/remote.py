@@ -213,7 +213,6 @@ class SharedTimer:
     """
 
     timer: Timer
-    """Takes the samples of this process."""
     device: str
 
     @property

@@ -36,7 +36,6 @@ class Contender:
     warm: Warm | None = None
     samples: list[float] = field(default_factory=list)
     thrown_away: int = 0
-    """Samples discarded because the machine was throttled."""
     failure: Exception | None = None
     awaited: bool = True
     """Whether sampling goes on until its median is known."""

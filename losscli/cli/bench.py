@@ -49,7 +49,6 @@ NEXT = (
 """What to try after a bench without options, which is the first that people run."""
 MOST_THREADS = 1024
 _TIMING = ("min_time", "max_time", "confidence", "cache", "mode", "processes")
-"""The options that change the timing of the config."""
 
 _PROCESSES = f"{PROCESSES['cpu']} on a CPU and {PROCESSES['cuda']} on a GPU"
 

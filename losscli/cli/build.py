@@ -151,7 +151,6 @@ _MEMORY = {
     "spill stores": "spill_store_bytes",
     "spill loads": "spill_load_bytes",
 }
-"""The columns of the memory of a CUDA kernel, and its field of each."""
 
 
 def _show_kernels(outcomes: Sequence[BuildResult]) -> None:

@@ -24,7 +24,6 @@ Names = Callable[[], Iterable[str]]
 COMPLETE = "_LOSSCLI_COMPLETE"
 """The variable by which a shell asks for completions."""
 FILE_METAVARS = ("FILE", "FILE...", "PATH")
-"""Metavars of the options and arguments that take a file."""
 DEVICES = ("auto", "cpu", "cuda")
 
 

@@ -25,11 +25,9 @@ from losscli.units import format_bytes
 from losscli.views.document import Table
 
 Entries = Mapping[str, Any]
-"""What JSON holds of each thing of a kind, by its name."""
 BELOW_ITS_KIND = "  "
 """What stands before a line of a kind that is listed among others."""
 ROOM = WIDTH - len(BELOW_ITS_KIND)
-"""Characters of a line."""
 
 
 def _losses() -> Entries:

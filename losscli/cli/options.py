@@ -213,7 +213,6 @@ _IMPL_HELP = (
     "FILE.py:FUNCTION or FILE.py@REVISION."
 )
 COMPLETE_RUNS = listed(saved_runs, files=True)
-"""Completes the names of saved runs."""
 _IMPL_COMPLETE = listed(lambda: IMPLEMENTATIONS, files=True, commas=True)
 _GRAD_OUTPUT_HELP = (
     f"Choose the grad_output of forward_backward: a number, or {CHANGING} for another number "

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from losscli.bench.plan import Task
 
 DEFAULTS = {"implementations": ("custom",), "passes": ("forward_backward",)}
-"""What is profiled of a case where no option says more."""
 MOST_NAMED = 10
 FORMATS = ("table", "md", "json")
 

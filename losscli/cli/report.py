@@ -25,7 +25,6 @@ _NO_JINJA = (
     "'losscli[report]'`, or choose --format svg."
 )
 _SHOWN = 12
-"""Names of plots that a message lists."""
 
 
 @click.command("report")

@@ -31,7 +31,6 @@ TIMER, CHECKS, JUDGE = "timer", "checks", "judge"
 FOR_SEVERAL = ("table", "md")
 """Formats in which one report may follow another."""
 FOR_JUDGE = ("table", "md", "json")
-"""Formats of the self-test of the judge."""
 
 
 @click.command("self-test")

@@ -248,7 +248,6 @@ FIELDS: Mapping[str, Key] = {
         "them.",
     ),
 }
-"""Each key of a config, named as the Config field."""
 
 EXTENDS = "extends"
 TABLES = "tables"

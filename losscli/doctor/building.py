@@ -28,9 +28,7 @@ from losscli.machine.commands import first_line
 from losscli.units import format_bytes
 
 SPACE_BYTES = 2 * 2**30
-"""Maximum space for libraries and objects of all losses and devices."""
 TRIAL_SECONDS = 120
-"""The maximum time for a few lines."""
 _TRIALS = {
     Target(LOSS, CPU, "mse"): "#include <cmath>\n#include <cstdint>\n#include <vector>\n",
     Target(TORCH): "#include <c10/macros/Macros.h>\n",

@@ -16,9 +16,7 @@ OK: Final = "ok"
 WARNING: Final = "warning"
 """The device works, but something else does not, or times cannot be trusted."""
 PROBLEM: Final = "problem"
-"""The device cannot be used."""
 ELSE = "Correct that, or choose another --device."
-"""Default advice."""
 STATES: tuple[State, ...] = (OK, WARNING, PROBLEM)
 
 
@@ -29,7 +27,6 @@ class Answer:
     state: State
     found: str
     advice: str = ""
-    """What to do, or empty."""
 
 
 ok = partial(Answer, OK)
@@ -47,7 +44,6 @@ class Finding(Record, frozen=True):
     """One line of the report."""
 
     area: str
-    """The group in the report."""
     name: str
     state: State
     found: str
@@ -89,7 +85,6 @@ class Examination(Record, frozen=True, kw_only=True):
     created: str
     """ISO 8601, UTC."""
     asked_device: str
-    """The requested device: ``auto``."""
     device: str
     """The examined device: ``cuda:0``."""
     results: Sequence[Finding]

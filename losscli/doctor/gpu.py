@@ -9,7 +9,6 @@ from losscli.doctor.machine import Machine
 from losscli.units import format_bytes
 
 HIDDEN_BYTES = 2**30
-"""GPU memory in use beyond the driver's own."""
 _NO_SMI = "nvidia-smi does not tell"
 _START = "In a container start it with `--gpus all`; else install NVIDIA's driver."
 

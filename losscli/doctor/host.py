@@ -31,7 +31,6 @@ OTHER_NEEDS = {
     "files": "use a kernel with Landlock (5.13 or newer)",
     "system calls": "use a kernel with filters of seccomp",
 }
-"""By the part of the isolation that needs it."""
 _MEMORY_LIMITS = {"ulimit -v": "RLIMIT_AS", "ulimit -d": "RLIMIT_DATA"}
 
 

@@ -36,7 +36,6 @@ NOT_THERE: Final = "not there"
 """It was passed because this machine does not permit it."""
 
 MEMORY_BYTES, PROCESSES = 3 * 2**28, 32
-"""A low limit for workers that exceed it."""
 SMALL = Allowance(memory_bytes=MEMORY_BYTES, processes=PROCESSES, build_seconds=60.0)
 DEVICES = tuple(
     f"/dev/{name}"
@@ -57,7 +56,6 @@ class Tried(Record, frozen=True):
     tries: str
     state: State
     how: str
-    """What refused it, or what it reached."""
 
 
 class Siege(Record, frozen=True, kw_only=True):

@@ -11,9 +11,7 @@ from losscli.doctor.findings import Answer, ok, problem, warning
 from losscli.doctor.machine import Machine
 
 MINIMUM_TORCH = (2, 10)
-"""The oldest supported torch."""
 _INSTEAD = "; use --device cpu"
-"""The end of the message if torch finds no GPU."""
 
 
 def system(machine: Machine) -> Answer:

@@ -17,17 +17,14 @@ from pathlib import Path
 from resource import getpagesize
 
 TOP_PAD = "MALLOC_TOP_PAD_"
-"""The variable for memory requested in advance."""
 KEEPING: dict[str, str] = {
     "MALLOC_MMAP_THRESHOLD_": "4000000000",
     "MALLOC_TRIM_THRESHOLD_": "8000000000",
     TOP_PAD: "1000000000",
 }
-"""glibc's environment variables to keep freed memory."""
 SMALL_PAD = {TOP_PAD: "1000000"}
 """The setting under a memory limit, where unneeded memory counts."""
 KEEPS, DEFAULT = "keeps freed memory", "default"
-"""Allocator names in a record."""
 
 
 def unsettable() -> str:
@@ -66,7 +63,6 @@ def give_back() -> None:
 
 
 _GPU_BLOCK_BYTES = 512
-"""The smallest block of PyTorch's allocator."""
 
 
 def measure_peak(call: Callable[[], object], device: str) -> int:

@@ -42,7 +42,6 @@ class Difference:
     before: Any
     after: Any
     decisive: bool = False
-    """Whether the difference makes times incomparable."""
 
     def __str__(self) -> str:
         """Return ``driver: 580.1, then 590.2``."""

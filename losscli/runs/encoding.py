@@ -22,7 +22,6 @@ _PLACE = re.compile(r" - at `\$(?:\[(?P<index>\d+)\])?\.?(?P<field>.*)`$")
 _QUOTED = re.compile(r"'([^']*)'")
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What is raised where a text is not JSON, or nested too deeply."""
 
 
 def json_line(record: Mapping[str, Any]) -> str:

@@ -22,7 +22,6 @@ class Part:
     number: int
     """From 1."""
     count: int
-    """How many parts there are."""
 
     def __str__(self) -> str:
         """Return ``3/16``."""

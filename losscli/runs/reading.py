@@ -31,7 +31,6 @@ _LONGEST = 1e9
 """Seconds that no call takes; slightly larger numbers can still be divided and squared."""
 
 _Fields = dict[str, msgspec.Raw]
-"""A JSON object's unparsed fields."""
 
 
 def read_run(path: Path, kind: Kind) -> Run:
