@@ -22,7 +22,6 @@ from losscli.runs.judgements import FASTER, SAME, SLOWER
 from losscli.runs.records import FAIL, KNOWN_TIME, OVERHEAD, PASS, TestStatus, TimerTestResult
 
 TIMING = Timing(min_time=0.03, max_time=0.3)
-"""The timing of one comparison."""
 RIGHT = 0.95
 """Part of the comparisons that have to get the right verdict."""
 RUNS_OF_THE_SAME = 100
@@ -48,7 +47,6 @@ class Bench:
     spin: Callable[[float], Call]
     """Return a call that keeps the device busy for a number of seconds."""
     kernel: Call
-    """A call that always does the same work."""
     clock: Callable[[], float] = time.perf_counter
     """Seconds, for when to stop sampling."""
 

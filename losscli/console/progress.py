@@ -11,7 +11,6 @@ from losscli.units import format_duration
 FIRST_LINE = 30.0
 """Seconds until a log's first line; each interval doubles."""
 LONGEST_WAIT = 600.0
-"""Most seconds between two lines of a log."""
 
 
 class Progress:

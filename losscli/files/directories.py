@@ -13,7 +13,6 @@ from losscli.errors import UnfitError, UsageError
 
 CACHE_VARIABLE = "LOSSCLI_CACHE_DIR"
 LOCKS = "locks"
-"""The cache's folder of all locks."""
 _NAME = "losscli"
 
 

@@ -76,7 +76,6 @@ def csv_of(record: AnyRecord) -> str:
 
 
 DATA: Mapping[str, Callable[[AnyRecord], str]] = {"csv": csv_of, "json": json_of, "jsonl": jsonl_of}
-"""Each format by its name."""
 
 
 def _rows_as_csv(rows: list[Object], otherwise: tuple[str, ...]) -> str:

@@ -17,7 +17,6 @@ from losscli.units import format_seconds
 
 STATISTICS = ("median", "p20", "p80", "p95", "p99", "min", "max")
 _FACTS = ("losscli", "commit", "file_commit", "device", "cpu", "gpu", "torch")
-"""Facts of the environment that OpenMetrics has of a run."""
 
 
 def _rows(run: Run) -> dict[str, tuple[BenchResult, Seconds]]:
@@ -119,4 +118,3 @@ EXPORTS: Mapping[str, Callable[[Run], str]] = {
     "github": github_action_benchmark,
     "openmetrics": openmetrics,
 }
-"""Each format by its name."""

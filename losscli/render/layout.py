@@ -14,7 +14,6 @@ from losscli.runs.judgements import IMPOSSIBLE
 from losscli.views.document import Side
 
 Style = Literal["simple", "github"]
-"""A style of a table, by the name that tabulate gives it."""
 TEXT: Style = "simple"
 MARKDOWN: Style = "github"
 
@@ -23,11 +22,9 @@ FORMULA = ("=", "+", "-", "@", "\t")
 MARKS = "=?"
 """What may stand before a figure: a ratio has them."""
 WIDTH = 100
-"""Characters of a line that is written for a terminal."""
 INDENT = "    "
 """What stands before all lines of a note but the first."""
 GAP = 2
-"""Spaces between columns."""
 NARROWEST_CASE = 8
 COMFORTABLE_CASE = 24
 """Characters of a case's name for which columns are dropped in a narrow terminal."""

@@ -16,9 +16,7 @@ from losscli.runs.files import write_file
 from losscli.views.document import State
 
 NARROWEST = 48
-"""Characters a line that a report needs at least."""
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
-"""The variable that names the file of a step's summary, in Markdown."""
 LARGEST_SUMMARY = 2**20 - 2**10
 """Most bytes of one step's summary; GitHub shows no larger summary at all."""
 

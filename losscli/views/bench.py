@@ -37,7 +37,6 @@ WORKSPACE_BYTES = 64 * 2**20
 ALLOCATORS_DIFFER = 0.1
 """Smallest change of a ratio by the default allocator that has a note."""
 NAMED = 3
-"""Most implementations of a sentence, and most cases of a note."""
 
 Results = Sequence[BenchResult]
 

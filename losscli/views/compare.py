@@ -43,7 +43,6 @@ _LEGEND = (
     "samples"
 )
 _NAMED = 10
-"""Most rows that a list names."""
 
 
 def view(compared: Comparisons, *, verbose: bool = False) -> Document:

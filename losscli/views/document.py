@@ -116,7 +116,6 @@ class Part:
     title: str
     document: Document
     folded: bool = False
-    """Whether a page shows it only when it is opened."""
 
 
 Block: TypeAlias = Sentence | Table | Plot | Notes | Verbatim | Part

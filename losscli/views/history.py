@@ -21,9 +21,7 @@ from losscli.views.phrases import count, shorten
 FEW = 4
 """Most rows that have a table each."""
 PLOT = 28
-"""Characters of the plot."""
 _NAMED = 10
-"""Most rows that are named of a commit."""
 _MORE = "that is no history; measure another with `losscli bench --save NAME`"
 _SIDES: list[Side] = ["left", "left", "right", "right", "right", "left"]
 

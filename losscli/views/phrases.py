@@ -11,7 +11,6 @@ from losscli.runs.records import SKIPPED, BenchResult, Run, TimerTestResult, Ver
 
 WIDEST_IMPLEMENTATION = 16
 _NAMED = 3
-"""Most cases that a line names; it counts the rest."""
 
 
 def count(number: int, noun: str) -> str:

@@ -34,7 +34,6 @@ MOST_CHANGED = 16
 MOST_STRIPS = 8
 """Most results whose samples are drawn."""
 LEAST_ULP = 0.01
-"""The error at which the axis begins."""
 _ALIKE = 4.0
 """Sizes within this factor are about the same."""
 _HIGHEST = 1.25

@@ -7,9 +7,7 @@ from losscli.units import figure, format_seconds
 from losscli.views.document import Document, Notes, Part, Sentence, Table
 
 MOST = 12
-"""Launches or operators that the table has."""
 LONGEST_NAME = 28
-"""Characters of a kernel's name."""
 
 
 def view(profile: Profile, *, verbose: bool = False) -> Document:

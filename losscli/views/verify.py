@@ -25,10 +25,8 @@ from losscli.views.document import Document, Notes, Part, Sentence, Table, case_
 from losscli.views.phrases import caption, count, first_of, shorten, skips
 
 FEW_ROWS = 12
-"""Most rows of a table of a report that is to stay short."""
 _HINT = "-v shows each check, and why some were skipped"
 _NAMED = 4
-"""Most other failures that a line names."""
 
 Results = Sequence[VerifyResult]
 
@@ -193,7 +191,6 @@ ELEMENT_ULP, ONCE_ROUNDED_ULP, VALUE_ULP = 4.0, 1.0, 2.0
 """The tolerances of losscli/truth/tolerances.py, which needs torch."""
 
 Checks = Sequence[VerifyResult]
-"""The checks of one implementation on one case."""
 
 
 def asked(run: Run) -> list[VerifyResult]:

@@ -21,7 +21,6 @@ from losscli.runs.reading import read_run
 from losscli.runs.records import SCHEMA_VERSION, BenchResult, Kind, Run
 
 _HEAD = 64 * 2**10
-"""Bytes at the beginning of a file in which its kind stands."""
 _MOST = 1e30
 """A figure above any ratio of times."""
 _KIND = re.compile(rb'"kind"\s*:\s*"([a-z-]+)"')

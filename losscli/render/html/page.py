@@ -31,7 +31,6 @@ from losscli.views.plots import slug
 _FIRST = (CUSTOM, REFERENCE, "functional", "compile")
 """Implementations that have the same colour in every report."""
 _NOTES = 8
-"""Most notes that are shown at once."""
 _IMPLEMENTATION = ("impl", "implementation")
 """Headers of the column by which rows are coloured and hidden."""
 
@@ -43,13 +42,10 @@ class Section:
     key: str
     """Begins the ids of its parts, so that they differ from those of other records."""
     name: str
-    """The name that the user gave the record."""
     about: str
     document: Document
     styles: Mapping[str, int]
-    """The colour of each implementation of the page."""
     data: Mapping[str, Any]
-    """The summary that the page carries as JSON."""
 
     @property
     def parts(self) -> Iterator[tuple[str, Part]]:

@@ -17,7 +17,6 @@ _UNPRINTABLE = re.compile(
 )
 """What neither HTML nor XML may hold, what a terminal obeys, and what turns text around."""
 STYLES: Final = 10
-"""Number of colours that implementations have."""
 _ANCHORS = {"middle": "mid", "end": "end"}
 """Classes of texts that do not begin at their place."""
 _QUOTED = re.compile(r'="([\w.#-]+)"(/?)')
@@ -26,14 +25,12 @@ _LEGEND_HEIGHT = 22
 
 
 Ticks = list[tuple[float, str]]
-"""Values with the text that stands beside each."""
 
 LETTER = 7.2
 """Pixels of a letter, on the safe side."""
 _GAP = 4
 """Pixels between the words of two ticks."""
 _STEPS = (1, 2, 3, 5, 10)
-"""Steps between ticks of powers of two."""
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _RATIOS = (1, 2, 5)
 _LARGEST = 1e300
