@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -72,3 +73,8 @@ def skips(results: Iterable[BenchResult | VerifyResult]) -> list[str]:
         f"skipped {', '.join(implementations)} ({first_of(cases, _NAMED)}): {reason}"
         for (reason, cases), implementations in together.items()
     ]
+
+
+def slug(words: str) -> str:
+    """Return words as a part of a plot's name: ``forward-backward``."""
+    return re.sub(r"[\W_]+", "-", words.lower()).strip("-")

@@ -13,10 +13,9 @@ from losscli.judge.verdict import Verdict
 from losscli.render.html.any_record import AnyRecord, Verdicts
 from losscli.render.records import view
 from losscli.report.verdict_block import block, line, summary
-from losscli.runs.judgements import SAME_WITHIN
 from losscli.runs.records import BenchResult, Run
 from losscli.units import format_bytes
-from losscli.views import compare, plots
+from losscli.views import compare, plots, ratio_plots
 from losscli.views.document import (
     Block,
     Document,
@@ -25,11 +24,11 @@ from losscli.views.document import (
     Plot,
     Point,
     Sentence,
-    Series,
     State,
     Table,
     Verbatim,
 )
+from losscli.views.phrases import slug
 
 _LABELS = {
     "torch_cuda": "CUDA of torch", "compiler": "C++ compiler", "os": "operating system",
@@ -70,7 +69,7 @@ def _plots_of(record: ComparisonRecord) -> tuple[Part, ...]:
     drawn = (
         Part(
             f"Changes of {short(one.run)}",
-            plots.of_comparison(one, f"changes-{index}" if several else "changes"),
+            ratio_plots.of_comparison(one, f"changes-{index}" if several else "changes"),
         )
         for index, one in enumerate(record.comparisons, 1)
     )
@@ -149,12 +148,10 @@ def _speedups(verdict: Verdict, index: int) -> Iterator[Plot]:
                 if speed.pass_ == pass_ and low > 0:
                     points.setdefault(other, []).append(Point(speed.case, value, 0.0, low, high))
         if points:
-            series = tuple(Series(name, tuple(found)) for name, found in points.items())
-            yield Plot(
-                f"speedup-file{index}-{plots.slug(pass_)}",
+            yield ratio_plots.forest(
+                f"speedup-file{index}-{slug(pass_)}",
                 f"Speedup of the file, {pass_.replace('_', '+')}",
-                *("forest", series, "ratio"),
-                band=SAME_WITHIN,
+                points,
                 sides=("slower", "faster than the others"),
             )
 

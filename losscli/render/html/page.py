@@ -26,7 +26,7 @@ from losscli.runs.columns import REFERENCE
 from losscli.runs.encoding import finite
 from losscli.runs.records import Run
 from losscli.views.document import Document, Notes, Part, State, Table, plots, tables
-from losscli.views.plots import slug
+from losscli.views.phrases import slug
 
 _FIRST = (CUSTOM, REFERENCE, "functional", "compile")
 """Implementations that have the same colour in every report."""
