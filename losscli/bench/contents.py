@@ -1,11 +1,9 @@
 """The contents of the operands during timing: they change, so that no cached result is right.
 
-An implementation that caches a result by the address of its operands, or by the object, is fast and
-wrong. So the prediction is multiplied in place before each batch of samples, and divided again
-before the next (one that would leave its domain is reversed, a block at a time); the oracle judges
-losses and gradients on the contents at the time. Before each sample one element is written with its
-own value, so that PyTorch counts the prediction as changed. Neither write is timed, and neither
-takes memory.
+An implementation that caches a result by the address of its operands, or by the object, is fast
+and wrong. So the prediction is multiplied in place before each batch of samples, and divided
+before the next (or reversed, to stay in its domain). Before each sample one element is written
+with its own value, so that PyTorch counts the prediction as changed. Neither is timed.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """The energy of a call: that of many calls one after another, by a counter of the hardware.
 
-NVML counts the energy of a GPU in millijoules, RAPL that of a CPU's packages in microjoules. Both
-change their counter only every so often, and reading NVML's takes milliseconds. So a thread reads
-while calls go on, until the counter has changed many times, and what counts is what lies between
-two of its changes. No single reading of a power is used. A counter is of the whole GPU or all
-cores: what other programs take meanwhile is in it, and so is what the device takes at rest.
+NVML counts a GPU's energy, RAPL that of a CPU's packages. Both change their counter only every
+so often, so a thread reads while calls go on, and what lies between two of many changes counts.
+A counter is of the whole device: it includes other programs and the device at rest.
 """
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
 """The limit of a pass: the time of what it cannot do without, measured as implementations are.
 
-Losses of hidden states are limited by their matrix products, one of a forward pass and three of a
-pass with backward: those alone are timed, of the same operands, beside the implementations. All
-others are limited by the memory: kernels are timed that only move bytes.
-
-The memory limit is the time of the necessary reads and writes of whole arrays. An operand that
-is smaller than the prediction (a row that repeats, for example) stays in the cache and is left out
-of these arrays; its bytes count all the same. All arrays are contiguous and as large as the
-prediction: for a view the arrays use the memory behind the view, and where the target has another
-dtype the time is scaled by the bytes. Where forward reads a few elements of the prediction alone,
-one array of as many bytes as it has to move is read.
+Losses of hidden states are limited by their bare matrix products, one of a forward pass and
+three with backward. All others are limited by the memory: by kernels that only read and write
+whole arrays, contiguous and as large as the prediction. A smaller operand stays in the cache
+and is left out, but its bytes count. For a view the arrays use the memory behind it; where the
+target has another dtype the time is scaled by the bytes. Where forward reads a few elements of
+the prediction, one array of these bytes is read.
 """
 
 from __future__ import annotations
@@ -148,7 +144,12 @@ class Limits:
         known = self.found.get(key) if _is_limited(case) else None
         if known is None or known.seconds is None:
             return None
-        calls, _ = self._calls(case, pass_, reads)
+        try:
+            calls, _ = self._calls(case, pass_, reads)
+        except Exception as error:
+            if not memory.is_out_of_memory(error):
+                raise
+            return None
         return Contender("", calls(self.fastest[key]), awaited=False)
 
     def _load(self) -> bool:

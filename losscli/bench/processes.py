@@ -1,11 +1,10 @@
 """Measures each task in several fresh processes: starts them, sends tasks in turn, ends them.
 
-Memory addresses, the state of the allocator and the choice of huge pages differ between processes
-but not within one. So several processes sample each case, one after the other, and the spread
-between them is part of the result. The processes live for the whole run, because starting one takes
-seconds; each is fresh when the run begins, and frees its memory after each case. A process that
-dies is replaced for the next case. On a CPU their allocator keeps freed memory, and one more
-process with the default allocator measures the difference.
+Memory addresses, the allocator's state and the choice of huge pages differ between processes
+but not within one, so the spread between processes is part of the result. They live for the
+whole run, because starting one takes seconds, and free their memory after each case. One that
+dies is replaced. On a CPU their allocator keeps freed memory, and one more process with the
+default allocator measures the difference.
 """
 
 from __future__ import annotations
@@ -116,8 +115,10 @@ class Processes:
         found: dict[tuple[PassName, str], list[BenchResult]] = defaultdict(list)
         default: dict[tuple[PassName, str], BenchResult] = {}
         for number in self._prepare(count):
-            if number == _DEFAULT_ALLOCATOR:  # of which only the medians count
-                left = replace(left, limited=False, timing=half(left.timing))
+            if number == _DEFAULT_ALLOCATOR:  # only changes of more than a tenth are told
+                least, most = left.timing.min_time / 2, left.timing.max_time / 2
+                half = replace(left.timing, min_time=least, max_time=most)
+                left = replace(left, limited=False, timing=half)
             if not left.passes:
                 continue
             with contextlib.suppress(OSError):  # it has ended
@@ -200,24 +201,17 @@ def share(timing: Timing) -> Timing:
     )
 
 
-def half(timing: Timing) -> Timing:
-    """Return the timing of the process of which only a change of more than a tenth is told."""
-    return replace(timing, min_time=timing.min_time / 2, max_time=timing.max_time / 2)
-
-
 def environment(device: str, tasks: Sequence[Task]) -> dict[str, object]:
     """Return the commit of the first timed file, and the allocator of processes on a CPU."""
     asked = (task.find(n) for task in tasks for names in task.passes.values() for n in names)
     file = next((each.file for each in asked if each.file), None)
-    facts = {"file_commit": commit_of_file(file.path, file.revision)} if file else {}
-    return facts | _allocator(device, tasks)
-
-
-def _allocator(device: str, tasks: Sequence[Task]) -> dict[str, object]:
+    facts: dict[str, object] = {}
+    if file:
+        facts["file_commit"] = commit_of_file(file.path, file.revision)
     if device != "cpu":
-        return {}
+        return facts
     several = any(task.timing.several_processes for task in tasks)
     why = allocator.unsettable() if several else "measured in the process of the command"
     if why:
-        return {"allocator": allocator.DEFAULT, "allocator_reason": why}
-    return {"allocator": allocator.KEEPS, "allocator_settings": dict(allocator.KEEPING)}
+        return facts | {"allocator": allocator.DEFAULT, "allocator_reason": why}
+    return facts | {"allocator": allocator.KEEPS, "allocator_settings": dict(allocator.KEEPING)}

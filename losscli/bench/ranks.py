@@ -43,22 +43,21 @@ def runner_of_ranks(group: Group, device: str, notify: Callable[[str], None]) ->
     def clock() -> float:
         return largest(group, time.perf_counter())
 
+    def timer(device: str, evicts: bool, mode: Mode) -> Timer:
+        agree = partial(largest, group)
+        return SlowestTimer(make_timer(device, evicts, mode, agree=agree, meet=group.meet), group)
+
     return Runner(
         device,
         free_bytes=partial(free_bytes, group),
-        make_timer=partial(_timer_of_rank, group),
+        make_timer=timer,
         limits=Limits(device, clock=clock),
         conditions=ConditionsOfRanks(look_at(device), group),
         notify=notify if group.rank == 0 else lambda note: None,
         clock=clock,
-        contents=partial(split_contents, group),
+        contents=lambda task: together(group, lambda: SplitContents(task, group)),
         exchange=Exchanges(group, device, clock),
     )
-
-
-def _timer_of_rank(group: Group, device: str, evicts: bool, mode: Mode) -> Timer:
-    own = make_timer(device, evicts, mode, agree=partial(largest, group), meet=group.meet)
-    return SlowestTimer(own, group)
 
 
 class SlowestTimer:
@@ -151,11 +150,6 @@ class SplitContents(Contents):
         except SubjectError as error:
             return VerifyResult(self.case, name, CHECK, FAIL, str(error), code=error.code)
         return super().judge(name, pass_, loss, *wholes, incoming=incoming)
-
-
-def split_contents(group: Group, task: Task) -> Contents:
-    """Return the contents of a task on a rank."""
-    return together(group, lambda: SplitContents(task, group))
 
 
 class Exchanges:

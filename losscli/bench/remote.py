@@ -1,8 +1,7 @@
 """A pass that is timed in another process, in turn with those of this one.
 
-What a candidate says of its time is not believed alone: the contents change before each sample, in
-a way that it cannot know, and the answers of random samples are judged; afterwards the judge's own
-clock times a loop of calls.
+A candidate's times are not believed alone: the contents change before each sample, answers of
+random samples are judged, and afterwards the judge's own clock times a loop of calls.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-import torch
 from msgspec import structs
 
 from losscli.bench.conditions import Conditions, look_at
@@ -51,11 +50,6 @@ def make_contents(task: Task) -> Contents:
     return Contents(task.case, operands, task.loosened, task.right, task.reference)
 
 
-def exchange_nothing(case: Case, pass_: PassName, timer: Timer) -> Collective | None:
-    """Return nothing: what a process exchanges that is alone."""
-    return None
-
-
 BUSY_NOTE = "other programs are running on this machine: times will be longer and vary more"
 
 
@@ -82,7 +76,7 @@ class Runner:
         notify: Callable[[str], None] = lambda note: None,
         clock: Callable[[], float] = time.perf_counter,
         contents: Callable[[Task], Contents] = make_contents,
-        exchange: Callable[[Case, PassName, Timer], Collective | None] = exchange_nothing,
+        exchange: Callable[[Case, PassName, Timer], Collective | None] | None = None,
     ) -> None:
         """``notify`` receives notes for the user; tests and ranks replace the other arguments."""
         self.device = device
@@ -148,8 +142,12 @@ class Runner:
         if task.limited:
             moves = _moves(case, pass_)
             limit = find(timing=RANKED if moves else timing)
-            mover = self._mover(case.shard, pass_, timer, reads) if moves else None
-        collective = self.exchange(case, pass_, timer) if task.limited else None
+            mover = self.limits.contender(case.shard, pass_, timer, reads) if moves else None
+            if mover:
+                mover.warm_up(timer)
+        collective = None
+        if self.exchange and task.limited:
+            collective = self.exchange(case, pass_, timer)
         with gradients(pass_):
             for implementation in implementations:
                 admitted = _admit(contents, task, pass_, implementation, passes, evicts)
@@ -194,20 +192,6 @@ class Runner:
         if is_busy(conditions) and any(result.seconds for result in found.values()):
             self.notify(BUSY_NOTE)
         return found
-
-    def _mover(
-        self, case: Case, pass_: PassName, timer: Timer, reads: Sequence[torch.Tensor]
-    ) -> Contender | None:
-        """Return the warmed-up probe, to be sampled in the same rounds."""
-        try:
-            mover = self.limits.contender(case, pass_, timer, reads)
-        except Exception as error:
-            if not memory.is_out_of_memory(error):
-                raise
-            return None
-        if mover:
-            mover.warm_up(timer)
-        return mover
 
 
 def _moves(case: Case, pass_: PassName) -> bool:

@@ -1,7 +1,6 @@
 """The self-test of the timer: known times, and pairs of calls with and without a difference.
 
-Comparisons use the same sampling, statistics and verdicts as the implementations of a case. Of two
-equal calls, and of two calls of which one does five percent more, at least 95 of a hundred runs
+Of two equal calls, and of two that differ by five percent, at least 95 of a hundred comparisons
 have to get the right verdict.
 """
 
@@ -130,17 +129,17 @@ def spinner_on_gpu(device: str) -> Callable[[float], Call]:
 
 def _known_time(bench: Bench, seconds: float) -> TimerTestResult:
     found = _fastest(bench, bench.spin(seconds))
-    right = abs(found / seconds - 1) <= SPIN_TOLERANCE
+    status: TestStatus = PASS if abs(found / seconds - 1) <= SPIN_TOLERANCE else FAIL
     reason = f"off by {found / seconds - 1:+.2%}; allowed: {SPIN_TOLERANCE:.0%}"
-    return TimerTestResult(KNOWN_TIME, "spin", _status(right), reason, found, seconds)
+    return TimerTestResult(KNOWN_TIME, "spin", status, reason, found, seconds)
 
 
 def _overhead(bench: Bench) -> TimerTestResult:
     found = _fastest(bench, lambda: None)
     allowed = LARGEST_OVERHEAD[torch.device(bench.device).type]
-    right = found <= allowed
-    reason = "" if right else "an empty call takes too long"
-    return TimerTestResult(OVERHEAD, "nothing", _status(right), reason, found, allowed)
+    status: TestStatus = PASS if found <= allowed else FAIL
+    reason = "" if status == PASS else "an empty call takes too long"
+    return TimerTestResult(OVERHEAD, "nothing", status, reason, found, allowed)
 
 
 def _fastest(bench: Bench, call: Call) -> float:
@@ -157,12 +156,8 @@ def _compare(
     right = verdicts.count(expected)
     others = {v: verdicts.count(v) for v in dict.fromkeys(verdicts) if v != expected}
     reason = ", ".join(f"{count} times {verdict}" for verdict, count in others.items())
-    status = _status(right >= RIGHT * runs)
+    status: TestStatus = PASS if right >= RIGHT * runs else FAIL
     return TimerTestResult(expected, subject, status, reason, right=right, runs=runs)
-
-
-def _status(right: bool) -> TestStatus:
-    return PASS if right else FAIL
 
 
 def _compared(bench: Bench, pair: Sequence[Call], seed: int) -> str:

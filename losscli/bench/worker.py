@@ -1,7 +1,4 @@
-"""A process that measures for ``losscli bench``: it gets tasks and sends results and notes.
-
-The first answer is that to no task, as soon as the process is ready.
-"""
+"""A process that measures for ``losscli bench``; its first answer says that it is ready."""
 
 from __future__ import annotations
 

@@ -255,19 +255,12 @@ def _explain(error: BaseException) -> int:
             tell("losscli: interrupted")
         return EXIT_INTERRUPTED
     message, code = _message(error)
-    if _is_told_elsewhere(error, code):
-        return code
-    colour = in_colour(sys.stderr)
-    text = coloured("error:", RED) if colour else "error:"
+    told = is_silent() and code != EXIT_UNEXPECTED
+    if error.is_told if isinstance(error, RankError) else told:
+        return code  # another of several ranks, which all have the error, tells it
+    text = coloured("error:", RED) if in_colour(sys.stderr) else "error:"
     tell(f"losscli: {text} {printable(message)}")
     return code
-
-
-def _is_told_elsewhere(error: BaseException, code: int) -> bool:
-    """Tell whether another of several ranks writes the message of an error, which all have."""
-    if isinstance(error, RankError):
-        return error.is_told
-    return is_silent() and code != EXIT_UNEXPECTED
 
 
 def _message(error: BaseException) -> tuple[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +19,7 @@ from losscli.ranks.place import ADVICE, Place, is_silent, seconds_of_collectives
 from losscli.ranks.placements import CUTS, PLACEMENTS
 
 if TYPE_CHECKING:
-    from losscli.cli.running import AnyJob
     from losscli.ranks.group import Group
-    from losscli.runs.records import Result, Run
 
 MOST_RANKS = 1024
 
@@ -158,24 +156,11 @@ def facts_of(group: Group, device: str) -> dict[str, Any]:
     return {"ranks": group.gather("tells its device", own)}
 
 
-def run_in_ranks(
-    run: Run,
-    jobs: Sequence[AnyJob],
-    results_of: Callable[[AnyJob], Generator[Result, None, None]],
-    *,
-    keep_going: bool,
-    **report: Any,
-) -> int:
-    """Run jobs as one of several ranks, and leave their group; return the exit code.
-
-    The first reports, as ``run_jobs`` does with the rest of the arguments.
-    """
-    from losscli.cli.running import run_along, run_jobs
+def run_in_ranks(*arguments: Any, **report: Any) -> int:
+    """Run jobs as one of several ranks, of which the first reports, and leave their group."""
+    from losscli.cli.running import run_jobs
     from losscli.ranks.group import leave
 
-    if is_silent():
-        code = run_along(jobs, results_of, keep_going=keep_going)
-    else:
-        code = run_jobs(run, jobs, results_of, keep_going=keep_going, **report)
+    code = run_jobs(*arguments, **report)
     leave()
     return code

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn, Protocol, TypeVar
@@ -17,6 +16,7 @@ from losscli.console.progress import Progress
 from losscli.console.streams import tell
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UnfitError, UsageError
 from losscli.machine import description
+from losscli.ranks.place import is_silent
 from losscli.render.output import publish
 from losscli.render.records import Writer, conclusion, render
 from losscli.runs.parts import Part
@@ -92,17 +92,34 @@ def run_jobs(
     progress = Progress(weights or [1.0] * len(jobs), guess=guess)
     if not jobs and not run.results:
         refuse_empty(run.excluded)
-    writes = Writer(
-        run, format, output, saved=saved, resumed=resumed, columns=columns, verbose=verbose
-    )
-    with writes as writer:
-        finished = False
-        every = _results(jobs, results_of, progress, keep_going=keep_going)
-        with suppress(KeyboardInterrupt), progress, closing(every):
-            for result in every:
-                writer.add(result)
+    writes = None
+    if not is_silent():
+        writes = Writer(
+            run, format, output, saved=saved, resumed=resumed, columns=columns, verbose=verbose
+        )
+    finished = False
+    with writes or nullcontext() as writer, suppress(KeyboardInterrupt), progress:
+        for job in jobs:
+            progress.working_on(job.name)
+            raise_if_received()
+            with closing(results_of(job)) as found:
+                for result in found:
+                    raise_if_received()  # what a second signal has killed is no result
+                    if writer:
+                        writer.add(result)
+                    if not keep_going and result.status in (FAIL, FAILED):
+                        break
+                    progress.working_on(job.name)
+                else:
+                    progress.finish_one()
+                    continue
+            note("stopped at the first failure (--fail-fast)")
+            break
+        if writer:
             writer.unfinished = progress.finished < len(jobs)
-            finished = True
+        finished = True
+    if writer is None:  # another rank reports
+        return EXIT_OK if finished else EXIT_INTERRUPTED
     results = writer.run.results
     if results:
         publish(run.kind, lambda: render(writer.run, "md", columns=columns))
@@ -121,42 +138,6 @@ def run_jobs(
         raise UnfitError(f"nothing could run: {results[0].reason}.")
     failed = any(result.status in (FAIL, FAILED) for result in results)
     return EXIT_FAILED if failed else EXIT_OK
-
-
-def run_along(
-    jobs: Sequence[AnyJob],
-    results_of: Callable[[AnyJob], Generator[Result, None, None]],
-    *,
-    keep_going: bool,
-) -> int:
-    """Run the jobs of a rank that reports nothing."""
-    try:
-        deque(_results(jobs, results_of, Progress([]), keep_going=keep_going), maxlen=0)
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-    return EXIT_OK
-
-
-def _results(
-    jobs: Sequence[AnyJob],
-    results_of: Callable[[AnyJob], Generator[Result, None, None]],
-    progress: Progress,
-    *,
-    keep_going: bool,
-) -> Generator[Result, None, None]:
-    """Yield the results of jobs, until one fails or all are finished."""
-    for job in jobs:
-        progress.working_on(job.name)
-        raise_if_received()
-        with closing(results_of(job)) as found:
-            for result in found:
-                raise_if_received()  # what a second signal has killed is no result
-                yield result
-                if not keep_going and result.status in (FAIL, FAILED):
-                    note("stopped at the first failure (--fail-fast)")
-                    return
-                progress.working_on(job.name)
-        progress.finish_one()
 
 
 def follow(

@@ -1,7 +1,7 @@
 """Environment variables for options: ``LOSSCLI_BENCH_SIZE`` sets ``losscli bench --size``.
 
-click's own variables have the names of Python's parameters (``..._SIZES``), are split at spaces,
-and no error names them; one that all commands share would count more than that of a command.
+click's own variables are named as Python's parameters and split at spaces, and no error names
+them.
 """
 
 from __future__ import annotations

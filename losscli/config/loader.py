@@ -1,7 +1,4 @@
-"""Loads a config: finds the file, follows ``extends``, applies the command line.
-
-With ``tables``, there is one config per table, whose keys override the config's.
-"""
+"""Loads configs: finds files, follows ``extends``, applies the command line to each table."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Probes of what a build needs: compilers, ninja, the cache.
-
-If all libraries of a device are built, it can be used without compilers.
-"""
+"""Probes of what a build needs, unless all libraries are built: compilers, ninja, the cache."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Runs what may crash or hang, such as ``import torch``, in a separate process.
 
-``python -m losscli.doctor.questions QUESTION ARGUMENT...`` is that process. It answers with one
-JSON object; output of libraries goes to standard error.
+``python -m losscli.doctor.questions QUESTION ARGUMENT...`` answers with one JSON object.
 """
 
 from __future__ import annotations

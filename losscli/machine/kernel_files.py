@@ -1,4 +1,8 @@
-"""The kernel's files about this machine, such as the control groups of this process."""
+"""The kernel's files about this machine, such as the control groups of this process.
+
+A container sees its own group at the mount's root, whatever path the kernel names. So every
+ancestor is read, and missing ones are ignored.
+"""
 
 from __future__ import annotations
 

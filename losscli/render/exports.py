@@ -1,7 +1,4 @@
-"""A bench run in the formats of other tools: Bencher, github-action-benchmark, OpenMetrics.
-
-Pure functions, as in ``render``. Each row that was timed is a benchmark of its own, by its name.
-"""
+"""A bench run in the formats of other tools: Bencher, github-action-benchmark, OpenMetrics."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """Confidence intervals over several processes, from a random-effects model.
 
-Each process yields the log of a median, or of a median of ratios, and its standard error. With
-equal weights, a process measures the true value plus its own effect (memory addresses, allocator
-state) plus sampling noise. The standard deviation of the logs contains both. Student's quantile
-accounts for few processes; the factor sqrt(2) makes the interval one for the next run, not only for
-the mean.
+Each process yields the log of a median and its standard error. A process measures the true
+value plus its own effect (memory addresses, allocator state) plus sampling noise; the standard
+deviation of the logs contains both. Student's quantile accounts for few processes; the factor
+sqrt(2) makes the interval one for the next run, not only for the mean.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """What `losscli compare` reports: what is slower, then the rows of each run.
 
-A row is an implementation and pass of a case, in one mode and with one state of the caches, which
-are named where they are not the default. ``new/base`` is the ratio of the medians: above 1 the new
-run is slower. ``interval`` is its confidence interval. The verdict is ``slower`` or ``faster`` if
-the interval excludes 1, ``same`` if it is within the threshold, otherwise ``inconclusive``.
+``new/base`` is the ratio of the medians, and ``interval`` its confidence interval. The verdict
+is ``slower`` or ``faster`` if that excludes 1, ``same`` if it is within the threshold.
 """
 
 from __future__ import annotations

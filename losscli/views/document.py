@@ -1,7 +1,4 @@
-"""A document: what a report says, as plain data that each renderer writes in its format.
-
-The first sentence is the answer; tables and notes follow.
-"""
+"""A document: what a report says, the answer first, as plain data for each renderer."""
 
 from __future__ import annotations
 

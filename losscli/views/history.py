@@ -1,8 +1,7 @@
 """What `losscli history` reports: the commits with a change, then the rows over the commits.
 
-A row has a table of its commits, the oldest first, whose last column is the plot: the mark of each
-commit lies where its median does between the shortest and the longest. Of many rows one table has
-the first and the last commit of each.
+A row has a table of its commits, whose last column plots the medians; of many rows one table
+has the first and the last commit of each.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from typing import Any, TypeGuard
 from losscli.compare.gate import Comparisons
 from losscli.compare.record import ComparisonRecord, record_of
 from losscli.judge.verdict import Verdict
+from losscli.machine.differences import LABELS
 from losscli.render.html.any_record import AnyRecord, Verdicts
 from losscli.render.records import view
 from losscli.report.verdict_block import block, line, summary
@@ -30,13 +31,6 @@ from losscli.views.document import (
 )
 from losscli.views.phrases import slug
 
-_LABELS = {
-    "torch_cuda": "CUDA of torch", "compiler": "C++ compiler", "os": "operating system",
-    "cpu": "CPU", "cpu_cores": "CPU cores", "cpu_cache_bytes": "CPU cache",
-    "memory_bytes": "memory", "gpu": "GPU", "gpu_sms": "multiprocessors",
-    "gpu_memory_bytes": "GPU memory", "gpu_cache_bytes": "L2 cache",
-    "gpu_capability": "compute capability", "gpu_driver": "driver",
-}  # fmt: skip
 _RANGES = (
     ("sm_clock_hz", "clock while timed", 1e-6, "MHz"),
     ("memory_clock_hz", "memory clock while timed", 1e-6, "MHz"),
@@ -87,7 +81,7 @@ def environment(run: Run) -> Part:
     facts = {"command": shlex.join(run.command), "created": run.created}
     for key, value in run.environment.items():
         if value is not None:
-            facts[_LABELS.get(key, key)] = _written(key, value)
+            facts[LABELS.get(key, key)] = _written(key, value)
     for key, label, scale, unit in _RANGES:
         known = (result.conditions.get(key) for result in run.of(BenchResult))
         if ranges := [each for each in known if _is_range(each)]:
