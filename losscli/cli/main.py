@@ -222,7 +222,7 @@ def _interruptible() -> Iterator[list[int]]:
     The exception alone is not enough, because imported or called code may swallow it. While torch
     or numpy is being imported, which swallow it, the program ends at once.
     """
-    interrupts.begin()
+    interrupts.received.clear()  # those of an earlier command
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         if any(map(_is_being_imported, ("torch", "numpy"))):

@@ -256,21 +256,24 @@ FILTER_HELP = (
 
 
 def _output(value: str) -> Path | None:
-    """Refuse an output that cannot be written, before anything is measured; ``-`` is stdout."""
     if not value:
         raise UsageError("-o '' is an empty file name. Name a file, or - for standard output.")
-    if value == "-":
-        return None
-    path = Path(value)
+    return None if value == "-" else writable("-o", Path(value))
+
+
+def writable(option: str, path: Path) -> Path:
+    """Refuse an option's file that cannot be written, before anything is measured."""
     try:
         if path.is_dir():
-            raise UsageError(f"-o '{path}' is a directory. Name a file.")
+            raise UsageError(f"{option} '{path}' is a directory. Name a file.")
         if not path.parent.is_dir():
-            raise UsageError(f"-o '{path}': there is no directory '{path.parent}'. Create it.")
+            raise UsageError(
+                f"{option} '{path}': there is no directory '{path.parent}'. Create it."
+            )
         if not os.access(path if path.exists() else path.parent, os.W_OK):
-            raise UnfitError(f"-o '{path}' cannot be written. Name another file.")
+            raise UnfitError(f"{option} '{path}' cannot be written. Name another file.")
     except OSError as error:
-        raise UnfitError(f"-o '{path}': {error.strerror}. Name another file.") from None
+        raise UnfitError(f"{option} '{path}': {error.strerror}. Name another file.") from None
     return path
 
 

@@ -60,11 +60,13 @@ class Probe:
     """Returns None if the fact does not concern this machine or device."""
     refuse: Callable[[Machine, LosscliError], Answer] = lambda machine, error: refusal(error)
     """The answer if looking raised an error."""
+    of_gpu: bool = False
+    """Whether it is a fact about the GPU, if that is the device."""
 
     def find(self, machine: Machine) -> Finding | None:
         """Return the finding; a probe that fails is a warning."""
         try:
-            answer = self.look(machine)
+            answer = None if self.of_gpu and not machine.has_gpu else self.look(machine)
         except LosscliError as error:
             answer = self.refuse(machine, error)
         except Exception as error:

@@ -82,15 +82,12 @@ class Scene:
     """The targets of attacks, removed when the context ends."""
 
     def __init__(self) -> None:
-        self._made = ExitStack()
         self.name = f"doctor-{secrets.token_hex(8)}"
 
     def __enter__(self) -> Scene:
-        try:
+        with ExitStack() as self._made:
             self._make()
-        except BaseException:
-            self._made.close()
-            raise
+            self._made = self._made.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:

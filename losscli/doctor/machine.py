@@ -112,6 +112,11 @@ class Machine:
         return self.device != CPU
 
     @property
+    def has_gpu(self) -> bool:
+        """Whether the device is a GPU that the driver shows."""
+        return self.device in {gpu.name for gpu in self.gpus}
+
+    @property
     def uuids(self) -> set[str]:
         """The GPU's UUIDs; torch and the driver may differ in a partition."""
         by_driver = self.driver.uuids.get(self.device, "")
