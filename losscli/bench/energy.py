@@ -144,9 +144,7 @@ def measure(
 def of_a_call(changes: Sequence[tuple[float, float]], made: Sequence[tuple[float, int]]) -> Energy:
     """Return the energy of a call.
 
-    Args:
-        changes: times at which the counter changed, and the joules from then on.
-        made: times, and the number of calls made until then; in between they are evenly spread.
+    ``changes`` are times and the joules from then on, ``made`` times and calls made until then.
     """
     inside = [each for each in changes if made[0][0] <= each[0] <= made[-1][0]]
     (began, first), (ended, last) = inside[0], inside[-1]

@@ -115,15 +115,9 @@ class Limits:
         again: bool = False,
         timing: Timing = TIMED,
     ) -> Limit:
-        """Return the limit of a pass.
+        """Return the limit of a pass, timed on ``reads``: the operands and grad_output, if there is one.
 
-        Args:
-            case: whose bytes are moved.
-            pass_: of the case.
-            timer: that the implementations are timed with.
-            reads: the operands and grad_output, if there is one.
-            again: measure it once more, and keep the faster of the two.
-            timing: when to stop sampling the variants.
+        ``again``: measure it once more, and keep the faster of the two.
         """
         if not _is_limited(case):
             return Limit()
@@ -161,16 +155,13 @@ class Limits:
         return self.probe is not None
 
     def _calls(self, case: Case, pass_: PassName, reads: Sequence[Tensor]) -> tuple[Calls, int]:
+        """Return the calls of the variants, which write the same memory, and their number."""
         if case.operations(pass_):
             product = products(pass_, reads[0].detach(), reads[2].detach())
             return (lambda _: product), 1
         assert self.probe
-        return self._moves(mixes(case, pass_), _arrays(case, pass_, reads)), self.probe.variants
-
-    def _moves(self, launches: Sequence[Mix], arrays: Sequence[Tensor]) -> Calls:
-        """Return the calls that move bytes; all variants write the same memory."""
-        assert self.probe
-        move = self.probe.move
+        move, launches, count = self.probe.move, mixes(case, pass_), _bytes_of_array(case, pass_)
+        arrays = [_array(tensor, count) for tensor in reads if tensor.numel() == case.elements]
         written = [
             torch.empty(arrays[0].nbytes, dtype=torch.uint8, device=self.device)
             for _ in range(max(mix.writes for mix in launches))
@@ -184,7 +175,7 @@ class Limits:
 
             return run
 
-        return call
+        return call, self.probe.variants
 
     def _measure(
         self, case: Case, pass_: PassName, timer: Timer, reads: Sequence[Tensor], timing: Timing
@@ -254,11 +245,6 @@ def _key(case: Case, pass_: PassName, timer: Timer) -> _Key:
 def _bytes_of_array(case: Case, pass_: PassName) -> int:
     whole = not (case.spec.picks and pass_ == "forward")
     return case.elements * case.item_bytes if whole else case.floor_bytes(pass_)
-
-
-def _arrays(case: Case, pass_: PassName, reads: Sequence[Tensor]) -> list[Tensor]:
-    count = _bytes_of_array(case, pass_)
-    return [_array(tensor, count) for tensor in reads if tensor.numel() == case.elements]
 
 
 def _array(tensor: Tensor, count: int) -> Tensor:

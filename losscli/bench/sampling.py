@@ -78,16 +78,8 @@ def interleave(
 
     A round takes one sample of each, so that drift of the machine hits all alike. One that fails
     leaves. The more samples there are, the more rare is the stop rule; no batch of rounds is begun
-    that would end far beyond the time limit.
-
-    Args:
-        timer: takes the samples.
-        contenders: warmed up; those that failed are left out.
-        timing: when to stop.
-        seed: of the order.
-        before: called before each batch of rounds.
-        slowed: tells after each batch whether to discard it, for all alike.
-        clock: monotonic seconds.
+    that would end far beyond the time limit. ``before`` is called before each batch; ``slowed``
+    tells after it whether to discard it, for all alike.
     """
     shuffle = random.Random(seed)
     start = clock()

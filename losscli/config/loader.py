@@ -42,15 +42,12 @@ class Loaded:
 
 
 def load_config(path: str | None, overrides: Mapping[str, object]) -> Config:
-    """Load a config file and apply the command line.
+    """Load a config file and apply the command line; ConfigErrors have file, line and column.
 
     Args:
         path: a file, or a shipped config's name with or without ``.yaml``. None is the default.
         overrides: validated fields of Config that replace the file's. ``losses`` holds names, which
             keep the file's parameters; ``seed`` is the seed.
-
-    Raises:
-        ConfigError: the file is missing or wrong, with file, line and column.
     """
     return load(path, overrides).config
 

@@ -207,6 +207,7 @@ def _regressions(record: ComparisonRecord) -> list[str]:
 
 
 def _details(compared: Comparisons) -> list[str]:
+    several = len(compared.comparisons) > 1
     again = [row.name for _, row in compared.disturbed()]
     were = "was" if len(again) == 1 else "were"
     what = f"{count(len(again), 'row')} {were} timed while other programs used the machine"
@@ -215,7 +216,7 @@ def _details(compared: Comparisons) -> list[str]:
     for name, one in compared.comparisons.items():
         lines += _lost(compared.baseline, name, one)
         if compared.threshold is not None and (noisy := one.undecided(compared.threshold)):
-            where = f" of {name}" if len(compared.comparisons) > 1 else ""
+            where = f" of {name}" * several
             are = "is" if len(noisy) == 1 else "are"
             rows = count(len(one.rows) - one.controls, "row")
             change = f"too noisy to detect a change of {100 * compared.threshold:g} %"
@@ -226,15 +227,11 @@ def _details(compared: Comparisons) -> list[str]:
         rows = count(len(found), "row") if found else "no row"
         lines.append(f"{rows} with more {figure} than before, by more than {allowed}")
         lines += [
-            f"    {_of(compared, name)}{each.row.name}: {text(each.before)}, then "
+            f"    {f'{name}: ' * several}{each.row.name}: {text(each.before)}, then "
             f"{text(each.after)}"
             for name, each in found
         ]
     return [*lines, *_not_looked(compared)]
-
-
-def _of(compared: Comparisons, name: str) -> str:
-    return f"{name}: " if len(compared.comparisons) > 1 else ""
 
 
 def _not_looked(compared: Comparisons) -> list[str]:

@@ -232,7 +232,9 @@ def errors_table(run: Run) -> Table:
         "reduce": lambda checks: checks[0].case.reduction,
         "rel": lambda checks: _relative(check(checks, VALUE)),
         "ulp": partial(_ulp, operand=VALUE),
-        "torch": lambda checks: _reference_ulp(check(checks, VALUE)),
+        "torch": lambda checks: (
+            (format_ulp(r.reference_error.value_ulp) if (r := check(checks, VALUE)) else "") or "-"
+        ),
     }
     for operand in dict.fromkeys(name for case, _ in cases for name in case.spec.differentiable):
         columns[operand] = partial(_ulp, operand=operand)
@@ -277,10 +279,6 @@ def allowed_ulp(result: VerifyResult) -> float:
         rounded_once = case.spec.unit == ROW and case.dtype in ("float16", "bfloat16")
         bar = ONCE_ROUNDED_ULP if rounded_once else ELEMENT_ULP
     return max(bar, result.tolerance_ulp or 0.0)
-
-
-def _reference_ulp(result: VerifyResult | None) -> str:
-    return (format_ulp(result.reference_error.value_ulp) if result else "") or "-"
 
 
 def _worst_status(checks: Checks) -> str:

@@ -203,17 +203,16 @@ class Axis:
     log: bool = False
     low: float | None = None
     """The lower end; None is the least value, with some room."""
-    high: float | None = None
 
     def scale(self, values: Iterable[float], start: float, end: float) -> Scale:
         """Return the scale that has room for values."""
         known = [value for value in values if math.isfinite(value) and (value > 0 or not self.log)]
         low = self.low if self.low is not None else min(known, default=1.0)
-        high = self.high if self.high is not None else max(known, default=low)
+        high = max(known, default=low)
         if self.log:
             room = math.exp(0.04 * (math.log(high) - math.log(low))) if high > low else 2.0
             low = low if self.low is not None else max(low, room / _LARGEST) / room
-            high = high if self.high is not None else min(high, _LARGEST / room) * room
+            high = min(high, _LARGEST / room) * room
         if high <= low:
             high = low * 2 if self.log else low + 1
         return Scale(low, high, start, end, self.log)
@@ -242,30 +241,29 @@ def byte_ticks(low: float, high: float) -> Ticks:
     """Return powers of two, at most seven: ``32 KiB``."""
     first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
     step = next((s for s in _STEPS if (last - first) / s <= 6), 20)
-    powers = [power for power in range(first, last + 1) if power % step == 0]
-    return [(2.0**power, format_power(power)) for power in powers]
-
-
-def format_power(power: int) -> str:
-    """Return a power of two as bytes: ``32 KiB``."""
-    unit = min(max(power, 0) // 10, len(_BYTES) - 1)
-    return f"{2.0 ** (power - 10 * unit):g} {_BYTES[unit]}"
+    found = []
+    for power in range(first, last + 1):
+        if power % step == 0:
+            unit = min(max(power, 0) // 10, len(_BYTES) - 1)
+            found.append((2.0**power, f"{2.0 ** (power - 10 * unit):g} {_BYTES[unit]}"))
+    return found
 
 
 def second_ticks(low: float, high: float) -> Ticks:
     """Return powers of ten, or 1, 2 and 5 times them where they are few: ``10 us``."""
-    return _decades_or_round(low, high, format_ten_seconds, 2)
 
+    def text(seconds: float) -> str:
+        number, unit = format_seconds(seconds * (1 + 1e-9)).split()
+        return f"{float(number):g} {unit}"
 
-def format_ten_seconds(seconds: float) -> str:
-    """Return a round number of seconds without needless digits: ``10 us``."""
-    number, unit = format_seconds(seconds * (1 + 1e-9)).split()
-    return f"{float(number):g} {unit}"
+    found = _decades(low, high, text)
+    return found if len(found) >= 2 else _round(low, high, text)
 
 
 def log_ticks(low: float, high: float) -> Ticks:
     """Return powers of ten, or 1, 2 and 5 times them where they are few."""
-    return _decades_or_round(low, high, _plain, 3)
+    found = _decades(low, high, _plain)
+    return found if len(found) >= 3 else _round(low, high, _plain)
 
 
 def ratio_ticks(low: float, high: float) -> Ticks:
@@ -290,11 +288,6 @@ def linear_ticks(low: float, high: float, suffix: str = "") -> Ticks:
 def percent_ticks(low: float, high: float) -> Ticks:
     """Return about five round parts of a whole, as percent."""
     return [(value / 100, text) for value, text in linear_ticks(100 * low, 100 * high, " %")]
-
-
-def _decades_or_round(low: float, high: float, text: Callable[[float], str], few: int) -> Ticks:
-    found = _decades(low, high, text)
-    return found if len(found) >= few else _round(low, high, text)
 
 
 def _decades(low: float, high: float, text: Callable[[float], str]) -> Ticks:
