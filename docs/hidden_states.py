@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, linear
 
 from losscli.functional import linear_cross_entropy
-from losscli.machine.allocations import measure_peak
+from losscli.machine.allocator import measure_peak
 
 STEPS, SHOWN, ROWS = 300, 100, 1024
 WIDTH, VOCABULARY = 32, 4096

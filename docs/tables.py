@@ -31,7 +31,7 @@ from losscli.cases.axes import CONTIGUOUS
 from losscli.cases.case import Case, format_grad_output
 from losscli.compare.cells import Cell, best_peer, cells
 from losscli.compare.cells import ratio as ratio_to
-from losscli.doctor.isolation import ATTACKS
+from losscli.doctor.attacks import ATTACKS
 from losscli.implementations import CUSTOM
 from losscli.implementations.other_projects import PACKAGES
 from losscli.implementations.sandbox.parts import PARTS

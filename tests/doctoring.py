@@ -147,12 +147,12 @@ class MadeUp:
     def look(self, name: str, asked: str = "auto") -> Finding:
         """Return one finding of the report, such as ``GPU: driver``."""
         probes = [each for each in PROBES if f"{each.area}: {each.name}" == name]
-        [found] = self.examine(asked, probes).findings
+        [found] = self.examine(asked, probes).results
         return found
 
     def complaints(self, asked: str = "auto") -> dict[str, str]:
         """Return the state of each finding that is not ok."""
-        found = self.examine(asked).findings
+        found = self.examine(asked).results
         return {f"{each.area}: {each.name}": each.state for each in found if each.state != OK}
 
 

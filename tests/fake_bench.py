@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any, cast
 
+from losscli.bench.conditions import Conditions
 from losscli.bench.limit import TIMED, Limit
 from losscli.bench.plan import plan
 from losscli.bench.runner import Runner
@@ -39,14 +40,11 @@ def mean_square(input, target):
     return ((input - target) ** 2).mean()
 
 
-class Seen:
+class Seen(Conditions):
     """Conditions that stay as they are."""
 
     def __init__(self, slowed=False, **record):
         self._slowed, self._record = slowed, record
-
-    def begin(self):
-        pass
 
     def slowed(self):
         return self._slowed

@@ -28,7 +28,7 @@ PHASES = {
     "limit": ("losscli.bench.runner", "needs_eviction"),
     "inputs": ("losscli.bench.runner", "make_inputs"),
     "sampling": ("losscli.bench.runner", "interleave"),
-    "report": ("losscli.render.writer", "write"),
+    "report": ("losscli.render.records", "write"),
 }
 """A function that each phase calls."""
 

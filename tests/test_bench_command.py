@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from losscli.bench import limit, runner
-from losscli.bench.conditions import Unknown
+from losscli.bench.conditions import Conditions
 from losscli.cli.main import run
 from losscli.errors import UnfitError
 from losscli.operators import loading
@@ -33,7 +33,7 @@ def _without_probe(monkeypatch):
 
     monkeypatch.setattr(limit.Limits.__init__, "__defaults__", (refuse,))
     monkeypatch.setattr(loading, "build_ahead", lambda targets: None)
-    monkeypatch.setattr(runner, "look_at", lambda device: Unknown("a test"))
+    monkeypatch.setattr(runner, "look_at", lambda device: Conditions("a test"))
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from losscli.bench import energy
-from losscli.bench.energy import CpuMeter, GpuMeter, measure, meter_of, of_a_call
+from losscli.bench.energy import cpu_meter, gpu_meter, measure, meter_of, of_a_call
 from losscli.cli.main import run
 from losscli.machine import kernel_files
-from losscli.machine.nvml import Nvml, UnreadableError
+from losscli.machine.devices import Nvml, UnreadableError
 from losscli.runs.columns import COLUMNS
 from tests.handmade import result
 
@@ -41,7 +41,7 @@ class Device:
     def __init__(self, watts: float, period: float) -> None:
         self.watts, self.period = watts, period
 
-    def joules(self) -> float:
+    def __call__(self) -> float:
         return self.watts * (time.perf_counter() // self.period * self.period)
 
 
@@ -66,11 +66,11 @@ def test_a_counter_that_hardly_changes_or_fails_is_told(monkeypatch):
     class Failing(Device):
         reads = 0
 
-        def joules(self):
+        def __call__(self):
             self.reads += 1
             if self.reads > 3:
                 raise UnreadableError("gone")
-            return super().joules()
+            return super().__call__()
 
     assert measured(Failing(300.0, 0.01)) == (None, None, "gone")
 
@@ -89,13 +89,13 @@ def test_a_cpus_packages_are_added_up_and_their_counters_begin_anew(tmp_path, mo
     first, second = package(tmp_path, 0, 2_000_000), package(tmp_path, 1, 3_000_000, 4_000_000)
     package(tmp_path, "0:0", 9_000_000, name="core")  # a part of a package
     package(tmp_path, 2, 9_000_000, name="psys")  # all of the machine
-    meter = CpuMeter()
-    assert meter.joules() == 5.0
+    meter = cpu_meter()
+    assert meter() == 5.0
 
     first.write_text("2500000")
     second.write_text("500000")
 
-    assert meter.joules() == 2.5 + 4.5
+    assert meter() == 2.5 + 4.5
 
 
 def test_energy_that_cannot_be_read_has_a_reason(tmp_path, monkeypatch):
@@ -118,7 +118,7 @@ class NoCounter:
 
 def test_a_gpu_without_a_counter_is_told():
     with pytest.raises(UnreadableError, match="NVML: Not Supported"):
-        GpuMeter(Nvml(NoCounter(), None)).joules()
+        gpu_meter(Nvml(NoCounter(), None))()
 
 
 def test_columns_of_energy_have_their_units():
@@ -173,9 +173,9 @@ def test_energy_agrees_with_a_minute_of_the_counter(capsys):
 
         twice = measure("cuda:0", looped_twice, 2 * seconds)
         meter, calls = meter_of("cuda:0"), int(60 / seconds)
-        before = meter.joules()
+        before = meter()
         looped(calls)
-        minute = (meter.joules() - before) / calls
+        minute = (meter() - before) / calls
 
         with capsys.disabled():
             print(f"{name}: {found}, over a minute {minute}, twice {twice}", file=sys.stderr)

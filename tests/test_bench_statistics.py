@@ -7,8 +7,7 @@ from typing import Any
 import numpy
 import pytest
 
-from losscli.bench.ratios import paired_ratios
-from losscli.bench.statistics import half_width, median_interval, summarize
+from losscli.bench.statistics import half_width, median_interval, paired_ratios, summarize
 from losscli.runs.quantiles import quantile
 from losscli.runs.records import Speedup
 

@@ -34,7 +34,7 @@ def test_h200_with_everything_has_no_complaint(made):
     report = made.examine()
     assert made.complaints() == {}
     assert (report.device, report.usable) == ("cuda:0", True)
-    assert {each.name: each.found for each in report.findings if each.area == "GPU"} == {
+    assert {each.name: each.found for each in report.results if each.area == "GPU"} == {
         "driver": "580.82.07, CUDA 13.0 at most",
         "GPUs": "cuda:0 NVIDIA H200 (150.0 GiB)",
         "partitions": "MIG is off",
@@ -51,7 +51,7 @@ def test_machine_without_gpu_is_fine_for_the_cpu(made):
     report = made.examine()
     assert report.device == "cpu"
     assert made.complaints() == {}
-    found = {finding.name: finding for finding in report.findings}
+    found = {finding.name: finding for finding in report.results}
     assert found["GPUs"].found == "none; runs use the CPU"
     assert "cpu needs none; looked in the PATH" in found["nvcc"].found
     assert not {"driver", "clocks", "host compiler"} & set(found)
@@ -309,7 +309,7 @@ def test_probe_that_fails_is_a_warning_with_the_reason(made):
         raise ValueError("no such thing\nat all")
 
     probes = (Probe("area", "broken", fail), Probe("area", "fine", lambda machine: ok("well")))
-    broken, fine = made.examine(probes=probes).findings
+    broken, fine = made.examine(probes=probes).results
     assert (broken.state, fine.state) == (WARNING, OK)
     assert broken.found == "unknown, because looking failed: ValueError: no such thing"
 
@@ -318,7 +318,7 @@ def test_no_file_of_the_kernel_ends_the_report(made, tmp_path):
     for name in ("proc", "sys"):
         (tmp_path / name).rename(tmp_path / f"no-{name}")
     report = made.examine()
-    assert len(report.findings) == len(PROBES)
+    assert len(report.results) == len(PROBES)
     assert report.count(OK) < len(PROBES)
 
 
@@ -326,6 +326,6 @@ def test_every_complaint_says_what_to_do(made):
     made.remove("g++", "nvcc")
     made.gpu.clear()
     made.answers |= dict.fromkeys(made.answers, NoAnswerError("no answer"))
-    complaints = [f for f in made.examine("cuda").findings if f.state != OK]
+    complaints = [f for f in made.examine("cuda").results if f.state != OK]
     assert complaints
     assert [f for f in complaints if not f.advice] == []

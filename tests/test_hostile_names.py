@@ -128,7 +128,7 @@ def test_status_and_notes_are_shown(monkeypatch, capsys):
 
 def test_findings_of_the_doctor_and_summaries_are_shown(tmp_path):
     finding = Finding("GPU", "processes", "ok", EVIL, "")
-    found = Examination((), "", "cpu", "cpu", [finding])
+    found = Examination(command=(), created="", asked_device="cpu", device="cpu", results=[finding])
     assert_shown(text(doctor.view(found)))
     publish("bench", lambda: EVIL, {"GITHUB_STEP_SUMMARY": str(tmp_path / "summary")})
     assert_shown((tmp_path / "summary").read_text())

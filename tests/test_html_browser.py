@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from losscli.judge.verdict import Verdict
+from losscli.render.html.any_record import Verdicts, read_record
 from losscli.render.html.page import render_page, sections
-from losscli.render.html.records import Verdicts, read_record
 from losscli.runs.records import FAIL
 from tests import browser
 from tests.documents import RESULTS

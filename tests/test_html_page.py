@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from losscli.judge.parts import Accuracy, JudgeReason, Speed
 from losscli.judge.verdict import Verdict
 from losscli.reasons import Code
+from losscli.render.html.any_record import Verdicts
 from losscli.render.html.page import render_page, sections
-from losscli.render.html.records import Verdicts
 from losscli.runs.records import FAIL, SKIPPED, Error, Run, Seconds, Speedup, VerifyResult
 from tests import handmade
 from tests.handmade import case, failed, result, run, skipped

@@ -15,8 +15,8 @@ import pytest
 
 from losscli.cli.main import run as command_line
 from losscli.doctor import attacks, isolation
+from losscli.doctor.attacks import ATTACKS
 from losscli.doctor.isolation import (
-    ATTACKS,
     HELD,
     NOT_HELD,
     NOT_THERE,
@@ -34,7 +34,10 @@ from tests.documents import ROOT, tables
 from tests.modes import AS_IT_IS, CONTAINER, MODES
 from tests.parameters import naming
 
-OF_ROOT = ("set_kernel", "make_device_file", "open_devices", "hold_capabilities", "rename_host")
+OF_ROOT = (
+    *("set the kernel", "make a file in /dev", "open a device"),
+    *("hold a capability", "rename the host"),
+)
 """Attacks at which a user fails without any wall."""
 
 
@@ -131,7 +134,7 @@ def test_attacks_succeed_where_there_are_no_walls(tmp_path, monkeypatch):
         resource.setrlimit(resource.RLIMIT_NOFILE, (many, many))
     tried = [each for each in ATTACKS if not each.alone]
     with Scene() as scene, open(os.devnull) as file:
-        source = f"{inspect.getsource(attacks)}\nrun({[a.name for a in tried]}, {scene.facts})"
+        source = f"{inspect.getsource(attacks)}\nrun({[a.tries for a in tried]}, {scene.facts})"
         done = subprocess.run(
             [sys.executable, "-c", source],
             cwd=tmp_path,
@@ -142,9 +145,9 @@ def test_attacks_succeed_where_there_are_no_walls(tmp_path, monkeypatch):
         )
         told = {line["attack"]: line for line in map(json.loads, done.stdout.splitlines())}
         failed = {
-            attack.name: told[attack.name]
+            attack.tries: told[attack.tries]
             for attack in tried
-            if not told[attack.name]["got"] and not attack.came_of_it(scene)
+            if not told[attack.tries]["got"] and not scene.outcome(attack)
         }
     if os.getuid():
         for name in OF_ROOT:
@@ -160,7 +163,14 @@ def siege(*states: isolation.State) -> Siege:
     tried = [
         Tried("files", f"attack {n}", state, "how it is" * 9) for n, state in enumerate(states)
     ]
-    return Siege(("losscli",), "2025-01-01", "cpu", "root", NAMES[:3], tried)
+    return Siege(
+        command=("losscli",),
+        created="2025-01-01",
+        device="cpu",
+        user="root",
+        reached=NAMES[:3],
+        results=tried,
+    )
 
 
 def test_doctor_fails_where_a_wall_that_is_there_does_not_hold(monkeypatch, capsys):

@@ -28,7 +28,7 @@ from losscli.losses.linear.plan import (
     slices,
 )
 from losscli.losses.linear.plan import whole as whole_plan
-from losscli.machine.allocations import measure_peak
+from losscli.machine.allocator import measure_peak
 from losscli.runs.records import PASS
 from tests.handmade import case_of
 from tests.parameters import naming

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from losscli.errors import UnfitError, UsageError
-from losscli.machine import allocator, cgroups, commands, description, devices, kernel_files, memory
+from losscli.machine import allocator, commands, description, devices, kernel_files, memory
 
 MIB = 2**20
 
@@ -178,7 +178,7 @@ def test_quota_of_cores_is_read(machine, files, cores):
     machine("proc/self/cgroup", "3:cpu,cpuacct:/docker/abc\n0::/docker/abc\n")
     for name, text in files.items():
         machine(f"sys/fs/cgroup/{name}", f"{text}\n")
-    assert cgroups.core_quota() == cores
+    assert kernel_files.core_quota() == cores
 
 
 def test_program_that_hangs_or_fails_prints_nothing(monkeypatch):

@@ -10,7 +10,7 @@ from losscli.render import output
 from losscli.render.layout import narrowed
 from losscli.render.records import render
 from losscli.truth import tolerances
-from losscli.views import errors
+from losscli.views import verify
 from tests.fabricated import machine
 from tests.handmade import PAIR, case, result, run
 
@@ -116,7 +116,7 @@ def test_parameter_that_is_not_swept_is_shown_only_off_its_default():
 
 @pytest.mark.parametrize("name", ["ELEMENT_ULP", "ONCE_ROUNDED_ULP", "VALUE_ULP"])
 def test_allowed_ulp_beside_the_found_is_that_of_the_tolerances(name):
-    assert getattr(errors, name) == getattr(tolerances, name)
+    assert getattr(verify, name) == getattr(tolerances, name)
 
 
 def test_samples_that_do_not_decide_are_explained():

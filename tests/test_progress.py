@@ -4,8 +4,7 @@ import io
 
 import pytest
 
-from losscli.bench.estimate import seconds_of, seconds_of_all
-from losscli.bench.plan import plan
+from losscli.bench.plan import plan, seconds_of, seconds_of_all
 from losscli.build.ninja import BuildProgress
 from losscli.cli import main
 from losscli.config.loader import load_config

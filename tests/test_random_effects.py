@@ -7,8 +7,7 @@ from statistics import NormalDist
 
 import pytest
 
-from losscli.bench.ratios import speedups
-from losscli.bench.statistics import summarize, summarize_processes
+from losscli.bench.statistics import speedups, summarize, summarize_processes
 from losscli.runs.random_effects import deviation, next_run_half_width, student_quantile
 
 

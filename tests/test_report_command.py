@@ -10,8 +10,8 @@ from losscli.compare.comparison import compare
 from losscli.compare.gate import Comparisons
 from losscli.compare.record import record_of
 from losscli.errors import EXIT_OK, EXIT_UNFIT, UsageError
+from losscli.render.html.any_record import read_record
 from losscli.render.html.page import sections
-from losscli.render.html.records import read_record
 from losscli.runs.encoding import finite
 from losscli.runs.records import FAIL, Speedup
 from tests.handmade import result, run

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from losscli.errors import UnfitError, UsageError
-from losscli.render.records import render
-from losscli.render.writer import Writer
+from losscli.render.records import Writer, render
 from losscli.runs.journal import journal_path
 from tests.handmade import PAIR, run
 

@@ -12,11 +12,11 @@ from losscli.cli import main
 from losscli.errors import EXIT_FAILED, EXIT_OK, EXIT_USAGE, UsageError
 from losscli.render.records import render
 from losscli.runs.encoding import json_line
+from losscli.runs.journal import read_unfinished
 from losscli.runs.merge import merge, missing_parts
 from losscli.runs.parts import Part, deal, parse_part
 from losscli.runs.reading import read_run
 from losscli.runs.records import BenchResult
-from losscli.runs.resume import read_unfinished
 from tests.fabricated import elsewhere, machine
 from tests.judging import RIGHT
 from tests.parameters import SLOW

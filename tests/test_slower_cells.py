@@ -9,8 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from losscli.compare.cells import cells
-from losscli.render.records import conclusion, render
-from losscli.render.writer import Writer
+from losscli.render.records import Writer, conclusion, render
 from losscli.runs.reading import read_run
 from losscli.runs.records import Speedup
 from losscli.views import bench

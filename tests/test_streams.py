@@ -18,7 +18,7 @@ from losscli.console.notes import note
 from losscli.console.streams import emit, tell
 from losscli.errors import EXIT_BROKEN_PIPE, EXIT_OK, EXIT_UNFIT, UsageError
 from losscli.render.output import show
-from losscli.render.writer import Writer
+from losscli.render.records import Writer
 from losscli.report.verdict_writer import VerdictWriter
 from losscli.runs.saved import runs_directory
 from tests.handmade import PAIR, run

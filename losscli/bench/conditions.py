@@ -1,11 +1,8 @@
 """The state of the machine while samples are taken. losscli reads it and never changes it.
 
-What other programs take of a CPU's cores or of a GPU's time is read for each case.
-
-losscli reads a GPU's state through nvidia-ml-py, where that is installed, before and after each
-batch of samples. A batch during which heat or the power supply throttled the GPU is discarded. A
-GPU at its power limit is reported but discards nothing: under a steady load a GPU runs at that
-limit. On a CPU losscli reads how much of the cores' time other programs took.
+A GPU's state is read through nvidia-ml-py before and after each batch of samples. A batch during
+which heat or the power supply throttled the GPU is discarded. A GPU at its power limit is reported
+but discards nothing: under a steady load a GPU runs at that limit.
 """
 
 from __future__ import annotations
@@ -15,11 +12,10 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from losscli.machine import kernel_files
-from losscli.machine.devices import gpu_uuid
-from losscli.machine.nvml import UnreadableError, open_nvml
+from losscli.machine.devices import UnreadableError, gpu_uuid, open_nvml
 from losscli.machine.own_processes import is_ours, own_seconds
 
 SHORTEST_LOOK = 0.05
@@ -32,27 +28,32 @@ THROTTLE_REASONS = {
 }
 """NVML's bits for which samples are discarded."""
 TOLD_REASONS = THROTTLE_REASONS | {0x04: "power limit", 0x10: "sync boost"}
-"""NVML's bits that are reported."""
 
 
-class Conditions(Protocol):
-    """Looks at the machine while the implementations of one case are sampled."""
+class Conditions:
+    """Looks at the machine while the implementations of one case are sampled; sees nothing."""
+
+    def __init__(self, unknown: str) -> None:
+        """``unknown`` says why nothing is seen."""
+        self.unknown = unknown
 
     def begin(self) -> None:
         """Start a new record of conditions."""
-        ...
 
     def slowed(self) -> bool:
         """Read the state; tell whether to discard the samples since the last reading."""
-        ...
+        return False
 
     def record(self) -> dict[str, Any]:
         """Return the conditions since ``begin``, fit for JSON."""
-        ...
+        return {"unknown": self.unknown}
 
 
-class CpuConditions:
-    """The load, and the part of the cores' time that other programs took."""
+class CpuConditions(Conditions):
+    """The load, and the part of the cores' time that other programs took.
+
+    No reading of a CPU is precise enough to discard samples for.
+    """
 
     def __init__(
         self,
@@ -63,12 +64,7 @@ class CpuConditions:
         self.begin()
 
     def begin(self) -> None:
-        """See :class:`Conditions`."""
         self._start = self.clock(), self.own_time(), _busy_seconds()
-
-    def slowed(self) -> bool:
-        """Return False: no reading of a CPU is precise enough to discard samples for."""
-        return False
 
     def others(self) -> float | None:
         """Return the part of the cores' time that other programs took; None where it is unknown."""
@@ -80,7 +76,6 @@ class CpuConditions:
         return round(max(now - busy - own, 0.0) / wall / len(os.sched_getaffinity(0)), 3)
 
     def record(self) -> dict[str, Any]:
-        """See :class:`Conditions`."""
         import torch
 
         return {
@@ -91,7 +86,7 @@ class CpuConditions:
         }
 
 
-class GpuConditions:
+class GpuConditions(Conditions):
     """Clocks, temperature, power, and why the GPU ran slower than it can."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:
@@ -100,14 +95,13 @@ class GpuConditions:
         self.begin()
 
     def begin(self) -> None:
-        """See :class:`Conditions`."""
         self._since = time.time_ns() // 1000
         self._seen: dict[str, list[float]] = {}
         self._reasons = self._previous = 0
         self.slowed()
 
     def slowed(self) -> bool:
-        """See :class:`Conditions`. A batch is throttled if the GPU was at either end of it."""
+        """Return whether the GPU was throttled at either end of a batch."""
         nvml, handle = self.nvml, self.handle
         self._note("sm_clock_hz", 1e6, nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM)
         self._note("memory_clock_hz", 1e6, nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM)
@@ -120,7 +114,6 @@ class GpuConditions:
         return bool(either & sum(THROTTLE_REASONS))
 
     def record(self) -> dict[str, Any]:
-        """See :class:`Conditions`."""
         ranges = {name: [min(seen), max(seen)] for name, seen in self._seen.items()}
         told = [name for bit, name in TOLD_REASONS.items() if self._reasons & bit]
         others = self.others()
@@ -128,10 +121,9 @@ class GpuConditions:
         return {**ranges, "throttle_reasons": told, **known}
 
     def others(self) -> float | None:
-        """Return the most of the GPU's time that another program took; None where it is unknown.
+        """Return the most of the GPU's time that another program took, or None.
 
-        NVML samples it several times a second, and numbers processes as the system does outside of
-        containers: where it does not know this one, it cannot be told which are others.
+        NVML numbers processes as outside of containers; if it lacks this one, others are unknown.
         """
         running = self._ask(self.nvml.nvmlDeviceGetComputeRunningProcesses, self.handle)
         if running is None or not any(is_ours(each.pid) for each in running):
@@ -147,29 +139,10 @@ class GpuConditions:
             self._seen.setdefault(name, []).append(value * unit)
 
     def _ask(self, ask: Callable[..., Any], *arguments: Any) -> Any:
-        """Return a reading, or None where this GPU does not support it."""
         try:
             return ask(*arguments)
         except self.nvml.NVMLError:
             return None
-
-
-class Unknown:
-    """The conditions of a GPU that cannot be read."""
-
-    def __init__(self, why: str) -> None:
-        self.why = why
-
-    def begin(self) -> None:
-        """See :class:`Conditions`."""
-
-    def slowed(self) -> bool:
-        """See :class:`Conditions`."""
-        return False
-
-    def record(self) -> dict[str, Any]:
-        """See :class:`Conditions`."""
-        return {"unknown": self.why}
 
 
 def look_at(device: str, uuid_of: Callable[[str], str | None] = gpu_uuid) -> Conditions:
@@ -179,7 +152,7 @@ def look_at(device: str, uuid_of: Callable[[str], str | None] = gpu_uuid) -> Con
     try:
         return GpuConditions(*open_nvml(device, uuid_of))
     except UnreadableError as error:
-        return Unknown(str(error))
+        return Conditions(str(error))
 
 
 def _busy_seconds(proc: Path | None = None) -> float | None:

@@ -1,11 +1,9 @@
 """The contents of the operands during timing: they change, so that no cached result is right.
 
-An implementation that caches a result by the address of its operands, or by the object, is fast and
-wrong. So the prediction is multiplied in place before each batch of samples, and divided again
-before the next (one that would leave its domain is reversed, a block at a time); the oracle judges
-losses and gradients on the contents at the time. Before each sample one element is written with its
-own value, so that PyTorch counts the prediction as changed. Neither write is timed, and neither
-takes memory.
+An implementation that caches a result by the address of its operands, or by the object, is fast
+and wrong. So the prediction is multiplied in place before each batch of samples, and divided
+before the next (or reversed, to stay in its domain). Before each sample one element is written
+with its own value, so that PyTorch counts the prediction as changed. Neither is timed.
 """
 
 from __future__ import annotations
@@ -46,15 +44,7 @@ class Contents:
         right: Right | None = None,
         reference: Implementation | None = None,
     ) -> None:
-        """Take operands that require no gradient.
-
-        Args:
-            case: which case.
-            operands: of the case.
-            loosened: ULP that the config grants this case by name.
-            right: results that were right for the same operands.
-            reference: what computes the truth of a Model.
-        """
+        """``loosened``: ULP that the config grants this case; ``right``: known right results."""
         self.right = dict(right or {})
         self.reference = reference
         self.group = Group()
@@ -102,8 +92,7 @@ class Contents:
     ) -> VerifyResult:
         """Judge a result on the present contents, as :meth:`Gate.judge` does.
 
-        The oracle takes longer than most calls. Bits that were right for the same contents before,
-        in this process or in another, are right again.
+        Bits that were right for the same contents, here or in another process, are right again.
         """
         key = (name, pass_, self.changed, incoming, *map(_bits, (loss, *gradients)))
         if key not in self.right:
@@ -116,8 +105,7 @@ class Contents:
     def change(self) -> None:
         """Replace the present contents by the other ones.
 
-        What a CPU's cache has yet to write back would be written during the next sample: reading
-        all once more has it written now. A GPU's cache is evicted before each sample.
+        Reading them has a CPU's cache write back now, not during the next sample.
         """
         if self._reverses:
             for block in blocks(self.prediction.shape):
@@ -134,7 +122,6 @@ class Contents:
 
 
 def _bits(result: Tensor | None) -> tuple[object, ...] | None:
-    """Return what tells a result from all others."""
     if result is None:
         return None
     return tuple(result.shape), str(result.dtype), str(result.device), fingerprint(result)

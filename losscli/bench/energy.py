@@ -1,10 +1,8 @@
 """The energy of a call: that of many calls one after another, by a counter of the hardware.
 
-NVML counts the energy of a GPU in millijoules, RAPL that of a CPU's packages in microjoules. Both
-change their counter only every so often, and reading NVML's takes milliseconds. So a thread reads
-while calls go on, until the counter has changed many times, and what counts is what lies between
-two of its changes. No single reading of a power is used. A counter is of the whole GPU or all
-cores: what other programs take meanwhile is in it, and so is what the device takes at rest.
+NVML counts a GPU's energy, RAPL that of a CPU's packages. Both change their counter only every
+so often, so a thread reads while calls go on, and what lies between two of many changes counts.
+A counter is of the whole device: it includes other programs and the device at rest.
 """
 
 from __future__ import annotations
@@ -16,10 +14,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from losscli.machine import kernel_files
-from losscli.machine.nvml import Nvml, UnreadableError, open_nvml
+from losscli.machine.devices import Nvml, UnreadableError, open_nvml
 
 SECONDS = 1.0
 """How long calls are made at least."""
@@ -30,7 +28,6 @@ LONGEST_SECONDS = 6.0
 BATCH_SECONDS = 0.01
 """The time of the calls that are waited for together, and counted."""
 PAUSE_SECONDS = 0.001
-"""The time between two readings."""
 MOST_CALLS = 100_000
 
 
@@ -41,30 +38,23 @@ class Energy(NamedTuple):
     watts: float | None = None
     """Over the time of the calls."""
     reason: str = ""
-    """Why it is unknown."""
 
 
-class Meter(Protocol):
-    """Counts energy."""
-
-    def joules(self) -> float:
-        """Return the joules since some moment in the past, which never fall."""
-        ...
+Meter = Callable[[], float]
+"""Returns the joules since some moment in the past, which never fall."""
 
 
-@dataclass(frozen=True)
-class GpuMeter:
-    """The counter of a GPU."""
+def gpu_meter(nvml: Nvml) -> Meter:
+    """Return the counter of a GPU."""
+    library, handle = nvml
 
-    nvml: Nvml
-
-    def joules(self) -> float:
-        """See :class:`Meter`."""
-        library, handle = self.nvml
+    def joules() -> float:
         try:
             return float(library.nvmlDeviceGetTotalEnergyConsumption(handle)) * 1e-3
         except library.NVMLError as error:
             raise UnreadableError(f"NVML: {error}") from None
+
+    return joules
 
 
 @dataclass
@@ -83,29 +73,19 @@ class _Zone:
         return now + self.turns * self.range
 
 
-class CpuMeter:
-    """The counters of all packages of a CPU."""
-
-    def __init__(self) -> None:
-        """Find them.
-
-        Raises:
-            UnreadableError: there is none, or only root may read them.
-        """
-        folder = kernel_files.SYS / "class/powercap"
-        zones = (p for p in folder.glob("intel-rapl:*") if p.name.count(":") == 1)
-        # Another zone, psys, holds the packages and more.
-        found = sorted(p for p in zones if _name(p).startswith("package"))
-        if not found:
-            raise UnreadableError("this system has no RAPL counter (/sys/class/powercap)")
-        self._zones = [
-            _Zone(path, _number(path / "max_energy_range_uj"), _number(path / "energy_uj"))
-            for path in found
-        ]
-
-    def joules(self) -> float:
-        """See :class:`Meter`."""
-        return sum(zone.microjoules() for zone in self._zones) * 1e-6
+def cpu_meter() -> Meter:
+    """Return the sum of the counters of a CPU's packages; UnreadableError if there is none."""
+    folder = kernel_files.SYS / "class/powercap"
+    zones = (p for p in folder.glob("intel-rapl:*") if p.name.count(":") == 1)
+    # Another zone, psys, holds the packages and more.
+    found = sorted(p for p in zones if _name(p).startswith("package"))
+    if not found:
+        raise UnreadableError("this system has no RAPL counter (/sys/class/powercap)")
+    packages = [
+        _Zone(path, _number(path / "max_energy_range_uj"), _number(path / "energy_uj"))
+        for path in found
+    ]
+    return lambda: sum(zone.microjoules() for zone in packages) * 1e-6
 
 
 def _name(zone: Path) -> str:
@@ -124,12 +104,8 @@ def _number(path: Path) -> int:
 
 
 def meter_of(device: str) -> Meter:
-    """Return the meter of a device.
-
-    Raises:
-        UnreadableError: it has none that can be read.
-    """
-    return CpuMeter() if device == "cpu" else GpuMeter(open_nvml(device))
+    """Return the meter of a device; UnreadableError if it has none that can be read."""
+    return cpu_meter() if device == "cpu" else gpu_meter(open_nvml(device))
 
 
 def measure(
@@ -140,14 +116,9 @@ def measure(
     meter_of: Callable[[str], Meter] = meter_of,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Energy:
-    """Measure the energy of a call.
+    """Measure the energy of a call that takes about ``seconds``.
 
-    Args:
-        device: whose energy.
-        looped: makes so many calls, and waits for them.
-        seconds: that a call takes, about.
-        meter_of: returns the machine's meter, or a test's fake.
-        clock: seconds that never go back.
+    ``looped`` makes so many calls, and waits for them; tests replace ``meter_of`` and ``clock``.
     """
     batch = max(1, min(MOST_CALLS, round(BATCH_SECONDS / max(seconds, 1e-9))))
     try:
@@ -173,9 +144,7 @@ def measure(
 def of_a_call(changes: Sequence[tuple[float, float]], made: Sequence[tuple[float, int]]) -> Energy:
     """Return the energy of a call.
 
-    Args:
-        changes: of the counter: when, and the joules from then on.
-        made: when so many calls were made; between two of these calls are evenly spread.
+    ``changes`` are times and the joules from then on, ``made`` times and calls made until then.
     """
     inside = [each for each in changes if made[0][0] <= each[0] <= made[-1][0]]
     (began, first), (ended, last) = inside[0], inside[-1]
@@ -184,7 +153,6 @@ def of_a_call(changes: Sequence[tuple[float, float]], made: Sequence[tuple[float
 
 
 def _made_at(made: Sequence[tuple[float, int]], moment: float) -> float:
-    """Return how many calls were made at a moment."""
     place = bisect_left(made, moment, key=lambda each: each[0])
     after = made[place]
     if place == 0:
@@ -194,15 +162,13 @@ def _made_at(made: Sequence[tuple[float, int]], moment: float) -> float:
 
 
 class _Reader:
-    """Reads a meter in a thread, from entering it as a context to leaving it."""
-
     def __init__(self, meter: Meter, clock: Callable[[], float]) -> None:
         """Read the meter once; UnreadableError says that it cannot be read."""
         self.meter, self.clock = meter, clock
         self.changes: list[tuple[float, float]] = []
         self.reason = ""
         """Why it can be read no longer."""
-        self._last = meter.joules()
+        self._last = meter()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._read, daemon=True)
 
@@ -216,7 +182,7 @@ class _Reader:
     def _read(self) -> None:
         while not self._ended.wait(PAUSE_SECONDS):
             try:
-                joules = self.meter.joules()
+                joules = self.meter()
             except UnreadableError as error:
                 self.reason = str(error)
                 return

@@ -1,15 +1,11 @@
 """The limit of a pass: the time of what it cannot do without, measured as implementations are.
 
-Losses of hidden states are limited by their matrix products, one of a forward pass and three of a
-pass with backward: those alone are timed, of the same operands, beside the implementations. All
-others are limited by the memory: kernels are timed that only move bytes.
-
-The memory limit is the time of the necessary reads and writes of whole arrays. An operand that
-is smaller than the prediction (a row that repeats, for example) stays in the cache and is left out
-of these arrays; its bytes count all the same. All arrays are contiguous and as large as the
-prediction: for a view the arrays use the memory behind the view, and where the target has another
-dtype the time is scaled by the bytes. Where forward reads a few elements of the prediction alone,
-one array of as many bytes as it has to move is read.
+Losses of hidden states are limited by their bare matrix products, one of a forward pass and
+three with backward. All others are limited by the memory: by kernels that only read and write
+whole arrays, contiguous and as large as the prediction. A smaller operand stays in the cache
+and is left out, but its bytes count. For a view the arrays use the memory behind it; where the
+target has another dtype the time is scaled by the bytes. Where forward reads a few elements of
+the prediction, one array of these bytes is read.
 """
 
 from __future__ import annotations
@@ -57,7 +53,6 @@ class Limit:
 
     seconds: float | None = None
     reason: str = ""
-    """Why the limit is unknown."""
 
 
 class BandwidthProbe(NamedTuple):
@@ -78,8 +73,7 @@ def load_probe(device: str) -> BandwidthProbe:
 def mixes(case: Case, pass_: PassName) -> tuple[Mix, ...]:
     """Return the launches that a pass needs at least.
 
-    Without a reduction the incoming gradient is known only when the loss is there, so that the
-    operands are read twice.
+    Without a reduction grad_output is known only after the loss, so operands are read twice.
     """
     if case.spec.picks:
         return (Mix(1, 0) if pass_ == "forward" else Mix(0, 1),)
@@ -93,7 +87,6 @@ def mixes(case: Case, pass_: PassName) -> tuple[Mix, ...]:
 
 _Key = tuple[object, ...]
 Calls = Callable[[int], Callable[[], None]]
-"""The call of each variant, by its number."""
 
 
 class Limits:
@@ -122,15 +115,9 @@ class Limits:
         again: bool = False,
         timing: Timing = TIMED,
     ) -> Limit:
-        """Return the limit of a pass.
+        """Return the limit of a pass, timed on ``reads``: the operands and grad_output, if there is one.
 
-        Args:
-            case: whose bytes are moved.
-            pass_: of the case.
-            timer: that the implementations are timed with.
-            reads: the operands and, where there is one, the incoming gradient, to be read.
-            again: measure it once more, and keep the faster of the two.
-            timing: when to stop sampling the variants.
+        ``again``: measure it once more, and keep the faster of the two.
         """
         if not _is_limited(case):
             return Limit()
@@ -146,19 +133,20 @@ class Limits:
     def contender(
         self, case: Case, pass_: PassName, timer: Timer, reads: Sequence[Tensor]
     ) -> Contender | None:
-        """Return the probe of a pass, to be sampled in the same rounds as the implementations.
-
-        None where there is no limit.
-        """
+        """Return the probe of a pass, to be sampled by implementations; None without a limit."""
         key = _key(case, pass_, timer)
         known = self.found.get(key) if _is_limited(case) else None
         if known is None or known.seconds is None:
             return None
-        calls, _ = self._calls(case, pass_, reads)
+        try:
+            calls, _ = self._calls(case, pass_, reads)
+        except Exception as error:
+            if not memory.is_out_of_memory(error):
+                raise
+            return None
         return Contender("", calls(self.fastest[key]), awaited=False)
 
     def _load(self) -> bool:
-        """Load the probe, once; tell whether it is there."""
         if self.probe is None and not self.missing:
             try:
                 self.probe = self.load_probe(self.device)
@@ -167,17 +155,13 @@ class Limits:
         return self.probe is not None
 
     def _calls(self, case: Case, pass_: PassName, reads: Sequence[Tensor]) -> tuple[Calls, int]:
-        """Return the calls of the variants, and how many these are."""
+        """Return the calls of the variants, which write the same memory, and their number."""
         if case.operations(pass_):
             product = products(pass_, reads[0].detach(), reads[2].detach())
             return (lambda _: product), 1
         assert self.probe
-        return self._moves(mixes(case, pass_), _arrays(case, pass_, reads)), self.probe.variants
-
-    def _moves(self, launches: Sequence[Mix], arrays: Sequence[Tensor]) -> Calls:
-        """Return the calls that move bytes; all variants write the same memory."""
-        assert self.probe
-        move = self.probe.move
+        move, launches, count = self.probe.move, mixes(case, pass_), _bytes_of_array(case, pass_)
+        arrays = [_array(tensor, count) for tensor in reads if tensor.numel() == case.elements]
         written = [
             torch.empty(arrays[0].nbytes, dtype=torch.uint8, device=self.device)
             for _ in range(max(mix.writes for mix in launches))
@@ -191,7 +175,7 @@ class Limits:
 
             return run
 
-        return call
+        return call, self.probe.variants
 
     def _measure(
         self, case: Case, pass_: PassName, timer: Timer, reads: Sequence[Tensor], timing: Timing
@@ -249,12 +233,10 @@ def products(pass_: PassName, hidden: Tensor, weight: Tensor) -> Callable[[], No
 
 
 def _is_limited(case: Case) -> bool:
-    """Tell whether the limit of a case is known; a Model may read less than all."""
     return case.elements > 0 and case.spec.unit != MODEL
 
 
 def _key(case: Case, pass_: PassName, timer: Timer) -> _Key:
-    """Return the key of a limit."""
     if case.operations(pass_):
         return pass_, case.shape, case.dtype, timer
     return mixes(case, pass_), _bytes_of_array(case, pass_), timer
@@ -263,12 +245,6 @@ def _key(case: Case, pass_: PassName, timer: Timer) -> _Key:
 def _bytes_of_array(case: Case, pass_: PassName) -> int:
     whole = not (case.spec.picks and pass_ == "forward")
     return case.elements * case.item_bytes if whole else case.floor_bytes(pass_)
-
-
-def _arrays(case: Case, pass_: PassName, reads: Sequence[Tensor]) -> list[Tensor]:
-    """Return the arrays to be read."""
-    count = _bytes_of_array(case, pass_)
-    return [_array(tensor, count) for tensor in reads if tensor.numel() == case.elements]
 
 
 def _array(tensor: Tensor, count: int) -> Tensor:
@@ -283,7 +259,6 @@ def _array(tensor: Tensor, count: int) -> Tensor:
 
 
 def _out_of_reach(error: Exception) -> Limit:
-    """Return why a limit was not measured."""
     if memory.is_out_of_memory(error) and torch.cuda.is_initialized():
         torch.cuda.empty_cache()
     return Limit(reason=first_line(error).rstrip("."))

@@ -34,7 +34,6 @@ class MemoryPlan:
     temporaries: Mapping[str, int]
     """The temporaries of each implementation's call; only one call runs at a time."""
     reserve: int
-    """The reserve for memory that does not grow with the case."""
     kept: bool = False
     """Whether temporaries are kept after a call, as graphs do."""
 

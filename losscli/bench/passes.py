@@ -21,9 +21,7 @@ class JudgedPass(Contender):
     """An implementation in one pass, whose results are judged before and after it is timed."""
 
     error = Error()
-    """The distance of the first result from the oracle."""
     code = Code.NONE
-    """The code of the first verdict's warning."""
     peak_extra_bytes: int | None = None
     """The memory that a call takes beyond inputs, loss and gradient; None if unknown."""
 
@@ -66,7 +64,6 @@ class LocalPass(JudgedPass):
         self.timed, self.device = timed, contents.case.device
 
     def first(self) -> VerifyResult:
-        """See :class:`JudgedPass`."""
         verdict = self._judge()
         self.timed.release()
         return verdict
@@ -82,15 +79,11 @@ class LocalPass(JudgedPass):
         self.warm = self.warm and replace(self.warm, before=before)
 
     def measure_memory(self) -> None:
-        """See :class:`JudgedPass`."""
         measure = partial(self.timed.peak_extra_bytes, self.device)
         self.peak_extra_bytes = together(self.contents.group, measure)
 
     def last(self) -> VerifyResult | None:
-        """Judge the loss of the last call that was timed, and gradients of the same contents.
-
-        The gradients are those of one more call, because a timed call frees its own.
-        """
+        """Judge the last timed call's loss, and gradients of another call: it freed its own."""
         verdict = self.contents.judge(self.name, FORWARD, self.timed.loss)
         if verdict.status != FAIL and self.pass_ == FORWARD_BACKWARD:
             verdict = self._judge()
@@ -98,19 +91,16 @@ class LocalPass(JudgedPass):
         return verdict
 
     def looped(self, calls: int) -> None:
-        """See :class:`JudgedPass`."""
         for _ in range(calls):
             self.timed()
         if self.device != "cpu":
             torch.cuda.synchronize(self.device)
 
     def close(self) -> None:
-        """See :class:`Contender`."""
         super().close()
         del self.timed, self.contents
 
     def _judge(self) -> VerifyResult:
-        """Judge one more call."""
         call = self.timed
         together(self.contents.group, call.compute)
         judge, gradients = self.contents.judge, call.gradients

@@ -1,4 +1,4 @@
-"""The tasks of a bench run: the cases of a config in order. Nothing here needs torch."""
+"""The tasks of a bench run: the cases of a config in order, and how long they may take."""
 
 from __future__ import annotations
 
@@ -31,17 +31,13 @@ class Task:
     passes: Mapping[PassName, tuple[str, ...]]
     timing: Timing
     mode: Mode = DEVICE
-    """How it is called and timed, one of ``timing.mode``."""
     loosened: float | None = None
     """ULP that the config grants this case by name."""
     table: str = ""
     """Title of the config's table that the case belongs to."""
     limited: bool = field(default=True, repr=False)
-    """Whether the memory limit is measured as well."""
     peaks: bool = field(default=True, repr=False)
-    """Whether the memory of a call is measured as well."""
     energy: bool = False
-    """Whether the energy of a call is measured as well."""
     right: Right = field(default_factory=dict, repr=False)
     """The results that the gate found right in other processes."""
     files: Mapping[str, Implementation] = field(default_factory=dict, repr=False)
@@ -72,10 +68,7 @@ class Task:
 def plan(
     config: Config, device: str, files: Mapping[str, Implementation] = MappingProxyType({})
 ) -> list[Task]:
-    """Return the tasks of a config on a device that is no longer ``auto``.
-
-    ``files``: what files define that were read already, by their names.
-    """
+    """Return the tasks of a config on a device; ``files`` are what was read already, by name."""
     tasks = (task for block in config.blocks for task in _plan(block, device))
     return [replace(task, files=files) if files else task for task in tasks]
 
@@ -133,7 +126,7 @@ def remaining(
 ) -> tuple[list[Task], list[BenchResult]]:
     """Return the unfinished part of the tasks, and the results that are kept.
 
-    A pass is finished when each implementation has a result, because they are timed side by side.
+    A pass is finished when each implementation has a result: they are timed side by side.
     """
     found: dict[tuple[str, Case, str, str], list[BenchResult]] = {}
     for result in results:
@@ -153,7 +146,6 @@ def remaining(
 
 
 def _plan(config: Config, device: str) -> list[Task]:
-    """Return the tasks of one table."""
     loosened = {tolerance.case: tolerance.ulp for tolerance in config.tolerances}
     energy = not ENERGY.isdisjoint(config.columns)
     tasks = []
@@ -170,3 +162,30 @@ def _plan(config: Config, device: str) -> list[Task]:
             timing = config.timing.on(device)
             tasks.append(Task(case, passes, timing, mode, ulp, config.title, energy=energy))
     return tasks
+
+
+START_SECONDS = {"cpu": 2.0, "cuda": 4.0}
+"""The time to start a process: it imports torch, and on a GPU makes a context."""
+SECONDS_PER_ELEMENT = {"cpu": 80e-9, "cuda": 1e-9}
+"""The time to make inputs, judge an implementation against the oracle and warm up, in each process
+and pass; measured on two cores. That of a GPU is a guess."""
+SAMPLED = 0.7
+"""The part that is used of the longest time for sampling: not every case needs it all."""
+
+
+def seconds_of(task: Task) -> float:
+    """Return how many seconds a task may take."""
+    kind = task.case.device.partition(":")[0]
+    processes = task.timing.processes or 1
+    checked = len(task) * task.case.elements * SECONDS_PER_ELEMENT[kind] * processes
+    sampled = SAMPLED * max(task.timing.max_time, task.timing.min_time)
+    return checked + len(task.passes) * sampled
+
+
+def seconds_of_all(tasks: Sequence[Task]) -> float:
+    """Return how many seconds tasks may take, with the start of their processes."""
+    if not tasks:
+        return 0.0
+    kind = tasks[0].case.device.partition(":")[0]
+    processes = max(task.timing.processes or 1 for task in tasks)
+    return START_SECONDS[kind] * processes + sum(map(seconds_of, tasks))

@@ -1,11 +1,10 @@
 """Measures each task in several fresh processes: starts them, sends tasks in turn, ends them.
 
-Memory addresses, the state of the allocator and the choice of huge pages differ between processes
-but not within one. So several processes sample each case, one after the other, and the spread
-between them is part of the result. The processes live for the whole run, because starting one takes
-seconds; each is fresh when the run begins, and frees its memory after each case. A process that
-dies is replaced for the next case. On a CPU their allocator keeps freed memory, and one more
-process with the default allocator measures the difference.
+Memory addresses, the allocator's state and the choice of huge pages differ between processes
+but not within one, so the spread between processes is part of the result. They live for the
+whole run, because starting one takes seconds, and free their memory after each case. One that
+dies is replaced. On a CPU their allocator keeps freed memory, and one more process with the
+default allocator measures the difference.
 """
 
 from __future__ import annotations
@@ -32,12 +31,10 @@ from losscli.reasons import Code, Reason
 from losscli.runs.records import SKIPPED, BenchResult
 
 COMMAND: tuple[str, ...] = (sys.executable, "-m", "losscli.bench.worker")
-"""The command that starts a process; its device and number of threads follow."""
 
 END_SECONDS = 5.0
 """The time that a process which answers no more may take to end."""
 _DEFAULT_ALLOCATOR = -1
-"""The number of the process with the default allocator."""
 
 
 class ProcessDiedError(Exception):
@@ -63,11 +60,9 @@ class MeasuringProcess(Process):
     ready = False
 
     def answers(self, notify: Callable[[str], None]) -> Iterator[Measured]:
-        """Yield what the process measures until it is done; pass on its notes.
+        """Yield what the process measures until it is done, and pass on its notes.
 
-        Raises:
-            ProcessDiedError: it ended before.
-            Exception: an error that ends the run.
+        Raises ProcessDiedError, or an error that ends the run.
         """
         try:
             for answer in self.channel.each():
@@ -110,10 +105,7 @@ class Processes:
         self._workers.clear()
 
     def run(self, task: Task) -> Generator[BenchResult, None, None]:
-        """Yield the results of all passes of a task when all processes are done.
-
-        Each process measures the implementations that had a time in all before it.
-        """
+        """Yield a task's results; each process measures what had a time in all before it."""
         if not task.timing.several_processes:
             self._runner = self._runner or self._new_runner()
             yield from self._runner.run(task)
@@ -123,8 +115,10 @@ class Processes:
         found: dict[tuple[PassName, str], list[BenchResult]] = defaultdict(list)
         default: dict[tuple[PassName, str], BenchResult] = {}
         for number in self._prepare(count):
-            if number == _DEFAULT_ALLOCATOR:  # of which only the medians count
-                left = replace(left, limited=False, timing=half(left.timing))
+            if number == _DEFAULT_ALLOCATOR:  # only changes of more than a tenth are told
+                least, most = left.timing.min_time / 2, left.timing.max_time / 2
+                half = replace(left.timing, min_time=least, max_time=most)
+                left = replace(left, limited=False, timing=half)
             if not left.passes:
                 continue
             with contextlib.suppress(OSError):  # it has ended
@@ -163,8 +157,7 @@ class Processes:
     def _answers(self, number: int, task: Task) -> tuple[list[BenchResult], Task]:
         """Return a process's results, and the task of the next: what had a time in this one.
 
-        The results that were right need not be judged again, and the memory of a call, which is
-        the same in all, need not be measured again; nor the energy.
+        Right results, a call's memory and its energy need not be measured again.
         """
         results: list[BenchResult] = []
         right = {**task.right}
@@ -189,7 +182,6 @@ class Processes:
 
 
 def _with_default(result: BenchResult, default: BenchResult | None) -> BenchResult:
-    """Return a result with the median of the process that has the default allocator."""
     if not (default and default.seconds and result.seconds):
         return result
     return structs.replace(result, default_allocator_seconds=default.seconds.median)
@@ -198,8 +190,7 @@ def _with_default(result: BenchResult, default: BenchResult | None) -> BenchResu
 def share(timing: Timing) -> Timing:
     """Return the timing of each process: an equal part of the case's time.
 
-    n processes that know a median to the root of n times ``confidence`` together know it to
-    ``confidence``.
+    n processes that know a median to sqrt(n) * ``confidence`` together know it to ``confidence``.
     """
     count = timing.processes or 1
     return replace(
@@ -210,27 +201,17 @@ def share(timing: Timing) -> Timing:
     )
 
 
-def half(timing: Timing) -> Timing:
-    """Return the timing of the process of which only a change of more than a tenth is told."""
-    return replace(timing, min_time=timing.min_time / 2, max_time=timing.max_time / 2)
-
-
 def environment(device: str, tasks: Sequence[Task]) -> dict[str, object]:
-    """Return facts of a run beside those of the machine.
-
-    The commit of the first file that is timed, and the allocator of processes on a CPU.
-    """
+    """Return the commit of the first timed file, and the allocator of processes on a CPU."""
     asked = (task.find(n) for task in tasks for names in task.passes.values() for n in names)
     file = next((each.file for each in asked if each.file), None)
-    facts = {"file_commit": commit_of_file(file.path, file.revision)} if file else {}
-    return facts | _allocator(device, tasks)
-
-
-def _allocator(device: str, tasks: Sequence[Task]) -> dict[str, object]:
+    facts: dict[str, object] = {}
+    if file:
+        facts["file_commit"] = commit_of_file(file.path, file.revision)
     if device != "cpu":
-        return {}
+        return facts
     several = any(task.timing.several_processes for task in tasks)
     why = allocator.unsettable() if several else "measured in the process of the command"
     if why:
-        return {"allocator": allocator.DEFAULT, "allocator_reason": why}
-    return {"allocator": allocator.KEEPS, "allocator_settings": dict(allocator.KEEPING)}
+        return facts | {"allocator": allocator.DEFAULT, "allocator_reason": why}
+    return facts | {"allocator": allocator.KEEPS, "allocator_settings": dict(allocator.KEEPING)}

@@ -43,23 +43,21 @@ def runner_of_ranks(group: Group, device: str, notify: Callable[[str], None]) ->
     def clock() -> float:
         return largest(group, time.perf_counter())
 
+    def timer(device: str, evicts: bool, mode: Mode) -> Timer:
+        agree = partial(largest, group)
+        return SlowestTimer(make_timer(device, evicts, mode, agree=agree, meet=group.meet), group)
+
     return Runner(
         device,
         free_bytes=partial(free_bytes, group),
-        make_timer=partial(_timer_of_rank, group),
+        make_timer=timer,
         limits=Limits(device, clock=clock),
         conditions=ConditionsOfRanks(look_at(device), group),
         notify=notify if group.rank == 0 else lambda note: None,
         clock=clock,
-        contents=partial(split_contents, group),
+        contents=lambda task: together(group, lambda: SplitContents(task, group)),
         exchange=Exchanges(group, device, clock),
     )
-
-
-def _timer_of_rank(group: Group, device: str, evicts: bool, mode: Mode) -> Timer:
-    """Return the timer of a rank."""
-    own = make_timer(device, evicts, mode, agree=partial(largest, group), meet=group.meet)
-    return SlowestTimer(own, group)
 
 
 class SlowestTimer:
@@ -71,15 +69,12 @@ class SlowestTimer:
 
     @property
     def gaps(self) -> int:
-        """See :class:`Timer`; the ranks take a batch again together."""
         return self.own.gaps
 
     def warm_up(self, call: Call) -> Warm:
-        """See :class:`Timer`."""
         return together(self.group, partial(self.own.warm_up, call))
 
     def measure(self, queue: Sequence[Warm]) -> list[float]:
-        """See :class:`Timer`."""
         samples = together(self.group, partial(self.own.measure, queue))
         of_ranks = list(zip(*self.group.gather("tells its samples", samples), strict=True))
         for warm, seconds in zip(queue, of_ranks, strict=True):
@@ -87,19 +82,17 @@ class SlowestTimer:
         return [max(seconds) for seconds in of_ranks]
 
 
-class ConditionsOfRanks:
-    """What slows one rank slows all; see :class:`Conditions`."""
+class ConditionsOfRanks(Conditions):
+    """What slows one rank slows all."""
 
     def __init__(self, own: Conditions, group: Group) -> None:
         """``own``: those of this rank's device."""
         self.own, self.group = own, group
 
     def begin(self) -> None:
-        """See :class:`Conditions`."""
         self.own.begin()
 
     def slowed(self) -> bool:
-        """See :class:`Conditions`."""
         return any(self.group.gather("tells whether it was slowed", self.own.slowed()))
 
     def record(self) -> dict[str, Any]:
@@ -121,7 +114,6 @@ class SplitContents(Contents):
 
     @property
     def timed(self) -> tuple[Tensor, ...]:
-        """See :class:`Contents`."""
         return tuple(self.shards.values())
 
     @property
@@ -134,7 +126,6 @@ class SplitContents(Contents):
         )
 
     def change(self) -> None:
-        """See :class:`Contents`."""
         super().change()
         if self._split:
             name = next(iter(self.shards))
@@ -142,7 +133,6 @@ class SplitContents(Contents):
             self.shards[name].copy_(shards_of(self.case, whole, self.group)[name])
 
     def touch(self) -> None:
-        """See :class:`Contents`."""
         self.timed[0][:1, :1].mul_(1)
 
     def judge(
@@ -160,11 +150,6 @@ class SplitContents(Contents):
         except SubjectError as error:
             return VerifyResult(self.case, name, CHECK, FAIL, str(error), code=error.code)
         return super().judge(name, pass_, loss, *wholes, incoming=incoming)
-
-
-def split_contents(group: Group, task: Task) -> Contents:
-    """Return the contents of a task on a rank."""
-    return together(group, lambda: SplitContents(task, group))
 
 
 class Exchanges:
@@ -204,10 +189,10 @@ class Exchanges:
 
 
 def exchanged_bytes(case: Case, pass_: PassName) -> tuple[int, int]:
-    """Return the bytes that a rank has to give: to an all-gather, and to a sum of all ranks.
+    """Return the bytes that a rank gives to an all-gather, and to a sum over all ranks.
 
-    Of each row the terms of its loss, in float32 at least. Of hidden states backward adds up the
-    gradients of all ranks, in float32 as well.
+    They are the terms of each row's loss and, for backward of hidden states, their gradients, in
+    float32 at least.
     """
     rows = case.shapes[case.spec.names[0]][0]
     terms = TERMS_OF_PAIR if case.loss.endswith("kl_divergence") else TERMS

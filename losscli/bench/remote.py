@@ -1,8 +1,7 @@
 """A pass that is timed in another process, in turn with those of this one.
 
-What a candidate says of its time is not believed alone: the contents change before each sample, in
-a way that it cannot know, and the answers of random samples are judged; afterwards the judge's own
-clock times a loop of calls.
+A candidate's times are not believed alone: the contents change before each sample, answers of
+random samples are judged, and afterwards the judge's own clock times a loop of calls.
 """
 
 from __future__ import annotations
@@ -94,7 +93,6 @@ class RemotePass(JudgedPass):
         return self.subject.send(Time(self.pass_, self.operands, self.evicts, self.captured))
 
     def first(self) -> VerifyResult:
-        """See :class:`JudgedPass`."""
         return self._judged(self.contents.gate, self())
 
     def warm_up(self, timer: Timer) -> None:
@@ -116,18 +114,13 @@ class RemotePass(JudgedPass):
         return found.seconds
 
     def disagreement(self, seconds: float, host_seconds: float) -> Reason | None:
-        """Say what the samples have left behind, or how the judge's clock disagrees with them.
-
-        A loop of calls finds warm caches and queues its work, so it takes no longer a call than
-        the device or the host, whichever takes longer.
-        """
+        """Say what the samples left behind, or how the judge's clock disagrees with them."""
         if changed := changes_of(self.subject.file):
             return reason_of(changed)
         kind = self.case.device.partition(":")[0]
         return disagreement(self.looped, kind, seconds, host_seconds, self.clock)
 
     def looped(self, calls: int) -> None:
-        """See :class:`JudgedPass`."""
         self.subject.send(Loop(calls))
 
     def last(self) -> VerifyResult | None:
@@ -156,18 +149,15 @@ class RemotePass(JudgedPass):
         return Flip(start, min(rows, start + self._random.randint(1, most)))
 
     def _apply(self, flip: Flip) -> None:
-        """Negate or reverse the same rows here."""
         rows = self.own[flip.start : flip.stop] if self.own.dim() else self.own
         toggle(rows, self.case)
 
     def _judge(self, found: Samples) -> None:
-        """Judge an answer, whose contents are those of this moment."""
         verdict = self._judged(self.contents.gate_of(self.operands), found)
         if verdict.status == FAIL and self.wrong is None:
             self.wrong = verdict
 
     def _judged(self, gate: Gate, found: Samples) -> VerifyResult:
-        """Judge what the worker gave."""
         incoming, gradients = found.incoming, found.gradients
         return gate.judge(self.name, self.pass_, found.loss, *gradients, incoming=incoming)
 
@@ -179,14 +169,10 @@ def disagreement(
     host_seconds: float,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Reason | None:
-    """See :meth:`RemotePass.disagreement`.
+    """Return how the judge's clock disagrees with a median of samples, or None.
 
-    Args:
-        looped: makes so many calls and waits for them.
-        kind: ``cpu`` or ``cuda``.
-        seconds: the median of the samples.
-        host_seconds: how long a call keeps the host busy.
-        clock: the judge's.
+    ``looped`` makes so many calls and waits for them. A loop of calls finds warm caches and queues
+    its work, so a call takes no longer than the device or the host, whichever takes longer.
     """
     due = max(seconds, host_seconds)
     began, idle, least = clock(), math.inf, math.inf
@@ -226,7 +212,6 @@ class SharedTimer:
     """
 
     timer: Timer
-    """Takes the samples of this process."""
     device: str
 
     @property
@@ -235,11 +220,10 @@ class SharedTimer:
         return self.timer.gaps
 
     def warm_up(self, call: Call) -> Warm:
-        """See :class:`Timer`."""
         return self.timer.warm_up(call)
 
     def measure(self, queue: Sequence[Warm]) -> list[float]:
-        """See :class:`Timer`. On a GPU those of one process are taken in one go."""
+        """Take samples; on a GPU those of one process are taken in one go."""
         if self.device == "cpu":
             samples: list[float] = []
             for _, group in groupby(queue, key=lambda warm: _process(warm)):
@@ -254,7 +238,6 @@ class SharedTimer:
         return [found[place] for place in range(len(queue))]
 
     def _measure(self, group: Sequence[Warm]) -> list[float]:
-        """Take samples of one process."""
         remote = group[0].call
         if not isinstance(remote, RemotePass):
             return self.timer.measure(group)

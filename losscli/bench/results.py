@@ -11,8 +11,7 @@ import torch
 from msgspec.structs import replace
 
 from losscli.bench.plan import Task
-from losscli.bench.ratios import speedups
-from losscli.bench.statistics import half_width_of, summarize, summarize_processes
+from losscli.bench.statistics import half_width_of, speedups, summarize, summarize_processes
 from losscli.cases.axes import PassName
 from losscli.errors import first_line
 from losscli.implementations.errors import SubjectError
@@ -43,24 +42,18 @@ def untimed(
     status: BenchStatus = FAILED,
     **fields: Any,
 ) -> BenchResult:
-    """Return the result of an implementation without a time.
-
-    Of exceptions, out of memory is skipped; any other fails. ``fields``: further ones.
-    """
-    if isinstance(why, Exception):
-        status, why = _reason_of(why)
-    common = {"table": task.table, "mode": task.mode, "cache": task.cache, **fields}
-    return BenchResult(task.case, name, pass_, status, why.text, why.code, error=error, **common)
-
-
-def _reason_of(error: Exception) -> tuple[BenchStatus, Reason]:
-    if memory.is_out_of_memory(error):
+    """Return the result of an implementation without a time; out of memory is skipped."""
+    if isinstance(why, SubjectError):
+        status, why = FAILED, Reason(why.code, str(why))
+    elif isinstance(why, Exception) and memory.is_out_of_memory(why):
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
-        return SKIPPED, Reason(Code.OUT_OF_MEMORY, f"out of memory: {first_line(error)}")
-    if isinstance(error, SubjectError):
-        return FAILED, Reason(error.code, str(error))
-    return FAILED, Reason(Code.RAISED, f"raised {type(error).__name__}: {first_line(error)}")
+        status, why = SKIPPED, Reason(Code.OUT_OF_MEMORY, f"out of memory: {first_line(why)}")
+    elif isinstance(why, Exception):
+        raised = f"raised {type(why).__name__}: {first_line(why)}"
+        status, why = FAILED, Reason(Code.RAISED, raised)
+    common = {"table": task.table, "mode": task.mode, "cache": task.cache, **fields}
+    return BenchResult(task.case, name, pass_, status, why.text, why.code, error=error, **common)
 
 
 def timed(
@@ -106,15 +99,18 @@ def merge(found: Sequence[BenchResult]) -> BenchResult:
 
 def compared(results: Sequence[BenchResult]) -> list[BenchResult]:
     """Return the results of one pass with their ratios, and with how well each time is known."""
-    ratios = speedups({r.implementation: r.seconds for r in results if r.seconds})
+    found = speedups({r.implementation: r.seconds for r in results if r.seconds})
     return [
-        _explained(each, ratios[each.implementation]) if each.seconds else each for each in results
+        replace(
+            each,
+            reason=explain(each),
+            ratios=(ratios := found[each.implementation]),
+            speedup={other: ratio.value for other, ratio in ratios.items()},
+        )
+        if each.seconds
+        else each
+        for each in results
     ]
-
-
-def _explained(result: BenchResult, ratios: Mapping[str, Any]) -> BenchResult:
-    speedup = {other: ratio.value for other, ratio in ratios.items()}
-    return replace(result, reason=explain(result), ratios=ratios, speedup=speedup)
 
 
 def explain(result: BenchResult) -> str:

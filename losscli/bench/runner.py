@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-import torch
 from msgspec import structs
 
 from losscli.bench.conditions import Conditions, look_at
@@ -51,11 +50,6 @@ def make_contents(task: Task) -> Contents:
     return Contents(task.case, operands, task.loosened, task.right, task.reference)
 
 
-def exchange_nothing(case: Case, pass_: PassName, timer: Timer) -> Collective | None:
-    """Return nothing: what a process exchanges that is alone."""
-    return None
-
-
 BUSY_NOTE = "other programs are running on this machine: times will be longer and vary more"
 
 
@@ -82,7 +76,7 @@ class Runner:
         notify: Callable[[str], None] = lambda note: None,
         clock: Callable[[], float] = time.perf_counter,
         contents: Callable[[Task], Contents] = make_contents,
-        exchange: Callable[[Case, PassName, Timer], Collective | None] = exchange_nothing,
+        exchange: Callable[[Case, PassName, Timer], Collective | None] | None = None,
     ) -> None:
         """``notify`` receives notes for the user; tests and ranks replace the other arguments."""
         self.device = device
@@ -101,8 +95,8 @@ class Runner:
     def measure(self, task: Task) -> Generator[Measured, None, None]:
         """Yield what is found of each pass of a task.
 
-        An implementation that cannot run has a result with the reason; only an error that ends
-        the whole run is raised. Processes of files that the task does not name are ended.
+        An implementation that cannot run has a result with the reason; only an error that ends all
+        is raised. Processes of files that the task does not name are ended.
         """
         named = {task.find(name).file for names in task.passes.values() for name in names}
         workers.end_others(named)
@@ -148,8 +142,12 @@ class Runner:
         if task.limited:
             moves = _moves(case, pass_)
             limit = find(timing=RANKED if moves else timing)
-            mover = self._mover(case.shard, pass_, timer, reads) if moves else None
-        collective = self.exchange(case, pass_, timer) if task.limited else None
+            mover = self.limits.contender(case.shard, pass_, timer, reads) if moves else None
+            if mover:
+                mover.warm_up(timer)
+        collective = None
+        if self.exchange and task.limited:
+            collective = self.exchange(case, pass_, timer)
         with gradients(pass_):
             for implementation in implementations:
                 admitted = _admit(contents, task, pass_, implementation, passes, evicts)
@@ -195,28 +193,12 @@ class Runner:
             self.notify(BUSY_NOTE)
         return found
 
-    def _mover(
-        self, case: Case, pass_: PassName, timer: Timer, reads: Sequence[torch.Tensor]
-    ) -> Contender | None:
-        """Return the warmed-up probe, to be sampled in the same rounds."""
-        try:
-            mover = self.limits.contender(case, pass_, timer, reads)
-        except Exception as error:
-            if not memory.is_out_of_memory(error):
-                raise
-            return None
-        if mover:
-            mover.warm_up(timer)
-        return mover
-
 
 def _moves(case: Case, pass_: PassName) -> bool:
     """Tell whether the limit is sampled in the rounds of a case.
 
-    Matrix products are, because their speed changes with the clock of the device. What moves bytes
-    is only beside cases beyond a CPU's cache: other programs use the CPU's memory, so its speed
-    changes from second to second. The speed of a GPU's memory does not. A probe would disturb a
-    case that fits the cache.
+    Matrix products are: their speed changes with the device's clock. So are copies beyond a CPU's
+    cache, because other programs use its memory; a probe would disturb a case that fits the cache.
     """
     if case.operations(pass_):
         return True
@@ -303,13 +285,11 @@ def _conclude(task: Task, entry: JudgedPass, around: Mapping[str, Any]) -> Bench
 
 
 def _limited(result: BenchResult, limit: Limit, **fields: Any) -> BenchResult:
-    """Return a result with the limit of its pass."""
     gbps = result.bytes / 1e9 / limit.seconds if limit.seconds else None
     return structs.replace(result, limit_gbps=gbps, no_limit=limit.reason, **fields)
 
 
 def _with_ranks(result: BenchResult, entry: JudgedPass) -> BenchResult:
-    """Return a result with what each rank measured, of whose memory the most counts."""
     peaks = entry.contents.group.gather("tells its memory", entry.peak_extra_bytes)
     samples = zip(*(entry.warm.of_ranks if entry.warm else ()), strict=True)
     ranks = tuple(

@@ -36,7 +36,6 @@ class Contender:
     warm: Warm | None = None
     samples: list[float] = field(default_factory=list)
     thrown_away: int = 0
-    """Samples discarded because the machine was throttled."""
     failure: Exception | None = None
     awaited: bool = True
     """Whether sampling goes on until its median is known."""
@@ -62,11 +61,7 @@ class Contender:
 
     def close(self) -> None:
         """Free what the call holds."""
-        self.call, self.warm = _closed, None
-
-
-def _closed() -> None:
-    """Stand in for a call that is over."""
+        self.call, self.warm = lambda: None, None
 
 
 def interleave(
@@ -82,17 +77,9 @@ def interleave(
     """Sample the contenders in rounds, each in a new random order; return why it stopped.
 
     A round takes one sample of each, so that drift of the machine hits all alike. One that fails
-    leaves, and the others go on. How often the stop rule is asked falls with the samples there
-    are, and no batch of rounds is begun that would end far beyond the time limit.
-
-    Args:
-        timer: takes the samples.
-        contenders: warmed up; those that failed are left out.
-        timing: when to stop.
-        seed: of the order.
-        before: is called before each batch of rounds.
-        slowed: tells after each batch whether it is to be thrown away, for all alike.
-        clock: seconds that never go back.
+    leaves. The more samples there are, the more rare is the stop rule; no batch of rounds is begun
+    that would end far beyond the time limit. ``before`` is called before each batch; ``slowed``
+    tells after it whether to discard it, for all alike.
     """
     shuffle = random.Random(seed)
     start = clock()
@@ -133,7 +120,6 @@ def _able(contenders: Sequence[Contender]) -> list[Contender]:
 
 
 def _stop(able: Sequence[Contender], rounds: int, elapsed: float, timing: Timing) -> Stop | None:
-    """Return why to stop now, or None."""
     if rounds < MINIMUM_ROUNDS:
         return None
     sampled = rounds >= CONFIDENT_ROUNDS and elapsed >= timing.min_time

@@ -1,7 +1,6 @@
 """The self-test of the timer: known times, and pairs of calls with and without a difference.
 
-Comparisons use the same sampling, statistics and verdicts as the implementations of a case. Of two
-equal calls, and of two calls of which one does five percent more, at least 95 of a hundred runs
+Of two equal calls, and of two that differ by five percent, at least 95 of a hundred comparisons
 have to get the right verdict.
 """
 
@@ -14,15 +13,14 @@ from functools import partial
 
 import torch
 
-from losscli.bench.ratios import paired_ratios
 from losscli.bench.sampling import Contender, interleave
+from losscli.bench.statistics import paired_ratios
 from losscli.config.schema import Timing
 from losscli.implementations.timer import Call, Clock, Timer, make_timer
 from losscli.runs.judgements import FASTER, SAME, SLOWER
 from losscli.runs.records import FAIL, KNOWN_TIME, OVERHEAD, PASS, TestStatus, TimerTestResult
 
 TIMING = Timing(min_time=0.03, max_time=0.3)
-"""The timing of one comparison."""
 RIGHT = 0.95
 """Part of the comparisons that have to get the right verdict."""
 RUNS_OF_THE_SAME = 100
@@ -48,7 +46,6 @@ class Bench:
     spin: Callable[[float], Call]
     """Return a call that keeps the device busy for a number of seconds."""
     kernel: Call
-    """A call that always does the same work."""
     clock: Callable[[], float] = time.perf_counter
     """Seconds, for when to stop sampling."""
 
@@ -107,8 +104,7 @@ def spin_on_cpu(seconds: float, clock: Clock = time.perf_counter_ns) -> Call:
 def spinner_on_gpu(device: str) -> Callable[[float], Call]:
     """Return a function that makes calls of a waiting kernel, which counts cycles.
 
-    The length of a cycle is measured without events: by the host's clock, from the extra time of
-    twice as many cycles.
+    A cycle is measured by the host's clock, from the extra time of twice as many cycles.
     """
     cycles = 10**8
 
@@ -132,20 +128,18 @@ def spinner_on_gpu(device: str) -> Callable[[float], Call]:
 
 
 def _known_time(bench: Bench, seconds: float) -> TimerTestResult:
-    """Measure a call of known length."""
     found = _fastest(bench, bench.spin(seconds))
-    right = abs(found / seconds - 1) <= SPIN_TOLERANCE
+    status: TestStatus = PASS if abs(found / seconds - 1) <= SPIN_TOLERANCE else FAIL
     reason = f"off by {found / seconds - 1:+.2%}; allowed: {SPIN_TOLERANCE:.0%}"
-    return TimerTestResult(KNOWN_TIME, "spin", _status(right), reason, found, seconds)
+    return TimerTestResult(KNOWN_TIME, "spin", status, reason, found, seconds)
 
 
 def _overhead(bench: Bench) -> TimerTestResult:
-    """Measure an empty call."""
     found = _fastest(bench, lambda: None)
     allowed = LARGEST_OVERHEAD[torch.device(bench.device).type]
-    right = found <= allowed
-    reason = "" if right else "an empty call takes too long"
-    return TimerTestResult(OVERHEAD, "nothing", _status(right), reason, found, allowed)
+    status: TestStatus = PASS if found <= allowed else FAIL
+    reason = "" if status == PASS else "an empty call takes too long"
+    return TimerTestResult(OVERHEAD, "nothing", status, reason, found, allowed)
 
 
 def _fastest(bench: Bench, call: Call) -> float:
@@ -162,17 +156,11 @@ def _compare(
     right = verdicts.count(expected)
     others = {v: verdicts.count(v) for v in dict.fromkeys(verdicts) if v != expected}
     reason = ", ".join(f"{count} times {verdict}" for verdict, count in others.items())
-    status = _status(right >= RIGHT * runs)
+    status: TestStatus = PASS if right >= RIGHT * runs else FAIL
     return TimerTestResult(expected, subject, status, reason, right=right, runs=runs)
 
 
-def _status(right: bool) -> TestStatus:
-    """Return what a part of the self-test comes to."""
-    return PASS if right else FAIL
-
-
 def _compared(bench: Bench, pair: Sequence[Call], seed: int) -> str:
-    """Compare once, as implementations are compared."""
     contenders = [Contender(name, call) for name, call in zip("ab", pair, strict=True)]
     for contender in contenders:
         contender.warm_up(bench.timer)
@@ -181,8 +169,6 @@ def _compared(bench: Bench, pair: Sequence[Call], seed: int) -> str:
 
 
 def _repeat(call: Call, times: int) -> Call:
-    """Return a call that makes a number of calls."""
-
     def repeat() -> None:
         for _ in range(times):
             call()

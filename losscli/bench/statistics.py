@@ -1,19 +1,19 @@
-"""Order statistics of samples, which assume no distribution: times follow no known one.
+"""Order statistics of samples and of ratios of samples that were taken side by side.
 
-:mod:`losscli.runs.random_effects` combines the figures of several processes.
+They assume no distribution. :mod:`losscli.runs.random_effects` combines those of processes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from msgspec.structs import replace
 
 from losscli.runs.quantiles import quantile
 from losscli.runs.random_effects import Z95, next_run_half_width
-from losscli.runs.records import Seconds
+from losscli.runs.records import Seconds, Speedup
 
 TAIL = 40
 """One interval in TAIL misses on either side: a confidence of 95 %."""
@@ -33,10 +33,9 @@ def summarize(samples: Sequence[float]) -> Seconds:
 
 
 def summarize_processes(taken: Sequence[Sequence[float]]) -> Seconds:
-    """Return the distribution of the samples that several processes took, each at least one.
+    """Return the distribution of the samples of several processes, each at least one.
 
-    The interval encloses the median of all samples, and its width follows from the spread within
-    and between the processes.
+    The interval's width follows from the spread within and between the processes.
     """
     seconds = summarize([sample for samples in taken for sample in samples])
     logs = [math.log(quantile(sorted(samples), 0.5)) for samples in taken]
@@ -54,10 +53,10 @@ def half_width_of(seconds: Seconds) -> float:
 
 
 def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
-    """Return a confidence interval of the median, or None where the samples are too few.
+    """Return a confidence interval of the median, or None with fewer than six samples.
 
-    The number of samples below the median is binomial with p = 1/2, so that two order statistics
-    enclose it with a known probability, whatever the distribution. Six samples are the fewest.
+    The number of samples below the median is binomial with p = 1/2, so two order statistics
+    enclose it with a known probability, whatever the distribution.
     """
     index = rank(len(samples))
     if index is None:
@@ -96,3 +95,60 @@ def rank(count: int) -> int | None:
         ways = ways * (count - k) // (k + 1)
         below += ways
     return found
+
+
+def speedups(timed: Mapping[str, Seconds]) -> dict[str, dict[str, Speedup]]:
+    """Return how many times faster than each other contender each one is, by name.
+
+    All were timed side by side. Of several processes, it is the geometric mean.
+    """
+    taken = {name: seconds.by_process for name, seconds in timed.items()}
+    count = min(map(len, taken.values()), default=0)
+    found = [paired_ratios({name: each[n] for name, each in taken.items()}) for n in range(count)]
+    if count < 2:
+        return found[0] if found else {}
+    rounds = {name: sum(map(len, samples)) for name, samples in taken.items()}
+    return {
+        name: {
+            other: _of_processes([each[name][other] for each in found], rounds[name])
+            for other in others
+        }
+        for name, others in found[0].items()
+    }
+
+
+def _of_processes(found: Sequence[Speedup], rounds: int) -> Speedup:
+    """Return the ratio of several processes; ``rounds`` is the number of rounds of all of them."""
+    logs = [math.log(ratio.value) for ratio in found]
+    half = next_run_half_width(logs, [log_error(ratio.low, ratio.high) for ratio in found])
+    log = math.fsum(logs) / len(logs)
+    confident = rank(rounds) is not None
+    values = tuple(ratio.value for ratio in found)
+    low, value, high = (math.exp(log + step) for step in (-half, 0.0, half))
+    return Speedup(value, low, high, confident, values)
+
+
+def paired_ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, dict[str, Speedup]]:
+    """Return how many times faster than each other contender each one is, by name.
+
+    It is the median of the ratios of the rounds, each with one sample of each contender: what
+    slowed a whole round cancels, as it does not in a ratio of medians.
+    """
+    return {
+        name: {
+            other: _of_rounds([their / our for our, their in zip(own, theirs, strict=True)])
+            for other, theirs in samples.items()
+            if other != name
+        }
+        for name, own in samples.items()
+    }
+
+
+def _of_rounds(ratios: Sequence[float]) -> Speedup:
+    """Return the median of ratios with its interval; the geometric mean of two middle ratios."""
+    ordered = sorted(ratios)
+    count = len(ordered)
+    index = rank(count)
+    outside = index or 0
+    value = math.sqrt(ordered[(count - 1) // 2] * ordered[count // 2])
+    return Speedup(value, ordered[outside], ordered[-1 - outside], index is not None)

@@ -1,7 +1,4 @@
-"""A process that measures for ``losscli bench``: it gets tasks and sends results and notes.
-
-The first answer is that to no task, as soon as the process is ready.
-"""
+"""A process that measures for ``losscli bench``; its first answer says that it is ready."""
 
 from __future__ import annotations
 
@@ -15,10 +12,7 @@ from losscli.processes import Channel, to_parent
 
 
 def serve(channel: Channel, runner: Runner) -> None:
-    """Answer each task, and free all memory while other processes measure.
-
-    ``runner`` is the machine's, or a test's fake.
-    """
+    """Answer each task, and free all memory while other processes measure."""
     torch.ones((), requires_grad=True).backward(torch.ones(()))  # imports sympy, which takes long
     channel.put(None)
     for task in channel:

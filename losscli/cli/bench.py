@@ -22,10 +22,10 @@ from losscli.cli.options import (
     has_options,
     named_axis,
     output_options,
+    refuse_listing_part,
     resolve_config,
     verbose_option,
 )
-from losscli.cli.part import refuse_listing_part
 from losscli.cli.ranks import arrange, device_of, facts_of, ranks_option, run_in_ranks, start
 from losscli.cli.variables import option, switch
 from losscli.config.fields import check_processes, whole_number
@@ -49,7 +49,6 @@ NEXT = (
 """What to try after a bench without options, which is the first that people run."""
 MOST_THREADS = 1024
 _TIMING = ("min_time", "max_time", "confidence", "cache", "mode", "processes")
-"""The options that change the timing of the config."""
 
 _PROCESSES = f"{PROCESSES['cpu']} on a CPU and {PROCESSES['cuda']} on a GPU"
 
@@ -151,8 +150,7 @@ def command(
 
     # Whatever follows needs torch, or takes long to import: an error above answers at once.
     status(LOADING)
-    from losscli.bench.estimate import seconds_of, seconds_of_all
-    from losscli.bench.plan import able, libraries_of, plan, plan_id
+    from losscli.bench.plan import able, libraries_of, plan, plan_id, seconds_of, seconds_of_all
     from losscli.bench.processes import Processes, environment
     from losscli.bench.ranks import runner_of_ranks
     from losscli.bench.runner import Runner
@@ -164,7 +162,7 @@ def command(
     from losscli.ranks.group import announce, join
     from losscli.runs.parts import WHOLE, deal
 
-    device = device_of(config.device, place) if place else devices.resolve_device(config.device)
+    device = device_of(config.device, place)
     status("")
     if place and place.rank and (list_cases or dry_run):
         return EXIT_OK
@@ -204,8 +202,7 @@ def command(
     possible = able(tasks, memory.most_bytes(device))
     if place:
         loading.build_ahead(libraries_of(possible, device))
-        results_of = runner_of_ranks(group, device, notify).run
-        return run_in_ranks(place, tasks, results_of, lambda: run, **report)
+        return run_in_ranks(run, tasks, runner_of_ranks(group, device, notify).run, **report)
     if not possible:  # says why: no process is started, and nothing is built
         return run_jobs(run, tasks, Runner(device, notify=note).run, **report)
     with Processes(device, run.environment["threads"], notify=notify) as processes_of_run:
@@ -219,7 +216,6 @@ def command(
 
 
 def _check_alone(processes: int | None, resume: str | None) -> None:
-    """Refuse options that ranks do not take."""
     if processes not in (None, 1):
         raise UsageError(
             f"--processes {processes} takes turns, but ranks call at once. Leave out --processes."
@@ -233,8 +229,8 @@ def _resume(path: Path, run: Run, tasks: Sequence[Task]) -> tuple[Run, list[Task
     from msgspec.structs import replace
 
     from losscli.bench.plan import remaining
+    from losscli.runs.journal import read_unfinished
     from losscli.runs.records import BenchResult
-    from losscli.runs.resume import read_unfinished
 
     before, unlike = read_unfinished(path, run, host=any(task.mode == HOST for task in tasks))
     for difference in unlike:
@@ -257,10 +253,7 @@ def _ask_to_overwrite(saved: Path, resume: str | None) -> None:
 
 
 def _override(timing: Timing, given: Mapping[str, Any]) -> Timing:
-    """Put the command line's timing over the config's.
-
-    A maximum that is given alone lowers the config's minimum; a minimum raises no maximum.
-    """
+    """A maximum given alone lowers the config's minimum; a minimum raises no maximum."""
     shortest, longest = given["min_time"], given["max_time"]
     if shortest is not None and longest is not None and shortest > longest:
         raise UsageError(f"--min-time {shortest:g} s is longer than --max-time {longest:g} s.")

@@ -121,7 +121,6 @@ def command(
 
 
 def _needed(command: str, losses: tuple[str, ...], device: str) -> list[Target]:
-    """Return the libraries that a command needs on a device for its default config."""
     from losscli.config.expansion import asked_for, expand
     from losscli.config.loader import load_config
 
@@ -152,11 +151,9 @@ _MEMORY = {
     "spill stores": "spill_store_bytes",
     "spill loads": "spill_load_bytes",
 }
-"""The columns of the memory of a CUDA kernel, and its field of each."""
 
 
 def _show_kernels(outcomes: Sequence[BuildResult]) -> None:
-    """Show the registers and memory of each CUDA kernel."""
     from losscli.build.ptxas import parse, readable_names
 
     kernels = [kernel for outcome in outcomes for kernel in parse(outcome.log)]

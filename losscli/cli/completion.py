@@ -24,15 +24,11 @@ Names = Callable[[], Iterable[str]]
 COMPLETE = "_LOSSCLI_COMPLETE"
 """The variable by which a shell asks for completions."""
 FILE_METAVARS = ("FILE", "FILE...", "PATH")
-"""Metavars of the options and arguments that take a file."""
 DEVICES = ("auto", "cpu", "cuda")
 
 
 def listed(names: Names, *, files: bool = False, commas: bool = False) -> Complete:
-    """Return what completes names, which are asked for when a shell asks.
-
-    ``files``: a file may stand there as well; ``commas``: the value is a list with commas.
-    """
+    """Return what completes names, or files too; with ``commas`` the value is a list."""
 
     def complete(
         context: click.Context, option: click.Parameter, incomplete: str

@@ -21,11 +21,7 @@ PACKAGES = {
 
 
 def require() -> None:
-    """Refuse to begin where a package is missing; a command without torch may need none.
-
-    Raises:
-        UnfitError: some are missing.
-    """
+    """Refuse to begin where a package other than torch is missing (UnfitError)."""
     if missing := [name for name in PACKAGES if name != TORCH and find_spec(name) is None]:
         raise UnfitError(_missing(*missing))
 
@@ -71,7 +67,6 @@ def _missing(*names: str) -> str:
 
 
 def _package(error: BaseException) -> str | None:
-    """Return the package that is missing, damaged or of another version."""
     if broken := _half_imported(error):
         return broken
     if isinstance(error, ImportError) and error.name:

@@ -15,7 +15,8 @@ from losscli.console.streams import emit
 from losscli.errors import EXIT_OK, EXIT_UNFIT
 
 if TYPE_CHECKING:
-    from losscli.views.document import Document
+    from losscli.doctor.findings import Examination
+    from losscli.doctor.isolation import Siege
 
 
 @click.command("doctor")
@@ -40,44 +41,29 @@ def command(device: str, isolation: bool, as_json: bool) -> int:
     With --isolation it starts a worker as the judge does, and tries what a hostile file could try.
     What this machine does not let losscli put up is not there, which is no error.
     """
-    arguments = ("losscli", *sys.argv[1:])
-    if isolation:
-        return _besiege(device, arguments, as_json=as_json)
+    from losscli.doctor import isolation as walls
+    from losscli.doctor import probes
     from losscli.doctor.machine import Machine
-    from losscli.doctor.probes import examine
-    from losscli.views import doctor
-
-    examination = examine(
-        Machine(device), command=arguments, progress=lambda name: status(f"looking at {name}")
-    )
-    status("")
-    if as_json:
-        emit(json.dumps(examination.to_json(), indent=2))
-    else:
-        _show(doctor.view(examination))
-    return EXIT_OK if examination.usable else EXIT_UNFIT
-
-
-def _besiege(device: str, arguments: tuple[str, ...], *, as_json: bool) -> int:
-    """Try the walls of the sandbox."""
-    from losscli.doctor.isolation import NOT_HELD, besiege
     from losscli.machine.devices import resolve_device
-    from losscli.views import doctor
-
-    siege = besiege(
-        resolve_device(device), command=arguments, progress=lambda tries: status(f"trying: {tries}")
-    )
-    status("")
-    if as_json:
-        emit(json.dumps(siege.to_json(), indent=2))
-    else:
-        _show(doctor.of_isolation(siege))
-    return EXIT_UNFIT if siege.count(NOT_HELD) else EXIT_OK
-
-
-def _show(document: Document) -> None:
     from losscli.render.output import show
     from losscli.render.text import text
-    from losscli.views.doctor import STATES
+    from losscli.views import doctor
 
-    show(text(document), STATES)
+    arguments = ("losscli", *sys.argv[1:])
+    found: Siege | Examination
+    if isolation:
+        found = siege = walls.besiege(
+            resolve_device(device), command=arguments, progress=lambda it: status(f"trying: {it}")
+        )
+        document, well = doctor.of_isolation(siege), not siege.count(walls.NOT_HELD)
+    else:
+        found = examination = probes.examine(
+            Machine(device), command=arguments, progress=lambda it: status(f"looking at {it}")
+        )
+        document, well = doctor.view(examination), examination.usable
+    status("")
+    if as_json:
+        emit(json.dumps(found.to_json(), indent=2))
+    else:
+        show(text(document), doctor.STATES)
+    return EXIT_OK if well else EXIT_UNFIT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from losscli.bench.memory_plan import MemoryPlan, plan_memory, those_that_fit
@@ -39,64 +39,51 @@ NeededBytes = Callable[[Case, PassName, Sequence[Implementation]], int]
 def print_cases(config: Config, device: str, needed: NeededBytes, fit: Fit, free: int) -> None:
     """Print a row for each case and pass: what would run, its bytes, and what does not fit.
 
-    Raises:
-        UsageError: nothing is left, as the run would say.
-        UnfitError: nothing that is left can run, as the run would say.
+    Raises UsageError or UnfitError where nothing can run, as the run would.
     """
-    rows, tally = [], _Tally()
-    for case, pass_, implementations, _ in _plan(config, device, tally):
+    listing = _Listing(config, device, free)
+    for case, pass_, implementations, _ in listing.groups():
         if case.impossible:
-            rows.append((case.name, pass_, _names(implementations), "", str(case.impossible)))
-            tally.reasons.append(str(case.impossible))
+            listing.refuse(case.impossible, case.name, pass_, _names(implementations), "")
             continue
         able, left_out = fit(case, pass_, implementations, free)
         size = needed(case, pass_, able or implementations)
         fits = f"left out: {', '.join(left_out)}" if left_out else ""
         row = (case.name, pass_, _names(able or implementations), format_bytes(size))
-        rows.append((*row, fits if able else DOES_NOT_FIT))
-        tally.add(size, able, left_out)
-    headers = ("case", "pass", "implementations", "bytes", "")
-    _conclude(config, device, tally, free, headers, rows)
+        listing.add([(*row, fits if able else DOES_NOT_FIT)], size, able, left_out)
+    listing.conclude(("case", "pass", "implementations", "bytes", ""))
 
 
 def print_plans(config: Config, device: str, free: int) -> None:
-    """Print the planned memory of each case, pass and mode, by purpose.
-
-    There is a row for each implementation, or one row with the reason why a mode cannot run.
-
-    Raises:
-        UsageError: nothing is left, as the run would say.
-        UnfitError: nothing that is left can run, as the run would say.
-    """
-    rows: list[tuple[str, ...]] = []
-    tally = _Tally()
-    for case, pass_, implementations, modes in _plan(config, device, tally):
+    """Print the planned memory of each case, pass and mode; for the rest see `print_cases`."""
+    listing = _Listing(config, device, free)
+    for case, pass_, implementations, modes in listing.groups():
         for mode in modes:
             name = with_mode(SHORT_PASSES[pass_], mode)
             if why := case.impossible or unavailable(mode, device, case.placement):
-                rows.append((case.name, name, _names(implementations), *[""] * 4, str(why)))
-                tally.reasons.append(str(why))
+                listing.refuse(why, case.name, name, _names(implementations), *[""] * 4)
                 continue
             able, left_out = those_that_fit(case, pass_, implementations, free, mode)
             parts = plan_memory(case, pass_, able or implementations, mode)
-            backward = pass_ == FORWARD_BACKWARD
-            logits = plan_of(case, gradients=backward, free=free)
-            rows += _planned(case, name, implementations, able, parts, logits)
-            tally.add(parts.total, able, left_out)
+            logits = plan_of(case, gradients=pass_ == FORWARD_BACKWARD, free=free)
+            rows = _planned(case, name, implementations, able, parts, logits)
+            listing.add(rows, parts.total, able, left_out)
     skipped = []
-    for reason, rows_of in tally.skipped.items():
+    for reason, rows_of in listing.skipped.items():
         names = ", ".join(f"{name} ({count(n, 'row')})" for name, n in rows_of.items())
         skipped.append(f"skipped {names}: {reason}")
-    if not tally.sizes:
-        tally.reasons += tally.skipped
+    if not listing.sizes:
+        listing.reasons += listing.skipped
     headers = ("case", "pass", "impl", "inputs", "outputs", "temporaries", "bytes", "")
-    _conclude(config, device, tally, free, headers, rows, skipped)
+    listing.conclude(headers, skipped)
 
 
 @dataclass
-class _Tally:
-    """The counts of a dry run."""
-
+class _Listing:
+    config: Config
+    device: str
+    free: int = 0
+    rows: list[tuple[str, ...]] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     """Bytes of each row that is planned."""
     misfits: int = 0
@@ -108,44 +95,60 @@ class _Tally:
     skipped: dict[str, Counter[str]] = field(default_factory=dict)
     """Rows that an implementation does not run, by reason and implementation."""
 
+    def groups(self) -> Iterator[tuple[Case, PassName, list[Implementation], tuple[Mode, ...]]]:
+        """Yield what runs side by side: a case, a pass, its implementations, and the modes."""
+        for block in self.config.blocks:
+            for case, pass_ in itertools.product(expand(block, self.device), block.passes):
+                able = []
+                for name in block.implementations:
+                    if not asked_for(block, case, name, pass_):
+                        continue
+                    implementation = find_implementation(name)
+                    if reason := implementation.unavailable(case):
+                        self.skipped.setdefault(str(reason), Counter())[name] += 1
+                    else:
+                        able.append(implementation)
+                if able:
+                    yield case, pass_, able, block.timing.mode
+
+    def refuse(self, why: Reason, *cells: str) -> None:
+        """Add a row that cannot run."""
+        self.rows.append((*cells, str(why)))
+        self.reasons.append(str(why))
+
     def add(
-        self, size: int, able: Sequence[Implementation], left_out: Mapping[str, object]
+        self,
+        rows: Iterable[tuple[str, ...]],
+        size: int,
+        able: Sequence[Implementation],
+        left_out: Mapping[str, object],
     ) -> None:
-        """Count a planned row, with the implementations that fit and the reasons of the others."""
+        """Add planned rows, with the implementations that fit and the reasons of the others."""
+        self.rows += rows
         self.sizes.append(size)
         self.misfits += bool(left_out)
         self.runs += bool(able)
         self.reasons += [] if able else [str(reason) for reason in left_out.values()]
 
-
-def _conclude(
-    config: Config,
-    device: str,
-    tally: _Tally,
-    free: int,
-    headers: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    skipped: Sequence[str] = (),
-) -> None:
-    """Print the table, the number of rows and the excluded ones; refuse if nothing can run."""
-    words: list[Side] = ["left"] * 3
-    figures: list[Side] = ["right"] * (len(headers) - 4)
-    if rows:
-        emit(lay_out(headers, rows, align=[*words, *figures, "left"]))
-    for line in skipped:
-        show(line)
-    rules = excluded(config, device)
-    if not tally.runs and not tally.reasons:
-        refuse_empty(rules)
-    largest = format_bytes(max(tally.sizes, default=0))
-    emit(
-        f"{count(len(tally.sizes), 'row')} to run, the largest {largest}; "
-        f"{tally.misfits or 'none'} too large for the {format_bytes(free)} free on {device}"
-    )
-    for rule in rules:
-        show(str(rule))
-    if not tally.runs:
-        raise UnfitError(f"nothing could run: {tally.reasons[0]}.")
+    def conclude(self, headers: Sequence[str], skipped: Sequence[str] = ()) -> None:
+        """Print the table, the number of rows and the excluded ones; refuse if nothing can run."""
+        words: list[Side] = ["left"] * 3
+        figures: list[Side] = ["right"] * (len(headers) - 4)
+        if self.rows:
+            emit(lay_out(headers, self.rows, align=[*words, *figures, "left"]))
+        for line in skipped:
+            show(line)
+        rules = excluded(self.config, self.device)
+        if not self.runs and not self.reasons:
+            refuse_empty(rules)
+        rows = count(len(self.sizes), "row")
+        largest, free = format_bytes(max(self.sizes, default=0)), format_bytes(self.free)
+        misfits = f"{self.misfits or 'none'} too large for the {free} free on {self.device}"
+        emit(f"{rows} to run, the largest {largest}; {misfits}")
+        for rule in rules:
+            show(str(rule))
+        if not self.runs:
+            raise UnfitError(f"nothing could run: {self.reasons[0]}.")
 
 
 def _planned(
@@ -179,32 +182,9 @@ def _names(implementations: Sequence[Implementation]) -> str:
 
 
 def print_names(config: Config, device: str) -> None:
-    """Print the name of each case that is left, a line each.
-
-    Raises:
-        UsageError: none is left.
-    """
-    names = dict.fromkeys(case.name for case, *_ in _plan(config, device, _Tally()))
+    """Print the name of each case, a line each; UsageError if none is left."""
+    names = dict.fromkeys(case.name for case, *_ in _Listing(config, device).groups())
     if not names:
         refuse_empty(excluded(config, device))
     for name in names:
         show(name)
-
-
-def _plan(
-    config: Config, device: str, tally: _Tally
-) -> Iterator[tuple[Case, PassName, list[Implementation], tuple[Mode, ...]]]:
-    """Yield groups that run side by side: a case, a pass, its implementations, and the modes."""
-    for block in config.blocks:
-        for case, pass_ in itertools.product(expand(block, device), block.passes):
-            able = []
-            for name in block.implementations:
-                if not asked_for(block, case, name, pass_):
-                    continue
-                implementation = find_implementation(name)
-                if reason := implementation.unavailable(case):
-                    tally.skipped.setdefault(str(reason), Counter())[name] += 1
-                else:
-                    able.append(implementation)
-            if able:
-                yield case, pass_, able, block.timing.mode

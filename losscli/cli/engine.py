@@ -18,11 +18,6 @@ USUAL = "ray"
 
 
 def _engine(text: str) -> Address | str:
-    """Read an engine: the address of a cluster, or USUAL.
-
-    Raises:
-        UsageError: it is neither.
-    """
     if text == USUAL:
         return USUAL
     name, found, address = text.partition("://")
@@ -48,11 +43,7 @@ def local_pool(workers: int | None, device: str | None) -> Pool:
 
 
 def farm(engine: Address | str, workers: int | None, *, cached: bool) -> Pool:
-    """Return the judges of a cluster.
-
-    Raises:
-        UsageError: the environment has an address that is none.
-    """
+    """Return the judges of a cluster; UsageError if the environment has no valid address."""
     from losscli.judge.farm import Farm
     from losscli.judge.ray_cluster import RayCluster
 

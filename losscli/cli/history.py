@@ -48,7 +48,7 @@ def command(
     """
     # What follows imports numpy: an error above answers at once.
     from losscli.compare.history import history
-    from losscli.config.expansion import keeps
+    from losscli.config.expansion import keeps, row_of
     from losscli.machine.commits import commits_over
     from losscli.processes.garbage import without_garbage_collection
     from losscli.render.records import write
@@ -73,7 +73,8 @@ def command(
         raise UsageError(f"no runs in {runs_directory()}. `losscli bench --save NAME` saves one.")
 
     def kept(result: BenchResult) -> bool:
-        return keeps(filters, result.case, result.implementation, result.pass_, result.table)
+        row = row_of(result.case, result.implementation, result.pass_, result.table)
+        return keeps(filters, row)
 
     found = history(runs, order, kept)
     if not found.commits:

@@ -21,11 +21,8 @@ def hold(
     """Hold the outputs of a command until it ends; of several ranks the first does.
 
     Returns the file of the unfinished run that ``resume`` names. A run of a ``kind`` has a journal.
-
-    Raises:
-        UsageError: another process writes one of them, there is the journal of a run that was never
-            reported, or there is no unfinished run.
-        UnfitError: nothing can be written beside one.
+    UsageError if another process writes one of them, a journal was never reported, or there is no
+    unfinished run; UnfitError if nothing can be written.
     """
     if is_silent():
         return None
@@ -35,7 +32,7 @@ def hold(
         context.with_resource(held(path))
     unfinished = None
     if resume is not None:
-        from losscli.runs.resume import find_unfinished
+        from losscli.runs.journal import find_unfinished
 
         unfinished = find_unfinished(resume)
     if kind:

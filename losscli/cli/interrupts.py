@@ -22,11 +22,6 @@ _began = 0.0
 """When the first of them came, on the monotonic clock."""
 
 
-def begin() -> None:
-    """Forget the signals of an earlier command."""
-    received.clear()
-
-
 def receive(number: int, *_: object) -> None:
     """Raise KeyboardInterrupt for a signal; a second one has nothing wait for other processes.
 

@@ -14,14 +14,14 @@ from losscli.cases.axes import DTYPES
 from losscli.cli.completion import OneOf
 from losscli.cli.engine import farm, local_pool, on_option
 from losscli.cli.holding import hold
-from losscli.cli.options import Decorator, axis, examples, named_axis, output_option
+from losscli.cli.options import Decorator, axis, examples, named_axis, output_option, writable
 from losscli.cli.variables import option, switch
 from losscli.config.fields import check_device, whole_number
 from losscli.config.sizes import parse_size
 from losscli.console.notes import note, say
 from losscli.console.progress import Progress
 from losscli.console.streams import tell
-from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, UnfitError, UsageError, worst
+from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, UsageError, worst
 from losscli.losses import EVERY_LOSS, EVERY_ROW_LOSS, LINEAR_LOSSES, LOSSES, REDUCTIONS
 from losscli.reasons import Code
 from losscli.units import parse_seconds
@@ -52,7 +52,6 @@ def _limit(flag: str, field: str, help: str) -> Decorator:
 
 
 def _memory(text: str) -> int:
-    """Read a number of bytes: ``4G``, ``512MiB``."""
     match = re.fullmatch(r"([0-9]{1,15})\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if not match or not int(match[1]):
         raise UsageError(f"'{text}' is not an amount of memory. Write 512M or 4G.")
@@ -231,10 +230,7 @@ def command(
 
 
 def exit_code(verdicts: Iterable[Verdict], *, strict: bool = False) -> int:
-    """Return the exit code of the worst verdict: wrong, does not build, not judged, right.
-
-    ``strict``: what is right within limits is wrong.
-    """
+    """Return the exit code of the worst verdict; ``strict``: right within limits is wrong."""
     verdicts = list(verdicts)
     limits = any(reason.code == Code.LIMITED for each in verdicts for reason in each.reasons)
     return EXIT_FAILED if strict and limits else worst(each.exit_code for each in verdicts)
@@ -298,7 +294,6 @@ def _jobs(name: str, fields: Mapping[str, Any]) -> Iterable[Item]:
 
 
 def _resumed(resume: str, output: Path | None, format: str | None) -> Path:
-    """Return the output to continue; refuse other options that ask for another output."""
     if not resume:
         raise UsageError("--resume '' is an empty file name. Name the output to continue.")
     path = Path(resume)
@@ -306,11 +301,7 @@ def _resumed(resume: str, output: Path | None, format: str | None) -> Path:
         raise UsageError("--resume FILE adds to FILE and takes no other -o. Leave out -o.")
     if format not in (None, "jsonl"):
         raise UsageError(f"--resume continues an output in jsonl, not in {format}.")
-    if path.is_dir() or not path.parent.is_dir():
-        raise UsageError(f"--resume '{path}' is no file that could be written. Name another.")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise UnfitError(f"--resume '{path}' cannot be written.")
-    return path
+    return writable("--resume", path)
 
 
 def _what_is_left(verdicts: Sequence[Verdict], format: str, output: Path | None) -> str:

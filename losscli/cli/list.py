@@ -25,11 +25,9 @@ from losscli.units import format_bytes
 from losscli.views.document import Table
 
 Entries = Mapping[str, Any]
-"""What JSON holds of each thing of a kind, by its name."""
 BELOW_ITS_KIND = "  "
 """What stands before a line of a kind that is listed among others."""
 ROOM = WIDTH - len(BELOW_ITS_KIND)
-"""Characters of a line."""
 
 
 def _losses() -> Entries:
@@ -39,7 +37,6 @@ def _losses() -> Entries:
 
 
 def _described(spec: Spec) -> dict[str, Any]:
-    """Return what JSON holds of a loss."""
     return {
         "formula": spec.formula,
         "unit": spec.unit,
@@ -75,7 +72,6 @@ def _devices() -> dict[str, str]:
 
 
 def _configs() -> dict[str, str]:
-    """Name each shipped config with the comment that it starts with."""
     return {
         path.name: path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
         for path in shipped_configs().values()
@@ -87,7 +83,7 @@ def _table(entries: Entries) -> str:
 
 
 def _table_of_losses(losses: Entries) -> str:
-    """Lay out each loss: its formula, and below it a line for each operand and parameter."""
+    """Lay out each loss: its formula, then a line for each operand and parameter."""
     blocks = []
     for name, loss in losses.items():
         kinds = ["operand, gradient" if o["gradient"] else "operand" for o in loss["operands"]]

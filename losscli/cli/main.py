@@ -206,7 +206,6 @@ def _run(arguments: list[str]) -> int:
 
 @contextmanager
 def _variable_restored(name: str) -> Iterator[None]:
-    """Give a variable the value back that it had before the command."""
     before = os.environ.get(name)
     try:
         yield
@@ -223,7 +222,7 @@ def _interruptible() -> Iterator[list[int]]:
     The exception alone is not enough, because imported or called code may swallow it. While torch
     or numpy is being imported, which swallow it, the program ends at once.
     """
-    interrupts.begin()
+    interrupts.received.clear()  # those of an earlier command
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
         if any(map(_is_being_imported, ("torch", "numpy"))):
@@ -244,7 +243,6 @@ def _is_being_imported(name: str) -> bool:
 
 
 def _explain(error: BaseException) -> int:
-    """Write one message for an error that ended the program; return the exit code."""
     if isinstance(error, BrokenPipeError):
         # Neither well nor failed: what a shell says of a program that SIGPIPE ended.
         return EXIT_BROKEN_PIPE
@@ -257,19 +255,12 @@ def _explain(error: BaseException) -> int:
             tell("losscli: interrupted")
         return EXIT_INTERRUPTED
     message, code = _message(error)
-    if _is_told_elsewhere(error, code):
-        return code
-    colour = in_colour(sys.stderr)
-    text = coloured("error:", RED) if colour else "error:"
+    told = is_silent() and code != EXIT_UNEXPECTED
+    if error.is_told if isinstance(error, RankError) else told:
+        return code  # another of several ranks, which all have the error, tells it
+    text = coloured("error:", RED) if in_colour(sys.stderr) else "error:"
     tell(f"losscli: {text} {printable(message)}")
     return code
-
-
-def _is_told_elsewhere(error: BaseException, code: int) -> bool:
-    """Tell whether another of several ranks writes the message of an error, which all have."""
-    if isinstance(error, RankError):
-        return error.is_told
-    return is_silent() and code != EXIT_UNEXPECTED
 
 
 def _message(error: BaseException) -> tuple[str, int]:
@@ -298,7 +289,6 @@ def _message(error: BaseException) -> tuple[str, int]:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether memory ran out; an error of torch can only come once torch is imported."""
     if "torch" not in sys.modules:
         return isinstance(error, MemoryError)
     from losscli.machine.memory import is_out_of_memory

@@ -15,7 +15,6 @@ from click.core import ParameterSource
 
 from losscli.cases.axes import CHANGING, DTYPES, LAYOUTS, PASSES
 from losscli.cli.completion import Complete, OneOf, listed
-from losscli.cli.part import part_option
 from losscli.cli.variables import option, switch
 from losscli.config.fields import (
     check_device,
@@ -32,6 +31,7 @@ from losscli.errors import UnfitError, UsageError
 from losscli.implementations import IMPLEMENTATIONS, check_implementation, is_file
 from losscli.losses import EVERY_LOSS, LINEAR_LOSSES, LOSSES, REDUCTIONS, ROW_FORMS, WEIGHTED
 from losscli.runs.columns import COLUMNS
+from losscli.runs.parts import Part, parse_part
 from losscli.runs.saved import saved_runs
 
 FORMATS = ("table", "md", "csv", "json", "jsonl")
@@ -41,18 +41,14 @@ Decorator = Callable[[Any], Any]
 
 
 def axis_options(command: Command) -> Command:
-    """Add the options of ``case_options``, --part and --keep-going.
-
-    The command receives ``part`` and ``keep_going``.
-    """
+    """Add the options of ``case_options``, --part and --keep-going."""
     return case_options(part_option(keep_going_option(command)))
 
 
 def case_options(command: Command) -> Command:
     """Add -c, one option per axis, --device, --seed, --filter, --list and --dry-run.
 
-    The command receives ``list_cases`` and ``dry_run``, and passes all other keywords on to
-    ``resolve_config``.
+    The command passes all keywords but ``list_cases`` and ``dry_run`` to ``resolve_config``.
     """
     config = option(
         "-c",
@@ -197,7 +193,6 @@ def columns_option(command: Command) -> Command:
 
 
 def _losses(text: str) -> tuple[str, ...]:
-    """Read the name of a loss, or of a group: ``all``, ``weighted``, ``rows`` or ``linear``."""
     groups: dict[str, Iterable[str]] = {
         "all": LOSSES,
         ALL_WEIGHTED: WEIGHTED,
@@ -218,7 +213,6 @@ _IMPL_HELP = (
     "FILE.py:FUNCTION or FILE.py@REVISION."
 )
 COMPLETE_RUNS = listed(saved_runs, files=True)
-"""Completes the names of saved runs."""
 _IMPL_COMPLETE = listed(lambda: IMPLEMENTATIONS, files=True, commas=True)
 _GRAD_OUTPUT_HELP = (
     f"Choose the grad_output of forward_backward: a number, or {CHANGING} for another number "
@@ -262,21 +256,24 @@ FILTER_HELP = (
 
 
 def _output(value: str) -> Path | None:
-    """Refuse an output that cannot be written, before anything is measured; ``-`` is stdout."""
     if not value:
         raise UsageError("-o '' is an empty file name. Name a file, or - for standard output.")
-    if value == "-":
-        return None
-    path = Path(value)
+    return None if value == "-" else writable("-o", Path(value))
+
+
+def writable(option: str, path: Path) -> Path:
+    """Refuse an option's file that cannot be written, before anything is measured."""
     try:
         if path.is_dir():
-            raise UsageError(f"-o '{path}' is a directory. Name a file.")
+            raise UsageError(f"{option} '{path}' is a directory. Name a file.")
         if not path.parent.is_dir():
-            raise UsageError(f"-o '{path}': there is no directory '{path.parent}'. Create it.")
+            raise UsageError(
+                f"{option} '{path}': there is no directory '{path.parent}'. Create it."
+            )
         if not os.access(path if path.exists() else path.parent, os.W_OK):
-            raise UnfitError(f"-o '{path}' cannot be written. Name another file.")
+            raise UnfitError(f"{option} '{path}' cannot be written. Name another file.")
     except OSError as error:
-        raise UnfitError(f"-o '{path}': {error.strerror}. Name another file.") from None
+        raise UnfitError(f"{option} '{path}': {error.strerror}. Name another file.") from None
     return path
 
 
@@ -313,3 +310,20 @@ def listing_format(
         return cast(Command, _decorate(call, (format_option(formats, help), short)))
 
     return add
+
+
+part_option = option(
+    "--part",
+    type=parse_part,
+    metavar="K/N",
+    help="Run part K of N: the cases, dealt out so that all parts take as long.",
+)
+
+
+def refuse_listing_part(part: Part | None, *, listing: bool) -> None:
+    """Refuse --part beside --list or --dry-run, which list the cases of all parts."""
+    if part and listing:
+        raise UsageError(
+            f"--part {part} is for a run; --list and --dry-run list all parts. Leave one of them "
+            "out."
+        )

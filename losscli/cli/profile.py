@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from losscli.bench.plan import Task
 
 DEFAULTS = {"implementations": ("custom",), "passes": ("forward_backward",)}
-"""What is profiled of a case where no option says more."""
 MOST_NAMED = 10
 FORMATS = ("table", "md", "json")
 
@@ -84,8 +83,8 @@ def command(
     from losscli.render.records import write
     from losscli.runs.encoding import json_line
     from losscli.runs.files import write_file
+    from losscli.runs.journal import kept
     from losscli.runs.records import FAILED
-    from losscli.runs.unprinted import kept
 
     device = devices.resolve_device(config.device)
     status("")
@@ -122,11 +121,6 @@ def _call(task: Task, trace: Path | None) -> None:
 
 
 def _only(tasks: list[Task], words: tuple[str, ...]) -> Task:
-    """Return the task of the only case that has all words in its name.
-
-    Raises:
-        UsageError: none has, or several.
-    """
     asked = [word for each in words for word in each.split()]
     found = [task for task in tasks if {*asked} <= {*task.case.name.split()}]
     if not found:

@@ -5,25 +5,21 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from losscli.cli.interrupts import raise_if_received
 from losscli.cli.variables import option
 from losscli.config.fields import whole_number
 from losscli.config.schema import Config
 from losscli.console.notes import VARIABLE as QUIET_VARIABLE
-from losscli.errors import EXIT_INTERRUPTED, EXIT_OK, UnfitError, UsageError
+from losscli.errors import UnfitError, UsageError
 from losscli.implementations import is_file
 from losscli.ranks.place import ADVICE, Place, is_silent, seconds_of_collectives, take
 from losscli.ranks.placements import CUTS, PLACEMENTS
 
 if TYPE_CHECKING:
-    from losscli.cli.running import AnyJob
     from losscli.ranks.group import Group
-    from losscli.runs.records import Result, Run
 
 MOST_RANKS = 1024
 
@@ -38,10 +34,7 @@ ranks_option = option(
 def arrange(config: Config, ranks: int | None) -> tuple[Config, Place | None]:
     """Return a config over ranks, and the place of this process; None where it is to start them.
 
-    An ordinary config stays as it is.
-
-    Raises:
-        UsageError: the config cannot be split, or nothing says over how many ranks.
+    An ordinary config stays as it is. UsageError if the config cannot be split.
     """
     if not any(block.placement for block in config.blocks):
         _refuse_ranks(ranks)
@@ -58,10 +51,9 @@ def arrange(config: Config, ranks: int | None) -> tuple[Config, Place | None]:
 
 
 def place_of(ranks: int | None) -> Place | None:
-    """Return the place of this process among the ranks, of which one speaks; None to start them.
+    """Return this process's place among the ranks, or None to start them.
 
-    Raises:
-        UsageError: neither the option nor torchrun says how many there are, or they differ.
+    UsageError if neither the option nor torchrun says how many there are, or they differ.
     """
     seconds_of_collectives()  # an error is to come before any rank is started
     if ranks is not None and not _is_rank():
@@ -78,7 +70,6 @@ def place_of(ranks: int | None) -> Place | None:
 
 
 def _is_rank() -> bool:
-    """Tell whether torchrun has started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
@@ -96,7 +87,6 @@ def _refuse_ranks(ranks: int | None) -> None:
 
 
 def _check_split(block: Config) -> None:
-    """Refuse what cannot be split."""
     table = f" of the table '{block.title}'" if block.title else ""
     if not block.placement:
         raise UsageError(
@@ -117,12 +107,7 @@ def _check_split(block: Config) -> None:
 
 
 def check_gpus(config_device: str, ranks: int) -> None:
-    """Refuse ranks that would have no GPU of their own, before any is started.
-
-    Raises:
-        UsageError: the device is one GPU.
-        UnfitError: there are too few GPUs.
-    """
+    """Refuse ranks that would have no GPU of their own, before any is started."""
     from losscli.machine import devices
 
     if config_device == "cpu":
@@ -147,14 +132,14 @@ def start(config_device: str, ranks: int) -> int:
     return launch(ranks, sys.argv[1:])
 
 
-def device_of(config_device: str, place: Place) -> str:
-    """Return the device of a rank: the CPU, or the GPU of its number on its machine."""
+def device_of(config_device: str, place: Place | None) -> str:
+    """Return the device to run on: of a rank the CPU, or the GPU of its number on its machine."""
     from losscli.machine.devices import resolve_device
 
-    if ":" in config_device:
+    if place and ":" in config_device:
         check_gpus(config_device, place.size)
     found = resolve_device(config_device)
-    return found if found == "cpu" else resolve_device(f"cuda:{place.local_rank}")
+    return resolve_device(f"cuda:{place.local_rank}") if place and found != "cpu" else found
 
 
 def facts_of(group: Group, device: str) -> dict[str, Any]:
@@ -171,47 +156,11 @@ def facts_of(group: Group, device: str) -> dict[str, Any]:
     return {"ranks": group.gather("tells its device", own)}
 
 
-def run_in_ranks(
-    place: Place,
-    jobs: Sequence[AnyJob],
-    results_of: Callable[[AnyJob], Generator[Result, None, None]],
-    begun: Callable[[], Run],
-    *,
-    keep_going: bool,
-    **report: Any,
-) -> int:
-    """Run jobs as one of several ranks, and leave their group; return the exit code.
-
-    The first reports, as ``run_jobs`` does with the rest of the arguments; ``begun`` returns its
-    run.
-    """
+def run_in_ranks(*arguments: Any, **report: Any) -> int:
+    """Run jobs as one of several ranks, of which the first reports, and leave their group."""
     from losscli.cli.running import run_jobs
     from losscli.ranks.group import leave
 
-    if place.rank:
-        code = _run_along(jobs, results_of, keep_going)
-    else:
-        code = run_jobs(begun(), jobs, results_of, keep_going=keep_going, **report)
+    code = run_jobs(*arguments, **report)
     leave()
     return code
-
-
-def _run_along(
-    jobs: Sequence[AnyJob],
-    results_of: Callable[[AnyJob], Generator[Result, None, None]],
-    keep_going: bool,
-) -> int:
-    """Run the jobs of a rank that reports nothing."""
-    from losscli.runs.records import FAIL, FAILED
-
-    try:
-        for job in jobs:
-            raise_if_received()
-            with closing(results_of(job)) as results:
-                for result in results:
-                    raise_if_received()
-                    if not keep_going and result.status in (FAIL, FAILED):
-                        return EXIT_OK
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-    return EXIT_OK

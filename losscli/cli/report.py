@@ -25,7 +25,6 @@ _NO_JINJA = (
     "'losscli[report]'`, or choose --format svg."
 )
 _SHOWN = 12
-"""Names of plots that a message lists."""
 
 
 @click.command("report")
@@ -60,8 +59,8 @@ def command(
     if format == "html" and not list_plots and find_spec("jinja2") is None:
         raise UnfitError(_NO_JINJA)
     from losscli.processes.garbage import without_garbage_collection
+    from losscli.render.html.any_record import read_record
     from losscli.render.html.page import render_page, sections
-    from losscli.render.html.records import read_record
     from losscli.runs.saved import find_run
 
     click.get_current_context().with_resource(without_garbage_collection())
@@ -89,7 +88,6 @@ def _plots(found: Sequence[Section]) -> dict[str, Picture]:
 
 
 def _choose(plots: Mapping[str, Picture], name: str | None) -> Picture:
-    """Return the plot of a name; without a name the only one."""
     from losscli.views.phrases import first_of
 
     if not plots:

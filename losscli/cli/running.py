@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn, Protocol, TypeVar
@@ -16,9 +16,9 @@ from losscli.console.progress import Progress
 from losscli.console.streams import tell
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UnfitError, UsageError
 from losscli.machine import description
+from losscli.ranks.place import is_silent
 from losscli.render.output import publish
-from losscli.render.records import conclusion, render
-from losscli.render.writer import Writer
+from losscli.render.records import Writer, conclusion, render
 from losscli.runs.parts import Part
 from losscli.runs.records import FAIL, FAILED, SKIPPED, Exclusion, Kind, Result, Run
 
@@ -44,11 +44,7 @@ def begin(
     excluded: tuple[Exclusion, ...] = (),
     facts: Mapping[str, object] | None = None,
 ) -> Run:
-    """Return a run on a device that has no results yet.
-
-    ``plan`` stands for all that it is to do, of which it does a ``part``; ``facts`` belong to its
-    environment beside those of the machine.
-    """
+    """Return a run without results, a ``part`` of ``plan``; ``facts`` join its environment."""
     return Run(
         kind=kind,
         command=(*map(_text, variables()), "losscli", *map(_text, sys.argv[1:])),
@@ -61,11 +57,7 @@ def begin(
 
 
 def refuse_empty(excluded: Sequence[Exclusion]) -> NoReturn:
-    """Refuse a run without any row, with the rules that excluded them.
-
-    Raises:
-        UsageError: always.
-    """
+    """Raise UsageError for a run without any row, with the rules that excluded them."""
     why, advice = (
         "no pass and implementation applies to any case",
         "Change the config or the options",
@@ -93,47 +85,41 @@ def run_jobs(
 ) -> int:
     """Run jobs, write the report of their results, and return the exit code.
 
-    Args:
-        run: as it begins, with the results that it has from before.
-        jobs: to be run in order.
-        results_of: yields the results of a job, each as it is there.
-        format: of the report.
-        output: where it goes; None is standard output.
-        saved: where the run is kept as well.
-        resumed: the file that the results from before are from.
-        keep_going: whether to go on after a result that failed.
-        weights: how long each job takes beside the others; all alike by default.
-        guess: how many seconds all may take.
-        columns: those of the tables of a bench.
-        verbose: whether the report has all details.
+    ``run`` has the results from before, which are from the file ``resumed``. ``weights`` are the
+    relative times of the jobs, and ``guess`` the seconds that all may take. A job's results come
+    one by one, and go to ``saved`` as well as ``output``.
     """
     progress = Progress(weights or [1.0] * len(jobs), guess=guess)
     if not jobs and not run.results:
         refuse_empty(run.excluded)
-    writes = Writer(
-        run, format, output, saved=saved, resumed=resumed, columns=columns, verbose=verbose
-    )
-    with writes as writer:
-        finished = False
-        with suppress(KeyboardInterrupt), progress:
-            for job in jobs:
-                progress.working_on(job.name)
-                raise_if_received()
-                with closing(results_of(job)) as found:
-                    for result in found:
-                        raise_if_received()  # what a second signal has killed is no result
+    writes = None
+    if not is_silent():
+        writes = Writer(
+            run, format, output, saved=saved, resumed=resumed, columns=columns, verbose=verbose
+        )
+    finished = False
+    with writes or nullcontext() as writer, suppress(KeyboardInterrupt), progress:
+        for job in jobs:
+            progress.working_on(job.name)
+            raise_if_received()
+            with closing(results_of(job)) as found:
+                for result in found:
+                    raise_if_received()  # what a second signal has killed is no result
+                    if writer:
                         writer.add(result)
-                        if not keep_going and result.status in (FAIL, FAILED):
-                            break
-                        progress.working_on(job.name)
-                    else:
-                        progress.finish_one()
-                        continue
-                note("stopped at the first failure (--fail-fast)")
-                break
-            else:
-                writer.unfinished = False
-            finished = True
+                    if not keep_going and result.status in (FAIL, FAILED):
+                        break
+                    progress.working_on(job.name)
+                else:
+                    progress.finish_one()
+                    continue
+            note("stopped at the first failure (--fail-fast)")
+            break
+        if writer:
+            writer.unfinished = progress.finished < len(jobs)
+        finished = True
+    if writer is None:  # another rank reports
+        return EXIT_OK if finished else EXIT_INTERRUPTED
     results = writer.run.results
     if results:
         publish(run.kind, lambda: render(writer.run, "md", columns=columns))

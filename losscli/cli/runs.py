@@ -121,7 +121,6 @@ def _list(names: Sequence[str], format: str, output: Path | None) -> None:
 
 
 def _describe(name: str, path: Path, state: str) -> dict[str, object]:
-    """Return what the list says of a run, or why its file cannot be read."""
     from losscli.runs.reading import read_run
     from losscli.runs.records import BenchResult
 
@@ -174,14 +173,13 @@ def _show(
 
 
 def _merge(names: Sequence[str], format: str, output: Path | None, *, mixed: bool) -> None:
-    """Join the parts of a run."""
     if not names:
         raise UsageError("name the parts to join: losscli runs merge RUN... -o all.json.")
     format = _merged_format(format, output)
     from msgspec.structs import replace
 
     from losscli.compare.cells import headline
-    from losscli.render.html.records import read_record
+    from losscli.render.html.any_record import read_record
     from losscli.render.records import conclusion, write
     from losscli.runs.files import refuse_to_overwrite
     from losscli.runs.merge import merge, missing_parts
@@ -211,11 +209,7 @@ def _merge(names: Sequence[str], format: str, output: Path | None, *, mixed: boo
 
 
 def _merged_format(format: str, output: Path | None) -> str:
-    """Return the format of a merged record: that of --format, else the one that its file ends in.
-
-    Raises:
-        UsageError: it is another than json and jsonl, or the file ends otherwise.
-    """
+    """Return the format that --format names, else the one that the file ends in."""
     if format in ("json", "jsonl"):
         return format
     if format != "table":
@@ -231,7 +225,6 @@ def _merged_format(format: str, output: Path | None) -> str:
 
 
 def _remove(names: Sequence[str]) -> None:
-    """Remove runs, with the journals of those that were killed; all of them, or none."""
     if not names:
         raise UsageError("name the runs to remove: losscli runs rm NAME...")
     killed = killed_runs()

@@ -31,7 +31,6 @@ TIMER, CHECKS, JUDGE = "timer", "checks", "judge"
 FOR_SEVERAL = ("table", "md")
 """Formats in which one report may follow another."""
 FOR_JUDGE = ("table", "md", "json")
-"""Formats of the self-test of the judge."""
 
 
 @click.command("self-test")
@@ -131,14 +130,11 @@ def _checks_of_ranks(
     tests = checks.plan_of_ranks(own, place.size)
     loading.build_ahead(libraries(((t.case, t.implementation.name) for t in tests), own))
     results_of = partial(checks.run, run_job=partial(ranks.run, group=group))
-    begun = partial(begin, "self-test", own, facts=facts_of(group, own))
-    return run_in_ranks(
-        *(place, tests, results_of, begun), keep_going=keep_going, format=format, output=output
-    )
+    run = begin("self-test", own, facts=facts_of(group, own))
+    return run_in_ranks(run, tests, results_of, keep_going=keep_going, format=format, output=output)
 
 
 def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> int:
-    """Judge the files whose verdict is known."""
     from losscli.cli.running import follow
     from losscli.judge.batch import judge_batch
     from losscli.judge.pool import LocalPool, default_workers
@@ -146,7 +142,7 @@ def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> i
     from losscli.machine.devices import resolve_device
     from losscli.render.output import write_report
     from losscli.runs.encoding import json_line
-    from losscli.runs.unprinted import kept
+    from losscli.runs.journal import kept
 
     resolved = resolve_device(device)
     files = candidates(resolved)

@@ -1,7 +1,7 @@
 """Environment variables for options: ``LOSSCLI_BENCH_SIZE`` sets ``losscli bench --size``.
 
-click's own variables have the names of Python's parameters (``..._SIZES``), are split at spaces,
-and no error names them; one that all commands share would count more than that of a command.
+click's own variables are named as Python's parameters and split at spaces, and no error names
+them.
 """
 
 from __future__ import annotations
@@ -74,10 +74,7 @@ def add_variables(command: click.Command, name: str) -> None:
 
 
 def variables() -> list[str]:
-    """Return ``NAME=VALUE`` of each variable that sets an option of the running command.
-
-    Those of --quiet and --debug are left out, because they change no result.
-    """
+    """Return ``NAME=VALUE`` of each variable that sets an option of the command and its results."""
     context = click.get_current_context(silent=True)
     return [
         f"{variable}={os.environ[variable]}"

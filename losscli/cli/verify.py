@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,10 +18,10 @@ from losscli.cli.options import (
     axis_options,
     examples,
     output_options,
+    refuse_listing_part,
     resolve_config,
     verbose_option,
 )
-from losscli.cli.part import refuse_listing_part
 from losscli.cli.ranks import arrange, device_of, facts_of, ranks_option, run_in_ranks, start
 from losscli.cli.variables import switch
 from losscli.config.check_names import CATCHES
@@ -33,9 +33,9 @@ from losscli.implementations import is_own
 from losscli.machine.devices import let_threads_sleep
 
 if TYPE_CHECKING:
-    from losscli.ranks.place import Place
     from losscli.runs.parts import Part
-    from losscli.runs.records import Run, VerifyResult
+    from losscli.runs.records import VerifyResult
+    from losscli.verify.runner import Checks
 
 DEFAULT_CONFIG = "smoke.yaml"
 """Covers every loss, reduction and dtype; the default of `losscli bench` does not."""
@@ -46,7 +46,6 @@ _COMPLETE_CHECKS = listed(lambda: CATCHES, commas=True)
 
 
 def _check(text: str) -> tuple[str]:
-    """Read the name of a check, or of one of its results."""
     from losscli.verify.checks import find_check
 
     return (find_check(text).name,)
@@ -113,9 +112,9 @@ def command(
     from losscli.cli.dry_run import duration, print_cases, print_names
     from losscli.cli.running import begin, run_jobs
     from losscli.config.expansion import excluded
-    from losscli.machine import devices, memory
+    from losscli.machine import memory
 
-    device = device_of(config.device, place) if place else devices.resolve_device(config.device)
+    device = device_of(config.device, place)
     status("")
     if place and place.rank and (list_cases or dry_run):
         return EXIT_OK
@@ -123,15 +122,18 @@ def command(
         print_names(config, device)
         return EXIT_OK
 
+    from losscli.operators import loading
+    from losscli.ranks.group import announce, free_bytes, join
     from losscli.runs.parts import WHOLE, deal
+    from losscli.verify import ranks as over_ranks
     from losscli.verify.pool import Pool, processes_for, seconds_of, seconds_of_checks
-    from losscli.verify.runner import Checks, libraries_of, plan, plan_id, possible
+    from losscli.verify.runner import libraries_of, plan, plan_id, possible
+    from losscli.verify.shrink import Shrinker
 
     if dry_run:
         from losscli.verify.memory_plan import bytes_to_verify, choose_fitting
 
-        free = memory.free_bytes(device)
-        print_cases(config, device, bytes_to_verify, choose_fitting, free)
+        print_cases(config, device, bytes_to_verify, choose_fitting, memory.free_bytes(device))
         jobs = plan(config, device, checks=checks)
         emit(duration(seconds_of_checks(jobs, device)))
         if checks:
@@ -141,74 +143,43 @@ def command(
             emit(f"--check {','.join(checks)}: {count(asked, 'check')} to run")
         return EXIT_OK
 
-    from losscli.verify.shrink import Shrinker
-
-    report: dict[str, Any] = {"format": format, "output": output, "verbose": verbose}
+    facts, free_of = {}, memory.free_bytes
     if place:
-        return _verify_rank(config, place, device, checks, part, keep_going, report)
-    shrinker = Shrinker()
-    jobs = plan(config, device, checks=checks)
-    run = begin("verify", device, plan=plan_id(jobs), part=part, excluded=excluded(config, device))
+        group = join(place, device)
+        announce(group)
+        facts, free_of = facts_of(group, device), partial(free_bytes, group)
+    jobs = plan(config, device, free_of, checks)
+    left_out = excluded(config, device)
+    run = begin("verify", device, plan=plan_id(jobs), part=part, excluded=left_out, facts=facts)
     jobs = deal(jobs, part or WHOLE, case=lambda job: job.case, seconds=seconds_of)
-    free = memory.free_bytes(device)
+    free = free_of(device)
+    needed = libraries_of(jobs, device, free)
+    report: dict[str, Any] = {
+        "format": format,
+        "output": output,
+        "keep_going": keep_going,
+        "weights": list(map(len, jobs)),
+        "verbose": verbose,
+    }
+    if place:
+        loading.build_ahead(needed)
+        shrink = over_ranks.shrinker(group).follow
+        results_of = _shrinking(shrink, partial(over_ranks.run, group=group))
+        return run_in_ranks(run, jobs, results_of, **report)
     processes = processes_for(jobs, device) if any(possible(jobs, free)) else 0
-    with Pool(jobs, processes, libraries_of(jobs, device, free)) as pool:
-
-        def results_of(job: Checks) -> Generator[VerifyResult, None, None]:
-            yield from shrinker.follow(pool.results_of(job))
-
-        return run_jobs(
-            run,
-            jobs,
-            results_of,
-            keep_going=keep_going,
-            weights=list(map(len, jobs)),
-            guess=seconds_of_checks(jobs, device),
-            **report,
-        )
+    with Pool(jobs, processes, needed) as pool:
+        results_of = _shrinking(Shrinker().follow, pool.results_of)
+        return run_jobs(run, jobs, results_of, guess=seconds_of_checks(jobs, device), **report)
 
 
-def _verify_rank(
-    config: Config,
-    place: Place,
-    device: str,
-    checks: tuple[str, ...],
-    part: Part | None,
-    keep_going: bool,
-    report: Mapping[str, Any],
-) -> int:
-    """Verify as one of several ranks, of which the first reports."""
-    from losscli.cli.running import begin
-    from losscli.config.expansion import excluded
-    from losscli.operators import loading
-    from losscli.ranks.group import announce, free_bytes, join
-    from losscli.runs.parts import WHOLE, deal
-    from losscli.verify import ranks
-    from losscli.verify.pool import seconds_of
-    from losscli.verify.runner import Checks, libraries_of, plan, plan_id
+def _shrinking(
+    follow: Callable[[Iterable[VerifyResult]], Iterator[VerifyResult]],
+    results_of: Callable[[Checks], Iterable[VerifyResult]],
+) -> Callable[[Checks], Generator[VerifyResult, None, None]]:
+    def shrinking(job: Checks) -> Generator[VerifyResult, None, None]:
+        yield from follow(results_of(job))
 
-    group = join(place, device)
-    announce(group)
-    shrinker = ranks.shrinker(group)
-    every = plan(config, device, partial(free_bytes, group), checks)
-    jobs = deal(every, part or WHOLE, case=lambda job: job.case, seconds=seconds_of)
-    loading.build_ahead(libraries_of(jobs, device, free_bytes(group, device)))
-
-    def results_of(job: Checks) -> Generator[VerifyResult, None, None]:
-        yield from shrinker.follow(ranks.run(job, group))
-
-    facts = facts_of(group, device)
-
-    def begun() -> Run:
-        left_out = excluded(config, device)
-        return begin(
-            "verify", device, plan=plan_id(every), part=part, excluded=left_out, facts=facts
-        )
-
-    weights = list(map(len, jobs))
-    return run_in_ranks(
-        place, jobs, results_of, begun, keep_going=keep_going, weights=weights, **report
-    )
+    return shrinking
 
 
 def _of_our_own(config: Config) -> Config:

@@ -26,7 +26,6 @@ def describe() -> str:
 
 
 def _torch() -> str:
-    """Return the version of torch and its CUDA, as its files say."""
     try:
         spec = PathFinder.find_spec("torch")
         if spec is None or spec.origin is None:

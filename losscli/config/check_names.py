@@ -13,7 +13,6 @@ _CHECK = re.compile(r"^@check\(\n(.*?)^\)\ndef (\w+)", re.MULTILINE | re.DOTALL)
 
 
 def _read() -> dict[str, dict[str, Any]]:
-    """Return each check's constant fields, in the order in which checks run."""
     found: dict[str, dict[str, Any]] = {}
     for file in _FOLDER.glob("*.py"):
         for fields, name in _CHECK.findall(file.read_text("utf-8")):

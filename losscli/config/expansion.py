@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from losscli.cases import layouts
 from losscli.cases.axes import FORWARD, FORWARD_BACKWARD, PassName
 from losscli.cases.case import Case
-from losscli.config.schema import Config, Exclude, Filter
+from losscli.config.schema import Condition, Config, Exclude, Filter
 from losscli.losses import find_loss
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 def asked_for(config: Config, case: Case, implementation: str, pass_: PassName) -> bool:
     """Tell whether a config includes this implementation and pass of a case.
 
-    No ``exclude`` rule may match, and one of the filters must if there are any. The pass
     ``forward`` has no grad_output, so it belongs to the case with grad_output 1.
     """
     kept, rule = kept_and_excluding(config, case, implementation, pass_)
@@ -33,21 +32,26 @@ def kept_and_excluding(
     """Tell whether axes and filters keep a row, and return the first rule that excludes it."""
     if case.grad_output not in (config.grad_outputs if pass_ == FORWARD_BACKWARD else (1.0,)):
         return False, None
-    row = _row(case, implementation, pass_, config.title)
-    kept = keeps(config.filters, case, implementation, pass_, config.title)
+    row = row_of(case, implementation, pass_, config.title)
     matching = (rule for rule in config.exclude if rule.conditions.items() <= row.items())
-    return kept, next(matching, None)
+    return keeps(config.filters, row), next(matching, None)
 
 
-def keeps(
-    filters: Sequence[Filter], case: Case, implementation: str, pass_: PassName, table: str
-) -> bool:
+def keeps(filters: Sequence[Filter], row: Mapping[str, object]) -> bool:
     """Tell whether a row matches a filter, or there are none."""
-    row = _row(case, implementation, pass_, table)
-    return not filters or any(_keeps(filter, row) for filter in filters)
+
+    def meets(condition: Condition) -> bool:
+        given, values = row.get(condition.axis), condition.values
+        found = given in values
+        if isinstance(given, str) and not found:
+            found = any(fnmatchcase(given, str(value)) for value in values)
+        return found != condition.negated
+
+    return not filters or any(all(map(meets, filter)) for filter in filters)
 
 
-def _row(case: Case, implementation: str, pass_: PassName, table: str) -> dict[str, object]:
+def row_of(case: Case, implementation: str, pass_: PassName, table: str) -> dict[str, object]:
+    """Return what filters and rules look at, by the names of axes."""
     names = ("loss", "size", "dtype", "reduction", "distribution", "layout", "grad_output")
     return {
         **case.params,
@@ -57,19 +61,6 @@ def _row(case: Case, implementation: str, pass_: PassName, table: str) -> dict[s
         "pass": pass_,
         "table": table,
     }
-
-
-def _keeps(filter: Filter, row: Mapping[str, object]) -> bool:
-    return all(
-        _meets(row.get(condition.axis), condition.values) != condition.negated
-        for condition in filter
-    )
-
-
-def _meets(given: object, values: tuple[object, ...]) -> bool:
-    if isinstance(given, str):
-        return given in values or any(fnmatchcase(given, str(value)) for value in values)
-    return given in values
 
 
 def expand(config: Config, device: str) -> Iterator[Case]:

@@ -176,13 +176,7 @@ def read_line(node: Located) -> str:
 
 
 def read_losses(node: Located) -> tuple[LossChoice, ...]:
-    """Read a name, names with parameters, or a list.
-
-    ``all`` adds the remaining losses, ``off_default`` the same with non-default parameters,
-    ``weighted`` each loss with a weight and such parameters. ``rows`` adds all forms of row-wise
-    losses, ``rows_off_default`` with such parameters, ``rows_of_logits`` and ``rows_of_vectors``
-    those with such rows. ``linear`` and ``linear_off_default`` add fused linear losses.
-    """
+    """Read a name, names with parameters, or a list; see the key's description in ``keys``."""
     items = [node] if isinstance(node.value, dict) else _items(node, "a loss")
     every = next((i.value for i in reversed(items) if i.value in ("all", OFF_DEFAULT)), "")
     choices: list[LossChoice] = []

@@ -18,10 +18,9 @@ Read = Callable[[str], tuple[object, ...]]
 
 
 def parse_filter(text: str) -> Filter:
-    """Parse a ``--filter``: comma-separated conditions that must all hold.
+    """Parse comma-separated conditions that must all hold: ``AXIS=VALUE`` or ``AXIS!=VALUE``.
 
-    A condition is ``AXIS=VALUE`` or ``AXIS!=VALUE``; ``|`` separates alternatives, and names and
-    table titles may contain ``*`` and ``?``.
+    ``|`` separates alternatives; names and table titles may contain ``*`` and ``?``.
     """
     return tuple(_condition(part.strip(), text) for part in text.split(","))
 

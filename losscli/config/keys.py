@@ -174,11 +174,6 @@ def _tolerance(case: str, item: Located) -> Tolerance:
     return Tolerance(case, cast("float", values["ulp"]))
 
 
-def _check_name(name: str) -> str:
-    """Read the name of a check, or one that it had."""
-    return fields.check_name("check", FORMERLY.get(name, name), CATCHES)
-
-
 FIELDS: Mapping[str, Key] = {
     "title": Key(fields.read_line, _TEXT, "Title above the table of results."),
     "device": Key(
@@ -239,7 +234,10 @@ FIELDS: Mapping[str, Key] = {
         "Tolerances: {CASE NAME: {ulp: N}} loosens that of one case; --dry-run lists the names.",
     ),
     "checks": Key(
-        fields.several("a check", fields.text(_check_name)),
+        fields.several(
+            "a check",
+            fields.text(lambda n: fields.check_name("check", FORMERLY.get(n, n), CATCHES)),
+        ),
         _some(_TEXT),
         "Checks that `losscli verify` runs, as `losscli list checks` names them; all without it.",
     ),
@@ -249,7 +247,6 @@ FIELDS: Mapping[str, Key] = {
         "them.",
     ),
 }
-"""Each key of a config, named as the Config field."""
 
 EXTENDS = "extends"
 TABLES = "tables"

@@ -1,7 +1,4 @@
-"""Loads a config: finds the file, follows ``extends``, applies the command line.
-
-With ``tables``, there is one config per table, whose keys override the config's.
-"""
+"""Loads configs: finds files, follows ``extends``, applies the command line to each table."""
 
 from __future__ import annotations
 
@@ -45,16 +42,12 @@ class Loaded:
 
 
 def load_config(path: str | None, overrides: Mapping[str, object]) -> Config:
-    """Load a config file and apply the command line.
+    """Load a config file and apply the command line; ConfigErrors have file, line and column.
 
     Args:
-        path: a file. A bare name such as ``smoke`` or ``smoke.yaml`` is looked up in the working
-            directory, then among shipped configs. None is the default config.
+        path: a file, or a shipped config's name with or without ``.yaml``. None is the default.
         overrides: validated fields of Config that replace the file's. ``losses`` holds names, which
             keep the file's parameters; ``seed`` is the seed.
-
-    Raises:
-        ConfigError: the file is missing or wrong, with file, line and column.
     """
     return load(path, overrides).config
 

@@ -38,7 +38,6 @@ class Located:
     text: str = ""
     """A scalar as written: ``0x10`` may be a size as well as sixteen."""
     key: Located | None = None
-    """The key of a mapping's value."""
 
     def fail(self, message: str) -> NoReturn:
         """Raise a ConfigError that points here."""

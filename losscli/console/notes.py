@@ -10,14 +10,11 @@ from losscli.console.streams import tell
 from losscli.errors import one_line, printable
 
 VARIABLE = "LOSSCLI_QUIET"
-"""The variable of --quiet, which the option sets for child processes."""
 LOADING = "loading PyTorch, a few seconds"
-"""The status line of commands that import torch."""
 _TRUE = ("1", "on", "t", "true", "y", "yes")
 _CLEAR = "\r\033[K"
 
 _shown = ""
-"""The terminal's current status line."""
 
 
 def is_quiet() -> bool:

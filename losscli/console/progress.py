@@ -11,7 +11,6 @@ from losscli.units import format_duration
 FIRST_LINE = 30.0
 """Seconds until a log's first line; each interval doubles."""
 LONGEST_WAIT = 600.0
-"""Most seconds between two lines of a log."""
 
 
 class Progress:
@@ -45,11 +44,13 @@ class Progress:
         if self.weights and self.finished >= len(self.weights):
             return
         of = f" of {len(self.weights)}" if self.weights else ""  # or nobody knows
-        parts = [f"{self.finished}{of} done", *self._times()]
+        left = self.seconds_left()
+        time_left = "" if left is None else f", about {format_duration(left)} left"
+        line = f"{self.finished}{of} done{time_left}: {name}"
         if has_status():
-            status(f"{', '.join(parts)}: {name}")
+            status(line)
         elif self._clock() >= self._next_line:
-            note(f"{', '.join(parts)}: {name}")
+            note(line)
             self._wait = min(2 * self._wait, LONGEST_WAIT)
             self._next_line = self._clock() + self._wait
 
@@ -65,7 +66,3 @@ class Progress:
             # An exceeded guess tells nothing about the rest.
             return None if self._guess is None or self._guess <= elapsed else self._guess - elapsed
         return elapsed * (all_ - done) / done
-
-    def _times(self) -> list[str]:
-        left = self.seconds_left()
-        return [] if left is None else [f"about {format_duration(left)} left"]

@@ -18,10 +18,7 @@ ESCAPE = "backslashreplace"
 
 
 def in_colour(stream: IO[str] | None = None, environ: Mapping[str, str] = os.environ) -> bool:
-    """Tell whether to write in colour to a stream, standard output by default.
-
-    A terminal has colour. NO_COLOR switches it off; FORCE_COLOR forces it on.
-    """
+    """Tell whether to write in colour: on a terminal, unless NO_COLOR or FORCE_COLOR is set."""
     if environ.get("NO_COLOR"):
         return False
     if forced := environ.get("FORCE_COLOR"):

@@ -1,7 +1,6 @@
-"""Attacks that a hostile file could try, one function each.
+"""Attacks that a hostile file could try, as a table.
 
-The source runs in a worker and so imports nothing from losscli. A function returns what it reached;
-an empty string or an exception means nothing. For ``scene`` see
+The source runs in a worker and so imports nothing from losscli. For ``scene`` see
 :class:`losscli.doctor.isolation.Scene`.
 """
 
@@ -16,7 +15,8 @@ import re
 import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 Scene = Mapping[str, Any]
 CALLS = ("ptrace", "shmget", "unshare", "keyctl", "userfaultfd", "io_uring_setup", "bpf")
@@ -49,11 +49,6 @@ def find_variable(scene: Scene) -> str:
     return ""
 
 
-def read_judge(scene: Scene) -> str:
-    """Read the environment of the judge."""
-    return _first_read(f"/proc/{scene['judge']}/environ")
-
-
 def list_processes(scene: Scene) -> str:
     """Look for a process in /proc."""
     with open(f"/proc/{scene['victim']}/cmdline") as file:
@@ -76,12 +71,6 @@ def enter_memory(scene: Scene) -> str:
         return "it is its debugger"
 
 
-def connect_by_tcp(scene: Scene) -> str:
-    """Connect to a listening program."""
-    with socket.create_connection(("127.0.0.1", scene["tcp"]), timeout=1):
-        return "it answers"
-
-
 def send_by_udp(scene: Scene) -> str:
     """Send to a program, which reports what arrived."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
@@ -89,93 +78,22 @@ def send_by_udp(scene: Scene) -> str:
     return ""
 
 
-def connect_to_hidden_socket(scene: Scene) -> str:
-    """Connect to a socket in a folder for temporary files."""
-    return _connect(scene["temporary"] + "/socket")
-
-
-def connect_to_socket_beside(scene: Scene) -> str:
-    """Connect to a socket in a folder that the file may read."""
-    return _connect(scene["folder"] + "/socket")
-
-
-def connect_to_abstract_socket(scene: Scene) -> str:
-    """Connect to an abstract socket, which has no file."""
-    return _connect("\0" + scene["name"])
-
-
-def attach_memory(scene: Scene) -> str:
-    """Attach another program's System V memory."""
-    found = _call(scene, "shmget", scene["segment"], 0, 0)
-    return f"segment {found}"
-
-
-def read_shared_file(scene: Scene) -> str:
-    """Read a file of shared memory."""
-    return _first_read(f"/dev/shm/{scene['name']}")
-
-
-def set_kernel(scene: Scene) -> str:
-    """Open kernel settings for writing, without changing them."""
-    return _first_opened(os.O_WRONLY, "/proc/sys/vm/swappiness", "/proc/sysrq-trigger")
-
-
-def read_temporary_file(scene: Scene) -> str:
-    """Read another program's temporary file."""
-    return _first_read(f"{scene['temporary']}/file")
-
-
 def leave_files(scene: Scene) -> str:
     """Leave files for the next worker; the judge checks afterwards."""
-    refusals = []
-    for path in scene["lasting"]:
-        try:
-            _write(path)
-        except OSError as error:
-            refusals.append(error)
-    if len(refusals) == len(scene["lasting"]):
-        raise refusals[0]
+    _made({path: partial(_write, path) for path in scene["lasting"]})
     return ""
-
-
-def change_file(scene: Scene) -> str:
-    """Change a file of the user."""
-    return _write(f"{scene['folder']}/file")
-
-
-def make_file(scene: Scene) -> str:
-    """Make a file in a folder of the user."""
-    return _write(f"{scene['folder']}/made")
 
 
 def change_attributes(scene: Scene) -> str:
     """Change a file's mode, owner, times and extended attributes."""
     path = f"{scene['folder']}/file"
-    changes: tuple[Callable[[], None], ...] = (
-        lambda: os.chmod(path, 0o600),
-        lambda: os.chown(path, os.getuid(), os.getgid()),
-        lambda: os.utime(path, (0, 0)),
-        lambda: os.setxattr(path, "user.doctor", b"1"),
-    )
-    refusals = []
-    for change in changes:
-        try:
-            change()
-        except OSError as error:
-            refusals.append(error)
-    if len(refusals) < len(changes):
-        return f"{len(changes) - len(refusals)} of {len(changes)} changes"
-    raise refusals[0]
-
-
-def make_device_file(scene: Scene) -> str:
-    """Create a file in /dev, which outlives a worker."""
-    return _write(f"/dev/{scene['name']}")
-
-
-def open_devices(scene: Scene) -> str:
-    """Open devices that no calculation needs."""
-    return _first_opened(os.O_RDONLY | os.O_NONBLOCK, *scene["devices"])
+    changes: dict[str, Callable[[], object]] = {
+        "mode": lambda: os.chmod(path, 0o600),
+        "owner": lambda: os.chown(path, os.getuid(), os.getgid()),
+        "times": lambda: os.utime(path, (0, 0)),
+        "attributes": lambda: os.setxattr(path, "user.doctor", b"1"),
+    }
+    return _made(changes)
 
 
 def hold_capabilities(scene: Scene) -> str:
@@ -208,37 +126,23 @@ def make_namespace(scene: Scene) -> str:
 
 
 def reach_kernel(scene: Scene) -> str:
-    """Make dangerous system calls."""
-    calls: tuple[tuple[str, tuple[int, ...]], ...] = (
-        ("keyctl", (0, _PRIVATE_KEYS, 1)),
-        ("userfaultfd", (_USER_MODE,)),
-        ("io_uring_setup", (1, ctypes.addressof(ctypes.create_string_buffer(256)))),
-        ("bpf", (0, ctypes.addressof(ctypes.create_string_buffer(256)), 256)),
-    )
-    refusals: list[OSError] = []
-    made: list[str] = []
-    for name, arguments in calls:
+    """Make dangerous system calls; one that fails for another reason than a refusal counts."""
+    block = ctypes.create_string_buffer(256)
+    calls = {
+        "keyctl": (0, _PRIVATE_KEYS, 1),
+        "userfaultfd": (_USER_MODE,),
+        "io_uring_setup": (1, ctypes.addressof(block)),
+        "bpf": (0, ctypes.addressof(block), len(block)),
+    }
+
+    def call(name: str) -> None:
         try:
-            _call(scene, name, *arguments)
-            made.append(name)
+            _call(scene, name, *calls[name])
         except OSError as error:
             if error.errno in _REFUSED:
-                refusals.append(error)
-            else:
-                made.append(name)
-    if made:
-        return ", ".join(made)
-    raise refusals[0]
+                raise
 
-
-def open_lock(scene: Scene) -> str:
-    """Open a lock of judges; whoever opens it can keep it."""
-    return _first_opened(os.O_RDONLY, scene["lock"])
-
-
-def write_cache(scene: Scene) -> str:
-    """Leave a library in the cache."""
-    return _write(os.path.join(scene["cache"], scene["name"]))
+    return _made({name: partial(call, name) for name in calls})
 
 
 def open_many_files(scene: Scene) -> str:
@@ -320,17 +224,6 @@ def keep_descriptors(scene: Scene) -> str:
     return "" if len(found) <= 6 else ", ".join(sorted(found))
 
 
-def run(names: Sequence[str], scene: Scene) -> None:
-    """Try the named attacks; print one line of JSON for each."""
-    for name in names:
-        try:
-            line = {"attack": name, "got": globals()[name](scene)}
-        except Exception as error:
-            told = (error.strerror if isinstance(error, OSError) else "") or type(error).__name__
-            line = {"attack": name, "got": "", "refused": told}
-        print(json.dumps(line), flush=True)
-
-
 def _call(scene: Scene, name: str, *arguments: int) -> int:
     libc = ctypes.CDLL(None, use_errno=True)
     given = [ctypes.c_long(each) for each in (scene["numbers"][name], *arguments)]
@@ -340,8 +233,8 @@ def _call(scene: Scene, name: str, *arguments: int) -> int:
     return found
 
 
-def _connect(address: str) -> str:
-    with socket.socket(socket.AF_UNIX) as end:
+def _connect(address: Any, family: int = socket.AF_UNIX) -> str:
+    with socket.socket(family) as end:
         end.settimeout(1)
         end.connect(address)
     return "it answers"
@@ -353,31 +246,130 @@ def _write(path: str) -> str:
     return path
 
 
-def _first_read(*paths: str) -> str:
-    def reads(path: str) -> bool:
-        with open(path, "rb") as file:
-            return bool(file.read(1))
-
-    return _first(reads, paths)
+def _read(path: str) -> str:
+    with open(path, "rb") as file:
+        return path if file.read(1) else ""
 
 
-def _first_opened(flags: int, *paths: str) -> str:
-    def opens(path: str) -> bool:
+def _open(flags: int, *paths: str) -> str:
+    def opened(path: str) -> None:
         os.close(os.open(path, flags))
-        return True
 
-    return _first(opens, paths)
+    return _made({path: partial(opened, path) for path in paths})
 
 
-def _first(attempt: Callable[[str], bool], paths: Sequence[str]) -> str:
-    """Return the first path for which an attempt succeeds, or raise the first error."""
-    refusal: OSError | None = None
-    for path in paths:
+def _made(attempts: Mapping[str, Callable[[], object]]) -> str:
+    """Return the attempts that succeed, or raise the first error."""
+    made, refusals = [], []
+    for name, attempt in attempts.items():
         try:
-            if attempt(path):
-                return path
+            attempt()
+            made.append(name)
         except OSError as error:
-            refusal = refusal or error
-    if refusal:
-        raise refusal
-    return ""
+            refusals.append(error)
+    if refusals and not made:
+        raise refusals[0]
+    return ", ".join(made)
+
+
+class Attack(NamedTuple):
+    """An attack on one part of the isolation."""
+
+    part: str
+    """See :data:`losscli.implementations.sandbox.parts.PARTS`."""
+    tries: str
+    attempt: Callable[[Scene], str]
+    """Returns what it reached; an empty string or an exception means nothing."""
+    outcome: str = ""
+    """The property of the scene that tells the outcome, if the attempt cannot."""
+    alone: bool = False
+    """Whether the attempt may end its worker."""
+    on_cuda: bool = True
+    """Whether the wall must hold on a GPU too."""
+
+
+ATTACKS = (
+    Attack("environment", "find a variable of the judge in memory", find_variable),
+    Attack("environment", "find files that the judge has open", keep_descriptors),
+    Attack("processes", "see another process", list_processes),
+    Attack(
+        *("signals", "read the environment of the judge"),
+        lambda scene: _read(f"/proc/{scene['judge']}/environ"),
+    ),
+    Attack("signals", "enter the memory of another process", enter_memory),
+    Attack("signals", "end another process", kill_process, "victim_ended"),
+    Attack(
+        *("network", "connect by TCP"),
+        lambda scene: _connect(("127.0.0.1", scene["tcp"]), socket.AF_INET),
+    ),
+    Attack("network", "send by UDP", send_by_udp, "received"),
+    Attack(
+        *("sockets", "connect to a socket in /tmp"),
+        lambda scene: _connect(scene["temporary"] + "/socket"),
+    ),
+    Attack(
+        *("sockets", "connect to a socket elsewhere"),
+        lambda scene: _connect(scene["folder"] + "/socket"),
+        on_cuda=False,
+    ),
+    Attack(
+        *("sockets", "connect to an abstract socket"),
+        lambda scene: _connect("\0" + scene["name"]),
+    ),
+    Attack(
+        *("shared memory", "attach memory of System V"),
+        lambda scene: f"segment {_call(scene, 'shmget', scene['segment'], 0, 0)}",
+    ),
+    Attack(
+        *("shared memory", "read a file of /dev/shm"),
+        lambda scene: _read(f"/dev/shm/{scene['name']}"),
+    ),
+    Attack(
+        *("/proc", "set the kernel"),
+        lambda scene: _open(os.O_WRONLY, "/proc/sys/vm/swappiness", "/proc/sysrq-trigger"),
+    ),
+    Attack(
+        *("temporary files", "read a file in /tmp"),
+        lambda scene: _read(f"{scene['temporary']}/file"),
+    ),
+    Attack("temporary files", "leave a file for the next worker", leave_files, "left"),
+    Attack(
+        *("files", "change a file of the user"), lambda scene: _write(f"{scene['folder']}/file")
+    ),
+    Attack(
+        *("files", "make a file in a folder of the user"),
+        lambda scene: _write(f"{scene['folder']}/made"),
+    ),
+    Attack("attributes", "change mode, owner or times of a file", change_attributes),
+    Attack("devices", "make a file in /dev", lambda scene: _write(f"/dev/{scene['name']}")),
+    Attack(
+        *("devices", "open a device"),
+        lambda scene: _open(os.O_RDONLY | os.O_NONBLOCK, *scene["devices"]),
+    ),
+    Attack("capabilities", "hold a capability", hold_capabilities),
+    Attack("capabilities", "rename the host", rename_host),
+    Attack("system calls", "make a namespace", make_namespace),
+    Attack("system calls", "reach far into the kernel", reach_kernel),
+    Attack("cache", "open a lock of judges", lambda scene: _open(os.O_RDONLY, scene["lock"])),
+    Attack(
+        *("cache", "write into the cache"),
+        lambda scene: _write(os.path.join(scene["cache"], scene["name"])),
+    ),
+    Attack("open files", "open many files", open_many_files),
+    Attack("file sizes", "make a large file", make_large_file),
+    Attack("memory", "reserve much memory", reserve_memory, on_cuda=False),
+    Attack("memory", "fill memory in several processes", fill_memory, alone=True),
+    Attack("number of processes", "start many processes", start_processes, alone=True),
+)
+
+
+def run(tries: Sequence[str], scene: Scene) -> None:
+    """Try the named attacks; print one line of JSON for each."""
+    for attack in ATTACKS:
+        if attack.tries in tries:
+            try:
+                line = {"got": attack.attempt(scene)}
+            except Exception as error:
+                refused = error.strerror if isinstance(error, OSError) else None
+                line = {"got": "", "refused": refused or type(error).__name__}
+            print(json.dumps({"attack": attack.tries, **line}), flush=True)

@@ -1,7 +1,4 @@
-"""Probes of what a build needs: compilers, ninja, the cache.
-
-If all libraries of a device are built, it can be used without compilers.
-"""
+"""Probes of what a build needs, unless all libraries are built: compilers, ninja, the cache."""
 
 from __future__ import annotations
 
@@ -28,9 +25,7 @@ from losscli.machine.commands import first_line
 from losscli.units import format_bytes
 
 SPACE_BYTES = 2 * 2**30
-"""Maximum space for libraries and objects of all losses and devices."""
 TRIAL_SECONDS = 120
-"""The maximum time for a few lines."""
 _TRIALS = {
     Target(LOSS, CPU, "mse"): "#include <cmath>\n#include <cstdint>\n#include <vector>\n",
     Target(TORCH): "#include <c10/macros/Macros.h>\n",

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from functools import partial
-from typing import Any, Final, Literal
+from typing import ClassVar, Final, Literal
 
 from losscli.doctor.machine import Machine
 from losscli.errors import LosscliError
+from losscli.files.record import Record
 
-SCHEMA_VERSION = 1
 State = Literal["ok", "warning", "problem"]
 OK: Final = "ok"
 WARNING: Final = "warning"
 """The device works, but something else does not, or times cannot be trusted."""
 PROBLEM: Final = "problem"
-"""The device cannot be used."""
 ELSE = "Correct that, or choose another --device."
-"""Default advice."""
 STATES: tuple[State, ...] = (OK, WARNING, PROBLEM)
 
 
@@ -29,7 +27,6 @@ class Answer:
     state: State
     found: str
     advice: str = ""
-    """What to do, or empty."""
 
 
 ok = partial(Answer, OK)
@@ -43,12 +40,10 @@ def refusal(error: LosscliError, state: State = PROBLEM) -> Answer:
     return Answer(state, found.removesuffix("."), advice or ELSE)
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Record, frozen=True):
     """One line of the report."""
 
     area: str
-    """The group in the report."""
     name: str
     state: State
     found: str
@@ -65,11 +60,13 @@ class Probe:
     """Returns None if the fact does not concern this machine or device."""
     refuse: Callable[[Machine, LosscliError], Answer] = lambda machine, error: refusal(error)
     """The answer if looking raised an error."""
+    of_gpu: bool = False
+    """Whether it is a fact about the GPU, if that is the device."""
 
     def find(self, machine: Machine) -> Finding | None:
         """Return the finding; a probe that fails is a warning."""
         try:
-            answer = self.look(machine)
+            answer = None if self.of_gpu and not machine.has_gpu else self.look(machine)
         except LosscliError as error:
             answer = self.refuse(machine, error)
         except Exception as error:
@@ -78,23 +75,23 @@ class Probe:
                 f"unknown, because looking failed: {reason}",
                 "If no other line explains it, report it with what --json writes.",
             )
-        if answer is None:
-            return None
-        return Finding(self.area, self.name, **asdict(answer))
+        return None if answer is None else Finding(self.area, self.name, *astuple(answer))
 
 
-@dataclass(frozen=True)
-class Examination:
+class Examination(Record, frozen=True, kw_only=True):
     """All findings about one device."""
 
+    schema_version: int = 1
+    kind: Literal["doctor"] = "doctor"
     command: tuple[str, ...]
     created: str
     """ISO 8601, UTC."""
-    asked: str
-    """The requested device: ``auto``."""
+    asked_device: str
     device: str
     """The examined device: ``cuda:0``."""
-    findings: Sequence[Finding]
+    results: Sequence[Finding]
+
+    derived: ClassVar[Mapping[str, str]] = {"device": "usable", "usable": "counts"}
 
     @property
     def usable(self) -> bool:
@@ -103,18 +100,9 @@ class Examination:
 
     def count(self, state: State) -> int:
         """Return the number of findings in a state."""
-        return sum(finding.state == state for finding in self.findings)
+        return sum(finding.state == state for finding in self.results)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON record."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "kind": "doctor",
-            "command": list(self.command),
-            "created": self.created,
-            "asked_device": self.asked,
-            "device": self.device,
-            "usable": self.usable,
-            "counts": {state: self.count(state) for state in STATES},
-            "results": [asdict(finding) for finding in self.findings],
-        }
+    @property
+    def counts(self) -> dict[State, int]:
+        """The number of findings in each state."""
+        return {state: self.count(state) for state in STATES}

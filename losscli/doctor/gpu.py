@@ -9,7 +9,6 @@ from losscli.doctor.machine import Machine
 from losscli.units import format_bytes
 
 HIDDEN_BYTES = 2**30
-"""GPU memory in use beyond the driver's own."""
 _NO_SMI = "nvidia-smi does not tell"
 _START = "In a container start it with `--gpus all`; else install NVIDIA's driver."
 
@@ -53,10 +52,8 @@ def gpus(machine: Machine) -> Answer:
     return ok(", ".join(names))
 
 
-def partitions(machine: Machine) -> Answer | None:
+def partitions(machine: Machine) -> Answer:
     """Check whether the GPU is partitioned (MIG)."""
-    if not _is_there(machine):
-        return None
     mode = (machine.gpu_state or {}).get("mig.mode.current", "")
     if mode == "Enabled":
         return warning(
@@ -66,10 +63,8 @@ def partitions(machine: Machine) -> Answer | None:
     return ok("MIG is off") if mode == "Disabled" else ok("not supported by this GPU")
 
 
-def monitoring(machine: Machine) -> Answer | None:
+def monitoring(machine: Machine) -> Answer:
     """Read clocks, temperature and throttling as a benchmark does."""
-    if not _is_there(machine):
-        return None
     read = machine.conditions
     if "unknown" in read:
         advice = "Run `pip install nvidia-ml-py`, or `pip install 'losscli[gpu]'`."
@@ -94,10 +89,8 @@ def monitoring(machine: Machine) -> Answer | None:
     return ok(", ".join([*parts, "not throttled"]))
 
 
-def sharing(machine: Machine) -> Answer | None:
+def sharing(machine: Machine) -> Answer:
     """Check whether several processes may use the GPU, as benchmarks do."""
-    if not _is_there(machine):
-        return None
     mode = (machine.gpu_state or {}).get("compute_mode", "")
     if mode == "Prohibited":
         return problem("the GPU is closed to computing", "As root: `nvidia-smi -c DEFAULT`.")
@@ -109,10 +102,8 @@ def sharing(machine: Machine) -> Answer | None:
     return ok("several processes may use it" if mode else _NO_SMI)
 
 
-def others(machine: Machine) -> Answer | None:
+def others(machine: Machine) -> Answer:
     """Look for other programs on the GPU."""
-    if not _is_there(machine):
-        return None
     listed, state = machine.gpu_processes, machine.gpu_state
     if listed is None or state is None:
         return warning(f"unknown: {_NO_SMI}", "Look whether `nvidia-smi` works here.")
@@ -132,12 +123,7 @@ def others(machine: Machine) -> Answer | None:
     return ok("none")
 
 
-def _is_there(machine: Machine) -> bool:
-    return machine.on_gpu and machine.device in {gpu.name for gpu in machine.gpus}
-
-
 def _hidden(machine: Machine) -> str:
-    """Report a variable that may hide GPUs."""
     given = machine.environ.get("CUDA_VISIBLE_DEVICES")
     if given is None:
         return ""

@@ -12,8 +12,8 @@ from losscli.doctor.findings import Answer, ok, warning
 from losscli.doctor.machine import Machine
 from losscli.implementations.sandbox.parts import PARTS, missing
 from losscli.machine import allocator
-from losscli.machine.cgroups import core_quota
 from losscli.machine.devices import core_count, cpu_model
+from losscli.machine.kernel_files import core_quota
 from losscli.machine.memory import free_bytes, limit_bytes, memory_bytes
 from losscli.runs.judgements import is_busy
 from losscli.units import format_bytes
@@ -31,7 +31,6 @@ OTHER_NEEDS = {
     "files": "use a kernel with Landlock (5.13 or newer)",
     "system calls": "use a kernel with filters of seccomp",
 }
-"""By the part of the isolation that needs it."""
 _MEMORY_LIMITS = {"ulimit -v": "RLIMIT_AS", "ulimit -d": "RLIMIT_DATA"}
 
 

@@ -12,22 +12,22 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from socketserver import BaseRequestHandler, TCPServer, UDPServer, UnixStreamServer
 from typing import Any, Final, Literal
 
 from losscli.doctor import attacks
+from losscli.doctor.attacks import ATTACKS, Attack
 from losscli.errors import UnfitError
 from losscli.files.directories import LOCKS, make_private, private_folder
+from losscli.files.record import Record
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import SandboxError
 from losscli.implementations.sandbox.confinement import kernel, limits
 from losscli.implementations.source import Source
 from losscli.processes import how_ended
 
-SCHEMA_VERSION = 1
 State = Literal["held", "not held", "not there"]
 HELD: Final = "held"
 NOT_HELD: Final = "not held"
@@ -36,7 +36,6 @@ NOT_THERE: Final = "not there"
 """It was passed because this machine does not permit it."""
 
 MEMORY_BYTES, PROCESSES = 3 * 2**28, 32
-"""A low limit for workers that exceed it."""
 SMALL = Allowance(memory_bytes=MEMORY_BYTES, processes=PROCESSES, build_seconds=60.0)
 DEVICES = tuple(
     f"/dev/{name}"
@@ -50,42 +49,20 @@ _IPC_CREATE, _IPC_REMOVE = 0o3600, 0
 """For a new memory segment of this user only."""
 
 
-@dataclass(frozen=True)
-class Attack:
-    """An attack on one part of the isolation."""
-
-    part: str
-    """See :data:`losscli.implementations.sandbox.parts.PARTS`."""
-    tries: str
-    attempt: Callable[[attacks.Scene], str]
-    came_of_it: Callable[[Scene], str] = lambda scene: ""
-    """The outcome afterwards, if the attempt cannot tell."""
-    alone: bool = False
-    """Whether the attempt may end its worker."""
-    on_cuda: bool = True
-    """Whether the wall must hold on a GPU too."""
-
-    @property
-    def name(self) -> str:
-        """The name of the function in ``attacks``."""
-        return self.attempt.__name__
-
-
-@dataclass(frozen=True)
-class Tried:
+class Tried(Record, frozen=True):
     """The outcome of an attack."""
 
     part: str
     tries: str
     state: State
     how: str
-    """What refused it, or what it reached."""
 
 
-@dataclass(frozen=True)
-class Siege:
+class Siege(Record, frozen=True, kw_only=True):
     """The outcomes of all attacks on one device."""
 
+    schema_version: int = 1
+    kind: Literal["isolation"] = "isolation"
     command: tuple[str, ...]
     created: str
     """ISO 8601, UTC."""
@@ -100,24 +77,17 @@ class Siege:
         """Return the number of attacks with an outcome."""
         return sum(each.state == state for each in self.results)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON record."""
-        return {"schema_version": SCHEMA_VERSION, "kind": "isolation", **asdict(self)}
-
 
 class Scene:
     """The targets of attacks, removed when the context ends."""
 
     def __init__(self) -> None:
-        self._made = ExitStack()
         self.name = f"doctor-{secrets.token_hex(8)}"
 
     def __enter__(self) -> Scene:
-        try:
+        with ExitStack() as self._made:
             self._make()
-        except BaseException:
-            self._made.close()
-            raise
+            self._made = self._made.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -173,6 +143,10 @@ class Scene:
             "processes": PROCESSES,
         }
 
+    def outcome(self, attack: Attack) -> str:
+        """Return what came of an attack that cannot tell itself."""
+        return str(getattr(self, attack.outcome)) if attack.outcome else ""
+
     def _segment(self) -> int:
         key, libc = secrets.randbelow(2**31 - 1) + 1, ctypes.CDLL(None)
         found = libc.shmget(key, 4096, _IPC_CREATE)
@@ -198,54 +172,6 @@ class Scene:
         return ", ".join(path for path in self.lasting if os.path.exists(path))
 
 
-ATTACKS = (
-    Attack("environment", "find a variable of the judge in memory", attacks.find_variable),
-    Attack("environment", "find files that the judge has open", attacks.keep_descriptors),
-    Attack("processes", "see another process", attacks.list_processes),
-    Attack("signals", "read the environment of the judge", attacks.read_judge),
-    Attack("signals", "enter the memory of another process", attacks.enter_memory),
-    Attack(
-        *("signals", "end another process", attacks.kill_process),
-        came_of_it=lambda scene: scene.victim_ended,
-    ),
-    Attack("network", "connect by TCP", attacks.connect_by_tcp),
-    Attack(
-        *("network", "send by UDP", attacks.send_by_udp), came_of_it=lambda scene: scene.received
-    ),
-    Attack("sockets", "connect to a socket in /tmp", attacks.connect_to_hidden_socket),
-    Attack(
-        *("sockets", "connect to a socket elsewhere", attacks.connect_to_socket_beside),
-        on_cuda=False,
-    ),
-    Attack("sockets", "connect to an abstract socket", attacks.connect_to_abstract_socket),
-    Attack("shared memory", "attach memory of System V", attacks.attach_memory),
-    Attack("shared memory", "read a file of /dev/shm", attacks.read_shared_file),
-    Attack("/proc", "set the kernel", attacks.set_kernel),
-    Attack("temporary files", "read a file in /tmp", attacks.read_temporary_file),
-    Attack(
-        *("temporary files", "leave a file for the next worker", attacks.leave_files),
-        came_of_it=lambda scene: scene.left,
-    ),
-    Attack("files", "change a file of the user", attacks.change_file),
-    Attack("files", "make a file in a folder of the user", attacks.make_file),
-    Attack("attributes", "change mode, owner or times of a file", attacks.change_attributes),
-    Attack("devices", "make a file in /dev", attacks.make_device_file),
-    Attack("devices", "open a device", attacks.open_devices),
-    Attack("capabilities", "hold a capability", attacks.hold_capabilities),
-    Attack("capabilities", "rename the host", attacks.rename_host),
-    Attack("system calls", "make a namespace", attacks.make_namespace),
-    Attack("system calls", "reach far into the kernel", attacks.reach_kernel),
-    Attack("cache", "open a lock of judges", attacks.open_lock),
-    Attack("cache", "write into the cache", attacks.write_cache),
-    Attack("open files", "open many files", attacks.open_many_files),
-    Attack("file sizes", "make a large file", attacks.make_large_file),
-    Attack("memory", "reserve much memory", attacks.reserve_memory, on_cuda=False),
-    Attack("memory", "fill memory in several processes", attacks.fill_memory, alone=True),
-    Attack("number of processes", "start many processes", attacks.start_processes, alone=True),
-)
-"""All attacks."""
-
-
 def besiege(
     device: str,
     *,
@@ -253,7 +179,6 @@ def besiege(
     progress: Callable[[str], None] = lambda tries: None,
 ) -> Siege:
     """Try all attacks in workers of a device; UnfitError if no worker can be started."""
-    user = "root" if os.getuid() == 0 else "a user"
     tried: list[Tried] = []
     reached: tuple[str, ...] = ()
     with Scene() as scene:
@@ -261,16 +186,22 @@ def besiege(
             progress(group[0].tries)
             reached, lines, ended = _attempts(group, scene, device)
             for attack in group:
-                if attack.name not in lines and not attack.alone:
+                if attack.tries not in lines and not attack.alone:
                     raise UnfitError(f"an attack ended its worker: {attack.tries}: {ended}.")
-                line = lines.get(attack.name, {"got": "", "refused": str(ended)})
-                got = line["got"] or attack.came_of_it(scene)
+                line = lines.get(attack.tries, {"got": "", "refused": str(ended)})
+                got = line["got"] or scene.outcome(attack)
                 how = got or line.get("refused", "nothing was found")
                 is_promised = attack.part in reached and (device == "cpu" or attack.on_cuda)
                 state: State = HELD if not got else NOT_HELD if is_promised else NOT_THERE
                 tried.append(Tried(attack.part, attack.tries, state, how))
-    created = datetime.now(UTC).isoformat(timespec="seconds")
-    return Siege(tuple(command), created, device, user, reached, tried)
+    return Siege(
+        command=tuple(command),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        device=device,
+        user="root" if os.getuid() == 0 else "a user",
+        reached=reached,
+        results=tried,
+    )
 
 
 def _attempts(
@@ -279,8 +210,8 @@ def _attempts(
     """Run attacks in one worker; return its isolation, the outcomes, and how it ended."""
     from losscli.implementations.sandbox.process import Worker
 
-    names = [attack.name for attack in group]
-    source = f"{inspect.getsource(attacks)}\n\nrun({names!r}, {scene.facts!r})\n"
+    tries = [attack.tries for attack in group]
+    source = f"{inspect.getsource(attacks)}\n\nrun({tries!r}, {scene.facts!r})\n"
     file = Source("attacks.py", Path(scene.folder, "attacks.py"), "", "", source.encode())
     ended = None
     try:

@@ -28,9 +28,7 @@ GPU_FIELDS = (
     *("uuid", "driver_version", "mig.mode.current", "compute_mode"),
     *("clocks.max.sm", "memory.used", "utilization.gpu"),
 )
-"""nvidia-smi's fields of each GPU."""
 PROCESS_FIELDS = ("gpu_uuid", "pid", "process_name", "used_memory")
-"""nvidia-smi's fields of each computing process."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +39,11 @@ class Torch:
     device: str | None
     """Its choice for the requested device, or None."""
     unfit: str
-    """Why there is no such device."""
     trouble: str
     """The error of a small calculation on the device."""
     capabilities: list[tuple[int, int]]
-    """Compute capabilities of the GPUs."""
     uuid: str
-    """The UUID of the device, if it is a GPU."""
     warnings: list[str]
-    """torch's warnings while looking for GPUs."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +56,6 @@ class Driver:
     uuids: Mapping[str, str] = field(default_factory=dict)
     """The UUID of each GPU, by its name: ``cuda:0``."""
     trouble: str = ""
-    """Why it does not answer."""
 
 
 @dataclass
@@ -73,9 +66,7 @@ class Machine:
     """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     sleep: Callable[[float], None] = time.sleep
-    """Waits for seconds."""
     torch_error: str = ""
-    """Why torch cannot be imported, once tried."""
 
     @cached_property
     def torch(self) -> Torch | None:
@@ -119,6 +110,11 @@ class Machine:
     def on_gpu(self) -> bool:
         """Whether the device is a GPU."""
         return self.device != CPU
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether the device is a GPU that the driver shows."""
+        return self.device in {gpu.name for gpu in self.gpus}
 
     @property
     def uuids(self) -> set[str]:
@@ -171,7 +167,6 @@ class Machine:
         return [row for row in rows if self._is_ours(row["gpu_uuid"])]
 
     def _is_ours(self, name: str) -> bool:
-        """Tell whether nvidia-smi's name is the GPU's: ``GPU-`` and its UUID."""
         return any(uuid in name for uuid in self.uuids)
 
     @cached_property

@@ -17,10 +17,10 @@ PROBES = (
     Probe(SOFTWARE, "device", software.device),
     Probe(GPU, "driver", gpu.driver),
     Probe(GPU, "GPUs", gpu.gpus),
-    Probe(GPU, "partitions", gpu.partitions),
-    Probe(GPU, "clocks", gpu.monitoring),
-    Probe(GPU, "sharing", gpu.sharing),
-    Probe(GPU, "other programs", gpu.others),
+    Probe(GPU, "partitions", gpu.partitions, of_gpu=True),
+    Probe(GPU, "clocks", gpu.monitoring, of_gpu=True),
+    Probe(GPU, "sharing", gpu.sharing, of_gpu=True),
+    Probe(GPU, "other programs", gpu.others, of_gpu=True),
     Probe(BUILD, "C++ compiler", building.compiler, building.without),
     Probe(BUILD, "nvcc", building.nvcc),
     Probe(BUILD, "host compiler", building.host_compiler, building.without),
@@ -51,5 +51,10 @@ def examine(
         progress(probe.name)
         if finding := probe.find(machine):
             findings.append(finding)
-    created = datetime.now(UTC).isoformat(timespec="seconds")
-    return Examination(tuple(command), created, machine.asked, machine.device, findings)
+    return Examination(
+        command=tuple(command),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        asked_device=machine.asked,
+        device=machine.device,
+        results=findings,
+    )

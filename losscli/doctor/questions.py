@@ -1,7 +1,6 @@
 """Runs what may crash or hang, such as ``import torch``, in a separate process.
 
-``python -m losscli.doctor.questions QUESTION ARGUMENT...`` is that process. It answers with one
-JSON object; output of libraries goes to standard error.
+``python -m losscli.doctor.questions QUESTION ARGUMENT...`` answers with one JSON object.
 """
 
 from __future__ import annotations
@@ -79,7 +78,6 @@ def _driver() -> dict[str, Any]:
 
 
 def _conditions(device: str, uuid: str) -> dict[str, Any]:
-    """Read a GPU's clocks, temperature and power, as a benchmark does."""
     from losscli.bench.conditions import look_at
 
     return look_at(device, lambda device: uuid).record()

@@ -11,9 +11,7 @@ from losscli.doctor.findings import Answer, ok, problem, warning
 from losscli.doctor.machine import Machine
 
 MINIMUM_TORCH = (2, 10)
-"""The oldest supported torch."""
 _INSTEAD = "; use --device cpu"
-"""The end of the message if torch finds no GPU."""
 
 
 def system(machine: Machine) -> Answer:
@@ -68,7 +66,6 @@ def device(machine: Machine) -> Answer:
 
 
 def _advice(machine: Machine) -> str:
-    """Return advice if torch finds no GPU, or an empty string."""
     hidden = machine.environ.get("CUDA_VISIBLE_DEVICES")
     torch = machine.torch
     if torch and not torch.install.cuda:

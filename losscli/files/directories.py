@@ -13,7 +13,6 @@ from losscli.errors import UnfitError, UsageError
 
 CACHE_VARIABLE = "LOSSCLI_CACHE_DIR"
 LOCKS = "locks"
-"""The cache's folder of all locks."""
 _NAME = "losscli"
 
 
@@ -23,11 +22,7 @@ def cache_directory(what: str) -> Path:
 
 
 def user_directory(kind: Literal["cache", "data"], variable: str, what: str) -> Path:
-    """Return a user's directory: the variable's, or losscli's in ``$XDG_..._HOME``.
-
-    Raises:
-        UsageError: its home directory does not exist.
-    """
+    """Return a user's directory, the variable's or the default; UsageError without such a home."""
     import platformdirs
 
     given = os.environ.get(variable, "")

@@ -12,7 +12,6 @@ from losscli.units import format_bytes
 RECORD_BYTES = 2**30
 """The maximum size of a record: a run of 100,000 cases with all samples has some 300 MB."""
 SOURCE_BYTES = 16 * 2**20
-"""The most bytes of a source file."""
 CONFIG_BYTES = 2**20
 """The maximum size of a config: the longest shipped one has 4 kB."""
 

@@ -10,7 +10,6 @@ import msgspec
 
 
 def _public(name: str) -> str:
-    """Return a field's JSON name, without the ``_`` of names such as ``pass_``."""
     return name.rstrip("_")
 
 

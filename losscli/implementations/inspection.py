@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from losscli.implementations.local import Gradients, Operands
-from losscli.machine.allocations import Footprint
+from losscli.machine.allocator import Footprint
 
 GROWTH_CALLS = 100
 _WARM_UPS = 5

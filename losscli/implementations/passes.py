@@ -14,7 +14,7 @@ from losscli.cases.axes import FORWARD_BACKWARD, GradOutput, PassName
 from losscli.cases.case import Case, grad_output_values
 from losscli.implementations.implementation import BoundLoss
 from losscli.losses import Reduction, Shape
-from losscli.machine.allocations import measure_peak
+from losscli.machine.allocator import measure_peak
 from losscli.processes.garbage import without_garbage_collection
 
 Incoming = tuple[float, Tensor]

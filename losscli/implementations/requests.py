@@ -23,7 +23,7 @@ from losscli.implementations.errors import NoSecondDerivativesError, SubjectErro
 from losscli.implementations.local import Gradients, LocalSubject, Operands, leaves_of
 from losscli.implementations.local import Request as Request
 from losscli.losses import MODEL
-from losscli.machine.allocations import measure_peak
+from losscli.machine.allocator import measure_peak
 
 INCOMING_GRADIENT = "incoming gradient"
 """The name of grad_output among the operands of second derivatives."""

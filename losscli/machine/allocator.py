@@ -1,9 +1,8 @@
-"""Whether a CPU process keeps freed memory or returns it to the system.
+"""What calls allocate, and whether a CPU process keeps freed memory.
 
 By default glibc returns large freed blocks, so a formula with temporaries pays for page faults in
-each call. A long-running program keeps such blocks eventually, and implementations with their own
-blocks never pay. For a fair comparison, measuring processes start with settings that keep freed
-memory.
+each call. A long-running program keeps such blocks eventually, so measuring processes start with
+settings that keep freed memory.
 """
 
 from __future__ import annotations
@@ -12,19 +11,20 @@ import contextlib
 import ctypes
 import os
 import platform
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from resource import getpagesize
 
 TOP_PAD = "MALLOC_TOP_PAD_"
-"""The variable for memory requested in advance."""
 KEEPING: dict[str, str] = {
     "MALLOC_MMAP_THRESHOLD_": "4000000000",
     "MALLOC_TRIM_THRESHOLD_": "8000000000",
     TOP_PAD: "1000000000",
 }
-"""glibc's environment variables to keep freed memory."""
 SMALL_PAD = {TOP_PAD: "1000000"}
 """The setting under a memory limit, where unneeded memory counts."""
 KEEPS, DEFAULT = "keeps freed memory", "default"
-"""Allocator names in a record."""
 
 
 def unsettable() -> str:
@@ -60,3 +60,78 @@ def give_back() -> None:
     """Return all freed memory to the system."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+_GPU_BLOCK_BYTES = 512
+
+
+def measure_peak(call: Callable[[], object], device: str) -> int:
+    """Return a call's peak memory beyond what was allocated before."""
+    return _cpu_peak(call) if device == "cpu" else _cuda_peak(call, device)
+
+
+def _cuda_peak(call: Callable[[], object], device: str) -> int:
+    import torch
+
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    call()
+    torch.cuda.synchronize(device)
+    return torch.cuda.max_memory_allocated(device) - before
+
+
+def _cpu_peak(call: Callable[[], object]) -> int:
+    from torch.autograd.profiler import profile
+
+    with _silent_stderr(), profile(profile_memory=True) as profiler:
+        call()
+    events = profiler.kineto_results.events()
+    allocations = [
+        (event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"
+    ]
+    held = peak = 0
+    for _, count in sorted(allocations, key=lambda allocation: allocation[0]):
+        held += count
+        peak = max(peak, held)
+    return peak
+
+
+@contextlib.contextmanager
+def _silent_stderr() -> Iterator[None]:
+    kept = os.dup(2)
+    sink = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(sink, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(sink)
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """A device's memory use, and what counts as a change."""
+
+    device: str
+    operand_bytes: int
+    """Bytes of the largest operand of the calls."""
+
+    def settle(self) -> None:
+        """Return the host's free memory to the system, so that kept memory shows."""
+        if self.device == "cpu":
+            give_back()
+
+    def used(self) -> int:
+        """Return the bytes allocated on a GPU, or resident on the host."""
+        if self.device != "cpu":
+            import torch
+
+            return torch.cuda.memory_allocated(self.device)
+        return int(Path("/proc/self/statm").read_text().split()[1]) * getpagesize()
+
+    def noise(self, calls: int) -> int:
+        """Return insignificant growth: below a GPU block, or a quarter operand, per call."""
+        least = self.operand_bytes // 4 if self.device == "cpu" else _GPU_BLOCK_BYTES - 1
+        return calls * least

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from losscli.errors import UnfitError
 
 SECONDS = 10
-"""The maximum time for a program's output."""
 
 
 def command_in(variable: str, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:

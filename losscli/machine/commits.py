@@ -10,7 +10,6 @@ from losscli.errors import UnfitError, UsageError
 from losscli.machine.commands import first_line
 
 SHOWN = 12
-"""Characters of a commit in records and tables."""
 
 
 def commit_of(directory: Path) -> str | None:

@@ -15,7 +15,6 @@ from losscli.machine.devices import core_count, cpu_model
 from losscli.machine.memory import cpu_cache_bytes, memory_bytes
 
 SOURCES = Path(losscli.__file__).resolve().parents[1]
-"""losscli's checkout or installation directory."""
 GPU_FACTS = (
     *("gpu", "gpu_sms", "gpu_memory_bytes", "gpu_cache_bytes", "gpu_capability", "gpu_driver"),
 )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import platform
 import re
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from losscli.errors import UnfitError, UsageError
@@ -80,12 +82,7 @@ def torch_without_cuda() -> str | None:
 
 
 def resolve_device(name: str) -> str:
-    """Return ``cpu`` or ``cuda:N`` for ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-
-    Raises:
-        UsageError: the name is invalid.
-        UnfitError: the GPU does not exist.
-    """
+    """Return ``cpu`` or ``cuda:N`` for a name such as ``auto``; UnfitError without such a GPU."""
     if name == "cpu":
         return "cpu"
     match = re.fullmatch(r"auto|cuda(?::(\d+))?", name)
@@ -146,3 +143,28 @@ def cpu_model() -> str | None:
         return platform.processor() or None
     match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     return match[1].strip() if match else platform.processor() or None
+
+
+class UnreadableError(Exception):
+    """A value cannot be read on this machine; the message says why."""
+
+
+class Nvml(NamedTuple):
+    """NVML and a device's handle."""
+
+    library: Any
+    """pynvml, or a test's fake."""
+    handle: Any
+
+
+def open_nvml(device: str, uuid_of: Callable[[str], str | None] = gpu_uuid) -> Nvml:
+    """Return NVML for a torch device; UnreadableError if it is missing or fails."""
+    try:
+        pynvml = importlib.import_module("pynvml")
+    except ImportError:
+        raise UnreadableError("nvidia-ml-py is not installed") from None
+    try:
+        pynvml.nvmlInit()
+        return Nvml(pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid_of(device)}"))
+    except pynvml.NVMLError as error:
+        raise UnreadableError(f"NVML: {error}") from None

@@ -21,17 +21,14 @@ SOFTWARE = ("commit", "losscli", "compiler", "torch", "torch_cuda", "gpu_driver"
 """Software that may not change within a run, because it may change the kernels."""
 MIXED = "mixed_machines"
 """A run merged from several machines, whose times cannot be compared."""
-_LABELS = {
-    "cpu": "CPU",
-    "gpu": "GPU",
-    "gpu_sms": "multiprocessors",
-    "torch_cuda": "CUDA of torch",
-    "gpu_driver": "driver",
-    "gpu_capability": "compute capability",
-    "cpu_cores": "CPU cores",
-    "python": "Python",
-    "os": "operating system",
-}
+LABELS = {
+    "torch_cuda": "CUDA of torch", "compiler": "C++ compiler", "os": "operating system",
+    "cpu": "CPU", "cpu_cores": "CPU cores", "cpu_cache_bytes": "CPU cache",
+    "memory_bytes": "memory", "gpu": "GPU", "gpu_sms": "multiprocessors",
+    "gpu_memory_bytes": "GPU memory", "gpu_cache_bytes": "L2 cache",
+    "gpu_capability": "compute capability", "gpu_driver": "driver", "python": "Python",
+}  # fmt: skip
+"""What people call the facts of an environment."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +39,10 @@ class Difference:
     before: Any
     after: Any
     decisive: bool = False
-    """Whether the difference makes times incomparable."""
 
     def __str__(self) -> str:
         """Return ``driver: 580.1, then 590.2``."""
-        label = _LABELS.get(self.fact, self.fact)
+        label = LABELS.get(self.fact, self.fact)
         return f"{label}: {_written(self.before)}, then {_written(self.after)}"
 
 

@@ -1,8 +1,52 @@
-"""The paths of the kernel's files about the machine."""
+"""The kernel's files about this machine, such as the control groups of this process.
+
+A container sees its own group at the mount's root, whatever path the kernel names. So every
+ancestor is read, and missing ones are ignored.
+"""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 PROC = Path("/proc")
 SYS = Path("/sys")
+
+
+def groups(controller: str) -> Iterator[tuple[int, Path]]:
+    """Yield version (2 or 1) and folder of each group of ``memory`` or ``cpu``, innermost first."""
+    try:
+        lines = (PROC / "self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    root = SYS / "fs/cgroup"
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            version, base = 2, root
+        elif controller in controllers.split(","):
+            version, base = 1, root / controller
+        else:
+            continue
+        folder = base / path.lstrip("/")
+        for group in [folder, *folder.parents]:
+            if not group.is_relative_to(base):
+                break
+            yield version, group
+
+
+def core_quota() -> float | None:
+    """Return the tightest limit on cores, or None."""
+    quotas = []
+    for version, group in groups("cpu"):
+        # Missing, "max" or, in version 1, -1.
+        with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
+            if version == 2:
+                quota, period = map(int, (group / "cpu.max").read_text().split())
+            else:
+                quota = int((group / "cpu.cfs_quota_us").read_text())
+                period = int((group / "cpu.cfs_period_us").read_text())
+            if quota > 0:
+                quotas.append(quota / period)
+    return min(quotas, default=None)

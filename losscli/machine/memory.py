@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from losscli.machine import kernel_files
-from losscli.machine.cgroups import groups
+from losscli.machine.kernel_files import groups
 
 DEFAULT_CACHE_BYTES = 32 * 2**20
 """The assumed last-level cache of a CPU that does not report its own."""

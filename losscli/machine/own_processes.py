@@ -82,7 +82,6 @@ def _read(pid: str) -> _Process | None:
 
 
 def _is_losscli(pid: int) -> bool:
-    """Tell whether a process runs losscli, as a program or ``-m losscli``."""
     try:
         arguments = (kernel_files.PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
     except OSError:

@@ -54,9 +54,8 @@ def jsonl_of(record: AnyRecord) -> str:
 def csv_of(record: AnyRecord) -> str:
     """Write one row per result, in SI units; the samples are only counted, JSON has them.
 
-    The columns are the same in every run of a kind. Facts that differ from result to result (ratios
-    to other implementations, conditions) are JSON in a cell; the ratio to the reference has its own
-    columns.
+    Runs of a kind have the same columns. Ratios to other implementations and conditions are JSON
+    in a cell; the ratio to the reference has its own columns.
     """
     whole = _whole(record)
     if isinstance(record, Run):
@@ -77,7 +76,6 @@ def csv_of(record: AnyRecord) -> str:
 
 
 DATA: Mapping[str, Callable[[AnyRecord], str]] = {"csv": csv_of, "json": json_of, "jsonl": jsonl_of}
-"""Each format by its name."""
 
 
 def _rows_as_csv(rows: list[Object], otherwise: tuple[str, ...]) -> str:
@@ -85,7 +83,6 @@ def _rows_as_csv(rows: list[Object], otherwise: tuple[str, ...]) -> str:
 
 
 def _whole(record: AnyRecord) -> Object:
-    """Return the whole record as JSON has it."""
     if isinstance(record, Comparisons):
         return record_of(record).to_json()
     if isinstance(record, History):

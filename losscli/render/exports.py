@@ -1,7 +1,4 @@
-"""A bench run in the formats of other tools: Bencher, github-action-benchmark, OpenMetrics.
-
-Pure functions, as in ``render``. Each row that was timed is a benchmark of its own, by its name.
-"""
+"""A bench run in the formats of other tools: Bencher, github-action-benchmark, OpenMetrics."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ from losscli.units import format_seconds
 
 STATISTICS = ("median", "p20", "p80", "p95", "p99", "min", "max")
 _FACTS = ("losscli", "commit", "file_commit", "device", "cpu", "gpu", "torch")
-"""Facts of the environment that OpenMetrics has of a run."""
 
 
 def _rows(run: Run) -> dict[str, tuple[BenchResult, Seconds]]:
@@ -32,7 +28,6 @@ def _rows(run: Run) -> dict[str, tuple[BenchResult, Seconds]]:
 
 
 def _figures(result: BenchResult) -> Iterable[tuple[str, str, float]]:
-    """Return the name, unit and value of each figure that was measured besides the time."""
     for name, figure in FIGURES.items():
         if (value := figure.of(result)) is not None:
             yield name, figure.unit, value
@@ -120,4 +115,3 @@ EXPORTS: Mapping[str, Callable[[Run], str]] = {
     "github": github_action_benchmark,
     "openmetrics": openmetrics,
 }
-"""Each format by its name."""

@@ -14,7 +14,6 @@ from losscli.runs.judgements import IMPOSSIBLE
 from losscli.views.document import Side
 
 Style = Literal["simple", "github"]
-"""A style of a table, by the name that tabulate gives it."""
 TEXT: Style = "simple"
 MARKDOWN: Style = "github"
 
@@ -23,11 +22,9 @@ FORMULA = ("=", "+", "-", "@", "\t")
 MARKS = "=?"
 """What may stand before a figure: a ratio has them."""
 WIDTH = 100
-"""Characters of a line that is written for a terminal."""
 INDENT = "    "
 """What stands before all lines of a note but the first."""
 GAP = 2
-"""Spaces between columns."""
 NARROWEST_CASE = 8
 COMFORTABLE_CASE = 24
 """Characters of a case's name for which columns are dropped in a narrow terminal."""
@@ -88,10 +85,9 @@ def lay_out(
     style: Style = TEXT,
     align: Sequence[Side] | None = None,
 ) -> str:
-    """Lay out a table, the only way in which losscli draws one; without rows there is none.
+    """Lay out a table; without rows there is none, and without headers they have no title.
 
-    Headers may have several lines; there are none where rows need no title. Without ``align`` the
-    columns that hold figures are aligned to the right.
+    Without ``align`` columns of figures are aligned to the right.
     """
     if not rows:
         return ""
@@ -152,7 +148,6 @@ def fill(text: str, width: int = WIDTH) -> str:
 
 
 def _titles(headers: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the lines above the columns."""
     return list(zip_longest(*(header.split("\n") for header in headers), fillvalue=""))
 
 

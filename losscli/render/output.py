@@ -16,9 +16,7 @@ from losscli.runs.files import write_file
 from losscli.views.document import State
 
 NARROWEST = 48
-"""Characters a line that a report needs at least."""
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
-"""The variable that names the file of a step's summary, in Markdown."""
 LARGEST_SUMMARY = 2**20 - 2**10
 """Most bytes of one step's summary; GitHub shows no larger summary at all."""
 
@@ -58,10 +56,7 @@ def with_verdicts_in_colour(text: str) -> str:
 
 
 def show(text: str, states: Mapping[str, State] | None = None) -> None:
-    """Write a report to standard output, its verdicts in colour where it takes colour.
-
-    ``states`` has the states of words that are coloured where a cell of a table is one of them.
-    """
+    """Write a report to standard output; verdicts and cells in ``states`` may have a colour."""
     text = printable(text)
     if in_colour():
         text = with_verdicts_in_colour(text)
@@ -72,11 +67,7 @@ def show(text: str, states: Mapping[str, State] | None = None) -> None:
 
 
 def write_report(text: str, format: str, output: Path | None) -> None:
-    """Write a report to its output, or to standard output.
-
-    Raises:
-        UnfitError: it cannot be written.
-    """
+    """Write a report to its output, or to standard output; UnfitError if that fails."""
     text = printable(text)
     if output:
         write_file(output, text)
@@ -87,10 +78,7 @@ def write_report(text: str, format: str, output: Path | None) -> None:
 
 
 def publish(title: str, render: Callable[[], str], environ: Mapping[str, str] = os.environ) -> None:
-    """Append what ``render`` returns to the summary, if this is a step of GitHub Actions.
-
-    A summary that cannot be written is only a warning.
-    """
+    """Append ``render()`` to the summary of a GitHub Actions step; failing is only a warning."""
     path = environ.get(STEP_SUMMARY)
     if not path:
         return
@@ -104,7 +92,6 @@ def publish(title: str, render: Callable[[], str], environ: Mapping[str, str] = 
 
 
 def _cut(markdown: str, room: int) -> str:
-    """Cut a summary that is too long after a line, and add a note."""
     encoded = markdown.encode(errors=ESCAPE)
     if len(encoded) <= room:
         return markdown

@@ -1,4 +1,4 @@
-"""Writes a record in any format: its view as text or Markdown, or its data."""
+"""Writes records in any format, and a run as its results come."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from msgspec.structs import replace
+
+from losscli.compare.cells import headline
 from losscli.compare.gate import Comparisons
 from losscli.compare.history import History
 from losscli.profile.record import Profile
@@ -13,7 +16,9 @@ from losscli.render.data import DATA, AnyRecord
 from losscli.render.layout import WIDTH
 from losscli.render.output import width, write_report
 from losscli.render.text import markdown, text
-from losscli.runs.records import Kind
+from losscli.runs.files import is_replaceable, write_file
+from losscli.runs.journal import Journal, journal_of, kept
+from losscli.runs.records import Kind, Result, Run
 from losscli.views import bench, compare, history, profile, self_tests, verify
 from losscli.views.document import Document, without_tables
 
@@ -47,10 +52,7 @@ def render(
     *,
     verbose: bool = False,
 ) -> str:
-    """Return a record as ``table``, ``md``, ``csv``, ``json`` or ``jsonl``, without a last newline.
-
-    ``width`` is that of a table; a narrower one has fewer columns. Markdown has all details.
-    """
+    """Return a record as ``table``, ``md``, ``csv``, ``json`` or ``jsonl``. Markdown is verbose."""
     if format == "table":
         return text(view(record, verbose=verbose, columns=columns), width)
     if format == "md":
@@ -66,11 +68,7 @@ def write(
     *,
     verbose: bool = False,
 ) -> None:
-    """Write a record to its output, or to standard output in the terminal's width.
-
-    Raises:
-        UnfitError: it cannot be written.
-    """
+    """Write a record to its output, or to standard output in the terminal's width."""
     wide = WIDTH if output else width()
     write_report(render(record, format, wide, columns, verbose=verbose), format, output)
 
@@ -78,3 +76,73 @@ def write(
 def conclusion(record: AnyRecord) -> str:
     """Return what a record comes to, without its tables."""
     return text(without_tables(view(record)))
+
+
+WHOLE = ("json", "jsonl")
+"""Formats that have everything that a journal has."""
+
+
+class Writer:
+    """A context that collects results and reports them, however it ends.
+
+    With an output, the journal ``OUTPUT.journal.jsonl`` takes each result at once; the report
+    replaces the output atomically. Then the journal is removed if the report has all of its
+    content. Without a result there is no report, and an old report stays.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        format: str,
+        output: Path | None,
+        *,
+        saved: Path | None = None,
+        resumed: Path | None = None,
+        columns: Sequence[str] = (),
+        verbose: bool = False,
+    ) -> None:
+        """Begin with the results that ``run`` has already, from the file ``resumed``.
+
+        The run is also saved in ``saved``, in JSONL. UsageError if a journal was never reported,
+        UnfitError if nothing can be written beside ``output``.
+        """
+        self.format, self.output, self.saved = format, output, saved
+        self._run, self.columns, self.verbose = run, columns, verbose
+        self.unfinished = True
+        self._results = list(run.results)
+        self._journal: Journal | None = None
+        if place := journal_of(output, saved):
+            self._journal = Journal(run, place[0], resumed, name=place[1])
+        if output and is_replaceable(output):
+            self.output = output.resolve()
+
+    def __enter__(self) -> Writer:
+        return self
+
+    @property
+    def run(self) -> Run:
+        """The run with its results so far, and their headline."""
+        results = tuple(self._results)
+        run = replace(
+            self._run, results=results, result_count=len(results), unfinished=self.unfinished
+        )
+        return replace(run, headline=headline(run))
+
+    def add(self, result: Result) -> None:
+        """Keep a result."""
+        self._results.append(result)
+        if self._journal:
+            self._journal.add(result)
+
+    def __exit__(self, *_: object) -> None:
+        journal = self._journal.path if self._journal else None
+        if self._journal:
+            self._journal.close()
+        if self._results:
+            with kept(self._run.kind, lambda: render(self.run, "jsonl"), journal):
+                # First what can be rendered again from the other.
+                if self.saved:
+                    write_file(self.saved, render(self.run, "jsonl"))
+                write(self.run, self.format, self.output, self.columns, verbose=self.verbose)
+        if journal and (self.format in WHOLE or self.saved or not self._results):
+            journal.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from losscli.render.output import show, width, write_report
 from losscli.report.verdict_block import block, conclusion
 from losscli.runs.encoding import finite, json_line
 from losscli.runs.files import is_replaceable
-from losscli.runs.unprinted import kept
+from losscli.runs.journal import kept
 
 SCHEMA_VERSION = 1
 

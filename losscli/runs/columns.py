@@ -62,7 +62,6 @@ def _never(results: Results) -> bool:
 
 
 def _spread(result: BenchResult) -> str:
-    """Return p20 and p80 in the median's unit."""
     if (seconds := result.seconds) is None:
         return ""
     median = format_seconds(seconds.median)

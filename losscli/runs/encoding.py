@@ -22,7 +22,6 @@ _PLACE = re.compile(r" - at `\$(?:\[(?P<index>\d+)\])?\.?(?P<field>.*)`$")
 _QUOTED = re.compile(r"'([^']*)'")
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What is raised where a text is not JSON, or nested too deeply."""
 
 
 def json_line(record: Mapping[str, Any]) -> str:
@@ -53,9 +52,7 @@ class RecordError(ValueError):
 def read_array(kind: type[AnyRecord], text: bytes) -> list[AnyRecord]:
     """Return the records in a JSON array; ignore unknown keys.
 
-    Raises:
-        RecordError: a field is missing or has the wrong type.
-        UNREADABLE: the text is not JSON.
+    Raises RecordError for a missing field or wrong type, and UNREADABLE where it is no JSON.
     """
     with _record_errors(kind):
         records: list[AnyRecord] = msgspec.json.decode(text, type=list[kind])  # type: ignore[valid-type]
@@ -77,7 +74,6 @@ def read_value(kind: type[AnyRecord], value: Any) -> AnyRecord:
 
 @contextmanager
 def _record_errors(kind: type[Record]) -> Iterator[None]:
-    """Turn msgspec's validation error into a RecordError."""
     try:
         yield
     except msgspec.ValidationError as error:

@@ -14,10 +14,7 @@ from losscli.runs.holding import refuse_held
 
 
 def is_replaceable(path: Path) -> bool:
-    """Tell a file from a pipe or a terminal; ask with the unresolved path.
-
-    The target of /dev/stdout has no name if it is a pipe.
-    """
+    """Tell a file from a pipe or a terminal, by the unresolved path: a pipe's target is no file."""
     return os.path.isfile(path) or not os.path.exists(path)
 
 
@@ -45,9 +42,7 @@ def replace_bytes(path: Path, parts: Iterable[bytes]) -> None:
 def write_file(path: Path, content: str | bytes) -> None:
     """Write text and a newline, or bytes, atomically if possible.
 
-    Raises:
-        UsageError: another process is going to write the file.
-        UnfitError: it cannot be written.
+    UsageError if another process is going to write the file, UnfitError if it cannot be written.
     """
     refuse_held(path.resolve())
     # A file name in a report may have bytes that are not UTF-8.

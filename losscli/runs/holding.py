@@ -1,7 +1,4 @@
-"""Reserves an output for one process until it is written.
-
-The lock is the file ``OUTPUT.lock``; a killed process's lock is free.
-"""
+"""Reserves an output for one process, by the lock ``OUTPUT.lock``; a killed process's is free."""
 
 from __future__ import annotations
 

@@ -1,17 +1,27 @@
-"""The checkpoint next to an output: one line per result, flushed before the next measurement."""
+"""Keeps results on disk: the checkpoint next to an output, --resume, and what is being printed."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
 from msgspec.structs import replace
 
+from losscli.console.streams import tell
 from losscli.errors import UnfitError, UsageError
+from losscli.files.directories import user_directory
+from losscli.machine.differences import Difference, differences, parts_ways
 from losscli.runs.encoding import json_line
-from losscli.runs.files import is_replaceable, replace_file
+from losscli.runs.files import is_replaceable, replace_file, write_file
+from losscli.runs.holding import refuse_held
+from losscli.runs.reading import read_run
 from losscli.runs.records import Result, Run
+from losscli.runs.saved import VARIABLE, find_run, is_there, runs_directory
 
 _SUFFIX = ".journal.jsonl"
 
@@ -89,3 +99,92 @@ def refuse_unreported(kind: str, output: Path, resumed: Path | None = None, name
 
 def _option(name: str) -> str:
     return "--save" if name else "-o"
+
+
+def find_unfinished(name: str) -> Path:
+    """Return the file to resume from: the journal, which has more results, or the report."""
+    path = _journal_or_report(name)
+    refuse_held(output_of(path).resolve())
+    return path
+
+
+def _journal_or_report(name: str) -> Path:
+    for candidate in (Path(name), runs_directory() / f"{name}.jsonl"):
+        if name and is_there(journal_path(candidate)):
+            return journal_path(candidate)
+    try:
+        return find_run(name)
+    except UsageError as error:
+        raise UsageError(
+            f"{error} A run that was killed before it was saved is found by the path of its -o: "
+            "--resume PATH."
+        ) from None
+
+
+def read_unfinished(path: Path, run: Run, *, host: bool) -> tuple[Run, list[Difference]]:
+    """Return an interrupted bench run, and how the machine changed since.
+
+    ``run`` would start now; UsageError if it would not measure the same.
+    """
+    before = read_run(path, "bench")
+    if before.plan != run.plan:
+        raise UsageError(
+            f"{path} has another config: it was begun by `{' '.join(before.command)}`. Resume it "
+            "with the same config and options."
+        )
+    if before.parts != run.parts:
+        had, asked = (
+            f"--part {', '.join(r.parts)}" if r.parts else "no --part" for r in (before, run)
+        )
+        raise UsageError(
+            f"{path} was begun with {had}, and this run has {asked}. Resume it as it was."
+        )
+    unlike = differences(before.environment, run.environment, host=host)
+    for difference in unlike:
+        if parts_ways(difference):
+            raise UsageError(
+                f"{path} cannot be resumed here: different {difference}. One machine and one build "
+                "measure a whole run. Resume it with those, or start a new run with another -o or "
+                "--save."
+            )
+    return before, unlike
+
+
+_NAME = "unprinted"
+
+
+@contextlib.contextmanager
+def kept(kind: str, record: Callable[[], str], where: Path | None = None) -> Iterator[None]:
+    """Keep a record on disk while the block prints it; if the block fails, say where it is.
+
+    ``where`` is an existing file with all of it.
+    """
+    path = where or _write(kind, record())
+    try:
+        yield
+    except BaseException:
+        if path:
+            with contextlib.suppress(BrokenPipeError):
+                tell(f"losscli: {path} holds the finished results")
+        raise
+    if path and not where:
+        path.unlink(missing_ok=True)
+
+
+def _write(kind: str, text: str) -> Path | None:
+    for folder in _folders():
+        with contextlib.suppress(OSError, UnfitError):
+            folder.mkdir(parents=True, exist_ok=True)
+            prefix = f"{kind}-{datetime.now():%Y%m%d-%H%M%S}-"
+            handle, name = tempfile.mkstemp(prefix=prefix, suffix=".jsonl", dir=folder)
+            os.close(handle)
+            write_file(Path(name), text)
+            return Path(name)
+    return None
+
+
+def _folders() -> Iterator[Path]:
+    with contextlib.suppress(UsageError):  # no such home directory
+        yield user_directory("data", VARIABLE, "results") / _NAME
+    with contextlib.suppress(OSError):
+        yield Path(tempfile.gettempdir())

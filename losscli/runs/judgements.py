@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 Judgement = Literal["faster", "slower", "same", "unclear"]
-"""The verdict of two times."""
 FASTER: Final = "faster"
 SLOWER: Final = "slower"
 SAME: Final = "same"

@@ -25,12 +25,10 @@ _ATTACHED = re.compile(
 
 
 def merge(runs: Mapping[str, Run], *, mixed: bool = False) -> Run:
-    """Return the run of these shards, without a headline; if incomplete, it lists its shards.
+    """Return the run of these shards, by name; if incomplete, it lists its shards.
 
-    ``runs`` have names for messages. ``mixed`` accepts different machines, and times name theirs.
-
-    Raises:
-        UsageError: they are not different shards of one run of one losscli.
+    ``mixed`` accepts different machines, and times name theirs. UsageError if they are not
+    different shards of one run of one losscli.
     """
     for name, run in runs.items():
         _check_part(name, run)
@@ -179,7 +177,6 @@ def _marked(run: Run, *, mark: bool) -> Sequence[Result]:
 
 
 def _in_order(results: Sequence[Result]) -> tuple[Result, ...]:
-    """Return results by table, loss and size, as in a config."""
     titles = dict.fromkeys(getattr(result, "table", "") for result in results)
     tables = {title: place for place, title in enumerate(titles)}
 
@@ -192,7 +189,6 @@ def _in_order(results: Sequence[Result]) -> tuple[Result, ...]:
 
 
 def _of_whole(command: Sequence[str]) -> tuple[str, ...]:
-    """Return a shard's command without options and variables for that shard alone."""
     words, left = [], iter(command)
     for word in left:
         if word in OF_A_PART:

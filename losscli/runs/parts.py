@@ -22,7 +22,6 @@ class Part:
     number: int
     """From 1."""
     count: int
-    """How many parts there are."""
 
     def __str__(self) -> str:
         """Return ``3/16``."""
@@ -51,13 +50,10 @@ def deal(
     case: Callable[[Item], object],
     seconds: Callable[[Item], float],
 ) -> list[Item]:
-    """Return the items of a shard, in order.
+    """Return the items of a shard, in order; the same everywhere. A case's items stay together.
 
-    The longest case is assigned first, always to the shard with the least work. A case's items stay
-    together. The result is the same everywhere.
-
-    Raises:
-        UsageError: there are fewer cases than shards, and this one is empty.
+    The longest case is assigned first, always to the shard with the least work. UsageError if this
+    shard is empty.
     """
     items = list(items)
     cases = grouped(items, case)

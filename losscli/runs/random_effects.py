@@ -1,10 +1,9 @@
 """Confidence intervals over several processes, from a random-effects model.
 
-Each process yields the log of a median, or of a median of ratios, and its standard error. With
-equal weights, a process measures the true value plus its own effect (memory addresses, allocator
-state) plus sampling noise. The standard deviation of the logs contains both. Student's quantile
-accounts for few processes; the factor sqrt(2) makes the interval one for the next run, not only for
-the mean.
+Each process yields the log of a median and its standard error. A process measures the true
+value plus its own effect (memory addresses, allocator state) plus sampling noise; the standard
+deviation of the logs contains both. Student's quantile accounts for few processes; the factor
+sqrt(2) makes the interval one for the next run, not only for the mean.
 """
 
 from __future__ import annotations
@@ -35,10 +34,9 @@ def deviation(logs: Sequence[float]) -> float:
 
 
 def next_run_half_width(logs: Sequence[float], errors: Sequence[float]) -> float:
-    """Return the 95% half-width for the next run's mean log, from two or more processes.
+    """Return the 95% half-width for the next run's mean log, from the processes' logs and errors.
 
-    It is at least the half-width from samples within processes, because few processes may agree by
-    luck. ``errors`` are the processes' standard errors.
+    It is at least that from samples within processes: few processes may agree by luck.
     """
     count = len(logs)
     within = Z95 * math.hypot(*errors) / count

@@ -31,14 +31,12 @@ _LONGEST = 1e9
 """Seconds that no call takes; slightly larger numbers can still be divided and squared."""
 
 _Fields = dict[str, msgspec.Raw]
-"""A JSON object's unparsed fields."""
 
 
 def read_run(path: Path, kind: Kind) -> Run:
     """Return the run in a file, without an incomplete last line of JSONL.
 
-    Raises:
-        UsageError: the file is missing, not losscli's, of another kind, or of a later version.
+    UsageError if it is missing, not losscli's, of another kind, or of a later version.
     """
     fields, text, is_lines = _open(path)
     where = "the header"
@@ -95,7 +93,6 @@ def _plausible(results: Sequence[Result]) -> tuple[Result, ...]:
 
 
 def _refuse_duplicate(result: BenchResult, index: int, seen: dict[object, int]) -> None:
-    """Reject a second result of a row."""
     row = (result.table, result.case, result.pass_, result.mode, result.cache)
     first = seen.setdefault((*row, result.implementation), index)
     if first != index:
@@ -134,7 +131,6 @@ def _check_case(case: Case) -> None:
 
 
 def _open(path: Path) -> tuple[_Fields, bytes, bool]:
-    """Return the file's header, its results, and whether they are one per line."""
     data = _bytes(path)
     first, newline, rest = data.partition(b"\n")
     with contextlib.suppress(*UNREADABLE):

@@ -12,7 +12,6 @@ from losscli.files.directories import user_directory
 VARIABLE = "LOSSCLI_DATA_DIR"
 SUFFIX = ".jsonl"
 _JOURNAL = ".jsonl.journal.jsonl"
-"""The suffix of a run's journal, which is not a run."""
 
 
 def runs_directory() -> Path:

@@ -37,7 +37,6 @@ WORKSPACE_BYTES = 64 * 2**20
 ALLOCATORS_DIFFER = 0.1
 """Smallest change of a ratio by the default allocator that has a note."""
 NAMED = 3
-"""Most implementations of a sentence, and most cases of a note."""
 
 Results = Sequence[BenchResult]
 
@@ -136,7 +135,6 @@ def _against(results: Results, other: str) -> str:
 
 
 def _decided(results: Results, other: str) -> list[float]:
-    """Return the ratios to another implementation that are conclusive."""
     known = [result for result in results if other in result.speedup]
     return [result.speedup[other] for result in known if not _is_unclear(result, other)]
 
@@ -149,8 +147,7 @@ def _is_unclear(result: BenchResult, other: str) -> bool:
 def tables(ran: Results, chosen: Sequence[str] = ()) -> list[Table]:
     """Return a table for each of the config's, a row per implementation and pass.
 
-    A column of which the table has nothing to say is left out. With ``chosen``, names of columns,
-    the tables have these and no others.
+    ``chosen`` names columns; without it, those of which the table has something to say.
     """
     mixed = {COLD, WARM} <= {result.cache for result in ran}
     names = case_names(ran)
@@ -169,13 +166,11 @@ def tables(ran: Results, chosen: Sequence[str] = ()) -> list[Table]:
 
 
 def _row(result: BenchResult, mixed: bool) -> tuple[str, str]:
-    """Return what tells the rows of a case apart; ``mixed``: there are cold and warm caches."""
     warm = " warm" * (mixed and result.cache == WARM)
     return short_pass(result) + warm, shorten(result.implementation)
 
 
 def _legend(ran: Results, headers: Collection[str]) -> str:
-    """Return what the columns and marks of the tables mean."""
     baseline = baseline_of(ran)
     column = versus(baseline)
     marks = {mark(result, baseline) for result in ran}
@@ -334,7 +329,6 @@ def _cell(cell: Cell) -> str:
 
 
 def _describe(cell: Cell) -> str:
-    """Say how fast custom is against the baseline that is faster."""
     custom, peer = cell[CUSTOM].seconds, best_peer(cell)
     assert custom
     assert peer

@@ -1,9 +1,7 @@
 """What `losscli compare` reports: what is slower, then the rows of each run.
 
-A row is an implementation and pass of a case, in one mode and with one state of the caches, which
-are named where they are not the default. ``new/base`` is the ratio of the medians: above 1 the new
-run is slower. ``interval`` is its confidence interval. The verdict is ``slower`` or ``faster`` if
-the interval excludes 1, ``same`` if it is within the threshold, otherwise ``inconclusive``.
+``new/base`` is the ratio of the medians, and ``interval`` its confidence interval. The verdict
+is ``slower`` or ``faster`` if that excludes 1, ``same`` if it is within the threshold.
 """
 
 from __future__ import annotations
@@ -43,7 +41,6 @@ _LEGEND = (
     "samples"
 )
 _NAMED = 10
-"""Most rows that a list names."""
 
 
 def view(compared: Comparisons, *, verbose: bool = False) -> Document:
@@ -72,7 +69,6 @@ def of_record(record: ComparisonRecord) -> Document:
 
 
 def _parts(record: ComparisonRecord) -> Iterator[Part | Table | Notes]:
-    """Yield the tables and notes of each run."""
     for one in record.comparisons:
         blocks = tuple(_run(record.baseline, one))
         yield from [Part(one.run, blocks)] if len(record.comparisons) > 1 else blocks
@@ -109,7 +105,6 @@ def _run(baseline: str, one: ComparedRun) -> Iterator[Table | Notes]:
 
 
 def _means(one: ComparedRun) -> Iterator[list[str]]:
-    """Yield the mean of the conclusive ratios of each loss, pass and implementation."""
     conclusive = (row for row in one.rows if row.verdict != UNCLEAR)
 
     def key(row: ComparedRow) -> tuple[str, str, str]:
@@ -167,7 +162,6 @@ def _seconds(seconds: float | None) -> str:
 
 
 def _noise(one: ComparedRun) -> list[str]:
-    """Return the noise behind the intervals, for each mode and cache if there are several."""
     lines = []
     for noise in one.noises:
         known = f"measured on {noise.controls} rows of PyTorch's own implementations"
@@ -185,7 +179,6 @@ def _noise(one: ComparedRun) -> list[str]:
 
 
 def _verdicts(record: ComparisonRecord, other: str = "") -> list[str]:
-    """Return what the comparison comes to: a sentence on the limit, and one on each run."""
     lines = []
     if record.threshold is not None:
         found = sum(row.regression for one in record.comparisons for row in one.rows)
@@ -214,7 +207,7 @@ def _regressions(record: ComparisonRecord) -> list[str]:
 
 
 def _details(compared: Comparisons) -> list[str]:
-    """Return the rows that fail the comparison, or have to be measured again."""
+    several = len(compared.comparisons) > 1
     again = [row.name for _, row in compared.disturbed()]
     were = "was" if len(again) == 1 else "were"
     what = f"{count(len(again), 'row')} {were} timed while other programs used the machine"
@@ -223,7 +216,7 @@ def _details(compared: Comparisons) -> list[str]:
     for name, one in compared.comparisons.items():
         lines += _lost(compared.baseline, name, one)
         if compared.threshold is not None and (noisy := one.undecided(compared.threshold)):
-            where = f" of {name}" if len(compared.comparisons) > 1 else ""
+            where = f" of {name}" * several
             are = "is" if len(noisy) == 1 else "are"
             rows = count(len(one.rows) - one.controls, "row")
             change = f"too noisy to detect a change of {100 * compared.threshold:g} %"
@@ -234,19 +227,14 @@ def _details(compared: Comparisons) -> list[str]:
         rows = count(len(found), "row") if found else "no row"
         lines.append(f"{rows} with more {figure} than before, by more than {allowed}")
         lines += [
-            f"    {_of(compared, name)}{each.row.name}: {text(each.before)}, then "
+            f"    {f'{name}: ' * several}{each.row.name}: {text(each.before)}, then "
             f"{text(each.after)}"
             for name, each in found
         ]
     return [*lines, *_not_looked(compared)]
 
 
-def _of(compared: Comparisons, name: str) -> str:
-    return f"{name}: " if len(compared.comparisons) > 1 else ""
-
-
 def _not_looked(compared: Comparisons) -> list[str]:
-    """Return the rows that fail the comparison because they are missing or undecided."""
     lines = []
     if cut := compared.cut_off():
         lines.append(f"FAILED: the last line of {', '.join(cut)} is cut off; results are missing")

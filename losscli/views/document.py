@@ -1,7 +1,4 @@
-"""A document: what a report says, as plain data that each renderer writes in its format.
-
-The first sentence is the answer; tables and notes follow.
-"""
+"""A document: what a report says, the answer first, as plain data for each renderer."""
 
 from __future__ import annotations
 
@@ -116,7 +113,6 @@ class Part:
     title: str
     document: Document
     folded: bool = False
-    """Whether a page shows it only when it is opened."""
 
 
 Block: TypeAlias = Sentence | Table | Plot | Notes | Verbatim | Part

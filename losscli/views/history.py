@@ -1,8 +1,7 @@
 """What `losscli history` reports: the commits with a change, then the rows over the commits.
 
-A row has a table of its commits, the oldest first, whose last column is the plot: the mark of each
-commit lies where its median does between the shortest and the longest. Of many rows one table has
-the first and the last commit of each.
+A row has a table of its commits, whose last column plots the medians; of many rows one table
+has the first and the last commit of each.
 """
 
 from __future__ import annotations
@@ -21,9 +20,7 @@ from losscli.views.phrases import count, shorten
 FEW = 4
 """Most rows that have a table each."""
 PLOT = 28
-"""Characters of the plot."""
 _NAMED = 10
-"""Most rows that are named of a commit."""
 _MORE = "that is no history; measure another with `losscli bench --save NAME`"
 _SIDES: list[Side] = ["left", "left", "right", "right", "right", "left"]
 
@@ -44,7 +41,6 @@ def view(found: History, *, verbose: bool = False) -> Document:
 
 
 def _points(points: Sequence[Point]) -> Table:
-    """Return the commits of a row, with a plot of their medians."""
     times = [point.seconds for point in points]
     low, high = min(times), max(times)
     ends = f"{format_seconds(low, 3)} to {format_seconds(high, 3)}"
@@ -64,7 +60,6 @@ def _points(points: Sequence[Point]) -> Table:
 
 
 def _summary(series: Sequence[Series]) -> Table:
-    """Return the first and the last commit of each row."""
     names = distinct_names(each.result.case for each in series)
     groups: dict[str, list[list[str]]] = {}
     for each in series:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,7 +12,6 @@ from losscli.runs.records import SKIPPED, BenchResult, Run, TimerTestResult, Ver
 
 WIDEST_IMPLEMENTATION = 16
 _NAMED = 3
-"""Most cases that a line names; it counts the rest."""
 
 
 def count(number: int, noun: str) -> str:
@@ -73,3 +73,8 @@ def skips(results: Iterable[BenchResult | VerifyResult]) -> list[str]:
         f"skipped {', '.join(implementations)} ({first_of(cases, _NAMED)}): {reason}"
         for (reason, cases), implementations in together.items()
     ]
+
+
+def slug(words: str) -> str:
+    """Return words as a part of a plot's name: ``forward-backward``."""
+    return re.sub(r"[\W_]+", "-", words.lower()).strip("-")

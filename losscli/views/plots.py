@@ -1,40 +1,29 @@
-"""The plots of a record: values over size, ratios with their intervals, samples by process."""
+"""The plots of a run: values over size, and samples by process; its ratios are `ratio_plots`."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import geometric_mean, median
+from statistics import median
 
 from losscli.cases.case import Case
-from losscli.compare.record import ComparedRow, ComparedRun
-from losscli.compare.rows import mode_and_cache
 from losscli.runs.columns import REFERENCE
 from losscli.runs.grouping import grouped
-from losscli.runs.judgements import SAME_WITHIN, UNCLEAR
-from losscli.runs.records import BenchResult, Run, Seconds, Speedup, VerifyResult
+from losscli.runs.records import BenchResult, Run, Seconds, VerifyResult
 from losscli.units import figure, format_seconds, format_size, format_ulp
-from losscli.views.bench import LONG_PASSES, baseline_of, case_names, place
-from losscli.views.compare import unusual
-from losscli.views.document import Document, Kind, Part, Plot, Point, Sentence, Series, Unit
-from losscli.views.phrases import count
+from losscli.views.bench import baseline_of, case_names, place
+from losscli.views.document import Kind, Part, Plot, Point, Sentence, Series, Unit
+from losscli.views.phrases import slug
+from losscli.views.ratio_plots import speedups, timed_pass
 
 FEW = 4
 """Most combinations of loss, dtype and pass that have a plot each."""
 MOST_SIZES = 40
 """Most sizes of such a combination."""
-FEW_ROWS = 12
-"""Most cases of a pass that have a row each in a forest plot."""
-MOST_ROWS = 200
-"""Most cases of a pass that have a row each in folded plots."""
-MOST_CHANGED = 16
-"""Most rows of a comparison that a plot has; folded plots have all rows."""
 MOST_STRIPS = 8
 """Most results whose samples are drawn."""
 LEAST_ULP = 0.01
-"""The error at which the axis begins."""
 _ALIKE = 4.0
 """Sizes within this factor are about the same."""
 _HIGHEST = 1.25
@@ -44,14 +33,6 @@ _LIMIT = (
     "traffic, measured in the same run, are 100 %."
 )
 _MANY = "A line is the median of cases of about the same size."
-_SPEEDUPS = (
-    "The time of {} over that of each implementation. A bar is the 95 % interval of the ratio; "
-    "within the grey band two times count as the same."
-)
-_MEANS = (
-    "A row is a loss: the geometric mean of its conclusive ratios, and their range from the "
-    "smallest to the largest."
-)
 _SAMPLES = (
     "Each tick is a sample, each line of ticks a process, drawn by the distance from the median of "
     "the result; the shaded part reaches from p20 to p80. Shown are the {} of {} results whose "
@@ -68,8 +49,6 @@ Results = Sequence[BenchResult]
 
 @dataclass(frozen=True)
 class _Curve:
-    """A value that is drawn over size."""
-
     name: str
     """Begins the names of its plots."""
     title: str
@@ -105,9 +84,7 @@ def of_bench(run: Run) -> Iterator[Part]:
         more, _ = _over_size(run, results, _RATE)
         lead = Sentence(_MANY if many else "The median time of a call.")
         yield Part("Time and GB/s", (lead, *drawn, *more))
-    baseline = baseline_of(results)
-    if known := [r for r in results if _speedup(r, baseline)]:
-        yield _speedups(known, baseline)
+    yield from speedups(results, baseline_of(results))
     yield from _samples(results)
     errors = [plot for curve in (_LOSS, _GRADIENT) for plot in _over_size(run, results, curve)[0]]
     if errors:
@@ -117,15 +94,15 @@ def of_bench(run: Run) -> Iterator[Part]:
 def _over_size(run: Run, results: Results, curve: _Curve) -> tuple[list[Plot], list[Part]]:
     """Return plots over size; with many combinations, folded parts with a plot of each too."""
     known = [result for result in results if curve.value(result) is not None]
-    facets = grouped(known, lambda r: f"{_without_size(r.case)}, {_pass(r)}")
+    facets = grouped(known, lambda r: f"{_without_size(r.case)}, {timed_pass(r)}")
     most = max((len({r.bytes for r in found}) for found in facets.values()), default=0)
     if len(facets) <= FEW and most <= MOST_SIZES:
         return [_curves(run, name, of, curve, alone=True) for name, of in facets.items()], []
-    passes = grouped(sorted(known, key=place), _pass)
+    passes = grouped(sorted(known, key=place), timed_pass)
     folded: dict[str, list[Plot]] = {name: [] for name in passes}
     for name, found in facets.items():
         if len({result.bytes for result in found}) > 1:
-            folded[_pass(found[0])].append(_curves(run, name, found, curve, alone=True))
+            folded[timed_pass(found[0])].append(_curves(run, name, found, curve, alone=True))
     return [_curves(run, name, of, curve, alone=False) for name, of in passes.items()], [
         Part(f"{name}: a plot for each loss, dtype and layout", tuple(each), folded=True)
         for name, each in folded.items()
@@ -183,7 +160,6 @@ def _binned(
 
 
 def _cache_bytes(run: Run) -> int | None:
-    """Return the size of the last cache of the device."""
     on_gpu = str(run.environment.get("device", "cpu")).startswith("cuda")
     size = run.environment.get("gpu_cache_bytes" if on_gpu else "cpu_cache_bytes")
     return size if isinstance(size, int) and size > 0 else None
@@ -224,7 +200,7 @@ def _samples(results: Results) -> Iterator[Part]:
     drawn = []
     for number, pairs in enumerate(halves, 1):
         series = tuple(
-            Series(r.implementation, _ticks(f"{names[r.case]}, {_pass(r)}", seconds))
+            Series(r.implementation, _ticks(f"{names[r.case]}, {timed_pass(r)}", seconds))
             for r, seconds in pairs
         )
         title = f"Samples that spread most, {number} of {len(halves)}"
@@ -249,115 +225,6 @@ def _ticks(name: str, seconds: Seconds) -> tuple[Point, ...]:
         for sample in each
         if math.isfinite(sample)
     )
-
-
-def _speedups(results: Results, baseline: str) -> Part:
-    drawn, folded, means = [], [], False
-    sides = ("slower", f"faster than {baseline}")
-
-    def forest(name: str, title: str, found: Results, points: _Ratios) -> Plot:
-        series = tuple(
-            Series(implementation, points(own, baseline))
-            for implementation, own in grouped(found, lambda r: r.implementation).items()
-        )
-        name = f"speedup-{name}"
-        return Plot(name, title, "forest", series, "ratio", band=SAME_WITHIN, sides=sides)
-
-    for pass_, of_pass in grouped(sorted(results, key=place), _pass).items():
-        number = len({r.case for r in of_pass})
-        many = number > FEW_ROWS
-        means = means or many
-        title = f"Speedup over {baseline}, {pass_}"
-        drawn.append(forest(slug(pass_), title, of_pass, _means if many else _ratios))
-        if FEW_ROWS < number <= MOST_ROWS:
-            losses = grouped(of_pass, lambda r: r.case.loss)
-            each = (
-                forest(f"{slug(pass_)}-{slug(loss)}", f"{loss}, {pass_}", own, _ratios)
-                for loss, own in losses.items()
-            )
-            folded.append(Part(f"All {number} cases, {pass_}", tuple(each), folded=True))
-    lead = _SPEEDUPS.format(baseline)
-    return Part("Speedups", (Sentence(f"{lead} {_MEANS}" if means else lead), *drawn, *folded))
-
-
-_Ratios = Callable[[Results, str], tuple[Point, ...]]
-
-
-def _speedup(result: BenchResult, baseline: str) -> Speedup | None:
-    """Return the ratio to the baseline; older records have no interval."""
-    found = result.ratios.get(baseline)
-    if found is None and (value := result.speedup.get(baseline)):
-        found = Speedup(value, value, value)
-    return found if found and found.low > 0 else None
-
-
-def _ratios(results: Results, baseline: str) -> tuple[Point, ...]:
-    found = ((r.case.name, _speedup(r, baseline)) for r in results)
-    return tuple(Point(name, s.value, low=s.low, high=s.high) for name, s in found if s)
-
-
-def _means(results: Results, baseline: str) -> tuple[Point, ...]:
-    """Return the mean of each loss, without ratios that are inconclusive."""
-    points = []
-    for loss, own in grouped(results, lambda r: r.case.loss).items():
-        known = [s.value for r in own if (s := _speedup(r, baseline)) and s.verdict != UNCLEAR]
-        if known:
-            label = f"{loss} ({count(len(known), 'case')})"
-            points.append(Point(label, geometric_mean(known), low=min(known), high=max(known)))
-    return tuple(points)
-
-
-def of_comparison(one: ComparedRun, name: str = "changes") -> Document:
-    """Return a plot for each pass of the rows that changed most; folded, plots of all rows.
-
-    ``name`` begins the names of the plots.
-    """
-    known = [row for row in one.rows if row.ratio > 0 and row.ratio_low > 0]
-    changed = sorted(known, key=lambda row: -max(row.ratio, 1 / row.ratio))[:MOST_CHANGED]
-    known.sort(key=lambda row: (len(row.pass_), row.pass_))
-    changed.sort(key=lambda row: (len(row.pass_), row.pass_, -row.ratio))
-    many = len(known) > MOST_CHANGED
-
-    def forest(key: str, title: str, rows: Sequence[ComparedRow]) -> Plot:
-        series = tuple(
-            Series(implementation, tuple(_change(row) for row in own))
-            for implementation, own in grouped(rows, lambda row: row.implementation).items()
-        )
-        sides = ("faster", "slower than the baseline")
-        key = f"{name}-{key}"
-        return Plot(key, title, "forest", series, "ratio", band=one.noise, sides=sides)
-
-    found: list[Plot | Part] = [
-        forest(slug(pass_), f"Time over the baseline's, {pass_}", rows)
-        for pass_, rows in grouped(changed if many else known, _long).items()
-    ]
-    for pass_, rows in grouped(known, _long).items() if many else ():
-        losses = grouped(rows, lambda row: row.case.partition(" ")[0])
-        each = (
-            forest(f"{slug(pass_)}-{slug(loss)}", f"{loss}, {pass_}", of)
-            for loss, of in losses.items()
-        )
-        found.append(Part(f"All {count(len(rows), 'row')}, {pass_}", tuple(each), folded=True))
-    return tuple(found)
-
-
-def _long(row: ComparedRow) -> str:
-    return row.pass_.replace("_", "+")
-
-
-def _change(row: ComparedRow) -> Point:
-    label = " ".join([row.case, *unusual(row)])
-    label = f"{label} ({row.table})" if row.table else label
-    return Point(label, row.ratio, low=row.ratio_low, high=row.ratio_high)
-
-
-def slug(words: str) -> str:
-    """Return words as a part of a plot's name: ``forward-backward``."""
-    return re.sub(r"[\W_]+", "-", words.lower()).strip("-")
-
-
-def _pass(result: BenchResult) -> str:
-    return ", ".join([LONG_PASSES[result.pass_], *mode_and_cache(result.mode, result.cache)])
 
 
 def _without_size(case: Case) -> str:

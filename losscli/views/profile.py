@@ -7,9 +7,7 @@ from losscli.units import figure, format_seconds
 from losscli.views.document import Document, Notes, Part, Sentence, Table
 
 MOST = 12
-"""Launches or operators that the table has."""
 LONGEST_NAME = 28
-"""Characters of a kernel's name."""
 
 
 def view(profile: Profile, *, verbose: bool = False) -> Document:
@@ -53,7 +51,6 @@ def _times(profile: Profile) -> str:
 
 
 def _columns(profile: Profile, launches: list[Launch]) -> list[tuple[str, list[str]]]:
-    """Return each column's header and cells; a column without a figure is empty."""
     limit = profile.limit_gbps
 
     def rate(value: float | None) -> str:
@@ -83,7 +80,6 @@ def _columns(profile: Profile, launches: list[Launch]) -> list[tuple[str, list[s
 
 
 def _short(name: str) -> str:
-    """Return the name of a kernel without its arguments, cut."""
     bare = name.partition("(")[0].removeprefix("void ").partition("<")[0]
     bare = bare.rpartition("::")[2] if "::" in bare else bare
     return bare if len(bare) <= LONGEST_NAME else bare[: LONGEST_NAME - 3] + "..."

@@ -1,8 +1,7 @@
 """What the self-tests report: of the checks of verify, and of the timer.
 
-Of the checks, a row is an implementation, a column a loss. A cell of a wrong implementation has the
-first check that fails it, or SURVIVED; a cell of a correct one has ``passed``, or FAILED with the
-check. Of the timer, a row is a part of the test, with the expected and the actual result.
+A cell of a wrong implementation has the first check that fails it, or SURVIVED; that of a
+correct one has ``passed``, or FAILED with the check.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What `losscli verify` reports: how many checks fail, the first failure in full, a table.
+"""What `losscli verify` reports: how many checks fail, the first failure in full, two tables.
 
-A row of the table is a check, a column a loss. A cell counts the cases, and has the largest error
-of an element or of the loss in units in the last place: ``pass 54, 0.50 ulp``; or it counts the
-failures or warnings: ``FAIL 2/54``. A check that does not apply has ``-``. Where something fails,
-the table has only the checks that fail or warn. Skipped checks are a count. ``verbose`` shows all.
+A row of the first table is a check, a column a loss. A cell counts the cases that passed, with the
+largest error, or the failures or warnings; where something fails, only such checks have a row. A
+row of the second is an implementation and case with its errors; its verdict is the worst of all
+checks, and a case without figures that passed has no row. ``verbose`` shows all.
 
 A failure of an implementation, a check and a loss is shown once: on the smallest case that has it,
 with the number of the others and the line of Python that repeats it.
@@ -12,22 +12,21 @@ with the number of the others and the line of Python that repeats it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
+from losscli.cases.case import Case, distinct_names
+from losscli.losses import ROW
 from losscli.runs.grouping import grouped
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult, VerifyStatus
 from losscli.units import format_ulp
 from losscli.verify import repeating
-from losscli.views import errors
-from losscli.views.document import Document, Notes, Part, Sentence, Table
-from losscli.views.errors import asked, worst
-from losscli.views.phrases import caption, count, first_of, skips
+from losscli.views.document import Document, Notes, Part, Sentence, Table, case_table
+from losscli.views.phrases import caption, count, first_of, shorten, skips
 
 FEW_ROWS = 12
-"""Most rows of a table of a report that is to stay short."""
 _HINT = "-v shows each check, and why some were skipped"
 _NAMED = 4
-"""Most other failures that a line names."""
 
 Results = Sequence[VerifyResult]
 
@@ -37,7 +36,7 @@ def view(run: Run, *, verbose: bool = False) -> Document:
     results = asked(run)
     failed = any(result.status == FAIL for result in results)
     shown, more = _checks(results, everything=verbose or not failed)
-    measured = errors.table(run)
+    measured = errors_table(run)
     if not verbose and (failed or len(measured.rows) > FEW_ROWS):
         measured = Table((), ())
     legend = _legend(results, measured) if verbose else _HINT
@@ -84,8 +83,7 @@ def failures(run: Run, *, verbose: bool) -> list[str]:
 def alike(results: Results) -> Iterator[tuple[VerifyResult, int, int]]:
     """Yield the smallest failure of each implementation, check and loss, and two numbers of cases.
 
-    These are how many cases fail so, and how many the check ran on. Then the warnings, then the
-    passes that have a reason.
+    They are the cases that fail so, and those that the check ran on. Warnings and passes follow.
     """
 
     def key(result: VerifyResult) -> tuple[str, str, str]:
@@ -150,13 +148,12 @@ def _checks(results: Results, *, everything: bool) -> tuple[Table, list[str]]:
 
 
 def _legend(results: Results, measured: Table) -> str:
-    """Return what the cells and columns of the tables mean."""
     statuses = {result.status for result in results}
     parts = ["pass N, U ulp: N cases passed, with the largest error in units in the last place"]
     parts += ["FAIL M/N: M of N cases failed"] * (FAIL in statuses)
     parts += ["WARN M/N: M of N cases are less accurate than they could be"] * (WARN in statuses)
     parts.append("-: the check does not apply")
-    return "; ".join([*parts, *[errors.LEGEND] * bool(measured.rows)])
+    return "; ".join([*parts, *[LEGEND] * bool(measured.rows)])
 
 
 def _counts(result: VerifyResult) -> bool:
@@ -178,3 +175,116 @@ def _cell(of_check: Results, loss: str) -> str:
 def _largest_ulp(results: Results) -> str:
     ulps = [result.error.ulp for result in results if result.error.ulp is not None]
     return f"{format_ulp(max(ulps))} ulp" if ulps else ""
+
+
+VALUE = "value"
+"""The check of the loss, which has columns; so has that of the gradient of each operand."""
+VERDICT = "verdict"
+LEGEND = (
+    "rel: the relative error of the loss; ulp: its error in units in the last place, before / and "
+    "what always passes; torch: that of PyTorch's own formula; input, target and so on: the "
+    "largest error of an element of that gradient, before / and what is allowed"
+)
+LEAST_IMPORTANT = ("rel", "torch", "reduce", "dtype")
+"""Columns that a narrow terminal goes without, the first one first."""
+ELEMENT_ULP, ONCE_ROUNDED_ULP, VALUE_ULP = 4.0, 1.0, 2.0
+"""The tolerances of losscli/truth/tolerances.py, which needs torch."""
+
+Checks = Sequence[VerifyResult]
+
+
+def asked(run: Run) -> list[VerifyResult]:
+    """Return the results without those that show a failure again on a smaller case."""
+    return [result for result in run.of(VerifyResult) if not result.shrunk_from]
+
+
+def by_case(results: Checks) -> dict[tuple[Case, str], list[VerifyResult]]:
+    """Return the checks of each case and implementation, in the order they finished."""
+    return grouped(results, lambda result: (result.case, result.implementation))
+
+
+def worst(results: Checks) -> VerifyStatus:
+    """Return the worst status."""
+    statuses = {result.status for result in results}
+    return next(status for status in (FAIL, WARN, PASS, SKIPPED) if status in statuses)
+
+
+def check(results: Checks, name: str) -> VerifyResult | None:
+    """Return the result of a check, or of the gradient of an operand, if it ran."""
+    names = (name, f"{name}_gradient")
+    return next((result for result in results if result.check in names), None)
+
+
+def own_ulp(result: VerifyResult | None) -> float | None:
+    """Return the error of what the check is about: of the loss, or of a gradient."""
+    if result is None:
+        return None
+    error = result.error
+    return error.grad_ulp if error.value_ulp is None else error.value_ulp
+
+
+def errors_table(run: Run) -> Table:
+    """Return the table of the cases that ran."""
+    cases = {key: checks for key, checks in by_case(asked(run)).items() if _is_shown(checks)}
+    columns: dict[str, Callable[[Checks], str]] = {
+        "impl": lambda checks: shorten(checks[0].implementation),
+        "dtype": lambda checks: checks[0].case.dtype,
+        "reduce": lambda checks: checks[0].case.reduction,
+        "rel": lambda checks: _relative(check(checks, VALUE)),
+        "ulp": partial(_ulp, operand=VALUE),
+        "torch": lambda checks: (
+            (format_ulp(r.reference_error.value_ulp) if (r := check(checks, VALUE)) else "") or "-"
+        ),
+    }
+    for operand in dict.fromkeys(name for case, _ in cases for name in case.spec.differentiable):
+        columns[operand] = partial(_ulp, operand=operand)
+    columns[VERDICT] = _worst_status
+    for header in ("impl", "dtype", "reduce"):
+        if len({columns[header](checks) for checks in cases.values()}) < 2:
+            del columns[header]
+    names = distinct_names(case for case, _ in cases)
+    rows: dict[str, list[list[str]]] = {}
+    for (case, _), checks in cases.items():
+        # The other words have a column, or are above the table.
+        words = (w for w in names[case].split() if w not in (case.dtype, case.reduction))
+        rows.setdefault(" ".join(words), []).append([cell(checks) for cell in columns.values()])
+    return case_table(list(columns), rows, least=LEAST_IMPORTANT)
+
+
+def _is_shown(checks: Checks) -> bool:
+    names = (VALUE, *checks[0].case.spec.differentiable)
+    figures = [found for name in names if (found := check(checks, name))]
+    return worst(checks) in (FAIL, WARN) or any(found.status == PASS for found in figures)
+
+
+def _relative(result: VerifyResult | None) -> str:
+    if result is None or result.error.value_rel is None:
+        return "-"
+    return f"{result.error.value_rel:.1e}" if result.error.value_rel else "0"
+
+
+def _ulp(checks: Checks, operand: str) -> str:
+    """Return the error of a loss or gradient and, after a slash, what passes in any case."""
+    result = check(checks, operand)
+    ulp = own_ulp(result)
+    return "-" if result is None or ulp is None else f"{format_ulp(ulp)}/{allowed_ulp(result):g}"
+
+
+def allowed_ulp(result: VerifyResult) -> float:
+    """Return the ULP with which a loss or gradient passes in any case; see truth/tolerances.py."""
+    case = result.case
+    if result.check == VALUE and case.reduction != "none":
+        bar = VALUE_ULP
+    else:
+        rounded_once = case.spec.unit == ROW and case.dtype in ("float16", "bfloat16")
+        bar = ONCE_ROUNDED_ULP if rounded_once else ELEMENT_ULP
+    return max(bar, result.tolerance_ulp or 0.0)
+
+
+def _worst_status(checks: Checks) -> str:
+    """Return the worst status, and a loosened tolerance without its reason."""
+    status = worst(checks)
+    loosened = next((result.tolerance for result in checks if result.tolerance), "")
+    tolerance = loosened.partition(":")[0]
+    shown = status.upper() if status in (FAIL, WARN) else status
+    return f"{shown} ({tolerance})" if tolerance else shown

@@ -147,7 +147,7 @@ def test_verify_runs_the_checks_of_whole_operands_and_says_which_it_skips(start)
 def test_self_test_over_ranks_has_no_surprise():
     command = [*LOSSCLI, "self-test", "checks", "--ranks", "2", "--device", "cpu"]
     found = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    assert "7 of 7 wrong implementations caught, 3 of 3 honest ones passed" in found.stdout
+    assert "7 of 7 wrong implementations caught, 3 of 3 legitimate ones passed" in found.stdout
     assert found.returncode == 0
 
 

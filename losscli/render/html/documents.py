@@ -10,13 +10,13 @@ from typing import Any, TypeGuard
 from losscli.compare.gate import Comparisons
 from losscli.compare.record import ComparisonRecord, record_of
 from losscli.judge.verdict import Verdict
-from losscli.render.html.records import AnyRecord, Verdicts
+from losscli.machine.differences import LABELS
+from losscli.render.html.any_record import AnyRecord, Verdicts
 from losscli.render.records import view
 from losscli.report.verdict_block import block, line, summary
-from losscli.runs.judgements import SAME_WITHIN
 from losscli.runs.records import BenchResult, Run
 from losscli.units import format_bytes
-from losscli.views import compare, plots
+from losscli.views import compare, plots, ratio_plots
 from losscli.views.document import (
     Block,
     Document,
@@ -25,19 +25,12 @@ from losscli.views.document import (
     Plot,
     Point,
     Sentence,
-    Series,
     State,
     Table,
     Verbatim,
 )
+from losscli.views.phrases import slug
 
-_LABELS = {
-    "torch_cuda": "CUDA of torch", "compiler": "C++ compiler", "os": "operating system",
-    "cpu": "CPU", "cpu_cores": "CPU cores", "cpu_cache_bytes": "CPU cache",
-    "memory_bytes": "memory", "gpu": "GPU", "gpu_sms": "multiprocessors",
-    "gpu_memory_bytes": "GPU memory", "gpu_cache_bytes": "L2 cache",
-    "gpu_capability": "compute capability", "gpu_driver": "driver",
-}  # fmt: skip
 _RANGES = (
     ("sm_clock_hz", "clock while timed", 1e-6, "MHz"),
     ("memory_clock_hz", "memory clock while timed", 1e-6, "MHz"),
@@ -70,7 +63,7 @@ def _plots_of(record: ComparisonRecord) -> tuple[Part, ...]:
     drawn = (
         Part(
             f"Changes of {short(one.run)}",
-            plots.of_comparison(one, f"changes-{index}" if several else "changes"),
+            ratio_plots.of_comparison(one, f"changes-{index}" if several else "changes"),
         )
         for index, one in enumerate(record.comparisons, 1)
     )
@@ -78,7 +71,6 @@ def _plots_of(record: ComparisonRecord) -> tuple[Part, ...]:
 
 
 def _arranged(document: Document, drawn: Sequence[Part]) -> Document:
-    """Return the answer with its notes, the plots, then the tables."""
     first: list[Block] = [each for each in document if isinstance(each, Sentence | Notes)]
     rest = tuple(each for each in document if not isinstance(each, Sentence | Notes))
     return Part("Result", tuple(first)), *drawn, Part("All results", rest)
@@ -89,7 +81,7 @@ def environment(run: Run) -> Part:
     facts = {"command": shlex.join(run.command), "created": run.created}
     for key, value in run.environment.items():
         if value is not None:
-            facts[_LABELS.get(key, key)] = _written(key, value)
+            facts[LABELS.get(key, key)] = _written(key, value)
     for key, label, scale, unit in _RANGES:
         known = (result.conditions.get(key) for result in run.of(BenchResult))
         if ranges := [each for each in known if _is_range(each)]:
@@ -150,12 +142,10 @@ def _speedups(verdict: Verdict, index: int) -> Iterator[Plot]:
                 if speed.pass_ == pass_ and low > 0:
                     points.setdefault(other, []).append(Point(speed.case, value, 0.0, low, high))
         if points:
-            series = tuple(Series(name, tuple(found)) for name, found in points.items())
-            yield Plot(
-                f"speedup-file{index}-{plots.slug(pass_)}",
+            yield ratio_plots.forest(
+                f"speedup-file{index}-{slug(pass_)}",
                 f"Speedup of the file, {pass_.replace('_', '+')}",
-                *("forest", series, "ratio"),
-                band=SAME_WITHIN,
+                points,
                 sides=("slower", "faster than the others"),
             )
 

@@ -15,10 +15,10 @@ from losscli import __version__
 from losscli.compare.comparison import compare
 from losscli.compare.gate import Comparisons
 from losscli.implementations import CUSTOM
-from losscli.render.html.data import summary
+from losscli.render.html.any_record import AnyRecord
 from losscli.render.html.documents import about, document_of, document_of_comparison, short
 from losscli.render.html.plots import draw, shape_at
-from losscli.render.html.records import AnyRecord
+from losscli.render.html.summary import summary
 from losscli.render.html.svg import STYLES, Picture, printable, stylesheet
 from losscli.render.layout import are_figures
 from losscli.render.output import state_of
@@ -26,12 +26,11 @@ from losscli.runs.columns import REFERENCE
 from losscli.runs.encoding import finite
 from losscli.runs.records import Run
 from losscli.views.document import Document, Notes, Part, State, Table, plots, tables
-from losscli.views.plots import slug
+from losscli.views.phrases import slug
 
 _FIRST = (CUSTOM, REFERENCE, "functional", "compile")
 """Implementations that have the same colour in every report."""
 _NOTES = 8
-"""Most notes that are shown at once."""
 _IMPLEMENTATION = ("impl", "implementation")
 """Headers of the column by which rows are coloured and hidden."""
 
@@ -43,13 +42,10 @@ class Section:
     key: str
     """Begins the ids of its parts, so that they differ from those of other records."""
     name: str
-    """The name that the user gave the record."""
     about: str
     document: Document
     styles: Mapping[str, int]
-    """The colour of each implementation of the page."""
     data: Mapping[str, Any]
-    """The summary that the page carries as JSON."""
 
     @property
     def parts(self) -> Iterator[tuple[str, Part]]:
@@ -65,10 +61,7 @@ class Section:
 
 
 def sections(records: Mapping[str, AnyRecord]) -> list[Section]:
-    """Return a section for each record, by the name that the user gave it.
-
-    Several bench runs are compared with the first of them as well, in a section of its own.
-    """
+    """Return a section for each record, and first one that compares several bench runs."""
     found: list[tuple[str, str, str, Document, dict[str, Any]]] = []
     benches = {n: r for n, r in records.items() if isinstance(r, Run) and r.kind == "bench"}
     if len(benches) > 1:
@@ -107,11 +100,7 @@ def _implementations(document: Document) -> Iterator[str]:
 
 
 def render_page(found: Sequence[Section]) -> str:
-    """Return the page.
-
-    Raises:
-        ModuleNotFoundError: Jinja2 is not installed.
-    """
+    """Return the page; ModuleNotFoundError without Jinja2."""
     import jinja2
 
     environment = jinja2.Environment(

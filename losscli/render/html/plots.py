@@ -37,7 +37,6 @@ _LEAST_REACH = 0.005
 _HIDDEN = 4
 """Pixels up to which the mark hides an interval."""
 _TOLD = 12
-"""Points of a series that the description has."""
 _AXES: Mapping[Unit, Axis] = {
     "ulp": Axis("error in ulp", log_ticks, log=True, low=LEAST_ULP),
     "operand bytes": Axis("bytes of the operands", byte_ticks, log=True),

@@ -17,7 +17,6 @@ _UNPRINTABLE = re.compile(
 )
 """What neither HTML nor XML may hold, what a terminal obeys, and what turns text around."""
 STYLES: Final = 10
-"""Number of colours that implementations have."""
 _ANCHORS = {"middle": "mid", "end": "end"}
 """Classes of texts that do not begin at their place."""
 _QUOTED = re.compile(r'="([\w.#-]+)"(/?)')
@@ -26,14 +25,12 @@ _LEGEND_HEIGHT = 22
 
 
 Ticks = list[tuple[float, str]]
-"""Values with the text that stands beside each."""
 
 LETTER = 7.2
 """Pixels of a letter, on the safe side."""
 _GAP = 4
 """Pixels between the words of two ticks."""
 _STEPS = (1, 2, 3, 5, 10)
-"""Steps between ticks of powers of two."""
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _RATIOS = (1, 2, 5)
 _LARGEST = 1e300
@@ -51,10 +48,7 @@ def escape(text: object) -> str:
 
 
 def element(name: str, content: str = "", /, **attributes: object) -> str:
-    """Return an element; ``content`` is markup, attributes are escaped.
-
-    ``class_`` is the attribute ``class``, and ``_`` within a name stands for ``-``.
-    """
+    """Return an element; ``content`` is markup, attributes are escaped, ``_`` in names is ``-``."""
     pairs = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_short(value))}"'
         for key, value in attributes.items()
@@ -209,17 +203,16 @@ class Axis:
     log: bool = False
     low: float | None = None
     """The lower end; None is the least value, with some room."""
-    high: float | None = None
 
     def scale(self, values: Iterable[float], start: float, end: float) -> Scale:
         """Return the scale that has room for values."""
         known = [value for value in values if math.isfinite(value) and (value > 0 or not self.log)]
         low = self.low if self.low is not None else min(known, default=1.0)
-        high = self.high if self.high is not None else max(known, default=low)
+        high = max(known, default=low)
         if self.log:
             room = math.exp(0.04 * (math.log(high) - math.log(low))) if high > low else 2.0
             low = low if self.low is not None else max(low, room / _LARGEST) / room
-            high = high if self.high is not None else min(high, _LARGEST / room) * room
+            high = min(high, _LARGEST / room) * room
         if high <= low:
             high = low * 2 if self.log else low + 1
         return Scale(low, high, start, end, self.log)
@@ -248,30 +241,29 @@ def byte_ticks(low: float, high: float) -> Ticks:
     """Return powers of two, at most seven: ``32 KiB``."""
     first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
     step = next((s for s in _STEPS if (last - first) / s <= 6), 20)
-    powers = [power for power in range(first, last + 1) if power % step == 0]
-    return [(2.0**power, format_power(power)) for power in powers]
-
-
-def format_power(power: int) -> str:
-    """Return a power of two as bytes: ``32 KiB``."""
-    unit = min(max(power, 0) // 10, len(_BYTES) - 1)
-    return f"{2.0 ** (power - 10 * unit):g} {_BYTES[unit]}"
+    found = []
+    for power in range(first, last + 1):
+        if power % step == 0:
+            unit = min(max(power, 0) // 10, len(_BYTES) - 1)
+            found.append((2.0**power, f"{2.0 ** (power - 10 * unit):g} {_BYTES[unit]}"))
+    return found
 
 
 def second_ticks(low: float, high: float) -> Ticks:
     """Return powers of ten, or 1, 2 and 5 times them where they are few: ``10 us``."""
-    return _decades_or_round(low, high, format_ten_seconds, 2)
 
+    def text(seconds: float) -> str:
+        number, unit = format_seconds(seconds * (1 + 1e-9)).split()
+        return f"{float(number):g} {unit}"
 
-def format_ten_seconds(seconds: float) -> str:
-    """Return a round number of seconds without needless digits: ``10 us``."""
-    number, unit = format_seconds(seconds * (1 + 1e-9)).split()
-    return f"{float(number):g} {unit}"
+    found = _decades(low, high, text)
+    return found if len(found) >= 2 else _round(low, high, text)
 
 
 def log_ticks(low: float, high: float) -> Ticks:
     """Return powers of ten, or 1, 2 and 5 times them where they are few."""
-    return _decades_or_round(low, high, _plain, 3)
+    found = _decades(low, high, _plain)
+    return found if len(found) >= 3 else _round(low, high, _plain)
 
 
 def ratio_ticks(low: float, high: float) -> Ticks:
@@ -298,11 +290,6 @@ def percent_ticks(low: float, high: float) -> Ticks:
     return [(value / 100, text) for value, text in linear_ticks(100 * low, 100 * high, " %")]
 
 
-def _decades_or_round(low: float, high: float, text: Callable[[float], str], few: int) -> Ticks:
-    found = _decades(low, high, text)
-    return found if len(found) >= few else _round(low, high, text)
-
-
 def _decades(low: float, high: float, text: Callable[[float], str]) -> Ticks:
     first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
     step = max((last - first) // 8 + 1, 1)
@@ -311,7 +298,6 @@ def _decades(low: float, high: float, text: Callable[[float], str]) -> Ticks:
 
 
 def _round(low: float, high: float, text: Callable[[float], str]) -> Ticks:
-    """Return 1, 2 and 5 times powers of ten."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     values = [float(f"{n}e{power}") for power in powers for n in _RATIOS]
     return [(value, text(value)) for value in values if low <= value <= high]

@@ -11,7 +11,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from losscli.machine.cgroups import groups
+from losscli.machine.kernel_files import groups
 
 NAME = "losscli-"
 """The prefix of group names."""

@@ -13,7 +13,7 @@ from losscli.cases.axes import COLD
 from losscli.cases.case import distinct_names
 from losscli.runs.records import PASS, BenchResult, Run, VerifyResult
 from losscli.views.bench import case_names, short_pass
-from losscli.views.errors import VALUE, asked, by_case
+from losscli.views.verify import VALUE, asked, by_case
 
 _STEPS = 2048
 """Steps of a sample's logarithm in a factor of e: each sample is kept to 0.025 %."""

@@ -21,7 +21,6 @@ from losscli.runs.reading import read_run
 from losscli.runs.records import SCHEMA_VERSION, BenchResult, Kind, Run
 
 _HEAD = 64 * 2**10
-"""Bytes at the beginning of a file in which its kind stands."""
 _MOST = 1e30
 """A figure above any ratio of times."""
 _KIND = re.compile(rb'"kind"\s*:\s*"([a-z-]+)"')
@@ -43,11 +42,7 @@ AnyRecord = Run | Verdicts | ComparisonRecord
 
 
 def read_record(path: Path) -> AnyRecord:
-    """Return what a file holds, whatever its kind.
-
-    Raises:
-        UsageError: it cannot be read, or losscli did not write it.
-    """
+    """Return what a file holds, whatever its kind; UsageError if losscli did not write it."""
     kind = _kind_of(path)
     try:
         if kind in get_args(Kind):
@@ -100,7 +95,6 @@ def _plausible_run(run: Run) -> Run:
 
 
 def _plausible(record: Verdicts) -> Verdicts:
-    """Return verdicts whose times and ratios are positive."""
     for verdict in record.verdicts:
         for speed in verdict.speed:
             figures = [speed.seconds, *(each for found in speed.ratios.values() for each in found)]
@@ -109,7 +103,6 @@ def _plausible(record: Verdicts) -> Verdicts:
 
 
 def _plausible_comparison(record: ComparisonRecord) -> ComparisonRecord:
-    """Return a comparison whose ratios and noise are possible."""
     for one in record.comparisons:
         for row in one.rows:
             figures = [row.ratio, row.ratio_low, row.ratio_high]
