@@ -13,6 +13,9 @@ from pathlib import Path
 
 from losscli.processes.channel import Channel
 
+FALLBACK_VARIABLE = "LOSSCLI_FALLBACK"
+"""See :mod:`losscli.operators.fallback`."""
+
 
 class Process:
     """A process with a channel as its standard input; a context that kills it.
@@ -103,9 +106,12 @@ def kill_all() -> None:
 
 
 def _without_folder(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment in which ``-m`` imports no numpy.py or the like from this folder."""
+    """Return an environment in which ``-m`` imports no numpy.py or the like from this folder.
+
+    In these processes, PyTorch's formulas never replace kernels.
+    """
     root = str(Path(__file__).parents[2])
-    found = {**environ, "PYTHONSAFEPATH": "1"}
+    found = {**environ, "PYTHONSAFEPATH": "1", FALLBACK_VARIABLE: "error"}
     if root not in sys.path[1:]:  # losscli is in that folder, and installed nowhere
         found["PYTHONPATH"] = os.pathsep.join(filter(None, [environ.get("PYTHONPATH"), root]))
     return found
