@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from losscli.build.targets import PARTS, Target, needed
+from losscli.build.targets import DEVICES, PARTS, Target, needed
 from losscli.errors import BuildError, LosscliError, UnfitError, UsageError, first_line
 from losscli.losses import LossSpec, RowSpec
 from losscli.losses.formulas import widened
@@ -28,6 +28,8 @@ from . import loading, rows
 from .batching import promoted
 
 TORCH, ERROR = "torch", "error"
+_loaded: set[tuple[str, str]] = set()
+"""Losses and devices whose kernels are loaded."""
 _missing: dict[tuple[str, str], LosscliError] = {}
 """Why there are no kernels, by loss and device; they are not looked for again."""
 _has_warned = False
@@ -58,6 +60,8 @@ def has_binding() -> bool:
 
 
 def _try(loss: str, device: str, load: Callable[[], None]) -> bool:
+    if (loss, device) in _loaded:
+        return True
     error = _missing.get((loss, device)) or _missing.get(_BINDING)
     if error is None:
         try:
@@ -67,6 +71,7 @@ def _try(loss: str, device: str, load: Callable[[], None]) -> bool:
         except OSError as raised:
             error = UnfitError(f"kernels cannot be stored or loaded: {raised}")
         if error is None:
+            _loaded.add((loss, device))
             return True
         _missing[loss, device] = error
     if mode() == ERROR:
@@ -108,9 +113,11 @@ def compute(
     kind = next((x.device.type for x in tensors if not x.is_cpu), "cpu")
     computed = _COMPUTED[suffix]
     if below_autograd:
+        if not suffix:
+            return loss(spec, *arguments)
         with _autograd_keys():
             return computed(spec, *map(_plain, arguments))
-    if not torch.is_autocast_enabled(kind):
+    if kind not in DEVICES or not torch.is_autocast_enabled(kind):
         return computed(spec, *arguments)
     # As kernels do; see csrc/torch/boxed.h.
     with torch.autocast(kind, enabled=False):
