@@ -93,8 +93,8 @@ def _warn(error: LosscliError) -> None:
     _has_warned = True
     warnings.warn(
         "losscli computes losses by PyTorch's formulas, slower and with more memory, because "
-        f"kernels cannot be built: {first_line(error)} `losscli doctor` checks what a build needs; "
-        f"{FALLBACK_VARIABLE}={ERROR} makes this an error.",
+        f"kernels cannot be built: {first_line(error).rstrip('.')}. `losscli doctor` checks what a "
+        f"build needs; {FALLBACK_VARIABLE}={ERROR} makes this an error.",
         RuntimeWarning,
         stacklevel=2,
     )
@@ -165,8 +165,11 @@ _AUTOGRAD = (
 def loss(spec: LossSpec | RowSpec, *arguments: Any) -> Tensor:
     """Return the loss: ``NAME(operands..., reduction, parameters..., ...)``."""
     count = len(spec.operands)
-    operands, reduction, given = arguments[:count], arguments[count], arguments[count + 1 :]
-    settings = dict(zip((p.name for p in spec.parameters), given, strict=False))
+    reduction, settings = arguments[count], _settings(spec, arguments)
+    operands = [
+        x if x is None or operand.differentiable else x.detach()
+        for operand, x in zip(spec.operands, arguments, strict=False)
+    ]
     if isinstance(spec, RowSpec):
         dtype = rows.checked(spec, operands)
         _check_classes(spec, operands, settings)
@@ -177,6 +180,11 @@ def loss(spec: LossSpec | RowSpec, *arguments: Any) -> Tensor:
     # Each step of a formula would round 16 bits.
     wide = [operand.to(widened(dtype)) for operand in operands]
     return spec.reference(*wide, reduction=reduction, **settings).to(dtype)
+
+
+def _settings(spec: LossSpec | RowSpec, arguments: Sequence[Any]) -> dict[str, Any]:
+    names = (parameter.name for parameter in spec.parameters)
+    return dict(zip(names, arguments[len(spec.operands) + 1 :], strict=False))
 
 
 def _check_classes(spec: RowSpec, operands: Sequence[Any], settings: dict[str, Any]) -> None:
@@ -207,8 +215,11 @@ def _with_grad(spec: LossSpec | RowSpec, *arguments: Any) -> tuple[Tensor, Tenso
     with torch.enable_grad():
         leaf = first.requires_grad_()
         value = loss(spec, leaf, *(x.detach() if isinstance(x, Tensor) else x for x in rest))
-        by = torch.full_like(value, factor) if grad_output is None else grad_output * factor
-        (gradient,) = torch.autograd.grad(value, leaf, by.to(value.dtype).expand(value.shape))
+        # Of several values per row, kernels differentiate the first.
+        doubled = isinstance(spec, RowSpec) and _settings(spec, arguments).get(spec.doubling)
+        output = value[0] if doubled else value
+        by = torch.full_like(output, factor) if grad_output is None else grad_output * factor
+        (gradient,) = torch.autograd.grad(output, leaf, by.to(value.dtype).expand(output.shape))
     return value.detach(), gradient
 
 

@@ -1,7 +1,5 @@
 """Every kernel test has its kernels."""
 
-import os
-
 import pytest
 
 from losscli.operators import loading
@@ -10,5 +8,4 @@ from losscli.operators import loading
 @pytest.fixture(scope="session", autouse=True)
 def _kernels():
     """Build the kernels once, if they are not in the cache."""
-    if os.environ.get("LOSSCLI_FALLBACK") == "error":
-        loading.load()
+    loading.load()
