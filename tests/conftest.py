@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ import pytest
 from losscli.cases.case import Case
 from losscli.config.schema import PROCESSES
 from losscli.implementations import IMPLEMENTATIONS, Implementation
+from losscli.processes.process import FALLBACK_VARIABLE
 from losscli.runs.records import BenchResult
 from tests import handmade
 from tests.parameters import naming
@@ -45,7 +47,11 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 
 def pytest_configure() -> None:
-    """Restore the default signal handlers: a shell's background, or nohup, ignores some signals."""
+    """Never test a formula in place of a kernel; restore the default signal handlers.
+
+    A shell's background, or nohup, ignores some signals.
+    """
+    os.environ.setdefault(FALLBACK_VARIABLE, "error")
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 

@@ -215,7 +215,7 @@ USAGE = {
     "k.py --jobs x": ONE_OF_TWO,
     "--on ray": ONE_OF_TWO,
     "nowhere.py": "there is no file 'nowhere.py'.",
-    "README.md": "expected FILE.py, FILE.cu, FILE.cpp, FILE.py:NAME, FILE.py@REVISION or PACKAGE.MODULE:NAME",
+    "README.md": "expected FILE.py, FILE.cu, FILE.cpp, FILE.py:NAME, FILE.py@REVISION or ",
     "k.py k.py": "'k.py' is named twice.",
     "--jobs nowhere.jsonl": "there is no file 'nowhere.jsonl'.",
     "--jobs .": "--jobs '.' is a directory.",

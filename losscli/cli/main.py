@@ -36,6 +36,7 @@ from losscli.errors import (
     printable,
     unknown,
 )
+from losscli.processes.process import FALLBACK_VARIABLE
 from losscli.ranks.place import is_silent
 
 COMMANDS = {
@@ -182,7 +183,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     """Run the command line; what its errors say may not be written either."""
-    with _variable_restored(QUIET_VARIABLE), _interruptible() as received:
+    with (
+        _variable_restored(QUIET_VARIABLE),
+        _variable_restored(FALLBACK_VARIABLE),
+        _interruptible() as received,
+    ):
+        # Commands measure and check kernels, never the formulas that may replace them.
+        os.environ[FALLBACK_VARIABLE] = "error"
         try:
             result = group.main(arguments, prog_name="losscli", standalone_mode=False)
             sys.stdout.flush()

@@ -10,12 +10,13 @@ from torch import Tensor
 
 from losscli.losses import find_loss
 from losscli.losses.calling import Calls
-from losscli.losses.linear.plan import WHOLE, Plan, Size, candidates, choose, least
+from losscli.losses.linear.plan import SLICES, WHOLE, Plan, Size, candidates, choose, least
 from losscli.losses.rows.forms import NO_INDEX
 from losscli.machine.memory import free_bytes, is_out_of_memory
+from losscli.operators import fallback
 from losscli.units import format_bytes
 
-from .computing import Losses, composed
+from .computing import Losses, by_formula, composed
 from .kernels import Settings
 from .operands import Operands, check_classes, check_mask, check_shape, is_eager, operands_of
 from .parts import Shard
@@ -179,6 +180,10 @@ def _compute(
         return losses.reshape(shape), log_sums
     size = _size(operands, hidden, rows, shard)
     plan = _plan(name, size, budget, hidden.device)
+    if shard is None and not _has_kernels(plan, hidden.device.type, with_log_sums):
+        layer = Layer(hidden, operands.weight, operands.bias)
+        losses, log_sums = by_formula(rows, layer, budget)
+        return _placed(losses, rows, operands, kept), log_sums
     try:
         losses, log_sums = Losses.apply(  # type: ignore[no-untyped-call]
             hidden, operands.weight, operands.bias, rows, plan, shard
@@ -187,14 +192,27 @@ def _compute(
         if not is_out_of_memory(error):
             raise
         raise torch.OutOfMemoryError(_advice(name, plan, size)) from error
-    if reduction != "none":
-        return losses, log_sums
+    return _placed(losses, rows, operands, kept), log_sums
+
+
+def _has_kernels(plan: Plan, device: str, with_log_sums: bool) -> bool:
+    """Load what a plan calls; False if PyTorch's formula must be used."""
+    if plan.kind == SLICES:
+        return fallback.has_parts("token_log_probs", device)
+    with_them = ("token_log_probs",) if with_log_sums else ()
+    return all(fallback.has_kernels(loss, device) for loss in ("cross_entropy", *with_them))
+
+
+def _placed(losses: Tensor, rows: Rows, operands: Operands, kept: Tensor | None) -> Tensor:
+    """Return unreduced losses of all rows, in the shape of the hidden states."""
+    if rows.reduction != "none":
+        return losses
     if kept is not None:
         shape = (*losses.shape[:-1], operands.class_numbers.numel())
         losses = losses.new_zeros(shape).index_copy(-1, kept, losses)
-    elif settings.entropy and rows.may_ignore:
-        losses = losses.masked_fill(target == settings.ignore_index, 0.0)
-    return losses.reshape((*losses.shape[:-1], *operands.shape)), log_sums
+    elif rows.settings.entropy and rows.ignored is not None:
+        losses = losses.masked_fill(rows.ignored, 0.0)
+    return losses.reshape((*losses.shape[:-1], *operands.shape))
 
 
 def _size(operands: Operands, hidden: Tensor, rows: Rows, shard: Shard | None) -> Size:

@@ -8,14 +8,21 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from losscli.losses.formulas import widened
 from losscli.losses.linear.plan import Plan
 
+from . import products
 from .parts import Shard, refuse_second_derivatives
 from .plans import PLANS
 from .products import Layer
 from .rows import Rows
+
+_FORMULA_BYTES = 2**28
+"""What the formula of some rows takes without a budget."""
+_TENSORS = 8
+"""The tensors of the logits' size that the formula and its backward hold at once."""
 
 
 class Losses(torch.autograd.Function):
@@ -74,9 +81,36 @@ def _without_autocast(tensor: Tensor) -> AbstractContextManager[None]:
     return torch.autocast(tensor.device.type, enabled=False)
 
 
-def composed(rows: Rows, layer: Layer) -> tuple[Tensor, Tensor | None]:
-    """Return losses and, if requested, log-sum-exps, with traceable operators on all logits."""
+def by_formula(rows: Rows, layer: Layer, budget: int | None) -> tuple[Tensor, Tensor | None]:
+    """Return losses and log-sum-exps without kernels, from the formula of some rows at a time.
+
+    Backward computes the logits again.
+    """
+    classes, item = len(layer.weight), max(layer.hidden.element_size(), 4)
+    most = max((_FORMULA_BYTES if budget is None else budget) // (classes * item * _TENSORS), 1)
+    found = []
+    with _without_autocast(layer.hidden):
+        for part in products.parts(len(rows.target), most):
+            own = replace(rows, target=rows.target[part], reduction="none")
+            found.append(checkpoint(_composed_wide, own, *layer.of_rows(part), use_reentrant=False))
+    losses = torch.cat([each for each, _ in found], -1)
+    log_sums = torch.cat([each for _, each in found]) if rows.with_log_sums else None
+    return (losses if rows.settings.entropy else rows.reduced(losses)[0]), log_sums
+
+
+def _composed_wide(
+    rows: Rows, hidden: Tensor, weight: Tensor, bias: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    return composed(rows, Layer(hidden, weight, bias), wide=True)
+
+
+def composed(rows: Rows, layer: Layer, *, wide: bool = False) -> tuple[Tensor, Tensor | None]:
+    """Return losses and, if requested, log-sum-exps, with traceable operators on all logits.
+
+    ``wide``: 16-bit logits give float32 losses.
+    """
     logits, loss, settings = layer.logits(), torch.ops.losscli, rows.settings
+    logits = logits.to(widened(logits.dtype)) if wide else logits
     bent = logits / settings.temperature
     if settings.softcap:
         bent = settings.softcap * torch.tanh(bent / settings.softcap)

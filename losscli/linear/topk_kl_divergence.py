@@ -23,9 +23,11 @@ from losscli.linear.operands import (
 from losscli.losses.formulas import widened
 from losscli.losses.operators import OPERATORS
 from losscli.losses.rows.topk_kl_divergence import bins_of, harmless, known_bins, reference
+from losscli.operators import fallback
 from losscli.operators import registration as registration  # defines torch.ops.losscli
 
 _NAME = "topk_kl_divergence"
+_COMPOSING = ("token_log_probs", "kl_divergence")
 _CHUNK = 32 * 2**20
 """Bytes of logits copied per step, which fit an H100's L2 cache with others."""
 
@@ -49,7 +51,7 @@ def _loss(
     else:
         inside = ((classes >= 0) & (classes < input.shape[-1])).all(-1)
         classes, target = harmless(classes, target, inside, torch.nan)
-    if not eager:
+    if not eager or not all(fallback.has_kernels(each, input.device.type) for each in _COMPOSING):
         settings = {"reverse": reverse, "temperature": temperature}
         return reference(input, classes, target, mask, reduction=reduction, **settings)
     bins = _Bins.apply(  # type: ignore[no-untyped-call]

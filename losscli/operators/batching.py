@@ -113,7 +113,7 @@ class _Batch:
         self.shapes = [_shape(*of) for of in zip(operands, dims, strict=True)]
         self.shape = torch.broadcast_shapes(*self.shapes)
         self.elements = math.prod(self.shape)
-        self.dtype = _promoted(
+        self.dtype = promoted(
             [
                 (_dtype(operand), bool(shape))
                 for operand, shape in zip(operands, self.shapes, strict=True)
@@ -127,8 +127,8 @@ class _Batch:
             for k, (operand, dim) in enumerate(zip(self.given, self.dims, strict=True))
         ]
         dtype = self.dtype if reduction == "none" else _summed(self.dtype)
-        promoted = _promoted([(_dtype(operand), operand.dim() > 0) for operand in found])
-        if promoted != dtype and torch.promote_types(promoted, dtype) == dtype:
+        of_found = promoted([(_dtype(operand), operand.dim() > 0) for operand in found])
+        if of_found != dtype and torch.promote_types(of_found, dtype) == dtype:
             # One operand of a wider dtype promotes the others: the smallest.
             with_dimensions = [
                 k
@@ -197,7 +197,7 @@ def _dtype(operand: Tensor) -> torch.dtype:
     return operand.dtype
 
 
-def _promoted(of: Sequence[tuple[torch.dtype, bool]]) -> torch.dtype:
+def promoted(of: Sequence[tuple[torch.dtype, bool]]) -> torch.dtype:
     """Return the promoted dtype of tensors, each with or without dimensions."""
     if len({dtype for dtype, _ in of}) == 1:
         return of[0][0]

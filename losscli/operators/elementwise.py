@@ -75,9 +75,9 @@ def define(
         namespace, name = full_name.split("::")
         library, suffix = libraries[namespace], name.removeprefix(spec.name)
         library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
-        library.impl(name, stub(namespace, name, spec.name, KERNELS), KERNELS)
+        library.impl(name, stub(namespace, name, spec, KERNELS), KERNELS)
         if suffix != "_double_backward":
-            library.impl(name, stub(namespace, name, spec.name, AUTOGRAD), AUTOGRAD)
+            library.impl(name, stub(namespace, name, spec, AUTOGRAD), AUTOGRAD)
         torch.library.register_fake(full_name, partial(FAKES[suffix], count), lib=library)
         if namespace == NAMESPACE:
             overload = getattr(torch.ops.losscli, name).default

@@ -51,6 +51,11 @@ def load_torch() -> None:
     load_targets([Target(TORCH)])
 
 
+def has_torch() -> bool:
+    """Tell whether the operators' implementation is loaded."""
+    return Target(TORCH) in _loaded
+
+
 def load_loss(loss: str, device: str, *, strategies: bool = False) -> None:
     """Load the libraries for a loss on ``cpu`` or ``cuda``."""
     load_targets(needed(loss, device, strategies=strategies))

@@ -24,11 +24,11 @@ from torch import Tensor
 
 from losscli.build.targets import DEVICES
 from losscli.errors import BuildError
-from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED
+from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED, LossSpec, RowSpec
 from losscli.losses import operators as bound
 from losscli.losses.kinds import no_kernel_takes
 
-from . import elementwise, loading, rows
+from . import elementwise, fallback, loading, rows
 from .elementwise import BENCH_NAMESPACE, KERNELS, NAMESPACE
 
 _SPECS = (*LOSSES.values(), *WEIGHTED.values())
@@ -44,8 +44,8 @@ def incoming(grad_output: Tensor | float) -> tuple[Tensor | None, float]:
 class _Stub:
     """Stands for an operator until its library is loaded."""
 
-    def __init__(self, namespace: str, name: str, loss: str, key: str) -> None:
-        self.namespace, self.name, self.loss, self.key = namespace, name, loss, key
+    def __init__(self, namespace: str, name: str, spec: LossSpec | RowSpec, key: str) -> None:
+        self.namespace, self.name, self.spec, self.key = namespace, name, spec, key
         self.__name__ = f"{name}_stub"
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
@@ -57,20 +57,24 @@ class _Stub:
         device = _device(tensors.values())
         self._refuse(tensors)
         with self._once():
-            if self.key == KERNELS:
-                loading.load_loss(self.loss, device, strategies=self._strategies)
-            elif device in DEVICES and not any(map(_is_traced, tensors.values())):
-                # Both at once, so that they are built in parallel.
-                loading.load_loss(self.loss, device, strategies=self._strategies)
-            else:
-                loading.load_torch()
-            # Under export or a compiler, Python caches each key's kernel.
-            operator._dispatch_cache.clear()
-            return operator(*arguments, **named)
+            if self._is_loaded(device, tensors.values()):
+                # Under export or a compiler, Python caches each key's kernel.
+                operator._dispatch_cache.clear()
+                return operator(*arguments, **named)
+        every = [given.get(a.name, a.default_value) for a in operator._schema.arguments]
+        suffix = self.name.removeprefix(self.spec.name)
+        return fallback.compute(self.spec, suffix, every, below_autograd=self.key == KERNELS)
 
-    @property
-    def _strategies(self) -> bool:
-        return self.namespace == BENCH_NAMESPACE
+    def _is_loaded(self, device: str, tensors: Iterable[Tensor]) -> bool:
+        """Load what is missing; False if the formula must be used."""
+        if self.namespace == BENCH_NAMESPACE:
+            loading.load_loss(self.spec.name, device, strategies=True)
+            return True
+        is_eager = device in DEVICES and not any(map(_is_traced, tensors))
+        if self.key == KERNELS or is_eager:
+            # With the binding, so that they are built in parallel.
+            return fallback.has_kernels(self.spec.name, device)
+        return fallback.has_binding()
 
     def _refuse(self, tensors: Mapping[str, Tensor]) -> None:
         for name, tensor in tensors.items():

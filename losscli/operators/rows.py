@@ -77,11 +77,11 @@ def define(spec: RowSpec, library: torch.library.Library, stub: Callable[..., An
             composed = _COMPOSED_OF[suffix.removesuffix("_reference")]
             library.impl(name, partial(composed, spec), _COMPOSED)
             continue
-        library.impl(name, stub(name, spec.name, KERNELS), KERNELS)
+        library.impl(name, stub(name, spec, KERNELS), KERNELS)
         if suffix == "_of_part":
             library.impl(name, torch.library.fallthrough_kernel, AUTOGRAD)
         else:
-            library.impl(name, stub(name, spec.name, AUTOGRAD), AUTOGRAD)
+            library.impl(name, stub(name, spec, AUTOGRAD), AUTOGRAD)
         fake = partial(_FAKES[suffix], spec)
         torch.library.register_fake(f"losscli::{name}", fake, lib=library)
         if suffix in ("", "_with_grad_"):
@@ -118,16 +118,22 @@ def _composed_in_place(spec: RowSpec, first: Tensor, *others: Any) -> Tensor:
     return loss.to(widened(loss.dtype))
 
 
-def _fake_loss(spec: RowSpec, *arguments: Any, **_: Any) -> Tensor:
-    first = arguments[0]
+def checked(spec: RowSpec, operands: Sequence[Tensor | None]) -> torch.dtype:
+    """Return the loss's dtype; raise an error for operands that no kernel would accept."""
+    first = operands[0]
+    assert first is not None
     dtype = first.dtype
-    for role, operand in zip(spec.roles, arguments, strict=False):
+    for role, operand in zip(spec.roles, operands, strict=True):
         promotes = role in "rR" or (role in "wW" and "l" not in spec.roles)
         if promotes and operand is not None:
             dtype = torch.promote_types(dtype, operand.dtype)
-    _check(spec, arguments[: len(spec.operands)], dtype)
-    if spec.wide:
-        dtype = widened(dtype)
+    _check(spec, operands, dtype)
+    return widened(dtype) if spec.wide else dtype
+
+
+def _fake_loss(spec: RowSpec, *arguments: Any, **_: Any) -> Tensor:
+    first = arguments[0]
+    dtype = checked(spec, arguments[: len(spec.operands)])
     shape: tuple[int, ...] = ()
     if arguments[len(spec.operands)] == "none":
         shape = spec.rows_shape(first.shape)
@@ -138,7 +144,6 @@ def _fake_loss(spec: RowSpec, *arguments: Any, **_: Any) -> Tensor:
 
 
 def _check(spec: RowSpec, operands: Sequence[Tensor | None], dtype: torch.dtype) -> None:
-    """Raise an error for meta operands that no kernel would accept."""
     first, said = operands[0], spec.names[0]
     assert first is not None
     if not dtype.is_floating_point:

@@ -18,6 +18,8 @@ from losscli.processes.channel import Channel
 
 _PR_SET_PDEATHSIG = 1
 _POLL_SECONDS = 0.5
+FALLBACK_VARIABLE = "LOSSCLI_FALLBACK"
+"""See :mod:`losscli.operators.fallback`."""
 
 
 class Process:
@@ -109,9 +111,12 @@ def kill_all() -> None:
 
 
 def _without_folder(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment in which ``-m`` imports no numpy.py or the like from this folder."""
+    """Return an environment in which ``-m`` imports no numpy.py or the like from this folder.
+
+    In these processes, PyTorch's formulas never replace kernels.
+    """
     root = str(Path(__file__).parents[2])
-    found = {**environ, "PYTHONSAFEPATH": "1"}
+    found = {**environ, "PYTHONSAFEPATH": "1", FALLBACK_VARIABLE: "error"}
     if root not in sys.path[1:]:  # losscli is in that folder, and installed nowhere
         found["PYTHONPATH"] = os.pathsep.join(filter(None, [environ.get("PYTHONPATH"), root]))
     return found

@@ -1,0 +1,288 @@
+"""Computes operators by PyTorch's formulas if their kernels cannot be loaded or built.
+
+``LOSSCLI_FALLBACK=torch``, the default, warns once and computes the spec's reference, which has the
+same values and gradients; ``error`` raises the build's error. Processes that measure or check
+kernels get ``error``, so that a formula is never taken for a kernel.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from losscli.build.targets import DEVICES, PARTS, Target, needed
+from losscli.errors import BuildError, LosscliError, UnfitError, UsageError, first_line
+from losscli.losses import LossSpec, RowSpec
+from losscli.losses.formulas import widened
+from losscli.losses.kinds import not_floating
+from losscli.losses.spec import CLASS_NUMBERS
+from losscli.processes.process import FALLBACK_VARIABLE
+
+from . import loading, rows
+from .batching import promoted
+
+TORCH, ERROR = "torch", "error"
+_loaded: set[tuple[str, str]] = set()
+"""Losses and devices whose kernels are loaded."""
+_missing: dict[tuple[str, str], LosscliError] = {}
+"""Why there are no kernels, by loss and device; they are not looked for again."""
+_has_warned = False
+
+
+def mode() -> str:
+    """Return the value of LOSSCLI_FALLBACK; UsageError if it is neither ``torch`` nor ``error``."""
+    found = os.environ.get(FALLBACK_VARIABLE) or TORCH
+    if found not in (TORCH, ERROR):
+        raise UsageError(f"{FALLBACK_VARIABLE} must be {TORCH} or {ERROR}, but is '{found}'")
+    return found
+
+
+def has_kernels(loss: str, device: str) -> bool:
+    """Load a loss's kernels; False, after one warning, if its formula must be used."""
+    return _try(loss, device, lambda: loading.load_targets(needed(loss, device)))
+
+
+def has_parts(loss: str, device: str) -> bool:
+    """Load a loss's kernels and those for parts of its rows; see ``has_kernels``."""
+    targets = [*needed(loss, device), Target(PARTS, device)]
+    return _try(f"parts of {loss}", device, lambda: loading.load_targets(targets))
+
+
+def has_binding() -> bool:
+    """Load the operators' implementation alone; see ``has_kernels``."""
+    return _try(*_BINDING, loading.load_torch)
+
+
+def _try(loss: str, device: str, load: Callable[[], None]) -> bool:
+    if (loss, device) in _loaded:
+        return True
+    error = _missing.get((loss, device)) or _missing.get(_BINDING)
+    if error is None:
+        try:
+            load()
+        except (BuildError, UnfitError) as raised:
+            error = raised
+        except OSError as raised:
+            error = UnfitError(f"kernels cannot be stored or loaded: {raised}")
+        if error is None:
+            _loaded.add((loss, device))
+            return True
+        _missing[loss, device] = error
+    if mode() == ERROR:
+        raise error
+    _warn(error)
+    if (loss, device) != _BINDING and _BINDING not in _missing and not loading.has_torch():
+        # Otherwise each loss would try to build it again.
+        has_binding()
+    return False
+
+
+_BINDING = ("", "")
+
+
+def _warn(error: LosscliError) -> None:
+    global _has_warned
+    if _has_warned:
+        return
+    _has_warned = True
+    warnings.warn(
+        "losscli computes losses by PyTorch's formulas, slower and with more memory, because "
+        f"kernels cannot be built: {first_line(error).rstrip('.')}. `losscli doctor` checks what a "
+        f"build needs; {FALLBACK_VARIABLE}={ERROR} makes this an error.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+def compute(
+    spec: LossSpec | RowSpec, suffix: str, arguments: Sequence[Any], *, below_autograd: bool
+) -> Any:
+    """Compute the operator ``NAME`` + ``suffix`` from all its arguments.
+
+    ``below_autograd``: the dispatcher has passed autograd, so results have no history.
+    """
+    if suffix not in _COMPUTED:
+        raise BuildError(f"{spec.name}{suffix} has no formula, only kernels")
+    tensors = [x for x in arguments if isinstance(x, Tensor)]
+    kind = next((x.device.type for x in tensors if not x.is_cpu), "cpu")
+    computed = _COMPUTED[suffix]
+    if below_autograd:
+        if not suffix:
+            return loss(spec, *arguments)
+        with _autograd_keys():
+            return computed(spec, *map(_plain, arguments))
+    if kind not in DEVICES or not torch.is_autocast_enabled(kind):
+        return computed(spec, *arguments)
+    # As kernels do; see csrc/torch/boxed.h.
+    with torch.autocast(kind, enabled=False):
+        return computed(spec, *(_of_autocast(each, kind) for each in arguments))
+
+
+def _of_autocast(argument: Any, kind: str) -> Any:
+    if not isinstance(argument, Tensor) or argument.device.type != kind:
+        return argument
+    narrow = argument.is_floating_point() and argument.dtype != torch.float64
+    return argument.float() if narrow else argument
+
+
+def _plain(argument: Any) -> Any:
+    """Return a tensor without history."""
+    if not isinstance(argument, Tensor):
+        return argument
+    return argument.clone() if argument.is_inference() else argument.detach()
+
+
+@contextmanager
+def _autograd_keys() -> Iterator[None]:
+    """Record gradients although the dispatcher has passed autograd."""
+    excluded = torch._C._dispatch_tls_local_exclude_set()
+    for key in _AUTOGRAD:
+        excluded = excluded.remove(key)
+    included = torch._C._dispatch_tls_local_include_set()
+    with (
+        torch.inference_mode(False),
+        torch._C._ForceDispatchKeyGuard(included, excluded),
+        torch.no_grad(),
+    ):
+        yield
+
+
+_AUTOGRAD = (
+    torch._C.DispatchKey.AutogradCPU,
+    torch._C.DispatchKey.AutogradCUDA,
+    torch._C.DispatchKey.AutogradMeta,
+    torch._C.DispatchKey.AutogradOther,
+    torch._C.DispatchKey.ADInplaceOrView,
+)
+
+
+def loss(spec: LossSpec | RowSpec, *arguments: Any) -> Tensor:
+    """Return the loss: ``NAME(operands..., reduction, parameters..., ...)``."""
+    count = len(spec.operands)
+    reduction, settings = arguments[count], _settings(spec, arguments)
+    operands = [
+        x if x is None or operand.differentiable else x.detach()
+        for operand, x in zip(spec.operands, arguments, strict=False)
+    ]
+    if isinstance(spec, RowSpec):
+        dtype = rows.checked(spec, operands)
+        _check_classes(spec, operands, settings)
+        return spec.reference(*operands, reduction=reduction, **settings).to(dtype)
+    dtype = promoted([(operand.dtype, operand.dim() > 0) for operand in operands])
+    if not dtype.is_floating_point:
+        raise TypeError(f"operands {not_floating(*(operand.dtype for operand in operands))}")
+    # Each step of a formula would round 16 bits.
+    wide = [operand.to(widened(dtype)) for operand in operands]
+    return spec.reference(*wide, reduction=reduction, **settings).to(dtype)
+
+
+def _settings(spec: LossSpec | RowSpec, arguments: Sequence[Any]) -> dict[str, Any]:
+    names = (parameter.name for parameter in spec.parameters)
+    return dict(zip(names, arguments[len(spec.operands) + 1 :], strict=False))
+
+
+def _check_classes(spec: RowSpec, operands: Sequence[Any], settings: dict[str, Any]) -> None:
+    """Raise IndexError on the CPU for an out-of-range class, as kernels do."""
+    if torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack():
+        return
+    for operand, numbers in zip(spec.operands, operands, strict=True):
+        if operand.kind != CLASS_NUMBERS or type(numbers) is not Tensor or not numbers.is_cpu:
+            continue
+        classes = operands[0].shape[spec.row_dimension(operands[0].dim())]
+        wrong = (numbers < 0) | (numbers >= classes)
+        if "ignore_index" in settings:
+            wrong &= numbers != int(settings["ignore_index"])
+        if wrong.any():
+            raise IndexError(
+                f"{spec.name}: {operand.name} has class {int(numbers[wrong][0])}, but there are "
+                f"classes 0 to {classes - 1}"
+            )
+
+
+def _with_grad(spec: LossSpec | RowSpec, *arguments: Any) -> tuple[Tensor, Tensor]:
+    """Return the loss and the first operand's gradient: ``NAME_with_grad(operands..., ...)``."""
+    first = arguments[0].detach()
+    if isinstance(spec, RowSpec):
+        grad_output, factor, rest = None, 1.0, arguments[1:]
+    else:
+        *rest, grad_output, factor = arguments[1:]
+    with torch.enable_grad():
+        leaf = first.requires_grad_()
+        value = loss(spec, leaf, *(x.detach() if isinstance(x, Tensor) else x for x in rest))
+        # Of several values per row, kernels differentiate the first.
+        doubled = isinstance(spec, RowSpec) and _settings(spec, arguments).get(spec.doubling)
+        output = value[0] if doubled else value
+        by = torch.full_like(output, factor) if grad_output is None else grad_output * factor
+        (gradient,) = torch.autograd.grad(output, leaf, by.to(value.dtype).expand(output.shape))
+    return value.detach(), gradient
+
+
+def _with_grad_in_place(spec: RowSpec, first: Tensor, *others: Any) -> Tensor:
+    value, gradient = _with_grad(spec, first, *others)
+    with torch.no_grad():
+        first.copy_(gradient)
+    return value.to(widened(value.dtype))
+
+
+def _backward(spec: LossSpec | RowSpec, grad_output: Tensor, *arguments: Any) -> Any:
+    """Return the wanted gradients and empty tensors: ``NAME_backward(grad_output, ...)``."""
+    *given, wanted = arguments
+    found = _gradients(spec, grad_output, given, wanted)
+    results = tuple(
+        gradient if wants else operand.new_empty(0)
+        for gradient, operand, wants in zip(found, given, wanted, strict=False)
+    )
+    return results if len(results) > 1 else results[0]
+
+
+def _gradients(
+    spec: LossSpec | RowSpec, grad_output: Tensor, given: Sequence[Any], wanted: Sequence[bool]
+) -> list[Tensor]:
+    """Return gradients, differentiable if grad mode is on; zeros for those not wanted."""
+    count = len(wanted)
+    recorded = torch.is_grad_enabled()
+    with torch.enable_grad():
+        # Views, so that relations between operands do not enter the gradient.
+        views = [x.view_as(x) if x.requires_grad else x.detach() for x in given[:count]]
+        views = [x.requires_grad_() if x.is_leaf and w else x for x, w in zip(views, wanted)]
+        value = loss(spec, *views, *given[count:])
+        found = torch.autograd.grad(
+            value,
+            [view for view, wants in zip(views, wanted, strict=True) if wants],
+            grad_output.to(value.dtype).expand(value.shape),
+            create_graph=recorded,
+            materialize_grads=True,
+        )
+    each = iter(found)
+    return [next(each) if w else torch.zeros_like(v) for v, w in zip(views, wanted)]
+
+
+def _double_backward(spec: LossSpec, *arguments: Any) -> tuple[Tensor, ...]:
+    """Return the gradients of ``sum(vectors * gradients)``: ``NAME_double_backward(...)``."""
+    count = len(spec.operands)
+    vectors, grad_output = arguments[:count], arguments[count]
+    operands, rest = arguments[count + 1 : 2 * count + 1], arguments[2 * count + 1 :]
+    with torch.enable_grad():
+        leaves = [x.detach() for x in (grad_output, *operands)]
+        leaves = [x.requires_grad_(x.is_floating_point()) for x in leaves]
+        wanted = [leaf.requires_grad for leaf in leaves[1:]]
+        gradients = _gradients(spec, leaves[0], [*leaves[1:], *rest], wanted)
+        products = [(g * v).sum() for g, v in zip(gradients, vectors, strict=True)]
+        total = torch.stack([product.to(widened(product.dtype)) for product in products]).sum()
+        return torch.autograd.grad(total, leaves, materialize_grads=True)
+
+
+_COMPUTED: dict[str, Callable[..., Any]] = {
+    "": loss,
+    "_with_grad": _with_grad,
+    "_with_grad_": _with_grad_in_place,
+    "_backward": _backward,
+    "_double_backward": _double_backward,
+}
+"""By the suffix of the operator's name."""
