@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from losscli.build.architectures import VARIABLE
-from losscli.build.builder import Builder
+from losscli.build.builder import Builder, BuildResult
 from losscli.build.cache import Cache, describe
 from losscli.build.compilers import Compilers
 from losscli.build.ninja import BuildProgress
@@ -31,7 +31,7 @@ from losscli.build.targets import BENCH, CPU, CUDA, TORCH, Target, production
 from losscli.build.toolchain import Tool, dotted, find_compiler
 from losscli.build.variants import LEVELS, as_numbers, cuda_variant, torch_variant
 from losscli.console.notes import note, status
-from losscli.errors import UnfitError, UsageError
+from losscli.errors import BuildError, UnfitError, UsageError, first_line
 from losscli.losses import LINEAR_LOSSES
 
 TORCHES = ("2.10", "2.11", "2.12", "2.13", "2.14")
@@ -73,20 +73,24 @@ class Kit:
         except UnfitError as error:
             self.left_out.append(f"{machine}: {error}")
             return None
-        plans = [*self._bindings(machine, compiler), *self._kernels(machine, compiler)]
+        plans = [*self._kernels(machine, compiler)]
         if machine == platform.machine():
             plans += self._cuda_kernels()
-        compilers = Compilers(self.torches[0])
         builder = Builder(
-            compilers, Cache(self.work / machine), csrc_root(), note, BuildProgress().show,
+            Compilers(self.torches[0]),
+            Cache(self.work / machine),
+            csrc_root(),
+            note,
+            BuildProgress().show,
             prebuilt=None,
-        )  # fmt: skip
-        outcomes = builder.finish(plans)
+        )
+        built = [*self._built_bindings(builder, machine, compiler)]
+        built += zip(plans, builder.finish(plans), strict=True)
         status("")
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         libraries = {}
-        for plan, outcome in zip(plans, outcomes, strict=True):
+        for plan, outcome in built:
             assert outcome.path
             shutil.copyfile(outcome.path, folder / plan.library)
             facts = describe(plan, folder / plan.library)
@@ -94,6 +98,15 @@ class Kit:
         prebuilt = Prebuilt(folder, libraries)
         prebuilt.write()
         return prebuilt
+
+    def _built_bindings(
+        self, builder: Builder, machine: str, compiler: Tool
+    ) -> Iterator[tuple[Plan, BuildResult]]:
+        for plan in self._bindings(machine, compiler):
+            try:
+                yield plan, builder.finish([plan])[0]
+            except BuildError as error:
+                self.left_out.append(f"the binding for {plan.variant}: {first_line(error)}")
 
     def _bindings(self, machine: str, compiler: Tool) -> Iterator[Plan]:
         stubs = self.work / machine / "stubs"
