@@ -20,9 +20,10 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from losscli.bench.plan import Task
+from losscli.bench.plan import Task, libraries_of
 from losscli.bench.results import compared, merge, untimed
 from losscli.bench.runner import Measured, Runner
+from losscli.build.builder import kernels_of_wheel
 from losscli.cases.axes import PassName
 from losscli.config.schema import Timing
 from losscli.machine import allocator
@@ -218,12 +219,14 @@ def half(timing: Timing) -> Timing:
 def environment(device: str, tasks: Sequence[Task]) -> dict[str, object]:
     """Return facts of a run beside those of the machine.
 
-    The commit of the first file that is timed, and the allocator of processes on a CPU.
+    The commit of the first file that is timed, the kernels that are not built for this machine, and
+    the allocator of processes on a CPU.
     """
     asked = (task.find(n) for task in tasks for names in task.passes.values() for n in names)
     file = next((each.file for each in asked if each.file), None)
     facts = {"file_commit": commit_of_file(file.path, file.revision)} if file else {}
-    return facts | _allocator(device, tasks)
+    kernels = kernels_of_wheel(libraries_of(tasks, device))
+    return {**facts, "kernels": kernels, **_allocator(device, tasks)}
 
 
 def _allocator(device: str, tasks: Sequence[Task]) -> dict[str, object]:

@@ -7,10 +7,11 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from losscli.errors import BuildError, UnfitError
+from losscli.errors import BuildError, LosscliError, UnfitError
 from losscli.machine.devices import core_count
 from losscli.machine.memory import free_bytes
 from losscli.processes.lock import locked
@@ -24,7 +25,7 @@ from .ninja import Receiver, find_ninja, job_count, run_ninja
 from .plan import Plan, TorchInstall, csrc_root, installed_torch, make_plan
 from .prebuilt import Prebuilt, wheel_libraries
 from .targets import CPU, CUDA, TORCH, Target
-from .variants import runnable
+from .variants import cpu_levels, runnable
 
 BUILT, CACHED, COMPILED_ONLY, SKIPPED = "built", "cached", "compiled only", "skipped"
 FROM_WHEEL = "from the wheel"
@@ -84,6 +85,15 @@ class Builder:
             BuildError: a compiler failed.
         """
         return self.finish([self.resolve(target) for target in targets])
+
+    def ready(self, targets: Iterable[Target]) -> list[BuildResult]:
+        """Return the libraries that need no build, and build none."""
+        found = []
+        for target in targets:
+            with suppress(LosscliError):
+                resolved = self.resolve(target)
+                found.append(self._look_up(resolved) if isinstance(resolved, Plan) else resolved)
+        return [each for each in found if isinstance(each, BuildResult)]
 
     def resolve(self, target: Target) -> Plan | BuildResult:
         """Return a library's plan or, without a compiler, a library that was built before."""
@@ -214,9 +224,7 @@ def build(
     require_platform()
     torch = installed_torch()
     compilers = Compilers(torch)
-    builder = Builder(
-        compilers, user_cache(), csrc_root(), notify, progress, force, prebuilt=None
-    )
+    builder = Builder(compilers, user_cache(), csrc_root(), notify, progress, force, prebuilt=None)
 
     def resolve(device: str) -> dict[Target, Plan | BuildResult]:
         return {target: builder.resolve(target) for target in targets_of(device)}
@@ -236,6 +244,21 @@ def build(
     order = sorted(resolved, key=lambda target: target.device != CUDA)
     finished = dict(zip(order, builder.finish([resolved[t] for t in order]), strict=True))
     return [_of_use(target, finished[target], torch) for target in resolved] + skipped
+
+
+def kernels_of_wheel(targets: Iterable[Target]) -> str | None:
+    """Return for which CPUs or CUDA the wheel's kernels are; None if all are built here.
+
+    ``x86-64-v3 from the wheel, on a CPU with x86-64-v4``: a library for this CPU may be faster.
+    """
+    if not wheel_libraries():
+        return None
+    builder = Builder(Compilers(installed_torch()), user_cache(), csrc_root(), lambda note: None)
+    ready = builder.ready(target for target in targets if target.part != TORCH)
+    used = [*dict.fromkeys(result.variant for result in ready if result.variant)]
+    best, *lower = cpu_levels() or [""]
+    on = f", on a CPU with {best}" if {*lower} & {*used} else ""
+    return f"{', '.join(used)} from the wheel{on}" if used else None
 
 
 def _require_gpu(compilers: Compilers) -> None:
