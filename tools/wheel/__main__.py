@@ -35,7 +35,7 @@ from losscli.units import format_bytes
 from losscli.views.document import Sentence, Table
 
 from .libraries import TRAINING, Kit, missing_torches, platform_tag, read_torch
-from .materials import SBOM, add_licences, write_sbom
+from .materials import SBOM, add_licenses, write_sbom
 
 ROOT = Path(__file__).resolve().parents[2]
 PREBUILT = "LOSSCLI_PREBUILT"
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _pack(machine: str, prebuilt: Prebuilt, torches: Sequence[TorchInstall], out: Path) -> Path:
     folder = prebuilt.root
-    add_licences(folder, torches)
+    add_licenses(folder, torches)
     tools = [find_compiler().identity.splitlines()[0]]
     if any(known.cuda for known in prebuilt.libraries.values()):
         tools.append(Compilers(torches[0]).nvcc.identity.splitlines()[-1])
@@ -99,8 +99,8 @@ def _build_wheel(out: Path, *what: str, **variables: str) -> None:
         raise BuildError(f"{' '.join(command)} failed:\n{done.stdout}")
 
 
-def check(wheel: Path) -> Prebuilt:
-    """Return a wheel's manifest; BuildError if a library differs from it or is not in it."""
+def check(wheel: Path) -> None:
+    """Raise BuildError if a wheel's library differs from the manifest or is not in it."""
     with zipfile.ZipFile(wheel) as archive:
         names = [n for n in archive.namelist() if n.startswith("losscli/prebuilt/lib")]
         facts = json.loads(archive.read(f"losscli/prebuilt/{MANIFEST}"))["libraries"]
@@ -111,8 +111,26 @@ def check(wheel: Path) -> Prebuilt:
         raise BuildError(f"{wheel}: the manifest does not hold for {', '.join(wrong)}")
 
 
+def check_tag(wheel: Path) -> None:
+    """Raise BuildError unless a wheel's tag is what its libraries need, by auditwheel.
+
+    They may also need torch's, which the wheel's requirement installs.
+    """
+    command = [sys.executable, "-m", "auditwheel", "show", "--json", str(wheel)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BuildError(f"auditwheel failed: {done.stderr.strip()}")
+    found = json.loads(done.stdout)
+    if not wheel.stem.endswith(found["sym_tag"]):
+        raise BuildError(f"{wheel} needs the tag {found['sym_tag']}, by auditwheel.")
+    others = {*found["external_libs"]} - {"libc10.so", "libtorch_cpu.so"}
+    if others:
+        raise BuildError(f"{wheel} needs {', '.join(sorted(others))}, which no policy allows.")
+
+
 def _report(wheel: Path, prebuilt: Prebuilt) -> None:
     check(wheel)
+    check_tag(wheel)
     with zipfile.ZipFile(wheel) as archive:
         packed = {Path(info.filename).name: info for info in archive.infolist()}
     groups: dict[str, list[str]] = {}

@@ -27,13 +27,13 @@ losscli/csrc, under losscli's licence (MIT). They also contain code of these pro
 """
 
 
-def add_licences(folder: Path, torches: Sequence[TorchInstall]) -> None:
+def add_licenses(folder: Path, torches: Sequence[TorchInstall]) -> None:
     """Write the licences of the code that the libraries contain."""
-    licences = folder / "licences"
-    licences.mkdir()
-    (licences / "NOTICE").write_text(NOTICE)
+    licenses = folder / "licenses"
+    licenses.mkdir()
+    (licenses / "NOTICE").write_text(NOTICE)
     found = sorted(torches[0].root.parent.glob("torch-*.dist-info/licenses/LICENSE"))
-    shutil.copyfile(found[0], licences / "PYTORCH-LICENSE")
+    shutil.copyfile(found[0], licenses / "PYTORCH-LICENSE")
 
 
 def write_sbom(
