@@ -1,4 +1,4 @@
-"""What a wheel says of its libraries: licences and the list of what they were made from."""
+"""What a wheel says of its libraries: licenses and the list of what they were made from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from losscli.build.prebuilt import Prebuilt
 SBOM = "losscli.cdx.json"
 NOTICE = """\
 The libraries in this folder are compiled from losscli's C++ and CUDA sources, which are in
-losscli/csrc, under losscli's licence (MIT). They also contain code of these projects:
+losscli/csrc, under losscli's license (MIT). They also contain code of these projects:
 
 - PyTorch: inline functions of its headers, in liblosscli_torch.*.so. BSD-3-Clause, in
   PYTORCH-LICENSE.
@@ -28,7 +28,7 @@ losscli/csrc, under losscli's licence (MIT). They also contain code of these pro
 
 
 def add_licenses(folder: Path, torches: Sequence[TorchInstall]) -> None:
-    """Write the licences of the code that the libraries contain."""
+    """Write the licenses of the code that the libraries contain."""
     licenses = folder / "licenses"
     licenses.mkdir()
     (licenses / "NOTICE").write_text(NOTICE)
@@ -89,12 +89,12 @@ def write_sbom(
     path.write_text(json.dumps(bill, indent=1) + "\n")
 
 
-def _part(name: str, version: str, licence: str, purl: str = "") -> dict[str, Any]:
+def _part(name: str, version: str, license: str, purl: str = "") -> dict[str, Any]:
     return {
         "type": "library",
         "bom-ref": purl or f"{name}@{version}",
         "name": name,
         **({"version": version} if version else {}),
         **({"purl": purl} if purl else {}),
-        "licenses": [{"expression": licence}],
+        "licenses": [{"expression": license}],
     }
