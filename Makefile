@@ -13,7 +13,7 @@ BESIDES := slow candidates of tests/candidates, all losses where test has three 
 INSTALL := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_CONSTRAINT=constraints.txt $(BIN)/pip install -qq --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help bench test test-all test-times docs test-gpu sanitize mutate mutate-python planted coverage check format clean
+.PHONY: help bench test test-all test-times wheel docs test-gpu sanitize mutate mutate-python planted coverage check format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-13s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +42,9 @@ check: ## run what test does with the tools of the active environment
 
 test-times: ## print the dearest tests of the last `make test`, and the time by folder
 	@$(PYTHON) -m tools.times $(TIMES) $(TIMES_OPTIONS)
+
+wheel: $(READY) ## build the wheels into dist: the plain one, and one with kernels
+	@$(BIN)/python -m tools.wheel $(WHEEL)
 
 docs: $(READY) ## build the documentation into docs/_build/html, without a warning
 	@$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html

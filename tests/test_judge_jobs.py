@@ -61,7 +61,7 @@ BROKEN = {
     "file missing": ({"file": "nowhere.py"}, "there is no file 'nowhere.py'."),
     "not a .py": (
         {"file": "kernel"},
-        "expected FILE.py, FILE.py:NAME, FILE.py@REVISION or PACKAGE.MODULE:NAME",
+        "expected FILE.py, FILE.cu, FILE.cpp, FILE.py:NAME, FILE.py@REVISION or PACKAGE",
     ),
     "reference missing": ({"reference": "nowhere.py"}, "there is no file 'nowhere.py'."),
     "unknown key": ({"losses": "mse"}, "unknown key 'losses'. Did you mean 'loss'?"),

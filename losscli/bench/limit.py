@@ -115,7 +115,7 @@ class Limits:
         again: bool = False,
         timing: Timing = TIMED,
     ) -> Limit:
-        """Return the limit of a pass, timed on ``reads``: the operands and grad_output, if there is one.
+        """Return a pass's limit, timed on ``reads``: the operands and grad_output, if there is one.
 
         ``again``: measure it once more, and keep the faster of the two.
         """

@@ -19,9 +19,10 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from losscli.bench.plan import Task
+from losscli.bench.plan import Task, libraries_of
 from losscli.bench.results import compared, merge, untimed
 from losscli.bench.runner import Measured, Runner
+from losscli.build.builder import kernels_of_wheel
 from losscli.cases.axes import PassName
 from losscli.config.schema import Timing
 from losscli.machine import allocator
@@ -202,10 +203,14 @@ def share(timing: Timing) -> Timing:
 
 
 def environment(device: str, tasks: Sequence[Task]) -> dict[str, object]:
-    """Return the commit of the first timed file, and the allocator of processes on a CPU."""
+    """Return facts of a run beside those of the machine.
+
+    The commit of the first timed file, the kernels that are not built for this machine, and the
+    allocator of processes on a CPU.
+    """
     asked = (task.find(n) for task in tasks for names in task.passes.values() for n in names)
     file = next((each.file for each in asked if each.file), None)
-    facts: dict[str, object] = {}
+    facts: dict[str, object] = {"kernels": kernels_of_wheel(libraries_of(tasks, device))}
     if file:
         facts["file_commit"] = commit_of_file(file.path, file.revision)
     if device != "cpu":

@@ -7,10 +7,11 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from losscli.errors import BuildError, UnfitError
+from losscli.errors import BuildError, LosscliError, UnfitError
 from losscli.machine.devices import core_count
 from losscli.machine.memory import free_bytes
 from losscli.processes.lock import locked
@@ -22,9 +23,12 @@ from .cache import Cache, user_cache
 from .compilers import Compilers, require_platform
 from .ninja import Receiver, find_ninja, job_count, run_ninja
 from .plan import Plan, TorchInstall, csrc_root, installed_torch, make_plan
+from .prebuilt import Prebuilt, wheel_libraries
 from .targets import CPU, CUDA, TORCH, Target
+from .variants import cpu_levels, runnable
 
 BUILT, CACHED, COMPILED_ONLY, SKIPPED = "built", "cached", "compiled only", "skipped"
+FROM_WHEEL = "from the wheel"
 TORCH_SECONDS, CPU_SECONDS, CUDA_SECONDS = 13.0, 5.0, 40.0
 """The mean time of one compilation, to estimate a build's time."""
 LOG = "build.log"
@@ -40,12 +44,14 @@ class BuildResult:
     target: str
     """Its name, or the device if all its libraries are skipped."""
     status: str
-    """``built``, ``cached``, ``compiled only`` or ``skipped``."""
+    """``built``, ``cached``, ``from the wheel``, ``compiled only`` or ``skipped``."""
     reason: str = ""
     """Why a library is skipped, only compiled, or rebuilt."""
     path: Path | None = None
     fresh: bool = False
     """Whether it was built now, not found in the cache."""
+    variant: str = ""
+    """Of a library from the wheel, the machines it is for, such as ``x86-64-v3``."""
 
     @property
     def log(self) -> str:
@@ -67,9 +73,11 @@ class Builder:
     progress: Receiver = lambda line: None
     force: bool = False
     """Whether to rebuild what is in the cache."""
+    prebuilt: Prebuilt | None = field(default_factory=wheel_libraries)
+    """The wheel's libraries, used instead of a build."""
 
     def obtain(self, targets: Iterable[Target]) -> list[BuildResult]:
-        """Return libraries from the cache after building missing ones in one ninja run.
+        """Return libraries from the cache or the wheel; build missing ones in one ninja run.
 
         Raises:
             UnfitError: a build needs a tool that is missing or too old, or the cache cannot be
@@ -78,36 +86,67 @@ class Builder:
         """
         return self.finish([self.resolve(target) for target in targets])
 
+    def ready(self, targets: Iterable[Target]) -> list[BuildResult]:
+        """Return the libraries that need no build, and build none."""
+        found = []
+        for target in targets:
+            with suppress(LosscliError):
+                resolved = self.resolve(target)
+                found.append(self._look_up(resolved) if isinstance(resolved, Plan) else resolved)
+        return [each for each in found if isinstance(each, BuildResult)]
+
     def resolve(self, target: Target) -> Plan | BuildResult:
-        """Return a library's plan or, without a compiler, an already built library."""
+        """Return a library's plan or, without a compiler, a library that was built before."""
         self.cache.require_private()
         plan = make_plan(target, self.csrc, self.compilers.torch)
         try:
             return plan.with_tools(self.compilers.tools(target))
         except UnfitError as error:
-            found = self.cache.find_without_tools(plan, self.compilers.can_run)
-            if self.force or not found:
-                raise
-            self.cache.touch(found)
             reason = f"built before and used again; it cannot be built here: {error}"
-            return BuildResult(target.name, CACHED, reason, found)
+            found = not self.force and (self._of_any_compiler(plan, reason) or self._shipped(plan))
+            if not found:
+                raise
+            return found
 
     def finish(self, resolved: Sequence[Plan | BuildResult]) -> list[BuildResult]:
         """Turn plans into libraries."""
         outcomes = [self._look_up(item) if isinstance(item, Plan) else item for item in resolved]
         missing = [item for item in outcomes if isinstance(item, Plan)]
         built = {outcome.target: outcome for outcome in self._build(missing)} if missing else {}
-        return [built[o.target.name] if isinstance(o, Plan) else o for o in outcomes]
+        return [built[o.name] if isinstance(o, Plan) else o for o in outcomes]
 
     def _look_up(self, plan: Plan) -> Plan | BuildResult:
-        """Return the plan's library from the cache, or the plan if it must be built."""
+        """Return the plan's library from the cache or the wheel, or the plan to build it."""
         if self.force:
             return plan
         found = self.cache.find(plan)
-        if not found:
+        if found:
+            self.cache.touch(found)
+            return BuildResult(plan.name, CACHED, path=found)
+        shipped = self._shipped(plan)
+        if not shipped:
             return plan
+        # A library for this CPU is better, whichever compiler built it.
+        return self._of_any_compiler(plan, "built before by another compiler") or shipped
+
+    def _of_any_compiler(self, plan: Plan, reason: str) -> BuildResult | None:
+        found = self.cache.find_without_tools(plan, self.compilers.can_run)
+        if not found:
+            return None
         self.cache.touch(found)
-        return BuildResult(plan.target.name, CACHED, path=found)
+        return BuildResult(plan.name, CACHED, reason, found)
+
+    def _shipped(self, plan: Plan) -> BuildResult | None:
+        """Return the wheel's library for this machine and torch."""
+        if not self.prebuilt:
+            return None
+        torch = self.compilers.torch
+        for variant in runnable(plan.target, torch.version, torch.cuda):
+            wanted = make_plan(plan.target, self.csrc, torch, variant)
+            found = self.prebuilt.find(wanted, self.compilers.can_run, self.notify)
+            if found:
+                return BuildResult(plan.name, FROM_WHEEL, path=found, variant=variant)
+        return None
 
     def _build(self, plans: Sequence[Plan]) -> list[BuildResult]:
         with self.cache.open_lock() as file, locked(file, self.notify):
@@ -119,7 +158,7 @@ class Builder:
                 return outcomes
             ninja, jobs = find_ninja(), job_count(core_count(), free_bytes("cpu"))
             damaged = self._damaged(plans)
-            names = ", ".join(plan.target.name for plan in plans)
+            names = ", ".join(plan.name for plan in plans)
             self.notify(f"building for this machine: {names}; takes about {_duration(plans, jobs)}")
             self.cache.drop_unused(time.time())
             work = self.cache.prepare(plans, fresh=self.force)
@@ -127,8 +166,8 @@ class Builder:
             for plan in plans:
                 if (self.cache.work_folder(plan) / plan.library).is_file():
                     path = self.cache.publish(plan, self._log(plan))
-                    reason = damaged.get(plan.target.name, "")
-                    outcomes.append(BuildResult(plan.target.name, BUILT, reason, path, fresh=True))
+                    reason = damaged.get(plan.name, "")
+                    outcomes.append(BuildResult(plan.name, BUILT, reason, path, fresh=True))
                 elif printed is None:
                     raise _made_nothing(plan)
             if printed is not None:
@@ -141,7 +180,7 @@ class Builder:
             damage = self.cache.damage(plan)
             if damage:
                 self.notify(f"{self.cache.library(plan)} is damaged: {damage}")
-                damaged[plan.target.name] = f"the library in the cache was damaged: {damage}"
+                damaged[plan.name] = f"the library in the cache was damaged: {damage}"
         return damaged
 
     def _log(self, plan: Plan) -> str:
@@ -172,7 +211,7 @@ def build(
     notify: Notify,
     progress: Receiver,
 ) -> list[BuildResult]:
-    """Build the libraries for CPU and CUDA in parallel.
+    """Build the libraries for CPU and CUDA in parallel, whatever the wheel has.
 
     ``auto`` skips CUDA, with a reason, if PyTorch has no CUDA or sees no GPU, or if there is no
     nvcc. ``cuda`` also compiles without a GPU and, as a check, for a PyTorch without CUDA.
@@ -185,7 +224,7 @@ def build(
     require_platform()
     torch = installed_torch()
     compilers = Compilers(torch)
-    builder = Builder(compilers, user_cache(), csrc_root(), notify, progress, force)
+    builder = Builder(compilers, user_cache(), csrc_root(), notify, progress, force, prebuilt=None)
 
     def resolve(device: str) -> dict[Target, Plan | BuildResult]:
         return {target: builder.resolve(target) for target in targets_of(device)}
@@ -205,6 +244,21 @@ def build(
     order = sorted(resolved, key=lambda target: target.device != CUDA)
     finished = dict(zip(order, builder.finish([resolved[t] for t in order]), strict=True))
     return [_of_use(target, finished[target], torch) for target in resolved] + skipped
+
+
+def kernels_of_wheel(targets: Iterable[Target]) -> str | None:
+    """Return for which CPUs or CUDA the wheel's kernels are; None if all are built here.
+
+    ``x86-64-v3 from the wheel, on a CPU with x86-64-v4``: a library for this CPU may be faster.
+    """
+    if not wheel_libraries():
+        return None
+    builder = Builder(Compilers(installed_torch()), user_cache(), csrc_root(), lambda note: None)
+    ready = builder.ready(target for target in targets if target.part != TORCH)
+    used = [*dict.fromkeys(result.variant for result in ready if result.variant)]
+    best, *lower = cpu_levels() or [""]
+    on = f", on a CPU with {best}" if {*lower} & {*used} else ""
+    return f"{', '.join(used)} from the wheel{on}" if used else None
 
 
 def _require_gpu(compilers: Compilers) -> None:

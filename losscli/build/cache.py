@@ -25,7 +25,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from losscli.errors import UnfitError
 from losscli.files.directories import (
@@ -67,6 +67,13 @@ class Manifest:
     """Version of nvcc."""
     gencode: tuple[str, ...] = ()
     """The GPUs that nvcc compiled for."""
+    glibc: str = ""
+    """Of a wheel's library, the oldest version of glibc that it loads with."""
+
+    @classmethod
+    def of(cls, facts: dict[str, Any]) -> Manifest:
+        """Read the fields of JSON; TypeError or KeyError if they are others."""
+        return cls(**{**facts, "gencode": tuple(facts["gencode"])})
 
     def write(self, folder: Path) -> None:
         """Write the manifest into the library's folder."""
@@ -94,7 +101,7 @@ class Cache:
 
     def folder(self, plan: Plan) -> Path:
         """Return a finished library's folder, which exists only if the library does."""
-        return self.root / f"{plan.target.name}-{build_key(plan)}"
+        return self.root / f"{plan.name}-{build_key(plan)}"
 
     def library(self, plan: Plan) -> Path:
         """Return the library's path, built or not."""
@@ -107,7 +114,7 @@ class Cache:
 
     def work_folder(self, plan: Plan) -> Path:
         """Return the folder to build a library in."""
-        return self.work / f"{plan.target.name}-{configuration_key(plan)}"
+        return self.work / f"{plan.name}-{configuration_key(plan)}"
 
     def find(self, plan: Plan) -> Path | None:
         """Return a finished library if it exists and is intact."""
@@ -122,7 +129,7 @@ class Cache:
     def find_without_tools(self, plan: Plan, fits: Callable[[Manifest], bool]) -> Path | None:
         """Return the newest library of the same sources by any compiler that fits."""
         key, found = portable_key(plan), []
-        for folder in self.root.glob(f"{plan.target.name}-{_KEY}"):
+        for folder in self.root.glob(f"{plan.name}-{_KEY}"):
             known = _read_manifest(folder)
             suits = known and known.portable == key and fits(known)
             if suits and not _damage(folder, plan.library):
@@ -171,16 +178,12 @@ class Cache:
 
     def publish(self, plan: Plan, log: str) -> Path:
         """Copy a library and its manifest into a new folder; return the library."""
-        assert plan.tools
         built, folder = self.work_folder(plan) / plan.library, self.folder(plan)
         with self.writing(), tempfile.TemporaryDirectory(dir=self.root, prefix=_BESIDE) as beside:
             new = Path(beside)
             shutil.copy2(built, new)
             (new / "build.log").write_text(log, "utf-8")
-            cuda = plan.tools.cuda and "{}.{}".format(*plan.tools.cuda)
-            size, digest = built.stat().st_size, _file_digest(built)
-            facts = (portable_key(plan), cuda, plan.tools.gencode)
-            Manifest(plan.library, size, digest, *facts).write(new)
+            describe(plan, built).write(new)
             for path in (new, *new.iterdir()):
                 path.chmod(0o755 if path.is_dir() else 0o644)
             if folder.exists():
@@ -223,6 +226,14 @@ def user_cache() -> Cache:
     return Cache(cache_directory("kernels").absolute())
 
 
+def describe(plan: Plan, built: Path) -> Manifest:
+    """Return the facts of a library that was just built."""
+    assert plan.tools
+    cuda = plan.tools.cuda and "{}.{}".format(*plan.tools.cuda)
+    size, digest = built.stat().st_size, _file_digest(built)
+    return Manifest(plan.library, size, digest, portable_key(plan), cuda, plan.tools.gencode)
+
+
 def configuration_key(plan: Plan) -> str:
     """Hash everything but the sources: commands, compilers, PyTorch, CPU."""
     assert plan.tools
@@ -261,8 +272,7 @@ def _damage(folder: Path, library: str) -> str:
 
 def _read_manifest(folder: Path) -> Manifest | None:
     try:
-        found = json.loads((folder / MANIFEST).read_text())
-        return Manifest(**{**found, "gencode": tuple(found["gencode"])})
+        return Manifest.of(json.loads((folder / MANIFEST).read_text()))
     except (OSError, ValueError, TypeError, KeyError):
         return None
 

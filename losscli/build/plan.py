@@ -17,6 +17,7 @@ from losscli.errors import UnfitError
 from losscli.losses.elementwise.weighting import inner_name, is_weighted
 
 from .targets import CPU, CUDA, LOSS, STRATEGIES, TORCH, Sources, Target, is_unit, read_sources
+from .variants import level_flags
 
 STEERING_VARIABLES = (
     "CPATH",
@@ -43,6 +44,8 @@ _TORCH_FLAGS = ("-O1", "-DNDEBUG", "-fopenmp", *("--param", "ggc-min-heapsize=40
 # Some compilers link libstdc++ statically. Sharing half of it with PyTorch's would crash when a
 # number is printed, so none of it is exported.
 _PRIVATE = ("-Xlinker", "--exclude-libs=libstdc++.a")
+_STRIPPED = ("-Xlinker", "-s")
+"""For a variant: without its symbol table, which also holds names of temporary files of nvcc."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,9 @@ class Step:
             link = (*tools.command, "-shared", *self.flags)
             return (*link, "-o", output, *inputs, *tools.link_flags, *self.libraries)
         flags = (*self.flags, *tools.compile_flags, f"-I{folder}/csrc")
+        if not tools.cuda:
+            # Messages with a file's name do not depend on the folder of a build.
+            flags = (*flags, f"-ffile-prefix-map={folder}/=")
         files = ("-MMD", "-MF", f"{folder}/{self.depfile}", "-c", *inputs, "-o", output)
         return (*tools.command, *flags, *files)
 
@@ -98,11 +104,18 @@ class Plan:
     """Other facts that determine the library, except tools: PyTorch's version, the CPU."""
     tools: Tools | None = None
     """None until a compiler is found."""
+    variant: str = ""
+    """The machines that the library is for, such as ``x86-64-v3``; empty for this machine."""
+
+    @property
+    def name(self) -> str:
+        """``mse_cpu``, or of a variant ``mse_cpu.x86-64-v3``."""
+        return ".".join(filter(None, (self.target.name, self.variant)))
 
     @property
     def library(self) -> str:
         """File name of the library."""
-        return self.target.library
+        return f"liblosscli_{self.name}.so"
 
     def with_tools(self, tools: Tools) -> Plan:
         """Return the plan with tools."""
@@ -145,10 +158,13 @@ def csrc_root() -> Path:
     raise UnfitError(f"the C++ sources are missing from {package / 'csrc'}. Reinstall losscli.")
 
 
-def make_plan(target: Target, csrc: Path, torch: TorchInstall) -> Plan:
-    """Plan a library without its tools; UnfitError if csrc has nothing to compile for it."""
+def make_plan(target: Target, csrc: Path, torch: TorchInstall, variant: str = "") -> Plan:
+    """Plan a library without its tools; UnfitError if csrc has nothing to compile for it.
+
+    A variant depends on what its name says, and on nothing else of this machine.
+    """
     sources = read_sources(csrc, target)
-    flags = _flags(target, torch)
+    flags = _flags(target, torch, variant)
     units = [source for source in sources if is_unit(source)]
     if target.device == CPU:
         # All files at once, because headers dominate: PyTorch's are nine tenths (72 s of processor
@@ -166,16 +182,19 @@ def make_plan(target: Target, csrc: Path, torch: TorchInstall) -> Plan:
             "Reinstall losscli."
         )
     if target.part == TORCH:
-        ingredients = {"torch": torch.version}
+        ingredients = {"torch": variant or torch.version}
         libraries: tuple[str, ...] = ("-lc10", "-ltorch_cpu", *_PRIVATE)
     else:
-        ingredients = {"cpu": instruction_set()} if target.device == CPU else {}
+        ingredients = {"cpu": variant or instruction_set()} if target.device == CPU else {}
         libraries = _PRIVATE
+    plan = Plan(target, (), sources, ingredients | ({} if variant else _steering()), None, variant)
     link_flags = ("-cudart", "static") if target.device == CUDA else ()
+    if variant:
+        link_flags = (*link_flags, *_STRIPPED)
     objects = tuple(step.output for step in steps)
-    description = f"linking {target.library}"
-    link = Step(target.library, objects, link_flags, description, libraries=libraries)
-    return Plan(target, (*steps, link), sources, ingredients | _steering())
+    description = f"linking {plan.library}"
+    link = Step(plan.library, objects, link_flags, description, libraries=libraries)
+    return replace(plan, steps=(*steps, link))
 
 
 def torch_tools(tools: Tools, torch: TorchInstall) -> Tools:
@@ -202,11 +221,11 @@ def instruction_set(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     return "\n".join(lines)
 
 
-def _flags(target: Target, torch: TorchInstall) -> tuple[str, ...]:
+def _flags(target: Target, torch: TorchInstall, variant: str) -> tuple[str, ...]:
     if target.part == TORCH:
         return (*_COMMON, f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.cxx11_abi)}", *_TORCH_FLAGS)
-    native = _NATIVE_FLAG.get(platform.machine(), ())
-    flags = _CUDA_FLAGS if target.device == CUDA else (*_COMMON, *_CPU_FLAGS, *native)
+    cpu = level_flags(variant) if variant else _NATIVE_FLAG.get(platform.machine(), ())
+    flags = _CUDA_FLAGS if target.device == CUDA else (*_COMMON, *_CPU_FLAGS, *cpu)
     if target.part in (LOSS, STRATEGIES):
         flags = (*flags, *_loss_flags(target))
     return (*flags, "-DLOSSCLI_STRATEGIES") if target.part == STRATEGIES else flags

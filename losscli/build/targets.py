@@ -47,11 +47,6 @@ class Target:
         return f"{stem}_{self.device}"
 
     @property
-    def library(self) -> str:
-        """File name of the library."""
-        return f"liblosscli_{self.name}.so"
-
-    @property
     def is_of_rows(self) -> bool:
         """Whether these are a row-wise loss's kernels."""
         return self.part == LOSS and self.loss in ROW_LOSSES

@@ -168,7 +168,7 @@ def command(
 ) -> int:
     """Judge loss kernels: whether they build, are right, and are fast.
 
-    A FILE is FILE.py, FILE.py:NAME, FILE.py@REVISION or PACKAGE.MODULE:NAME. It defines a function
+    A FILE is FILE.py, FILE.cu, FILE.cpp, FILE.py:NAME, FILE.py@REVISION or PACKAGE.MODULE:NAME. It defines a function
     such as smooth_l1_loss(input, target, ...), or a class ModelNew; --call says how to call
     anything else. `losscli new` writes one to start from.
 

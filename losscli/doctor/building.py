@@ -11,6 +11,7 @@ from pathlib import Path
 
 from losscli.build import diagnosis
 from losscli.build.architectures import gencode_flags, requested_architectures
+from losscli.build.builder import FROM_WHEEL
 from losscli.build.cache import copy_sources
 from losscli.build.ninja import find_ninja
 from losscli.build.nvcc import searched
@@ -125,16 +126,34 @@ def space(machine: Machine) -> Answer | None:
     return ok(text)
 
 
+def kernels(machine: Machine) -> Answer | None:
+    """Report how many libraries need no build, and which come from the wheel."""
+    if not machine.torch or not _has_cache(machine):
+        return None
+    try:
+        machine.cache.require_private()
+    except UnfitError:
+        return None
+    ready = machine.kernels
+    text = f"{len(ready)} of {len(machine.libraries)} libraries for {machine.device} are ready"
+    shipped = [result for result in ready if result.status == FROM_WHEEL]
+    variants = ", ".join(dict.fromkeys(result.variant for result in shipped))
+    return ok(f"{text}, {len(shipped)} of them from the wheel: {variants}" if shipped else text)
+
+
 def without(machine: Machine, error: LosscliError) -> Answer:
     """Return that a build is impossible: a problem only if one is needed."""
     if not machine.torch or not _has_cache(machine):
         return refusal(error, PROBLEM)
-    built, there_are = machine.kernels
-    if built < there_are:
+    ready, needed = machine.kernels, machine.libraries
+    if len(ready) == len(needed):
+        what = f"all libraries for {machine.device} are built already"
+    elif any(result.status == FROM_WHEEL for result in ready):
+        what = f"{len(ready)} of {len(needed)} libraries for {machine.device} are ready"
+    else:
         return refusal(error, PROBLEM)
     answer = refusal(error, WARNING)
-    complete = f"but all libraries for {machine.device} are built already"
-    return warning(f"{answer.found}; {complete}", answer.advice)
+    return warning(f"{answer.found}; but {what}", answer.advice)
 
 
 def _has_cache(machine: Machine) -> bool:

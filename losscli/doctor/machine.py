@@ -15,9 +15,8 @@ from losscli.build.builder import Builder, BuildResult
 from losscli.build.cache import Cache, user_cache
 from losscli.build.compilers import Compilers
 from losscli.build.plan import TorchInstall, csrc_root
-from losscli.build.targets import CPU, CUDA, production
+from losscli.build.targets import CPU, CUDA, Target, production
 from losscli.doctor import questions
-from losscli.errors import LosscliError
 from losscli.losses import LOSSES, ROW_LOSSES
 from losscli.machine.commands import printed
 from losscli.machine.devices import Gpu
@@ -135,21 +134,17 @@ class Machine:
         return user_cache()
 
     @cached_property
-    def kernels(self) -> tuple[int, int]:
-        """How many of the device's libraries are built (0 without torch), and their number."""
-        names = (*LOSSES, *ROW_LOSSES)
-        targets = production(names, CUDA if self.on_gpu else CPU)
+    def libraries(self) -> list[Target]:
+        """The libraries of all losses on the device."""
+        return production((*LOSSES, *ROW_LOSSES), CUDA if self.on_gpu else CPU)
+
+    @cached_property
+    def kernels(self) -> list[BuildResult]:
+        """The libraries that need no build; none without torch."""
         if not self.torch:
-            return 0, len(targets)
+            return []
         builder = Builder(self.compilers, self.cache, csrc_root(), lambda note: None)
-        built = 0
-        for target in targets:
-            try:
-                found = builder.resolve(target)
-                built += isinstance(found, BuildResult) or bool(self.cache.find(found))
-            except LosscliError:
-                continue
-        return built, len(targets)
+        return builder.ready(self.libraries)
 
     @cached_property
     def gpu_state(self) -> dict[str, str] | None:

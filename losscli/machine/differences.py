@@ -13,11 +13,12 @@ CPU = "cpu"
 _DECISIVE = {CPU: ("cpu", "threads", "allocator"), "cuda": ("gpu", "gpu_sms")}
 """Facts that make a device's times incomparable if they differ."""
 _NOTED = (
-    *("commit", "losscli", "torch", "torch_cuda", "gpu_driver", "compiler", "python", "os"),
+    *("commit", "losscli", "torch", "torch_cuda", "gpu_driver", "compiler", "kernels"),
+    *("python", "os"),
     *("cpu", "cpu_cores", "threads", "gpu", "gpu_capability", "device"),
 )
 """Facts that may explain different times. Others, such as a temperature, always differ."""
-SOFTWARE = ("commit", "losscli", "compiler", "torch", "torch_cuda", "gpu_driver")
+SOFTWARE = ("commit", "losscli", "compiler", "kernels", "torch", "torch_cuda", "gpu_driver")
 """Software that may not change within a run, because it may change the kernels."""
 MIXED = "mixed_machines"
 """A run merged from several machines, whose times cannot be compared."""

@@ -250,7 +250,9 @@ def _gradients(
     with torch.enable_grad():
         # Views, so that relations between operands do not enter the gradient.
         views = [x.view_as(x) if x.requires_grad else x.detach() for x in given[:count]]
-        views = [x.requires_grad_() if x.is_leaf and w else x for x, w in zip(views, wanted)]
+        views = [
+            x.requires_grad_() if x.is_leaf and w else x for x, w in zip(views, wanted, strict=True)
+        ]
         value = loss(spec, *views, *given[count:])
         found = torch.autograd.grad(
             value,
@@ -260,7 +262,7 @@ def _gradients(
             materialize_grads=True,
         )
     each = iter(found)
-    return [next(each) if w else torch.zeros_like(v) for v, w in zip(views, wanted)]
+    return [next(each) if w else torch.zeros_like(v) for v, w in zip(views, wanted, strict=True)]
 
 
 def _double_backward(spec: LossSpec, *arguments: Any) -> tuple[Tensor, ...]:

@@ -42,6 +42,7 @@ def machine(environment: Mapping[str, Any], *before: object) -> list[str]:
         f"{environment.get('threads')} threads" if on_cpu else "",
         count(len(environment["ranks"]), "rank") if environment.get("ranks") else "",
         f"torch {environment['torch']}" if environment.get("torch") else "",
+        f"kernels: {environment['kernels']}" if environment.get("kernels") else "",
     ]
     return [str(word) for word in words if word]
 

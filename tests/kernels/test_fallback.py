@@ -19,7 +19,7 @@ def drawn(name, device):
     spec = SPECS[name]
     case = case_of(spec.name, (9, 23), device=device, dtype="float64")
     given = make_inputs(case)
-    operands = [given[operand.name] if operand.name in given else None for operand in spec.operands]
+    operands = [given.get(operand.name) for operand in spec.operands]
     return operands, [p.example for p in spec.parameters]
 
 

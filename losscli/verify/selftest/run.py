@@ -47,7 +47,7 @@ PARAMETERS: dict[str, dict[str, float]] = {
 COMPILED = next(iter(LOSSES))
 """The only loss that is compiled: compiling takes longer than all the rest."""
 NOT_CAPTURED = ("weighted_cross_entropy", "functional")
-"""No graph captures PyTorch's own mean with a weight and label smoothing, which waits for the GPU."""
+"""PyTorch's own mean with a weight and label smoothing waits for the GPU: no graph captures it."""
 
 
 @dataclass(frozen=True)

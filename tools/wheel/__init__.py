@@ -1,0 +1,1 @@
+"""Builds the wheels; ``python -m tools.wheel --help``."""
