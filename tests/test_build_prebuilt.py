@@ -36,8 +36,8 @@ class Wheel:
         cuda = (13, 0) if target == ALPHA_CUDA else None
         tools = Tools(("c",), NVCC_VERSION, cuda=cuda, gencode=GENCODE if cuda else ())
         (self.folder / plan.library).write_text(variant)
-        facts = replace(describe(plan.with_tools(tools), self.folder / plan.library), **facts)
-        self.libraries[plan.library] = facts
+        manifest = describe(plan.with_tools(tools), self.folder / plan.library)
+        self.libraries[plan.library] = replace(manifest, **facts)
         self.written.write()
 
     @property

@@ -168,9 +168,9 @@ def command(
 ) -> int:
     """Judge loss kernels: whether they build, are right, and are fast.
 
-    A FILE is FILE.py, FILE.cu, FILE.cpp, FILE.py:NAME, FILE.py@REVISION or PACKAGE.MODULE:NAME. It defines a function
-    such as smooth_l1_loss(input, target, ...), or a class ModelNew; --call says how to call
-    anything else. `losscli new` writes one to start from.
+    A FILE is FILE.py, FILE.cu, FILE.cpp, FILE.py:NAME, FILE.py@REVISION or PACKAGE.MODULE:NAME. It
+    defines a function such as smooth_l1_loss(input, target, ...), or a class ModelNew; --call says
+    how to call anything else. `losscli new` writes one to start from.
 
     Exit codes: 1 a file is WRONG, CHEATS, CRASHED, HANGS or has NO KERNEL OF ITS OWN, 2 it is not
     known which loss a file computes, 3 a file DOES NOT BUILD and none is worse, 4 a file was NOT

@@ -209,9 +209,9 @@ def _with_grad(spec: LossSpec | RowSpec, *arguments: Any) -> tuple[Tensor, Tenso
     """Return the loss and the first operand's gradient: ``NAME_with_grad(operands..., ...)``."""
     first = arguments[0].detach()
     if isinstance(spec, RowSpec):
-        grad_output, factor, rest = None, 1.0, arguments[1:]
+        rest, grad_output, factor = arguments[1:], None, 1.0
     else:
-        *rest, grad_output, factor = arguments[1:]
+        rest, (grad_output, factor) = arguments[1:-2], arguments[-2:]
     with torch.enable_grad():
         leaf = first.requires_grad_()
         value = loss(spec, leaf, *(x.detach() if isinstance(x, Tensor) else x for x in rest))

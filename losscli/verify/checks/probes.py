@@ -177,6 +177,12 @@ def find_change(problem: Problem, name: str) -> Perturbation:
     groups = torch.where(fits, torch.minimum(resolved, in_range), 0.0).clamp(0, MOST).long()
     best = int((2 * groups + inside).argmax())
     return Perturbation(
-        *(float(before), values[best].to(operand.device), tuple(adds[best].tolist())),
-        *(total, total_scale, tuple(scales[best].tolist()), int(groups[best]), tolerance),
+        before=float(before),
+        values=values[best].to(operand.device),
+        adds=tuple(adds[best].tolist()),
+        base=total,
+        scale=total_scale,
+        scales=tuple(scales[best].tolist()),
+        group=int(groups[best]),
+        tolerance=tolerance,
     )
