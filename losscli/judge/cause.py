@@ -19,7 +19,7 @@ from losscli.cases.case import Case
 from losscli.errors import LosscliError
 from losscli.implementations import Implementation
 from losscli.implementations.errors import SubjectError
-from losscli.implementations.requests import Answer, Call, Forward
+from losscli.implementations.requests import Answer, Forward
 from losscli.implementations.subject import Subject, bind, subject_of
 from losscli.losses import LOSS
 from losscli.runs.records import FAIL
@@ -120,7 +120,7 @@ def cause_of(problem: Problem, candidate: Implementation) -> str:
             subject, draws = bind(candidate, each.case), [each, each.sibling()]
             if found := _of_shape(each, subject) or _of_calls(each, subject):
                 return found
-            answers = [subject.send(_call_of(own)) for own in draws]
+            answers = [subject.send(own.call(own.usual, own.copies())) for own in draws]
             found = (
                 _mistake(draws, answers)
                 or _of_incoming(each, answers[0])
@@ -132,12 +132,6 @@ def cause_of(problem: Problem, candidate: Implementation) -> str:
             if found:
                 return found
     return ""
-
-
-def _call_of(problem: Problem) -> Call:
-    """Return a call with copies of the operands, which a mistake may overwrite."""
-    copies = {name: each.clone() for name, each in problem.operands.items()}
-    return problem.like(copies).call(problem.usual)
 
 
 def _of_part(draws: list[Problem], answers: list[Answer]) -> str:
@@ -192,7 +186,7 @@ def _is_right(problem: Problem, case: Case, candidate: Implementation) -> bool:
     if candidate.unavailable(case):
         return False
     other = Problem.of(case, third_party=problem.third_party)
-    answer = bind(candidate, case).send(_call_of(other))
+    answer = bind(candidate, case).send(other.call(other.usual, other.copies()))
     outcomes = (other.judge(part, got, other.usual)[0] for part, got in answer.items().items())
     return all(outcome.status != FAIL for outcome in outcomes)
 
@@ -209,8 +203,9 @@ def _of_shape(problem: Problem, subject: Subject) -> str:
 
 def _of_calls(problem: Problem, subject: Subject) -> str:
     """Say whether results differ from call to call, or between training and inference."""
-    losses = [subject.send(_call_of(problem)).loss.detach().double() for _ in range(CALLS)]
-    losses += [subject.send(Forward(problem.operands)).double() for _ in range(CALLS)]
+    calls = [problem.call(problem.usual, problem.copies()) for _ in range(CALLS)]
+    losses = [subject.send(call).loss.detach().double() for call in calls]
+    losses += [subject.send(Forward(problem.copies())).double() for _ in range(CALLS)]
     spreads = [
         _distance(*torch.stack(of).aminmax(dim=0)) for of in (losses[:CALLS], losses[CALLS:])
     ]
@@ -311,10 +306,10 @@ def _of_incoming(problem: Problem, answer: Answer) -> str:
         "of the first column": incoming[:, :1].expand_as(incoming),
     }
     right = subject_of("reference", problem.case)
-    if _alike(right.send(_call_of(problem)), answer):
+    if _alike(right.send(problem.call(problem.usual, problem.copies())), answer):
         return ""
     for what, other in taken.items():
-        call = replace(_call_of(problem), grad_output=other)
+        call = replace(problem.call(problem.usual, problem.copies()), grad_output=other)
         if not _close(other, incoming) and _alike(right.send(call), answer):
             return f"its backward takes the grad_output {what} for all"
     return ""
@@ -324,13 +319,13 @@ def _mistake(draws: list[Problem], answers: list[Answer]) -> str:
     """Return the mistake whose results these are."""
     case = draws[0].case
     right = subject_of("reference", case)
-    rights = [right.send(_call_of(each)) for each in draws]
+    rights = [right.send(each.call(each.usual, each.copies())) for each in draws]
     for name, wrong in _mistakes().items():
         if wrong.unavailable(case):
             continue
         try:
             subject: Subject = bind(wrong, case)
-            found = [subject.send(_call_of(each)) for each in draws]
+            found = [subject.send(each.call(each.usual, each.copies())) for each in draws]
         except Exception:  # it is wrong in a way that raises here
             continue
         same = all(_alike(*pair) for pair in zip(found, answers, strict=True))

@@ -30,8 +30,8 @@ _KINDS: dict[Code, str] = {
     Code.NO_WORSE_THAN_TORCH: "",
     Code.SLOWER: "",
 }
-AT_EDGE: dict[Code, Code] = {Code.RAISED: Code.REFUSES, Code.WRONG: Code.LIMITED}
-"""What they are called where a parameter is at an end of its domain."""
+IF_UNUSUAL: dict[Code, Code] = {Code.RAISED: Code.REFUSES, Code.WRONG: Code.LIMITED}
+"""What they are called where a parameter is at an end of its domain, or beyond what is usual."""
 ASSERTED = "device-side assert"
 """What CUDA says of a kernel that has found something wrong itself, and ends with its process."""
 
@@ -99,6 +99,8 @@ class Draft:
             return "extreme_values"
         if case.dtype in self.optional:
             return "dtypes"
+        if is_unusual(case):
+            return "parameters"
         if self.usual and case.reduction not in self.usual:
             return "reductions"
         parameters = {each.name: each for each in case.spec.parameters}
@@ -189,21 +191,21 @@ def code_of(
         return Code.REFUSES
     if code == Code.OVERWROTE or (code == Code.WRONG and facet not in home):
         return Code.LIMITED
-    if not _is_at_edge(result.case):
+    if not is_unusual(result.case):
         return code
     # An assertion is how PyTorch's operators raise an error on a GPU.
     asserted = code == Code.BROKE_DEVICE and ASSERTED in result.reason
-    return Code.REFUSES if asserted else AT_EDGE.get(code, code)
+    return Code.REFUSES if asserted else IF_UNUSUAL.get(code, code)
 
 
-def _is_at_edge(case: Case) -> bool:
-    """Tell whether a parameter is at an end of its domain, where a formula may be NaN."""
-    return any(each.is_edge(case.params[each.name]) for each in case.spec.parameters)
+def is_unusual(case: Case) -> bool:
+    """Tell whether a parameter has a value for which a formula may be another, or NaN."""
+    return any(each.is_unusual(case.params[each.name]) for each in case.spec.parameters)
 
 
 def _worst(known: Accuracy, result: VerifyResult) -> Accuracy:
     """Return the largest errors so far, of results that passed; and whether runs agree."""
-    if result.status == FAIL:
+    if result.status == FAIL or result.code == Code.NO_WORSE_THAN_TORCH:
         return known
     own, torchs = result.error, result.reference_error
 

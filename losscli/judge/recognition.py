@@ -34,7 +34,7 @@ from losscli.losses import (
     Spec,
 )
 from losscli.truth.model import WrongReferenceError
-from losscli.truth.problem import Problem
+from losscli.truth.problem import Problem, ThirdParty
 
 Inputs = list[tuple[Shape, str]]
 """Shape and dtype of what ``get_inputs`` gives."""
@@ -95,21 +95,19 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
     failure = ""
     try:
         inputs = _inputs(found, device)
-        own = [shape for shape, _ in inputs[:1] if math.prod(shape) <= LARGEST]
-        for loss, spec in _possible(signature, inputs):
-            for shape in (SMALL[3 if spec.unit == HIDDEN_STATE else 2], *own):
-                try:
-                    if file.misfit(file.definition(loss), spec):
-                        continue
-                    known = _recognised(found, loss, spec, Place(shape, dtype, device))
-                except SandboxError:
-                    raise
-                except (SubjectError, NotJudgeableError) as error:
-                    failure = failure or str(error)
+        for loss, spec, place in _places(signature, inputs, dtype, device):
+            try:
+                if file.misfit(file.definition(loss), spec):
                     continue
-                if known:
-                    parameters, reduction = known
-                    return Recognised(loss, reduction, *_first_input(inputs), parameters)
+                known = _recognised(found, loss, spec, place)
+            except SandboxError:
+                raise
+            except (SubjectError, NotJudgeableError) as error:
+                failure = failure or str(error)
+                continue
+            if known:
+                parameters, reduction = known
+                return Recognised(loss, reduction, *_first_input(inputs), parameters)
     except SubjectError as error:
         raise WrongReferenceError(f"{named} does not run: {error}") from None
     finally:
@@ -125,6 +123,21 @@ class Place(NamedTuple):
     shape: Shape
     dtype: DType
     device: str
+    labels: bool
+    """Whether its targets are 0 and 1, where others are possible."""
+
+
+def _places(
+    signature: Signature, inputs: Inputs, dtype: DType, device: str
+) -> Iterator[tuple[str, Spec, Place]]:
+    """Yield each loss that is possible, and what it is recognised on."""
+    own = [shape for shape, _ in inputs[:1] if math.prod(shape) <= LARGEST]
+    for labels in (False, True):
+        for loss, spec in _possible(signature, inputs):
+            if labels and not any(operand.labels for operand in spec.operands):
+                continue
+            for shape in (SMALL[3 if spec.unit == HIDDEN_STATE else 2], *own):
+                yield loss, spec, Place(shape, dtype, device, labels)
 
 
 def _possible(signature: Signature, inputs: Inputs) -> Iterator[tuple[str, Spec]]:
@@ -145,7 +158,7 @@ def _recognised(
 ) -> tuple[dict[str, float], Reduction] | None:
     """Return the parameters and the reduction with which a file computes a loss; None without."""
     assert found.file
-    shape, dtype, device = place
+    shape, dtype, device, labels = place
 
     def case_of(reduction: Reduction, given: Mapping[str, float]) -> Case:
         target = spec.default_target_shape(shape)
@@ -154,9 +167,9 @@ def _recognised(
 
     # Bound once, as a mean at the defaults: a model takes neither.
     first = case_of(spec.reductions[-2:][0], {})
-    problem = Problem.of(first)
+    problem = Problem.of(first, third_party=ThirdParty(labels=labels))
     subject = bind(found, first)
-    answer = subject.send(Forward(problem.operands))
+    answer = subject.send(Forward(problem.copies()))
     for given, reduction in product(_tries(spec, found.file.parsed.numbers), spec.reductions):
         case = case_of(reduction, given)
         own = problem.like(problem.operands, case)
@@ -165,7 +178,9 @@ def _recognised(
             continue
         incoming = own.usual
         try:
-            got, due = (each.send(own.call(incoming)).gradients for each in (subject, truth))
+            got, due = (
+                each.send(own.call(incoming, own.copies())).gradients for each in (subject, truth)
+            )
         except SandboxError:
             raise
         except SubjectError:  # it has no gradient

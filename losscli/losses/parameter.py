@@ -30,6 +30,8 @@ class Parameter:
     """Whether it is a number of bytes, where 0 means no limit."""
     other: float | None = None
     """The value in generated cases other than the default; None for 0.1 more."""
+    usual: tuple[float, float] = (-math.inf, math.inf)
+    """The range in which all definitions of the loss are the same."""
     absent: float | None = None
     """The value for kernels without the parameter, if not the default."""
 
@@ -87,10 +89,14 @@ class Parameter:
             return self.other
         return 1.0 - self.default if self.is_switch else self.default + 0.1
 
-    def is_edge(self, value: float) -> bool:
-        """Tell whether a value is a domain's end, where a formula may be undefined."""
+    def is_unusual(self, value: float) -> bool:
+        """Tell whether a value is outside the usual range, or a domain's end.
+
+        There a formula may be another or undefined.
+        """
         is_number = not self.is_switch and not self.is_integer
-        return is_number and value in self.ends and value != self.default
+        is_edge = is_number and value in self.ends and value != self.default
+        return is_edge or not self.usual[0] <= value <= self.usual[1]
 
     def drawn(self, random: Random) -> list[float]:
         """Return values across the domain, including its ends."""

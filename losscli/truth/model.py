@@ -53,6 +53,10 @@ LARGE = 8.0
 """The factor of ``large`` values; their exponentials stay within float32."""
 
 
+LEAST_PROBABILITY = 1e-8
+"""Of ``large`` draws: a formula may take the quotient of two."""
+
+
 class WrongReferenceError(LosscliError):
     """A reference does not run, or is unusable as truth."""
 
@@ -227,7 +231,7 @@ def _drawn(argument: Argument, draw: Draw, generator: torch.Generator) -> Tensor
         case "bits":
             return torch.where(normal < 0, 0.0, 1.0)
         case "probabilities":
-            return scaled.softmax(-1)
+            return scaled.softmax(-1).clamp_(min=LEAST_PROBABILITY)
         case "log_probabilities":
             return scaled.log_softmax(-1)
         case "unit":

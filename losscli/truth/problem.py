@@ -233,6 +233,10 @@ class Problem:
         """Return the call for the loss and the gradients of a grad_output; see :class:`Call`."""
         return Call(operands or self.operands, incoming.wrt, incoming.grad_output, contents)
 
+    def copies(self) -> Operands:
+        """Return copies of the operands, which a mistake may overwrite."""
+        return {name: each.clone() for name, each in self.operands.items()}
+
     @cached_property
     def ones(self) -> Tensor:
         """A grad_output of ones."""

@@ -56,6 +56,7 @@ from losscli.implementations.sandbox.messages import (
     Tunes,
 )
 from losscli.implementations.sandbox.parts import missing
+from losscli.implementations.sandbox.program import packages_of
 from losscli.implementations.sandbox.scratch import scratch_directory
 from losscli.implementations.sandbox.wire import Outgoing, write
 from losscli.implementations.source import Source
@@ -216,7 +217,7 @@ class Worker:
             "processes": allowance.processes,
             "scratch": str(scratch_directory().absolute()),
             "environ": environment_of_workers(os.environ, cached=file.imports_losscli),
-            "shown": [] if file.revision else [str(file.path.parent)],
+            "shown": [] if file.revision else [str([*packages_of(file.path), file.path.parent][0])],
             "hidden": hidden_from_workers(cached=file.imports_losscli),
         }
         descriptors = (theirs.fileno(), self.log.writing, status_end, operands, results)

@@ -56,6 +56,7 @@ def import_source(source: str, path: str, name: str, scratch: str) -> ModuleType
     sys.path.insert(0, scratch)
     if path:
         sys.path.append(str(Path(path).parent))
+        name = ".".join([*_import_packages(Path(path)), name])
     spec = importlib.util.spec_from_file_location(name, place)
     assert spec
     assert spec.loader
@@ -63,6 +64,47 @@ def import_source(source: str, path: str, name: str, scratch: str) -> ModuleType
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def packages_of(path: Path) -> list[Path]:
+    """Return the folders of the packages that a file is in, the outermost first."""
+    found: list[Path] = []
+    while (path.parent / "__init__.py").is_file():
+        path = path.parent
+        found.insert(0, path)
+    return found
+
+
+def _import_packages(path: Path) -> list[str]:
+    """Import the packages that a file is in, so that it finds its siblings; return their names.
+
+    What they define is computed when something asks for it: they may need what is not there.
+    """
+    names: list[str] = []
+    for folder in packages_of(path):
+        name = ".".join([*names, folder.name])
+        if name in sys.modules:
+            return []
+        package = ModuleType(name)
+        package.__path__ = [str(folder)]
+        package.__file__ = str(folder / "__init__.py")
+        package.__package__ = name
+        package.__dict__["__getattr__"] = partial(_defined_in, package)
+        sys.modules[name] = package
+        names.append(folder.name)
+    return names
+
+
+def _defined_in(package: ModuleType, name: str) -> Any:
+    """Return a submodule of a package, or what its ``__init__.py`` defines."""
+    if name.startswith("__"):
+        raise AttributeError(f"{package.__name__} has no {name}")
+    if importlib.util.find_spec(f"{package.__name__}.{name}"):
+        return importlib.import_module(f"{package.__name__}.{name}")
+    if package.__dict__.pop("__getattr__", None):
+        text = Path(cast(str, package.__file__)).read_bytes()
+        exec(compile(text, cast(str, package.__file__), "exec"), package.__dict__)
+    return getattr(package, name)
 
 
 def bound(module: ModuleType, how: Binding) -> Callable[..., Tensor]:

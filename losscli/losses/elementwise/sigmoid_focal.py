@@ -108,7 +108,10 @@ SPEC = element_loss(
         Operand("target", "probabilities, or labels 0 and 1", domain=PROBABILITIES, labels=True),
     ),
     parameters=(
-        Parameter("alpha", 0.25, -math.inf, "a of target 1, 1 less it of target 0", 0.3),
+        Parameter(
+            *("alpha", 0.25, -math.inf, "a of target 1, 1 less it of target 0", 0.3),
+            usual=(0.0, 1.0),
+        ),
         Parameter("gamma", 2.0, 0.0, "exponent of m, the probability of the wrong class", 2.3),
     ),
     reference=reference,
