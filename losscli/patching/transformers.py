@@ -1,0 +1,142 @@
+"""The losses of transformers' language models.
+
+While a model computes its loss, its head returns logits that are computed only if something reads
+them. The loss reads the hidden states and the head's weight instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial, wraps
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from losscli.functional import cross_entropy
+from losscli.linear.calls import Given, compute_cross_entropy
+
+from .fallthrough import falling_through
+from .lazy_logits import LazyLogits, lazy_linear
+
+MODULE = "transformers"
+OLDEST, NEWEST = (4, 57), (5, 24)
+
+
+def table(memory_budget: int | None = None) -> dict[str, tuple[str, Any]]:
+    """Return old name -> new name, and what makes the replacement."""
+    causal = partial(causal_loss, memory_budget=memory_budget)
+    return {
+        "transformers.loss.loss_utils.fixed_cross_entropy": (
+            "losscli.functional.cross_entropy",
+            falling_through(fixed_cross_entropy),
+        ),
+        "transformers.loss.loss_utils.ForCausalLMLoss": (
+            "losscli.functional.linear_cross_entropy",
+            falling_through(causal),
+        ),
+        "transformers.modeling_utils.PreTrainedModel.__call__": (
+            "losscli.patching.transformers.with_lazy_head",
+            with_lazy_head,
+        ),
+    }
+
+
+def fixed_cross_entropy(
+    source: Tensor,
+    target: Tensor,
+    num_items_in_batch: Tensor | int | None = None,
+    ignore_index: int = -100,
+    **others: Any,
+) -> Tensor:
+    """Return the cross entropy of logits: the mean, or the sum over ``num_items_in_batch``."""
+    reduction = "mean" if num_items_in_batch is None else "sum"
+    found = cross_entropy(source, target, ignore_index=ignore_index, reduction=reduction)
+    return _of_items(found, num_items_in_batch)
+
+
+def causal_loss(
+    logits: Tensor,
+    labels: Tensor | None,
+    vocab_size: int,
+    num_items_in_batch: Tensor | int | None = None,
+    ignore_index: int = -100,
+    shift_labels: Tensor | None = None,
+    *,
+    memory_budget: int | None,
+    **others: Any,
+) -> Tensor:
+    """Return the cross entropy of the next tokens, from the layer that makes the logits."""
+    if not isinstance(logits, LazyLogits):
+        raise NotImplementedError("these logits are computed already")
+    hidden, weight, bias = logits.layer
+    if shift_labels is None:
+        assert labels is not None
+        shift_labels = labels.roll(-1, -1)
+        shift_labels[..., -1] = ignore_index
+    rows = hidden.shape[:-1]
+    if len(weight) != vocab_size or shift_labels.numel() != rows.numel():
+        raise NotImplementedError("the labels are of other rows or classes")
+    target = shift_labels.to(hidden.device).reshape(rows)
+    found = compute_cross_entropy(
+        "linear_cross_entropy",
+        Given(hidden, weight, target, bias, wide=True),
+        weight=None,
+        reduction="mean" if num_items_in_batch is None else "sum",
+        token_weight=None,
+        return_lse=False,
+        memory_budget=memory_budget,
+        ignore_index=ignore_index,
+    )
+    return _of_items(found.float(), num_items_in_batch)
+
+
+def _of_items(loss: Tensor, count: Tensor | int | None) -> Tensor:
+    if count is None:
+        return loss
+    return loss / (count.to(loss.device) if isinstance(count, Tensor) else count)
+
+
+def with_lazy_head(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a call of a model whose head computes no logits for losscli's loss."""
+
+    @wraps(original)
+    def call(self: Any, *given: Any, **named: Any) -> Any:
+        head = _head(self, named)
+        if head is None:
+            return original(self, *given, **named)
+        head.forward = partial(_lazy_forward, head)
+        try:
+            return original(self, *given, **named)
+        finally:
+            del head.forward
+
+    return call
+
+
+def _head(model: Any, named: Mapping[str, Any]) -> torch.nn.Linear | None:
+    """Return the head if the model will give its logits to losscli's loss and it may be lazy."""
+    from transformers.loss import loss_utils
+
+    has_labels = named.get("labels") is not None or named.get("shift_labels") is not None
+    if not has_labels or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return None
+    if model.loss_function is not loss_utils.ForCausalLMLoss:
+        return None
+    try:
+        head = model.get_output_embeddings()
+    except (AttributeError, NotImplementedError):
+        return None
+    is_plain = type(head) is torch.nn.Linear and type(head.weight) is torch.nn.Parameter
+    # Hooks bring the weight and take it away, as those of FSDP and accelerate do.
+    hooks = ("_forward_hooks", "_forward_pre_hooks")
+    if not is_plain or "forward" in vars(head) or any(getattr(head, name) for name in hooks):
+        return None
+    return cast(torch.nn.Linear, head)
+
+
+def _lazy_forward(head: torch.nn.Linear, hidden: Tensor) -> Tensor:
+    is_autocast = torch.is_autocast_enabled(hidden.device.type)
+    if type(hidden) is not Tensor or not (is_autocast or hidden.dtype == head.weight.dtype):
+        return torch.nn.Linear.forward(head, hidden)
+    return lazy_linear(hidden, head.weight, head.bias)
