@@ -94,9 +94,7 @@ def patch(library: str, *, memory_budget: int | None = None) -> Patch:
         unpatch(library)
     known = import_module(LIBRARIES[library])
     _check_version(library, known)
-    replaced = [
-        _replaced(path, new, make) for path, (new, make) in known.table(**settings).items()
-    ]
+    replaced = [_replaced(path, new, make) for path, (new, make) in known.table(**settings).items()]
     for each in replaced:
         each.put(each.replacement)
     _swap(known.MODULE, {id(each.original): each.replacement for each in replaced})

@@ -113,8 +113,14 @@ class _Linear(torch.autograd.Function):
         ctx.save_for_backward(hidden, weight)
         ctx.dtype, ctx.bias_dtype = dtype, None if bias is None else bias.dtype
         plain = [x if x is None else x.detach() for x in (hidden, weight, bias)]
+        versions = [x if x is None else x._version for x in plain]
 
         def compute() -> Tensor:
+            if versions != [x if x is None else x._version for x in plain]:
+                raise RuntimeError(
+                    "the loss needed no logits, so they were not computed, and the head's "
+                    "weight has changed since: read them before the optimizer's step"
+                )
             return _aten.linear(*(x if x is None else x.to(dtype) for x in plain))
 
         shape = (*hidden.shape[:-1], len(weight))

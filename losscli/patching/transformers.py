@@ -25,7 +25,6 @@ OLDEST, NEWEST = (4, 57), (5, 24)
 
 def table(memory_budget: int | None = None) -> dict[str, tuple[str, Any]]:
     """Return old name -> new name, and what makes the replacement."""
-    causal = partial(causal_loss, memory_budget=memory_budget)
     return {
         "transformers.loss.loss_utils.fixed_cross_entropy": (
             "losscli.functional.cross_entropy",
@@ -33,7 +32,7 @@ def table(memory_budget: int | None = None) -> dict[str, tuple[str, Any]]:
         ),
         "transformers.loss.loss_utils.ForCausalLMLoss": (
             "losscli.functional.linear_cross_entropy",
-            falling_through(causal),
+            partial(causal_loss, memory_budget=memory_budget),
         ),
         "transformers.modeling_utils.PreTrainedModel.__call__": (
             "losscli.patching.transformers.with_lazy_head",
@@ -56,39 +55,42 @@ def fixed_cross_entropy(
 
 
 def causal_loss(
-    logits: Tensor,
-    labels: Tensor | None,
-    vocab_size: int,
-    num_items_in_batch: Tensor | int | None = None,
-    ignore_index: int = -100,
-    shift_labels: Tensor | None = None,
-    *,
-    memory_budget: int | None,
-    **others: Any,
-) -> Tensor:
-    """Return the cross entropy of the next tokens, from the layer that makes the logits."""
-    if not isinstance(logits, LazyLogits):
-        raise NotImplementedError("these logits are computed already")
-    hidden, weight, bias = logits.layer
-    if shift_labels is None:
-        assert labels is not None
-        shift_labels = labels.roll(-1, -1)
-        shift_labels[..., -1] = ignore_index
-    rows = hidden.shape[:-1]
-    if len(weight) != vocab_size or shift_labels.numel() != rows.numel():
-        raise NotImplementedError("the labels are of other rows or classes")
-    target = shift_labels.to(hidden.device).reshape(rows)
-    found = compute_cross_entropy(
-        "linear_cross_entropy",
-        Given(hidden, weight, target, bias, wide=True),
-        weight=None,
-        reduction="mean" if num_items_in_batch is None else "sum",
-        token_weight=None,
-        return_lse=False,
-        memory_budget=memory_budget,
-        ignore_index=ignore_index,
-    )
-    return _of_items(found.float(), num_items_in_batch)
+    original: Callable[..., Tensor], *, memory_budget: int | None
+) -> Callable[..., Tensor]:
+    """Return the cross entropy of the next tokens, which reads no lazy logits."""
+
+    @wraps(original)
+    def loss(
+        logits: Tensor,
+        labels: Tensor,
+        vocab_size: int,
+        num_items_in_batch: Tensor | int | None = None,
+        ignore_index: int = -100,
+        shift_labels: Tensor | None = None,
+        **others: Any,
+    ) -> Tensor:
+        if not isinstance(logits, LazyLogits) or logits.shape[-1] != vocab_size:
+            return original(
+                logits, labels, vocab_size, num_items_in_batch, ignore_index, shift_labels, **others
+            )
+        if shift_labels is None:
+            shift_labels = labels.roll(-1, -1)
+            shift_labels[..., -1] = ignore_index
+        hidden, weight, bias = logits.layer
+        target = shift_labels.to(hidden.device).reshape(hidden.shape[:-1])
+        found = compute_cross_entropy(
+            "linear_cross_entropy",
+            Given(hidden, weight, target, bias, wide=True),
+            weight=None,
+            reduction="mean" if num_items_in_batch is None else "sum",
+            token_weight=None,
+            return_lse=False,
+            memory_budget=memory_budget,
+            ignore_index=ignore_index,
+        )
+        return _of_items(found.float(), num_items_in_batch)
+
+    return loss
 
 
 def _of_items(loss: Tensor, count: Tensor | int | None) -> Tensor:
