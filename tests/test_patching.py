@@ -7,7 +7,7 @@ import types
 import warnings
 from importlib import import_module
 from importlib.util import find_spec
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -69,7 +69,7 @@ def made(monkeypatch):
     def loss(x):
         return x + 1
 
-    modules = [types.ModuleType(name) for name in ("made", "made.losses", "made.user")]
+    modules: list[Any] = [types.ModuleType(x) for x in ("made", "made.losses", "made.user")]
     package, losses, user = modules
     package.__version__ = "1.4.2"
     losses.loss = user.loss = loss
@@ -77,7 +77,7 @@ def made(monkeypatch):
     for module in modules:
         monkeypatch.setitem(sys.modules, module.__name__, module)
     package.losses = losses
-    known = types.ModuleType("known")
+    known: Any = types.ModuleType("known")
     known.MODULE, known.OLDEST, known.NEWEST = "made", (1, 2), (1, 9)
     known.table = lambda: {"made.losses.loss": ("ours.loss", lambda original: lambda x: x + 10)}
     monkeypatch.setitem(sys.modules, "known", known)
@@ -92,7 +92,8 @@ def test_patch_replaces_a_loss_wherever_its_library_has_it_and_unpatch_restores_
     assert patch.replaced == losscli.patched() == {"made.losses.loss": "ours.loss"}
     ours = losses.loss
     assert [ours(1), user.loss(1), user.TABLE["loss"](1)] == [11, 11, 11]
-    later = sys.modules["made.later"] = types.ModuleType("made.later")
+    later: Any = types.ModuleType("made.later")
+    sys.modules["made.later"] = later
     later.loss = ours
     losscli.unpatch("made")
     del sys.modules["made.later"]
@@ -229,13 +230,12 @@ def test_what_losscli_does_not_take_goes_on_to_torch():
         with pytest.raises(ValueError, match="avg is not a valid value for reduction"):
             F.mse_loss(X, Y, reduction="avg")
         with pytest.raises(TypeError, match="unexpected keyword argument 'delta'"):
-            F.mse_loss(X, Y, delta=1)
+            F.mse_loss(X, Y, delta=1)  # type: ignore[call-arg]
         F.mse_loss(X.as_subclass(Logged), Y)
         assert Logged.seen == ["mse_loss"]
-        scripted = torch.nn.MSELoss()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            scripted = torch.jit.script(scripted)
+            scripted = torch.jit.script(torch.nn.MSELoss())
         torch.testing.assert_close(scripted(X, Y), original(X, Y))
 
 
@@ -342,7 +342,7 @@ def test_steps_of_a_language_model_are_the_same_with_less_memory():
 def test_arguments_of_the_loss_of_a_language_model_give_the_same_steps():
     labels = text()["labels"]
     shifted = torch.cat([labels[:, 1:], torch.full_like(labels[:, :1], -100)], 1)
-    each = [
+    each: list[dict[str, Any]] = [
         {"num_items_in_batch": torch.tensor(60)},
         {"num_items_in_batch": 60},
         {"shift_labels": shifted},
@@ -410,6 +410,9 @@ def test_logits_of_a_patched_model_are_there_for_whoever_reads_them():
         with torch.no_grad():
             assert type(model(**text()).logits) is torch.Tensor
         assert type(model(text()["input_ids"]).logits) is torch.Tensor
+        traced = torch.compile(model, backend="eager")(**text())
+        assert type(traced.logits) is torch.Tensor
+        torch.testing.assert_close(traced.loss, model(**text()).loss)
         model.lm_head.register_forward_hook(lambda *given: None)
         assert type(model(**text()).logits) is torch.Tensor
 

@@ -21,7 +21,7 @@ def falling_through(own: Callable[..., Any]) -> Callable[[Callable[..., Any]], C
 def _behind(own: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def replacement(*given: Any, **named: Any) -> Any:
-        if not any(map(_overrides, given)):
+        if not any(map(_overrides, (*given, *named.values()))):
             try:
                 return own(*given, **named)
             except _REFUSED:

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
+from losscli.linear.operands import is_autocast
+
 _aten = torch.ops.aten
 
 
@@ -66,7 +68,7 @@ class LazyLogits(Tensor):
             return func(*args, **(kwargs or {}))
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls,
         func: Any,
         types: Sequence[type],
@@ -98,7 +100,7 @@ _OF_MEMORY = (
 def lazy_linear(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Return the linear layer's output, computed when it is read."""
     dtype = hidden.dtype
-    if torch.is_autocast_enabled(hidden.device.type) and dtype != torch.float64:
+    if is_autocast(hidden) and dtype != torch.float64:
         dtype = torch.get_autocast_dtype(hidden.device.type)
     logits: LazyLogits = _Linear.apply(hidden, weight, bias, dtype)  # type: ignore[no-untyped-call]
     logits.layer = Layer(hidden, weight, bias)
@@ -121,7 +123,8 @@ class _Linear(torch.autograd.Function):
                     "the loss needed no logits, so they were not computed, and the head's "
                     "weight has changed since: read them before the optimizer's step"
                 )
-            return _aten.linear(*(x if x is None else x.to(dtype) for x in plain))
+            logits: Tensor = _aten.linear(*(x if x is None else x.to(dtype) for x in plain))
+            return logits
 
         shape = (*hidden.shape[:-1], len(weight))
         return LazyLogits(compute, shape, dtype, hidden.device)

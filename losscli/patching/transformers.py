@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from losscli.functional import cross_entropy
 from losscli.linear.calls import Given, compute_cross_entropy
+from losscli.linear.operands import is_autocast, is_eager
 
 from .fallthrough import falling_through
 from .lazy_logits import LazyLogits, lazy_linear
@@ -116,29 +117,28 @@ def with_lazy_head(original: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _head(model: Any, named: Mapping[str, Any]) -> torch.nn.Linear | None:
+def _head(model: Any, named: Mapping[str, Any]) -> Any:
     """Return the head if the model will give its logits to losscli's loss and it may be lazy."""
+    has_labels = named.get("labels") is not None or named.get("shift_labels") is not None
+    if torch.compiler.is_compiling() or not has_labels or model._compiled_call_impl is not None:
+        return None
     from transformers.loss import loss_utils
 
-    has_labels = named.get("labels") is not None or named.get("shift_labels") is not None
-    if not has_labels or not torch.is_grad_enabled() or torch.compiler.is_compiling():
-        return None
     if model.loss_function is not loss_utils.ForCausalLMLoss:
         return None
     try:
         head = model.get_output_embeddings()
     except (AttributeError, NotImplementedError):
         return None
-    is_plain = type(head) is torch.nn.Linear and type(head.weight) is torch.nn.Parameter
-    # Hooks bring the weight and take it away, as those of FSDP and accelerate do.
-    hooks = ("_forward_hooks", "_forward_pre_hooks")
-    if not is_plain or "forward" in vars(head) or any(getattr(head, name) for name in hooks):
+    if type(head) is not torch.nn.Linear or "forward" in vars(head):
         return None
-    return cast(torch.nn.Linear, head)
+    # Hooks bring the weight and take it away, as those of FSDP and accelerate do.
+    changes = ("_forward_hooks", "_forward_pre_hooks", "_compiled_call_impl")
+    return None if any(getattr(head, name) for name in changes) else head
 
 
 def _lazy_forward(head: torch.nn.Linear, hidden: Tensor) -> Tensor:
-    is_autocast = torch.is_autocast_enabled(hidden.device.type)
-    if type(hidden) is not Tensor or not (is_autocast or hidden.dtype == head.weight.dtype):
-        return torch.nn.Linear.forward(head, hidden)
-    return lazy_linear(hidden, head.weight, head.bias)
+    fits = is_autocast(hidden) or hidden.dtype == head.weight.dtype
+    if fits and torch.is_grad_enabled() and is_eager(hidden, head.weight, head.bias):
+        return lazy_linear(hidden, head.weight, head.bias)
+    return torch.nn.Linear.forward(head, hidden)
