@@ -24,6 +24,7 @@ def page() -> str:
     parts = [
         "# Python\n",
         _directive("autofunction", "losscli.load"),
+        *(_directive("autofunction", f"losscli.{name}") for name in ("patch", "unpatch", "patched")),
         JUDGE,
         "## Functions\n",
         _directive("automodule", "losscli.functional", ":no-members:"),
