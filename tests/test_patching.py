@@ -114,7 +114,7 @@ def test_patching_twice_changes_nothing_and_the_outer_context_restores(made):
     assert losses.loss is loss
 
 
-def test_unpatch_leaves_what_somebody_else_has_put_there(made):
+def test_unpatch_leaves_what_other_code_has_replaced(made):
     _, losses, user = made
     loss = losses.loss
     losscli.patch("made")
@@ -385,7 +385,7 @@ def test_other_models_and_dtypes_give_the_same_steps():
 
 
 @pytest.mark.slow
-def test_logits_of_a_patched_model_are_there_for_whoever_reads_them():
+def test_logits_of_a_patched_model_are_computed_when_they_are_read():
     model = language_model()
     expected = model(**text())
     with losscli.patch("transformers"):

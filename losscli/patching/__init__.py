@@ -67,7 +67,7 @@ def patch(library: str, *, memory_budget: int | None = None) -> Patch:
 
     A call that losscli does not take goes on to the library's own function. Names that other
     modules of the library imported are replaced as well; a program's own ``from ... import`` is
-    not, so patch before it. Patching again changes nothing.
+    not, so patch before it. Patching again changes nothing but the ``memory_budget``.
 
     Args:
         library: ``torch`` (the losses of torch.nn.functional), ``transformers`` or ``trl``.
@@ -106,28 +106,32 @@ def patch(library: str, *, memory_budget: int | None = None) -> Patch:
 def unpatch(library: str | None = None) -> None:
     """Restore the losses of a library, by default of all patched ones.
 
-    What another program has put in a replacement's place stays, with a RuntimeWarning.
+    A replacement that other code has replaced in turn stays, with a RuntimeWarning.
 
     Raises:
         UsageError: losscli patches no library of this name.
     """
     if library is not None and library not in LIBRARIES:
         raise UsageError(unknown("library", library, LIBRARIES))
+    kept = []
     for name in [*_active] if library is None else [library]:
-        _, replaced = _active.pop(name, (None, []))
+        if name not in _active:
+            continue
+        _, replaced = _active.pop(name)
         for each in replaced:
             if vars(each.holder).get(each.name) is each.replacement:
                 each.put(each.original)
             else:
-                warnings.warn(
-                    f"{each.path} stays as it is: since losscli.patch({name!r}) somebody else has "
-                    "replaced it, and may still call losscli's function",
-                    RuntimeWarning,
-                    stacklevel=2,
-                )
-        if replaced:
-            module = import_module(LIBRARIES[name]).MODULE
-            _swap(module, {id(each.replacement): each.original for each in replaced})
+                kept.append(each.path)
+        module = import_module(LIBRARIES[name]).MODULE
+        _swap(module, {id(each.replacement): each.original for each in replaced})
+    for path in kept:
+        warnings.warn(
+            f"{path} stays as it is: other code has replaced it after losscli.patch, and may "
+            "still call losscli's function",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 def patched() -> dict[str, str]:
