@@ -207,7 +207,7 @@ def _of_calls(problem: Problem, subject: Subject) -> str:
     losses = [subject.send(call).loss.detach().double() for call in calls]
     losses += [subject.send(Forward(problem.copies())).double() for _ in range(CALLS)]
     spreads = [
-        _distance(*torch.stack(of).aminmax(dim=0)) for of in (losses[:CALLS], losses[CALLS:])
+        _distance(*torch.stack(of).nan_to_num().aminmax(dim=0)) for of in (losses[:CALLS], losses[CALLS:])
     ]
     if max(spreads) > SAME_SUM:
         return "calls with the same operands give different results"

@@ -464,7 +464,7 @@ class _Judging:
                 text = f"{NO_GRADIENT}; backward {error}" if raised else NO_GRADIENT
                 draft.add(Code.NO_GRADIENT, text, case=case.name)
                 draft.trains = False
-                if raised:
+                if not isinstance(case, ModelCase):
                     self.against.candidate = self.implementation.but(lacking=case.spec.names)
                 return
             instead = None if died else self.against.instead_of(case)
