@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from losscli.judge.job import Job
-from losscli.judge.stages import judge_job
+from losscli.judge.judging import judge_job
 from tests.parameters import SLOW
 
 HEAD = """
