@@ -30,8 +30,9 @@ STRANGERS = (
     Stranger("triplet_model_new_margin", RIGHT, {}, {"loss": "triplet_margin"}),
     Stranger(
         *("focal_hard_labels", ("RIGHT WITHIN LIMITS",)),
-        {"value": "limited: it is defined for labels 0 and 1"},
+        {"value": "limited: it is defined for labels 0 and 1", "second_derivatives": "ok"},
     ),
+    Stranger("triplet_without_eps", RIGHT, {"": "computes triplet_margin, mean"}),
     Stranger(
         *("log_probs_by_logsumexp", ("RIGHT WITHIN LIMITS",)),
         {"extreme_values": "limited: logits "},
