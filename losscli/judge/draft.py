@@ -185,7 +185,8 @@ def code_of(
     """
     code = RENAMED.get(result.code, result.code)
     if code == Code.NO_GRADIENT:
-        code = Code.WRONG  # of the target, or where something is new
+        # Of the target, or where something is new; backward of no row that counts raises.
+        code = Code.RAISED if facet == "extreme_values" else Code.WRONG
     has_to = result.check.endswith(SMALL_RESULTS) and not optional
     if code == Code.RAISED and stage == "checks" and not has_to:
         return Code.REFUSES

@@ -177,10 +177,17 @@ def _recognised(
             raise NotJudgeableError(*why_not_imported(error, file)) from None
     try:
         known = recognise(found, *(("cpu",) if reference else (device, "float32")))
-    except UnknownLossError:
+    except UnknownLossError as error:
+        if reference is None and error.raised:
+            text = f"{file.named} does not say which loss it computes, and {error.raised}"
+            raise NotJudgeableError(Code.UNKNOWN_LOSS, text) from None
         if reference is None:
             raise unknown from None
         return job, file, reference, None
+    except WrongReferenceError as error:
+        if reference is None and isinstance(error.__cause__, SubjectError):
+            raise NotJudgeableError(*why_not_imported(error.__cause__, file)) from None
+        raise
     notes.append(f"computes {known}")
     sizes = job.sizes or ((known.size,) if known.size else ())
     fields: dict[str, Any] = {
