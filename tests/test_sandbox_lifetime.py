@@ -111,7 +111,6 @@ def test_processes_of_workers_are_known(worker):
 def test_file_whose_keeper_is_killed_is_not_judged_and_the_next_one_is(path, monkeypatch):
     job = Job(file=str(path), device="cpu", quick=True, timed=False)
 
-
     def kill_and_look(judging, case):
         keeper = remote.workers.of(judging.implementation, "cpu").keeper
         worker = os.pidfd_open(child_of(keeper))
