@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import pickle
 import sys
 import types
 import warnings
@@ -395,6 +396,9 @@ def test_logits_of_a_patched_model_are_computed_when_they_are_read():
         assert logits._value is None
         assert isinstance(logits.to(torch.bfloat16), LazyLogits)
         assert logits.data_ptr() != 0
+        for copied in (copy.deepcopy(logits), pickle.loads(pickle.dumps(logits))):
+            assert type(copied) is torch.Tensor
+            assert torch.equal(copied, logits)
         torch.testing.assert_close(logits[:, -1], expected.logits[:, -1])
         assert repr(logits)[:30] == repr(expected.logits)[:30]
         gradients = [

@@ -93,6 +93,10 @@ _OF_MEMORY = (
     Tensor.tolist,
     Tensor.storage,
     Tensor.untyped_storage,
+    Tensor.__array__,
+    Tensor.__deepcopy__,
+    Tensor.__dlpack__,
+    Tensor.__reduce_ex__,
     Tensor.__repr__,
 )
 
