@@ -135,6 +135,11 @@ class Source:
         return Parsed.read(self.program, str(path_of(self.named)))
 
     @property
+    def compiles(self) -> bool:
+        """Whether a compiler of C++ or CUDA may run for it."""
+        return "cpp_extension" in self.program
+
+    @property
     def languages(self) -> tuple[str, ...]:
         """The kernel languages that it imports, with their versions."""
         return languages_of(self.parsed.imports)
