@@ -94,7 +94,8 @@ def _multi_margin(input: Tensor, target: Tensor, *, p: float, margin: float) -> 
 def _triplet_margin(anchor: Tensor, positive: Tensor, negative: Tensor, *, margin: float) -> Tensor:
     """Without the number that PyTorch adds to each difference."""
     near, far = ((anchor - each).norm(dim=-1) for each in (positive, negative))
-    return (near - far + margin).clamp(min=0)
+    loss: Tensor = (near - far + margin).clamp(min=0)
+    return loss
 
 
 FORMULAS: Mapping[str, tuple[Unreduced, ...]] = {
