@@ -7,7 +7,7 @@ import pytest
 from losscli.implementations import extension
 from losscli.implementations.definitions import NotJudgeableError, Parsed
 from losscli.judge.job import Job
-from losscli.judge.stages import judge_job
+from losscli.judge.judging import judge_job
 
 MSE = """
 #include <torch/extension.h>

@@ -235,7 +235,7 @@ USAGE = {
     "k.py --on ray://": "'ray://' is no address of a Ray cluster.",
     "--jobs - --resume a -o b": "takes no other -o.",
     "--jobs - --resume a --format table": ("--resume continues an output in jsonl, not in table."),
-    "--jobs - --resume /no/where": "is no file that could be",
+    "--jobs - --resume /no/where": "--resume '/no/where': there is no directory '/no'.",
 }
 
 

@@ -7,7 +7,7 @@ import pytest
 from losscli.cases.axes import DTYPES
 from losscli.judge import against_loss
 from losscli.judge.job import Job
-from losscli.judge.stages import judge_job
+from losscli.judge.judging import judge_job
 from tests.parameters import SLOW
 
 MSE = """

@@ -12,7 +12,7 @@ from losscli.implementations.implementation import Implementation
 from losscli.implementations.requests import Forward
 from losscli.implementations.subject import bind
 from losscli.judge.job import Job
-from losscli.judge.stages import judge_job
+from losscli.judge.judging import judge_job
 from losscli.losses import EVERY_LOSS
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, PASS, WARN

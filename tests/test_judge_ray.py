@@ -16,6 +16,7 @@ from losscli.judge.job import Job
 from losscli.judge.pool import LocalPool
 from losscli.judge.ray_address import client_address
 from losscli.judge.ray_cluster import RayCluster
+from losscli.machine.own_processes import ancestors
 from tests.judging import COMMAND, ROOT, is_there, judge_here, wait_for, write
 from tests.parameters import SLOW
 
@@ -196,8 +197,9 @@ def test_forty_real_candidates_and_a_killed_worker_get_the_verdicts_of_this_mach
 def kill_a_worker():
     """Kill the parent of a process that judges: a worker of Ray."""
     for line in subprocess.check_output(["ps", "-eo", "ppid,args"], text=True).splitlines():
-        if "judge-job" in line:
-            os.kill(int(line.split()[0]), signal.SIGKILL)
+        parent = int(line.split()[0])
+        if "judge-job" in line and os.getpid() in ancestors(parent):
+            os.kill(parent, signal.SIGKILL)
             return
     raise AssertionError("nobody judges")
 

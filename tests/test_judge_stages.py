@@ -11,8 +11,8 @@ from losscli.implementations.sandbox.parts import NAMES as PARTS
 from losscli.judge.against_loss import worth_processes
 from losscli.judge.draft import code_of
 from losscli.judge.job import Job
+from losscli.judge.judging import judge_job
 from losscli.judge.parts import JudgeReason, word_of
-from losscli.judge.stages import judge_job
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, VerifyResult
 from tests.handmade import case_of

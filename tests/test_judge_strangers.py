@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from losscli.errors import EXIT_OK
 from losscli.judge.job import Job
-from losscli.judge.stages import judge_job
+from losscli.judge.judging import judge_job
 from losscli.reasons import Code
 from tests.parameters import SLOW
 

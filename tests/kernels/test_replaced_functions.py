@@ -111,7 +111,7 @@ USERS = {
     "implementations/process_state.py": "sees whether a call has changed it",
     "verify/selftest/wrong/behaviour.py": "is wrong on purpose: it changes it",
     "verify/selftest/honest.py": "is what a person writes",
-    "verify/selftest/wrong/linear.py": "is what a person writes",
+    "verify/selftest/wrong/composed.py": "is what a person writes",
 }
 
 
