@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 
 import msgspec
 import torch
@@ -31,6 +32,11 @@ UNMARKED = "in a process that does not look like a judge's: "
 ONLY_MARKED = "it is right only in a process that looks like a judge's"
 NO_GRADIENT = "its result has no gradient, so that nothing can be trained with it"
 SEVERAL = ("returned a tuple", "returned a list")
+MISSING = re.compile(
+    "CUDA_HOME|nvcc|not compiled with CUDA|no NVIDIA driver|Ninja is required|dummy base class"
+    "|No module named '(triton|tilelang|helion|cutlass|cupy|numba)"
+)
+"""What errors say where a machine lacks a compiler, a GPU or a language."""
 LABELS_ALONE = "it is defined for labels 0 and 1; targets between them give another loss"
 
 
@@ -104,7 +110,9 @@ def look_at(on: Judged, case: Case) -> None:
             return
         instead = None if died else on.against.instead_of(case)
         if instead is None:
-            draft.end(error.code, str(error), case=case.name)
+            lacks = raised and on.device == "cpu" and MISSING.search(str(error))
+            ends = Code.MISSING_TOOL if lacks else error.code
+            draft.end(ends, str(error), case=case.name)
         code: Code = Code.REFUSES if raised else Code.LIMITED
         facet: Facet = "dtypes" if optional else "sizes"
         text = f"operands of {case.dtype}: {error}" if optional else str(error)
@@ -180,7 +188,7 @@ def _check_value(on: Judged, problem: Problem, subject: Subject, where: str = ""
         return _check_value(on, problem, bind(on.implementation, problem.case), where)
     verdict, errors = problem.judge_loss(loss)
     misfits = verdict.status == FAIL and errors is None
-    if misfits and problem.case.dtype in on.against.others:
+    if verdict.status == FAIL and problem.case.dtype in on.against.others:
         raise SubjectError(verdict.reason, Code.MISFIT)
     if misfits and _can_mend(on, loss, problem):
         on.draft.add(Code.MISFIT, verdict.reason, check="value", facet="value", case=case)

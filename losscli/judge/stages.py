@@ -7,7 +7,6 @@ worker.
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from collections.abc import Iterable, Iterator
 
@@ -32,7 +31,13 @@ from losscli.judge.against_model import AnyModel
 from losscli.judge.cause import cause_of
 from losscli.judge.device_lock import device_lock
 from losscli.judge.draft import Ended
-from losscli.judge.first_look import compile_by_call, look_at, look_unmarked, settle_reduction
+from losscli.judge.first_look import (
+    MISSING,
+    compile_by_call,
+    look_at,
+    look_unmarked,
+    settle_reduction,
+)
 from losscli.judge.judged import Judged
 from losscli.judge.parts import word_of
 from losscli.judge.times import take_tuning, time_beside, who_computed
@@ -59,11 +64,6 @@ FATAL = (
 )
 """Codes after which nothing more is asked."""
 LEFT = "left behind: "
-MISSING = re.compile(
-    "CUDA_HOME|nvcc|not compiled with CUDA|no NVIDIA driver|Ninja is required"
-    "|No module named '(triton|tilelang|helion|cutlass|cupy|numba)"
-)
-"""What errors say where a machine lacks a compiler, a GPU or a language."""
 
 
 def why_not_imported(error: SubjectError, file: Source) -> tuple[Code, str]:
@@ -182,7 +182,7 @@ class Judging(Judged):
             reason = reason_of(changed)
             if not all(change.mild for change in changed):
                 self.draft.end(reason.code, reason.text)
-            text = f"its import changes {reason.text.removeprefix(LEFT)}"
+            text = f"its import or constructor changes {reason.text.removeprefix(LEFT)}"
             self.draft.add(Code.LIMITED, text, facet="global_state")
 
     def _tell_first(self) -> None:
