@@ -1,10 +1,18 @@
-"""The documents match the program."""
+"""The documents and the programs under examples match the program."""
 
 import json
+import os
 import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
 
+import click
 import pytest
 
+from losscli.cli import main
+from losscli.cli.guide import guide
 from losscli.cli.main import COMMANDS
 from losscli.config.check_names import ADVICE, CATCHES
 from losscli.config.loader import shipped_configs
@@ -12,6 +20,7 @@ from losscli.doctor.probes import PROBES
 from losscli.losses import EVERY_LOSS, EVERY_ROW_LOSS, LOSSES
 from losscli.verify.checks import CHECKS
 from tests.documents import RESULTS, ROOT, tables
+from tests.parameters import naming
 
 DOCS = ROOT / "docs"
 
@@ -80,3 +89,51 @@ def test_every_test_that_holds_a_promise_about_transforms_exists():
     assert len(held) == len(re.findall(r"^\| ", text, re.MULTILINE)) - 2 * heads > 0
     for file, function in held:
         assert f"\ndef {function}(" in (ROOT / "tests" / "kernels" / file).read_text()
+
+
+TEXT = (ROOT / "docs" / "guide.md").read_text()
+
+
+def test_guide_is_the_document(capsys):
+    assert guide() == ROOT / "docs" / "guide.md"
+    assert main.run(["guide"]) == 0
+    assert capsys.readouterr().out == TEXT
+
+
+def test_rules_are_numbered_and_nearly_all_have_a_command():
+    rules = re.split(r"^\*\*\d+\. ", TEXT.partition("## For a model")[0], flags=re.MULTILINE)[1:]
+    numbers = re.findall(r"^\*\*(\d+)\. ", TEXT, re.MULTILINE)
+    assert numbers == [str(n) for n in range(1, len(rules) + 1)]
+    assert [rule[:20] for rule in rules if "    losscli " not in rule] == ["Time controls beside"]
+
+
+def test_commands_of_the_guide_are_accepted(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kernel.py").write_text("def mse_loss(input, target): ...\n")
+    for line in re.findall(r"^    (losscli .*)$", TEXT, re.MULTILINE):
+        _, name, *arguments = shlex.split(line)
+        context = click.Context(main.group, info_name="losscli")
+        with naming(line):
+            main.group.get_command(context, name).make_context(name, arguments, context)
+
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+PROPOSAL = re.compile(r"\d+: (?P<word>[A-Z ]+), (?P<milliseconds>[\d.]+) ms, (?P<parts>.*)")
+
+
+@pytest.mark.slow
+def test_the_search_ends_with_a_right_kernel_that_is_faster_than_its_first(tmp_path):
+    own = {"LOSSCLI_DATA_DIR": str(tmp_path), "LOSSCLI_DEVICE": "cpu"}
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "search.py", "4", "1"],
+        env=os.environ | own,
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 0, done.stderr
+    first, *others = (found.groupdict() for found in PROPOSAL.finditer(done.stdout))
+    right = [each for each in others if each["word"] == "RIGHT"]
+    assert right, done.stdout
+    assert float(right[-1]["milliseconds"]) < float(first["milliseconds"]), done.stdout
+    assert "functional.smooth_l1_loss(x, y, reduction=reduction" in done.stdout.split("\n\n")[-2]

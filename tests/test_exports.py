@@ -89,7 +89,7 @@ def test_openmetrics_is_read_by_prometheus():
     read = text_string_to_metric_families(export(made, "openmetrics"))
     families = {each.name: each for each in read}
     assert list(families) == [
-        *("losscli_run", "losscli_call_seconds", "losscli_memory_bytes", "losscli_error_ulp"),
+        *("losscli_run", "losscli_call_seconds", "losscli_memory_bytes", "losscli_error_ulp")
     ]
     (about,) = families["losscli_run"].samples
     assert (about.labels["commit"], about.labels["torch"]) == ("abc", "2.13.0")

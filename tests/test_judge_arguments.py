@@ -62,7 +62,7 @@ ORDERS: dict[str, dict[str, tuple[str, ...]]] = {
     "biased_linear_cross_entropy": {
         "input, linear_weight, target, linear_bias": (
             *("input", "linear_weight", "target", "linear_bias"),
-        ),
+        )
     },
 }
 

@@ -28,9 +28,7 @@ class Model(nn.Module):
 """
 SAME = {"smooth_l1": "huber"}
 """Losses that are another one with the parameters that each has by default."""
-MORE_OPERANDS = {
-    *("binary_cross_entropy_with_pos_weight", "gaussian_nll", "policy", "quantiles"),
-}
+MORE_OPERANDS = {*("binary_cross_entropy_with_pos_weight", "gaussian_nll", "policy", "quantiles")}
 AT_INFINITY = {"binary_cross_entropy", "kl_div"}
 """Losses that are not recognised, for their gradients are infinite at the ends of the domain."""
 

@@ -1,4 +1,4 @@
-"""Jobs are read a line at a time; a broken line is a verdict, and the others run."""
+"""Jobs are read a line at a time, a broken line is a verdict, and an output is continued."""
 
 import json
 import os
@@ -6,10 +6,12 @@ import os
 import pytest
 
 from losscli.errors import UsageError
+from losscli.judge.batch import read_finished
 from losscli.judge.job import Job
 from losscli.judge.jobs import check_job, lines_of, read_jobs
 from losscli.judge.verdict import Verdict
-from tests.judging import write
+from losscli.runs.encoding import json_line
+from tests.judging import RIGHT, WRONG, write
 from tests.parameters import naming
 
 
@@ -129,3 +131,33 @@ def test_lines_come_as_soon_as_they_are_written():
     os.close(sender)
     assert list(lines) == [b"last"]
     os.close(receiver)
+
+
+LINES = "".join(f"{json_line(each.to_json())}\n" for each in (RIGHT, WRONG))
+
+
+@pytest.fixture
+def output(tmp_path):
+    return tmp_path / "out.jsonl"
+
+
+def test_finished_verdicts_are_read_and_the_last_line_is_repaired(output):
+    assert read_finished(output) == []  # which is not there
+    for text in (LINES, LINES.rstrip("\n")):
+        output.write_text(text)
+        assert read_finished(output) == [RIGHT, WRONG]
+        assert output.read_text() == LINES
+    whole, _, last = LINES.rstrip("\n").partition("\n")
+    for left in (1, 20, 300):
+        output.write_text(f"{whole}\n{last[:left]}")
+        assert read_finished(output) == [RIGHT]
+        assert output.read_text() == f"{whole}\n"
+
+
+def test_line_that_is_damaged_is_named_and_a_directory_refused(output, tmp_path):
+    output.write_text(f'{{"id": 3}}\n{LINES}')
+    with pytest.raises(UsageError, match=r"out\.jsonl:1: this line is not a verdict"):
+        read_finished(output)
+    assert output.read_text().endswith(LINES)
+    with pytest.raises(UsageError, match="cannot be read: Is a directory"):
+        read_finished(tmp_path)

@@ -152,8 +152,7 @@ def test_running_output_is_refused_with_its_process(bench, place):
 
 
 @pytest.mark.parametrize(
-    ("number", "fresh"),
-    [pytest.param(signal.SIGINT, True, marks=SLOW), (signal.SIGTERM, False)],
+    ("number", "fresh"), [pytest.param(signal.SIGINT, True, marks=SLOW), (signal.SIGTERM, False)]
 )
 def test_interrupted_it_exits_130_and_goes_on_from_its_report(bench, number, fresh):
     code, told = bench.stop_at(16, number, fresh=fresh)

@@ -27,11 +27,7 @@ def test_every_loss_has_a_weighted_one_with_one_operand_more():
     for spec, own in zip(WEIGHTED.values(), LOSSES.values(), strict=True):
         assert spec.names == (*own.names, "weight")
         assert spec.differentiable == (*own.differentiable, "weight")
-        assert (spec.parameters, spec.kinks, spec.module) == (
-            own.parameters,
-            own.kinks,
-            own.module,
-        )
+        assert (spec.parameters, spec.kinks, spec.module) == (own.parameters, own.kinks, own.module)
 
 
 def test_tolerance_has_two_roundings_more_than_that_of_the_loss():

@@ -132,12 +132,7 @@ def test_operators_pass_opcheck(loss):
     torch.library.opcheck(operator, (x, y, w, "mean", *PARAMETERS[loss].values()))
 
 
-THREE = (
-    "binary_cross_entropy_with_pos_weight",
-    "gaussian_nll",
-    "weighted_hinge",
-    "weighted_mse",
-)
+THREE = ("binary_cross_entropy_with_pos_weight", "gaussian_nll", "weighted_hinge", "weighted_mse")
 """Losses of three operands."""
 ROWS = {"last": [2], "second": [1], "second and last": [1, 2]}
 SIZES = {"few elements": (4, 64), "odd rows": (6, 33), "several blocks": (67, 1032)}

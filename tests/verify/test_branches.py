@@ -116,11 +116,7 @@ def test_branches_have_a_name_each(loss):
 def test_branch_shares_match_a_hand_count(make_case):
     case = make_case("smooth_l1", shape=(4,))
     problem = Problem(case, pair(torch.tensor([-3.0, 0.5, 0.0, 2.0]), torch.zeros(4)))
-    assert problem.branch_shares == {
-        "linear below": 0.25,
-        "quadratic": 0.5,
-        "linear above": 0.25,
-    }
+    assert problem.branch_shares == {"linear below": 0.25, "quadratic": 0.5, "linear above": 0.25}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -10,12 +10,7 @@ from losscli.implementations.process_state import ProcessState
 from losscli.losses import LOSSES
 from losscli.runs.records import FAIL
 from losscli.truth.problem import Problem
-from losscli.verify.checks.branches import (
-    _coordinates,
-    _is_exact,
-    _placed,
-    exact_case,
-)
+from losscli.verify.checks.branches import _coordinates, _is_exact, _placed, exact_case
 from losscli.verify.selftest.wrong import find_wrong
 from losscli.verify.selftest.wrong.behaviour import LEFT_BEHIND
 from tests.machinery import MACHINERY

@@ -294,10 +294,7 @@ def test_jobs_know_the_losses_that_the_run_asks_of_each_implementation():
     for config, due in (
         (CONFIG, {"reference": ("mse",)}),
         (Config(tables=(both, CONFIG)), {"reference": ("mse", "hinge")}),
-        (
-            Config(tables=(own, strategy)),
-            {"custom": ("mse", "hinge"), "custom:tree": ("mse",)},
-        ),
+        (Config(tables=(own, strategy)), {"custom": ("mse", "hinge"), "custom:tree": ("mse",)}),
     ):
         jobs = jobs_of(config)
         assert jobs

@@ -1,5 +1,6 @@
 """Errors are measured in ulp of the largest term where a loss says which of its terms cancel."""
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -20,8 +21,8 @@ from losscli.truth.problem import Problem
 from losscli.verify.memory_plan import bytes_to_verify
 from losscli.verify.selftest.surgery import graft
 from losscli.views.verify import reasons
-from tests.parameters import SLOW
-from tests.verify.judging import put
+from tests.parameters import SLOW, naming
+from tests.verify.judging import judge, put, reference
 
 NAME = "counts"
 REASON = "e^input - target cancels"
@@ -278,3 +279,45 @@ def test_soft_margin_may_round_a_product_that_its_exponential_multiplies(target,
     terms = spec.terms.of(*operands)
     for name, exact in zip(("input", "target", LOSS), (*gradients, value.detach()), strict=True):
         assert 4 * float(terms[name]) == pytest.approx(allowed * float(exact.abs()))
+
+
+CHECKS = ("rounding",)
+
+
+NUMBERS = [
+    (loss, next(p.name for p in spec.parameters if not (p.is_switch or p.is_integer)))
+    for loss, spec in LOSSES.items()
+    if not all(p.is_switch or p.is_integer for p in spec.parameters)
+]
+"""The losses that have a parameter which is a number, with its name."""
+
+
+def cut_off(case, *operands):
+    loss = reference(case, *operands)
+    exact = reference(case, *(operand.detach().float() for operand in operands))
+    bits = exact.view(torch.int32) & -(2**16)
+    return graft(bits.view(torch.float32).to(loss.dtype), loss)
+
+
+def test_truncating_implementation_fails(make_case):
+    case = make_case("mse", dtype="bfloat16", reduction="none")
+    (result,) = judge(case, cut_off, checks=CHECKS)
+    (plain,) = judge(case, cut_off, checks=("boundary_sizes",))
+    assert plain.status == PASS
+    assert result.status == FAIL
+    assert result.reason.startswith("loss: expected no bias on average, but results are 0.4")
+    assert result.reason.endswith("ulp too small")
+
+
+@pytest.mark.parametrize(("loss", "name"), NUMBERS)
+def test_parameter_between_two_numbers_of_a_dtype_makes_no_bias(make_case, loss, name):
+    for dtype, parameter in itertools.product(["float16", "bfloat16"], [0.1, 1 / 3, 1e-3]):
+        with naming(dtype, parameter):
+            params = {name: parameter}
+            case = make_case(loss, dtype=dtype, reduction="none", params=params)
+
+            (result,) = put(case, find_implementation("custom"), checks=CHECKS)
+            (wrong,) = judge(case, cut_off, checks=CHECKS)
+
+            assert (result.status, result.reason) == (PASS, "")
+            assert wrong.status == FAIL

@@ -65,10 +65,10 @@ def of_each(**changes):
 
 REPORTS = {
     "checks go down and losses across; what all rows share has no column": [
-        *(*of_case("mse"), *of_case("hinge")),
+        *(*of_case("mse"), *of_case("hinge"))
     ],
     "a cell counts the cases and has the largest error; dtype and reduction have columns": [
-        *(*of_case("mse"), *of_case("mse", **SUM)),
+        *(*of_case("mse"), *of_case("mse", **SUM))
     ],
     "cells with failures or warnings count them; the verdict is the worst of the checks": [
         *(*of_case("mse", status=FAIL), *of_case("mse", status=WARN, **HALF)),
@@ -89,7 +89,7 @@ REPORTS = {
         *of_case("hinge", status=FAIL, reason="expected 1, got 2 at [3, 1]"),
     ],
     "failures of one kind are shown once, on the smallest case": [
-        *(*failures(64, 8, 32), *of_case("mse", shape=(5,))),
+        *(*failures(64, 8, 32), *of_case("mse", shape=(5,)))
     ],
     "a shrunk failure names its case and is not counted": shrunk(),
     "failures of two implementations are two": [*failures(8), *failures(8, name="reference")],

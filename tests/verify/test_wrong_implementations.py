@@ -1,22 +1,27 @@
-"""Deliberately wrong implementations fail in the runner that losscli's own use."""
+"""Wrong implementations fail in the runner that losscli's own use, and PyTorch's formulas pass."""
 
+import functools
 from collections import Counter
 from dataclasses import replace
+from typing import Any, NamedTuple
 from unittest.mock import Mock
 
 import pytest
 import torch
 
+from losscli.cases.axes import DISTRIBUTIONS, DTYPES
 from losscli.errors import BuildError
 from losscli.implementations import Implementation, find_implementation
-from losscli.losses import REDUCTIONS
+from losscli.losses import REDUCTIONS, find_loss
 from losscli.machine import devices
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN
 from losscli.truth.problem import Problem
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
+from losscli.verify.checks.branches import NOTHING_EXACT, has_exact_values
 from losscli.verify.selftest.surgery import graft
-from tests.parameters import naming
+from tests.machinery import MACHINERY
+from tests.parameters import naming, square
 from tests.verify.judging import judge, put, reference
 
 PLANTED = Implementation("planted", "", lambda case: lambda x, y: x)
@@ -207,3 +212,61 @@ def test_loosened_case_is_judged_by_its_tolerance_and_shows_it(make_case):
 
     assert (strict.status, strict.tolerance) == (FAIL, "")
     assert (loose.status, loose.tolerance) == (PASS, "256 ulp")
+
+
+SMALL = {"shape": (8, 24)}
+SIXTEEN_BITS = ("float16", "bfloat16")
+
+
+class Passing(NamedTuple):
+    """Checks, the implementations that pass them, and the cases on which they do."""
+
+    checks: tuple[str, ...]
+    names: tuple[str, ...] = ("reference",)
+    changes: dict[str, Any] = {}  # noqa: RUF012
+    dtypes: tuple[str, ...] = DTYPES
+    reductions: tuple[str, ...] = REDUCTIONS
+
+
+PASSING = (
+    *(Passing(("value", "gradients"), changes={"distribution": each}) for each in DISTRIBUTIONS),
+    Passing(("determinism", "layouts"), changes=SMALL),
+    Passing(("exact", "parts", "left_behind"), ("reference", "functional")),
+    Passing(("retained", "accumulation")),
+    Passing(("numeric",), dtypes=("float64",)),
+    Passing(("steps", "changed_operands"), dtypes=("float32",)),
+    Passing(("memory",), changes=SMALL),
+    Passing(("remembered",), changes=SMALL, dtypes=("float32",)),
+    Passing(("coverage",), changes={"shape": (173, 101)}),
+    Passing(("second_derivatives",), changes={"distribution": "normal"}, dtypes=("float32",)),
+    Passing(("rounding",), dtypes=SIXTEEN_BITS, reductions=("none",)),
+)
+
+
+@functools.cache
+def results_of(name):
+    """Return the names of the results of a check of losses of two operands with gradients."""
+    both = ("input_gradient", "target_gradient")
+    return both if name == "gradients" else (name,)
+
+
+@pytest.mark.parametrize(("loss", "reduction", "dtype"), square(MACHINERY, REDUCTIONS, DTYPES))
+def test_correct_implementations_pass(make_case, loss, reduction, dtype):
+    for checks, names, changes, dtypes, reductions in PASSING:
+        if dtype not in dtypes or reduction not in reductions:
+            continue
+        case = make_case(loss, reduction=reduction, dtype=dtype, **changes)
+        inexact = {} if has_exact_values(case) else {"exact": NOTHING_EXACT}
+        due = sorted(
+            (result, PASS, inexact.get(check, ""))
+            for check in checks
+            for result in results_of(check)
+        )
+        for name in names:
+            implementation = find_implementation(name)
+            if implementation.unavailable(case):
+                assert (name, find_loss(loss).functional) == ("functional", None)
+                continue
+            with naming(name, checks, changes):
+                found = put(case, implementation, checks=checks)
+                assert sorted((r.check, r.status, r.reason) for r in found) == due
