@@ -1,5 +1,3 @@
-"""`losscli bench` from its arguments to its exit code."""
-
 import io
 import json
 import os

@@ -1,5 +1,3 @@
-"""The energy of a call, by counters that change every so often."""
-
 import json
 import sys
 import time

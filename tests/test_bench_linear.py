@@ -1,5 +1,3 @@
-"""Bench of losses of hidden states: all gradients of a step, the products as the limit, plans."""
-
 import json
 from typing import Any
 

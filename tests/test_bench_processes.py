@@ -1,5 +1,3 @@
-"""Several processes that measure a case: what they send, and the merged results."""
-
 import json
 import os
 import socket

@@ -1,5 +1,3 @@
-"""The bench runner: wrong implementations are not timed, cases that do not fit are skipped."""
-
 import gc
 import weakref
 from dataclasses import replace

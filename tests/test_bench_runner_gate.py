@@ -1,5 +1,3 @@
-"""What is wrong has no time, and what is faster than the memory says so."""
-
 import itertools
 from unittest.mock import Mock
 

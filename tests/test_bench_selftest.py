@@ -1,5 +1,3 @@
-"""`losscli self-test timer`: a right timer passes, and a wrong one fails."""
-
 import json
 import random
 

@@ -1,5 +1,3 @@
-"""Builds with stand-in compilers: what they compile, keep, print and remove."""
-
 import contextlib
 import os
 import re

@@ -1,5 +1,3 @@
-"""The cache: its keys, its folders, and their removal."""
-
 import errno
 import os
 import time

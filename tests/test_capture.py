@@ -1,5 +1,3 @@
-"""The garbage collector does not disturb captures of CUDA graphs."""
-
 import gc
 from collections.abc import Iterator
 from typing import Any

@@ -1,5 +1,3 @@
-"""Cases are dictionary keys; layouts and incoming gradients, from a config to records."""
-
 import json
 import pickle
 from typing import Any

@@ -1,5 +1,3 @@
-"""The command line: help, suggestions, exit codes, one message per error."""
-
 import contextlib
 import errno
 import json

@@ -1,5 +1,3 @@
-"""`losscli compare` and `losscli runs`, from arguments to exit code."""
-
 import csv
 import errno
 import io

@@ -1,5 +1,3 @@
-"""Slowdowns are found, noise is not called one, and intervals are as wide as they need to be."""
-
 import math
 import random
 

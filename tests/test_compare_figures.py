@@ -1,5 +1,3 @@
-"""`losscli compare --fail-on` of other figures than the time: memory, energy and error."""
-
 import json
 
 from msgspec.structs import replace

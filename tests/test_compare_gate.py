@@ -1,5 +1,3 @@
-"""`losscli compare --fail-on`: what exits 1, and what it says."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Shells complete commands, options and values, without importing torch."""
-
 import os
 import shutil
 import subprocess

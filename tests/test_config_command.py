@@ -1,5 +1,3 @@
-"""`losscli config check`, `show` and `schema`."""
-
 import json
 import re
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Loading of valid configs."""
-
 import os
 from dataclasses import fields
 

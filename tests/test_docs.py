@@ -1,5 +1,3 @@
-"""The documents and the programs under examples match the program."""
-
 import json
 import os
 import re

@@ -1,5 +1,3 @@
-"""A dry run lists what would run, and what would not fit."""
-
 from dataclasses import replace
 
 from losscli.cases.axes import PASSES

@@ -1,5 +1,3 @@
-"""The examples for other tools return verdicts in the form that those tools take."""
-
 import json
 import runpy
 import sys

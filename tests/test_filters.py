@@ -1,5 +1,3 @@
-"""The rows that ``--filter`` keeps and those that rules exclude, which are reported."""
-
 import json
 from dataclasses import replace
 

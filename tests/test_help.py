@@ -1,5 +1,3 @@
-"""Each command's help has examples that it accepts; --version; -q; colour; the document."""
-
 import io
 import re
 import shlex

@@ -1,5 +1,3 @@
-"""The page of `losscli report`: whole, safe, small, and readable without its script."""
-
 import base64
 import html
 import itertools

@@ -1,5 +1,3 @@
-"""The parts of a plot: scales and their ticks, medians of about the same size, colours, words."""
-
 import math
 from itertools import pairwise
 

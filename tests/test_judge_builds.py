@@ -1,5 +1,3 @@
-"""Nothing of losscli's own is compiled where PyTorch's operations say what is right."""
-
 import itertools
 
 import pytest

@@ -1,5 +1,3 @@
-"""Verdicts are kept, and found again where the same job would come to the same."""
-
 import os
 import time
 from collections.abc import Iterable

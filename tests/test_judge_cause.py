@@ -1,5 +1,3 @@
-"""The cause of wrong results: a mistake of the self-test, a factor, or where they begin."""
-
 import pytest
 import torch
 

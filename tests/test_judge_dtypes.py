@@ -1,5 +1,3 @@
-"""A file is judged in each dtype that it takes, and the verdict says which these are."""
-
 from typing import Any
 
 import pytest

@@ -1,5 +1,3 @@
-"""Jobs are read a line at a time, a broken line is a verdict, and an output is continued."""
-
 import json
 import os
 

@@ -1,5 +1,3 @@
-"""A job travels with the files that it needs, and its verdict comes back with its names."""
-
 import dataclasses
 import json
 

@@ -1,5 +1,3 @@
-"""The local pool: processes that judge, one crash of which ends no other job."""
-
 import itertools
 import queue
 import threading

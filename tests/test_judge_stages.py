@@ -1,5 +1,3 @@
-"""Judging one file: what its verdict follows from, in a process that judges several."""
-
 from typing import Any
 
 import pytest

@@ -1,5 +1,3 @@
-"""The file that `losscli new` writes."""
-
 import ast
 import itertools
 import re

@@ -1,5 +1,3 @@
-"""`losscli list` shows the registries."""
-
 import ctypes
 import json
 import math

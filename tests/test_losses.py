@@ -1,5 +1,3 @@
-"""The spec of a loss, and the checks of its fields."""
-
 import itertools
 import math
 import re

@@ -1,5 +1,3 @@
-"""The machine, and how two differ."""
-
 import json
 import subprocess
 

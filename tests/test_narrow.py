@@ -1,5 +1,3 @@
-"""In a narrow terminal tables go without their least important columns, and say so."""
-
 import os
 
 import pytest

@@ -1,5 +1,3 @@
-"""Libraries are loaded when first needed; small real libraries test the exports."""
-
 import ctypes
 import shutil
 import threading

@@ -1,5 +1,3 @@
-"""What is published: the package's files, the workflows, the container, the citation."""
-
 import re
 import shlex
 import tomllib

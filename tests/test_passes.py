@@ -1,5 +1,3 @@
-"""The timed passes do the work of a training step."""
-
 import pytest
 import torch
 

@@ -1,5 +1,3 @@
-"""Processes: starting, messages, ending with the parent; the lock that they take turns by."""
-
 import math
 import os
 import signal

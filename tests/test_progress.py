@@ -1,5 +1,3 @@
-"""Progress has the time left: a status line on a terminal, a few lines in a log, or nothing."""
-
 import io
 
 import pytest

@@ -1,5 +1,3 @@
-"""Files that a user names: read up to a limit, and no device without an end."""
-
 import os
 import subprocess
 import threading

@@ -1,5 +1,3 @@
-"""A record is written by its own fields."""
-
 import math
 from collections.abc import Mapping
 from typing import ClassVar

@@ -1,5 +1,3 @@
-"""A bench run as a table, in Markdown, and as scripts read it."""
-
 import csv
 import io
 import json

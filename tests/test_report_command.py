@@ -1,5 +1,3 @@
-"""`losscli report`: which records it takes, what it writes, and what it says otherwise."""
-
 import json
 from xml.etree import ElementTree
 

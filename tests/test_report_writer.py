@@ -1,5 +1,3 @@
-"""The writer keeps every finished result, and refuses an unwritable output at once."""
-
 import errno
 import json
 import os

@@ -1,5 +1,3 @@
-"""Saved runs are kept and found by name; `losscli runs` lists, shows and removes them."""
-
 import errno
 import json
 import os

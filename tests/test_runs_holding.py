@@ -1,5 +1,3 @@
-"""An output belongs to one process from the start of its command to the end."""
-
 import errno
 import fcntl
 import json

@@ -1,5 +1,3 @@
-"""A run in parts: its cases are dealt out alike everywhere, and its records are joined again."""
-
 import itertools
 import json
 from pathlib import Path

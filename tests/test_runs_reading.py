@@ -1,5 +1,3 @@
-"""Runs are read back as they were written."""
-
 import itertools
 import json
 import math

@@ -1,5 +1,3 @@
-"""A killed run is resumed: no result is measured again or lost."""
-
 import json
 import os
 import signal

@@ -1,5 +1,3 @@
-"""What a file has compiled is there in its next worker; tuning counts as building."""
-
 import importlib.util
 import os
 from pathlib import Path

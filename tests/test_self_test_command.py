@@ -1,5 +1,3 @@
-"""`losscli self-test` runs the self-tests of the timer and of the checks."""
-
 import re
 
 import pytest

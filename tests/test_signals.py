@@ -1,5 +1,3 @@
-"""A signal ends the program with one line and exit code 130, however early it comes."""
-
 import os
 import subprocess
 import sys

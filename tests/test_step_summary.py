@@ -1,5 +1,3 @@
-"""The summary of a step of GitHub Actions."""
-
 import pytest
 
 from losscli.render.output import LARGEST_SUMMARY, STEP_SUMMARY, publish

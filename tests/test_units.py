@@ -1,5 +1,3 @@
-"""Units and sizes are read and written."""
-
 import pytest
 
 from losscli.config.sizes import parse_size

@@ -1,5 +1,3 @@
-"""Environment variables set options, and errors of their values name them."""
-
 import json
 
 import click

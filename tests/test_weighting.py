@@ -1,5 +1,3 @@
-"""A loss with a weight follows from the loss: its spec, its library and its name in a config."""
-
 from dataclasses import replace
 
 import pytest

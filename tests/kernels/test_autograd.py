@@ -1,5 +1,3 @@
-"""Autograd in training code: retained graphs, upstream gradients, hooks, trained models."""
-
 import itertools
 from typing import Any
 

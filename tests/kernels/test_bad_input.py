@@ -1,5 +1,3 @@
-"""Unsupported input is refused with a clear message."""
-
 import itertools
 import math
 import re

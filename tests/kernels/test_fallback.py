@@ -1,5 +1,3 @@
-"""Formulas compute every operator as kernels do: results, dtypes and arguments."""
-
 import pytest
 import torch
 

@@ -1,5 +1,3 @@
-"""Large outputs on the CPU: memory that is reused, offered to the system, and bounded."""
-
 import copy
 import io
 import subprocess

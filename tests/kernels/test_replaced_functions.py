@@ -1,5 +1,3 @@
-"""A program may replace the functions of ``torch.nn.functional``, by losscli's or by its own."""
-
 import ast
 from collections.abc import Callable, Iterator
 from pathlib import Path

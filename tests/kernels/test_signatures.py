@@ -1,5 +1,3 @@
-"""The public functions take what torch's of their name take, in the same order."""
-
 import inspect
 import pickle
 from typing import Any

@@ -1,5 +1,3 @@
-"""Forward mode: tangents of the losses and of their gradients equal those of torch's own."""
-
 import functools
 from collections.abc import Callable
 

@@ -1,5 +1,3 @@
-"""Each loss and both its gradients: in every layout, of special values, on any threads."""
-
 import itertools
 import math
 

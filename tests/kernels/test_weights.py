@@ -1,5 +1,3 @@
-"""``weight=`` as PyTorch has it and as ``loss * weight``, and operands of one row for all rows."""
-
 import itertools
 import math
 from collections.abc import Callable

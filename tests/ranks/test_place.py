@@ -1,5 +1,3 @@
-"""The place of a rank, the classes that it has, and what the end of a rank means."""
-
 from types import SimpleNamespace
 
 import pytest

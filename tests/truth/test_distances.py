@@ -1,5 +1,3 @@
-"""Errors in ULP against errors computed by hand."""
-
 import math
 from collections import Counter
 

@@ -1,5 +1,3 @@
-"""The gate that bench applies before it times an implementation, and to its last timed call."""
-
 import pytest
 import torch
 

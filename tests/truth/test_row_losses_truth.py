@@ -1,5 +1,3 @@
-"""Losses over rows of one to three operands: their forms, operands, terms and bounds."""
-
 from typing import Any
 
 import pytest

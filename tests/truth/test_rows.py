@@ -1,5 +1,3 @@
-"""Cases of losses over rows: their forms, operands, oracle and tolerances."""
-
 import itertools
 import math
 from typing import Any

@@ -1,5 +1,3 @@
-"""The derived tolerances, the outcomes on each side of them, and what excuses a wrong result."""
-
 import math
 
 import pytest

@@ -1,5 +1,3 @@
-"""Several backward passes, an existing `.grad`, differences of the loss, second derivatives."""
-
 import itertools
 from dataclasses import replace
 

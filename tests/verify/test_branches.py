@@ -1,5 +1,3 @@
-"""Implementations that are right only on the branch that the inputs of a case reach."""
-
 import itertools
 from functools import partial
 

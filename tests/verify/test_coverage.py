@@ -1,5 +1,3 @@
-"""Implementations that leave elements out, or read one in place of another."""
-
 import math
 from functools import partial
 from typing import Any

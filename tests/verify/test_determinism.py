@@ -1,5 +1,3 @@
-"""Results that change from run to run; repeating a failure, and smaller cases that fail too."""
-
 import itertools
 import re
 import subprocess

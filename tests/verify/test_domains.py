@@ -1,5 +1,3 @@
-"""Inputs are drawn from the domains of a loss's operands, and no check leaves them."""
-
 import itertools
 from dataclasses import replace
 from typing import Any

@@ -1,5 +1,3 @@
-"""Implementations that are right on contiguous operands of one shape only."""
-
 import pytest
 import torch
 

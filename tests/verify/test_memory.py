@@ -1,5 +1,3 @@
-"""Implementations with right results that misuse memory, and the memory plan of a case."""
-
 from functools import partial
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""The plan of a verify run: which checks run on which cases."""
-
 import functools
 import math
 from dataclasses import replace

@@ -1,5 +1,3 @@
-"""Verification in several processes finds what it finds in one."""
-
 import pytest
 
 from losscli.cli.options import resolve_config

@@ -1,5 +1,3 @@
-"""The checks of losses over rows: what each catches, and what passes all of them."""
-
 from typing import Any
 
 import pytest

@@ -1,5 +1,3 @@
-"""`losscli self-test checks`: wrong implementations are caught, correct ones pass."""
-
 import json
 from dataclasses import replace
 

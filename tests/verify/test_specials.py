@@ -1,5 +1,3 @@
-"""What is wrong at the ends of a dtype or at one size alone."""
-
 from dataclasses import replace
 
 import pytest

@@ -1,5 +1,3 @@
-"""Operands that an implementation overwrites are restored for the next one."""
-
 import itertools
 from dataclasses import replace
 

@@ -1,5 +1,3 @@
-"""Checks of training: incoming gradients, moved operands, memory, float64 sums."""
-
 import math
 import warnings
 from contextlib import nullcontext

@@ -1,5 +1,3 @@
-"""`losscli verify` from the command line, with PyTorch's implementations: no kernel is built."""
-
 import itertools
 import json
 from dataclasses import replace

@@ -1,5 +1,3 @@
-"""The report of `losscli verify`: checks and losses, figures of each case, failures in full."""
-
 import math
 from itertools import product
 

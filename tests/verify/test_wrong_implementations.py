@@ -1,5 +1,3 @@
-"""Wrong implementations fail in the runner that losscli's own use, and PyTorch's formulas pass."""
-
 import functools
 from collections import Counter
 from dataclasses import replace
