@@ -38,13 +38,6 @@ def test_value_and_gradients_are_right_in_every_layout(loss, reduction, dtype, d
             assert_meets_oracle(loss, reduction, input, target)
 
 
-@pytest.mark.parametrize("loss", MACHINERY)
-def test_an_integer_target_is_promoted(loss, device):
-    input = make(torch.float32, device)((8, 6))
-    target = torch.tensor([1, -1, 1, 1, -1, -1], device=device)
-    torch.testing.assert_close(custom(loss)(input, target), reference(loss)(input, target.float()))
-
-
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
 @pytest.mark.parametrize("loss", MACHINERY)
 def test_a_scalar_target_is_not_rounded_to_the_dtype_of_the_loss(loss, dtype, device):
