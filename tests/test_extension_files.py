@@ -6,8 +6,10 @@ import pytest
 
 from losscli.implementations import extension
 from losscli.implementations.definitions import NotJudgeableError, Parsed
+from losscli.judge import against_loss
 from losscli.judge.job import Job
 from losscli.judge.stages import judge_job
+from tests.parameters import SLOW
 
 MSE = """
 #include <torch/extension.h>
@@ -107,8 +109,13 @@ def verdict_of(path, loss):
     return judge_job(Job(str(path), loss=loss, device="cpu", quick=True, timed=False))
 
 
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=SLOW)], ids=["few", "every"])
 @pytest.mark.parametrize("what", PAIRS)
-def test_two_functions_or_an_autograd_function_are_one_loss_with_its_gradient(what, tmp_path):
+def test_two_functions_or_an_autograd_function_are_one_loss_with_its_gradient(
+    what, every, tmp_path, monkeypatch
+):
+    if not every:
+        monkeypatch.setattr(against_loss, "QUICK_CHECKS", ("retained",))
     path = tmp_path / "pair.py"
     path.write_text(f"import torch\n{PAIRS[what]}")
     verdict = verdict_of(path, "smooth_l1")

@@ -24,7 +24,7 @@ from tests.handmade import case_of
 from tests.parameters import SLOW, naming
 from tests.textbook_files import TEXTBOOKS, TORCHS, textbook_file, torchs_file
 
-QUICK = {"textbook-log_cosh", "torch-nll"}
+QUICK = {"textbook-log_cosh"}
 """What is judged in each run; the others are slow."""
 FILES = {
     f"{kind}-{loss}": (make(loss), loss)

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from msgspec.structs import replace
 
 from losscli.errors import EXIT_OK
+from losscli.judge import against_loss
 from losscli.judge.job import Job
 from losscli.judge.stages import judge_job
 from tests.parameters import SLOW
@@ -60,8 +60,15 @@ STRANGERS = (
 )
 
 
+OF_FACETS = ("extreme_values", "special_values", "retained", "memory", "left_behind")
+"""The quick checks that decide what a stranger's facets have to say."""
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=SLOW)], ids=["few", "every"])
 @pytest.mark.parametrize("of", STRANGERS, ids=lambda of: of.file)
-def test_a_file_gets_its_verdict_and_its_words(of: Stranger) -> None:
+def test_a_file_gets_its_verdict_and_its_words(of, every, monkeypatch) -> None:
+    if not every:
+        monkeypatch.setattr(against_loss, "QUICK_CHECKS", OF_FACETS)
     job = Job(str(FOLDER / f"{of.file}.py"), device="cpu", quick=True, timed=False, **of.options)
     verdict = judge_job(job)
     assert verdict.word in of.words, verdict.reasons
@@ -79,11 +86,11 @@ def test_a_build_that_fails_and_is_caught_leaves_a_right_file() -> None:
     assert verdict.notes == ("computes huber, mean",)
 
 
-def test_a_kernel_of_its_own_is_asked_for() -> None:
-    job = Job(str(FOLDER / "smooth_l1_beta_positional.py"), device="cpu", quick=True, timed=False)
-
-    verdict = judge_job(replace(job, own_kernel="require"))
-
+def test_a_kernel_of_its_own_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(against_loss, "QUICK_CHECKS", ())
+    file = str(FOLDER / "smooth_l1_beta_positional.py")
+    job = Job(file, device="cpu", quick=True, timed=False, own_kernel="require")
+    verdict = judge_job(job)
     assert (verdict.word, verdict.exit_code, verdict.correct) == ("NO KERNEL OF ITS OWN", 1, True)
     assert "PyTorch" in verdict.notes[-1]
 
