@@ -18,6 +18,7 @@ from losscli.console.notes import is_quiet, note
 from losscli.console.streams import in_colour
 from losscli.errors import EXIT_OK, EXIT_USAGE
 from losscli.render.output import with_verdicts_in_colour
+from tests.conftest import GOLDEN
 from tests.documents import ROOT
 from tests.without_torch import run_without_torch
 
@@ -132,3 +133,15 @@ def test_every_exit_code_shell_format_and_variable_is_described():
     assert all(f"| `{format}` |" in TEXT for format in FORMATS)
     assert all(f"| `LOSSCLI_{name.upper()}` |" in TEXT for name in FOR_ALL)
     assert all(f"not of `{command}`" in TEXT for command, _ in EXCEPT)
+
+
+@pytest.mark.parametrize("name", ["wrong_usage.txt", "wrong_options.txt", "wrong_filters.txt"])
+def test_commands_print_what_a_transcript_says(name, golden, capsys):
+    text = ""
+    for line in (GOLDEN / name).read_text().splitlines():
+        if line.startswith("$ losscli "):
+            code = main.run(shlex.split(line)[2:])
+            told = "".join(capsys.readouterr())
+            told = re.sub("(Choose from: ).*", r"\1...", told)  # whatever losses there are
+            text += f"{line}\n{told}exit code {code}\n\n"
+    golden(name, text)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from losscli.errors import UnfitError, UsageError
+from losscli.render.output import LARGEST_SUMMARY, STEP_SUMMARY, publish
 from losscli.render.records import Writer, render
 from losscli.runs.journal import journal_path
 from tests.handmade import PAIR, run
@@ -149,3 +150,25 @@ def test_a_full_disk_leaves_the_journal_and_says_so(output, monkeypatch, capsys)
     assert len(lines(journal_path(output))) == 2
     with pytest.raises(UnfitError, match=r"^cannot write /dev/full: No space left on device\. Na"):
         write(Path("/dev/full"))
+
+
+def test_outside_github_actions_nothing_is_rendered():
+    publish("bench", lambda: pytest.fail("rendered"), {})
+
+
+def test_each_report_is_appended_under_its_title(tmp_path):
+    environ = {STEP_SUMMARY: str(tmp_path / "summary.md")}
+    for title in ("bench", "compare"):
+        publish(title, lambda: "| a |", environ)
+    assert (tmp_path / "summary.md").read_text() == (
+        "## losscli bench\n\n| a |\n\n## losscli compare\n\n| a |\n\n"
+    )
+
+
+def test_summary_that_is_too_long_is_cut_after_a_line(tmp_path):
+    summary = tmp_path / "summary.md"
+    summary.write_text("x" * 1000)
+    publish("bench", lambda: "é" * 99 + "\n" + "| row |\n" * 200_000, {STEP_SUMMARY: str(summary)})
+    text = summary.read_text()
+    assert LARGEST_SUMMARY - 200 < len(text.encode()) <= LARGEST_SUMMARY
+    assert text.endswith("| row |\n\nThe rest is too long for a step summary.\n\n")

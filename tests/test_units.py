@@ -6,7 +6,7 @@ from losscli.units import format_bytes, format_seconds, format_size, parse_fract
 from tests.parameters import naming
 
 
-def test_duration_is_parsed_into_seconds():
+def test_duration_is_parsed_into_seconds_or_refused():
     for text, seconds in {
         "0.2s": 0.2,
         "200 ms": 0.2,
@@ -18,20 +18,14 @@ def test_duration_is_parsed_into_seconds():
         "0": 0,
     }.items():
         assert parse_seconds(text) == pytest.approx(seconds, rel=1e-15), text
-
-
-def test_invalid_duration_is_refused():
     for text in ("", "s", "-1s", "1h", "1 2", "inf", "nan", "1..2s", "1e999"):
         with naming(text), pytest.raises(UsageError, match="is not a duration"):
             parse_seconds(text)
 
 
-def test_fraction_is_parsed():
+def test_fraction_is_parsed_or_refused():
     for text, fraction in (("1%", 0.01), ("0.5 %", 0.005), ("0.01", 0.01)):
         assert parse_fraction(text) == pytest.approx(fraction, rel=1e-15), text
-
-
-def test_invalid_fraction_is_refused():
     for text in ("", "%", "0", "1", "100%", "-1%", "nan", "one"):
         with naming(text), pytest.raises(UsageError, match="is not a fraction"):
             parse_fraction(text)
@@ -49,14 +43,10 @@ def test_seconds_are_printed_in_a_readable_unit():
     assert {seconds: format_seconds(seconds) for seconds in printed} == printed
 
 
-def test_bytes_are_printed_in_binary_units():
+def test_bytes_are_printed_in_binary_units_and_sizes_as_they_are_written():
     printed = {0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 2**32: "4.0 GiB", 2**41: "2.0 TiB"}
     assert {count: format_bytes(count) for count in printed} == printed
-
-
-def test_sizes_are_printed_as_they_are_written():
-    assert format_size((1024, 7)) == "1024x7"
-    assert format_size(()) == "scalar"
+    assert [*map(format_size, ((1024, 7), ()))] == ["1024x7", "scalar"]
 
 
 PARSED: dict[str, list[tuple[int, ...]]] = {
@@ -107,12 +97,9 @@ REFUSED = {
 }
 
 
-def test_size_is_parsed():
+def test_size_is_parsed_or_refused():
     for text, shapes in PARSED.items():
         assert list(parse_size(text)) == shapes, text
-
-
-def test_invalid_size_is_refused():
     for text, reason in REFUSED.items():
         with naming(text), pytest.raises(UsageError, match=reason):
             parse_size(text)

@@ -41,11 +41,6 @@ def planned(config, device="cpu"):
     return shapes
 
 
-def test_value_and_gradients_run_on_every_case():
-    shapes = planned(CONFIG)
-    assert shapes["value"] == shapes["gradients"] == list(CONFIG.sizes)
-
-
 @pytest.mark.parametrize("losses", ["mse", "cross_entropy"])
 @pytest.mark.parametrize("threads", [1, 2, 16, 128])
 def test_determinism_gives_every_thread_of_a_cpu_several_parts(monkeypatch, losses, threads):
@@ -59,7 +54,10 @@ def test_determinism_gives_every_thread_of_a_cpu_several_parts(monkeypatch, loss
 
 
 TWO = {"dtypes": ("float32", "float64"), "reductions": ("none", "sum")}
-RUN_ONCE: list[Any] = [
+OF_INPUTS = [
+    {"tables": (CONFIG, changed(inputs=each))} for each in (Inputs(seed=1), Inputs(scale=4.0))
+]
+RUNS_AT: list[Any] = [
     ({}, "cuda:0", "determinism", [(64, 48)]),
     ({}, "cuda:0", "layouts", [(64, 48)]),
     # A size that is large enough already, the largest that fits, one that is excluded.
@@ -68,11 +66,18 @@ RUN_ONCE: list[Any] = [
     ({"exclude": (Exclude(size=(64, 48)),)}, "cuda:0", "determinism", [(8, 24)]),
     (TWO, "cpu", "layouts", [(64, 48)] * 4),  # once for each dtype and reduction
     ({"tables": (changed(sizes=((8, 24),)), CONFIG)}, "cuda:0", "determinism", [(64, 48)]),
+    *(({}, "cpu", check, [*CONFIG.sizes]) for check in ("value", "gradients")),
+    ({}, "cpu", "streams", [(64, 48)]),  # which it has to skip
+    ({}, "cuda:0", "streams", [*CONFIG.sizes]),
+    ({"tables": (CONFIG, CONFIG)}, "cpu", "value", [*CONFIG.sizes]),
+    *((each, "cpu", "value", [*CONFIG.sizes] * 2) for each in OF_INPUTS),
+    *((each, "cuda:0", "determinism", [(64, 48)]) for each in OF_INPUTS),
 ]
+"""What is changed, the device, a check, and the sizes that it runs at."""
 
 
-def test_a_check_that_runs_once_has_the_largest_size_that_can_run():
-    for changes, device, check, shapes in RUN_ONCE:
+def test_a_check_runs_on_every_case_or_once_at_the_largest_size_that_can_run():
+    for changes, device, check, shapes in RUNS_AT:
         with naming(changes, device, check):
             assert planned(changed(**changes), device)[check] == shapes
 
@@ -82,11 +87,6 @@ def test_layouts_run_for_only_one_distribution():
     jobs = jobs_of(config)
     asked = [job for job in jobs if CHECKS["layouts"] in [check for _, check in job.trials]]
     assert [job.case.distribution for job in asked] == ["normal"]
-
-
-def test_gpu_checks_are_skipped_once_on_a_cpu():
-    assert planned(CONFIG)["streams"] == [(64, 48)]
-    assert planned(CONFIG, device="cuda:0")["streams"] == list(CONFIG.sizes)
 
 
 def test_tolerance_of_a_case_applies_to_its_layouts(make_case):
@@ -245,18 +245,6 @@ def test_mean_speaks_for_a_sum_of_own_kernels_alone():
         config = changed(implementations=(implementation,), reductions=reductions)
         for check in ("layouts", "boundary_sizes", "broadcasts", "determinism"):
             assert [job.case.reduction for job in jobs_of(config, check)] == due, check
-
-
-def test_case_in_two_tables_runs_once():
-    config = changed(tables=(CONFIG, CONFIG))
-    assert planned(config)["value"] == list(CONFIG.sizes)
-
-
-def test_cases_of_two_tables_with_different_inputs_both_run():
-    for inputs in (Inputs(seed=1), Inputs(scale=4.0)):
-        config = changed(tables=(CONFIG, changed(inputs=inputs)))
-        assert planned(config)["value"] == [*CONFIG.sizes, *CONFIG.sizes]
-        assert planned(config, device="cuda:0")["determinism"] == [(64, 48)]
 
 
 def test_a_target_of_another_shape_makes_another_case(make_case):
