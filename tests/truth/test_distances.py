@@ -133,15 +133,8 @@ def test_special_values_that_disagree_are_infinitely_wrong(result, truth, kind):
     assert errors.mismatches == Counter(kind)
 
 
-def test_a_wrong_sign_is_counted():
+def test_a_wrong_sign_is_counted_and_an_empty_tensor_and_a_scalar_have_no_index():
     assert measure([1.0, -1.0], [1.0, 1.0]).mismatches == Counter(sign=1)
-
-
-def test_empty_tensor_has_no_error():
     errors = measure([], [])
-
     assert (errors.ulp, errors.relative, errors.index) == (0.0, 0.0, ())
-
-
-def test_a_scalar_has_no_index():
     assert measure(2.0, 1.0).index == ()
