@@ -87,10 +87,8 @@ def test_a_cpus_packages_are_added_up_and_their_counters_begin_anew(tmp_path, mo
     package(tmp_path, 2, 9_000_000, name="psys")  # all of the machine
     meter = cpu_meter()
     assert meter() == 5.0
-
     first.write_text("2500000")
     second.write_text("500000")
-
     assert meter() == 2.5 + 4.5
 
 
@@ -127,10 +125,8 @@ def test_bench_measures_energy_where_a_column_asks_for_it(monkeypatch, capsys, t
     monkeypatch.setattr(kernel_files, "SYS", tmp_path)
     arguments = ["bench", "--loss", "mse", "--size", "64x64", "--impl", "custom", "--device"]
     arguments += ["cpu", "--max-time", "0.01", "--processes", "1", "--pass", "forward"]
-
     assert run([*arguments, "--columns", "median,energy"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "energy not readable: this system has no RAPL counter" in out
-
     assert run([*arguments, "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["results"][0]["no_energy"] == ""

@@ -193,7 +193,6 @@ def test_header_is_made_again_only_if_it_was_cut_off(settings):
     before = made.stat().st_mtime_ns
     headers.precompile(settings)
     assert made.stat().st_mtime_ns == before
-
     made.write_bytes(made.read_bytes()[:5000])
     assert headers.search_path("/mine") == "/mine"
     headers.precompile(settings)

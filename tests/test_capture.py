@@ -42,12 +42,10 @@ def test_garbage_graph_does_not_invalidate_a_capture(eager_collector):
         ones * 2
     garbage.append(garbage)  # only a collection frees it
     graph = torch.cuda.CUDAGraph()
-
     with capture_graph(graph, stream):
         del garbage
         cycles = [[] for _ in range(1000)]
         doubled = ones * 2
-
     graph.replay()
     assert doubled.tolist() == [2.0] * 8
     assert len(cycles) == 1000

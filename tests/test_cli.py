@@ -224,7 +224,6 @@ def test_interrupt_exits_130_even_if_it_is_swallowed(capsys, run, number):
     assert run(lambda: os.kill(os.getpid(), number)) == EXIT_INTERRUPTED
     assert signal.getsignal(number) == before
     capsys.readouterr()
-
     for end in (lambda: EXIT_OK, lambda: EXIT_FAILED, end_by_error):
 
         def action(end=end):

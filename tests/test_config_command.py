@@ -38,7 +38,6 @@ def test_check_shows_each_error_in_its_line(tmp_path, monkeypatch, capsys, golde
         assert main.run(["config", "check", f"{name}.yaml"]) == EXIT_USAGE
     told = capsys.readouterr().out
     golden("config_check.txt", re.sub("(Choose from: ).*", r"\1...", told))
-
     assert main.run(["config", "check", "several.yaml", "--format", "json"]) == EXIT_USAGE
     errors = json.loads(capsys.readouterr().out)
     told_of_first = told.splitlines()[: 3 * len(errors) : 3]
@@ -49,7 +48,6 @@ def test_missing_file_does_not_hide_that_others_are_right(capsys):
     assert main.run(["config", "check", "smoke", "default.yaml"]) == EXIT_OK
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(": ok, ")[0] for line in lines] == ["smoke", "default.yaml"]
-
     assert main.run(["config", "check", "nope", "default"]) == EXIT_USAGE
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("config 'nope' does not exist.")
@@ -90,7 +88,6 @@ def test_show_says_where_each_value_came_from(tmp_path, monkeypatch, capsys):
     (tmp_path / "parent.yaml").write_text("sizes: 8x8\ntiming: {min_time: 1ms, cache: warm}\n")
     child = tmp_path / "child.yaml"
     child.write_text("extends: parent.yaml\ntiming: {min_time: 2ms}\nlosses: mse\n")
-
     options = ["--dtype", "float16", "--format", "json"]
     assert main.run(["config", "show", str(child), *options]) == EXIT_OK
     shown = json.loads(capsys.readouterr().out)
@@ -101,7 +98,6 @@ def test_show_says_where_each_value_came_from(tmp_path, monkeypatch, capsys):
     assert shown["timing"]["min_time"] == {"value": 0.002, "origin": f"{child}:2"}
     assert shown["timing"]["cache"]["origin"] == f"{tmp_path / 'parent.yaml'}:2"
     assert shown["timing"]["confidence"]["origin"] == "default"
-
     monkeypatch.setenv("LOSSCLI_CONFIG_SHOW_DTYPE", "float16")
     monkeypatch.setenv("LOSSCLI_DEVICE", "cpu")
     assert main.run(["config", "show", "default", "--format", "json"]) == EXIT_OK

@@ -164,7 +164,6 @@ def test_keys_of_a_table_override_the_config_and_the_command_line_overrides_them
     assert above.inputs == Inputs(scale=2, seed=1)
     assert (other.title, other.sizes, other.dtypes) == ("other", ((4,), (5,)), ("float64",))
     assert (other.inputs, other.timing) == (Inputs(scale=2, seed=3), Timing(cache="warm"))
-
     blocks = load(tmp_path, TABLED, sizes=((2,),), seed=9, losses=("mse",)).blocks
     found = [(b.title, b.sizes, b.inputs.seed, b.losses) for b in blocks]
     assert found == [(t, ((2,),), 9, (LossChoice("mse"),)) for t in ("as above", "other")]

@@ -192,7 +192,6 @@ def test_compilers_take_loss_gradient_and_module(device):
     input, target = logits(3, 5, device=device), numbers(5, 3, device=device)
     plain = input.detach()
     assert_close(step(plain, target), 2 * WITH_GRAD(2 * plain, target)[1])
-
     settings: dict[str, Any] = {"ignore_index": 2, "reduction": "sum", "label_smoothing": 0.1}
     module = CrossEntropyLoss(torch.rand(5), **settings).to(device)
     theirs = torch.nn.CrossEntropyLoss(torch.rand(5), **settings).to(device)
@@ -200,7 +199,6 @@ def test_compilers_take_loss_gradient_and_module(device):
     assert_close(module(plain, target), theirs(plain, target))
     exported = torch.export.export(module, (plain, target)).module()
     assert torch.equal(exported(plain, target), module(plain, target))
-
     due = both(OURS(input, target), input)[1]
     with torch._dynamo.compiled_autograd._enable(torch.compile(backend="eager", fullgraph=True)):
         OURS(input, target).backward()

@@ -135,7 +135,6 @@ def test_the_search_ends_with_a_right_kernel_that_is_faster_than_its_first(tmp_p
         capture_output=True,
         text=True,
     )
-
     assert done.returncode == 0, done.stderr
     first, *others = (found.groupdict() for found in PROPOSAL.finditer(done.stdout))
     right = [each for each in others if each["word"] == "RIGHT"]

@@ -49,7 +49,6 @@ def test_arguments_of_pybind_and_of_a_schema_have_names_and_defaults():
     bound = 'm.def("loss", &f, py::arg("input"), pybind11::arg("target"), py::arg("beta") = 0.5f);'
     signature = arguments(f"PYBIND11_MODULE(e, m) {{ {bound} }}", "loss")
     assert (signature.names, signature.required) == (("input", "target", "beta"), 2)
-
     schema = 'm.def("loss(Tensor input, Tensor target, *, float beta=1.0) -> Tensor");'
     text = f"TORCH_LIBRARY(mine, m) {{ {schema} }}"
     signature = arguments(text, "loss")

@@ -42,7 +42,6 @@ def test_help_has_examples_that_the_command_accepts(capsys, monkeypatch, tmp_pat
         assert command == name
         context = click.Context(main.group, info_name="losscli")
         main.group.get_command(context, name).make_context(name, arguments, context)
-
     assert main.run([name, "--help"]) == EXIT_OK
     in_a_line_of_its_own = r"^ {4}(?:\w+ \S*)?losscli "
     assert re.findall(in_a_line_of_its_own, capsys.readouterr().out, re.MULTILINE)

@@ -74,7 +74,6 @@ def test_what_is_right_is_computed_without_a_build():
         case = case_of(loss, shape, dtype=dtype, **settings)
         with naming(loss, dtype):
             problem = Problem.of(case, third_party=ThirdParty())
-
             assert list(problem.value())
             assert all(list(problem.gradient(name, problem.usual)) for name in problem.wrt)
             assert list(problem.formulas_losses())

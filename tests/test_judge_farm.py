@@ -154,7 +154,6 @@ def test_lost_job_is_started_again_but_not_too_often(jobs):
         cluster = Cluster({"a": losing(most - 1, node=node)})
         assert [each.word for each in run(cluster, jobs())] == ["RIGHT"]
         assert len(cluster.orders) == most
-
         [found] = run(Cluster({"a": losing(99, node=node)}), jobs())
         (reason,) = found.reasons
         assert (found.word, reason.code) == ("NOT JUDGED", "error")

@@ -276,7 +276,6 @@ SLOW_RUNS = {
 )
 def test_candidate_beside_a_model_gets_its_verdict(judged, of):
     verdict = judged(of.model, of.candidate)
-
     assert verdict.word == of.word, verdict.reasons
     assert {*of.found} <= checks(verdict) | codes(verdict), verdict.reasons
     assert not of.text or of.text in verdict.reasons[0].text
@@ -328,7 +327,6 @@ class ModelNew(Model):
         return self.known.clone().requires_grad_()
 """
     verdict = judged(KL, source, timed=True)
-
     assert verdict.word == "CHEATS", verdict.reasons
     assert "wrong_later" in codes(verdict)
 
@@ -351,7 +349,6 @@ def test_module_whose_sums_change_from_run_to_run_is_told_so(judged):
         "return found",
     )
     verdict = judged(COSINE, candidate)
-
     assert verdict.right, verdict.reasons
     assert verdict.accuracy.deterministic is False
 

@@ -72,7 +72,6 @@ def test_file_does_not_run_where_a_part_of_a_required_isolation_is_missing(
 ):
     monkeypatch.setattr(process, "missing", lambda reached: ("network",))
     verdict = judged(f"print('it has run')\n{source}", timed=True, require_isolation=True)
-
     (reason,) = verdict.reasons
     assert (verdict.word, verdict.exit_code, reason.code) == ("NOT JUDGED", 4, "not_isolated")
     assert "lacks: network" in reason.text

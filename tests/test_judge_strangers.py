@@ -104,5 +104,4 @@ def test_what_this_machine_cannot_build_is_not_judged(monkeypatch: pytest.Monkey
 @pytest.mark.gpu
 def test_a_kernel_of_the_default_stream_is_limited_to_it() -> None:
     verdict = judge_job(Job(str(FOLDER / "default_stream.py"), loss="mse", quick=True))
-
     assert verdict.word in ("RIGHT BUT NO GRADIENT", "RIGHT WITHIN LIMITS"), verdict.reasons

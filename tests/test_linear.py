@@ -363,7 +363,6 @@ def test_compilers_and_transforms_take_all_logits_at_once(device):
     assert_same(compiled(hidden, weight), truth, hidden, weight)
     exported = torch.export.export(loss_of, (given["hidden"], given["weight"])).module()
     assert_close(exported(given["hidden"], given["weight"]), truth)
-
     hidden, weight = given["hidden"], given["weight"]
     several = torch.stack([hidden, 2 * hidden])
     of = partial(loss_of, weight=weight)

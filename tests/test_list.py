@@ -124,7 +124,6 @@ def test_listed_gpus_come_from_the_driver(capsys, monkeypatch):
     lines = listing(capsys, "devices").splitlines()
     assert [line.split()[0] for line in lines] == ["cpu", "cuda:0", "cuda:1"]
     assert lines[2].endswith("Model B, 2.0 GiB")
-
     monkeypatch.setattr(metadata, "version", lambda name: "2.13.0+cpu")
     last = listing(capsys, "devices").splitlines()[-1]
     assert "out of reach, torch 2.13.0+cpu is built without CUDA" in last

@@ -106,10 +106,8 @@ def test_smooth_l1s_reference_promotes_an_operand_whose_gradient_torch_would_rou
         name: torch.ones(5, dtype=getattr(torch, dtype)).requires_grad_(name in asked)
         for name, dtype in zip(("input", "target"), dtypes, strict=True)
     }
-
     loss = LOSSES["smooth_l1"].reference(**operands, reduction="sum", beta=1.0)
     gradients = torch.autograd.grad(loss, [operands[name] for name in asked]) if asked else ()
-
     assert seen == [getattr(torch, dtype) for dtype in computed]
     assert loss.dtype == torch.promote_types(*(each.dtype for each in operands.values()))
     assert [each.dtype for each in gradients] == [operands[name].dtype for name in asked]
@@ -207,10 +205,8 @@ def test_functional_takes_a_target_of_one_row_and_of_another_dtype(spec, dtype):
     operands = {name: each.detach() for name, each in make_inputs(case).items()}
     operands[spec.names[1]] = operands[spec.names[1]].to(dtype)
     prediction = next(iter(operands.values())).requires_grad_()
-
     loss = spec.functional(*operands.values(), reduction="mean", **spec.resolve({}))
     (gradient,) = torch.autograd.grad(loss, prediction)
-
     assert (loss.shape, loss.dtype) == ((), torch.float32)
     assert (gradient.shape, gradient.dtype) == (prediction.shape, prediction.dtype)
 

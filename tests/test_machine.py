@@ -123,7 +123,6 @@ def test_gpu_that_cannot_synchronize_is_broken(monkeypatch):
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     monkeypatch.setattr(torch.cuda, "synchronize", wait)
-
     assert devices.is_broken("cuda:1")
     assert not devices.is_broken("cuda:0")
     assert not devices.is_broken("cpu")
@@ -147,7 +146,6 @@ def test_an_installed_losscli_has_no_commit_of_the_repository_around_it(tmp_path
 def test_a_process_that_keeps_freed_memory_starts_with_its_variables(monkeypatch):
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1")
     kept, default = allocator.environment(keeps=True), allocator.environment(keeps=False)
-
     assert allocator.KEEPING.items() <= kept.items()
     assert default["MALLOC_TRIM_THRESHOLD_"] == "1"
     assert not allocator.KEEPING.items() & default.items()

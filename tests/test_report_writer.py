@@ -86,11 +86,9 @@ def test_link_device_and_pipe_are_written_and_never_replaced(tmp_path):
     write(link)
     assert link.is_symlink()
     assert json.loads(real.read_text())["kind"] == "bench"
-
     write(Path(os.devnull))
     assert Path(os.devnull).is_char_device()
     assert not journal_path(Path(os.devnull)).exists()
-
     reader, writer_end = os.pipe()
     pipe = tmp_path / "stdout"
     pipe.symlink_to(f"/dev/fd/{writer_end}")

@@ -232,7 +232,6 @@ def test_js_divergence_of_a_subnormal_probability_has_a_gradient():
     (found,) = torch.autograd.grad(loss, input)
     exact = functional.js_divergence(input.double(), target.double(), reduction="sum")
     (due,) = torch.autograd.grad(exact, input)
-
     assert found[0, 1] != 0
     assert_close(found[0, 1], due[0, 1], rtol=1e-4, atol=0.0)
 

@@ -123,7 +123,6 @@ def test_killed_run_resumes_after_its_last_finished_case(bench):
     assert [key(record) for record in finished] == [k for k in ALL if k[0] in (4, 9)]
     with journal_path(bench.output).open("a") as journal:
         journal.write('{"case": {"loss": "mse", "sha')  # half a line
-
     code, told = bench.run("--resume", bench.output)
     assert code == 0, told
     assert "8 of 16 results are already measured" in told
@@ -172,7 +171,6 @@ def test_saved_run_is_resumed_by_its_name_or_the_output_that_it_has(bench):
     assert bench.run("--save", "base", "--resume", bench.output)[0] == 0
     assert bench.computed() == [9, 16, 25]
     assert os.listdir(bench.folder / "runs") == ["base.jsonl"]
-
     bench.output = Path("-")
     bench.stop_at(9, signal.SIGKILL, "--save", "other")
     assert bench.run("--save", "other", "--resume", "other")[0] == 0

@@ -110,7 +110,6 @@ def test_processes_of_workers_are_known(worker):
 
 def test_file_whose_keeper_is_killed_is_not_judged_and_the_next_one_is(path, monkeypatch):
     job = Job(file=str(path), device="cpu", quick=True, timed=False)
-
     look_at = stages._Judging._look_at
 
     def kill_and_look(judging, case):
@@ -124,7 +123,6 @@ def test_file_whose_keeper_is_killed_is_not_judged_and_the_next_one_is(path, mon
     with monkeypatch.context() as patched:
         patched.setattr(stages._Judging, "_look_at", kill_and_look)
         verdict = judge_job(job)
-
     assert (verdict.word, [each.code for each in verdict.reasons]) == (
         "NOT JUDGED",
         ["interrupted"],

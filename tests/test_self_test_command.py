@@ -78,7 +78,6 @@ def test_option_that_was_a_self_test_names_the_command(command, capsys):
 
 def test_self_test_of_the_judge_stops_at_the_first_failure_and_says_what_is_left():
     found = judging.run("self-test", "judge", "--device", "cpu", "--fail-fast")
-
     assert found.returncode == EXIT_FAILED
     assert "stopped at the first failure (--fail-fast)" in found.stderr
     assert re.search(r"losscli: [1-9][0-9]* of [1-9][0-9]* files are not judged", found.stderr)
@@ -94,7 +93,6 @@ def test_self_test_of_the_judge_that_is_interrupted_at_once_writes_no_report(
 
     monkeypatch.setattr("losscli.judge.batch.judge_batch", interrupted)
     output = tmp_path / "report.json"
-
     assert run([*ON_CPU, "judge", "--format", "json", "-o", str(output)]) == EXIT_INTERRUPTED
     assert not output.exists()
     err = capsys.readouterr().err

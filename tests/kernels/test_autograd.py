@@ -110,7 +110,6 @@ def test_both_losses_train_the_same_model(name):
     losses, models = zip(
         *(list(train(getattr(each, name)(), STEPS))[-1] for each in modules), strict=True
     )
-
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     for own, torchs in zip(models[0].parameters(), models[1].parameters(), strict=True):
         torch.testing.assert_close(own, torchs, rtol=1e-4, atol=1e-4)

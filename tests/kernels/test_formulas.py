@@ -179,11 +179,9 @@ def test_with_grad_gives_what_autograd_gives(loss, device):
         expected = function_of(loss, reduction)(first, *others)
         incoming = torch.full_like(expected, -3.0).detach()
         (slope,) = torch.autograd.grad(expected, first, incoming)
-
         got, gradient = LOSSES[loss].loss_with_grad(
             *operands.values(), reduction=reduction, grad_output=-3.0, **PARAMETERS[loss]
         )
-
         with naming(reduction):
             torch.testing.assert_close(got, expected.detach(), rtol=0, atol=0)
             torch.testing.assert_close(gradient, slope, rtol=1e-6, atol=0)

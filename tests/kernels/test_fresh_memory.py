@@ -123,13 +123,11 @@ def test_gradient_behaves_as_any_other_tensor():
     torch.save(result, file)
     file.seek(0)
     assert torch.equal(torch.load(file), result)
-
     result.resize_(LARGE + 5)
     assert (result[:LARGE] == 0.5).all()
     result.fill_(2.0)
     result.resize_(3)
     assert result.tolist() == [2.0] * 3
-
     shared = gradient(input, target).share_memory_()
     assert shared.is_shared()
     assert (shared == 0.5).all()

@@ -61,7 +61,6 @@ def test_function_and_module_are_torchs(name):
 def test_batchmean_and_its_gradient_come_in_one_launch():
     x, y = logs(6, 5), logs(6, 5).exp()
     loss, gradient = functional.kl_div_with_grad(x, y, reduction="batchmean")
-
     torch.testing.assert_close(loss, TORCH.kl_div(x, y, reduction="batchmean"))
     torch.testing.assert_close(gradient, -y / 6)
 
@@ -102,7 +101,6 @@ def test_loss_and_gradients_of_a_negative_variance_are_nan(reduction, device):
     operands = [each.requires_grad_() for each in (x, y, var)]
     loss = torch.ops.losscli.gaussian_nll.default(*operands, reduction, 0.0, 1e-6, 0)
     gradients = torch.autograd.grad(loss.sum(), operands)
-
     for result in (loss, *gradients) if reduction == "none" else gradients:
         assert result.isnan().nonzero().tolist() == [[2, 1]]
     if reduction == "mean":
@@ -115,7 +113,5 @@ def test_weight_multiplies_each_element():
     x, y, var, weight = torch.randn(4, 6, 5, dtype=torch.float64)
     var = var.abs() + 0.1
     due = TORCH.gaussian_nll_loss(x, y, var, reduction="none") * weight
-
     found = functional.gaussian_nll_loss(x, y, var, reduction="none", weight=weight)
-
     torch.testing.assert_close(found, due)

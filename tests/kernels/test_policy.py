@@ -196,7 +196,6 @@ def test_float32_clips_on_the_side_on_which_the_exact_ratio_lies(bound, device):
     sign = 1.0 if bound == 1.2 else -1.0
     loss = policy_loss(own, old, torch.full_like(old, sign), dual_clip=3.0, reduction="none")
     (gradient,) = torch.autograd.grad(loss.sum(), own)
-
     log = own.detach().double() - old.double()
     free = log <= math.log(bound) if bound != 0.8 else log >= math.log(bound)
     assert 0 < free.sum() < len(free)
@@ -245,7 +244,6 @@ def test_third_estimate_keeps_digits_where_the_policies_agree(device):
     own = torch.zeros_like(near).requires_grad_()
     loss = kl_estimate(own, near, reduction="none")
     (gradient,) = torch.autograd.grad(loss.sum(), own)
-
     wide = near.double()
     torch.testing.assert_close(gradient.double(), -torch.expm1(wide), rtol=3e-7, atol=0)
     error = (loss.detach().double() - (torch.expm1(wide) - wide)).abs()

@@ -153,7 +153,6 @@ def parameters(callable: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("name", OF_TORCH)
 def test_function_has_the_signature_of_torchs(name):
     own, torchs = parameters(getattr(functional, name)), parameters(getattr(TORCH, name))
-
     added = [each for each in own if each not in torchs]
     assert list(own.items())[: len(torchs)] == list(torchs.items())
     assert not added or (tuple(added) == LATER and list(own)[-1:] == added)
@@ -185,7 +184,6 @@ def test_deprecated_arguments_choose_the_reduction_that_they_choose_in_torch(siz
         got = functional.mse_loss(x, y, size_average, reduce)
     with pytest.warns(UserWarning, match="are deprecated"):
         of_module = nn.MSELoss(size_average, reduce)(x, y)
-
     torch.testing.assert_close(got, due)
     torch.testing.assert_close(of_module, due)
 

@@ -60,9 +60,7 @@ def test_loss_with_a_weight_is_torchs(loss, reduction):
     if "weight" not in torchs.__annotations__:
         pytest.skip(f"this torch has no weight of {loss}_loss")
     x, y, w = operands(loss)
-
     got = loss_of(loss)(x, y, reduction=reduction, weight=w)
-
     torch.testing.assert_close(got, torchs(x, y, reduction=reduction, weight=w))
 
 
@@ -73,11 +71,9 @@ def test_with_grad_and_modules_take_a_weight(loss, reduction):
     settings = {"reduction": reduction, **PARAMETERS[loss]}
     due = loss_of(loss)(x, y, weight=w, **settings)
     (slope,) = torch.autograd.grad(due, x, torch.full_like(due, 3.0))
-
     with torch.no_grad():
         got, gradient = LOSSES[loss].loss_with_grad(x, y, weight=w, grad_output=3.0, **settings)
     module = getattr(nn, LOSSES[loss].module.__name__)(**settings)
-
     torch.testing.assert_close(got, due)
     torch.testing.assert_close(gradient, slope)
     assert torch.equal(module(x, y, w), due)
@@ -103,9 +99,7 @@ def test_weights_of_zero_make_nan_of_a_mean_and_of_an_infinite_loss_as_in_torch(
 def test_weights_of_other_dtypes_are_promoted(dtype):
     x, y, _ = operands("mse")
     w = torch.tensor([0, 1, 2, 1, 0, 3, 1]).to(dtype)
-
     got = functional.mse_loss(x, y, weight=w)
-
     assert got.dtype == torch.promote_types(torch.float32, dtype)
     torch.testing.assert_close(got, by_hand("mse", x, y, w.to(got.dtype), "mean").to(got.dtype))
 

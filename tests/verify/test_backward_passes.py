@@ -120,7 +120,6 @@ def test_gradient_that_differs_from_finite_differences_fails(make_case, loss, re
         )
 
     (result,) = put_function(case, function, ["numeric"]).values()
-
     assert result.status == FAIL
     assert " the loss changes by " in result.reason
 
@@ -135,9 +134,7 @@ def test_a_reference_with_a_wrong_derivative_misleads_the_oracle_but_not_the_dif
         return graft(loss, 2 * loss)
 
     monkeypatch.setitem(LOSSES, "mse", replace(honest, reference=mistaken))
-
     results = put_function(make_case("mse", dtype="float64"), reference, ("gradients", "numeric"))
-
     assert {check: r.status for check, r in results.items()} == {
         "input_gradient": PASS,
         "target_gradient": PASS,
@@ -219,9 +216,7 @@ def test_pytorchs_own_passes_next_to_a_kink(make_case, loss):
             params = {p.name: 0.1 for p in LOSSES[loss].parameters}
             case = make_case(loss, dtype=dtype, params=params, distribution="boundary")
             implementation = find_implementation(name)
-
             results = judging.put(case, implementation, checks=CHECKS)
-
             assert FAIL not in {result.status for result in results}
             assert {result.code for result in results if result.reason} <= {
                 "no_worse_than_torch",

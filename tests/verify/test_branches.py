@@ -60,7 +60,6 @@ def test_wrong_gradient_at_a_kink_fails(make_case):
         return torch.where(short > 0, short, 0.0).mean()
 
     result = put(make_case("hinge", **STARVED["hinge"]), strict)
-
     assert result.status == FAIL
     assert "gradient: expected " in result.reason
 
@@ -90,11 +89,9 @@ def test_the_supplement_reaches_every_branch_and_each_kink_from_both_sides(make_
         with naming(dtype):
             problem = supplement(Problem.of(make_case(loss, **STARVED[loss] | {"dtype": dtype})))
             spec, params = problem.case.spec, problem.case.params
-
             coordinate = spec.branch_coordinate(
                 *(each.double() for each in problem.operands.values())
             )
-
             assert min(problem.branch_shares.values()) > 0.01
             for kink in spec.kinks(params):
                 near = (coordinate - kink).abs() < 0.02

@@ -136,7 +136,6 @@ def test_an_order_that_changes_only_where_threads_share_a_sum_is_found(make_case
         return graft(value.detach() * off, value)
 
     result = put(make_case("mse"), loss)
-
     assert (result.status, "differ in the loss" in result.reason) == (WARN, True)
 
 
@@ -187,11 +186,9 @@ def test_repeat_line_prints_the_same_failure(half, capsys):
     notes = capsys.readouterr().out.split("\n\n")
     told = [note for note in notes if note.startswith("FAIL")]
     assert len(told) > 5
-
     for note in told:
         report, _, code = note.partition("from losscli.verify")
         exec(f"from losscli.verify{code}", {})
-
         printed = " ".join(capsys.readouterr().out.split())
         verdict, _, _ = " ".join(report.split()).partition(". Shrunk from ")
         assert verdict.partition(". Fails in ")[0] in printed

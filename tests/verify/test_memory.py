@@ -146,9 +146,7 @@ def test_one_pass_may_fit_where_the_other_does_not(make_case):
     free = bytes_to_verify(case, "forward", [reference])
     trials = tuple((reference, CHECKS[name]) for name in ("value", "gradients", "determinism"))
     job = runner.Checks(case, trials)
-
     results = list(runner.run(job, lambda device: free))
-
     assert [(r.check, r.status == SKIPPED) for r in results] == [
         ("value", False),
         ("gradients", True),

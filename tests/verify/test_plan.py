@@ -91,9 +91,7 @@ def test_layouts_run_for_only_one_distribution():
 
 def test_tolerance_of_a_case_applies_to_its_layouts(make_case):
     trials = [(find_implementation("reference"), check) for check in CHECKS.values()]
-
     jobs = runner.split(make_case("mse", shape=(1024, 1024)), trials, loosened=16.0)
-
     assert [(job.case.shape, job.case.target_shape) for job in jobs] == [
         ((1024, 1024), (1024, 1024)),
         ((67, 301), (67, 301)),
@@ -158,9 +156,7 @@ def test_default_covers_every_loss_dtype_and_reduction(check):
         for dtype in DTYPES
         for reduction in find_loss(loss).reductions
     }
-
     planned = {(c.loss, c.dtype, c.reduction) for c, name in default_trials() if name == check}
-
     assert kinds - planned == set()
 
 
@@ -174,7 +170,6 @@ def test_default_runs_every_check_of_a_loss_over_rows_with_its_defaults_and_off_
         if any(not check.missing(case) and not check.why_not(case, custom) for case in own)
     }
     planned = [(case, name) for case, name in default_trials() if case.loss == loss]
-
     assert applying - {name for _, name in planned} == set()
     params = {case.params for case, name in planned if name == "gradients"}
     assert {Parameters(spec.resolve({})), Parameters(off_default(spec))} <= params
@@ -200,7 +195,6 @@ def test_a_table_runs_its_checks_alone(tmp_path):
         "  - {title: more, sizes: 5x7, checks: parts}\n"
     )
     shapes = planned(load_config(str(file), {}))
-
     assert {name: own for name, own in shapes.items() if own} == {
         "value": [(8, 24)],
         "layouts": [(8, 24)],

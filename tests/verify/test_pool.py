@@ -47,7 +47,6 @@ def test_death_of_a_process_fails_its_check_and_neither_those_behind_it_nor_larg
         (process,) = one._processes
         process._process.end()
         results = [list(one.results_of(job)) for job in jobs]
-
     (first, *_) = (number for number, job in enumerate(jobs) if job.case.elements == 3)
     died = results[first][-1]
     assert (died.status, died.code) == (FAIL, "process_died")

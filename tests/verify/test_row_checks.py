@@ -87,7 +87,6 @@ def test_checks_of_elements_do_not_apply_to_rows_and_say_so() -> None:
         unit: {name for name, check in CHECKS.items() if {*check.units} - {MODEL} == {unit}}
         for unit in (ELEMENT, ROW)
     }
-
     assert only[ROW] == {"row_relations"}
     assert {"broadcasts", "coverage"} <= only[ELEMENT]
     for name, check in CHECKS.items():

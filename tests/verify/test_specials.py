@@ -56,7 +56,6 @@ def test_any_gradient_passes_where_pytorchs_is_nan(make_case):
         return reference(case, without, target)
 
     (result,) = judge(make_case("mse"), other, checks=CHECKS)
-
     assert result.status == PASS
 
 

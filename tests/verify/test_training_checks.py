@@ -116,9 +116,7 @@ def test_steps_calls_the_next_losses_of_the_run_in_between(make_case):
     case, losses = make_case("mse"), ("hinge", "mse", "smooth_l1")
     assert put(case, shared_by_losses(), "steps").status == PASS
     assert put(case, shared_by_losses(), "steps", beside=("mse",)).status == PASS
-
     result = put(case, shared_by_losses(), "steps", beside=losses)
-
     assert result.status == FAIL
     assert result.reason.startswith("two heads, smooth_l1 and hinge between them, step 1, ")
     assert result.beside == ("smooth_l1", "hinge")

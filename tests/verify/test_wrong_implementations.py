@@ -86,7 +86,6 @@ def test_zero_gradient_of_a_float16_mean_fails_at_a_large_incoming_gradient(make
     """A gradient of difference / beta / N is at most a subnormal for 1; with N undone it is not."""
     case = make_case("smooth_l1", shape=(128, 256), dtype="float16", params={"beta": 512.0})
     results = judge(case, "zeros", checks=("gradients",))
-
     (failure,) = [r for r in results if r.check == "input_gradient"]
     assert failure.status == FAIL
     assert failure.reason.startswith("incoming gradient 32768: ")
@@ -107,7 +106,6 @@ def test_result_of_another_type_or_shape_is_named(make_case):
 
 def test_a_result_says_what_the_implementation_raised(make_case):
     results = judge(make_case(), raises)
-
     assert {r.reason for r in results} == {"raised ValueError: bad launch"}
     assert Counter(r.check for r in results) == {
         check.name: 1
@@ -167,7 +165,6 @@ def test_implementation_that_raises_the_device_error_is_blamed(make_case, strays
         raise RuntimeError("CUDA error: misaligned address")
 
     first, second = judge(make_case(), raises, checks=("gradients", "boundary_sizes"))
-
     told = "raised RuntimeError: CUDA error: misaligned address"
     assert (first.status, first.reason) == (FAIL, told)
     assert (second.status, second.code) == (SKIPPED, "device_broken")
@@ -194,7 +191,6 @@ def test_less_accurate_than_torch_is_a_warning(make_case):
         return value if exact else graft(value.detach() * (1 + 1e-6), value)
 
     results = judge(make_case(), careless, checks=("value", "gradients", "determinism", "layouts"))
-
     assert [r.status for r in results] == [WARN, PASS, PASS, PASS, WARN]
     assert "less accurate than torch" in results[0].reason
 
@@ -204,10 +200,8 @@ def test_loosened_case_is_judged_by_its_tolerance_and_shows_it(make_case):
         "planted", "", lambda case: lambda x, y: reference(case, x, y) * (1 + 1e-5)
     )
     case = make_case()
-
     (strict,) = put(case, implementation, checks=("value",))
     (loose,) = put(case, implementation, checks=("value",), loosened=256.0)
-
     assert (strict.status, strict.tolerance) == (FAIL, "")
     assert (loose.status, loose.tolerance) == (PASS, "256 ulp")
 
