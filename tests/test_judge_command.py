@@ -209,41 +209,6 @@ def test_report_goes_to_a_file_and_the_summary_to_stderr(files, capsys, tmp_path
     )
 
 
-ONE_OF_TWO = "name files to judge, or --jobs FILE, one of the two."
-USAGE = {
-    "": ONE_OF_TWO,
-    "k.py --jobs x": ONE_OF_TWO,
-    "--on ray": ONE_OF_TWO,
-    "nowhere.py": "there is no file 'nowhere.py'.",
-    "README.md": "expected FILE.py, FILE.cu, FILE.cpp, FILE.py:NAME, FILE.py@REVISION or ",
-    "k.py k.py": "'k.py' is named twice.",
-    "--jobs nowhere.jsonl": "there is no file 'nowhere.jsonl'.",
-    "--jobs .": "--jobs '.' is a directory.",
-    "--jobs /dev/null": "--jobs /dev/null has no job.",
-    "k.py --loss mes": "unknown loss 'mes'. Did you mean 'mse'?",
-    "pyproject.toml.py": "there is no file 'pyproject.toml.py'.",
-    "k.py --param beta": "'beta' is not a parameter. Write NAME=VALUE",
-    "k.py --size 8x": "'8x' is not a size: an extent is missing.",
-    "k.py --dtype float31": "unknown dtype 'float31'.",
-    "k.py --device tpu": "unknown device 'tpu'.",
-    "k.py --timeout long": "'long' is not a duration.",
-    "k.py --timeout 0": "'0' leaves no time at all.",
-    "k.py --memory much": "'much' is not an amount of memory.",
-    "k.py --workers 0": "'0' is not a number of workers.",
-    "k.py --format csv": "unknown format 'csv'.",
-    "k.py --on slurm": "unknown engine 'slurm'. Write ray or ray://HOST:PORT.",
-    "k.py --on ray://": "'ray://' is no address of a Ray cluster.",
-    "--jobs - --resume a -o b": "takes no other -o.",
-    "--jobs - --resume a --format table": ("--resume continues an output in jsonl, not in table."),
-    "--jobs - --resume /no/where": "is no file that could be",
-}
-
-
-def test_bad_usage_is_one_message(refused):
-    for arguments, message in USAGE.items():
-        refused(f"judge {arguments}", message)
-
-
 def start(*arguments, **streams):
     piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
     return subprocess.Popen([*COMMAND, "judge", *arguments], text=True, **piped)

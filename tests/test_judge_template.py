@@ -60,20 +60,6 @@ def test_command_says_how_to_judge_and_overwrites_nothing(capsys, tmp_path):
     assert capsys.readouterr().out == told
 
 
-REFUSED = {
-    "my-kernel": "'my-kernel' cannot name a file of Python.",
-    "no/where": "there is no directory 'no'.",
-    "mine --loss mes": "unknown loss 'mes'. Did you mean 'mse'?",
-    "mine --template triton --cpu": "--cuda and --cpu are of the template cpp, not of triton",
-    "": "Missing argument 'NAME'.",
-}
-
-
-def test_bad_usage_is_one_message(refused):
-    for arguments, message in REFUSED.items():
-        refused(f"new {arguments}", message)
-
-
 def test_bad_usage_needs_no_torch(monkeypatch):
     monkeypatch.chdir(main.__file__.rpartition("/losscli/")[0])
     assert run_without_torch("new", "mine", "--loss", "mes").returncode == EXIT_USAGE
