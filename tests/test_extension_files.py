@@ -11,25 +11,8 @@ from losscli.judge.job import Job
 from losscli.judge.stages import judge_job
 from tests.parameters import SLOW
 
-MSE = """
-#include <torch/extension.h>
-#include "neighbour.cuh"
-// torch::Tensor commented_out(torch::Tensor input) {}
-torch::Tensor mse_forward(const torch::Tensor& input, const torch::Tensor& target) {
-  return (input - target).square().mean();
-}
-std::vector<torch::Tensor> mse_backward(torch::Tensor grad_output, at::Tensor input,
-                                        at::Tensor target) {
-  auto gradient = 2 * (input - target) / input.numel() * grad_output;
-  return {gradient, -gradient};
-}
-"""
-MODULE = """
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-  m.def("mse_forward", &mse_forward, "the loss");
-  m.def("mse_backward", &mse_backward);
-}
-"""
+PAIR = (Path(__file__).parent / "data" / "extensions" / "mse.cpp").read_text()
+MSE = PAIR.partition("\nPYBIND11_MODULE")[0]
 
 
 def arguments(text, name):
@@ -37,7 +20,7 @@ def arguments(text, name):
 
 
 def test_exported_functions_have_the_arguments_of_their_declaration():
-    parsed = Parsed.read(extension.program(MSE + MODULE, Path("k.cpp")), "k.cpp")
+    parsed = Parsed.read(extension.program(PAIR, Path("k.cpp")), "k.cpp")
     forward = parsed.definitions["mse_forward"]
     assert [*parsed.definitions] == ["mse_forward", "mse_backward"]
     assert forward.signature.names == ("input", "target")
@@ -133,10 +116,10 @@ def test_a_backward_that_is_wrong_is_wrong(tmp_path):
 def test_a_file_of_cpp_is_compiled_and_judged_and_its_first_error_is_placed(tmp_path):
     (tmp_path / "neighbour.cuh").write_text("#include <vector>\n")
     path = tmp_path / "mse.cpp"
-    path.write_text(MSE + MODULE)
+    path.write_text(PAIR)
     verdict = verdict_of(path, "mse")
     assert (verdict.correct, verdict.has_gradient) == (True, True), verdict.reasons
-    path.write_text(MSE.replace("input - target", "input - tragte", 1) + MODULE)
+    path.write_text(PAIR.replace("input - target", "input - tragte", 1))
     verdict = verdict_of(path, "mse")
     assert verdict.word == "DOES NOT BUILD"
     assert "mse.cpp:6" in verdict.reasons[0].text

@@ -134,9 +134,7 @@ def test_every_exit_code_shell_format_and_variable_is_described():
     assert all(f"not of `{command}`" in TEXT for command, _ in EXCEPT)
 
 
-@pytest.mark.parametrize(
-    "name", ["wrong_usage.txt", "wrong_options.txt", "wrong_filters.txt", "wrong_judge.txt"]
-)
+@pytest.mark.parametrize("name", sorted(path.name for path in GOLDEN.glob("wrong_*.txt")))
 def test_commands_print_what_a_transcript_says(name, golden, capsys):
     text = ""
     for line in (GOLDEN / name).read_text().splitlines():
