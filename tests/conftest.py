@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from tests.standin import Standin
 
 MakeCase = Callable[..., Case]
-GOLDEN = Path(__file__).parent / "data" / "golden"
+DATA = Path(__file__).parent / "data"
+GOLDEN = DATA / "golden"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

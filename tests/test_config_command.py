@@ -10,19 +10,11 @@ from losscli.cli import main
 from losscli.config.keys import EXTENDS, FIELDS, TABLES
 from losscli.config.loader import load_config, shipped_configs, shipped_directory
 from losscli.errors import EXIT_OK, EXIT_USAGE
+from tests.conftest import DATA
 
-BAD_CONFIGS = sorted((Path(__file__).parent / "data" / "bad_configs").glob("*.yaml"))
+BAD_CONFIGS = sorted((DATA / "bad_configs").glob("*.yaml"))
 
-SEVERAL = """\
-losses: [mse, hinj]
-dtyps: float32
-timing: {min_time: 3q, cach: cold}
-exclude: [{dtype: float65}, {}]
-tables:
-  - {title: a, dtypes: [float31, float32, float33], sizes: 8x8}
-  - {dtypes: float16}
-  - {title: a}
-"""
+SEVERAL = (DATA / "configs" / "several_errors.yaml").read_text()
 
 
 def test_check_shows_each_error_in_its_line(tmp_path, monkeypatch, capsys, golden):
@@ -137,22 +129,7 @@ def accepts():
     return accept
 
 
-REFUSED = """\
-dtyps: float32
-dtypes: float31
-dtypes: []
-device: gpu
-sizes: {pow: [1, 2]}
-timing: {cach: cold}
-timing: {processes: 0}
-inputs: {seed: -1}
-exclude: {dtype: float32}
-exclude: [{}]
-grad_outputs: changin
-tolerances: {mse: 3}
-tables: [{sizes: 8x8}]
-tables: [{title: a, device: cpu}]
-"""
+REFUSED = (DATA / "configs" / "refused_lines.txt").read_text()
 
 
 def test_schema_refuses_what_losscli_refuses(accepts, tmp_path):

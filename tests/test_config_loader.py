@@ -9,22 +9,10 @@ from losscli.config.schema import Config, Exclude, Inputs, LossChoice, Timing, T
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import LOSSES, REDUCTIONS, ROW_FORMS
 from losscli.losses.rows.spec import LOGITS, VECTORS
+from tests.conftest import DATA
 from tests.machinery import MACHINERY
 
-FULL = """
-title: every key
-device: cuda:1
-losses: [mse, {smooth_l1: {beta: [0.5, 2]}}]
-sizes: [1024x1024, 7, 0x10, 010, {pow2: [10, 20, 5]}, 1K..4K*2]
-dtypes: float64
-reductions: [mean, none]
-passes: [forward]
-implementations: [reference, custom]
-inputs: {distribution: [uniform, normal], scale: 1e-3, seed: 3}
-exclude: [{dtype: float64, size: 32K, pass: forward}]
-timing: {min_time: 200ms, max_time: 1m, confidence: 0.5%, cache: warm}
-tolerances: {mse 7 float64 mean: {ulp: 8}}
-"""
+FULL = (DATA / "configs" / "every_key.yaml").read_text()
 
 
 def load(tmp_path, text, **overrides):

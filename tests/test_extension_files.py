@@ -9,9 +9,10 @@ from losscli.implementations.definitions import NotJudgeableError, Parsed
 from losscli.judge import against_loss
 from losscli.judge.job import Job
 from losscli.judge.stages import judge_job
+from tests.conftest import DATA
 from tests.parameters import SLOW
 
-PAIR = (Path(__file__).parent / "data" / "extensions" / "mse.cpp").read_text()
+PAIR = (DATA / "extensions" / "mse.cpp").read_text()
 MSE = PAIR.partition("\nPYBIND11_MODULE")[0]
 
 
