@@ -105,7 +105,6 @@ class MadeUp:
         }
 
     def write(self, name: str, text: str) -> None:
-        """Write a file of the kernel: ``proc/meminfo``."""
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -115,7 +114,6 @@ class MadeUp:
         write_program(self.root / "bin" / name, _COMPILER.format(version=version, trouble=trouble))
 
     def remove(self, *programs: str) -> None:
-        """Remove programs."""
         for name in programs:
             (self.root / "bin" / name).unlink()
 

@@ -45,7 +45,6 @@ _COMPILER = (Path(__file__).parent / "data" / "programs" / "compiler.sh").read_t
 
 
 def write_program(path: Path, text: str) -> Path:
-    """Write a script that can be run."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     path.chmod(0o755)
@@ -78,7 +77,6 @@ class Standin:
         return Cache(self.root / "cache")
 
     def write(self, name: str, text: str) -> None:
-        """Write a source."""
         path = self.csrc / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -135,7 +133,6 @@ class Standin:
         )
 
     def published(self) -> list[Path]:
-        """Return the folders of finished libraries."""
         return sorted(path.parent for path in self.cache.root.glob("*/manifest.json"))
 
 

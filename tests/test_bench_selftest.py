@@ -95,8 +95,6 @@ def test_report_of_the_timer_self_test_as_a_whole(golden):
 
 @pytest.fixture
 def found(monkeypatch):
-    """Make the parts of the self-test return these results."""
-
     def part(result):
         return Part(result.test, lambda: result)
 

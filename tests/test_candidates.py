@@ -113,7 +113,6 @@ def descendants() -> set[str]:
 
 
 def told(candidate: Candidate, verdict: Verdict) -> str:
-    """Describe a verdict that is not the expected one."""
     reasons = [f"  {r.stage}, {r.code}, {r.check} {r.case}: {r.text}" for r in verdict.reasons]
     expected = f"{' or '.join(candidate.words)} {' or '.join(candidate.codes)}".rstrip()
     return "\n".join(

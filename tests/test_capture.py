@@ -11,7 +11,6 @@ from losscli.processes.garbage import without_garbage_collection
 
 @pytest.fixture
 def eager_collector() -> Iterator[None]:
-    """Have Python collect garbage after every few objects."""
     before = gc.get_threshold()
     gc.set_threshold(1)
     yield

@@ -116,7 +116,6 @@ def test_schema_is_the_one_that_configs_name(capsys):
 
 @pytest.fixture(scope="module")
 def accepts():
-    """Return whether the JSON Schema accepts a config."""
     check = fastjsonschema.compile(json.loads((shipped_directory() / "schema.json").read_text()))
 
     def accept(text: str) -> bool:

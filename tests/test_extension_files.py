@@ -95,21 +95,17 @@ def verdict_of(path, loss):
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=SLOW)], ids=["few", "every"])
 @pytest.mark.parametrize("what", PAIRS)
 def test_two_functions_or_an_autograd_function_are_one_loss_with_its_gradient(
-    what, every, tmp_path, monkeypatch
+    what, every, judged, monkeypatch
 ):
     if not every:
         monkeypatch.setattr(against_loss, "QUICK_CHECKS", ("retained",))
-    path = tmp_path / "pair.py"
-    path.write_text(f"import torch\n{PAIRS[what]}")
-    verdict = verdict_of(path, "smooth_l1")
+    verdict = judged(f"import torch\n{PAIRS[what]}", loss="smooth_l1")
     assert (verdict.correct, verdict.has_gradient) == (True, True), verdict.reasons
 
 
-def test_a_backward_that_is_wrong_is_wrong(tmp_path):
-    path = tmp_path / "pair.py"
+def test_a_backward_that_is_wrong_is_wrong(judged):
     wrong = PAIRS["operands alone, for a gradient of 1"].replace("(d.abs() < 1", "(d.abs() < 2")
-    path.write_text(f"import torch\n{wrong}")
-    verdict = verdict_of(path, "smooth_l1")
+    verdict = judged(f"import torch\n{wrong}", loss="smooth_l1")
     assert (verdict.word, verdict.facets["value"]) == ("WRONG", "ok")
 
 

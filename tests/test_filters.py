@@ -24,7 +24,6 @@ CONFIG = Config(
 
 
 def left(*filters, **changes):
-    """Return case, pass and implementation of what is kept."""
     config = Config(**{**vars(CONFIG), **changes, "filters": tuple(map(parse_filter, filters))})
     return {
         (task.case.name, pass_, name)

@@ -42,8 +42,6 @@ class NoKernels(TorchFunctionMode):
 
 @pytest.fixture
 def no_kernels(monkeypatch):
-    """Refuse each build and each call of a kernel."""
-
     def refuse(targets):
         pytest.fail(f"{[each.name for each in targets]} would be built")
 

@@ -72,8 +72,6 @@ def quarantined(word):
 
 @pytest.fixture
 def jobs(tmp_path):
-    """Return a function that makes so many jobs."""
-
     def make(count=1, **fields):
         fields = {"device": "cpu"} | fields
         return [Job(write(tmp_path, f"k{n}.py"), id=str(n), **fields) for n in range(count)]

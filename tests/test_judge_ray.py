@@ -117,7 +117,6 @@ def cluster(log, monkeypatch):
 
 
 def add_node(cluster, **environ):
-    """Add a node of one core."""
     return cluster.add_node(num_cpus=1, object_store_memory=2**27, env_vars=environ)
 
 

@@ -8,9 +8,7 @@ from losscli.implementations.sandbox import process
 from losscli.implementations.sandbox.parts import NAMES as PARTS
 from losscli.judge.against_loss import worth_processes
 from losscli.judge.draft import code_of
-from losscli.judge.job import Job
 from losscli.judge.parts import JudgeReason, word_of
-from losscli.judge.stages import judge_job
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, VerifyResult
 from tests.handmade import case_of
@@ -51,19 +49,6 @@ mse_loss = load_inline(
 class ModelNew:
     def forward(self, input, target): return mse_loss.loss(input, target)
 """
-
-
-@pytest.fixture
-def judged(tmp_path):
-    """Return a function that judges a source quickly, without times."""
-
-    def judge(source, **options):
-        path = tmp_path / "kernel.py"
-        path.write_text(source)
-        given: dict[str, Any] = {"device": "cpu", "quick": True, "timed": False} | options
-        return judge_job(Job(file=str(path), **given))
-
-    return judge
 
 
 @pytest.mark.parametrize("source", [RIGHT, RIGHT_MODEL], ids=["function", "beside its Model"])

@@ -13,7 +13,6 @@ MIB = 2**20
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """Write files of a made-up /proc and /sys."""
     monkeypatch.setattr(kernel_files, "PROC", tmp_path / "proc")
     monkeypatch.setattr(kernel_files, "SYS", tmp_path / "sys")
 

@@ -14,7 +14,6 @@ from tests.handmade import PAIR, case, result, run
 
 
 def columns(text):
-    """Return the headers of the first table."""
     lines = text.splitlines()
     index = next(i for i, line in enumerate(lines) if line.startswith("---"))
     return [word for line in lines[2:index] for word in line.split()]

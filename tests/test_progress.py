@@ -41,7 +41,6 @@ class Clock:
 
 
 def run_jobs(clock, seconds, count):
-    """Run jobs that take so many seconds each."""
     with Progress([1.0] * count, clock=clock) as progress:
         for number in range(count):
             progress.working_on(f"job {number}")

@@ -79,7 +79,6 @@ class Bench:
         return process.returncode, told
 
     def computed(self):
-        """Return the sizes that were computed."""
         return sorted({int(line) for line in self.log.read_text().split()})
 
     def results(self):

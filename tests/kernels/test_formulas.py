@@ -9,7 +9,6 @@ import inspect
 import itertools
 import math
 from functools import partial
-from typing import cast
 
 import pytest
 import torch
@@ -17,15 +16,16 @@ from torch import Tensor
 from torch.func import grad, jvp, vmap
 
 from losscli import nn
-from losscli.cases.axes import Distribution, DType
+from losscli.cases.axes import Distribution
 from losscli.cases.case import Case
 from losscli.implementations import find_implementation
 from losscli.implementations.local import Operands
 from losscli.implementations.subject import subject_of
-from losscli.losses import LOSSES, REDUCTIONS, Reduction, reduce
+from losscli.losses import LOSSES, REDUCTIONS, reduce
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.inputs import make_inputs
 from losscli.truth.problem import Problem
+from tests import handmade
 from tests.gradients import assert_right
 from tests.parameters import naming
 from tests.verify.judging import put
@@ -55,18 +55,10 @@ AT_EVERY_POINT = (
 def case_of(loss, shape, dtype, device, reduction="mean", distribution="normal", parameters=None):
     """A case whose incoming gradient is not 1, and without a reduction changes from element to
     element."""
-    return Case(
-        loss=loss,
-        shape=shape,
-        target_shape=shape,
-        dtype=cast(DType, dtype),
-        reduction=cast(Reduction, reduction),
-        device=device,
-        params=PARAMETERS[loss] if parameters is None else parameters,
-        distribution=distribution,
-        seed=0,
-        grad_output=1.0 if reduction == "none" else -3.0,
-    )
+    settings = {"reduction": reduction, "distribution": distribution, "target_shape": shape}
+    settings["params"] = PARAMETERS[loss] if parameters is None else parameters
+    given = 1.0 if reduction == "none" else -3.0
+    return handmade.case_of(loss, shape, dtype=dtype, device=device, grad_output=given, **settings)
 
 
 def draw(case: Case) -> Operands:

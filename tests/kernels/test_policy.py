@@ -266,10 +266,6 @@ def test_wrong_settings_raise(settings, message, rollout):
     own, old, advantages, _ = rollout.values()
     with pytest.raises(ValueError, match=message):
         policy_loss(own, old, advantages, **settings)
-
-
-def test_unknown_estimator_raises(rollout):
-    own, old, *_ = rollout.values()
     for estimator in (0, 4, 1.5):
         with pytest.raises(ValueError, match="estimator must be an integer from 1 to 3"):
             kl_estimate(own, old, estimator=estimator)

@@ -31,7 +31,6 @@ def pair(device):
 
 
 def elements(loss: Tensor, *operands: Tensor) -> tuple[Tensor, ...]:
-    """Return a loss of no reduction with its gradients."""
     return (loss.detach(), *torch.autograd.grad(loss.sum(), operands))
 
 

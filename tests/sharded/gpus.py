@@ -28,7 +28,6 @@ def _device() -> torch.device:
 
 
 def _drawn(*shape: int, seed: int = 1) -> Any:
-    """Return the same numbers on all ranks."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=generator).to(_device())
 

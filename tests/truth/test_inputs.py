@@ -14,7 +14,6 @@ from tests.parameters import naming
 
 
 def branches(case, input, target):
-    """Which side of each kink every element lies on."""
     kinks = torch.tensor(case.spec.kinks(case.params), dtype=torch.float64)
     coordinate = case.spec.branch_coordinate(input.double(), target.double())
     return torch.bucketize(coordinate, kinks, right=True)

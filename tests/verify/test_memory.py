@@ -126,17 +126,14 @@ def test_plans_of_large_cases(make_case):
             assert bytes_to_verify(case, pass_, CUSTOM, held) == due + BLOCKS
 
 
-def test_temporaries_of_an_implementation_count(make_case):
-    case = make_case("mse", shape=LARGE)
+def test_temporaries_of_an_implementation_count_once_a_stream(make_case):
+    case, small = make_case("mse", shape=LARGE), make_case("mse", shape=(10,))
     reference = [IMPLEMENTATIONS["reference"]]
-    more = bytes_to_verify(case, "forward_backward", reference) - bytes_to_verify(
-        case, "forward_backward", CUSTOM
-    )
-    assert more == case.spec.temporaries * 4 * GIB
-
-
-def test_a_small_case_takes_small_blocks(make_case):
-    assert bytes_to_verify(make_case("mse", shape=(10,)), "forward", CUSTOM) < 4096
+    both = bytes_to_verify(case, "forward_backward", reference, Held(streams=2))
+    one = bytes_to_verify(case, "forward_backward", reference)
+    none = bytes_to_verify(case, "forward_backward", CUSTOM)
+    assert one - none == both - one == case.spec.temporaries * 4 * GIB
+    assert bytes_to_verify(small, "forward", CUSTOM) < 4096
 
 
 def test_one_pass_may_fit_where_the_other_does_not(make_case):
@@ -152,13 +149,3 @@ def test_one_pass_may_fit_where_the_other_does_not(make_case):
         ("gradients", True),
         ("determinism", True),
     ]
-
-
-def test_temporaries_count_once_a_stream(make_case):
-    case = make_case("mse", shape=LARGE)
-    reference = [IMPLEMENTATIONS["reference"]]
-    one, two = (
-        bytes_to_verify(case, "forward_backward", reference, Held(streams=streams))
-        for streams in (1, 2)
-    )
-    assert two - one == case.spec.temporaries * 4 * GIB

@@ -33,7 +33,6 @@ def jobs_of(config, *checks, device="cpu"):
 
 
 def planned(config, device="cpu"):
-    """The shapes on which each check runs."""
     shapes = {name: [] for name in CHECKS}
     for job in jobs_of(config, device=device):
         for _, check in job.trials:

@@ -44,7 +44,6 @@ def make_case(loss: str = "weighted_cross_entropy", **changes: Any) -> Case:
 
 
 def results(case: Case, implementation: Implementation, *checks: str) -> list[tuple[str, str]]:
-    """Return the status of each result with its reason."""
     trials = [(implementation, CHECKS[name]) for name in checks or CHECKS]
     found = [r for job in runner.split(case, trials) for r in runner.run(job)]
     return [(result.status, f"{result.check}: {result.reason}") for result in found]

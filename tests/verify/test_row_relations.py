@@ -42,7 +42,6 @@ def of_neighbours(right):
 
 
 def larger(right):
-    """Return a formula with a factor."""
     return lambda *operands, **settings: 1.01 * right(*operands, **settings)
 
 

@@ -17,8 +17,6 @@ ALL = [n for n, check in CHECKS.items() if not check.needs_gpu and ELEMENT in ch
 
 
 def writes_over(operand):
-    """Adds to an operand after the loss is computed."""
-
     def bind(case):
         def function(input, target):
             loss = case.spec.reference(input, target, reduction=case.reduction, **case.params)

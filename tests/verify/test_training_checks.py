@@ -28,7 +28,6 @@ from tests.verify.judging import reference
 
 
 def put(case, implementation, check, beside=()):
-    """Return the result of the one check."""
     known = {implementation.name: beside}
     (result,) = judging.put(case, implementation, checks=[check], beside=known)
     return result

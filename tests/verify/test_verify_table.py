@@ -38,7 +38,6 @@ def of_case(loss="smooth_l1", name="custom", status=PASS, reason="", tolerance="
 
 
 def failures(*sizes, **changes):
-    """Return a failure of `value` at each size."""
     given = {"loss": "mse", "status": FAIL} | changes
     return [r for n in sizes for r in of_case(shape=(n,), reason=f"wrong at {n}", **given)]
 
