@@ -8,7 +8,7 @@ at which they were measured, which `ages.py` finds out from git. `functions: ele
 `functions: row` are the losses themselves, from their specs; `walls: all` is the judge's isolation;
 `reasons: all` are the reasons of verdicts, `facets: all` their facets, `jobs: all` the keys of
 a job;
-`checks: all` the checks of verify.
+`checks: all` the checks of verify. `wild` and `shares` are verdicts on third-party files.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ DOCUMENTS = (
     DOCS / "training-code.md",
     DOCS / "verification.md",
     DOCS / "judging.md",
+    DOCS / "judging-in-the-wild.md",
     DOCS / "isolation.md",
     DOCS / "performance.md",
     DOCS / "sharded.md",
@@ -92,6 +93,8 @@ def with_tables(text: str) -> str:
             made, age = ages.table(), ""
         elif kind in OF_CODE:
             made, age = OF_CODE[kind](file), ""
+        elif kind in OF_VERDICTS:
+            made, age = OF_VERDICTS[kind](json.loads(path.read_text())), ""
         elif kind == mutations.__name__:
             record = json.loads(path.read_text())
             made = mutations(record)
@@ -537,6 +540,59 @@ def jobs() -> str:
     return _table(["key", "value"], rows)
 
 
+def wild(record: dict[str, Any]) -> str:
+    """Return a row per third-party file: how it was judged, and whether that was true."""
+    rows = []
+    for each in record["files"]:
+        found = [each.get(device) for device in ("cpu", "cuda")]
+        told = [one["verdict"] if one else "" for one in found]
+        true = "" if found[0] is None else "yes" if found[0]["true"] else "no"
+        seconds = f"{found[0]['seconds']:.0f}" if found[0] else ""
+        options = f"`{each['options']}`" if each["options"] else ""
+        named = f"`{each['file']}`"
+        rows.append([each["origin"], named, each["form"], options, told[0], true, seconds, told[1]])
+    columns = ["origin", "file", "form", "options", "verdict", "true", "seconds", "on a GPU"]
+    return _table(columns, rows)
+
+
+def shares(record: dict[str, Any]) -> str:
+    """Return how many third-party files were judged, and how many verdicts were true."""
+    rows = []
+    for device, title in (("cpu", "CPU"), ("cuda", "GPU")):
+        found = [each for each in record["files"] if device in each]
+        if not found:
+            continue
+        taken = [each for each in found if each[device]["verdict"] not in NOT_TAKEN]
+        plain = [each for each in taken if "--call" not in each["options"]]
+        true = [each for each in found if each[device]["true"]]
+        total = len(found)
+        rows.append(
+            [
+                title,
+                str(total),
+                str(len({each["origin"] for each in found})),
+                f"{len(taken)} ({len(taken) / total:.0%})",
+                str(len(plain)),
+                f"{len(true)} ({len(true) / total:.0%})",
+                f"{record[device]['machine']}, {record[device]['commit']}",
+            ]
+        )
+    columns = [
+        "device",
+        "files",
+        "origins",
+        "taken",
+        "without `--call`",
+        "true verdicts",
+        "machine",
+    ]
+    return _table(columns, rows)
+
+
+NOT_TAKEN = ("NOT JUDGED", "DOES NOT BUILD")
+"""Verdicts on files that the judge could not call."""
+
+
 def reasons() -> str:
     """Return a row per code of a verdict's reason."""
     rows = [[code, code.word, code.meaning, code.advice] for code in Code if code in CODES]
@@ -649,6 +705,8 @@ OF_CODE: dict[str, Callable[[str], str]] = {
     checks.__name__: lambda _: checks(),
 }
 """Tables of what the code says, by kind; they take what stands in place of a file."""
+OF_VERDICTS = {kind.__name__: kind for kind in (wild, shares)}
+"""Tables of verdicts on third-party files, by kind."""
 KINDS: dict[str, Callable[[Run], str]] = {
     kind.__name__: kind
     for kind in (

@@ -142,7 +142,7 @@ def implementation(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
 def judged(tmp_path: Path) -> Callable[..., Verdict]:
     """Return a function that judges a source quickly, without times unless they are asked for."""
     from losscli.judge.job import Job
-    from losscli.judge.stages import judge_job
+    from losscli.judge.judging import judge_job
 
     def judge(source: str, **options: Any) -> Verdict:
         path = tmp_path / "kernel.py"

@@ -19,7 +19,7 @@ from losscli.implementations.builtin import of_file
 from losscli.implementations.source import Source
 from losscli.judge.against_loss import KnownLoss
 from losscli.judge.job import Job
-from losscli.judge.stages import _Judging
+from losscli.judge.stages import Judging
 from losscli.operators import loading
 from losscli.processes import Process
 from losscli.verify.runner import libraries_of as libraries_of_checks
@@ -76,7 +76,7 @@ def test_size_that_cannot_be_timed_is_said_before_judge_builds(tmp_path):
     file, notes = Source.read(str(path)), []
     against = KnownLoss(job, "cpu", of_file(file), "mse", 0)
     judging: Any = SimpleNamespace(job=job, device="cpu", against=against, notify=notes.append)
-    _Judging._tell_misfits(judging)
+    Judging._tell_misfits(judging)
     (note,) = notes
     assert note.startswith("mse 1048576x1048576 float32 mean is not going to be timed: needs ")
 

@@ -7,9 +7,15 @@ import torch
 
 from losscli.bench.memory_plan import GPU_RESERVE, RESERVE, MemoryPlan, plan_memory, those_that_fit
 from losscli.implementations import IMPLEMENTATIONS, reference_bytes
+from losscli.implementations.allowance import Allowance
+from losscli.implementations.builtin import of_file
+from losscli.implementations.implementation import Setting
 from losscli.implementations.passes import PassFactory, gradients
+from losscli.implementations.source import Source
 from losscli.losses import LOSSES
+from losscli.reasons import Code, Reason
 from losscli.truth.inputs import make_inputs
+from losscli.verify.memory_plan import choose_fitting
 from tests.handmade import case_of
 from tests.machinery import MACHINERY
 
@@ -142,3 +148,19 @@ def test_peak_memory_excludes_inputs_loss_and_gradient(capfd):
         assert extra == pytest.approx(tensors * MIB, abs=1024)
         assert timed.loss is timed.input.grad is None
     assert capfd.readouterr().err == ""
+
+
+def test_a_file_whose_process_may_not_take_what_a_case_needs_is_skipped(tmp_path) -> None:
+    path = tmp_path / "kernel.py"
+    path.write_text("def mse_loss(input, target): ...\n")
+    case = case_of("mse", (1024, 1024))
+
+    def reasons(memory_bytes: int) -> dict[str, Reason]:
+        setting = Setting(Allowance(memory_bytes=memory_bytes))
+        file = of_file(Source.read(str(path)), setting)
+        return choose_fitting(case, "forward", [file], free=2**40)[1]
+
+    assert not reasons(2**30)
+    (reason,) = reasons(2**22).values()
+    assert reason.code == Code.NO_ROOM
+    assert reason.text.endswith("may take 4.0 MiB")

@@ -129,7 +129,7 @@ def told(candidate: Candidate, verdict: Verdict) -> str:
 @pytest.mark.parametrize("path", each_candidate())
 def test_candidate_gets_the_verdict_of_its_first_line_and_leaves_nothing(path, private):
     from losscli.implementations.sandbox.scratch import scratch_directory
-    from losscli.judge.stages import judge_job
+    from losscli.judge.judging import judge_job
 
     candidate = Candidate.read(path)
     if candidate.missing:

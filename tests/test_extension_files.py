@@ -8,7 +8,7 @@ from losscli.implementations import extension
 from losscli.implementations.definitions import NotJudgeableError, Parsed
 from losscli.judge import against_loss
 from losscli.judge.job import Job
-from losscli.judge.stages import judge_job
+from losscli.judge.judging import judge_job
 from tests.conftest import DATA
 from tests.parameters import SLOW
 

@@ -200,6 +200,25 @@ def test_a_compiled_module_is_no_loss_and_modelnew_wins_over_its_helpers() -> No
         assert file_of(source).definition("smooth_l1").name == meant, source
 
 
+FORWARD_PAIR = "    def forward(self, input, target): ...\n"
+OWN = {
+    f"from other import nll_loss\nclass SoftLoss(Module):\n{FORWARD_PAIR}": "SoftLoss",
+    "from other import fused_loss\ndef helper(a, b, c): ...": "fused_loss",
+    "def my_loss(x, y): ...\ndef test_my_loss(): my_loss(1, 2)": "my_loss",
+    "def my_loss(x, y): ...\ndef test_loss(): ...": "my_loss",
+}
+
+
+def test_a_file_means_its_own_loss_and_neither_an_import_nor_a_test() -> None:
+    for source, meant in OWN.items():
+        assert file_of(source).definition("cross_entropy").name == meant, source
+
+
+def test_what_a_file_defines_as_a_program_is_not_there_on_import() -> None:
+    source = f"{DEFINES}if __name__ == '__main__':\n    class Model(Module): ...\n"
+    assert not file_of(source).defines("Model")
+
+
 def test_an_ambiguous_file_is_refused_with_the_command_to_type():
     source = f"def smooth_l1_loss(input, target): ...\n{MODEL}"
     file = Source("my/f.py", Path("/somewhere/my/f.py"), "", "", source.encode())

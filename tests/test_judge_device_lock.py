@@ -20,7 +20,7 @@ from losscli.judge import stages
 from losscli.judge.device_lock import device_lock, lock_path
 from losscli.judge.draft import Draft, Ended
 from losscli.judge.job import Job
-from losscli.judge.stages import judge_job
+from losscli.judge.judging import judge_job
 from losscli.processes.lock import HeldError
 
 HOLD = """
@@ -248,5 +248,5 @@ def test_wait_for_others_is_not_held_against_a_file():
             over=over, waited=waited, device="cpu", job=Job(""), draft=Draft()
         )
         with pytest.raises(Ended):
-            stages._Judging._check_time(judging)
+            stages.Judging.check_time(judging)
         assert [each.code for each in judging.draft.reasons] == [code]

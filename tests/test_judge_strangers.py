@@ -8,7 +8,8 @@ import pytest
 from losscli.errors import EXIT_OK
 from losscli.judge import against_loss
 from losscli.judge.job import Job
-from losscli.judge.stages import judge_job
+from losscli.judge.judging import judge_job
+from losscli.reasons import Code
 from tests.parameters import SLOW
 
 FOLDER = Path(__file__).parent / "data" / "strangers"
@@ -30,8 +31,13 @@ STRANGERS = (
     Stranger("triplet_model_new_margin", RIGHT, {}, {"loss": "triplet_margin"}),
     Stranger(
         *("focal_hard_labels", ("RIGHT WITHIN LIMITS",)),
-        {"value": "limited: it is defined for labels 0 and 1"},
+        {"value": "limited: it is defined for labels 0 and 1", "second_derivatives": "ok"},
     ),
+    Stranger(
+        *("ce_nothing_left", ("RIGHT WITHIN LIMITS", *RIGHT)),
+        {"extreme_values": "raises: returned a loss that has no gradient for input"},
+    ),
+    Stranger("triplet_without_eps", RIGHT, {"": "computes triplet_margin, mean"}),
     Stranger(
         *("log_probs_by_logsumexp", ("RIGHT WITHIN LIMITS",)),
         {"extreme_values": "limited: logits "},
@@ -99,6 +105,30 @@ def test_what_this_machine_cannot_build_is_not_judged(monkeypatch: pytest.Monkey
     monkeypatch.setenv("CUDA_HOME", "/nonexistent")
     verdict = judge_job(Job(str(FOLDER / "default_stream.py"), device="cpu"))
     assert (verdict.word, verdict.exit_code) == ("NOT JUDGED", 4)
+
+
+def test_a_file_that_cannot_be_imported_is_no_wrong_reference(tmp_path: Path) -> None:
+    file = tmp_path / "needs_an_extension.py"
+    file.write_text("import focal_cpp\ndef focal_loss(logits, label): ...\n")
+
+    verdict = judge_job(Job(str(file), device="cpu", quick=True, timed=False))
+
+    assert (verdict.word, verdict.reasons[0].code) == ("DOES NOT BUILD", Code.IMPORT_FAILED)
+
+
+def test_an_error_that_keeps_a_loss_from_being_recognised_is_shown(tmp_path: Path) -> None:
+    file = tmp_path / "needs_a_mode.py"
+    file.write_text(
+        "import torch\n"
+        "class Loss(torch.nn.Module):\n"
+        "    def __init__(self, mode): super().__init__()\n"
+        "    def forward(self, input, target): return (input - target).abs().mean()\n"
+    )
+
+    verdict = judge_job(Job(str(file), device="cpu", quick=True, timed=False))
+
+    assert (verdict.word, verdict.reasons[0].code) == ("NOT JUDGED", Code.UNKNOWN_LOSS)
+    assert "missing 1 required positional argument: 'mode'" in verdict.reasons[0].text
 
 
 @pytest.mark.gpu

@@ -234,8 +234,8 @@ def test_resume_with_another_config_is_refused_and_keeps_the_journal(cut_short):
 
 
 def test_resume_on_another_machine_or_build_is_refused(cut_short):
-    for fact in ("cpu", "threads", "torch", "losscli", "compiler", "commit"):
-        code, left, told = cut_short(**{fact: "other"})
+    for fact in ("cpu", "threads", "torch", "losscli", "C++ compiler", "commit"):
+        code, left, told = cut_short(**{fact.removeprefix("C++ "): "other"})
         assert (code, left) == (2, 4)
         different = f"cannot be resumed here: different {fact}: other, then "
         assert different in told.replace("CPU: other", "cpu: other")

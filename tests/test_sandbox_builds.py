@@ -19,7 +19,7 @@ from losscli.implementations.sandbox.scratch import scratch_directory
 from losscli.implementations.source import Source
 from losscli.implementations.subject import bind
 from losscli.judge.job import Job
-from losscli.judge.stages import judge_job
+from losscli.judge.judging import judge_job
 from losscli.processes.lock import LOCK
 from losscli.truth.problem import Problem
 

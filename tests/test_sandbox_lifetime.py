@@ -17,9 +17,9 @@ from losscli.implementations.sandbox.process import Worker, is_of_a_worker
 from losscli.implementations.sandbox.requests import TuningSeconds
 from losscli.implementations.sandbox.scratch import scratch_directory
 from losscli.implementations.source import Source
-from losscli.judge import stages
+from losscli.judge import first_look, stages
 from losscli.judge.job import Job
-from losscli.judge.stages import judge_job
+from losscli.judge.judging import judge_job
 from losscli.processes.lock import LOCK, claim_folder, remove_unclaimed
 from losscli.reasons import Code
 
@@ -110,7 +110,6 @@ def test_processes_of_workers_are_known(worker):
 
 def test_file_whose_keeper_is_killed_is_not_judged_and_the_next_one_is(path, monkeypatch):
     job = Job(file=str(path), device="cpu", quick=True, timed=False)
-    look_at = stages._Judging._look_at
 
     def kill_and_look(judging, case):
         keeper = remote.workers.of(judging.implementation, "cpu").keeper
@@ -118,10 +117,10 @@ def test_file_whose_keeper_is_killed_is_not_judged_and_the_next_one_is(path, mon
         os.kill(keeper, signal.SIGKILL)
         select.select([worker], [], [])  # until it has ended
         os.close(worker)
-        look_at(judging, case)
+        first_look.look_at(judging, case)
 
     with monkeypatch.context() as patched:
-        patched.setattr(stages._Judging, "_look_at", kill_and_look)
+        patched.setattr(stages, "look_at", kill_and_look)
         verdict = judge_job(job)
     assert (verdict.word, [each.code for each in verdict.reasons]) == (
         "NOT JUDGED",

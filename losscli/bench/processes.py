@@ -210,7 +210,9 @@ def environment(device: str, tasks: Sequence[Task]) -> dict[str, object]:
     """
     asked = (task.find(n) for task in tasks for names in task.passes.values() for n in names)
     file = next((each.file for each in asked if each.file), None)
-    facts: dict[str, object] = {"kernels": kernels_of_wheel(libraries_of(tasks, device))}
+    facts: dict[str, object] = {}
+    if kernels := kernels_of_wheel(libraries_of(tasks, device)):
+        facts["kernels"] = kernels
     if file:
         facts["file_commit"] = commit_of_file(file.path, file.revision)
     if device != "cpu":

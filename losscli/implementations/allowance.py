@@ -24,3 +24,7 @@ class Allowance(Record, frozen=True, forbid_unknown_fields=True):
     no limit."""
     output_bytes: int = 16 * 2**20
     """Bytes written to stdout and stderr."""
+
+    def bytes_of(self, free: int) -> int:
+        """Return the bytes that the candidate may use where so many are free."""
+        return self.memory_bytes or free // 2

@@ -144,6 +144,14 @@ class Definition:
     """The arguments of a module's constructor; None for a function."""
     backward: Definition | None = None
     """The function that computes the gradients of what ``X_forward`` computes."""
+    imported: bool = False
+    """Whether the file takes it from another one."""
+
+    @property
+    def is_called(self) -> bool:
+        """Whether it may be called with operands: a test of a loss takes no argument."""
+        own = self.signature
+        return own.anything or bool(own.keywords or own.names)
 
     def takes(self, keyword: str) -> bool:
         """Tell whether the callable, or a module's constructor, accepts a keyword."""
@@ -215,9 +223,11 @@ def _imported(nodes: Sequence[ast.AST]) -> Iterator[str]:
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield top-level statements, including those inside conditions."""
+    """Yield top-level statements, including those inside conditions that may hold on import."""
     for node in body:
         yield node
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'":
+            continue
         if isinstance(node, ast.If | ast.Try | ast.With):
             for inner in ("body", "orelse", "finalbody"):
                 yield from _statements(getattr(node, inner, []))
@@ -281,7 +291,7 @@ def _found(tree: ast.Module) -> Iterator[Definition]:
             for alias in node.names:
                 name = alias.asname or alias.name
                 if name.endswith("_loss"):
-                    yield Definition(name, "function", UNKNOWN)
+                    yield Definition(name, "function", UNKNOWN, imported=True)
 
 
 def _paired(found: dict[str, Definition]) -> dict[str, Definition]:

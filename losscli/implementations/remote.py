@@ -88,8 +88,8 @@ class Workers:
         self, file: Source, device: str, setting: Setting, *, unmarked: bool = False
     ) -> Worker:
         allowance, built = setting.allowance or Allowance(), b""
-        if not allowance.memory_bytes:
-            allowance = structs.replace(allowance, memory_bytes=free_bytes("cpu") // 2)
+        memory_bytes = allowance.bytes_of(free_bytes("cpu"))
+        allowance = structs.replace(allowance, memory_bytes=memory_bytes)
         with suppress(OSError):  # without it the file compiles again
             built = Path(setting.built).read_bytes() if setting.built else b""
         isolated = setting.require_isolation

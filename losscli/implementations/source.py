@@ -179,17 +179,9 @@ class Source:
         if not wanted:
             twins = {each.backward.name for each in found.values() if each.backward}
             public = [name for name in found if not name.startswith("_") and name not in twins]
-            losses = [name for name in public if name.endswith("_loss")] or public
-            named = {*EVERY_LOSS, *chain.from_iterable(map(_function_names, EVERY_LOSS))}
-            of_others = named & set(losses)
-            reference = {REFERENCE_MODULE, "get_inputs", "get_init_inputs"}
-            losses = [name for name in losses if name not in of_others | reference]
-            functions = [name for name in losses if found[name].kind == "function"]
-            wanted = [
-                name
-                for name in functions or losses
-                if name.endswith("_loss") or found[name].signature.is_loss(operands)
-            ]
+            public = [name for name in public if found[name].is_called]
+            own = [name for name in public if not found[name].imported]
+            wanted = _losses(found, own, operands) or _losses(found, public, operands)
         if not wanted:
             function = f"a function {_function_names(loss)[0]} or " if loss else ""
             text = f"{self.named}: expected {function}a class {MODULE}"
@@ -238,6 +230,22 @@ class Source:
     def defines(self, name: str) -> bool:
         """Tell whether the file defines a name, perhaps a compiled module."""
         return name in self.parsed.definitions or name in self.parsed.compiled
+
+
+def _losses(
+    found: Mapping[str, Definition], public: Sequence[str], operands: tuple[str, ...]
+) -> list[str]:
+    """Return the names of definitions that may be losses: those called so, functions first."""
+    named = {*EVERY_LOSS, *chain.from_iterable(map(_function_names, EVERY_LOSS))}
+    others = {REFERENCE_MODULE, "get_inputs", "get_init_inputs", *named}
+    losses = [name for name in public if name.endswith("_loss")] or public
+    losses = [name for name in losses if name not in others]
+    functions = [name for name in losses if found[name].kind == "function"]
+    return [
+        name
+        for name in functions or losses
+        if name.endswith("_loss") or found[name].signature.is_loss(operands)
+    ]
 
 
 def signature_for(definition: Definition, spec: Spec) -> Signature:

@@ -60,7 +60,7 @@ class _Judge(ModuleType):
         """
         from losscli.judge.job import Job
         from losscli.judge.jobs import check_job
-        from losscli.judge.stages import judge_job
+        from losscli.judge.judging import judge_job
         from losscli.runs.encoding import read_value
 
         given = {

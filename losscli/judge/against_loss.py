@@ -26,7 +26,7 @@ from losscli.judge.parts import REFERENCE
 from losscli.judge.recognition import LARGEST
 from losscli.losses import ELEMENT, EVERY_LOSS, HIDDEN_STATE, ROW, Shape, Unit
 from losscli.reasons import Code
-from losscli.verify.checks import Cost, named
+from losscli.verify.checks import CHECKS, Cost, named
 from losscli.verify.runner import Checks
 from losscli.verify.runner import plan as plan_verify
 
@@ -246,8 +246,7 @@ class KnownLoss:
     def _planned(self, config: Config, names: tuple[str, ...], trains: bool) -> Iterator[Checks]:
         """Yield the checks of a config; those of a loss without a gradient where it has none."""
         if not trains:
-            config = replace(config, passes=(FORWARD,))
-            names = tuple({*names} & {*FORWARD_CHECKS}) or FORWARD_CHECKS
+            names = tuple(name for name in names if not CHECKS[name].needs_gradient)
         yield from self._plan(config, names)
 
     def _plan(self, config: Config, names: tuple[str, ...]) -> list[Checks]:

@@ -154,7 +154,7 @@ class Draft:
             self.tested[facet] = None
         if not optional:  # units of another dtype are no larger or smaller
             self.accuracy = _worst(self.accuracy, result)
-        mild = status == WARN and result.code == Code.NO_WORSE_THAN_TORCH
+        mild = status == WARN and result.code == Code.NO_WORSE_THAN_TORCH and not optional
         if status != FAIL and not mild:
             return
         code = code_of(result, self.now, facet, self.home, optional=optional)
@@ -185,7 +185,8 @@ def code_of(
     """
     code = RENAMED.get(result.code, result.code)
     if code == Code.NO_GRADIENT:
-        code = Code.WRONG  # of the target, or where something is new
+        # Of the target, or where something is new; backward of no row that counts raises.
+        code = Code.RAISED if facet == "extreme_values" else Code.WRONG
     has_to = result.check.endswith(SMALL_RESULTS) and not optional
     if code == Code.RAISED and stage == "checks" and not has_to:
         return Code.REFUSES

@@ -271,7 +271,7 @@ def serve(judge: Judge | None = None) -> None:
     """Be a process of a pool: judge until that ends; ``judge`` is a test's fake."""
     with to_parent(GRACE) as channel:
         if judge is None:
-            from losscli.judge.stages import judge_job  # imports torch
+            from losscli.judge.judging import judge_job  # imports torch
 
             judge = judge_job
         for job in channel:

@@ -47,6 +47,8 @@ CLOSE = {"float64": 1e-9, "float32": 1e-4}
 """Relative distance of two results that are the same formula."""
 MOST_NUMBERS = 8
 """The numbers of a file that are tried as parameters."""
+MOST_ERRORS = 2
+"""Errors of a file that a message names."""
 MOST_TRIES = 80
 """Values of the parameters of a loss that are tried."""
 
@@ -71,7 +73,14 @@ class Recognised:
 
 
 class UnknownLossError(WrongReferenceError):
-    """A file computes none of the losses that losscli knows, or takes other arguments."""
+    """A file computes none of the losses that losscli knows, or takes other arguments.
+
+    ``raised``: what it raised for the operands of every loss; empty where it computed a value.
+    """
+
+    def __init__(self, message: str, raised: str = "") -> None:
+        super().__init__(message)
+        self.raised = raised
 
 
 def recognise(found: Implementation, device: str, dtype: DType = "float64") -> Recognised:
@@ -91,8 +100,9 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
     try:
         signature = file.definition("").signature
     except NotJudgeableError as error:
-        raise UnknownLossError(f"{named}: {error}") from None
-    failure = ""
+        raise UnknownLossError(f"{named}: {error}", str(error)) from None
+    failures: dict[str, None] = {}
+    computed = False
     try:
         inputs = _inputs(found, device)
         for loss, spec, place in _places(signature, inputs, dtype, device):
@@ -103,17 +113,19 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
             except SandboxError:
                 raise
             except (SubjectError, NotJudgeableError) as error:
-                failure = failure or str(error)
+                failures[str(error)] = None
                 continue
+            computed = True
             if known:
                 parameters, reduction = known
                 return Recognised(loss, reduction, *_first_input(inputs), parameters)
     except SubjectError as error:
-        raise WrongReferenceError(f"{named} does not run: {error}") from None
+        raise WrongReferenceError(f"{named} does not run: {error}") from error
     finally:
         remote.workers.end(file)
-    if failure:
-        raise UnknownLossError(f"{named} {failure}")
+    if failures:
+        raised = "" if computed else " or ".join([*failures][-MOST_ERRORS:])
+        raise UnknownLossError(f"{named} {next(iter(failures))}", raised)
     raise UnknownLossError(f"{named} computes none of the losses that losscli knows")
 
 

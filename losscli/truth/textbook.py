@@ -91,6 +91,13 @@ def _multi_margin(input: Tensor, target: Tensor, *, p: float, margin: float) -> 
     return loss
 
 
+def _triplet_margin(anchor: Tensor, positive: Tensor, negative: Tensor, *, margin: float) -> Tensor:
+    """Without the number that PyTorch adds to each difference."""
+    near, far = ((anchor - each).norm(dim=-1) for each in (positive, negative))
+    loss: Tensor = (near - far + margin).clamp(min=0)
+    return loss
+
+
 FORMULAS: Mapping[str, tuple[Unreduced, ...]] = {
     "binary_cross_entropy": (_binary_cross_entropy,),
     "binary_cross_entropy_with_logits": (
@@ -115,6 +122,7 @@ FORMULAS: Mapping[str, tuple[Unreduced, ...]] = {
         _cross_entropy_by_maximum,
     ),
     "multi_margin": (_multi_margin,),
+    "triplet_margin": (_triplet_margin,),
 }
 """Formulas that lose digits that PyTorch's function keeps, by loss."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from losscli.cases.axes import PassName
 from losscli.cases.case import Case
 from losscli.implementations import Implementation, reference_bytes
+from losscli.implementations.allowance import Allowance
 from losscli.reasons import Code, Reason
 from losscli.truth.blocks import block_elements, linear_oracle_bytes
 from losscli.units import format_bytes
@@ -74,4 +75,13 @@ def choose_fitting(
         for name, size in needed.items()
         if size > free
     }
+    for each in implementations:
+        if each.file and case.device == "cpu":
+            own, most = (
+                each.temporary_bytes(case),
+                (each.setting.allowance or Allowance()).bytes_of(free),
+            )
+            if own > most:
+                text = f"its process needs {format_bytes(own)}, and may take {format_bytes(most)}"
+                reasons[each.name] = Reason(Code.NO_ROOM, text)
     return [i for i in implementations if i.name not in reasons], reasons

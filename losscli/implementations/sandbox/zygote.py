@@ -107,6 +107,10 @@ def _keep(walls: Walls, descriptors: list[int], zygote: int, prefix: str) -> NoR
         if os.getppid() == zygote:  # else it was not the worker's own end
             status.write(f"{ended}\n".encode())
         code = 0
+    except Exception:  # of losscli's own
+        import traceback
+
+        traceback.print_exc()
     finally:
         os._exit(code)
 

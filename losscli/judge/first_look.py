@@ -1,0 +1,222 @@
+"""Looks at a candidate's first results: what it returns, for which operands, and gradients."""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgspec
+import torch
+
+from losscli.cases.axes import DTYPES
+from losscli.cases.case import Case
+from losscli.cases.model_case import ModelCase
+from losscli.implementations import remote
+from losscli.implementations.builtin import of_file
+from losscli.implementations.errors import (
+    SandboxError,
+    SubjectError,
+)
+from losscli.implementations.requests import Call, Forward
+from losscli.implementations.subject import Subject, bind
+from losscli.judge.against_model import AnyModel
+from losscli.judge.draft import Ended
+from losscli.judge.judged import Judged
+from losscli.losses import EVERY_LOSS
+from losscli.reasons import HOME, Code, Facet
+from losscli.runs.records import FAIL
+from losscli.truth.inputs import may_be_labels
+from losscli.truth.problem import Problem, ThirdParty
+
+UNMARKED = "in a process that does not look like a judge's: "
+ONLY_MARKED = "it is right only in a process that looks like a judge's"
+NO_GRADIENT = "its result has no gradient, so that nothing can be trained with it"
+SEVERAL = ("returned a tuple", "returned a list")
+LABELS_ALONE = "it is defined for labels 0 and 1; targets between them give another loss"
+
+
+def settle_reduction(on: Judged) -> None:
+    """Judge without a reduction what takes none and returns a loss for each unit."""
+    against, job = on.against, on.job
+    if isinstance(against, AnyModel) or job.reduction or against.definition.takes("reduction"):
+        return
+    reductions = EVERY_LOSS[against.loss].reductions
+    case = against.firsts()[0]
+    if case.reduction == "none" or "none" not in reductions:
+        return
+    problem = on.problem(case)
+    with contextlib.suppress(SubjectError):
+        loss = bind(on.implementation, case).send(Forward(problem.operands))
+        if loss.shape == problem.oracle.unreduced_shape != problem.oracle.loss_shape():
+            on.draft.notes.append("it takes no reduction and returns one for each: none")
+            against.job = on.job = msgspec.structs.replace(job, reduction="none")
+            on.draft.usual = against.usual_reductions
+            own = on.file.having("none", on.file.parameters)
+            against.candidate = of_file(own, on.implementation.setting)
+
+
+def look_at(on: Judged, case: Case) -> None:
+    """Find out whether it has a gradient; if its value is wrong, that says most.
+
+    A dtype that it need not take is left out where it raises or gives another dtype.
+    """
+    problem, draft, is_right = on.problem(case), on.draft, False
+    optional = case.dtype in on.against.others
+    dtypes = [each for each in case.dtypes.values() if each in DTYPES]
+    draft.dtypes |= dict.fromkeys(dtypes)
+    try:
+        subject = bind(on.implementation, case)
+        subject = _check_value(on, problem, subject)
+        if on.implementation.setting.labels:
+            problem = on.problem(case)
+        if not draft.failures:
+            for name, values in problem.sibling().operands.items():
+                problem.operands[name].copy_(values)
+            _check_value(on, problem.like(problem.operands), subject, "new contents: ")
+        is_right = not draft.failures
+        if draft.trains is not False:
+            subject.send(problem.call(problem.filled(1.0)))
+            _look_at_others(on, problem, subject)
+            draft.trains = True
+    except SubjectError as error:
+        died, raised = isinstance(error, SandboxError), error.code == Code.RAISED
+        backward = not optional and is_right and not died
+        if backward and (raised or error.code == Code.NO_GRADIENT):
+            text = f"{NO_GRADIENT}; backward {error}" if raised else NO_GRADIENT
+            draft.add(Code.NO_GRADIENT, text, case=case.name)
+            draft.trains = False
+            if not isinstance(case, ModelCase):
+                on.against.candidate = on.implementation.but(lacking=case.spec.names)
+            return
+        instead = None if died else on.against.instead_of(case)
+        if instead is None:
+            draft.end(error.code, str(error), case=case.name)
+        code: Code = Code.REFUSES if raised else Code.LIMITED
+        facet: Facet = "dtypes" if optional else "sizes"
+        text = f"operands of {case.dtype}: {error}" if optional else str(error)
+        draft.add_first(code, text, check="value", facet=facet, case=case.name)
+        if optional:
+            del draft.dtypes[case.dtype]
+        else:
+            draft.home = {*HOME} - {facet}
+        for other in instead:
+            look_at(on, other)
+
+
+def look_unmarked(on: Judged, case: Case) -> None:
+    """Find out whether it is right in processes that do not look like a judge's, either."""
+    if isinstance(case, ModelCase) or on.implementation.setting.mends:
+        return
+    first = on.problem(case)
+    problems, calls = (first, first.sibling()), []
+    for problem in problems:
+        wrt = problem.wrt[:1] if on.draft.trains else ()
+        operands = {name: each.cpu() for name, each in problem.operands.items()}
+        calls.append(Call(operands, wrt, problem.ones.cpu()))
+    try:
+        answers = remote.workers.unmarked(on.implementation, calls, case)
+    except SubjectError as error:
+        on.draft.end(error.code, f"{UNMARKED}{error}", case=case.name)
+    for problem, answer in zip(problems, answers, strict=True):
+        for part, got in answer.items().items():
+            own = None if got is None else got.to(on.device)
+            outcome, _ = problem.judge(part, own, problem.filled(1.0))
+            if outcome.status == FAIL:
+                on.draft.cause = ONLY_MARKED
+                text = f"{UNMARKED}{part}: {outcome.reason}"
+                on.draft.end(Code.WRONG, text, check="value", case=case.name)
+
+
+def _look_at_others(on: Judged, problem: Problem, subject: Subject) -> None:
+    """Find out whether it refuses gradients of which PyTorch's own function has none."""
+    operands = problem.case.spec.operands
+    lacking = tuple(each.name for each in operands if not each.torch_differentiates)
+    if {*lacking} & {*problem.wrt}:
+        try:
+            subject.send(problem.call(problem.filled(1.0, problem.wrt)))
+        except SubjectError as error:
+            if not error.refused:
+                raise
+            on.against.candidate = on.implementation.but(lacking=lacking)
+
+
+def _check_value(on: Judged, problem: Problem, subject: Subject, where: str = "") -> Subject:
+    """Take a value that is wrong; an operand that was overwritten ends the judging.
+
+    Returns:
+        The subject, whose results are mended where they did not fit.
+    """
+    before = {name: each.clone() for name, each in problem.operands.items()}
+    problem.mark()
+    case, mends = problem.case.name, on.implementation.setting.mends
+    try:
+        loss = subject.send(Forward(problem.operands))
+    except SubjectError as error:
+        if not str(error).startswith(SEVERAL) or "results" in mends:
+            raise
+        on.draft.notes.append("it returns several results: the first that fits is the loss")
+        on.against.candidate = on.implementation.but(mends=(*mends, "results"))
+        return _check_value(on, problem, bind(on.implementation, problem.case), where)
+    if name := problem.spoiled():
+        if "operands" in mends:
+            on.draft.end(Code.OVERWROTE, f"{where}overwrote its {name}", check="value", case=case)
+        text = f"it overwrites its {name}, so each call gets copies, which its times include"
+        on.draft.add(Code.LIMITED, text, check="value", facet="inputs", case=case)
+        on.against.candidate = on.implementation.but(mends=(*mends, "operands"))
+        for each, values in before.items():
+            problem.operands[each].copy_(values)
+        return _check_value(on, problem, bind(on.implementation, problem.case), where)
+    verdict, errors = problem.judge_loss(loss)
+    misfits = verdict.status == FAIL and errors is None
+    if misfits and problem.case.dtype in on.against.others:
+        raise SubjectError(verdict.reason, Code.MISFIT)
+    if misfits and _can_mend(on, loss, problem):
+        on.draft.add(Code.MISFIT, verdict.reason, check="value", facet="value", case=case)
+        if on.job.until_first:
+            raise Ended
+        on.against.candidate = on.implementation.but(mends=(*mends, "results"))
+        return _check_value(on, problem, bind(on.implementation, problem.case), where)
+    if verdict.status == FAIL and _is_right_for_labels(on, problem.case):
+        text = f"{LABELS_ALONE}: {verdict.reason}"
+        on.draft.add(Code.LIMITED, text, check="value", facet="value", case=case)
+        lacking = [o.name for o in problem.case.spec.operands[1:] if may_be_labels(o)]
+        lacking += on.implementation.setting.lacking
+        on.against.candidate = on.implementation.but(labels=True, lacking=tuple(lacking))
+        return bind(on.implementation, problem.case)
+    if verdict.status == FAIL and not where and on.against.has_other_size(problem.case):
+        raise SubjectError(verdict.reason, Code.LIMITED)
+    if verdict.status == FAIL:
+        text = where + verdict.reason
+        on.draft.cases.append(problem.case)
+        on.draft.add(Code.WRONG, text, check="value", facet="value", case=case)
+        # What its gradient does may say less, unless nothing else is known of the formula.
+        if errors is None or not isinstance(problem.case, ModelCase):
+            raise Ended
+    return subject
+
+
+def _is_right_for_labels(on: Judged, case: Case) -> bool:
+    """Tell whether a value that is wrong is right where targets are labels 0 and 1."""
+    setting = on.implementation.setting
+    if setting.labels or not any(map(may_be_labels, case.spec.operands[1:])):
+        return False
+    third_party = ThirdParty(setting.lacking, on.against.reference, labels=True)
+    problem = Problem.of(case, third_party=third_party)
+    loss = bind(on.implementation, case).send(Forward(problem.operands))
+    return problem.judge_loss(loss)[0].status != FAIL
+
+
+def _can_mend(on: Judged, loss: torch.Tensor, problem: Problem) -> bool:
+    """Tell whether a loss that does not fit is one number, or one for each due, of the device.
+
+    Or one for each element or row, where a mean or sum is due. That is said once: what has been
+    mended fits.
+    """
+    due = problem.oracle.loss_shape()
+    fits = loss.shape in (due, problem.oracle.unreduced_shape) or (loss.numel() == due.numel() == 1)
+    return (
+        "results" not in on.implementation.setting.mends
+        and not isinstance(problem.case, ModelCase)
+        and fits
+        and loss.is_floating_point()
+        and loss.device == problem.prediction.device
+    )
