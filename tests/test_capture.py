@@ -17,18 +17,13 @@ def eager_collector() -> Iterator[None]:
     gc.set_threshold(*before)
 
 
-def test_garbage_collector_is_off_during_a_capture():
-    with without_garbage_collection():
-        assert not gc.isenabled()
-    assert gc.isenabled()
-
-
-def test_garbage_collector_that_was_off_stays_off():
-    gc.disable()
+def test_garbage_collector_is_off_during_a_capture_and_afterwards_as_before():
     try:
-        with without_garbage_collection():
-            pass
-        assert not gc.isenabled()
+        for switch in (gc.enable, gc.disable):
+            switch()
+            with without_garbage_collection():
+                assert not gc.isenabled()
+            assert gc.isenabled() == (switch is gc.enable)
     finally:
         gc.enable()
 

@@ -107,26 +107,18 @@ def test_what_this_machine_cannot_build_is_not_judged(monkeypatch: pytest.Monkey
     assert (verdict.word, verdict.exit_code) == ("NOT JUDGED", 4)
 
 
-def test_a_file_that_cannot_be_imported_is_no_wrong_reference(tmp_path: Path) -> None:
-    file = tmp_path / "needs_an_extension.py"
-    file.write_text("import focal_cpp\ndef focal_loss(logits, label): ...\n")
-
-    verdict = judge_job(Job(str(file), device="cpu", quick=True, timed=False))
-
+def test_a_file_that_cannot_be_imported_is_no_wrong_reference(judged) -> None:
+    verdict = judged("import focal_cpp\ndef focal_loss(logits, label): ...\n")
     assert (verdict.word, verdict.reasons[0].code) == ("DOES NOT BUILD", Code.IMPORT_FAILED)
 
 
-def test_an_error_that_keeps_a_loss_from_being_recognised_is_shown(tmp_path: Path) -> None:
-    file = tmp_path / "needs_a_mode.py"
-    file.write_text(
+def test_an_error_that_keeps_a_loss_from_being_recognised_is_shown(judged) -> None:
+    verdict = judged(
         "import torch\n"
         "class Loss(torch.nn.Module):\n"
         "    def __init__(self, mode): super().__init__()\n"
         "    def forward(self, input, target): return (input - target).abs().mean()\n"
     )
-
-    verdict = judge_job(Job(str(file), device="cpu", quick=True, timed=False))
-
     assert (verdict.word, verdict.reasons[0].code) == ("NOT JUDGED", Code.UNKNOWN_LOSS)
     assert "missing 1 required positional argument: 'mode'" in verdict.reasons[0].text
 

@@ -60,10 +60,10 @@ def close(got: object, expected: object) -> None:
 
 
 def case_of(loss: str, reduction: str, input: Tensor, target: Tensor) -> Case:
-    dtype, device = str(input.dtype).removeprefix("torch."), str(input.device)
-    settings = {"reduction": reduction, "target_shape": tuple(target.shape), "dtype": dtype}
-    settings |= {"device": device, "params": PARAMETERS[loss], "distribution": "normal"}
-    made: Case = handmade.case_of(loss, tuple(input.shape), **settings)
+    dtype, shape = str(input.dtype).removeprefix("torch."), tuple(input.shape)
+    shapes: Any = {"target_shape": tuple(target.shape), "dtype": dtype, "reduction": reduction}
+    rest: Any = {"params": PARAMETERS[loss], "distribution": "normal", "device": str(input.device)}
+    made: Case = handmade.case_of(loss, shape, **shapes, **rest)
     return made
 
 

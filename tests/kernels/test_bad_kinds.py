@@ -98,12 +98,12 @@ def test_argument_of_another_kind_is_named_in_an_error():
                     message = rf"{must}.*torch\.Tensor.*, but is "
                     assert_told(TypeError, message, function, **given | {name: value})
             if own[0] in ("float", "int") and "Tensor" not in own:
-                for value in ("1", None) if "None" not in own else ("1",):
+                for text in ("1", None) if "None" not in own else ("1",):
                     message = rf"{must}an? \w+.*, but is "
-                    assert_told(TypeError, message, function, **given | {name: value})
-            for value in (None, 1) if name == "reduction" else ():
-                message = f"reduction must be .*, but is {value}"
-                assert_told(ValueError, message, function, **given | {name: value})
+                    assert_told(TypeError, message, function, **given | {name: text})
+            for other in (None, 1) if name == "reduction" else ():
+                message = f"reduction must be .*, but is {other}"
+                assert_told(ValueError, message, function, **given | {name: other})
 
 
 def test_modules_name_a_setting_and_an_operand_of_another_kind():

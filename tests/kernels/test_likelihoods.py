@@ -78,9 +78,9 @@ def test_variance_may_be_one_a_row_a_number_zero_or_nan():
     for shape in ((6,), (6, 1)):
         var = torch.rand(shape, dtype=torch.float64) + 0.5
         check(functional.gaussian_nll_loss, TORCH.gaussian_nll_loss, x, y, var)
-    for var in (2.0, 0.0, float("nan")):
-        due = TORCH.gaussian_nll_loss(x, y, torch.full_like(x, var))
-        found = functional.gaussian_nll_loss(x, y, var if var else torch.zeros_like(x))
+    for number in (2.0, 0.0, float("nan")):
+        due = TORCH.gaussian_nll_loss(x, y, torch.full_like(x, number))
+        found = functional.gaussian_nll_loss(x, y, number or torch.zeros_like(x))
         torch.testing.assert_close(found, due, equal_nan=True)
 
 

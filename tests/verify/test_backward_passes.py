@@ -149,7 +149,7 @@ def test_differences_avoid_kinks(make_case, beta):
     assert (result.status, result.reason) == (PASS, "")
 
 
-CHECKS = ("second_derivatives",)
+SECOND = ("second_derivatives",)
 
 
 class Curved(torch.autograd.Function):
@@ -173,7 +173,7 @@ def test_second_derivatives_of_zero_or_of_the_wrong_sign_fail(make_case):
         ("no curvature", "of the input: expected terms up to"),
         (lambda case, x, y: Curved.apply(x, y), "of the input: expected"),
     ):
-        (result,) = judge(make_case("mse"), wrong, checks=CHECKS)
+        (result,) = judge(make_case("mse"), wrong, checks=SECOND)
         assert result.status == FAIL
         assert told in result.reason
 
@@ -204,7 +204,7 @@ def test_implementation_without_second_derivatives_is_skipped_with_the_reason(ma
         (lambda case, x, y: Once.apply(x, y), "its gradients have no history"),
         (stubborn, "raised NotImplementedError: once is enough"),
     ):
-        (result,) = judge(make_case("mse", shape=(8, 24)), function, checks=CHECKS)
+        (result,) = judge(make_case("mse", shape=(8, 24)), function, checks=SECOND)
         assert result.status == SKIPPED
         assert result.reason == f"no second derivatives: {why}"
 
@@ -216,7 +216,7 @@ def test_pytorchs_own_passes_next_to_a_kink(make_case, loss):
             params = {p.name: 0.1 for p in LOSSES[loss].parameters}
             case = make_case(loss, dtype=dtype, params=params, distribution="boundary")
             implementation = find_implementation(name)
-            results = judging.put(case, implementation, checks=CHECKS)
+            results = judging.put(case, implementation, checks=SECOND)
             assert FAIL not in {result.status for result in results}
             assert {result.code for result in results if result.reason} <= {
                 "no_worse_than_torch",
