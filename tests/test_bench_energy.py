@@ -98,6 +98,8 @@ def test_energy_that_cannot_be_read_has_a_reason(tmp_path, monkeypatch):
     assert found.reason == "this system has no RAPL counter (/sys/class/powercap)"
     package(tmp_path, 0, "nothing")
     assert "invalid literal" in measure("cpu", lambda calls: None, 1e-3).reason
+    with pytest.raises(UnreadableError, match="NVML: Not Supported"):
+        gpu_meter(Nvml(NoCounter(), None))()
 
 
 class NoCounter:
@@ -108,11 +110,6 @@ class NoCounter:
 
     def nvmlDeviceGetTotalEnergyConsumption(self, handle):  # noqa: N802 - its name
         raise self.NVMLError("Not Supported")
-
-
-def test_a_gpu_without_a_counter_is_told():
-    with pytest.raises(UnreadableError, match="NVML: Not Supported"):
-        gpu_meter(Nvml(NoCounter(), None))()
 
 
 def test_columns_of_energy_have_their_units():

@@ -63,12 +63,9 @@ def test_filter_keeps_rows_that_meet_all_conditions():
         assert set() < kept < ALL
 
 
-def test_row_has_to_match_one_of_several_filters():
+def test_row_has_to_match_one_of_several_filters_and_excluded_rows_stay_so():
     one, other = "loss=mse,pass=forward", "beta=0.5"
     assert left(one, other) == left(one) | left(other)
-
-
-def test_filter_does_not_restore_excluded_rows():
     kept = left("loss=mse", exclude=(Exclude(dtype="float32"),))
     assert kept == left("loss=mse,dtype=bfloat16")
 

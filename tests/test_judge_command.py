@@ -224,30 +224,22 @@ def expect_gone(processes, seconds=15):
     wait_for(lambda: not any(map(is_there, processes)), seconds)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=SLOW)])
-def test_interrupt_keeps_what_is_finished_and_leaves_no_process(job_lines, tmp_path, number):
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, *(pytest.param(n, marks=SLOW) for n in (signal.SIGTERM, signal.SIGKILL))],
+)
+def test_signal_keeps_what_is_finished_and_leaves_no_process(job_lines, tmp_path, number):
     output = tmp_path / "out.jsonl"
     path = job_lines("RIGHT", "slow", "slow")
     process = start("--jobs", path, "--workers", "2", "-o", str(output))
     judges = pids(tmp_path, 3)
     process.send_signal(number)
     _, err = process.communicate(timeout=30)
-    assert process.returncode == EXIT_INTERRUPTED
-    assert err.endswith(f"losscli: interrupted; judge the rest with --resume {output}\n")
-    assert err.count("interrupted") == 1
-    assert verdicts(output.read_text()) == {"j0": "RIGHT"}
-    expect_gone(judges, 0.1)
-
-
-@SLOW
-def test_kill_leaves_no_process_and_what_is_finished(job_lines, tmp_path):
-    output = tmp_path / "out.jsonl"
-    path = job_lines("RIGHT", "slow", "slow")
-    process = start("--jobs", path, "--workers", "2", "-o", str(output))
-    judges = pids(tmp_path, 3)
-    process.kill()
-    process.communicate(timeout=30)
-    expect_gone(judges)
+    if number != signal.SIGKILL:
+        assert process.returncode == EXIT_INTERRUPTED
+        assert err.endswith(f"losscli: interrupted; judge the rest with --resume {output}\n")
+        assert err.count("interrupted") == 1
+    expect_gone(judges, 15 if number == signal.SIGKILL else 0.1)
     assert verdicts(output.read_text()) == {"j0": "RIGHT"}
 
 

@@ -234,13 +234,10 @@ def test_differences_are_decisive_or_notes():
     assert graded(CPU, gpu_temperature=60, load_average=3.0) == []
 
 
-def test_gpu_and_cpu_differ_only_by_device():
+def test_gpu_and_cpu_differ_only_by_device_and_an_unknown_fact_is_shown_as_unknown():
     (unlike,) = differences(CPU, GPU)
     assert (str(unlike), unlike.decisive) == ("device: cpu, then cuda", True)
     assert graded(GPU, device="cuda:1") == [("device", False)]
-
-
-def test_unknown_fact_is_shown_as_unknown():
     (unlike,) = differences(GPU, GPU | {"gpu_driver": None})
     assert (str(unlike), unlike.decisive) == ("driver: 580, then unknown", False)
 

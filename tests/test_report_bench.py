@@ -185,13 +185,10 @@ def test_json_and_csv_are_as_in_the_golden_files(golden):
         golden(f"bench.{format}", f"{text}\n")
 
 
-def test_nan_and_infinity_are_null_in_json():
+def test_json_has_null_for_nan_and_jsonl_is_a_header_and_one_result_a_line():
     text = render(run(result(error=Error(value_ulp=math.inf, value_abs=math.nan))), "json")
     error = json.loads(text, parse_constant=pytest.fail)["results"][0]["error"]
     assert (error["value_ulp"], error["value_abs"]) == (None, None)
-
-
-def test_jsonl_is_a_header_and_one_result_a_line():
     record = json.loads(render(run(*PAIR), "json"))
     header, *results = map(json.loads, render(run(*PAIR), "jsonl").splitlines())
     assert header | {"results": results} == record

@@ -50,10 +50,13 @@ def test_each_result_is_on_disk_before_the_next_begins(output):
     assert len(lines(journal)) == 3  # it has the samples, which the table has not
 
 
-def test_journal_is_removed_if_the_output_has_all_results(output):
+def test_journal_is_removed_if_the_output_has_all_results_and_replaced_after_a_report(output):
     for format in ("json", "jsonl"):
         write(output, format)
         assert os.listdir(output.parent) == ["out"]
+    for _ in range(2):
+        write(output, "md")
+    assert len(lines(journal_path(output))) == 2
 
 
 def test_interrupt_keeps_finished_results(output):
@@ -111,12 +114,6 @@ def test_the_journal_of_a_run_that_was_killed_is_kept(output, tmp_path):
         with pytest.raises(UsageError, match=said):
             Writer(run(), "json", named, **given)
         assert journal.read_text() == "finished cases"
-
-
-def test_the_journal_of_a_run_that_was_reported_is_replaced(output):
-    for _ in range(2):
-        write(output, "md")
-    assert len(lines(journal_path(output))) == 2
 
 
 def test_only_the_output_is_replaced_and_it_keeps_its_permissions(output, tmp_path):

@@ -134,12 +134,16 @@ def test_no_test_reads_the_runs_of_the_user(tmp_path_factory):
     assert saved_runs() == {}
 
 
-def test_names_of_runs():
+def test_names_of_runs_and_paths_that_are_impossible(folder):
     for name in ("base", "v1.2", "2026-01-02_a+b", "0"):
         assert check_run_name(name) == name
     for name in ("", ".", "..", ".hidden", "-o", "a/b", "a b", "a.jsonl", "é"):
         with pytest.raises(UsageError, match="cannot name a run"):
             check_run_name(name)
+    Path("file").write_text("")
+    for name in ("a" * 300, "a\0b", "file/a"):
+        with pytest.raises(UsageError, match="there is no run"):
+            find_run(name)
 
 
 def test_the_directory_is_made_before_anything_is_measured(tmp_path, monkeypatch):
@@ -183,11 +187,4 @@ def test_saved_run_is_found_by_name_after_files_and_before_directories(folder):
     assert find_run("base") == Path("base")
     for name in ("bas", "base.json", "", "no/base"):
         with pytest.raises(UsageError, match=f"run '{name}'"):
-            find_run(name)
-
-
-def test_impossible_path_does_not_exist(folder):
-    Path("file").write_text("")
-    for name in ("a" * 300, "a\0b", "file/a"):
-        with pytest.raises(UsageError, match="there is no run"):
             find_run(name)

@@ -1,14 +1,8 @@
 """PyTorch's own test suite judges the losses: its samples, its references, its tolerances.
 
-torch keeps an entry for each of its operators and modules in ``torch.testing._internal``. Here
-losscli replaces torch's losses in copies of their entries, so that this project chose none of the
-expected results.
-
-The package is private: without it, or without what is used of it, every test here is skipped with
-the reason. It imports ``expecttest``, which is in the extra ``dev``.
-
-The tolerances are the defaults of ``torch.testing.assert_close``, which forgive more than those of
-``losscli verify``.
+In copies of the entries of ``torch.testing._internal`` losscli's losses replace torch's, so that
+this project chose none of the expected results. The package is private: without it, or without
+what is used of it, every test here is skipped with the reason.
 """
 
 import copy

@@ -212,13 +212,10 @@ def test_ratio_of_no_old_log_probs_is_one(rollout):
     torch.testing.assert_close(gradient, expected / own.numel())
 
 
-def test_constants_get_no_gradient(rollout):
+def test_masked_mean_of_no_token_is_zero_and_constants_get_no_gradient(rollout):
     leaves = [each.clone().requires_grad_() for each in rollout.values()]
     policy_loss(*leaves, kl_coefficient=0.1).backward()
     assert [each.grad for each in leaves[1:]] == [None] * 3
-
-
-def test_masked_mean_of_no_token_is_zero(rollout):
     own = rollout["log_probs"].clone().requires_grad_()
     others = [each for name, each in rollout.items() if name != "log_probs"]
     nothing = torch.zeros(BATCH, LENGTH, dtype=torch.bool, device=own.device)

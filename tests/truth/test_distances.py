@@ -44,16 +44,13 @@ def test_the_next_number_is_one_ulp_away_and_the_worst_is_located():
     assert (errors.expected, errors.got) == (1.0, one_up)
 
 
-def test_an_index_counts_from_the_start_of_the_tensor_not_of_the_block():
+def test_over_blocks_errors_add_up_and_an_index_counts_from_the_start_of_the_tensor():
     truth = torch.zeros(4, 3, dtype=torch.float64)
     result = torch.zeros(4, 3)
     result[3, 1] = 1.0
     cuts = [(slice(0, 2), slice(0, 3)), (slice(2, 4), slice(0, 3))]
     errors = compare(result, [Truth(cut, truth[cut]) for cut in cuts])
     assert errors.index == (3, 1)
-
-
-def test_errors_add_up_over_blocks():
     truth = torch.tensor([3.0, 4.0], dtype=torch.float64)
     result = torch.tensor([3.0, 4.5])
     cuts = [slice(0, 1), slice(1, 2)]
