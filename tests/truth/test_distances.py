@@ -53,8 +53,8 @@ def test_over_blocks_errors_add_up_and_an_index_counts_from_the_start_of_the_ten
     assert errors.index == (3, 1)
     truth = torch.tensor([3.0, 4.0], dtype=torch.float64)
     result = torch.tensor([3.0, 4.5])
-    cuts = [slice(0, 1), slice(1, 2)]
-    errors = compare(result, [Truth((cut,), truth[cut]) for cut in cuts])
+    halves = [slice(0, 1), slice(1, 2)]
+    errors = compare(result, [Truth((half,), truth[half]) for half in halves])
     assert errors.relative == 0.1
 
 
