@@ -66,7 +66,10 @@ STRANGERS = (
 )
 
 
-OF_FACETS = ("extreme_values", "special_values", "retained", "memory", "left_behind")
+OF_FACETS = (
+    *("extreme_values", "special_values", "second_derivatives"),
+    *("retained", "memory", "left_behind"),
+)
 """The quick checks that decide what a stranger's facets have to say."""
 
 
