@@ -8,11 +8,13 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``losscli.judge``, which is a function as well, when it is first asked for."""
-    if name not in ("judge", "judge_many"):
-        raise AttributeError(f"module 'losscli' has no attribute '{name}'")
+    """Import ``losscli.judge``, which is a function as well, or ``patch`` when first asked for."""
     from importlib import import_module
 
+    if name in ("patch", "patched", "unpatch"):
+        return getattr(import_module("losscli.patching"), name)
+    if name not in ("judge", "judge_many"):
+        raise AttributeError(f"module 'losscli' has no attribute '{name}'")
     judge = import_module("losscli.judge")
     return judge if name == "judge" else judge.judge_many
 

@@ -7,6 +7,7 @@ LosscliError                 1
 |-- RankError                1   a rank died, hangs or did not do what the others did
 |-- BuildError               3   a compiler said no
 `-- UnfitError               4   no GPU, no compiler, no memory, nowhere to write
+    `-- PatchError           4   a library that losscli.patch does not know
 """
 
 from __future__ import annotations
@@ -79,6 +80,10 @@ class UnfitError(LosscliError):
     """This environment cannot do what was asked."""
 
     exit_code = EXIT_UNFIT
+
+
+class PatchError(UnfitError):
+    """A library is not installed, or in a version whose losses losscli does not know."""
 
 
 def worst(codes: Iterable[int]) -> int:

@@ -109,6 +109,20 @@ def test_a_backward_that_is_wrong_is_wrong(judged):
     assert (verdict.word, verdict.facets["value"]) == ("WRONG", "ok")
 
 
+LAZY = """
+import torch
+from torch.utils.cpp_extension import load_inline
+
+CODE = "torch::Tensor f(torch::Tensor x, torch::Tensor y) { return (x - y) * (x - y); }"
+known = []
+
+def mse_loss(input, target):
+    if not known:
+        known.append(load_inline("squares", CODE, functions=["f"]))
+    return known[0].f(input, target).mean()
+"""
+
+
 @pytest.mark.slow
 def test_a_file_of_cpp_is_compiled_and_judged_and_its_first_error_is_placed(tmp_path):
     (tmp_path / "neighbour.cuh").write_text("#include <vector>\n")
@@ -120,3 +134,12 @@ def test_a_file_of_cpp_is_compiled_and_judged_and_its_first_error_is_placed(tmp_
     verdict = verdict_of(path, "mse")
     assert verdict.word == "DOES NOT BUILD"
     assert "mse.cpp:6" in verdict.reasons[0].text
+
+
+@pytest.mark.slow
+def test_what_the_first_call_compiles_is_built_once_and_counts_as_building(tmp_path):
+    path = tmp_path / "lazy.py"
+    path.write_text(LAZY)
+    verdict = verdict_of(path, "mse")
+    assert (verdict.word, verdict.correct) == ("RIGHT", True), verdict.reasons
+    assert 0 < verdict.seconds["tuning"] < verdict.seconds["build"]

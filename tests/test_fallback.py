@@ -20,6 +20,7 @@ import warnings
 
 import torch
 
+import losscli
 from losscli import functional, nn
 from losscli.operators import loading
 
@@ -40,6 +41,10 @@ with warnings.catch_warnings(record=True) as told:
         loss, gradient = functional.smooth_l1_loss_with_grad(rows.detach(), torch.zeros(9, 7))
 with torch.autocast("cpu", dtype=torch.bfloat16):
     assert functional.cross_entropy(rows.bfloat16(), target).dtype == torch.float32
+with losscli.patch("torch"):
+    patched = torch.nn.MSELoss()(rows, torch.zeros(9, 7))
+assert "Mse" not in patched.grad_fn.name(), patched.grad_fn
+torch.testing.assert_close(torch.autograd.grad(patched, rows)[0], rows.detach() * 2 / 63)
 batch = torch.func.vmap(functional.mse_loss)(rows.detach(), torch.zeros(9, 7))
 torch.testing.assert_close(batch, rows.detach().square().mean(1))
 wide = rows.detach().double()[:2, :3].requires_grad_()

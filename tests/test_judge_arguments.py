@@ -219,6 +219,29 @@ def test_what_a_file_defines_as_a_program_is_not_there_on_import() -> None:
     assert not file_of(source).defines("Model")
 
 
+def test_what_an_installed_package_imports_has_the_arguments_of_its_definition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "of_losses" / "losses"
+    package.mkdir(parents=True)
+    for folder in (package.parent, package):
+        (folder / "__init__.py").touch()
+    (package / "__init__.py").write_text("from .focal import FocalLoss, _own as focal_loss\n")
+    (package / "focal.py").write_text(
+        "class FocalLoss(Module):\n"
+        "    def __init__(self, gamma=2.0): ...\n"
+        f"{FORWARD_PAIR}"
+        "def _own(pred, target, alpha): ...\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    made = Source.find("of_losses.losses:FocalLoss").definition("")
+    called = Source.find("of_losses.losses:focal_loss").definition("")
+
+    assert (made.name, made.kind, made.takes("gamma")) == ("FocalLoss", "module", True)
+    assert (called.name, called.signature.names) == ("focal_loss", ("pred", "target", "alpha"))
+
+
 def test_an_ambiguous_file_is_refused_with_the_command_to_type():
     source = f"def smooth_l1_loss(input, target): ...\n{MODEL}"
     file = Source("my/f.py", Path("/somewhere/my/f.py"), "", "", source.encode())

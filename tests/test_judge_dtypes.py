@@ -40,7 +40,7 @@ FILES = {
     ),
     "that rounds all to float32": (
         FITS | {"mean": "each.float().mean().to(input.dtype)"},
-        *((), ("WRONG",), DTYPES[:2], {("wrong", "float64")}),
+        *((), LIMITED, (DTYPES[0], *DTYPES[2:]), {("limited", "float64")}),
     ),
 }
 LONG = {"of all dtypes", "that rounds all to float32", "that returns another for some"}

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import torch
 
 from losscli.errors import EXIT_OK
 from losscli.judge import against_loss
@@ -60,8 +61,16 @@ STRANGERS = (
         {"inputs": "limited: it overwrites its input", "repeated_backward": "raises: "},
     ),
     Stranger(
+        *("sets_cudnn_benchmark", ("RIGHT WITHIN LIMITS",)),
+        {"global_state": "limited: its import or constructor changes benchmark mode of cuDNN"},
+    ),
+    Stranger(
+        *("mse_in_float32", ("RIGHT WITHIN LIMITS",)),
+        {"dtypes": "limited: operands of float64: expected"},
+    ),
+    Stranger(
         *("touches_state_at_import", ("RIGHT WITHIN LIMITS",)),
-        {"global_state": "limited: its import changes Python's random state"},
+        {"global_state": "limited: its import or constructor changes Python's random state"},
     ),
 )
 
@@ -124,6 +133,13 @@ def test_an_error_that_keeps_a_loss_from_being_recognised_is_shown(judged) -> No
     )
     assert (verdict.word, verdict.reasons[0].code) == ("NOT JUDGED", Code.UNKNOWN_LOSS)
     assert "missing 1 required positional argument: 'mode'" in verdict.reasons[0].text
+
+
+def test_a_file_that_needs_a_gpu_is_not_judged_on_a_cpu() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("the file finds a GPU")
+    verdict = judge_job(Job(str(FOLDER / "needs_a_gpu.py"), device="cpu", quick=True, timed=False))
+    assert (verdict.word, verdict.reasons[0].code) == ("NOT JUDGED", Code.MISSING_TOOL)
 
 
 @pytest.mark.gpu

@@ -26,6 +26,7 @@ PACKAGES = (
     "losscli.compare",
     "losscli.config",
     "losscli.implementations",
+    "losscli.patching",
     *("losscli.nn", "losscli.functional"),
     "losscli.sharded",
     "losscli.linear",
@@ -73,7 +74,8 @@ WITH_TORCH = (
         )
     ),
     *("losscli.operators", "losscli.functional", "losscli.nn", "losscli.linear"),
-    "losscli.sharded",
+    *("losscli.sharded", "losscli.patching.fallthrough", "losscli.patching.functional"),
+    *(f"losscli.patching.{module}" for module in ("lazy_logits", "transformers", "trl")),
     *("losscli.ranks.group", "losscli.ranks.shards", "losscli.implementations.wholes"),
 )
 """What may import torch at module level; all else answers without it."""

@@ -18,12 +18,15 @@ JUDGE = """\
 """
 """The package ``losscli.judge`` is a function as well, which autodoc does not see."""
 
+PATCHING = ("patch", "unpatch", "patched")
+
 
 def page() -> str:
     """Return the page that lists them for autodoc."""
     parts = [
         "# Python\n",
         _directive("autofunction", "losscli.load"),
+        *(_directive("autofunction", f"losscli.{name}") for name in PATCHING),
         JUDGE,
         "## Functions\n",
         _directive("automodule", "losscli.functional", ":no-members:"),

@@ -169,6 +169,8 @@ class Parsed:
     """The names that each definition uses."""
     imports: frozenset[str]
     """The top-level modules that it imports; for its own package, the names after the dots."""
+    origins: Mapping[str, tuple[str, str]]
+    """The module of each name that it imports from one, with its dots, and the name there."""
     texts: frozenset[str]
     """Its literal texts."""
     numbers: tuple[float, ...]
@@ -202,7 +204,13 @@ class Parsed:
         numbers = tuple(dict.fromkeys(float(n) for n in literal if abs(n) < _LARGEST))
         made_with, imports = _written_out(tree, "get_init_inputs"), frozenset(_imported(nodes))
         named = any(isinstance(node, ast.Name) and node.id == "__file__" for node in nodes)
-        return cls(found, compiled, uses, imports, texts, numbers, made_with, named)
+        origins = {
+            alias.asname or alias.name: ("." * node.level + (node.module or ""), alias.name)
+            for node in _statements(tree.body)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        return cls(found, compiled, uses, imports, origins, texts, numbers, made_with, named)
 
     def used_by(self, name: str) -> set[str]:
         """Return the names that a definition uses, directly or indirectly."""

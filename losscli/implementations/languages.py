@@ -30,6 +30,10 @@ LANGUAGES = (
 )
 
 
+_COMPILER = ("torch.utils", "cpp_extension", "_jit_compile")
+"""What compiles C++ and CUDA for PyTorch, perhaps in the first call."""
+
+
 def version_of(package: str) -> str:
     """Return the version of an installed package, or an empty string."""
     try:
@@ -59,8 +63,7 @@ class Tuning:
     def watch(self) -> None:
         """Watch newly imported tuners; a new request begins."""
         self._begun = False
-        for language in LANGUAGES:
-            module, name, method = language.tuner or ("", "", "")
+        for module, name, method in (_COMPILER, *(each.tuner for each in LANGUAGES if each.tuner)):
             tuner = getattr(sys.modules.get(module), name, None)
             if tuner is not None and tuner not in self._watched and hasattr(tuner, method):
                 self._watched.add(tuner)

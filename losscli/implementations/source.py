@@ -8,9 +8,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from importlib.machinery import PathFinder
+from importlib.util import resolve_name
 from itertools import chain
 from pathlib import Path
 
@@ -135,6 +137,11 @@ class Source:
         return Parsed.read(self.program, str(path_of(self.named)))
 
     @property
+    def compiles(self) -> bool:
+        """Whether a compiler of C++ or CUDA may run for it."""
+        return "cpp_extension" in self.program
+
+    @property
     def languages(self) -> tuple[str, ...]:
         """The kernel languages that it imports, with their versions."""
         return languages_of(self.parsed.imports)
@@ -164,8 +171,9 @@ class Source:
             operands = EVERY_LOSS[loss].names if loss in EVERY_LOSS else PAIR
             given = tuple(each for each in operands if each in used)
             return Definition("--call", "function", Signature(given, len(given), frozenset(used)))
-        if self.module and self.name not in found:  # it imports it from elsewhere
-            return Definition(self.name, "function", UNKNOWN)
+        if self.module and (self.name not in found or found[self.name].imported):
+            elsewhere = self._defined_elsewhere()
+            return elsewhere or Definition(self.name, "function", UNKNOWN)
         if self.name:
             if self.name not in found:
                 text = f"{self.named}: there is no '{self.name}'. {_told(found)}"
@@ -194,6 +202,18 @@ class Source:
             command = f"losscli judge {self.named}:{wanted[0]}"
             raise NotJudgeableError(Code.AMBIGUOUS, f"{text}. Name one, as in `{command}`")
         return found[wanted[0]]
+
+    def _defined_elsewhere(self) -> Definition | None:
+        """Return the definition that an installed module imports; None where it is not found."""
+        if self.name not in self.parsed.origins:
+            return None
+        module, name = self.parsed.origins[self.name]
+        is_package = self.path.name == "__init__.py"
+        package = self.module if is_package else self.module.rpartition(".")[0]
+        with suppress(ImportError, UsageError, NotJudgeableError):
+            found = _definition_in(f"{resolve_name(module, package)}:{name}")
+            return replace(found, name=self.name)
+        return None
 
     def unavailable(
         self, loss: str, reduction: str, spec: Spec, parameters: Mapping[str, float]
@@ -273,6 +293,11 @@ def names_in(expression: str) -> tuple[str, ...]:
         example = "Write one over the loss's operands, such as 'fused(input, target)[0].mean()'"
         raise NotJudgeableError(Code.SIGNATURE, f"{text}. {example}") from None
     return tuple(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
+
+
+@cache
+def _definition_in(named: str) -> Definition:
+    return Source.find(named).definition("")
 
 
 def _path_of_module(name: str) -> Path:

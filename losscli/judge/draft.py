@@ -188,7 +188,8 @@ def code_of(
         # Of the target, or where something is new; backward of no row that counts raises.
         code = Code.RAISED if facet == "extreme_values" else Code.WRONG
     has_to = result.check.endswith(SMALL_RESULTS) and not optional
-    if code == Code.RAISED and stage == "checks" and not has_to:
+    raised = code in (Code.RAISED, Code.BUILD_FAILED)
+    if raised and stage == "checks" and not has_to:
         return Code.REFUSES
     if code == Code.OVERWROTE or (code == Code.WRONG and facet not in home):
         return Code.LIMITED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 
 import msgspec
 import torch
@@ -31,6 +32,11 @@ UNMARKED = "in a process that does not look like a judge's: "
 ONLY_MARKED = "it is right only in a process that looks like a judge's"
 NO_GRADIENT = "its result has no gradient, so that nothing can be trained with it"
 SEVERAL = ("returned a tuple", "returned a list")
+MISSING = re.compile(
+    "CUDA_HOME|nvcc|not compiled with CUDA|no NVIDIA driver|Ninja is required|dummy base class"
+    "|No module named '(triton|tilelang|helion|cutlass|cupy|numba)"
+)
+"""What errors say where a machine lacks a compiler, a GPU or a language."""
 LABELS_ALONE = "it is defined for labels 0 and 1; targets between them give another loss"
 
 
@@ -54,6 +60,17 @@ def settle_reduction(on: Judged) -> None:
             against.candidate = of_file(own, on.implementation.setting)
 
 
+def compile_by_call(on: Judged) -> None:
+    """Call it once with zeros, for a compiler may run when a function is first called.
+
+    What it compiles is shared with later workers, so that it must know no operand of the checks.
+    """
+    case = on.against.firsts()[0]
+    zeros = {name: each.zero_() for name, each in on.problem(case).operands.items()}
+    with contextlib.suppress(SubjectError):  # it is told when it is looked at
+        bind(on.implementation, case).send(Forward(zeros))
+
+
 def look_at(on: Judged, case: Case) -> None:
     """Find out whether it has a gradient; if its value is wrong, that says most.
 
@@ -74,7 +91,11 @@ def look_at(on: Judged, case: Case) -> None:
             _check_value(on, problem.like(problem.operands), subject, "new contents: ")
         is_right = not draft.failures
         if draft.trains is not False:
+            problem.mark()
             subject.send(problem.call(problem.filled(1.0)))
+            if name := problem.spoiled():  # by its backward
+                _give_copies(on, case, name)
+                problem, subject = on.problem(case), bind(on.implementation, case)
             _look_at_others(on, problem, subject)
             draft.trains = True
     except SubjectError as error:
@@ -89,7 +110,9 @@ def look_at(on: Judged, case: Case) -> None:
             return
         instead = None if died else on.against.instead_of(case)
         if instead is None:
-            draft.end(error.code, str(error), case=case.name)
+            lacks = raised and on.device == "cpu" and MISSING.search(str(error))
+            ends = Code.MISSING_TOOL if lacks else error.code
+            draft.end(ends, str(error), case=case.name)
         code: Code = Code.REFUSES if raised else Code.LIMITED
         facet: Facet = "dtypes" if optional else "sizes"
         text = f"operands of {case.dtype}: {error}" if optional else str(error)
@@ -159,15 +182,13 @@ def _check_value(on: Judged, problem: Problem, subject: Subject, where: str = ""
     if name := problem.spoiled():
         if "operands" in mends:
             on.draft.end(Code.OVERWROTE, f"{where}overwrote its {name}", check="value", case=case)
-        text = f"it overwrites its {name}, so each call gets copies, which its times include"
-        on.draft.add(Code.LIMITED, text, check="value", facet="inputs", case=case)
-        on.against.candidate = on.implementation.but(mends=(*mends, "operands"))
+        _give_copies(on, problem.case, name)
         for each, values in before.items():
             problem.operands[each].copy_(values)
         return _check_value(on, problem, bind(on.implementation, problem.case), where)
     verdict, errors = problem.judge_loss(loss)
     misfits = verdict.status == FAIL and errors is None
-    if misfits and problem.case.dtype in on.against.others:
+    if verdict.status == FAIL and problem.case.dtype in on.against.others:
         raise SubjectError(verdict.reason, Code.MISFIT)
     if misfits and _can_mend(on, loss, problem):
         on.draft.add(Code.MISFIT, verdict.reason, check="value", facet="value", case=case)
@@ -192,6 +213,14 @@ def _check_value(on: Judged, problem: Problem, subject: Subject, where: str = ""
         if errors is None or not isinstance(problem.case, ModelCase):
             raise Ended
     return subject
+
+
+def _give_copies(on: Judged, case: Case, name: str) -> None:
+    """Give each call copies of the operands from now on, one of which is overwritten."""
+    text = f"it overwrites its {name}, so each call gets copies, which its times include"
+    on.draft.add(Code.LIMITED, text, check="value", facet="inputs", case=case.name)
+    mends = on.implementation.setting.mends
+    on.against.candidate = on.implementation.but(mends=(*mends, "operands"))
 
 
 def _is_right_for_labels(on: Judged, case: Case) -> bool:

@@ -7,7 +7,6 @@ worker.
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from collections.abc import Iterable, Iterator
 
@@ -32,7 +31,13 @@ from losscli.judge.against_model import AnyModel
 from losscli.judge.cause import cause_of
 from losscli.judge.device_lock import device_lock
 from losscli.judge.draft import Ended
-from losscli.judge.first_look import look_at, look_unmarked, settle_reduction
+from losscli.judge.first_look import (
+    MISSING,
+    compile_by_call,
+    look_at,
+    look_unmarked,
+    settle_reduction,
+)
 from losscli.judge.judged import Judged
 from losscli.judge.parts import word_of
 from losscli.judge.times import take_tuning, time_beside, who_computed
@@ -59,11 +64,6 @@ FATAL = (
 )
 """Codes after which nothing more is asked."""
 LEFT = "left behind: "
-MISSING = re.compile(
-    "CUDA_HOME|nvcc|not compiled with CUDA|no NVIDIA driver|Ninja is required"
-    "|No module named '(triton|tilelang|helion|cutlass|cupy|numba)"
-)
-"""What errors say where a machine lacks a compiler, a GPU or a language."""
 
 
 def why_not_imported(error: SubjectError, file: Source) -> tuple[Code, str]:
@@ -86,9 +86,14 @@ class Judging(Judged):
         """Go through the stages."""
         against, draft = self.against, self.draft
         self._tell_misfits()
-        with self._device(shared=True), _one_thread():
+        with contextlib.ExitStack() as held:
+            held.enter_context(_one_thread())
+            if not self.file.compiles:
+                held.enter_context(self._device(shared=True))
             with draft.stage("build"):
                 self._build()
+            if self.file.compiles:
+                held.enter_context(self._device(shared=True))
             ended = True
             with contextlib.suppress(Ended):
                 with draft.stage("small"):
@@ -151,7 +156,11 @@ class Judging(Judged):
             self.draft.end(Code.BUSY, f"{text}; judging may take {most}")
 
     def _build(self) -> None:
-        """Import the file, and bind what it defines."""
+        """Import the file, and bind what it defines; call it once if it compiles.
+
+        A compiler takes a minute, for which nobody who times should wait: what compiles is built
+        without the lock of the device.
+        """
         self.against.start()
         try:
             for case in self.against.firsts():
@@ -159,6 +168,8 @@ class Judging(Judged):
                     self.draft.end(Code.SIGNATURE, misfit.text)
                 bind(self.implementation, case)
             self.draft.isolation = remote.workers.of(self.implementation, self.device).reached
+            if self.file.compiles:
+                compile_by_call(self)
             self.against.candidate = remote.share_build(self.implementation, self.device)
             settle_reduction(self)
             self.against.check()
@@ -171,7 +182,7 @@ class Judging(Judged):
             reason = reason_of(changed)
             if not all(change.mild for change in changed):
                 self.draft.end(reason.code, reason.text)
-            text = f"its import changes {reason.text.removeprefix(LEFT)}"
+            text = f"its import or constructor changes {reason.text.removeprefix(LEFT)}"
             self.draft.add(Code.LIMITED, text, facet="global_state")
 
     def _tell_first(self) -> None:

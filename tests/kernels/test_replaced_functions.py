@@ -109,6 +109,7 @@ def test_a_replaced_function_is_never_taken_for_the_one_baseline_that_has_no_ope
 USERS = {
     "losses/aten.py": "has the one function that is no operator",
     "implementations/process_state.py": "sees whether a call has changed it",
+    "patching/functional.py": "replaces its losses",
     "verify/selftest/wrong/behaviour.py": "is wrong on purpose: it changes it",
     "verify/selftest/honest.py": "is what a person writes",
     "verify/selftest/wrong/composed.py": "is what a person writes",

@@ -59,12 +59,17 @@ class Compiled(WorkerRequest[Tensor], frozen=True):
 
 
 class Changes(WorkerRequest[list[StateChange]], frozen=True):
-    """Process state changed since the last query; it is restored."""
+    """Process state changed since the last query; it is restored.
+
+    What a constructor changes is reported once, as what an import changes is.
+    """
 
     def perform_at(self, state: State, local: LocalSubject | None) -> list[StateChange]:
         changed = state.before.restore()
         state.before = ProcessState.read()
-        return changed
+        unreported = [change for change, reported in state.constructed.items() if not reported]
+        state.constructed |= dict.fromkeys(unreported, True)
+        return [*changed, *unreported]
 
 
 class Inputs(WorkerRequest[list[tuple[Shape, str]]], frozen=True):

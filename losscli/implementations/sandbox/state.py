@@ -13,7 +13,7 @@ from losscli.implementations import loading
 from losscli.implementations.implementation import BoundLoss, Implementation, Mend
 from losscli.implementations.languages import Tuning
 from losscli.implementations.local import LocalSubject
-from losscli.implementations.process_state import ProcessState
+from losscli.implementations.process_state import ProcessState, StateChange
 from losscli.implementations.sandbox import builds
 from losscli.implementations.sandbox.messages import Load
 from losscli.implementations.sandbox.modules import BoundModel
@@ -31,6 +31,8 @@ class State:
         self.subjects: dict[tuple[Case, int, tuple[Mend, ...]], LocalSubject] = {}
         self.timed: TimedPass | None = None
         self.before = ProcessState.read()
+        self.constructed: dict[StateChange, bool] = {}
+        """What binding changed, and whether that has been reported."""
         self.file: Source
         self.source: tuple[str, str, str, str]
         self.order: tuple[str, ...] = ()
@@ -60,7 +62,15 @@ class State:
         return self.subjects[key]
 
     def _bind(self, case: Case, *, mends: tuple[Mend, ...]) -> BoundLoss:
-        """Return what the file defines, as a case calls it."""
+        """Return what the file defines, as a case calls it; what that changes is noted."""
+        before = ProcessState.read()
+        try:
+            return self._function(case, mends)
+        finally:
+            for change in before.restore():
+                self.constructed.setdefault(change, False)
+
+    def _function(self, case: Case, mends: tuple[Mend, ...]) -> BoundLoss:
         assert self.module is not None
         if isinstance(case, ModelCase):
             return BoundModel(self.module, self.file.definition(""), case, copies=bool(mends))

@@ -96,7 +96,7 @@ def _keep(walls: Walls, descriptors: list[int], zygote: int, prefix: str) -> NoR
                 with contextlib.suppress(OSError):  # then this process alone counts
                     together.enter()
             _work(walls, descriptors, keeper, prefix)
-        signal.signal(signal.SIGTERM, lambda *_: os.kill(worker, signal.SIGKILL))
+        signal.signal(signal.SIGTERM, lambda *_: _kill(worker))
         for descriptor in (*descriptors[:2], *descriptors[3:]):
             os.close(descriptor)
         ended = limits.wait(worker, limits.Watch(wanted.memory_bytes, wanted.processes))
@@ -169,12 +169,16 @@ def _close_descriptors(kept: set[int]) -> None:
                 os.close(int(name))
 
 
+def _kill(process: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has ended
+        os.kill(process, signal.SIGKILL)
+
+
 def _end_descendants() -> None:
     """Kill what the worker left; a process namespace does so by itself."""
     while left := children(os.getpid()):  # orphans of the worker belong to this process
         for child in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
+            _kill(child)
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, 0)[0]:
                 pass

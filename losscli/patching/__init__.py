@@ -1,0 +1,198 @@
+"""Replaces the losses of other libraries: ``losscli.patch``, ``unpatch`` and ``patched``.
+
+A module of this package describes one library: ``MODULE`` is where it keeps its losses, ``OLDEST``
+and ``NEWEST`` are the releases it is known in, and ``table`` lists what is replaced.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from losscli.errors import PatchError, UsageError, unknown
+
+LIBRARIES = {
+    "torch": "losscli.patching.functional",
+    "transformers": "losscli.patching.transformers",
+    "trl": "losscli.patching.trl",
+}
+_MISSING = object()
+
+
+class _Replaced(NamedTuple):
+    """One name that a patch has replaced."""
+
+    path: str
+    new: str
+    holder: Any
+    name: str
+    original: Any
+    replacement: Any
+
+    def put(self, value: Any) -> None:
+        if value is _MISSING:
+            delattr(self.holder, self.name)
+        else:
+            setattr(self.holder, self.name, value)
+
+
+@dataclass
+class Patch:
+    """What a call of :func:`patch` replaced; leaving it as a context restores that."""
+
+    library: str
+    replaced: Mapping[str, str]
+    """Old name -> new name."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    _is_owner: bool = field(default=True, repr=False)
+
+    def __enter__(self) -> Patch:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._is_owner:
+            unpatch(self.library)
+
+
+_active: dict[str, tuple[Patch, list[_Replaced]]] = {}
+
+
+def patch(library: str, *, memory_budget: int | None = None) -> Patch:
+    """Replace the losses of a library by losscli's, with the same arguments and meaning.
+
+    A call that losscli does not take goes on to the library's own function. Names that other
+    modules of the library imported are replaced as well; a program's own ``from ... import`` is
+    not, so patch before it. Patching again changes nothing but the ``memory_budget``.
+
+    Args:
+        library: ``torch`` (the losses of torch.nn.functional), ``transformers`` or ``trl``.
+        memory_budget: for ``transformers``, bytes for the logits, as in
+            :func:`losscli.functional.linear_cross_entropy`.
+
+    Returns:
+        What was replaced. As a context manager it calls :func:`unpatch` at the end, unless the
+        library was patched before.
+
+    Raises:
+        PatchError: the library is not installed, or in a version that losscli does not know.
+        UsageError: losscli patches no library of this name, or it has no such setting.
+    """
+    if library not in LIBRARIES:
+        raise UsageError(unknown("library", library, LIBRARIES))
+    settings = {} if memory_budget is None else {"memory_budget": memory_budget}
+    if settings and library != "transformers":
+        raise UsageError(f"memory_budget is a setting of 'transformers', but {library!r} was given")
+    if library in _active:
+        patch, _ = _active[library]
+        if patch.settings == settings:
+            return Patch(library, patch.replaced, settings, _is_owner=False)
+        unpatch(library)
+    known = import_module(LIBRARIES[library])
+    _check_version(library, known)
+    replaced = [_replaced(path, new, make) for path, (new, make) in known.table(**settings).items()]
+    for each in replaced:
+        each.put(each.replacement)
+    _swap(known.MODULE, {id(each.original): each.replacement for each in replaced})
+    patch = Patch(library, {each.path: each.new for each in replaced}, settings)
+    _active[library] = patch, replaced
+    return patch
+
+
+def unpatch(library: str | None = None) -> None:
+    """Restore the losses of a library, by default of all patched ones.
+
+    A replacement that other code has replaced in turn stays, with a RuntimeWarning.
+
+    Raises:
+        UsageError: losscli patches no library of this name.
+    """
+    if library is not None and library not in LIBRARIES:
+        raise UsageError(unknown("library", library, LIBRARIES))
+    kept = []
+    for name in [*_active] if library is None else [library]:
+        if name not in _active:
+            continue
+        _, replaced = _active.pop(name)
+        for each in replaced:
+            if vars(each.holder).get(each.name) is each.replacement:
+                each.put(each.original)
+            else:
+                kept.append(each.path)
+        module = import_module(LIBRARIES[name]).MODULE
+        _swap(module, {id(each.replacement): each.original for each in replaced})
+    for path in kept:
+        warnings.warn(
+            f"{path} stays as it is: other code has replaced it after losscli.patch, and may "
+            "still call losscli's function",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+def patched() -> dict[str, str]:
+    """Return what is replaced now: old name -> new name."""
+    return {old: new for patch, _ in _active.values() for old, new in patch.replaced.items()}
+
+
+def _check_version(library: str, known: ModuleType) -> None:
+    """Import the library; PatchError if it is not there or in another version."""
+    oldest, newest = (".".join(map(str, version)) for version in (known.OLDEST, known.NEWEST))
+    following = f"{known.NEWEST[0]}.{known.NEWEST[1] + 1}"
+    remedy = f"pip install '{library}>={oldest},<{following}'"
+    try:
+        version = import_module(library).__version__
+    except ModuleNotFoundError as error:
+        if error.name != library:
+            raise
+        raise PatchError(
+            f"{library} is not installed, so there is nothing to patch: {remedy}"
+        ) from None
+    found = tuple(int(part) for part in version.split(".")[:2])
+    if not known.OLDEST <= found <= known.NEWEST:
+        raise PatchError(
+            f"{library} {version} is installed, but losscli knows the losses of {oldest} to "
+            f"{newest}: {remedy}, install a losscli that knows {version}, or call "
+            "losscli.functional in place of the library's losses"
+        )
+
+
+def _replaced(path: str, new: str, make: Any) -> _Replaced:
+    """Find a name of the library, without a change; PatchError if it is not there."""
+    holder, name = path.rpartition(".")[::2]
+    try:
+        found = _find(holder)
+        original = getattr(found, name)
+    except (ImportError, AttributeError):
+        raise PatchError(f"there is no {path} to replace in the installed version") from None
+    replacement = make(original)
+    # A class may inherit it.
+    return _Replaced(path, new, found, name, vars(found).get(name, _MISSING), replacement)
+
+
+def _find(path: str) -> Any:
+    try:
+        return import_module(path)
+    except ModuleNotFoundError:
+        module, name = path.rpartition(".")[::2]
+        return getattr(import_module(module), name)
+
+
+def _swap(module: str, values: Mapping[int, Any]) -> None:
+    """Exchange values by identity wherever a module's variables and tables hold them."""
+    for namespace in _namespaces(module):
+        for name, value in [*namespace.items()]:
+            if id(value) in values:
+                namespace[name] = values[id(value)]
+
+
+def _namespaces(module: str) -> Iterator[dict[Any, Any]]:
+    for name, found in [*sys.modules.items()]:
+        if name == module or name.startswith(f"{module}."):
+            variables = getattr(found, "__dict__", {})
+            yield variables
+            yield from [value for value in variables.values() if type(value) is dict]

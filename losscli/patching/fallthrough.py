@@ -1,0 +1,41 @@
+"""A replacement that hands on to the original what losscli does not take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Parameter
+
+_REFUSED = (TypeError, ValueError, NotImplementedError)
+"""What losscli's functions raise for arguments that they do not take."""
+
+
+def falling_through(own: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a function that makes, of an original, ``own`` with the original behind it."""
+    return partial(_behind, own)
+
+
+def _behind(own: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
+    def replacement(*given: Any, **named: Any) -> Any:
+        if not any(map(_overrides, (*given, *named.values()))):
+            try:
+                return own(*given, **named)
+            except _REFUSED:
+                pass  # the original's error is the one that users know
+        return original(*given, **named)
+
+    replacement.__prepare_scriptable__ = lambda: original  # type: ignore[attr-defined]
+    return replacement
+
+
+def _overrides(given: Any) -> bool:
+    """Tell whether a tensor's class overrides ``__torch_function__``."""
+    kind = type(given)
+    if kind is Tensor or kind is Parameter or not isinstance(given, Tensor):
+        return False
+    own = kind.__torch_function__
+    return own is not Parameter.__torch_function__ and own != Tensor.__torch_function__
