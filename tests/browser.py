@@ -46,7 +46,6 @@ class Browser:
         return self._post("execute/sync", {"script": script, "args": list(arguments)})
 
     def cdp(self, command: str, **parameters: Any) -> Any:
-        """Send a command of the DevTools protocol."""
         return self._post("goog/cdp/execute", {"cmd": command, "params": parameters})
 
     def resize(self, width: int, height: int) -> None:

@@ -21,11 +21,13 @@ from tests import handmade
 from tests.parameters import naming
 
 if TYPE_CHECKING:
+    from losscli.judge.verdict import Verdict
     from tests.fake_bench import StepTimer
     from tests.standin import Standin
 
 MakeCase = Callable[..., Case]
-GOLDEN = Path(__file__).parent / "data" / "golden"
+DATA = Path(__file__).parent / "data"
+GOLDEN = DATA / "golden"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -134,6 +136,21 @@ def implementation(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
         return name
 
     return register
+
+
+@pytest.fixture
+def judged(tmp_path: Path) -> Callable[..., Verdict]:
+    """Return a function that judges a source quickly, without times unless they are asked for."""
+    from losscli.judge.job import Job
+    from losscli.judge.judging import judge_job
+
+    def judge(source: str, **options: Any) -> Verdict:
+        path = tmp_path / "kernel.py"
+        path.write_text(source)
+        given: dict[str, Any] = {"device": "cpu", "quick": True, "timed": False} | options
+        return judge_job(Job(file=str(path), **given))
+
+    return judge
 
 
 @pytest.fixture

@@ -19,24 +19,11 @@ from tests.standin import GCC_VERSION, NVCC_VERSION, write_program
 
 UUID = "6f3b1a52-0000-1111-2222-333344445555"
 KIB_OF_GIB = 2**20
+PROGRAMS = Path(__file__).parent / "data" / "programs"
 
 # Writes to its output, as compilers do.
-_COMPILER = """\
-#!/bin/sh
-if [ "$1" = --version ]; then printf '%s\\n' '{version}'; exit; fi
-{trouble}
-while [ $# -gt 1 ]; do
-  if [ "$1" = -o ]; then echo made > "$2"; fi
-  shift
-done
-"""
-_NVIDIA_SMI = """\
-#!/bin/sh
-case "$1" in
-  --query-gpu=*) printf '%s\\n' '{gpu}' ;;
-  --query-compute-apps=*) printf '%s\\n' '{processes}' ;;
-esac
-"""
+_COMPILER = (PROGRAMS / "doctors_compiler.sh").read_text()
+_NVIDIA_SMI = (PROGRAMS / "nvidia-smi.sh").read_text()
 _FILES = {
     "proc/meminfo": f"MemTotal: {64 * KIB_OF_GIB} kB\nMemAvailable: {48 * KIB_OF_GIB} kB\n",
     "proc/self/cgroup": "0::/\n",
@@ -105,7 +92,6 @@ class MadeUp:
         }
 
     def write(self, name: str, text: str) -> None:
-        """Write a file of the kernel: ``proc/meminfo``."""
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -115,7 +101,6 @@ class MadeUp:
         write_program(self.root / "bin" / name, _COMPILER.format(version=version, trouble=trouble))
 
     def remove(self, *programs: str) -> None:
-        """Remove programs."""
         for name in programs:
             (self.root / "bin" / name).unlink()
 

@@ -8,7 +8,6 @@ RESULTS = ROOT / "docs" / "results"
 
 
 def load_tables():
-    """Load docs/tables.py, a program outside of the package."""
     spec = importlib.util.spec_from_file_location("tables", ROOT / "docs" / "tables.py")
     assert spec is not None
     module = importlib.util.module_from_spec(spec)

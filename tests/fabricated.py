@@ -51,5 +51,4 @@ def machine(
 
 
 def elsewhere(made, **facts):
-    """Return a run with a changed environment."""
     return replace(made, environment={**made.environment, **facts})

@@ -110,12 +110,10 @@ def _first_time(job: Job) -> bool:
 
 
 def is_there(pid: int) -> bool:
-    """Tell whether a process has not ended."""
     return Path(f"/proc/{pid}").exists()
 
 
 def wait_for(what: Any, seconds: float = 60.0) -> None:
-    """Wait until something is so."""
     deadline = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < deadline, "it did not come"

@@ -34,7 +34,6 @@ PHASES = {
 
 
 def refuse(device):
-    """Build no probe."""
     raise UnfitError("there is no compiler.")
 
 

@@ -33,7 +33,6 @@ namespace, which a user can make without.
 
 
 def enter(mode: str) -> None:
-    """Change what this process becomes."""
     refused = MODES[mode]
     if refused is None:
         return

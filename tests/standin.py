@@ -41,41 +41,10 @@ NVCC_VERSION = "Cuda compilation tools, release 13.0, V13.0.88"
 # depend on core/operand.h and on what they are told to include, those of elementwise/cpu on its
 # engine.h too. A source that contains `error:` fails by printing itself; blocked.cpp waits for the
 # other end of the pipe `pipe` to be closed.
-_COMPILER = """\
-#!/bin/sh
-command="$*"
-if [ "$1" = --version ]; then
-  cat <<'EOF'
-{version}
-EOF
-  exit
-fi
-while [ $# -gt 0 ]; do
-  case "$1" in
-    -c) source=$2 ;;
-    -o) output=$2 ;;
-    -MF) depfile=$2 ;;
-    -include) along="$along $2" ;;
-  esac
-  shift
-done
-echo "$output" >> {root}/calls
-csrc=${{source%%/csrc/*}}/csrc
-for name in $along; do included="$included $csrc/$name"; done
-if [ -n "$source" ] && grep -h 'error:' "$source" $included >&2; then exit 1; fi
-case "$source" in
-  *.cu) echo "ptxas info    : Compiling entry function '${{output##*/}}' for 'sm_90'" ;;
-  */blocked.cpp) exec cat {root}/pipe ;;
-esac
-case "$source" in *.cu) echo "ptxas info    : Used 8 registers" ;; esac
-case "$source" in */csrc/elementwise/cpu/*) header=$csrc/elementwise/cpu/engine.h ;; esac
-[ -z "$depfile" ] || echo "$output: $source $included $csrc/core/operand.h $header" > "$depfile"
-echo "$command" > "$output"
-"""
+_COMPILER = (Path(__file__).parent / "data" / "programs" / "compiler.sh").read_text()
 
 
 def write_program(path: Path, text: str) -> Path:
-    """Write a script that can be run."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     path.chmod(0o755)
@@ -96,7 +65,8 @@ class Standin:
         for name, text in SOURCES.items():
             self.write(name, text)
         for name, version in (("g++", GCC_VERSION), ("nvcc", NVCC_VERSION)):
-            write_program(self.root / name, _COMPILER.format(version=version, root=self.root))
+            text = _COMPILER.replace("@VERSION@", version).replace("@ROOT@", str(self.root))
+            write_program(self.root / name, text)
 
     @property
     def csrc(self) -> Path:
@@ -107,7 +77,6 @@ class Standin:
         return Cache(self.root / "cache")
 
     def write(self, name: str, text: str) -> None:
-        """Write a source."""
         path = self.csrc / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -164,7 +133,6 @@ class Standin:
         )
 
     def published(self) -> list[Path]:
-        """Return the folders of finished libraries."""
         return sorted(path.parent for path in self.cache.root.glob("*/manifest.json"))
 
 

@@ -1,5 +1,6 @@
 """What can be known without a build is said before one, and before any process is started."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,8 +9,11 @@ import pytest
 
 from losscli.bench.plan import able, libraries_of
 from losscli.bench.plan import plan as plan_bench
+from losscli.cases.axes import PASSES
 from losscli.cli import main
+from losscli.cli.dry_run import print_cases, print_plans
 from losscli.config.loader import load_config
+from losscli.config.schema import Config, Exclude, LossChoice, Timing
 from losscli.errors import EXIT_UNFIT, EXIT_USAGE
 from losscli.implementations.builtin import of_file
 from losscli.implementations.source import Source
@@ -91,3 +95,50 @@ def test_only_what_can_run_is_built(config):
         *("torch", "mse_cpu")
     }
     assert libraries_of_checks(jobs, "cpu", 0) == []
+
+
+def bytes_of(case, pass_, implementations):
+    return case.elements * len(implementations)
+
+
+def fit(case, pass_, implementations, free):
+    """Leave out the last ones until the others fit."""
+    able = list(implementations)
+    while able and bytes_of(case, pass_, able) > free:
+        able.pop()
+    return able, {i.name: "" for i in implementations if i not in able}
+
+
+CONFIG = Config(
+    losses=(LossChoice("mse"), LossChoice("smooth_l1", {"beta": (0.5,)})),
+    sizes=((1024,), (4096,)),
+    passes=("forward",),
+    implementations=("custom", "reference", "functional"),
+    exclude=(Exclude(loss="mse", size=(4096,)),),
+)
+
+
+def plans(device, *modes):
+    config = replace(
+        CONFIG,
+        losses=CONFIG.losses[:1],
+        sizes=((2**20,),),
+        implementations=("custom", "reference"),
+        timing=Timing(mode=modes),
+    )
+    print_plans(config, device, 2**40)
+
+
+def test_dry_run_has_what_runs_of_each_case_and_what_does_not_fit(capsys, golden):
+    for free in (8192, 4096, 4095):
+        print_cases(CONFIG, "cpu", bytes_of, fit, free)
+    large = replace(CONFIG, losses=CONFIG.losses[:1], sizes=((1024,),), passes=PASSES)
+    tables = Config(tables=(large, replace(large, implementations=("custom",))))
+    print_cases(tables, "cpu", bytes_of, fit, 4096)
+    golden("dry_run.txt", capsys.readouterr().out)
+
+
+def test_dry_run_plans_each_mode(capsys, golden):
+    plans("cuda:0", "device", "graph")
+    plans("cpu", "graph", "host")
+    golden("dry_run_of_modes.txt", capsys.readouterr().out)

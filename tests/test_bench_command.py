@@ -1,5 +1,3 @@
-"""`losscli bench` from its arguments to its exit code."""
-
 import io
 import json
 import os
@@ -146,7 +144,6 @@ def test_output_option_writes_a_file_or_standard_output(capsys, tmp_path):
     assert err.startswith("forward with a warm cache: reference reaches ")
     assert "\nlimit not measured: there is no compiler\n" in err
     assert err.endswith(f"\nlosscli: wrote {output}\n")
-
     assert bench(*FORWARD, "-o", "-") == 0
     captured = capsys.readouterr()
     assert "mse 8x8" in captured.out
@@ -196,7 +193,6 @@ def test_a_run_is_saved_beside_its_report_and_not_overwritten_unless_forced(
     header, *results = map(json.loads, before.splitlines())
     assert {**header, "results": results} == json.loads(captured.out)
     assert os.listdir(tmp_path / "runs") == ["base.jsonl"]
-
     assert bench(*ONE, "--save", "base") == 2
     assert capsys.readouterr().err == (
         "losscli: error: a run named 'base' is already saved. Choose another name, or add "

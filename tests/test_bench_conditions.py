@@ -93,11 +93,9 @@ def test_gpu_time_of_other_programs_is_read_for_each_case(nvml):
         seen = GpuConditions(nvml, "handle")
         assert seen.record()["others"] == 0.25
         assert is_busy(seen.record())
-
         seen.begin()
         nvml.running = {own: 60, ours.pid: 30, 1: 0}
         assert seen.record()["others"] == 0
-
         nvml.running = {1: 90}  # the numbers are not those that this process sees
         assert "others" not in seen.record()
         ours.communicate(b"\n")
@@ -146,7 +144,6 @@ def test_without_nvidia_ml_py_or_a_driver_conditions_are_unknown(monkeypatch, nv
     seen.begin()
     assert not seen.slowed()
     assert seen.record() == {"unknown": "nvidia-ml-py is not installed"}
-
     nvml.nvmlInit = lambda: nvml.answer(None)
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
     assert look_at("cuda:0").record() == {"unknown": "NVML: Not Supported"}

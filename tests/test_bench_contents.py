@@ -43,13 +43,16 @@ def test_contents_are_restored_bit_for_bit():
                 assert torch.equal(held.prediction, before)
 
 
-def test_subnormal_contents_are_restored_bit_for_bit():
-    tiny = torch.tensor([6e-8, -6e-8, 1.8e-7, 0.0], dtype=torch.float16)
-    held = Contents(case(dtype="float16", shape=(4,)), pair(tiny, torch.zeros_like(tiny)))
-    before = tiny.clone()
-    held.change()
-    held.change()
-    assert torch.equal(held.prediction, before)
+def test_subnormal_contents_are_restored_and_values_too_large_to_double_are_negated():
+    for values in ([6e-8, -6e-8, 1.8e-7, 0.0], [100.0, -64.5]):
+        held = torch.tensor(values, dtype=torch.float16)
+        before = held.clone()
+        of = case(dtype="float16", shape=(len(values),))
+        contents_of = Contents(of, pair(held, torch.zeros_like(held)))
+        contents_of.change()
+        assert values[0] < 1 or torch.equal(held, -before)
+        contents_of.change()
+        assert torch.equal(held, before)
 
 
 # In float16 the losses of some formulas overflow before and after the change.
@@ -90,13 +93,6 @@ def test_a_gradient_is_judged_after_the_contents_have_come_back(name):
         (gradient,) = torch.autograd.grad(value, leaf)
         verdict = held.gate.judge("theirs", "forward_backward", value.detach(), gradient)
         assert verdict.status == "pass", verdict.reason
-
-
-def test_values_too_large_to_double_are_negated():
-    large = torch.tensor([100.0, -64.5], dtype=torch.float16)
-    held = Contents(case(dtype="float16", shape=(2,)), pair(large, torch.zeros_like(large)))
-    held.change()
-    assert large.tolist() == [-100.0, 64.5]
 
 
 def test_touch_keeps_the_address_and_raises_the_version():

@@ -108,10 +108,8 @@ def test_probe_reads_as_many_bytes_as_picked_elements_take(memory):
     asked = case("nll", "none", shape=(10, 1000), target_shape=(10,))
     reads = [torch.ones(asked.shape), torch.zeros(10, dtype=torch.int64)]
     limits = Limits("cpu", memory.load)
-
     limits.find(asked, "forward", memory.timer, reads)
     assert memory.moved[0] == ([10 * (32 + 8 + 4)], [])
-
     memory.moved.clear()
     limits.find(asked, "forward_backward", memory.timer, reads)
     assert memory.moved[0] == ([], [40_000])

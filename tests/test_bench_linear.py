@@ -1,5 +1,3 @@
-"""Bench of losses of hidden states: all gradients of a step, the products as the limit, plans."""
-
 import json
 from typing import Any
 
@@ -40,7 +38,6 @@ def test_limit_is_the_time_of_the_bare_products(pass_, count, monkeypatch):
     monkeypatch.setattr(torch, "mm", counted)
     products(pass_, reads[0], reads[2])()
     assert called == [(40, 12, 57), (40, 57, 12), (57, 40, 12)][:count]
-
     limits = Limits("cpu", no_probe)
     timer = make_timer("cpu", False, "device")
     limit = limits.find(case, pass_, timer, reads)

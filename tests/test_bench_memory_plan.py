@@ -1,5 +1,3 @@
-"""The memory plan, against bytes computed by hand and against measurements."""
-
 from dataclasses import replace
 from typing import Any
 

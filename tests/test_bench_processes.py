@@ -1,5 +1,3 @@
-"""Several processes that measure a case: what they send, and the merged results."""
-
 import json
 import os
 import socket
@@ -141,7 +139,6 @@ def test_worker_sends_an_error_that_ends_the_run(task, error):
 
 @contextmanager
 def process(text):
-    """Start a process that stands in for a worker."""
     worker = MeasuringProcess([sys.executable, "-c", READY + text], os.environ)
     with closing(worker):
         assert list(worker.answers(print)) == []

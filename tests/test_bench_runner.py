@@ -1,5 +1,3 @@
-"""The bench runner: wrong implementations are not timed, cases that do not fit are skipped."""
-
 import gc
 import weakref
 from dataclasses import replace
@@ -194,7 +192,6 @@ def test_case_without_memory_for_its_inputs_is_skipped(bench, monkeypatch):
     assert len(results) == 4
     assert {(r.status, r.reason) for r in results} == {("skipped", "out of memory: none left")}
     assert {r.code for r in results} == {"out_of_memory"}
-
     monkeypatch.setattr(runners, "make_inputs", lambda case: pytest.fail("allocated"))
     results = bench(free=2**20)
     assert [r.status for r in results] == ["skipped"] * 4

@@ -50,11 +50,14 @@ def noise(low, high, count):
     return [low, high] * count
 
 
-def test_sampling_stops_when_every_median_is_known():
+def test_sampling_stops_when_every_median_is_known_or_at_the_sample_limit():
     race = Race(a=[1e-3], b=[2e-3], c=[4e-3])
     assert race.run(min_time=0, max_time=10) == "confidence"
     for contender, seconds in zip(race.contenders.values(), (1e-3, 2e-3, 4e-3), strict=True):
         assert contender.samples == pytest.approx([seconds] * 13)  # 10 are asked for
+    race = Race(noisy=noise(1e-6, 2e-6, 10**4))
+    assert race.run(min_time=0, max_time=10) == "sample limit"
+    assert len(race.contenders["noisy"].samples) == MAXIMUM_ROUNDS
 
 
 def test_sampling_lasts_for_the_minimum_time_and_three_rounds():
@@ -81,12 +84,6 @@ def test_probe_is_sampled_as_long_as_the_implementations_and_not_alone():
     assert [len(c.samples) for c in race.contenders.values()] == [13, 13]
     race.contenders["quiet"].awaited = False
     assert race.run(min_time=0, max_time=0.5) == "nothing left to sample"
-
-
-def test_sampling_stops_at_the_sample_limit():
-    race = Race(noisy=noise(1e-6, 2e-6, 10**4))
-    assert race.run(min_time=0, max_time=10) == "sample limit"
-    assert len(race.contenders["noisy"].samples) == MAXIMUM_ROUNDS
 
 
 def test_each_round_samples_each_implementation_once_in_an_order_of_the_seed():
@@ -156,7 +153,7 @@ def throttled_until(race, seconds):
     return lambda: race.clock.seconds() < seconds
 
 
-def test_throttled_samples_are_discarded_and_counted():
+def test_throttled_samples_are_discarded_and_counted_for_twice_the_longest_time():
     race = Race(a=[2e-3] * 50 + [1e-3], b=[2e-3] * 50 + [1e-3])
     stop = race.run(min_time=0, max_time=10, slowed=throttled_until(race, 0.204))
     assert stop == "confidence"
@@ -164,9 +161,6 @@ def test_throttled_samples_are_discarded_and_counted():
         assert contender.samples == pytest.approx([1e-3] * len(contender.samples))
         assert contender.thrown_away == 50
         assert len(contender.samples) >= 10
-
-
-def test_sampling_of_a_throttled_machine_ends_after_twice_max_time():
     race = Race(a=[1e-2])
     assert race.run(min_time=0, max_time=1, slowed=lambda: True) == "throttled"
     (contender,) = race.contenders.values()

@@ -1,5 +1,3 @@
-"""`losscli self-test timer`: a right timer passes, and a wrong one fails."""
-
 import json
 import random
 
@@ -97,8 +95,6 @@ def test_report_of_the_timer_self_test_as_a_whole(golden):
 
 @pytest.fixture
 def found(monkeypatch):
-    """Make the parts of the self-test return these results."""
-
     def part(result):
         return Part(result.test, lambda: result)
 

@@ -37,7 +37,7 @@ def test_long_call_is_warmed_up_twice(monkeypatch):
     assert clock.seconds() == 7
 
 
-def test_a_call_is_warmed_up_until_it_needs_no_fresh_memory():
+def test_a_call_is_warmed_up_until_it_needs_no_fresh_memory_but_not_for_long():
     def calls_of(fresh):
         clock, handed_out = FakeClock(), [0]
 
@@ -49,9 +49,6 @@ def test_a_call_is_warmed_up_until_it_needs_no_fresh_memory():
 
     assert [calls_of([0]), calls_of([256, 0, 256, 0])] == [2, 5]
     assert calls_of([256]) == timers.FRESH_CALLS
-
-
-def test_a_call_that_always_needs_fresh_memory_is_not_warmed_up_for_long():
     clock, handed_out = FakeClock(), iter(range(0, 2**40, 2**28))
     call = clock.spend(1.5)
     assert len(timers._settle_memory(lambda: call() or 1.5, clock, lambda: next(handed_out))) == 2

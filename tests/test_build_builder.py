@@ -1,5 +1,3 @@
-"""Builds with stand-in compilers: what they compile, keep, print and remove."""
-
 import contextlib
 import os
 import re
@@ -38,7 +36,6 @@ def test_first_build_compiles_everything_and_the_second_nothing(workshop):
     (note,) = workshop.notes
     assert note.startswith("building for this machine: alpha_cpu; takes about ")
     assert workshop.steps[-1] == "[2/2] linking liblosscli_alpha_cpu.so"
-
     (outcome,) = workshop.ensure()
     assert (outcome.status, outcome.fresh) == ("cached", False)
     assert (workshop.compiled(), workshop.notes) == ([], [note])
@@ -91,7 +88,6 @@ def test_edit_is_compiled_whatever_its_time(workshop, monkeypatch):
     os.utime(workshop.csrc / "elementwise/cpu/sums.cpp", (0, 0))
     workshop.ensure()
     assert workshop.compiled() == ALL
-
     # The clock was set back since the last build.
     workshop.write("elementwise/cpu/engine.cpp", "edited")
 

@@ -1,5 +1,3 @@
-"""The cache: its keys, its folders, and their removal."""
-
 import errno
 import os
 import time
@@ -153,7 +151,6 @@ def test_use_of_a_library_updates_its_time_but_does_not_set_it_back(workshop):
     os.utime(folder, (1000, 1000))
     workshop.ensure()
     assert folder.stat().st_mtime > 1000
-
     ahead = time.time() + UNUSED_SECONDS
     os.utime(folder, (ahead, ahead))
     workshop.ensure()

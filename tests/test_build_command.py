@@ -1,5 +1,3 @@
-"""``losscli build``, with stand-in compilers."""
-
 import os
 import re
 import shutil

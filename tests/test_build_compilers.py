@@ -1,5 +1,3 @@
-"""The search for compilers and nvcc, which refuses unsuitable ones with advice; architectures."""
-
 import re
 from pathlib import Path
 

@@ -11,31 +11,12 @@ from losscli.build.ptxas import KernelResources, is_report, parse, shorten
 from losscli.errors import UnfitError
 from losscli.implementations.sandbox import process
 from losscli.implementations.sandbox.confinement import environment
+from tests.conftest import DATA
 
-GCC = """\
-[1/4] compiling csrc/cpu/engine.cpp
-FAILED: [code=1] cpu.instantiate.mse.o
-/usr/bin/g++ -Werror: -c csrc/cpu/instantiate.cpp -o cpu.instantiate.mse.o
-In file included from csrc/cpu/instantiate.cpp:3:
-csrc/losses/elementwise/mse.h: In member function 'Real value(Real, Real)':
-csrc/losses/elementwise/mse.h:16:25: error: 'diference' was not declared in this scope
-csrc/losses/elementwise/mse.h:17:25: error: another
-ninja: build stopped: subcommand failed.
-"""
+GCC = (DATA / "build_logs" / "gcc.txt").read_text()
 
 
-KERNEL = """\
-[1/2] nvcc -c cuda.cu
-/tmp/mine/cuda.cu(7): warning #177-D: variable "unused" was declared but never referenced
-    int unused = 0;
-        ^
-
-/tmp/mine/cuda.cu(9): error: identifier "scaler_t" is undefined
-    extern __shared__ scaler_t sdata[];
-                      ^
-
-1 error detected in the compilation of "/tmp/mine/cuda.cu".
-"""
+KERNEL = (DATA / "build_logs" / "nvcc.txt").read_text()
 EXCERPT = """\
 /tmp/mine/main.cpp: In function 'int f()':
 /tmp/mine/main.cpp:3:10: fatal error: x.h: No such file or directory
@@ -105,26 +86,7 @@ def test_known_error_has_a_hint():
 
 # A kernel without shared memory; one that spills and calls a function with a frame of its own; the
 # second again for another architecture.
-PTXAS = """\
-# compiling csrc/cuda/instantiate.cu for mse float32
-$ nvcc -Xptxas -v
-ptxas info    : 0 bytes gmem
-ptxas info    : Compiling entry function '_Z1av' for 'sm_90'
-ptxas info    : Function properties for _Z1av
-    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
-ptxas info    : Used 32 registers, used 0 barriers
-ptxas info    : Compile time = 4.213 ms
-ptxas info    : Compiling entry function '_Z1bv' for 'sm_90'
-ptxas info    : Function properties for _Z1bv
-    48 bytes stack frame, 44 bytes spill stores, 40 bytes spill loads
-ptxas info    : Function properties for _Z6calledv
-    16 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
-ptxas info    : Used 255 registers, used 1 barriers, 1024 bytes smem, 400 bytes cmem[0]
-ptxas info    : Compiling entry function '_Z1bv' for 'sm_100'
-ptxas info    : Function properties for _Z1bv
-    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
-ptxas info    : Used 64 registers, used 1 barriers, 1024 bytes smem
-"""
+PTXAS = (DATA / "build_logs" / "ptxas.txt").read_text()
 
 
 def test_ptxas_resources_of_each_kernel_are_parsed():
@@ -193,7 +155,6 @@ def test_header_is_made_again_only_if_it_was_cut_off(settings):
     before = made.stat().st_mtime_ns
     headers.precompile(settings)
     assert made.stat().st_mtime_ns == before
-
     made.write_bytes(made.read_bytes()[:5000])
     assert headers.search_path("/mine") == "/mine"
     headers.precompile(settings)

@@ -1,5 +1,3 @@
-"""Build plans: from csrc and a toolchain to commands."""
-
 import shlex
 import shutil
 import subprocess

@@ -1,5 +1,3 @@
-"""Which libraries a device asks for, and which are used where there is no compiler."""
-
 import os
 from functools import partial
 

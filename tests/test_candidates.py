@@ -113,7 +113,6 @@ def descendants() -> set[str]:
 
 
 def told(candidate: Candidate, verdict: Verdict) -> str:
-    """Describe a verdict that is not the expected one."""
     reasons = [f"  {r.stage}, {r.code}, {r.check} {r.case}: {r.text}" for r in verdict.reasons]
     expected = f"{' or '.join(candidate.words)} {' or '.join(candidate.codes)}".rstrip()
     return "\n".join(
@@ -136,9 +135,7 @@ def test_candidate_gets_the_verdict_of_its_first_line_and_leaves_nothing(path, p
     if candidate.missing:
         pytest.skip(f"{candidate.missing} is not installed")
     before = descendants()
-
     verdict = judge_job(candidate.job())
-
     assert candidate.is_due(verdict), told(candidate, verdict)
     assert descendants() == before
     assert list(private.iterdir()) == []
@@ -148,7 +145,6 @@ def test_candidate_gets_the_verdict_of_its_first_line_and_leaves_nothing(path, p
 def test_words_codes_and_options_of_every_candidate_exist():
     for path in PATHS:
         candidate = Candidate.read(path)
-
         assert set(candidate.words) <= set(get_args(Word)), path
         assert set(candidate.codes) <= CODES, path
         assert candidate.options.get("loss", "smooth_l1") in EVERY_LOSS, path
@@ -169,7 +165,6 @@ def test_every_candidate_that_is_not_right_has_a_reason():
 
 def test_each_reason_that_a_candidate_can_give_has_a_candidate():
     expected = {code for path in PATHS for code in Candidate.read(path).codes}
-
     untold = CODES - NOT_A_CANDIDATES_FAULT - WITHOUT_CANDIDATE - expected
     assert not untold
 
@@ -178,7 +173,6 @@ def test_candidates_of_each_run_have_each_verdict_and_reason_that_needs_no_time_
     candidates = [each for each in map(Candidate.read, PATHS) if not each.needs_gpu]
     chosen = [each for each in candidates if each.path.stem in EACH_RUN]
     assert len(chosen) == len(EACH_RUN)
-
     words = {word for each in chosen for word in each.words}
     assert words == {*get_args(Word)} - {"NO KERNEL OF ITS OWN"}
     codes, found = ({code for each in of for code in each.codes} for of in (candidates, chosen))
@@ -199,9 +193,7 @@ def test_the_self_test_counts_by_kind_what_got_the_verdict_that_is_due():
         verdict_of(forges, "CHEATS", "patched"),
         verdict_of(hangs, "HANGS", "timeout"),
     ]
-
     found = list(judged_files(judged, [honest, forges, hangs]))
-
     assert [each.as_expected for each in found] == [False, True, True]
     assert counted(found) == {
         HONEST: (1, 0, 0),
@@ -217,13 +209,11 @@ def test_a_file_that_this_machine_cannot_judge_is_not_a_wrong_verdict():
         verdict_of(candidate, "NOT JUDGED", "error"),
         verdict_of(candidate, "CHEATS", "patched"),
     ]
-
     assert [each.exit_code for each in judged_files(judged, [candidate])] == [4, 1, 0]
 
 
 def test_a_right_word_for_another_reason_is_not_what_is_due():
     candidate = Candidate.read(root() / "patches_clock.py")
-
     assert not candidate.is_due(verdict_of(candidate, "CHEATS", "forged"))
 
 

@@ -1,5 +1,3 @@
-"""The garbage collector does not disturb captures of CUDA graphs."""
-
 import gc
 from collections.abc import Iterator
 from typing import Any
@@ -13,25 +11,19 @@ from losscli.processes.garbage import without_garbage_collection
 
 @pytest.fixture
 def eager_collector() -> Iterator[None]:
-    """Have Python collect garbage after every few objects."""
     before = gc.get_threshold()
     gc.set_threshold(1)
     yield
     gc.set_threshold(*before)
 
 
-def test_garbage_collector_is_off_during_a_capture():
-    with without_garbage_collection():
-        assert not gc.isenabled()
-    assert gc.isenabled()
-
-
-def test_garbage_collector_that_was_off_stays_off():
-    gc.disable()
+def test_garbage_collector_is_off_during_a_capture_and_afterwards_as_before():
     try:
-        with without_garbage_collection():
-            pass
-        assert not gc.isenabled()
+        for switch in (gc.enable, gc.disable):
+            switch()
+            with without_garbage_collection():
+                assert not gc.isenabled()
+            assert gc.isenabled() == (switch is gc.enable)
     finally:
         gc.enable()
 
@@ -44,12 +36,10 @@ def test_garbage_graph_does_not_invalidate_a_capture(eager_collector):
         ones * 2
     garbage.append(garbage)  # only a collection frees it
     graph = torch.cuda.CUDAGraph()
-
     with capture_graph(graph, stream):
         del garbage
         cycles = [[] for _ in range(1000)]
         doubled = ones * 2
-
     graph.replay()
     assert doubled.tolist() == [2.0] * 8
     assert len(cycles) == 1000

@@ -1,5 +1,3 @@
-"""Cases are dictionary keys; layouts and incoming gradients, from a config to records."""
-
 import json
 import pickle
 from typing import Any
@@ -33,13 +31,10 @@ def case(make_case):
     return make_case("smooth_l1", params={"beta": 0.5})
 
 
-def test_cases_are_one_key_where_they_are_equal(case):
+def test_cases_are_one_key_where_they_are_equal_and_survive_json_and_pickle(case):
     assert {case: 1}[replace(case, params={"beta": 0.5})] == 1
     for changes in ({"seed": 1}, {"scale": 2.0}, {"params": {"beta": 0.7}}, {"device": "cuda:0"}):
         assert len({case, replace(case, **changes)}) == 2, changes
-
-
-def test_a_case_survives_json_and_pickle(case):
     text = json.dumps(case.to_json()).encode()
     assert {case, read_object(Case, text), pickle.loads(pickle.dumps(case))} == {case}
 

@@ -1,5 +1,3 @@
-"""`losscli compare` and `losscli runs`, from arguments to exit code."""
-
 import csv
 import errno
 import io
@@ -79,7 +77,6 @@ def test_in_github_actions_the_step_gets_a_summary(slower, monkeypatch, capsys):
     assert summary.startswith("before\n## losscli compare\n\n16 rows slower by more than 5 %")
     assert "| mse 64x64 float32 mean" in summary
     assert "base: base.json, " in summary
-
     capsys.readouterr()
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "/no/where")
     assert compare("base.json", "new.json") == 0

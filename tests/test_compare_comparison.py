@@ -1,11 +1,14 @@
-"""The comparison of two runs: slowdowns are found, and noise is not called a slowdown."""
+import math
+import random
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from losscli.bench.statistics import summarize
+from losscli.compare.change import joint_z, ratios, uncertainties
 from losscli.compare.comparison import compare
-from losscli.compare.noise import LEAST_NOISE, SUPPOSED_NOISE
+from losscli.compare.noise import ENOUGH_CONTROLS, LEAST_NOISE, SUPPOSED_NOISE, noise_between_runs
 from losscli.runs.judgements import FASTER, SAME, SLOWER, UNCLEAR
 from tests.fabricated import elsewhere, machine
 from tests.handmade import case, failed, result, run, skipped
@@ -44,15 +47,12 @@ def test_noise_is_not_taken_for_a_slowdown(noise):
             assert regressed(machine(repeat, **noise), machine(100 + repeat, **noise)) == []
 
 
-def test_regression_is_a_row_slower_by_more_than_the_threshold():
+def test_regression_is_a_row_slower_by_more_than_the_threshold_but_no_control_of_the_same_torch():
     for by, verdict in ((1.1, SLOWER), (0.8, FASTER)):
         comparison = compare(machine(1), machine(2, slowed="custom", by=by))
         assert comparison.regressions(0.15) == []
         assert {row.verdict for row in comparison.rows if not row.control} == {verdict}
     assert regressed(machine(1), machine(2, slowed="custom", by=0.8)) == []
-
-
-def test_control_is_no_regression_unless_torch_changed():
     base, new = machine(1), machine(2, slowed="reference", by=1.3)
     assert regressed(base, new) == []
     assert {*regressed(base, elsewhere(new, torch="2.14.0"))} == {"reference"}
@@ -70,7 +70,7 @@ def test_verdict_follows_from_interval_and_threshold():
     assert verdict(1.0, tolerated=0.02) == UNCLEAR
 
 
-def test_means_are_by_loss_pass_and_implementation():
+def test_means_are_by_loss_pass_implementation_mode_and_cache():
     means = compare(machine(1), machine(2, slowed="custom", by=1.1)).means()
     assert [(mean.loss, mean.pass_, mean.implementation) for mean in means] == [
         (loss, pass_, name)
@@ -81,6 +81,9 @@ def test_means_are_by_loss_pass_and_implementation():
     assert {mean.rows for mean in means} == {4}
     ratios = [mean.ratio for mean in means if mean.implementation == "custom"]
     assert ratios == pytest.approx([1.1] * 4, abs=0.01)
+    both = run(*modes(1).results, *(replace(r, cache="warm") for r in modes(1).results))
+    found = {(mean.mode, mean.cache) for mean in compare(both, both).means()}
+    assert found == {(m, c) for m in ("device", "host") for c in ("cold", "warm")}
 
 
 def test_row_timed_in_only_one_run_is_listed_with_the_reason():
@@ -132,13 +135,17 @@ def test_cases_with_different_inputs_are_different_rows():
     assert compare(run(result()), run(*others)).rows == ()
 
 
-def test_gpus_of_one_model_are_comparable():
+def test_gpus_of_one_model_are_comparable_and_host_times_of_different_cpus_are_not():
     gpu = {"device": "cuda:0", "gpu": "H200", "gpu_sms": 132}
     one, other = (run(result(case=case(device=name))) for name in ("cuda:0", "cuda:1"))
     comparison = compare(elsewhere(one, **gpu), elsewhere(other, **gpu | {"device": "cuda:1"}))
     assert len(comparison.rows) == 1
     assert comparison.comparable
     assert [str(unlike) for unlike in comparison.differences] == ["device: cuda:0, then cuda:1"]
+    base = modes(1)
+    assert not compare(base, elsewhere(base, cpu="Another CPU")).comparable
+    on_device = replace(base, results=tuple(r for r in base.results if r.mode == "device"))
+    assert compare(on_device, elsewhere(on_device, cpu="Another CPU")).comparable
 
 
 def modes(seed, **slowed):
@@ -162,19 +169,6 @@ def test_noise_of_the_gpu_is_not_used_for_the_host():
     assert few == {"host": SUPPOSED_NOISE["cpu"], "device": SUPPOSED_NOISE["cuda"]}
 
 
-def test_host_times_of_different_cpus_are_not_comparable():
-    base = modes(1)
-    assert not compare(base, elsewhere(base, cpu="Another CPU")).comparable
-    on_device = replace(base, results=tuple(r for r in base.results if r.mode == "device"))
-    assert compare(on_device, elsewhere(on_device, cpu="Another CPU")).comparable
-
-
-def test_means_are_of_one_mode_and_one_state_of_the_caches():
-    both = run(*modes(1).results, *(replace(r, cache="warm") for r in modes(1).results))
-    found = {(mean.mode, mean.cache) for mean in compare(both, both).means()}
-    assert found == {(m, c) for m in ("device", "host") for c in ("cold", "warm")}
-
-
 def test_assumed_noise_has_a_reason():
     base = run(result("reference"), result("functional"), result("custom"))
     torch = "because the runs have a different torch: 2.13.0, then 2.14.0"
@@ -186,3 +180,66 @@ def test_assumed_noise_has_a_reason():
         comparison = compare(base, elsewhere(base, **facts))
         assert comparison.comparable is comparable
         assert [noise.why for noise in comparison.noises] == [why]
+
+
+def samples(count, spread=0.02, seed=0, drift=0.0):
+    noise = random.Random(seed)
+    return [math.exp(noise.gauss(0, spread) + drift * index / count) for index in range(count)]
+
+
+def test_the_error_of_a_median_is_what_many_runs_show():
+    medians = [np.log(np.median(samples(100, seed=seed))) for seed in range(400)]
+    found = uncertainties([samples(100, seed=seed) for seed in range(400)])
+    assert np.median(found) == pytest.approx(np.std(medians), rel=0.25)
+    assert np.median(found) >= 0.95 * np.std(medians)
+
+
+def test_error_of_a_median_depends_on_the_samples_and_their_drift():
+    few, many, steady, drifting, three, two, none = uncertainties(
+        [
+            *(samples(20), samples(2000), samples(200), samples(200, drift=0.2)),
+            *([1.0, 1.1, 1.05], [1.0, 1.0], []),
+        ]
+    )
+    assert few > 4 * many
+    assert drifting > 4 * steady
+    assert three == pytest.approx(math.log(1.1))  # the whole span
+    assert uncertainties([[1.0], [1.0] * 9]).tolist() == [math.inf, 0.0]
+    assert two == none == math.inf
+
+
+def test_intervals_widen_with_the_number_of_rows_and_both_kinds_of_noise():
+    assert joint_z(1) == pytest.approx(2.576, abs=1e-3)
+    assert joint_z(1) < joint_z(24) < joint_z(10_000) < 5.1
+    within, between, both = one(1, 1, error=0.01), one(1, 1, noise=0.01), one(1, 1, 0.01, 0, 0.01)
+    assert within == between
+    assert math.log(both.high) == pytest.approx(math.sqrt(2) * math.log(within.high))
+    assert math.log(within.high) == pytest.approx(joint_z(1) * 0.01)
+
+
+def one(before, after, error=0.0, drift=0.0, noise=0.0):
+    given = [np.array([value]) for value in (before, after, error, drift, noise)]
+    (ratio,) = ratios(given[0], given[1], given[2], given[3], given[4])
+    return ratio
+
+
+def test_interval_reaches_to_the_ratio_relative_to_the_controls():
+    ratio = one(2.0, 3.0)
+    assert (ratio.low, ratio.value, ratio.high) == (1.5, 1.5, 1.5)
+    ratio = one(1.0, 1.2, drift=math.log(1.2))
+    assert (ratio.low, ratio.high) == (pytest.approx(1.0), pytest.approx(1.2))
+    ratio = one(1.0, 1.2, drift=math.log(0.8))
+    assert (ratio.low, ratio.high) == (pytest.approx(1.2), pytest.approx(1.5))
+    nothing = np.array([])
+    assert ratios(nothing, nothing, nothing, nothing, nothing) == []
+
+
+def test_noise_between_runs_is_assumed_or_measured_by_controls():
+    for device in ("cpu", "cuda"):
+        assert noise_between_runs([0.0] * (ENOUGH_CONTROLS - 1), device) == SUPPOSED_NOISE[device]
+    noise = random.Random(0)
+    logs = [noise.gauss(0, 0.04) for _ in range(500)]
+    assert noise_between_runs(logs, "cpu") == pytest.approx(0.04, rel=0.1)
+    # That all of them are slower is noise too; that one is, is not.
+    assert noise_between_runs([0.1] * 20, "cpu") > 0.1
+    assert noise_between_runs([0.0] * 20 + [3.0], "cpu") == LEAST_NOISE["cpu"]

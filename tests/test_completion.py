@@ -1,5 +1,3 @@
-"""Shells complete commands, options and values, without importing torch."""
-
 import os
 import shutil
 import subprocess
@@ -83,7 +81,6 @@ def test_files_are_completed_beside_configs_and_saved_runs(complete, types, monk
 
 @pytest.fixture
 def environ(tmp_path):
-    """Return an environment with a `losscli` on the path."""
     program = tmp_path / "bin" / "losscli"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m losscli "$@"\n')

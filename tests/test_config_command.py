@@ -1,5 +1,3 @@
-"""`losscli config check`, `show` and `schema`."""
-
 import json
 import re
 from pathlib import Path
@@ -12,19 +10,11 @@ from losscli.cli import main
 from losscli.config.keys import EXTENDS, FIELDS, TABLES
 from losscli.config.loader import load_config, shipped_configs, shipped_directory
 from losscli.errors import EXIT_OK, EXIT_USAGE
+from tests.conftest import DATA
 
-BAD_CONFIGS = sorted((Path(__file__).parent / "data" / "bad_configs").glob("*.yaml"))
+BAD_CONFIGS = sorted((DATA / "bad_configs").glob("*.yaml"))
 
-SEVERAL = """\
-losses: [mse, hinj]
-dtyps: float32
-timing: {min_time: 3q, cach: cold}
-exclude: [{dtype: float65}, {}]
-tables:
-  - {title: a, dtypes: [float31, float32, float33], sizes: 8x8}
-  - {dtypes: float16}
-  - {title: a}
-"""
+SEVERAL = (DATA / "configs" / "several_errors.yaml").read_text()
 
 
 def test_check_shows_each_error_in_its_line(tmp_path, monkeypatch, capsys, golden):
@@ -40,7 +30,6 @@ def test_check_shows_each_error_in_its_line(tmp_path, monkeypatch, capsys, golde
         assert main.run(["config", "check", f"{name}.yaml"]) == EXIT_USAGE
     told = capsys.readouterr().out
     golden("config_check.txt", re.sub("(Choose from: ).*", r"\1...", told))
-
     assert main.run(["config", "check", "several.yaml", "--format", "json"]) == EXIT_USAGE
     errors = json.loads(capsys.readouterr().out)
     told_of_first = told.splitlines()[: 3 * len(errors) : 3]
@@ -51,7 +40,6 @@ def test_missing_file_does_not_hide_that_others_are_right(capsys):
     assert main.run(["config", "check", "smoke", "default.yaml"]) == EXIT_OK
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(": ok, ")[0] for line in lines] == ["smoke", "default.yaml"]
-
     assert main.run(["config", "check", "nope", "default"]) == EXIT_USAGE
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("config 'nope' does not exist.")
@@ -92,7 +80,6 @@ def test_show_says_where_each_value_came_from(tmp_path, monkeypatch, capsys):
     (tmp_path / "parent.yaml").write_text("sizes: 8x8\ntiming: {min_time: 1ms, cache: warm}\n")
     child = tmp_path / "child.yaml"
     child.write_text("extends: parent.yaml\ntiming: {min_time: 2ms}\nlosses: mse\n")
-
     options = ["--dtype", "float16", "--format", "json"]
     assert main.run(["config", "show", str(child), *options]) == EXIT_OK
     shown = json.loads(capsys.readouterr().out)
@@ -103,7 +90,6 @@ def test_show_says_where_each_value_came_from(tmp_path, monkeypatch, capsys):
     assert shown["timing"]["min_time"] == {"value": 0.002, "origin": f"{child}:2"}
     assert shown["timing"]["cache"]["origin"] == f"{tmp_path / 'parent.yaml'}:2"
     assert shown["timing"]["confidence"]["origin"] == "default"
-
     monkeypatch.setenv("LOSSCLI_CONFIG_SHOW_DTYPE", "float16")
     monkeypatch.setenv("LOSSCLI_DEVICE", "cpu")
     assert main.run(["config", "show", "default", "--format", "json"]) == EXIT_OK
@@ -130,7 +116,6 @@ def test_schema_is_the_one_that_configs_name(capsys):
 
 @pytest.fixture(scope="module")
 def accepts():
-    """Return whether the JSON Schema accepts a config."""
     check = fastjsonschema.compile(json.loads((shipped_directory() / "schema.json").read_text()))
 
     def accept(text: str) -> bool:
@@ -143,22 +128,7 @@ def accepts():
     return accept
 
 
-REFUSED = """\
-dtyps: float32
-dtypes: float31
-dtypes: []
-device: gpu
-sizes: {pow: [1, 2]}
-timing: {cach: cold}
-timing: {processes: 0}
-inputs: {seed: -1}
-exclude: {dtype: float32}
-exclude: [{}]
-grad_outputs: changin
-tolerances: {mse: 3}
-tables: [{sizes: 8x8}]
-tables: [{title: a, device: cpu}]
-"""
+REFUSED = (DATA / "configs" / "refused_lines.txt").read_text()
 
 
 def test_schema_refuses_what_losscli_refuses(accepts, tmp_path):

@@ -1,5 +1,3 @@
-"""A bad config gets one message; plain scalars have the types of YAML 1.2 and positions."""
-
 import math
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,3 @@
-"""Loading of valid configs."""
-
 import os
 from dataclasses import fields
 
@@ -11,22 +9,10 @@ from losscli.config.schema import Config, Exclude, Inputs, LossChoice, Timing, T
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import LOSSES, REDUCTIONS, ROW_FORMS
 from losscli.losses.rows.spec import LOGITS, VECTORS
+from tests.conftest import DATA
 from tests.machinery import MACHINERY
 
-FULL = """
-title: every key
-device: cuda:1
-losses: [mse, {smooth_l1: {beta: [0.5, 2]}}]
-sizes: [1024x1024, 7, 0x10, 010, {pow2: [10, 20, 5]}, 1K..4K*2]
-dtypes: float64
-reductions: [mean, none]
-passes: [forward]
-implementations: [reference, custom]
-inputs: {distribution: [uniform, normal], scale: 1e-3, seed: 3}
-exclude: [{dtype: float64, size: 32K, pass: forward}]
-timing: {min_time: 200ms, max_time: 1m, confidence: 0.5%, cache: warm}
-tolerances: {mse 7 float64 mean: {ulp: 8}}
-"""
+FULL = (DATA / "configs" / "every_key.yaml").read_text()
 
 
 def load(tmp_path, text, **overrides):
@@ -166,7 +152,6 @@ def test_keys_of_a_table_override_the_config_and_the_command_line_overrides_them
     assert above.inputs == Inputs(scale=2, seed=1)
     assert (other.title, other.sizes, other.dtypes) == ("other", ((4,), (5,)), ("float64",))
     assert (other.inputs, other.timing) == (Inputs(scale=2, seed=3), Timing(cache="warm"))
-
     blocks = load(tmp_path, TABLED, sizes=((2,),), seed=9, losses=("mse",)).blocks
     found = [(b.title, b.sizes, b.inputs.seed, b.losses) for b in blocks]
     assert found == [(t, ((2,),), 9, (LossChoice("mse"),)) for t in ("as above", "other")]

@@ -39,7 +39,6 @@ def test_numbers_of_calls_are_those_of_the_kernel(machine, header):
     newer = {"open_tree_attr", "memfd_secret", "quotactl_fd"} - {*known}  # than the header
     for name in newer:
         del found[name]
-
     assert found == {name: known.get(name) for name in found}
 
 
@@ -119,7 +118,6 @@ def test_workers_and_what_forks_them_get_the_variables_alone_that_they_need(monk
     monkeypatch.setattr(headers, "search_path", lambda given: given)
     monkeypatch.setattr(os, "environ", given)
     process.Zygote()
-
     for environ in (*started, process.environment_of_workers(given)):
         assert {name: environ[name] for name in NEEDED} == {name: given[name] for name in NEEDED}
         assert not {*SECRETS} & {*environ}
@@ -180,7 +178,6 @@ def test_neighbours_of_a_file_are_there_whatever_folder_the_command_runs_in(
     (folder / "helper.py").write_text("VALUE = 17\n")
     (tmp_path / "link").symlink_to(folder)
     monkeypatch.chdir(tmp_path)
-
     for named in ("files/k.py", "link/k.py", str(tmp_path / "link" / "k.py")):
         with naming(named):
             assert "helper 17" in said(Path(named), LOOK)
@@ -240,9 +237,7 @@ def test_cache_shows_compiled_headers_and_to_files_that_import_losscli_its_libra
         (cache / name).mkdir(parents=True)
     monkeypatch.setenv(CACHE_VARIABLE, str(cache))
     monkeypatch.setattr(headers, "search_path", lambda given: f"{cache}/headers")
-
     lines = said(tmp_path / "k.py", first + CACHED.format(cache=str(cache))).splitlines()
-
     found = {line.split()[0] for line in lines if line.endswith("True")}
     # A folder that is covered is there, and empty.
     assert found - {"locks"} == {*seen}
@@ -309,7 +304,6 @@ def test_memory_that_processes_share_counts_once_where_the_kernel_tells_it(kerne
             program.stdin.write(b"\n")
             program.stdin.flush()
             told += program.stdout.readline().split()
-
     assert told == [shared, b"257", b"0", b"256", b"0"]
 
 
@@ -341,7 +335,6 @@ def test_group_lies_beside_that_of_the_judge_and_has_limits(groups, monkeypatch)
     assert made
     (folder,) = groups.glob("losscli-*")
     made.enter()
-
     contents = {name: (folder / name).read_text() for name in ("memory.max", "pids.max")}
     assert contents == {"memory.max": str(2**30), "pids.max": "64"}
     assert (folder / "cgroup.procs").read_text() == "0"

@@ -16,10 +16,8 @@ def test_starting_cuda_is_no_change_of_the_persisting_cache(monkeypatch):
     piece = Piece("cache", lambda: found[-1], restored.append, waits=True)
     monkeypatch.setattr(process_state, "PIECES", (piece,))
     before = ProcessState.read()
-
     found.append(11)
     assert before.restore() == []
-
     before = before.completed()
     found.append(16)
     assert [change.text for change in before.restore()] == ["cache (11 before, 16 after)"]
@@ -34,9 +32,7 @@ def test_a_window_of_a_stream_and_what_is_set_aside_for_it_are_told_and_reset():
         before, first = ProcessState.read(), persisting_cache()
         assert first is not None
         assert first.window_bytes == 0
-
         keep_in_cache(kept)
-
         now = persisting_cache()
         assert now is not None
         assert now.window_bytes == kept.nbytes

@@ -11,6 +11,7 @@ import pytest
 from losscli import __main__, errors
 from losscli.cli import dependencies, interrupts, main
 from losscli.cli.dependencies import PACKAGES, TORCH, trouble
+from tests.without_torch import run_after
 
 ROOT = Path(__file__).parents[1]
 
@@ -103,3 +104,34 @@ def test_import_that_fails_at_the_start_is_one_message(monkeypatch, capsys, name
     else:
         with pytest.raises(ModuleNotFoundError):
             __main__.main()
+
+
+# What Windows has not. Its own Python lacks more, but nothing that losscli asks for.
+WINDOWS = """
+import platform, signal
+for module, names in ((os, ("sched_getaffinity", "geteuid")), (signal, ("SIGHUP",))):
+    for name in names:
+        delattr(module, name)
+sys.modules["fcntl"] = None
+platform.system = lambda: "Windows"
+"""
+RESULTS = str(Path(__file__).parents[1] / "docs" / "results" / "cpu-peers-bench.json")
+REFUSAL = (
+    "losscli: error: losscli's kernels are built on Linux only, and this is Windows. Use WSL 2.\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["list"], 0, ""),
+        (["build", "--help"], 0, ""),
+        (["compare", RESULTS, RESULTS], 0, None),
+        (["build"], 4, REFUSAL),
+    ],
+)
+def test_commands_without_kernels_work_on_every_platform(arguments, code, told):
+    done = run_after(WINDOWS, *arguments)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert told in (None, done.stderr)

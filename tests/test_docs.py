@@ -1,17 +1,31 @@
-"""The documents match the program."""
-
 import json
+import os
 import re
+import runpy
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
+import click
 import pytest
 
+import losscli
+from losscli.cli import main
+from losscli.cli.guide import guide
 from losscli.cli.main import COMMANDS
 from losscli.config.check_names import ADVICE, CATCHES
 from losscli.config.loader import shipped_configs
 from losscli.doctor.probes import PROBES
+from losscli.judge.parts import JudgeReason
 from losscli.losses import EVERY_LOSS, EVERY_ROW_LOSS, LOSSES
+from losscli.reasons import Code
 from losscli.verify.checks import CHECKS
 from tests.documents import RESULTS, ROOT, tables
+from tests.judging import RIGHT, WRONG, verdict
+from tests.parameters import naming
 
 DOCS = ROOT / "docs"
 
@@ -80,3 +94,114 @@ def test_every_test_that_holds_a_promise_about_transforms_exists():
     assert len(held) == len(re.findall(r"^\| ", text, re.MULTILINE)) - 2 * heads > 0
     for file, function in held:
         assert f"\ndef {function}(" in (ROOT / "tests" / "kernels" / file).read_text()
+
+
+TEXT = (ROOT / "docs" / "guide.md").read_text()
+
+
+def test_guide_is_the_document(capsys):
+    assert guide() == ROOT / "docs" / "guide.md"
+    assert main.run(["guide"]) == 0
+    assert capsys.readouterr().out == TEXT
+
+
+def test_rules_are_numbered_and_nearly_all_have_a_command():
+    rules = re.split(r"^\*\*\d+\. ", TEXT.partition("## For a model")[0], flags=re.MULTILINE)[1:]
+    numbers = re.findall(r"^\*\*(\d+)\. ", TEXT, re.MULTILINE)
+    assert numbers == [str(n) for n in range(1, len(rules) + 1)]
+    assert [rule[:20] for rule in rules if "    losscli " not in rule] == ["Time controls beside"]
+
+
+def test_commands_of_the_guide_are_accepted(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "kernel.py").write_text("def mse_loss(input, target): ...\n")
+    for line in re.findall(r"^    (losscli .*)$", TEXT, re.MULTILINE):
+        _, name, *arguments = shlex.split(line)
+        context = click.Context(main.group, info_name="losscli")
+        with naming(line):
+            main.group.get_command(context, name).make_context(name, arguments, context)
+
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+PROPOSAL = re.compile(r"\d+: (?P<word>[A-Z ]+), (?P<milliseconds>[\d.]+) ms, (?P<parts>.*)")
+
+
+@pytest.mark.slow
+def test_the_search_ends_with_a_right_kernel_that_is_faster_than_its_first(tmp_path):
+    own = {"LOSSCLI_DATA_DIR": str(tmp_path), "LOSSCLI_DEVICE": "cpu"}
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "search.py", "4", "1"],
+        env=os.environ | own,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    first, *others = (found.groupdict() for found in PROPOSAL.finditer(done.stdout))
+    right = [each for each in others if each["word"] == "RIGHT"]
+    assert right, done.stdout
+    assert float(right[-1]["milliseconds"]) < float(first["milliseconds"]), done.stdout
+    assert "functional.smooth_l1_loss(x, y, reduction=reduction" in done.stdout.split("\n\n")[-2]
+
+
+UNJUDGED = verdict("NOT JUDGED", reasons=(JudgeReason(Code.NO_ROOM, "time", "no memory"),))
+
+
+@dataclass
+class EvaluationResult:
+    """OpenEvolve's."""
+
+    metrics: dict[str, float]
+    artifacts: dict[str, str] = field(default_factory=dict)
+
+
+@pytest.fixture
+def example(monkeypatch):
+    """Return a function that runs an example whose judge has a verdict; it returns its names."""
+    modules: dict[str, dict[str, type]] = {
+        "openevolve.evaluation_result": {"EvaluationResult": EvaluationResult},
+        "kernelbench.eval": {"KernelExecResult": SimpleNamespace},
+    }
+    for name, members in modules.items():
+        for part in (name.partition(".")[0], name):
+            monkeypatch.setitem(sys.modules, part, module := ModuleType(part))
+        vars(module).update(members)
+    monkeypatch.setenv("LOSSCLI_JUDGE_LOSS", "mse")
+
+    def run(name, found, *arguments):
+        monkeypatch.setattr(losscli, "judge", lambda *given, **more: found, raising=False)
+        monkeypatch.setattr(sys, "argv", [name, *arguments])
+        return SimpleNamespace(**runpy.run_path(str(ROOT / "examples" / f"{name}.py")))
+
+    return run
+
+
+def test_openevolve_gets_a_score_and_texts_and_tries_again_what_was_not_judged(example):
+    right = example("openevolve", RIGHT).evaluate("k.py")
+    assert right.metrics["combined_score"] == pytest.approx((1.8 * 2.4) ** 0.5)
+    assert right.artifacts["verdict"] == "RIGHT"
+    wrong = example("openevolve", WRONG).evaluate_stage1("k.py")
+    assert wrong.metrics == {"combined_score": 0.0, "correct": 0.0}
+    assert wrong.artifacts["feedback"] == WRONG.feedback
+    with pytest.raises(RuntimeError, match="No memory"):
+        example("openevolve", UNJUDGED).evaluate("k.py")
+
+
+def test_kernelbench_gets_its_result_or_none(example):
+    def judged(found):
+        return example("kernelbench", found).eval_kernel_against_ref("model", "new", device=0)
+
+    right, wrong = judged(RIGHT), judged(WRONG)
+    assert (right.compiled, right.correctness) == (True, True)
+    assert right.runtime == 1e3 * RIGHT.speed[0].seconds
+    assert (wrong.correctness, wrong.metadata["correctness_issue"]) == (False, WRONG.feedback)
+    assert judged(UNJUDGED) is None
+
+
+def test_shinkaevolve_finds_its_two_files(example, tmp_path):
+    given = ("--program_path=k", f"--results_dir={tmp_path}", "--loss=mse")
+    for found, error in ((RIGHT, None), (WRONG, WRONG.feedback)):
+        example("shinkaevolve", found, *given)
+        record = json.loads((tmp_path / "correct.json").read_text())
+        assert record == {"correct": error is None, "error": error}
+        metrics = json.loads((tmp_path / "metrics.json").read_text())
+        assert (metrics["combined_score"] > 0) == (error is None)

@@ -1,5 +1,3 @@
-"""The tables of the documents, made from records."""
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,5 +1,3 @@
-"""`losscli doctor` finds what is wrong with made-up machines."""
-
 import errno
 import os
 import re

@@ -1,5 +1,3 @@
-"""`losscli doctor` as a command: with a broken torch, in JSON and in colour."""
-
 import json
 import os
 import subprocess

@@ -6,28 +6,14 @@ import pytest
 
 from losscli.implementations import extension
 from losscli.implementations.definitions import NotJudgeableError, Parsed
+from losscli.judge import against_loss
 from losscli.judge.job import Job
 from losscli.judge.judging import judge_job
+from tests.conftest import DATA
+from tests.parameters import SLOW
 
-MSE = """
-#include <torch/extension.h>
-#include "neighbour.cuh"
-// torch::Tensor commented_out(torch::Tensor input) {}
-torch::Tensor mse_forward(const torch::Tensor& input, const torch::Tensor& target) {
-  return (input - target).square().mean();
-}
-std::vector<torch::Tensor> mse_backward(torch::Tensor grad_output, at::Tensor input,
-                                        at::Tensor target) {
-  auto gradient = 2 * (input - target) / input.numel() * grad_output;
-  return {gradient, -gradient};
-}
-"""
-MODULE = """
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-  m.def("mse_forward", &mse_forward, "the loss");
-  m.def("mse_backward", &mse_backward);
-}
-"""
+PAIR = (DATA / "extensions" / "mse.cpp").read_text()
+MSE = PAIR.partition("\nPYBIND11_MODULE")[0]
 
 
 def arguments(text, name):
@@ -35,7 +21,7 @@ def arguments(text, name):
 
 
 def test_exported_functions_have_the_arguments_of_their_declaration():
-    parsed = Parsed.read(extension.program(MSE + MODULE, Path("k.cpp")), "k.cpp")
+    parsed = Parsed.read(extension.program(PAIR, Path("k.cpp")), "k.cpp")
     forward = parsed.definitions["mse_forward"]
     assert [*parsed.definitions] == ["mse_forward", "mse_backward"]
     assert forward.signature.names == ("input", "target")
@@ -47,7 +33,6 @@ def test_arguments_of_pybind_and_of_a_schema_have_names_and_defaults():
     bound = 'm.def("loss", &f, py::arg("input"), pybind11::arg("target"), py::arg("beta") = 0.5f);'
     signature = arguments(f"PYBIND11_MODULE(e, m) {{ {bound} }}", "loss")
     assert (signature.names, signature.required) == (("input", "target", "beta"), 2)
-
     schema = 'm.def("loss(Tensor input, Tensor target, *, float beta=1.0) -> Tensor");'
     text = f"TORCH_LIBRARY(mine, m) {{ {schema} }}"
     signature = arguments(text, "loss")
@@ -107,19 +92,20 @@ def verdict_of(path, loss):
     return judge_job(Job(str(path), loss=loss, device="cpu", quick=True, timed=False))
 
 
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=SLOW)], ids=["few", "every"])
 @pytest.mark.parametrize("what", PAIRS)
-def test_two_functions_or_an_autograd_function_are_one_loss_with_its_gradient(what, tmp_path):
-    path = tmp_path / "pair.py"
-    path.write_text(f"import torch\n{PAIRS[what]}")
-    verdict = verdict_of(path, "smooth_l1")
+def test_two_functions_or_an_autograd_function_are_one_loss_with_its_gradient(
+    what, every, judged, monkeypatch
+):
+    if not every:
+        monkeypatch.setattr(against_loss, "QUICK_CHECKS", ("retained",))
+    verdict = judged(f"import torch\n{PAIRS[what]}", loss="smooth_l1")
     assert (verdict.correct, verdict.has_gradient) == (True, True), verdict.reasons
 
 
-def test_a_backward_that_is_wrong_is_wrong(tmp_path):
-    path = tmp_path / "pair.py"
+def test_a_backward_that_is_wrong_is_wrong(judged):
     wrong = PAIRS["operands alone, for a gradient of 1"].replace("(d.abs() < 1", "(d.abs() < 2")
-    path.write_text(f"import torch\n{wrong}")
-    verdict = verdict_of(path, "smooth_l1")
+    verdict = judged(f"import torch\n{wrong}", loss="smooth_l1")
     assert (verdict.word, verdict.facets["value"]) == ("WRONG", "ok")
 
 
@@ -141,10 +127,10 @@ def mse_loss(input, target):
 def test_a_file_of_cpp_is_compiled_and_judged_and_its_first_error_is_placed(tmp_path):
     (tmp_path / "neighbour.cuh").write_text("#include <vector>\n")
     path = tmp_path / "mse.cpp"
-    path.write_text(MSE + MODULE)
+    path.write_text(PAIR)
     verdict = verdict_of(path, "mse")
     assert (verdict.correct, verdict.has_gradient) == (True, True), verdict.reasons
-    path.write_text(MSE.replace("input - target", "input - tragte", 1) + MODULE)
+    path.write_text(PAIR.replace("input - target", "input - tragte", 1))
     verdict = verdict_of(path, "mse")
     assert verdict.word == "DOES NOT BUILD"
     assert "mse.cpp:6" in verdict.reasons[0].text

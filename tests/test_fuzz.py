@@ -55,7 +55,6 @@ def ends_well(read: Callable[[], object]) -> None:
 
 
 def small_record(kind: str) -> dict[str, Any]:
-    """Return a record with two of its results."""
     name = "h200-rows-bench.json" if kind == "bench" else "h200-cross-entropy-verify.json"
     record: dict[str, Any] = json.loads((RESULTS / name).read_text())
     record["results"] = record["results"][:2]
@@ -69,7 +68,6 @@ RECORDS = {kind: small_record(kind) for kind in FORMS}
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Return the path of each value in a record."""
     found = [path]
     if isinstance(value, dict | list):
         items = value.items() if isinstance(value, dict) else enumerate(value)

@@ -1,5 +1,3 @@
-"""Each command's help has examples that it accepts; --version; -q; colour; the document."""
-
 import io
 import re
 import shlex
@@ -20,6 +18,7 @@ from losscli.console.notes import is_quiet, note
 from losscli.console.streams import in_colour
 from losscli.errors import EXIT_OK, EXIT_USAGE
 from losscli.render.output import with_verdicts_in_colour
+from tests.conftest import GOLDEN
 from tests.documents import ROOT
 from tests.without_torch import run_without_torch
 
@@ -43,7 +42,6 @@ def test_help_has_examples_that_the_command_accepts(capsys, monkeypatch, tmp_pat
         assert command == name
         context = click.Context(main.group, info_name="losscli")
         main.group.get_command(context, name).make_context(name, arguments, context)
-
     assert main.run([name, "--help"]) == EXIT_OK
     in_a_line_of_its_own = r"^ {4}(?:\w+ \S*)?losscli "
     assert re.findall(in_a_line_of_its_own, capsys.readouterr().out, re.MULTILINE)
@@ -134,3 +132,15 @@ def test_every_exit_code_shell_format_and_variable_is_described():
     assert all(f"| `{format}` |" in TEXT for format in FORMATS)
     assert all(f"| `LOSSCLI_{name.upper()}` |" in TEXT for name in FOR_ALL)
     assert all(f"not of `{command}`" in TEXT for command, _ in EXCEPT)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in GOLDEN.glob("wrong_*.txt")))
+def test_commands_print_what_a_transcript_says(name, golden, capsys):
+    text = ""
+    for line in (GOLDEN / name).read_text().splitlines():
+        if line.startswith("$ losscli "):
+            code = main.run(shlex.split(line)[2:])
+            told = "".join(capsys.readouterr())
+            told = re.sub("(Choose from: ).*", r"\1...", told)  # whatever losses there are
+            text += f"{line}\n{told}exit code {code}\n\n"
+    golden(name, text)

@@ -1,5 +1,3 @@
-"""`losscli history`: rows over commits, and the commits at which they changed."""
-
 import json
 import random
 import subprocess

@@ -1,5 +1,3 @@
-"""The page of `losscli report` in a real browser: no error, no address, filter and sort work."""
-
 import re
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""The page of `losscli report`: whole, safe, small, and readable without its script."""
-
 import base64
 import html
 import itertools
@@ -64,7 +62,6 @@ def page(**records):
 
 
 def data_of(text):
-    """Return the runs in the JSON of a page."""
     found = re.search(r'id="data">(.*?)</script>', text, re.DOTALL)
     assert found
     return json.loads(found[1])["runs"]

@@ -1,5 +1,3 @@
-"""The parts of a plot: scales and their ticks, medians of about the same size, colours, words."""
-
 import math
 from itertools import pairwise
 
@@ -50,14 +48,11 @@ def test_ticks_that_would_touch_are_left_out():
     assert min(b - a for a, b in pairwise(kept)) * 400 / 39 > 40
 
 
-def test_scale_keeps_values_within_its_ends():
+def test_scale_keeps_values_within_its_ends_and_an_axis_has_a_length():
     scale = Scale(1, 100, 0, 200, log=True)
     assert [scale(value) for value in (0.1, 1, 10, 100, 1e9)] == pytest.approx(
         [0, 0, 100, 200, 200]
     )
-
-
-def test_axis_has_a_length_whatever_the_values():
     for values in ([], [3.0], [3.0, 3.0], [1e300, 1e-300], [0.0, 5.0]):
         for axis in (Axis("", log_ticks, log=True), Axis("", linear_ticks)):
             scale = axis.scale(values, 0, 100)
@@ -76,13 +71,10 @@ def test_of_many_losses_a_plot_has_the_medians_of_about_the_same_size():
     assert len(all_losses.series[0].points) == 2
 
 
-def test_usual_implementations_have_the_same_colours_in_every_report():
+def test_usual_implementations_have_the_same_colours_in_every_report_and_marks_of_other_shapes():
     assert styles(["mine.py", "reference", "custom"]) == {"custom": 0, "reference": 1, "mine.py": 4}
     many = styles([f"{n}.py" for n in range(20)])
     assert set(many.values()) == {4, 5, 6, 7, 8, 9}
-
-
-def test_neighbouring_colours_have_marks_of_other_shapes():
     assert len({shape_at(style, 10, 10) for style in range(4)}) == 4
 
 

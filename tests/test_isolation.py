@@ -16,15 +16,7 @@ import pytest
 from losscli.cli.main import run as command_line
 from losscli.doctor import attacks, isolation
 from losscli.doctor.attacks import ATTACKS
-from losscli.doctor.isolation import (
-    HELD,
-    NOT_HELD,
-    NOT_THERE,
-    Scene,
-    Siege,
-    Tried,
-    besiege,
-)
+from losscli.doctor.isolation import HELD, NOT_HELD, NOT_THERE, Scene, Siege, Tried, besiege
 from losscli.implementations.sandbox.confinement import limits
 from losscli.implementations.sandbox.parts import NAMES, PARTS
 from losscli.judge.selftest import root as candidates_root

@@ -62,7 +62,7 @@ ORDERS: dict[str, dict[str, tuple[str, ...]]] = {
     "biased_linear_cross_entropy": {
         "input, linear_weight, target, linear_bias": (
             *("input", "linear_weight", "target", "linear_bias"),
-        ),
+        )
     },
 }
 
@@ -144,12 +144,10 @@ MEANT = {
 }
 
 
-def test_function_says_its_loss_by_its_name_and_operands() -> None:
+def test_loss_is_known_by_the_name_and_operands_of_its_function_or_by_a_compiled_module() -> None:
     for function, loss in MEANT.items():
         assert loss_of(file_of(f"def {function}: ...")) == loss, function
-
-
-def test_several_losses_in_a_file_are_named() -> None:
+    assert loss_of(file_of(f"{LOADED}{MODEL}")) == "smooth_l1"
     both = file_of("def nll_loss(input, target): ...\ndef mse_loss(input, target): ...")
     with pytest.raises(NotJudgeableError, match=r"defines several losses: (nll, mse|mse, nll)"):
         loss_of(both)
@@ -254,10 +252,6 @@ def test_an_ambiguous_file_is_refused_with_the_command_to_type():
         "my/f.py: several could be meant: smooth_l1_loss, ModelNew. "
         "Name one, as in `losscli judge my/f.py:smooth_l1_loss`"
     )
-
-
-def test_the_name_of_a_compiled_module_tells_the_loss():
-    assert loss_of(file_of(f"{LOADED}{MODEL}")) == "smooth_l1"
 
 
 def test_losses_of_hidden_states_are_judged_at_sizes_that_they_take() -> None:

@@ -1,5 +1,3 @@
-"""The block of a verdict, the closing table, the last line, and the text that a model acts on."""
-
 import typing
 
 from msgspec.structs import replace

@@ -1,5 +1,3 @@
-"""Nothing of losscli's own is compiled where PyTorch's operations say what is right."""
-
 import itertools
 
 import pytest
@@ -28,9 +26,7 @@ class Model(nn.Module):
 """
 SAME = {"smooth_l1": "huber"}
 """Losses that are another one with the parameters that each has by default."""
-MORE_OPERANDS = {
-    *("binary_cross_entropy_with_pos_weight", "gaussian_nll", "policy", "quantiles"),
-}
+MORE_OPERANDS = {*("binary_cross_entropy_with_pos_weight", "gaussian_nll", "policy", "quantiles")}
 AT_INFINITY = {"binary_cross_entropy", "kl_div"}
 """Losses that are not recognised, for their gradients are infinite at the ends of the domain."""
 
@@ -46,8 +42,6 @@ class NoKernels(TorchFunctionMode):
 
 @pytest.fixture
 def no_kernels(monkeypatch):
-    """Refuse each build and each call of a kernel."""
-
     def refuse(targets):
         pytest.fail(f"{[each.name for each in targets]} would be built")
 
@@ -78,7 +72,6 @@ def test_what_is_right_is_computed_without_a_build():
         case = case_of(loss, shape, dtype=dtype, **settings)
         with naming(loss, dtype):
             problem = Problem.of(case, third_party=ThirdParty())
-
             assert list(problem.value())
             assert all(list(problem.gradient(name, problem.usual)) for name in problem.wrt)
             assert list(problem.formulas_losses())

@@ -1,5 +1,3 @@
-"""Verdicts are kept, and found again where the same job would come to the same."""
-
 import os
 import time
 from collections.abc import Iterable
@@ -96,14 +94,11 @@ def test_what_changed_or_depends_on_chance_is_not_kept(cache, job):
             assert not kept(cache, job, word="WRONG", reasons=reasons)
 
 
-def test_damaged_entry_is_not_found(cache, job):
+def test_a_damaged_entry_and_a_cache_that_cannot_be_written_are_no_error(cache, job, tmp_path):
     assert kept(cache, job)
     [path] = cache.root.rglob("*.json")
     path.write_text(path.read_text()[:50])
     assert cache.find(job) is None
-
-
-def test_cache_that_cannot_be_written_is_no_error(job, tmp_path):
     (tmp_path / "file").touch()
     assert not kept(VerdictCache(tmp_path / "file", FACTS), job)
 
@@ -151,10 +146,12 @@ def test_file_that_depends_on_others_does_not_stand_alone_and_is_not_kept(cache,
     assert not kept(cache, Job(file=str(path), id="a"))
 
 
-def test_facts_of_the_machine_name_torch_and_losscli_and_stay():
+def test_facts_of_the_machine_stay_and_the_cache_lies_in_the_users_folder(monkeypatch, tmp_path):
     facts = list(describe_machine())
     assert facts == list(describe_machine())
     assert any(fact.startswith("torch 2") for fact in facts)
+    monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(tmp_path))
+    assert module.user_verdicts().root == Path(tmp_path, "verdicts")
 
 
 class Pool:
@@ -185,11 +182,6 @@ def test_batch_judges_what_is_neither_finished_nor_in_the_cache(cache, job, tmp_
     assert cache.find(others[1])
     [again] = judge_batch([job], Pool())  # which has no cache
     assert not again.cached
-
-
-def test_cache_lies_in_the_users_folder(monkeypatch, tmp_path):
-    monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(tmp_path))
-    assert module.user_verdicts().root == Path(tmp_path, "verdicts")
 
 
 @pytest.fixture

@@ -209,41 +209,6 @@ def test_report_goes_to_a_file_and_the_summary_to_stderr(files, capsys, tmp_path
     )
 
 
-ONE_OF_TWO = "name files to judge, or --jobs FILE, one of the two."
-USAGE = {
-    "": ONE_OF_TWO,
-    "k.py --jobs x": ONE_OF_TWO,
-    "--on ray": ONE_OF_TWO,
-    "nowhere.py": "there is no file 'nowhere.py'.",
-    "README.md": "expected FILE.py, FILE.cu, FILE.cpp, FILE.py:NAME, FILE.py@REVISION or ",
-    "k.py k.py": "'k.py' is named twice.",
-    "--jobs nowhere.jsonl": "there is no file 'nowhere.jsonl'.",
-    "--jobs .": "--jobs '.' is a directory.",
-    "--jobs /dev/null": "--jobs /dev/null has no job.",
-    "k.py --loss mes": "unknown loss 'mes'. Did you mean 'mse'?",
-    "pyproject.toml.py": "there is no file 'pyproject.toml.py'.",
-    "k.py --param beta": "'beta' is not a parameter. Write NAME=VALUE",
-    "k.py --size 8x": "'8x' is not a size: an extent is missing.",
-    "k.py --dtype float31": "unknown dtype 'float31'.",
-    "k.py --device tpu": "unknown device 'tpu'.",
-    "k.py --timeout long": "'long' is not a duration.",
-    "k.py --timeout 0": "'0' leaves no time at all.",
-    "k.py --memory much": "'much' is not an amount of memory.",
-    "k.py --workers 0": "'0' is not a number of workers.",
-    "k.py --format csv": "unknown format 'csv'.",
-    "k.py --on slurm": "unknown engine 'slurm'. Write ray or ray://HOST:PORT.",
-    "k.py --on ray://": "'ray://' is no address of a Ray cluster.",
-    "--jobs - --resume a -o b": "takes no other -o.",
-    "--jobs - --resume a --format table": ("--resume continues an output in jsonl, not in table."),
-    "--jobs - --resume /no/where": "--resume '/no/where': there is no directory '/no'.",
-}
-
-
-def test_bad_usage_is_one_message(refused):
-    for arguments, message in USAGE.items():
-        refused(f"judge {arguments}", message)
-
-
 def start(*arguments, **streams):
     piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | streams
     return subprocess.Popen([*COMMAND, "judge", *arguments], text=True, **piped)
@@ -259,30 +224,22 @@ def expect_gone(processes, seconds=15):
     wait_for(lambda: not any(map(is_there, processes)), seconds)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=SLOW)])
-def test_interrupt_keeps_what_is_finished_and_leaves_no_process(job_lines, tmp_path, number):
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, *(pytest.param(n, marks=SLOW) for n in (signal.SIGTERM, signal.SIGKILL))],
+)
+def test_signal_keeps_what_is_finished_and_leaves_no_process(job_lines, tmp_path, number):
     output = tmp_path / "out.jsonl"
     path = job_lines("RIGHT", "slow", "slow")
     process = start("--jobs", path, "--workers", "2", "-o", str(output))
     judges = pids(tmp_path, 3)
     process.send_signal(number)
     _, err = process.communicate(timeout=30)
-    assert process.returncode == EXIT_INTERRUPTED
-    assert err.endswith(f"losscli: interrupted; judge the rest with --resume {output}\n")
-    assert err.count("interrupted") == 1
-    assert verdicts(output.read_text()) == {"j0": "RIGHT"}
-    expect_gone(judges, 0.1)
-
-
-@SLOW
-def test_kill_leaves_no_process_and_what_is_finished(job_lines, tmp_path):
-    output = tmp_path / "out.jsonl"
-    path = job_lines("RIGHT", "slow", "slow")
-    process = start("--jobs", path, "--workers", "2", "-o", str(output))
-    judges = pids(tmp_path, 3)
-    process.kill()
-    process.communicate(timeout=30)
-    expect_gone(judges)
+    if number != signal.SIGKILL:
+        assert process.returncode == EXIT_INTERRUPTED
+        assert err.endswith(f"losscli: interrupted; judge the rest with --resume {output}\n")
+        assert err.count("interrupted") == 1
+    expect_gone(judges, 15 if number == signal.SIGKILL else 0.1)
     assert verdicts(output.read_text()) == {"j0": "RIGHT"}
 
 

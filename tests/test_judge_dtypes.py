@@ -1,13 +1,7 @@
-"""A file is judged in each dtype that it takes, and the verdict says which these are."""
-
-from typing import Any
-
 import pytest
 
 from losscli.cases.axes import DTYPES
 from losscli.judge import against_loss
-from losscli.judge.job import Job
-from losscli.judge.judging import judge_job
 from tests.parameters import SLOW
 
 MSE = """
@@ -63,18 +57,9 @@ def get_inputs():
 """
 
 
-@pytest.fixture
-def judged(tmp_path, monkeypatch):
-    """Return a function that judges a source in a few of the checks."""
+@pytest.fixture(autouse=True)
+def _few_checks(monkeypatch):
     monkeypatch.setattr(against_loss, "QUICK_CHECKS", ("value",))
-
-    def judge(source, **options):
-        path = tmp_path / "kernel.py"
-        path.write_text(source)
-        given: dict[str, Any] = {"quick": True, "timed": False, "sizes": ((64, 64),)} | options
-        return judge_job(Job(file=str(path), device="cpu", **given))
-
-    return judge
 
 
 @pytest.mark.parametrize(
@@ -82,7 +67,7 @@ def judged(tmp_path, monkeypatch):
     [pytest.param(*of, id=name, marks=SLOW if name in LONG else []) for name, of in FILES.items()],
 )
 def test_the_verdict_has_the_dtypes_of_a_file(judged, parts, asked, words, dtypes, due):
-    verdict = judged(MSE.format(**parts), dtypes=asked)
+    verdict = judged(MSE.format(**parts), dtypes=asked, sizes=((64, 64),))
     reasons = {(reason.code, reason.case.split()[2]) for reason in verdict.reasons}
     assert verdict.word in words, verdict.reasons
     assert verdict.dtypes == dtypes
@@ -91,7 +76,7 @@ def test_the_verdict_has_the_dtypes_of_a_file(judged, parts, asked, words, dtype
 
 @pytest.mark.parametrize("dtype", [pytest.param("float32", marks=SLOW), "bfloat16"])
 def test_a_model_that_is_recognised_is_judged_in_the_dtype_of_its_inputs(judged, dtype):
-    verdict = judged(MSE.format(**FITS) + MODEL.format(dtype=dtype))
+    verdict = judged(MSE.format(**FITS) + MODEL.format(dtype=dtype), sizes=((64, 64),))
     assert verdict.right, verdict.reasons
     all_others = ("float64", "float16", "bfloat16") if dtype == "float32" else ()
     assert (verdict.against, verdict.dtypes) == ("mse", (dtype, *all_others))

@@ -72,8 +72,6 @@ def quarantined(word):
 
 @pytest.fixture
 def jobs(tmp_path):
-    """Return a function that makes so many jobs."""
-
     def make(count=1, **fields):
         fields = {"device": "cpu"} | fields
         return [Job(write(tmp_path, f"k{n}.py"), id=str(n), **fields) for n in range(count)]
@@ -154,7 +152,6 @@ def test_lost_job_is_started_again_but_not_too_often(jobs):
         cluster = Cluster({"a": losing(most - 1, node=node)})
         assert [each.word for each in run(cluster, jobs())] == ["RIGHT"]
         assert len(cluster.orders) == most
-
         [found] = run(Cluster({"a": losing(99, node=node)}), jobs())
         (reason,) = found.reasons
         assert (found.word, reason.code) == ("NOT JUDGED", "error")

@@ -11,8 +11,6 @@ from losscli.implementations.errors import SubjectError
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.requests import Forward
 from losscli.implementations.subject import bind
-from losscli.judge.job import Job
-from losscli.judge.judging import judge_job
 from losscli.losses import EVERY_LOSS
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, PASS, WARN
@@ -24,7 +22,7 @@ from tests.handmade import case_of
 from tests.parameters import SLOW, naming
 from tests.textbook_files import TEXTBOOKS, TORCHS, textbook_file, torchs_file
 
-QUICK = {"textbook-log_cosh", "torch-nll"}
+QUICK = {"textbook-log_cosh"}
 """What is judged in each run; the others are slow."""
 FILES = {
     f"{kind}-{loss}": (make(loss), loss)
@@ -45,11 +43,8 @@ def device(request):
     ("source", "loss"),
     [pytest.param(*of, id=name, marks=[] if name in QUICK else SLOW) for name, of in FILES.items()],
 )
-def test_own_functions_and_textbook_formulas_are_right(source, loss, device, tmp_path):
-    path = tmp_path / "kernel.py"
-    path.write_text(source)
-    job = Job(file=str(path), loss=loss, device=device, quick=True, timed=False)
-    verdict = judge_job(job)
+def test_own_functions_and_textbook_formulas_are_right(source, loss, device, judged):
+    verdict = judged(source, loss=loss, device=device)
     assert verdict.exit_code == 0, verdict.reasons
     assert verdict.checks.get(PASS, 0) + verdict.checks.get(WARN, 0) > 10
 
@@ -121,10 +116,8 @@ def binary_cross_entropy_with_logits(input, target, *, pos_weight=None, reductio
 @pytest.mark.parametrize(
     ("given", "right"), [pytest.param("pos_weight", True, marks=SLOW), ("None", False)]
 )
-def test_a_pos_weight_is_judged_where_the_function_takes_one(given, right, tmp_path):
-    path = tmp_path / "kernel.py"
-    path.write_text(WITH_LOGITS.replace("POS_WEIGHT", given))
-    verdict = judge_job(Job(file=str(path), device="cpu", quick=True, timed=False))
+def test_a_pos_weight_is_judged_where_the_function_takes_one(given, right, judged):
+    verdict = judged(WITH_LOGITS.replace("POS_WEIGHT", given))
     assert verdict.right == right, verdict.reasons
     assert any("pos_weight" in each.case for each in verdict.reasons)
 
@@ -141,7 +134,7 @@ def log_cosh(input, target):
     return (torch.log1p(torch.exp(-2 * difference)) - 0.6931471805599453) + difference
 
 
-def judged(of, function):
+def judgement(of, function):
     kernel = Implementation("kernel", "a kernel", lambda case: function)
     return of.judge_loss(bind(kernel, of.case).send(Forward(of.operands)))[0]
 
@@ -154,14 +147,14 @@ def with_nan(input, target):
 
 def test_a_textbooks_formula_excuses_what_is_as_wrong_of_third_parties_alone(monkeypatch):
     of = problem("log_cosh")
-    outcome = judged(of, log_cosh)
+    outcome = judgement(of, log_cosh)
     assert (outcome.status, outcome.code) == (WARN, Code.NO_WORSE_THAN_TORCH)
     for wrong in (lambda *each: log_cosh(*each) + 3e-6, with_nan):
-        assert judged(of, wrong).status == FAIL
+        assert judgement(of, wrong).status == FAIL
     own = problem("log_cosh", of_others=False)
-    assert judged(own, lambda *each: log_cosh(*each) + 1e-7).status == FAIL
+    assert judgement(own, lambda *each: log_cosh(*each) + 1e-7).status == FAIL
     monkeypatch.setattr("losscli.truth.problem.free_bytes", lambda device: 2**16)  # they do not fit
-    assert judged(problem("log_cosh"), log_cosh).status == FAIL
+    assert judgement(problem("log_cosh"), log_cosh).status == FAIL
 
 
 WRONG = Outcome(FAIL, "wrong"), None

@@ -1,16 +1,18 @@
-"""Jobs are read a line at a time; a broken line is a verdict, and the others run."""
-
 import json
 import os
+import re
+from typing import Any
 
 import pytest
 
 from losscli.errors import UsageError
+from losscli.judge.batch import read_finished
 from losscli.judge.job import Job
 from losscli.judge.jobs import check_job, lines_of, read_jobs
 from losscli.judge.verdict import Verdict
-from tests.judging import write
-from tests.parameters import naming
+from losscli.runs.encoding import json_line
+from tests.judging import RIGHT, WRONG, write
+from tests.parameters import naming, titled
 
 
 @pytest.fixture
@@ -51,54 +53,44 @@ def test_a_line_overrides_the_defaults_field_by_field(read):
     assert (two.loss, two.limits.call_seconds, two.limits.build_seconds) == ("hinge", 9.0, 2.0)
 
 
-BROKEN = {
-    "not JSON": (b'{"file": ', "this line is not JSON: "),
-    "not UTF-8": (b'{"file": "\xff"}', "this line is not JSON: "),
-    "array": (b"[1]", 'expected an object such as {"file": "kernel.py"}, found an array.'),
-    "number": (b"17", "found a number."),
-    "null": (b"null", "found null."),
-    "no file": (b'{"id": "a"}', "object missing required field `file`."),
-    "file missing": ({"file": "nowhere.py"}, "there is no file 'nowhere.py'."),
-    "not a .py": (
-        {"file": "kernel"},
-        "expected FILE.py, FILE.cu, FILE.cpp, FILE.py:NAME, FILE.py@REVISION or PACKAGE",
-    ),
-    "reference missing": ({"reference": "nowhere.py"}, "there is no file 'nowhere.py'."),
-    "unknown key": ({"losses": "mse"}, "unknown key 'losses'. Did you mean 'loss'?"),
-    "unknown limit": ({"limits": {"call": 1}}, "unknown key 'call'."),
-    "type": ({"quick": "yes"}, "'quick': expected `bool`, got `str`."),
-    "type of a size": ({"sizes": ["8x8"]}, "expected `array`, got `str`."),
-    "unknown loss": ({"loss": "mes"}, "unknown loss 'mes'. Did you mean 'mse'?"),
-    "unknown dtype": ({"dtypes": ["float31"]}, "float31"),
-    "unknown device": ({"device": "tpu"}, "unknown device 'tpu'."),
-    "unknown reduction": ({"reduction": "men"}, "unknown reduction 'men'."),
-    "unknown parameter": (
-        {"loss": "smooth_l1", "parameters": {"bta": 1}},
-        "unknown parameter 'bta'. Did you mean 'beta'?",
-    ),
-    "no parameters": (
-        {"loss": "mse", "parameters": {"beta": 1}},
-        "mse has no parameters, but 'beta' is given.",
-    ),
-    "parameter out of range": (
-        {"loss": "smooth_l1", "parameters": {"beta": -1}},
-        "beta must be at least 0, but is -1.",
-    ),
-    "negative size": ({"sizes": [[-8, 8]]}, "[-8, 8] is not a size"),
-    "negative limit": ({"limits": {"call_seconds": -1}}, "'call_seconds' must be at least 0"),
-    "nested too deeply": (b'{"file": ' + b"[" * 5000, "this line is not JSON: "),
+BROKEN: dict[str, Any] = {
+    "not JSON": b'{"file": ',
+    "not UTF-8": b'{"file": "\xff"}',
+    "array": b"[1]",
+    "number": b"17",
+    "null": b"null",
+    "no file": b'{"id": "a"}',
+    "file missing": {"file": "nowhere.py"},
+    "not a .py": {"file": "kernel"},
+    "reference missing": {"reference": "nowhere.py"},
+    "unknown key": {"losses": "mse"},
+    "unknown limit": {"limits": {"call": 1}},
+    "type": {"quick": "yes"},
+    "type of a size": {"sizes": ["8x8"]},
+    "unknown loss": {"loss": "mes"},
+    "unknown dtype": {"dtypes": ["float31"]},
+    "unknown device": {"device": "tpu"},
+    "unknown reduction": {"reduction": "men"},
+    "unknown parameter": {"loss": "smooth_l1", "parameters": {"bta": 1}},
+    "no parameters": {"loss": "mse", "parameters": {"beta": 1}},
+    "parameter out of range": {"loss": "smooth_l1", "parameters": {"beta": -1}},
+    "negative size": {"sizes": [[-8, 8]]},
+    "negative limit": {"limits": {"call_seconds": -1}},
+    "nested too deeply": b'{"file": ' + b"[" * 5000,
 }
 
 
-def test_broken_line_is_a_verdict_with_its_number_and_the_others_run(read):
-    for name, (line, message) in BROKEN.items():
+def test_broken_line_is_a_verdict_with_its_number_and_the_others_run(read, golden):
+    told = {}
+    for name, line in BROKEN.items():
         with naming(name):
             before, broken, after = read({"id": "before"}, line, {"id": "after"})
             assert (before.id, after.id) == ("before", "after")
             assert isinstance(broken, Verdict)
             assert (broken.word, broken.reasons[0].code) == ("NOT JUDGED", "bad_job")
             assert broken.reasons[0].text.startswith("jobs.jsonl:2: ")
-            assert message in broken.reasons[0].text
+            told[name] = re.sub("(Choose from: ).*", r"\1...", broken.reasons[0].text)
+    golden("broken_jobs.txt", titled(told))
 
 
 def test_ids_of_broken_and_repeated_lines(read):
@@ -129,3 +121,33 @@ def test_lines_come_as_soon_as_they_are_written():
     os.close(sender)
     assert list(lines) == [b"last"]
     os.close(receiver)
+
+
+LINES = "".join(f"{json_line(each.to_json())}\n" for each in (RIGHT, WRONG))
+
+
+@pytest.fixture
+def output(tmp_path):
+    return tmp_path / "out.jsonl"
+
+
+def test_finished_verdicts_are_read_and_the_last_line_is_repaired(output):
+    assert read_finished(output) == []  # which is not there
+    for text in (LINES, LINES.rstrip("\n")):
+        output.write_text(text)
+        assert read_finished(output) == [RIGHT, WRONG]
+        assert output.read_text() == LINES
+    whole, _, last = LINES.rstrip("\n").partition("\n")
+    for left in (1, 20, 300):
+        output.write_text(f"{whole}\n{last[:left]}")
+        assert read_finished(output) == [RIGHT]
+        assert output.read_text() == f"{whole}\n"
+
+
+def test_line_that_is_damaged_is_named_and_a_directory_refused(output, tmp_path):
+    output.write_text(f'{{"id": 3}}\n{LINES}')
+    with pytest.raises(UsageError, match=r"out\.jsonl:1: this line is not a verdict"):
+        read_finished(output)
+    assert output.read_text().endswith(LINES)
+    with pytest.raises(UsageError, match="cannot be read: Is a directory"):
+        read_finished(tmp_path)

@@ -2,12 +2,9 @@
 
 import os
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
-from losscli.judge.job import Job
-from losscli.judge.judging import judge_job
 from tests.parameters import SLOW
 
 HEAD = """
@@ -18,7 +15,6 @@ from torch.nn import functional
 
 
 def model(result, inputs, takes="x, y"):
-    """Return a Model of a single expression."""
     return (
         f"class Model(nn.Module):\n    def forward(self, {takes}):\n        return {result}\n"
         f"def get_inputs():\n    return [{inputs}]\n"
@@ -73,25 +69,14 @@ def new(*lines, takes="x, y"):
 
 
 def renamed(model):
-    """Return a Model as what is judged."""
     return model.partition("def get_inputs")[0].replace("Model(", "ModelNew(")
 
 
 @pytest.fixture
-def judged(tmp_path, monkeypatch):
-    """Return a function that judges a source quickly, without times unless they are asked for.
-
-    The locks are the test's own, so that it waits for no other judge of this machine.
-    """
+def judged(judged, tmp_path, monkeypatch):
+    """The locks are the test's own, so that it waits for no other judge of this machine."""
     monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(tmp_path / "cache"))
-
-    def judge(*parts, **options):
-        path = tmp_path / "candidate.py"
-        path.write_text(HEAD + "".join(parts))
-        given: dict[str, Any] = {"device": "cpu", "quick": True, "timed": False} | options
-        return judge_job(Job(file=str(path), **given))
-
-    return judge
+    return lambda *parts, **options: judged(HEAD + "".join(parts), **options)
 
 
 def codes(verdict):
@@ -276,7 +261,6 @@ SLOW_RUNS = {
 )
 def test_candidate_beside_a_model_gets_its_verdict(judged, of):
     verdict = judged(of.model, of.candidate)
-
     assert verdict.word == of.word, verdict.reasons
     assert {*of.found} <= checks(verdict) | codes(verdict), verdict.reasons
     assert not of.text or of.text in verdict.reasons[0].text
@@ -328,7 +312,6 @@ class ModelNew(Model):
         return self.known.clone().requires_grad_()
 """
     verdict = judged(KL, source, timed=True)
-
     assert verdict.word == "CHEATS", verdict.reasons
     assert "wrong_later" in codes(verdict)
 
@@ -351,7 +334,6 @@ def test_module_whose_sums_change_from_run_to_run_is_told_so(judged):
         "return found",
     )
     verdict = judged(COSINE, candidate)
-
     assert verdict.right, verdict.reasons
     assert verdict.accuracy.deterministic is False
 

@@ -1,5 +1,3 @@
-"""A job travels with the files that it needs, and its verdict comes back with its names."""
-
 import dataclasses
 import json
 
@@ -108,7 +106,6 @@ def test_node_answers_with_the_verdict_and_keeps_it(order, here, tmp_path):
 
 
 def sent(said):
-    """Return the answer of a node as it arrives."""
     return read_answer(json.dumps({"node": "n", "name": "host", **said}).encode())
 
 

@@ -1,5 +1,3 @@
-"""The local pool: processes that judge, one crash of which ends no other job."""
-
 import itertools
 import queue
 import threading
@@ -43,7 +41,6 @@ def log(tmp_path):
 
 
 def run(jobs, workers=2, **options):
-    """Return the verdict on each job."""
     verdicts = list(LocalPool(workers, command=COMMAND, **options).run(jobs))
     found = {verdict.id: verdict for verdict in verdicts}
     assert len(found) == len(verdicts)

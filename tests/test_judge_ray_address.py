@@ -1,5 +1,3 @@
-"""Addresses of Ray clusters, and a Ray that does not work; none of these tests needs Ray."""
-
 import importlib
 import os
 import socket

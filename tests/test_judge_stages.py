@@ -1,5 +1,3 @@
-"""Judging one file: what its verdict follows from, in a process that judges several."""
-
 from typing import Any
 
 import pytest
@@ -10,8 +8,6 @@ from losscli.implementations.sandbox import process
 from losscli.implementations.sandbox.parts import NAMES as PARTS
 from losscli.judge.against_loss import worth_processes
 from losscli.judge.draft import code_of
-from losscli.judge.job import Job
-from losscli.judge.judging import judge_job
 from losscli.judge.parts import JudgeReason, word_of
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, VerifyResult
@@ -55,26 +51,12 @@ class ModelNew:
 """
 
 
-@pytest.fixture
-def judged(tmp_path):
-    """Return a function that judges a source quickly, without times."""
-
-    def judge(source, **options):
-        path = tmp_path / "kernel.py"
-        path.write_text(source)
-        given: dict[str, Any] = {"device": "cpu", "quick": True, "timed": False} | options
-        return judge_job(Job(file=str(path), **given))
-
-    return judge
-
-
 @pytest.mark.parametrize("source", [RIGHT, RIGHT_MODEL], ids=["function", "beside its Model"])
 def test_file_does_not_run_where_a_part_of_a_required_isolation_is_missing(
     judged, monkeypatch, source
 ):
     monkeypatch.setattr(process, "missing", lambda reached: ("network",))
     verdict = judged(f"print('it has run')\n{source}", timed=True, require_isolation=True)
-
     (reason,) = verdict.reasons
     assert (verdict.word, verdict.exit_code, reason.code) == ("NOT JUDGED", 4, "not_isolated")
     assert "lacks: network" in reason.text

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from msgspec.structs import replace
 
 from losscli.errors import EXIT_OK
+from losscli.judge import against_loss
 from losscli.judge.job import Job
 from losscli.judge.judging import judge_job
 from losscli.reasons import Code
@@ -75,8 +75,18 @@ STRANGERS = (
 )
 
 
+OF_FACETS = (
+    *("extreme_values", "special_values", "second_derivatives"),
+    *("retained", "memory", "left_behind"),
+)
+"""The quick checks that decide what a stranger's facets have to say."""
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=SLOW)], ids=["few", "every"])
 @pytest.mark.parametrize("of", STRANGERS, ids=lambda of: of.file)
-def test_a_file_gets_its_verdict_and_its_words(of: Stranger) -> None:
+def test_a_file_gets_its_verdict_and_its_words(of, every, monkeypatch) -> None:
+    if not every:
+        monkeypatch.setattr(against_loss, "QUICK_CHECKS", OF_FACETS)
     job = Job(str(FOLDER / f"{of.file}.py"), device="cpu", quick=True, timed=False, **of.options)
     verdict = judge_job(job)
     assert verdict.word in of.words, verdict.reasons
@@ -94,11 +104,11 @@ def test_a_build_that_fails_and_is_caught_leaves_a_right_file() -> None:
     assert verdict.notes == ("computes huber, mean",)
 
 
-def test_a_kernel_of_its_own_is_asked_for() -> None:
-    job = Job(str(FOLDER / "smooth_l1_beta_positional.py"), device="cpu", quick=True, timed=False)
-
-    verdict = judge_job(replace(job, own_kernel="require"))
-
+def test_a_kernel_of_its_own_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(against_loss, "QUICK_CHECKS", ())
+    file = str(FOLDER / "smooth_l1_beta_positional.py")
+    job = Job(file, device="cpu", quick=True, timed=False, own_kernel="require")
+    verdict = judge_job(job)
     assert (verdict.word, verdict.exit_code, verdict.correct) == ("NO KERNEL OF ITS OWN", 1, True)
     assert "PyTorch" in verdict.notes[-1]
 
@@ -109,26 +119,18 @@ def test_what_this_machine_cannot_build_is_not_judged(monkeypatch: pytest.Monkey
     assert (verdict.word, verdict.exit_code) == ("NOT JUDGED", 4)
 
 
-def test_a_file_that_cannot_be_imported_is_no_wrong_reference(tmp_path: Path) -> None:
-    file = tmp_path / "needs_an_extension.py"
-    file.write_text("import focal_cpp\ndef focal_loss(logits, label): ...\n")
-
-    verdict = judge_job(Job(str(file), device="cpu", quick=True, timed=False))
-
+def test_a_file_that_cannot_be_imported_is_no_wrong_reference(judged) -> None:
+    verdict = judged("import focal_cpp\ndef focal_loss(logits, label): ...\n")
     assert (verdict.word, verdict.reasons[0].code) == ("DOES NOT BUILD", Code.IMPORT_FAILED)
 
 
-def test_an_error_that_keeps_a_loss_from_being_recognised_is_shown(tmp_path: Path) -> None:
-    file = tmp_path / "needs_a_mode.py"
-    file.write_text(
+def test_an_error_that_keeps_a_loss_from_being_recognised_is_shown(judged) -> None:
+    verdict = judged(
         "import torch\n"
         "class Loss(torch.nn.Module):\n"
         "    def __init__(self, mode): super().__init__()\n"
         "    def forward(self, input, target): return (input - target).abs().mean()\n"
     )
-
-    verdict = judge_job(Job(str(file), device="cpu", quick=True, timed=False))
-
     assert (verdict.word, verdict.reasons[0].code) == ("NOT JUDGED", Code.UNKNOWN_LOSS)
     assert "missing 1 required positional argument: 'mode'" in verdict.reasons[0].text
 
@@ -143,5 +145,4 @@ def test_a_file_that_needs_a_gpu_is_not_judged_on_a_cpu() -> None:
 @pytest.mark.gpu
 def test_a_kernel_of_the_default_stream_is_limited_to_it() -> None:
     verdict = judge_job(Job(str(FOLDER / "default_stream.py"), loss="mse", quick=True))
-
     assert verdict.word in ("RIGHT BUT NO GRADIENT", "RIGHT WITHIN LIMITS"), verdict.reasons

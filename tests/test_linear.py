@@ -116,7 +116,6 @@ def loss_of(given: dict[str, Tensor], tensors: Sequence[Tensor], **named: Any) -
 
 
 def assert_same(loss: Tensor, truth: Tensor, *tensors: Tensor):
-    """Compare losses, and the gradients of their sums."""
     assert_close(loss, truth, equal_nan=True)
     mine, theirs = (torch.autograd.grad(each.sum(), tensors) for each in (loss, truth))
     assert_close(mine, theirs, equal_nan=True)
@@ -363,7 +362,6 @@ def test_compilers_and_transforms_take_all_logits_at_once(device):
     assert_same(compiled(hidden, weight), truth, hidden, weight)
     exported = torch.export.export(loss_of, (given["hidden"], given["weight"])).module()
     assert_close(exported(given["hidden"], given["weight"]), truth)
-
     hidden, weight = given["hidden"], given["weight"]
     several = torch.stack([hidden, 2 * hidden])
     of = partial(loss_of, weight=weight)
@@ -387,7 +385,7 @@ def test_meta_tensors_have_the_form_of_real_ones():
             assert one.is_meta
 
 
-def test_autocast_takes_its_dtype_and_returns_float32(device, by_plan):
+def test_autocast_takes_its_dtype_and_returns_float32_and_leaves_float64(device, by_plan):
     for kind, inside in itertools.product(PLANS, (True, False)):
         by_plan(kind)
         given = operands(torch.float32, device)
@@ -404,13 +402,9 @@ def test_autocast_takes_its_dtype_and_returns_float32(device, by_plan):
             assert [each.dtype for each in mine] == [torch.float32] * 3
             for one, other in zip(mine, torch.autograd.grad(truth, tensors), strict=True):
                 assert error(one, other) * torch.finfo(torch.float32).eps < 2e-2
-
-
-def test_autocast_leaves_float64(device):
     given = operands(torch.float64, device)
-    tensors = leaves(given)
     with torch.autocast(device, torch.bfloat16):
-        loss = loss_of(given, tensors)
+        loss = loss_of(given, tensors := leaves(given))
     assert_close(loss, cross_entropy(linear(*tensors), given["target"]))
 
 

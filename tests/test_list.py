@@ -1,10 +1,9 @@
-"""`losscli list` shows the registries."""
-
 import ctypes
 import json
 import math
 import re
 from importlib import metadata
+from types import SimpleNamespace
 
 from losscli.cli import main
 from losscli.cli.list import KINDS
@@ -92,50 +91,38 @@ def test_list_without_a_kind_has_all_kinds(capsys):
     assert list(everything["losses"]) == list(LISTED)
 
 
-class FakeDriver:
-    """libcuda with two GPUs."""
-
+def fake_driver(newest=0):
+    """Return a libcuda with two GPUs."""
     models = (b"Model A", b"Model B")
 
-    def cuInit(self, flags):  # noqa: N802
+    def put(place, value):
+        place.value = value
         return 0
 
-    def cuDeviceGetCount(self, count):  # noqa: N802
-        count._obj.value = len(self.models)
-        return 0
-
-    def cuDeviceGet(self, device, index):  # noqa: N802
-        device._obj.value = index
-
-    def cuDeviceGetName(self, name, length, device):  # noqa: N802
-        name.value = self.models[device.value]
-
-    def cuDeviceTotalMem_v2(self, memory, device):  # noqa: N802
-        memory._obj.value = (device.value + 1) * 2**30
-
-    def cuDriverGetVersion(self, version):  # noqa: N802
-        version._obj.value = self.newest
-        return 0
-
-    newest = 0
+    return SimpleNamespace(
+        cuInit=lambda flags: 0,
+        cuDeviceGetCount=lambda count: put(count._obj, len(models)),
+        cuDeviceGet=lambda device, index: put(device._obj, index),
+        cuDeviceGetName=lambda name, length, device: put(name, models[device.value]),
+        cuDeviceTotalMem_v2=lambda memory, device: put(memory._obj, (device.value + 1) * 2**30),
+        cuDriverGetVersion=lambda version: put(version._obj, newest),
+    )
 
 
 def test_listed_gpus_come_from_the_driver(capsys, monkeypatch):
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: FakeDriver())
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: fake_driver())
     monkeypatch.setattr(metadata, "version", lambda name: "2.13.0+cu130")
     lines = listing(capsys, "devices").splitlines()
     assert [line.split()[0] for line in lines] == ["cpu", "cuda:0", "cuda:1"]
     assert lines[2].endswith("Model B, 2.0 GiB")
-
     monkeypatch.setattr(metadata, "version", lambda name: "2.13.0+cpu")
     last = listing(capsys, "devices").splitlines()[-1]
     assert "out of reach, torch 2.13.0+cpu is built without CUDA" in last
 
 
 def test_newest_cuda_version_of_the_driver_is_read(monkeypatch):
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: FakeDriver())
     for number, found in ((12040, (12, 4)), (13000, (13, 0)), (0, None)):
-        monkeypatch.setattr(FakeDriver, "newest", number)
+        monkeypatch.setattr(ctypes, "CDLL", lambda name, number=number: fake_driver(number))
         assert devices.driver_cuda() == found
 
 

@@ -1,10 +1,9 @@
-"""The spec of a loss, and the checks of its fields."""
-
 import itertools
 import math
 import re
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import torch
@@ -22,7 +21,7 @@ from losscli.losses import (
     aten,
 )
 from losscli.truth.inputs import make_inputs
-from tests import handmade
+from tests.handmade import case_of
 from tests.parameters import naming
 
 
@@ -34,6 +33,7 @@ def test_operands_have_distinct_names_and_the_first_a_gradient(spec):
 
 
 BELOW, ABOVE = math.nextafter(1, 0), math.nextafter(1, 2)
+UNIT = {"minimum": 0.0, "maximum": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -43,24 +43,9 @@ BELOW, ABOVE = math.nextafter(1, 0), math.nextafter(1, 2)
         ({"minimum": 1.0}, (1.0, 1e300), (BELOW,), "at least 1"),
         ({"minimum": 1.0, "open": True}, (ABOVE, 1e300), (1.0, BELOW), "above 1"),
         ({"minimum": -math.inf, "maximum": 1.0}, (-1e300, 1.0), (ABOVE,), "at most 1"),
-        (
-            {"minimum": 0.0, "maximum": 1.0},
-            (0.0, 1.0),
-            (-5e-324, ABOVE),
-            "at least 0 and at most 1",
-        ),
-        (
-            {"minimum": 0.0, "maximum": 1.0, "open": True},
-            (5e-324, BELOW),
-            (0.0, 1.0),
-            "above 0 and below 1",
-        ),
-        (
-            {"minimum": 0.0, "maximum": 1.0, "is_switch": True},
-            (0.0, 1.0),
-            (0.5, 5e-324, BELOW, ABOVE),
-            "0 or 1",
-        ),
+        (UNIT, (0.0, 1.0), (-5e-324, ABOVE), "at least 0 and at most 1"),
+        (UNIT | {"open": True}, (5e-324, BELOW), (0.0, 1.0), "above 0 and below 1"),
+        (UNIT | {"is_switch": True}, (0.0, 1.0), (0.5, 5e-324, BELOW, ABOVE), "0 or 1"),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
@@ -108,10 +93,8 @@ def test_smooth_l1s_reference_promotes_an_operand_whose_gradient_torch_would_rou
         name: torch.ones(5, dtype=getattr(torch, dtype)).requires_grad_(name in asked)
         for name, dtype in zip(("input", "target"), dtypes, strict=True)
     }
-
     loss = LOSSES["smooth_l1"].reference(**operands, reduction="sum", beta=1.0)
     gradients = torch.autograd.grad(loss, [operands[name] for name in asked]) if asked else ()
-
     assert seen == [getattr(torch, dtype) for dtype in computed]
     assert loss.dtype == torch.promote_types(*(each.dtype for each in operands.values()))
     assert [each.dtype for each in gradients] == [operands[name].dtype for name in asked]
@@ -124,11 +107,8 @@ def test_a_loss_offers_its_functions_and_its_module_from_its_own_file(spec):
     assert spec.loss is getattr(functional, spec.function_name)
     assert spec.loss_with_grad is getattr(functional, f"{spec.function_name}_with_grad")
     assert issubclass(getattr(nn, spec.module.__name__), spec.module)
-    assert (
-        spec.module.__module__
-        == spec.reference.__module__
-        == f"losscli.losses.elementwise.{spec.name}"
-    )
+    file = f"losscli.losses.elementwise.{spec.name}"
+    assert spec.module.__module__ == spec.reference.__module__ == file
 
 
 COMPARED = {name: spec for name, spec in (LOSSES | WEIGHTED).items() if spec.functional}
@@ -153,16 +133,8 @@ def test_functional_has_the_references_loss_and_gradients_wherever_it_has_number
 
 def assert_functional_is_the_reference(spec, parameters, reduction) -> None:
     settings = {"reduction": reduction, **spec.resolve(parameters)}
-    case = handmade.case(
-        loss=spec.name,
-        shape=SIZE,
-        target_shape=spec.default_target_shape(SIZE),
-        dtype="float64",
-        reduction=reduction,
-        distribution="normal",
-        scale=2.0,
-        params=spec.resolve(parameters),
-    )
+    drawn: dict[str, Any] = {"dtype": "float64", "distribution": "normal", "scale": 2.0}
+    case = case_of(spec.name, SIZE, params=parameters, reduction=reduction, **drawn)
     operands = operands_of(case)
     leaves = [each for each in operands.values() if each.requires_grad]
 
@@ -184,35 +156,24 @@ def test_a_negative_parameter_that_is_drawn_leaves_a_loss_with_gradients(loss):
         drawn = {each for seed in range(8) for each in parameter.drawn(Random(seed))}
         for value in (each for each in drawn if each < 0):
             with naming({parameter.name: value}):
-                case = handmade.case(
-                    loss=loss,
-                    shape=shape,
-                    target_shape=spec.default_target_shape(shape),
-                    distribution="normal",
-                    scale=2.0,
-                    params=spec.resolve({parameter.name: value}),
-                )
+                params = {parameter.name: value}
+                case = case_of(loss, shape, distribution="normal", scale=2.0, params=params)
                 operands = operands_of(case)
                 result = spec.reference(*operands.values(), reduction="sum", **case.params)
-                gradients = torch.autograd.grad(
-                    result, [each for each in operands.values() if each.requires_grad]
-                )
+                leaves = [each for each in operands.values() if each.requires_grad]
+                gradients = torch.autograd.grad(result, leaves)
                 assert any(bool(each.count_nonzero()) for each in gradients)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("spec", COMPARED.values(), ids=COMPARED)
 def test_functional_takes_a_target_of_one_row_and_of_another_dtype(spec, dtype):
-    case = handmade.case(
-        loss=spec.name, shape=SIZE, target_shape=SIZE[-1:], params=spec.resolve({})
-    )
+    case = case_of(spec.name, SIZE, target_shape=SIZE[-1:])
     operands = {name: each.detach() for name, each in make_inputs(case).items()}
     operands[spec.names[1]] = operands[spec.names[1]].to(dtype)
     prediction = next(iter(operands.values())).requires_grad_()
-
     loss = spec.functional(*operands.values(), reduction="mean", **spec.resolve({}))
     (gradient,) = torch.autograd.grad(loss, prediction)
-
     assert (loss.shape, loss.dtype) == ((), torch.float32)
     assert (gradient.shape, gradient.dtype) == (prediction.shape, prediction.dtype)
 

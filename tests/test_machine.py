@@ -1,5 +1,3 @@
-"""The machine as the kernel's files describe it, and devices by name."""
-
 import json
 import subprocess
 
@@ -8,13 +6,13 @@ import torch
 
 from losscli.errors import UnfitError, UsageError
 from losscli.machine import allocator, commands, description, devices, kernel_files, memory
+from losscli.machine.differences import differences, parts_ways
 
 MIB = 2**20
 
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """Write files of a made-up /proc and /sys."""
     monkeypatch.setattr(kernel_files, "PROC", tmp_path / "proc")
     monkeypatch.setattr(kernel_files, "SYS", tmp_path / "sys")
 
@@ -124,7 +122,6 @@ def test_gpu_that_cannot_synchronize_is_broken(monkeypatch):
             raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
     monkeypatch.setattr(torch.cuda, "synchronize", wait)
-
     assert devices.is_broken("cuda:1")
     assert not devices.is_broken("cuda:0")
     assert not devices.is_broken("cpu")
@@ -148,7 +145,6 @@ def test_an_installed_losscli_has_no_commit_of_the_repository_around_it(tmp_path
 def test_a_process_that_keeps_freed_memory_starts_with_its_variables(monkeypatch):
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "1")
     kept, default = allocator.environment(keeps=True), allocator.environment(keeps=False)
-
     assert allocator.KEEPING.items() <= kept.items()
     assert default["MALLOC_TRIM_THRESHOLD_"] == "1"
     assert not allocator.KEEPING.items() & default.items()
@@ -208,3 +204,45 @@ OTHERS = [
 
 def test_memory_that_ran_out_is_known_by_its_type_or_message():
     assert [error for error in (*RAN_OUT, *OTHERS) if memory.is_out_of_memory(error)] == RAN_OUT
+
+
+CPU = {"device": "cpu", "cpu": "A", "threads": 2, "torch": "2.13.0", "os": "Linux"}
+GPU = CPU | {"device": "cuda:0", "gpu": "H200", "gpu_sms": 132, "gpu_driver": "580"}
+
+
+def graded(before, **changes):
+    return [(d.fact, d.decisive) for d in differences(before, before | changes)]
+
+
+def test_differences_are_decisive_or_notes():
+    assert differences(CPU, dict(CPU)) == differences(GPU, dict(GPU)) == []
+    for before, fact, decisive in (
+        (CPU, "cpu", True),
+        (CPU, "threads", True),
+        (GPU, "gpu", True),
+        (GPU, "gpu_sms", True),  # a part of a GPU
+        (GPU, "cpu", False),
+        (GPU, "threads", False),
+        (GPU, "gpu_driver", False),
+        (CPU, "torch", False),
+        (CPU, "os", False),
+        (CPU, "commit", False),
+    ):
+        assert graded(before, **{fact: "other"}) == [(fact, decisive)], fact
+    # Decisive ones come first, and what changes all the time is none.
+    assert graded(CPU, torch="2.14.0", cpu="B") == [("cpu", True), ("torch", False)]
+    assert graded(CPU, gpu_temperature=60, load_average=3.0) == []
+
+
+def test_gpu_and_cpu_differ_only_by_device_and_an_unknown_fact_is_shown_as_unknown():
+    (unlike,) = differences(CPU, GPU)
+    assert (str(unlike), unlike.decisive) == ("device: cpu, then cuda", True)
+    assert graded(GPU, device="cuda:1") == [("device", False)]
+    (unlike,) = differences(GPU, GPU | {"gpu_driver": None})
+    assert (str(unlike), unlike.decisive) == ("driver: 580, then unknown", False)
+
+
+def test_resume_refuses_differences_that_need_a_new_run():
+    for fact in ("cpu", "torch", "commit", "compiler", "os"):
+        (unlike,) = differences(CPU, CPU | {fact: "other"})
+        assert parts_ways(unlike) is (fact != "os")

@@ -1,5 +1,3 @@
-"""In a narrow terminal tables go without their least important columns, and say so."""
-
 import os
 
 import pytest
@@ -16,16 +14,9 @@ from tests.handmade import PAIR, case, result, run
 
 
 def columns(text):
-    """Return the headers of the first table."""
     lines = text.splitlines()
     index = next(i for i, line in enumerate(lines) if line.startswith("---"))
     return [word for line in lines[2:index] for word in line.split()]
-
-
-def test_wide_table_has_all_columns_and_says_nothing():
-    text = render(run(*PAIR), "table")
-    assert "not shown" not in text
-    assert {"p20-p80", "temp", "ulp"} <= set(columns(text))
 
 
 @pytest.mark.parametrize("width", [80, 60, 48])
@@ -36,23 +27,22 @@ def test_narrow_table_fits_and_keeps_what_matters_most(width):
     assert {"case", "pass", "impl", "median"} <= set(columns(text))
 
 
-def test_dropped_columns_are_named_least_important_first():
-    text = render(run(*PAIR), "table", 60)
+def test_dropped_columns_are_named_least_important_first_and_a_wide_table_drops_none():
+    text = render(run(*PAIR, result(no_limit="no room " * 20)), "table", 60)
+    assert max(map(len, text.splitlines()[:-1])) <= 60
     assert "p20-p80" not in columns(text)
     dropped = next(line for line in text.splitlines() if line.startswith("not shown"))
     assert dropped.startswith("not shown in 60 columns: p20-p80")
     assert "--format json has all" in " ".join(text.split())
+    wide = render(run(*PAIR), "table")
+    assert "not shown" not in wide
+    assert {"p20-p80", "temp", "ulp"} <= set(columns(wide))
 
 
 def test_legend_explains_the_columns_that_are_shown_and_no_others():
     wide, narrow = (render(run(*PAIR), "table", width, verbose=True) for width in (100, 50))
     assert "temp mem: peak temporary memory" in " ".join(wide.split())
     assert "vs ref: " in " ".join(narrow.split())
-
-
-def test_all_lines_of_a_narrow_report_fit(capsys):
-    text = render(run(*PAIR, result(no_limit="no room " * 20)), "table", 60)
-    assert max(map(len, text.splitlines()[:-1])) <= 60
 
 
 def test_other_formats_do_not_depend_on_the_width():
@@ -102,16 +92,12 @@ def test_list_of_runs_goes_without_columns(write, capsys, monkeypatch):
     assert "not shown in 40 columns: " in capsys.readouterr().out
 
 
-def test_swept_parameter_is_shown_at_its_default_too():
-    swept = [case(loss="smooth_l1", params={"beta": beta}) for beta in (0.5, 1.0)]
-    text = render(run(*(result(case=each) for each in swept)), "table")
-    assert "smooth_l1 beta=0.5 " in text
-    assert "smooth_l1 beta=1 " in text
-
-
-def test_parameter_that_is_not_swept_is_shown_only_off_its_default():
-    text = render(run(result(case=case(loss="smooth_l1", params={"beta": 1.0}))), "table")
-    assert "beta" not in text
+def test_parameter_is_shown_at_its_default_where_it_is_swept_alone():
+    half, default = (case(loss="smooth_l1", params={"beta": beta}) for beta in (0.5, 1.0))
+    swept = render(run(result(case=half), result(case=default)), "table")
+    assert "smooth_l1 beta=0.5 " in swept
+    assert "smooth_l1 beta=1 " in swept
+    assert "beta" not in render(run(result(case=default)), "table")
 
 
 @pytest.mark.parametrize("name", ["ELEMENT_ULP", "ONCE_ROUNDED_ULP", "VALUE_ULP"])

@@ -10,16 +10,13 @@ from msgspec.structs import replace
 from losscli.cases.case import Case
 from losscli.implementations import find_implementation, other_projects
 from losscli.implementations.subject import subject_of
-from losscli.losses import find_loss
 from losscli.truth.problem import Problem
+from tests.handmade import case_of
 
 
 def make_case(loss: str = "cross_entropy", device: str = "cuda", **params: float) -> Case:
-    spec = find_loss(loss)
-    shape = (9, 11)
-    shapes = shape, spec.default_target_shape(shape)
-    values = spec.resolve(params)
-    return Case(loss, *shapes, "float32", "mean", device, values, "normal", 0)
+    made: Case = case_of(loss, (9, 11), device=device, distribution="normal", params=params)
+    return made
 
 
 def test_a_peer_runs_its_cases_where_it_is_installed_and_says_why_not(
@@ -74,9 +71,7 @@ def test_liger_works_on_a_copy_of_the_logits(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, module.__name__, module)
     problem = Problem.of(make_case(device="cpu"))
     problem.mark()
-
     answer = subject_of("liger", problem.case).send(problem.call(problem.usual))
-
     assert problem.spoiled() == ""
     assert problem.judge_loss(answer.loss)[0].status == "pass"
     assert problem.judge_gradient("input", answer.gradients["input"], problem.usual)[0].status == (

@@ -1,5 +1,3 @@
-"""What is published: the package's files, the workflows, the container, the citation."""
-
 import re
 import shlex
 import tomllib
@@ -22,7 +20,6 @@ ALL_WORKFLOWS = WORKFLOWS | {"docs/ci.md": COPIED}
 
 
 def steps(text: str) -> Iterator[dict[str, Any]]:
-    """Yield every step of a workflow."""
     # `on` is a key, not YAML 1.1's true.
     workflow = yaml.load(text, Loader=yaml.BaseLoader)
     assert {"name", "on", "jobs"} <= workflow.keys()
@@ -32,7 +29,6 @@ def steps(text: str) -> Iterator[dict[str, Any]]:
 
 
 def commands(text: str) -> Iterator[list[str]]:
-    """Yield the words of every command of a workflow."""
     variables = dict(re.findall(r"^ +([A-Z]+): (.*)$", text, re.MULTILINE))
     for step in steps(text):
         for line in step.get("run", "").splitlines():
@@ -62,7 +58,6 @@ def test_steps_of_a_workflow_either_run_or_use_and_their_commands_exist(name):
 
 
 def check_options(words: list[str]) -> None:
-    """Refuse an option that the command does not have."""
     context = main.group.make_context("losscli", [], resilient_parsing=True)
     command = main.group.get_command(context, words[0])
     assert command

@@ -1,5 +1,3 @@
-"""Progress has the time left: a status line on a terminal, a few lines in a log, or nothing."""
-
 import io
 
 import pytest
@@ -43,7 +41,6 @@ class Clock:
 
 
 def run_jobs(clock, seconds, count):
-    """Run jobs that take so many seconds each."""
     with Progress([1.0] * count, clock=clock) as progress:
         for number in range(count):
             progress.working_on(f"job {number}")

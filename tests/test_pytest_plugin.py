@@ -1,5 +1,3 @@
-"""The plugin of pytest, in a project of its own."""
-
 import subprocess
 import sys
 import tomllib

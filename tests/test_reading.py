@@ -1,5 +1,3 @@
-"""Files that a user names: read up to a limit, and no device without an end."""
-
 import os
 import subprocess
 import threading
@@ -24,7 +22,6 @@ def test_file_of_as_many_bytes_as_allowed_is_read(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(range(256)) * 16)
     assert reading.read_bytes(path, 4096) == path.read_bytes()
-
     with path.open("ab") as file:
         file.write(b".")
     with pytest.raises(OSError, match=r"larger than 4\.0 KiB"):

@@ -1,10 +1,16 @@
-"""A bench run as a table and in Markdown."""
+import csv
+import io
+import json
+import math
 
+import pytest
 from msgspec.structs import replace
 
 from losscli.reasons import Code
+from losscli.render.layout import MARKDOWN, lay_out
 from losscli.render.records import render
 from losscli.runs.columns import COLUMNS
+from losscli.runs.judgements import IMPOSSIBLE
 from losscli.runs.records import Error, Seconds, Speedup
 from tests.handmade import PAIR, case, failed, result, run, skipped
 from tests.parameters import titled
@@ -49,10 +55,7 @@ RUNS = {
         result("functional"),
         *(
             result(
-                "functional",
-                case=case(loss="log_cosh"),
-                code=Code.NO_WORSE_THAN_TORCH,
-                error=error,
+                "functional", case=case(loss="log_cosh"), code=Code.NO_WORSE_THAN_TORCH, error=error
             )
             for error in LOSSY
         ),
@@ -165,3 +168,64 @@ def test_time_is_impossible_beyond_the_limit_by_a_twentieth_and_by_microseconds(
     small = case(shape=(32, 32), target_shape=(32, 32))
     probe = small.floor_bytes("forward") / 6e-6 / 1e9
     assert not result(case=small, median=2e-6, gbps=3 * probe, limit_gbps=probe).impossible
+
+
+def rows(*results):
+    return list(csv.DictReader(io.StringIO(render(run(*results), "csv"))))
+
+
+def test_json_and_csv_are_as_in_the_golden_files(golden):
+    """Scripts read them: a key that is gone or renamed needs another schema version."""
+    seconds = Seconds(1e-3, 1e-3, 1e-3, 1e-3, (1.23456789e-3, 2e-7, 10.0), (0.5e-3, 1.5e-3))
+    ratios = {"reference": Speedup(4.0, 3.5, 4.5), "compile": Speedup(2.0, 1.9, 2.1)}
+    timed = result(seconds=seconds, ratios=ratios, conditions={"others": 0.5}, limit_gbps=60.0)
+    quoted = failed(reason='expected "a", got b')
+    for format in ("json", "csv"):
+        text = render(run(*PAIR, timed, quoted, skipped()), format)
+        golden(f"bench.{format}", f"{text}\n")
+
+
+def test_json_has_null_for_nan_and_jsonl_is_a_header_and_one_result_a_line():
+    text = render(run(result(error=Error(value_ulp=math.inf, value_abs=math.nan))), "json")
+    error = json.loads(text, parse_constant=pytest.fail)["results"][0]["error"]
+    assert (error["value_ulp"], error["value_abs"]) == (None, None)
+    record = json.loads(render(run(*PAIR), "json"))
+    header, *results = map(json.loads, render(run(*PAIR), "jsonl").splitlines())
+    assert header | {"results": results} == record
+
+
+def test_csv_has_the_same_columns_in_every_run_and_the_rest_as_json():
+    others = [run(), run(skipped()), run(failed()), run(result("reference")), run(*PAIR, skipped())]
+    busy = replace(PAIR[1], conditions={"others": 0.5}, ratios={"compile": Speedup(2.0, 1.9, 2.1)})
+    headers = {render(made, "csv").splitlines()[0] for made in [*others, run(busy)]}
+    assert len(headers) == 1
+    (row,) = rows(busy)
+    assert json.loads(row["ratios"])["compile"]["value"] == 2.0
+    assert json.loads(row["conditions"]) == {"others": 0.5}
+    assert row["ratios_reference_value"] == ""
+
+
+ROWS = [["mse", "1.5 ms"], ["hinge", "=12 us"]]
+
+
+def test_columns_of_figures_are_aligned_to_the_right():
+    assert lay_out(["loss", "median\ntime"], ROWS).splitlines() == [
+        "loss   median",
+        "         time",
+        "-----  ------",
+        "mse    1.5 ms",
+        "hinge  =12 us",
+    ]
+    for gap in ("", "-", IMPOSSIBLE):
+        assert lay_out(["share"], [["7.5"], [gap]]).splitlines()[2].endswith(" 7.5")
+
+
+def test_markdown_has_one_line_of_headers_and_tables_may_lack_headers_or_rows():
+    assert lay_out(["loss", "median\ntime"], ROWS, MARKDOWN).splitlines() == [
+        "| loss  | median time |",
+        "|-------|-------------|",
+        "| mse   |      1.5 ms |",
+        "| hinge |      =12 us |",
+    ]
+    assert lay_out((), [["a", "1"], ["bb", "22"]], align=("left", "left")) == "a   1\nbb  22"
+    assert lay_out(["loss"], []) == ""

@@ -1,5 +1,3 @@
-"""`losscli report`: which records it takes, what it writes, and what it says otherwise."""
-
 import json
 from xml.etree import ElementTree
 
@@ -121,7 +119,6 @@ def changed(record, path, value):
 
 
 def records():
-    """Return a small record of each kind."""
     conditions = {"others": 0.2, "throttle_reasons": ["power limit"], "celsius": [40, 50]}
     ratio = {"reference": Speedup(2.0, 1.9, 2.1)}
     bench = run(result("reference"), result(conditions=conditions, ratios=ratio, limit_gbps=80.0))

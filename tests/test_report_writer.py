@@ -1,5 +1,3 @@
-"""The writer keeps every finished result, and refuses an unwritable output at once."""
-
 import errno
 import json
 import os
@@ -8,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from losscli.errors import UnfitError, UsageError
+from losscli.render.output import LARGEST_SUMMARY, STEP_SUMMARY, publish
 from losscli.render.records import Writer, render
 from losscli.runs.journal import journal_path
 from tests.handmade import PAIR, run
@@ -51,10 +50,13 @@ def test_each_result_is_on_disk_before_the_next_begins(output):
     assert len(lines(journal)) == 3  # it has the samples, which the table has not
 
 
-def test_journal_is_removed_if_the_output_has_all_results(output):
+def test_journal_is_removed_if_the_output_has_all_results_and_replaced_after_a_report(output):
     for format in ("json", "jsonl"):
         write(output, format)
         assert os.listdir(output.parent) == ["out"]
+    for _ in range(2):
+        write(output, "md")
+    assert len(lines(journal_path(output))) == 2
 
 
 def test_interrupt_keeps_finished_results(output):
@@ -87,11 +89,9 @@ def test_link_device_and_pipe_are_written_and_never_replaced(tmp_path):
     write(link)
     assert link.is_symlink()
     assert json.loads(real.read_text())["kind"] == "bench"
-
     write(Path(os.devnull))
     assert Path(os.devnull).is_char_device()
     assert not journal_path(Path(os.devnull)).exists()
-
     reader, writer_end = os.pipe()
     pipe = tmp_path / "stdout"
     pipe.symlink_to(f"/dev/fd/{writer_end}")
@@ -114,12 +114,6 @@ def test_the_journal_of_a_run_that_was_killed_is_kept(output, tmp_path):
         with pytest.raises(UsageError, match=said):
             Writer(run(), "json", named, **given)
         assert journal.read_text() == "finished cases"
-
-
-def test_the_journal_of_a_run_that_was_reported_is_replaced(output):
-    for _ in range(2):
-        write(output, "md")
-    assert len(lines(journal_path(output))) == 2
 
 
 def test_only_the_output_is_replaced_and_it_keeps_its_permissions(output, tmp_path):
@@ -151,3 +145,25 @@ def test_a_full_disk_leaves_the_journal_and_says_so(output, monkeypatch, capsys)
     assert len(lines(journal_path(output))) == 2
     with pytest.raises(UnfitError, match=r"^cannot write /dev/full: No space left on device\. Na"):
         write(Path("/dev/full"))
+
+
+def test_outside_github_actions_nothing_is_rendered():
+    publish("bench", lambda: pytest.fail("rendered"), {})
+
+
+def test_each_report_is_appended_under_its_title(tmp_path):
+    environ = {STEP_SUMMARY: str(tmp_path / "summary.md")}
+    for title in ("bench", "compare"):
+        publish(title, lambda: "| a |", environ)
+    assert (tmp_path / "summary.md").read_text() == (
+        "## losscli bench\n\n| a |\n\n## losscli compare\n\n| a |\n\n"
+    )
+
+
+def test_summary_that_is_too_long_is_cut_after_a_line(tmp_path):
+    summary = tmp_path / "summary.md"
+    summary.write_text("x" * 1000)
+    publish("bench", lambda: "é" * 99 + "\n" + "| row |\n" * 200_000, {STEP_SUMMARY: str(summary)})
+    text = summary.read_text()
+    assert LARGEST_SUMMARY - 200 < len(text.encode()) <= LARGEST_SUMMARY
+    assert text.endswith("| row |\n\nThe rest is too long for a step summary.\n\n")

@@ -67,7 +67,6 @@ class Call(NamedTuple):
         return function(*self.operands, reduction, *self.parameters.values(), *more)
 
     def ours(self, reduction: str = "mean") -> Tensor:
-        """Return the loss that the kernels compute."""
         loss: Tensor = self.of(getattr(OPS, self.spec.name), reduction)
         return loss
 
@@ -76,7 +75,6 @@ class Call(NamedTuple):
         return both(loss, *self.rows, incoming=ramp(loss))
 
     def due(self, reduction: str = "mean") -> Tensor:
-        """Return the loss that the reference computes."""
         return self.spec.reference(*self.operands, reduction=reduction, **self.parameters)
 
     def exact(self) -> "Call":
@@ -118,7 +116,6 @@ def make(spec, *shape, device, dtype=torch.float32, optional=False, parameters=N
 
 
 def reductions(spec: RowSpec) -> tuple[str, ...]:
-    """Return the reductions that the public function has."""
     return ("none",) if spec.doubling else REDUCTIONS
 
 
@@ -232,7 +229,6 @@ def test_js_divergence_of_a_subnormal_probability_has_a_gradient():
     (found,) = torch.autograd.grad(loss, input)
     exact = functional.js_divergence(input.double(), target.double(), reduction="sum")
     (due,) = torch.autograd.grad(exact, input)
-
     assert found[0, 1] != 0
     assert_close(found[0, 1], due[0, 1], rtol=1e-4, atol=0.0)
 

@@ -1,5 +1,3 @@
-"""An output belongs to one process from the start of its command to the end."""
-
 import errno
 import fcntl
 import json
@@ -28,7 +26,6 @@ REFUSED = "is being written by process 4711 on node7 (since 10:21:33). Wait for 
 
 @contextmanager
 def held_by_another(output: Path) -> Iterator[None]:
-    """Hold an output as another process does."""
     output.parent.mkdir(parents=True, exist_ok=True)
     with held(output):
         lock_of(output).write_text(json.dumps(asdict(OTHER)))

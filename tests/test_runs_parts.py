@@ -1,5 +1,3 @@
-"""A run in parts: its cases are dealt out alike everywhere, and its records are joined again."""
-
 import itertools
 import json
 from pathlib import Path
@@ -169,7 +167,6 @@ def test_mixed_run_says_of_each_time_which_machine_it_is_from(parts):
 
 
 def write(folder, runs):
-    """Write each run to a file; return their names."""
     for name, run in runs.items():
         (folder / name).write_text(json.dumps(run.to_json()))
     return list(runs)
@@ -183,7 +180,6 @@ def folder(tmp_path, monkeypatch):
 
 
 def merged(folder, parts, *options, output="all.json"):
-    """Merge parts by the command, which has to succeed."""
     command = ["runs", "merge", *options, *write(folder, parts), "-o", output]
     assert main.run(command) == EXIT_OK
     return output

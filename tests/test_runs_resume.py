@@ -1,5 +1,3 @@
-"""A killed run is resumed: no result is measured again or lost."""
-
 import json
 import os
 import signal
@@ -81,7 +79,6 @@ class Bench:
         return process.returncode, told
 
     def computed(self):
-        """Return the sizes that were computed."""
         return sorted({int(line) for line in self.log.read_text().split()})
 
     def results(self):
@@ -125,7 +122,6 @@ def test_killed_run_resumes_after_its_last_finished_case(bench):
     assert [key(record) for record in finished] == [k for k in ALL if k[0] in (4, 9)]
     with journal_path(bench.output).open("a") as journal:
         journal.write('{"case": {"loss": "mse", "sha')  # half a line
-
     code, told = bench.run("--resume", bench.output)
     assert code == 0, told
     assert "8 of 16 results are already measured" in told
@@ -152,8 +148,7 @@ def test_running_output_is_refused_with_its_process(bench, place):
 
 
 @pytest.mark.parametrize(
-    ("number", "fresh"),
-    [pytest.param(signal.SIGINT, True, marks=SLOW), (signal.SIGTERM, False)],
+    ("number", "fresh"), [pytest.param(signal.SIGINT, True, marks=SLOW), (signal.SIGTERM, False)]
 )
 def test_interrupted_it_exits_130_and_goes_on_from_its_report(bench, number, fresh):
     code, told = bench.stop_at(16, number, fresh=fresh)
@@ -175,7 +170,6 @@ def test_saved_run_is_resumed_by_its_name_or_the_output_that_it_has(bench):
     assert bench.run("--save", "base", "--resume", bench.output)[0] == 0
     assert bench.computed() == [9, 16, 25]
     assert os.listdir(bench.folder / "runs") == ["base.jsonl"]
-
     bench.output = Path("-")
     bench.stop_at(9, signal.SIGKILL, "--save", "other")
     assert bench.run("--save", "other", "--resume", "other")[0] == 0

@@ -159,9 +159,7 @@ def test_a_batch_that_is_taken_again_leaves_the_contents_that_the_judge_expects(
     )
     timed.timer = Again()
     timed.warm_up()
-
     found = timed.samples(TIMED_FLIPS, keep)
-
     losses = []
     for flip in TIMED_FLIPS:
         toggle(expected[flip.start : flip.stop], small)

@@ -1,5 +1,3 @@
-"""What a file has compiled is there in its next worker; tuning counts as building."""
-
 import importlib.util
 import os
 from pathlib import Path
@@ -50,9 +48,7 @@ def test_files_come_back_with_their_contents_modes_and_times(tmp_path):
     made.write_bytes(b"\x00compiled")
     made.chmod(0o700)
     os.utime(made, ns=(1_234_567_890_123_456_789,) * 2)
-
     builds.unpack(builds.pack(str(tmp_path / "one")), str(tmp_path / "two"))
-
     found = tmp_path / "two" / builds.FOLDER / "py" / "own.so"
     assert found.read_bytes() == b"\x00compiled"
     assert found.stat().st_mode == made.stat().st_mode
@@ -65,10 +61,8 @@ def test_locks_are_not_carried_and_a_full_disk_is_no_failure(tmp_path):
     (made / "own.so").write_bytes(b"compiled")
     (made / builds.LOCK).touch()
     (tmp_path / "full").touch()
-
     builds.unpack(builds.pack(str(tmp_path / "one")), str(tmp_path / "two"))
     builds.unpack(builds.pack(str(tmp_path / "one")), str(tmp_path / "full"))
-
     assert [each.name for each in (tmp_path / "two").rglob("*.*")] == ["own.so"]
     assert not list((tmp_path / "two").rglob(builds.LOCK))
 
@@ -88,14 +82,11 @@ def test_the_next_worker_of_a_file_has_what_the_first_has_compiled(tmp_path):
     case = Case("mse", (2, 3), (2, 3), "float32", "mean", "cpu", {}, "normal", 0)
     problem, implementation = Problem.of(case), of_file(Source.read(str(path)))
     assert implementation.file
-
     with pytest.raises(SubjectError, match="compiled anew"):
         bind(implementation, case).send(Forward(problem.operands))
     built = remote.share_build(implementation, "cpu")
     remote.workers.end(implementation.file)
-
     loss = bind(built, case).send(Forward(problem.operands))
-
     Path(built.setting.built).unlink()
     remote.workers.end(implementation.file)
     assert torch.isfinite(loss)

@@ -122,7 +122,6 @@ def test_file_whose_keeper_is_killed_is_not_judged_and_the_next_one_is(path, mon
     with monkeypatch.context() as patched:
         patched.setattr(stages, "look_at", kill_and_look)
         verdict = judge_job(job)
-
     assert (verdict.word, [each.code for each in verdict.reasons]) == (
         "NOT JUDGED",
         ["interrupted"],

@@ -1,5 +1,3 @@
-"""`losscli self-test` runs the self-tests of the timer and of the checks."""
-
 import re
 
 import pytest
@@ -8,6 +6,7 @@ from losscli.cli import running
 from losscli.cli.main import run
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_UNFIT, EXIT_USAGE
 from tests import judging
+from tests.parameters import naming
 
 ON_CPU = ("self-test", "--device", "cpu")
 
@@ -29,57 +28,32 @@ def tests(monkeypatch):
     return calls, codes
 
 
-def test_without_an_argument_both_self_tests_run(tests):
-    calls, _ = tests
-    assert run(ON_CPU) == EXIT_OK
-    assert calls == [(name, "cpu", "table", None, True) for name in ("timer", "checks")]
+BOTH = ["timer", "checks"]
+RUNS: list[tuple[str, dict[str, int], int, list[str]]] = [
+    ("", {}, EXIT_OK, BOTH),
+    ("", {"timer": EXIT_FAILED}, EXIT_FAILED, BOTH),
+    ("", {"checks": EXIT_FAILED}, EXIT_FAILED, BOTH),
+    ("", {"timer": EXIT_INTERRUPTED}, EXIT_INTERRUPTED, ["timer"]),
+    ("--fail-fast", {"timer": EXIT_FAILED}, EXIT_FAILED, ["timer"]),
+    ("timer --format json -o FILE", {"timer": EXIT_FAILED}, EXIT_FAILED, ["timer"]),
+    ("checks --format json -o FILE", {"checks": EXIT_FAILED}, EXIT_FAILED, ["checks"]),
+]
+"""Options, what the self-tests exit with, what the command exits with, and what has run."""
 
 
-@pytest.mark.parametrize("name", ["timer", "checks"])
-def test_named_self_test_runs_alone(tests, name, tmp_path):
+def test_both_self_tests_run_or_the_one_that_is_named(tests, tmp_path):
     calls, codes = tests
-    codes[name] = EXIT_FAILED
-    options = ["--format", "json", "-o", str(tmp_path / "report"), "--fail-fast"]
-    assert run([*ON_CPU, name, *options]) == EXIT_FAILED
-    assert calls == [(name, "cpu", "json", "report", False)]
+    for options, failing, code, names in RUNS:
+        calls.clear()
+        codes.update({"timer": EXIT_OK, "checks": EXIT_OK} | failing)
+        with naming(options, failing):
+            assert run([*ON_CPU, *options.replace("FILE", f"{tmp_path}/report").split()]) == code
+            written = ("json", "report") if "json" in options else ("table", None)
+            keeps_on = "--fail-fast" not in options
+            assert calls == [(name, "cpu", *written, keeps_on) for name in names]
 
 
-@pytest.mark.parametrize("failed", ["timer", "checks"])
-def test_one_failed_self_test_exits_1_after_both(tests, failed):
-    calls, codes = tests
-    codes[failed] = EXIT_FAILED
-    assert run(ON_CPU) == EXIT_FAILED
-    assert len(calls) == 2
-
-
-@pytest.mark.parametrize(
-    ("code", "options"),
-    [(EXIT_INTERRUPTED, ()), (EXIT_FAILED, ("--fail-fast",))],
-    ids=["interrupted", "fail-fast"],
-)
-def test_second_self_test_is_not_begun(tests, code, options):
-    calls, codes = tests
-    codes["timer"] = code
-    assert run([*ON_CPU, *options]) == code
-    assert [name for name, *_ in calls] == ["timer"]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("-o", "report"), "-o takes one report, but two self-tests write two"),
-        (("--format", "json"), "--format json takes one report"),
-        (("tiemr",), "unknown self-test 'tiemr'. Did you mean 'timer'?"),
-        (("--device", "gpu"), "unknown device 'gpu'"),
-    ],
-)
-def test_wrong_usage_runs_nothing(tests, options, message, capsys):
-    assert run([*ON_CPU, *options]) == EXIT_USAGE
-    assert message in capsys.readouterr().err
-    assert tests[0] == []
-
-
-def test_self_test_of_a_missing_gpu_cannot_run(tests, monkeypatch):
+def test_self_tests_of_a_missing_gpu_do_not_run(tests, monkeypatch):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     assert run(["self-test", "--device", "cuda"]) == EXIT_UNFIT
     assert tests[0] == []
@@ -94,7 +68,6 @@ def test_option_that_was_a_self_test_names_the_command(command, capsys):
 
 def test_self_test_of_the_judge_stops_at_the_first_failure_and_says_what_is_left():
     found = judging.run("self-test", "judge", "--device", "cpu", "--fail-fast")
-
     assert found.returncode == EXIT_FAILED
     assert "stopped at the first failure (--fail-fast)" in found.stderr
     assert re.search(r"losscli: [1-9][0-9]* of [1-9][0-9]* files are not judged", found.stderr)
@@ -110,7 +83,6 @@ def test_self_test_of_the_judge_that_is_interrupted_at_once_writes_no_report(
 
     monkeypatch.setattr("losscli.judge.batch.judge_batch", interrupted)
     output = tmp_path / "report.json"
-
     assert run([*ON_CPU, "judge", "--format", "json", "-o", str(output)]) == EXIT_INTERRUPTED
     assert not output.exists()
     err = capsys.readouterr().err

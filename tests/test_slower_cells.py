@@ -1,5 +1,3 @@
-"""Cells in which custom is slower are counted and named, and noise is not."""
-
 import json
 import math
 import random

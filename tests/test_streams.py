@@ -1,5 +1,3 @@
-"""Whatever standard output and standard error are, no character and no result is lost on them."""
-
 import errno
 import io
 import json

@@ -154,11 +154,9 @@ def test_rest_that_rounding_leaves_is_none_where_the_student_has_none(device):
         settings: dict[str, Any] = {"reverse": reverse, "reduction": "none"}
         found = gradients(topk_kl_divergence, masked, **settings)
         composed = gradients(formula_of, masked, **settings)
-
         whole = reverse_kl_divergence if reverse else kl_divergence
         short = masked._replace(logits=masked.logits.gather(1, pair.classes))
         due = gradients(lambda x, _, y, whole=whole: whole(x, y, reduction="none"), short)
-
         rounding: dict[str, Any] = dict.fromkeys(("rtol", "atol"), 40 * torch.finfo(dtype).eps)
         with naming(dtype, settings, least):
             assert_close(found[0], due[0].to(found[0].dtype), **rounding)

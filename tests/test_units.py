@@ -1,19 +1,12 @@
-"""Reading and writing of units."""
-
 import pytest
 
+from losscli.config.sizes import parse_size
 from losscli.errors import UsageError
-from losscli.units import (
-    format_bytes,
-    format_seconds,
-    format_size,
-    parse_fraction,
-    parse_seconds,
-)
+from losscli.units import format_bytes, format_seconds, format_size, parse_fraction, parse_seconds
 from tests.parameters import naming
 
 
-def test_duration_is_parsed_into_seconds():
+def test_duration_is_parsed_into_seconds_or_refused():
     for text, seconds in {
         "0.2s": 0.2,
         "200 ms": 0.2,
@@ -25,20 +18,14 @@ def test_duration_is_parsed_into_seconds():
         "0": 0,
     }.items():
         assert parse_seconds(text) == pytest.approx(seconds, rel=1e-15), text
-
-
-def test_invalid_duration_is_refused():
     for text in ("", "s", "-1s", "1h", "1 2", "inf", "nan", "1..2s", "1e999"):
         with naming(text), pytest.raises(UsageError, match="is not a duration"):
             parse_seconds(text)
 
 
-def test_fraction_is_parsed():
+def test_fraction_is_parsed_or_refused():
     for text, fraction in (("1%", 0.01), ("0.5 %", 0.005), ("0.01", 0.01)):
         assert parse_fraction(text) == pytest.approx(fraction, rel=1e-15), text
-
-
-def test_invalid_fraction_is_refused():
     for text in ("", "%", "0", "1", "100%", "-1%", "nan", "one"):
         with naming(text), pytest.raises(UsageError, match="is not a fraction"):
             parse_fraction(text)
@@ -56,11 +43,63 @@ def test_seconds_are_printed_in_a_readable_unit():
     assert {seconds: format_seconds(seconds) for seconds in printed} == printed
 
 
-def test_bytes_are_printed_in_binary_units():
+def test_bytes_are_printed_in_binary_units_and_sizes_as_they_are_written():
     printed = {0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 2**32: "4.0 GiB", 2**41: "2.0 TiB"}
     assert {count: format_bytes(count) for count in printed} == printed
+    assert [*map(format_size, ((1024, 7), ()))] == ["1024x7", "scalar"]
 
 
-def test_sizes_are_printed_as_they_are_written():
-    assert format_size((1024, 7)) == "1024x7"
-    assert format_size(()) == "scalar"
+PARSED: dict[str, list[tuple[int, ...]]] = {
+    "1024x1024": [(1024, 1024)],
+    "7": [(7,)],
+    "007": [(7,)],
+    " 7 ": [(7,)],
+    "0": [(0,)],
+    "0x3": [(0, 3)],
+    "2X3": [(2, 3)],
+    "2x3x4x5": [(2, 3, 4, 5)],
+    "32K": [(32768,)],
+    "32Kx32k": [(32768, 32768)],
+    "1M": [(2**20,)],
+    "2G": [(2**31,)],
+    "1024G": [(2**40,)],
+    "pow2[10:30:5]": [(2**10,), (2**15,), (2**20,), (2**25,), (2**30,)],
+    "pow2[3:5]": [(8,), (16,), (32,)],
+    "pow2[0:0]": [(1,)],
+    "1K..8K*2": [(1024,), (2048,), (4096,), (8192,)],
+    "1..100*10": [(1,), (10,), (100,)],
+    "2..9*2": [(2,), (4,), (8,)],
+}
+REFUSED = {
+    "": "it is empty",
+    "-4": "cannot be negative",
+    "4x-4": "cannot be negative",
+    "4x": "an extent is missing",
+    "x4": "an extent is missing",
+    "4xx4": "an extent is missing",
+    "1.5K": "'1.5K' is not an extent",
+    "1e3": "'1e3' is not an extent",
+    "4*4": "'4\\*4' is not an extent",
+    "4 x 4": "'4 ' is not an extent",
+    "32KB": "'32KB' is not an extent",
+    "٣": "is not an extent",
+    "4Mx4Mx2": "more than 2\\^44 elements",
+    "16385G": "more than 2\\^44 elements",
+    "0x" + "9" * 30: "more than 2\\^44 elements",
+    "x".join(["1"] * 65): "at most 64 dimensions, not 65",
+    "pow2[5:3]": "not a range of sizes",
+    "pow2[3:45]": "STOP <= 44",
+    "pow2[3:5:0]": "STEP at least 1",
+    "8..1*2": "STOP no smaller",
+    "0..8*2": "START at least 1",
+    "1..8*1": "FACTOR at least 2",
+    "1..8": "'1..8' is not an extent",
+}
+
+
+def test_size_is_parsed_or_refused():
+    for text, shapes in PARSED.items():
+        assert list(parse_size(text)) == shapes, text
+    for text, reason in REFUSED.items():
+        with naming(text), pytest.raises(UsageError, match=reason):
+            parse_size(text)

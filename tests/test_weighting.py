@@ -1,5 +1,3 @@
-"""A loss with a weight follows from the loss: its spec, its library and its name in a config."""
-
 from dataclasses import replace
 
 import pytest
@@ -27,16 +25,11 @@ def test_every_loss_has_a_weighted_one_with_one_operand_more():
     for spec, own in zip(WEIGHTED.values(), LOSSES.values(), strict=True):
         assert spec.names == (*own.names, "weight")
         assert spec.differentiable == (*own.differentiable, "weight")
-        assert (spec.parameters, spec.kinks, spec.module) == (
-            own.parameters,
-            own.kinks,
-            own.module,
-        )
+        assert (spec.parameters, spec.kinks, spec.module) == (own.parameters, own.kinks, own.module)
 
 
 def test_tolerance_has_two_roundings_more_than_that_of_the_loss():
     loose = replace(LOSSES["mse"], tolerance=Tolerance(2.0, "it cancels"))
-
     assert weighted(LOSSES["mse"]).tolerance == Tolerance(
         1.5, "the weight adds two roundings to the four of an element"
     )
@@ -55,7 +48,6 @@ def test_library_of_a_weighted_loss_is_made_of_the_loss_and_the_wrapper():
 
 def test_library_of_a_weighted_loss_is_compiled_with_the_name_of_the_loss():
     plan = make_plan(Target(LOSS, "cpu", "weighted_mse"), csrc_root(), installed_torch())
-
     assert plan.library == "liblosscli_weighted_mse_cpu.so"
     assert {flag for flag in plan.steps[0].flags if flag.startswith("-DLOSSCLI_")} == {
         "-DLOSSCLI_LOSS=weighted_mse",
@@ -99,7 +91,6 @@ def test_unknown_losses_get_a_suggestion_of_their_kind(tmp_path):
 def test_case_of_a_weighted_loss_has_a_weight_of_the_shape_of_the_prediction():
     params = {"margin": 1.0}
     case = Case("weighted_hinge", (4, 6), (6,), "float16", "mean", "cpu", params, "normal", 0)
-
     assert case.spec is find_loss("weighted_hinge")
     assert case.shapes == {"input": (4, 6), "target": (6,), "weight": (4, 6)}
     assert case.name == "weighted_hinge 4x6 float16 mean normal"

@@ -83,7 +83,6 @@ TEXTBOOKS = {
 
 
 def torchs_file(loss: str) -> str:
-    """Return a file that calls PyTorch's function."""
     arguments = TORCHS[loss]
     operands, _, settings = arguments.partition(", *, ")
     names = [each.partition("=")[0] for each in settings.split(", ") if each]
@@ -96,7 +95,6 @@ def torchs_file(loss: str) -> str:
 
 
 def textbook_file(loss: str) -> str:
-    """Return a file with a textbook's formula."""
     arguments, formula = TEXTBOOKS[loss]
     return f"{HEAD}{_defined(loss, arguments)}    return reduced({formula}, reduction)\n"
 

@@ -2,16 +2,16 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 import losscli.functional  # noqa: F401 - defines the operators
-from losscli.cases.axes import DType
 from losscli.cases.case import Case
-from losscli.losses import LOSSES, Reduction, reduce
+from losscli.losses import LOSSES, reduce
 from losscli.losses import REDUCTIONS as REDUCTIONS
+from tests import handmade
 from tests.machinery import MACHINERY as MACHINERY
 
 DTYPES = {
@@ -60,17 +60,11 @@ def close(got: object, expected: object) -> None:
 
 
 def case_of(loss: str, reduction: str, input: Tensor, target: Tensor) -> Case:
-    return Case(
-        loss=loss,
-        shape=tuple(input.shape),
-        target_shape=tuple(target.shape),
-        dtype=cast(DType, str(input.dtype).removeprefix("torch.")),
-        reduction=cast(Reduction, reduction),
-        device=str(input.device),
-        params=PARAMETERS[loss],
-        distribution="normal",
-        seed=0,
-    )
+    dtype, shape = str(input.dtype).removeprefix("torch."), tuple(input.shape)
+    shapes: Any = {"target_shape": tuple(target.shape), "dtype": dtype, "reduction": reduction}
+    rest: Any = {"params": PARAMETERS[loss], "distribution": "normal", "device": str(input.device)}
+    made: Case = handmade.case_of(loss, shape, **shapes, **rest)
+    return made
 
 
 def make(dtype: torch.dtype, device: str, seed: int = 0) -> Callable[[tuple[int, ...]], Any]:

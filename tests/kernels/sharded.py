@@ -46,7 +46,6 @@ def placements(shape: tuple[int, ...]) -> list[Any]:
 
 
 def sharded_cases() -> Any:
-    """Operands, whole and sharded in every way."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import distribute_tensor
 

@@ -87,30 +87,23 @@ def test_the_table_has_every_function():
 
 
 @pytest.mark.filterwarnings("ignore:Using a target size")
-def test_argument_that_is_not_a_tensor_is_named_in_a_type_error():
+def test_argument_of_another_kind_is_named_in_an_error():
+    """In a type error; of a reduction in a value error, as in torch."""
     for function, given in CALLS:
         for name, own in kinds(function).items():
+            must = f"^{function.__name__}: {name} must be "
             for value in (1.0, 1, None, [1.0], numpy.ones(3)) if "Tensor" in own else ():
                 number = isinstance(value, int | float)
                 if not (value is None and "None" in own) and not (number and "float" in own):
-                    message = rf"^{function.__name__}: {name} must be .*torch\.Tensor.*, but is "
+                    message = rf"{must}.*torch\.Tensor.*, but is "
                     assert_told(TypeError, message, function, **given | {name: value})
-
-
-def test_setting_that_is_not_a_number_is_named_in_a_type_error():
-    for function, given in CALLS:
-        for name, own in kinds(function).items():
             if own[0] in ("float", "int") and "Tensor" not in own:
-                message = rf"^{function.__name__}: {name} must be an? \w+.*, but is "
-                for value in ("1", None) if "None" not in own else ("1",):
-                    assert_told(TypeError, message, function, **given | {name: value})
-
-
-def test_unknown_reduction_raises_a_value_error_as_in_torch():
-    for function, given in CALLS:
-        for value in (None, 1) if "reduction" in kinds(function) else ():
-            message = f"reduction must be .*, but is {value}"
-            assert_told(ValueError, message, function, **given | {"reduction": value})
+                for text in ("1", None) if "None" not in own else ("1",):
+                    message = rf"{must}an? \w+.*, but is "
+                    assert_told(TypeError, message, function, **given | {name: text})
+            for other in (None, 1) if name == "reduction" else ():
+                message = f"reduction must be .*, but is {other}"
+                assert_told(ValueError, message, function, **given | {name: other})
 
 
 def test_modules_name_a_setting_and_an_operand_of_another_kind():

@@ -1,5 +1,3 @@
-"""Operands changed between forward and backward, in place or through `.data`."""
-
 import itertools
 
 import pytest

@@ -1,5 +1,3 @@
-"""Formulas compute every operator as kernels do: results, dtypes and arguments."""
-
 import pytest
 import torch
 
@@ -15,7 +13,6 @@ DTYPES = {torch.float64: 1e-11, torch.float32: 1e-5, torch.bfloat16: 2e-2}
 
 
 def drawn(name, device):
-    """Return operands and settings, as the operator takes them."""
     spec = SPECS[name]
     case = case_of(spec.name, (9, 23), device=device, dtype="float64")
     given = make_inputs(case)
@@ -24,7 +21,6 @@ def drawn(name, device):
 
 
 def called(name, suffix, arguments):
-    """Return what the kernels and the formula compute."""
     operator = getattr(torch.ops.losscli, name + suffix).default
     every = [*arguments, *(a.default_value for a in operator._schema.arguments[len(arguments) :])]
     copies = [x.clone() if isinstance(x, torch.Tensor) else x for x in every]

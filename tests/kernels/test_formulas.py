@@ -9,7 +9,6 @@ import inspect
 import itertools
 import math
 from functools import partial
-from typing import cast
 
 import pytest
 import torch
@@ -17,15 +16,16 @@ from torch import Tensor
 from torch.func import grad, jvp, vmap
 
 from losscli import nn
-from losscli.cases.axes import Distribution, DType
+from losscli.cases.axes import Distribution
 from losscli.cases.case import Case
 from losscli.implementations import find_implementation
 from losscli.implementations.local import Operands
 from losscli.implementations.subject import subject_of
-from losscli.losses import LOSSES, REDUCTIONS, Reduction, reduce
+from losscli.losses import LOSSES, REDUCTIONS, reduce
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.inputs import make_inputs
 from losscli.truth.problem import Problem
+from tests import handmade
 from tests.gradients import assert_right
 from tests.parameters import naming
 from tests.verify.judging import put
@@ -55,18 +55,10 @@ AT_EVERY_POINT = (
 def case_of(loss, shape, dtype, device, reduction="mean", distribution="normal", parameters=None):
     """A case whose incoming gradient is not 1, and without a reduction changes from element to
     element."""
-    return Case(
-        loss=loss,
-        shape=shape,
-        target_shape=shape,
-        dtype=cast(DType, dtype),
-        reduction=cast(Reduction, reduction),
-        device=device,
-        params=PARAMETERS[loss] if parameters is None else parameters,
-        distribution=distribution,
-        seed=0,
-        grad_output=1.0 if reduction == "none" else -3.0,
-    )
+    settings = {"reduction": reduction, "distribution": distribution, "target_shape": shape}
+    settings["params"] = PARAMETERS[loss] if parameters is None else parameters
+    given = 1.0 if reduction == "none" else -3.0
+    return handmade.case_of(loss, shape, dtype=dtype, device=device, grad_output=given, **settings)
 
 
 def draw(case: Case) -> Operands:
@@ -179,11 +171,9 @@ def test_with_grad_gives_what_autograd_gives(loss, device):
         expected = function_of(loss, reduction)(first, *others)
         incoming = torch.full_like(expected, -3.0).detach()
         (slope,) = torch.autograd.grad(expected, first, incoming)
-
         got, gradient = LOSSES[loss].loss_with_grad(
             *operands.values(), reduction=reduction, grad_output=-3.0, **PARAMETERS[loss]
         )
-
         with naming(reduction):
             torch.testing.assert_close(got, expected.detach(), rtol=0, atol=0)
             torch.testing.assert_close(gradient, slope, rtol=1e-6, atol=0)

@@ -1,5 +1,3 @@
-"""Large outputs on the CPU: memory that is reused, offered to the system, and bounded."""
-
 import copy
 import io
 import subprocess
@@ -46,19 +44,13 @@ def test_memory_of_a_freed_gradient_is_reused():
     assert (again == 0.5).all()
 
 
-def test_two_live_gradients_do_not_share_memory():
-    input, target = operands()
-    first, second = gradient(input, target), gradient(-input, target)
-    assert (first == 0.5).all()
-    assert (second == -2.5).all()
-
-
-def test_view_keeps_the_memory_of_its_gradient():
+def test_live_gradients_and_views_of_gradients_keep_their_memory():
     input, target = operands()
     view = gradient(input, target)[LARGE // 2 :]
-    other = gradient(-input, target)
+    first, second = gradient(input, target), gradient(-input, target)
     assert (view == 0.5).all()
-    assert (other == -2.5).all()
+    assert (first == 0.5).all()
+    assert (second == -2.5).all()
 
 
 def test_system_may_take_the_pages_of_a_freed_gradient():
@@ -131,13 +123,11 @@ def test_gradient_behaves_as_any_other_tensor():
     torch.save(result, file)
     file.seek(0)
     assert torch.equal(torch.load(file), result)
-
     result.resize_(LARGE + 5)
     assert (result[:LARGE] == 0.5).all()
     result.fill_(2.0)
     result.resize_(3)
     assert result.tolist() == [2.0] * 3
-
     shared = gradient(input, target).share_memory_()
     assert shared.is_shared()
     assert (shared == 0.5).all()

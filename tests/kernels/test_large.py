@@ -1,5 +1,3 @@
-"""Tensors of more than 2^31 elements, and those whose kernels are launched in other shapes."""
-
 import pytest
 import torch
 

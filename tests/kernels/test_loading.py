@@ -1,5 +1,3 @@
-"""Programs that PyTorch saved find the operators; modules keep separate expectations."""
-
 import copy
 import os
 import pickle

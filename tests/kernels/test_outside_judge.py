@@ -1,14 +1,8 @@
 """PyTorch's own test suite judges the losses: its samples, its references, its tolerances.
 
-torch keeps an entry for each of its operators and modules in ``torch.testing._internal``. Here
-losscli replaces torch's losses in copies of their entries, so that this project chose none of the
-expected results.
-
-The package is private: without it, or without what is used of it, every test here is skipped with
-the reason. It imports ``expecttest``, which is in the extra ``dev``.
-
-The tolerances are the defaults of ``torch.testing.assert_close``, which forgive more than those of
-``losscli verify``.
+In copies of the entries of ``torch.testing._internal`` losscli's losses replace torch's, so that
+this project chose none of the expected results. The package is private: without it, or without
+what is used of it, every test here is skipped with the reason.
 """
 
 import copy
@@ -336,27 +330,23 @@ def without_second_derivatives(input: Tensor, target: Tensor, **arguments: Any) 
     return result.detach() + change.sum_to_size(result.shape)
 
 
-@pytest.mark.parametrize("wrong", [with_twice_the_beta, without_the_targets_gradient])
-def test_a_wrong_value_or_gradient_is_caught(judge, wrong, device):
+def test_wrong_values_gradients_strides_and_second_derivatives_are_caught(judge, device):
     torchs = judge.operators["smooth_l1_loss"]
-    with pytest.raises(AssertionError, match="not close"):
-        judge_against_torch(in_place_of(torchs, wrong), torchs, device, "float32", "contiguous")
 
+    def judged(loss, dtype, layout):
+        judge_against_torch(in_place_of(torchs, loss), torchs, device, dtype, layout)
 
-def test_ignored_strides_are_caught(judge, device):
-    torchs = judge.operators["smooth_l1_loss"]
-    entry = in_place_of(torchs, without_strides)
-    judge_against_torch(entry, torchs, device, "float32", "contiguous")
-    with pytest.raises(AssertionError, match="not close"):
-        judge_against_torch(entry, torchs, device, "float32", "noncontiguous")
-
-
-def test_absent_second_derivatives_are_caught(judge, device):
-    torchs = judge.operators["smooth_l1_loss"]
-    entry = in_place_of(torchs, without_second_derivatives)
-    judge_against_torch(entry, torchs, device, "float64", "contiguous")
+    for loss, layout in (
+        (with_twice_the_beta, "contiguous"),
+        (without_the_targets_gradient, "contiguous"),
+        (without_strides, "noncontiguous"),
+    ):
+        with naming(loss.__name__), pytest.raises(AssertionError, match="not close"):
+            judged(loss, "float32", layout)
+    judged(without_strides, "float32", "contiguous")
+    judged(without_second_derivatives, "float64", "contiguous")
     with pytest.raises(RuntimeError, match="Jacobian mismatch"):
-        judge_by_differences(entry, device)
+        judge_by_differences(in_place_of(torchs, without_second_derivatives), device)
 
 
 @pytest.mark.skipif(

@@ -196,7 +196,6 @@ def test_float32_clips_on_the_side_on_which_the_exact_ratio_lies(bound, device):
     sign = 1.0 if bound == 1.2 else -1.0
     loss = policy_loss(own, old, torch.full_like(old, sign), dual_clip=3.0, reduction="none")
     (gradient,) = torch.autograd.grad(loss.sum(), own)
-
     log = own.detach().double() - old.double()
     free = log <= math.log(bound) if bound != 0.8 else log >= math.log(bound)
     assert 0 < free.sum() < len(free)
@@ -213,13 +212,10 @@ def test_ratio_of_no_old_log_probs_is_one(rollout):
     torch.testing.assert_close(gradient, expected / own.numel())
 
 
-def test_constants_get_no_gradient(rollout):
+def test_masked_mean_of_no_token_is_zero_and_constants_get_no_gradient(rollout):
     leaves = [each.clone().requires_grad_() for each in rollout.values()]
     policy_loss(*leaves, kl_coefficient=0.1).backward()
     assert [each.grad for each in leaves[1:]] == [None] * 3
-
-
-def test_masked_mean_of_no_token_is_zero(rollout):
     own = rollout["log_probs"].clone().requires_grad_()
     others = [each for name, each in rollout.items() if name != "log_probs"]
     nothing = torch.zeros(BATCH, LENGTH, dtype=torch.bool, device=own.device)
@@ -245,7 +241,6 @@ def test_third_estimate_keeps_digits_where_the_policies_agree(device):
     own = torch.zeros_like(near).requires_grad_()
     loss = kl_estimate(own, near, reduction="none")
     (gradient,) = torch.autograd.grad(loss.sum(), own)
-
     wide = near.double()
     torch.testing.assert_close(gradient.double(), -torch.expm1(wide), rtol=3e-7, atol=0)
     error = (loss.detach().double() - (torch.expm1(wide) - wide)).abs()
@@ -268,10 +263,6 @@ def test_wrong_settings_raise(settings, message, rollout):
     own, old, advantages, _ = rollout.values()
     with pytest.raises(ValueError, match=message):
         policy_loss(own, old, advantages, **settings)
-
-
-def test_unknown_estimator_raises(rollout):
-    own, old, *_ = rollout.values()
     for estimator in (0, 4, 1.5):
         with pytest.raises(ValueError, match="estimator must be an integer from 1 to 3"):
             kl_estimate(own, old, estimator=estimator)

@@ -31,7 +31,6 @@ def pair(device):
 
 
 def elements(loss: Tensor, *operands: Tensor) -> tuple[Tensor, ...]:
-    """Return a loss of no reduction with its gradients."""
     return (loss.detach(), *torch.autograd.grad(loss.sum(), operands))
 
 
@@ -53,7 +52,6 @@ def test_several_quantiles_are_those_of_the_columns(reduction, target, device):
     filled, quantiles = make(torch.float64, device), (0.1, 0.5, 0.99)
     leaves = [filled(shape).requires_grad_() for shape in ((37, 3), target, (3,))]
     input, truth, weight = leaves
-
     columns = truth.expand(37, 3).unbind(1)
     each = [
         quantile_loss(one, other, reduction, quantile, own)
@@ -63,7 +61,6 @@ def test_several_quantiles_are_those_of_the_columns(reduction, target, device):
     ]
     due = torch.stack(each, -1)
     expected = elements(reduce(due, reduction), *leaves)
-
     for got in (
         quantile_loss(input, truth, reduction, quantiles, weight),
         QuantileLoss(reduction, list(quantiles))(input, truth, weight),

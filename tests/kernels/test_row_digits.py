@@ -36,9 +36,7 @@ def test_gradient_of_the_target_keeps_its_digits_where_the_row_is_confident(shap
     top = logits.gather(1, target[:, None])
     powers = (logits.double() - top.double()).exp().scatter(1, target[:, None], 0.0)
     others = powers.sum(1)
-
     found = gradient_of(logits, target).gather(1, target[:, None]).squeeze(1)
-
     torch.testing.assert_close(found.double(), -others / (1 + others), rtol=ULP, atol=0)
 
 
@@ -48,8 +46,6 @@ def test_gradients_of_unlikely_classes_keep_their_digits(shape):
     top = logits.gather(1, target[:, None])
     powers = (logits.double() - top.double()).exp()
     due = powers / powers.sum(1, keepdim=True)
-
     found = gradient_of(logits, target)
-
     unlikely = torch.ones_like(found, dtype=torch.bool).scatter(1, target[:, None], False)
     torch.testing.assert_close(found.double()[unlikely], due[unlikely], rtol=ULP, atol=0)

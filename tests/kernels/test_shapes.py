@@ -232,11 +232,7 @@ WRONG: dict[str, Wrong] = {
         *("policy_loss", (torch.rand(N, T), torch.rand(N, T), torch.rand(N, 1))),
         {"mask": torch.ones(N)},
     ),
-    "linear weight of columns": (
-        "linear_cross_entropy",
-        (HIDDEN, LAYER.t()),
-        {"target": ROWS},
-    ),
+    "linear weight of columns": ("linear_cross_entropy", (HIDDEN, LAYER.t()), {"target": ROWS}),
     "row of values": ("mse_loss", (torch.rand(N, C), torch.rand(N))),
     "scores of tokens": ("multi_margin_loss", (torch.rand(N, T, C), NUMBERS)),
     "column of pairs": ("cosine_embedding_loss", (*torch.rand(2, N, C), torch.ones(N, 1))),

@@ -1,5 +1,3 @@
-"""Compilers trace the losses: compiled autograd, dynamic shapes, transforms, programs of export."""
-
 import itertools
 import subprocess
 import sys

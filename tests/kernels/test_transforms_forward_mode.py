@@ -1,5 +1,3 @@
-"""Forward mode: tangents of the losses and of their gradients equal those of torch's own."""
-
 import functools
 from collections.abc import Callable
 
@@ -119,21 +117,6 @@ def test_tangents_of_each_sample_equal_torchs(loss, reduction, device):
 
     ours, theirs = both(loss, reduction)
     close(mapped(ours), mapped(theirs))
-
-
-@pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))
-def test_gradcheck_passes_in_forward_mode(loss, reduction, device):
-    # Away from kinks, whose derivatives differences cannot tell.
-    input = torch.linspace(-2.03, 2.11, 6, dtype=torch.float64, device=device).view(3, 2)
-    target = torch.tensor([0.31, -0.27], dtype=torch.float64, device=device)
-    leaves = input.requires_grad_(), target.requires_grad_()
-    function = custom(loss, reduction)
-    assert torch.autograd.gradcheck(
-        function, leaves, check_forward_ad=True, check_batched_forward_grad=True
-    )
-    assert torch.autograd.gradgradcheck(
-        function, leaves, check_fwd_over_rev=True, check_rev_over_rev=True
-    )
 
 
 @pytest.mark.parametrize(("loss", "reduction"), square(MACHINERY, REDUCTIONS))

@@ -1,5 +1,3 @@
-"""torch.func.vmap: one call for a batch of losses, with the values and gradients of torch's own."""
-
 import functools
 import itertools
 from typing import Any

@@ -1,5 +1,3 @@
-"""Each loss and both its gradients: in every layout, of special values, on any threads."""
-
 import itertools
 import math
 
@@ -38,13 +36,6 @@ def test_value_and_gradients_are_right_in_every_layout(loss, reduction, dtype, d
         input, target = layout(make(DTYPES[dtype], device))
         with naming(name):
             assert_meets_oracle(loss, reduction, input, target)
-
-
-@pytest.mark.parametrize("loss", MACHINERY)
-def test_an_integer_target_is_promoted(loss, device):
-    input = make(torch.float32, device)((8, 6))
-    target = torch.tensor([1, -1, 1, 1, -1, -1], device=device)
-    torch.testing.assert_close(custom(loss)(input, target), reference(loss)(input, target.float()))
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float32])

@@ -80,7 +80,6 @@ def test_without_counters_the_limit_decides_and_matrix_products_near_it():
 
 def test_a_report_of_nsight_compute_is_read():
     kernel, reduction = nsight_compute.read(f"==PROF== Connected\n{FEW_WARPS}")
-
     assert kernel.name == "few_warps_kernel"
     assert kernel.seconds == pytest.approx(1038.56e-6)
     assert (kernel.blocks, kernel.threads, kernel.registers) == (32, 128, 32)
@@ -111,7 +110,6 @@ def test_a_trace_has_kernels_and_the_gaps_between_them():
         ]
     }
     launches, gap = torch_profiler.read(json.dumps(trace))
-
     assert [each.name for each in launches] == ["first", "second"]
     assert (launches[0].blocks, launches[0].threads, launches[0].registers) == (8, 128, 40)
     assert launches[0].possible_occupancy == 0.5
@@ -126,7 +124,6 @@ def test_an_operator_has_the_time_that_it_does_not_spend_in_others():
         event("cpu_op", "innermost", 55, 5),
     ]
     launches, gap = torch_profiler.read(json.dumps({"traceEvents": trace}))
-
     assert {each.name: each.calls for each in launches} == {"outer": 1, "inner": 2, "innermost": 1}
     assert [each.seconds for each in launches] == pytest.approx([50e-6, 45e-6, 5e-6])
     assert gap is None
@@ -180,9 +177,7 @@ def test_a_call_on_a_cpu_is_profiled(capsys, monkeypatch, tmp_path):
     raw = tmp_path / "trace.json"
     arguments += ["--format", "json", "-o", str(raw)]
     monkeypatch.setattr(sys, "argv", ["losscli", *arguments])
-
     assert run(arguments) == 0
-
     found = json.loads(capsys.readouterr().out)
     assert (found["case"], found["pass"]) == ("mse 64x64 float32 mean", "forward_backward")
     assert (found["profiler"], found["gap_seconds"]) == ("torch.profiler", None)

@@ -151,22 +151,8 @@ def test_self_test_over_ranks_has_no_surprise():
     assert found.returncode == 0
 
 
-SHARDED = "bench -c sharded-cpu --ranks 2"
-REFUSED = {
-    "bench -c sharded-cpu": "no ranks were started. Start it with --ranks N",
-    "bench --ranks 2": "--ranks 2 splits nothing: the config has no placement",
-    f"{SHARDED} --loss mse": "cannot be split by vocabulary. Choose from: cross_entropy",
-    f"{SHARDED} --processes 3": "--processes 3 takes turns, but ranks call at once",
-    f"{SHARDED} --device cuda:1": "device cuda:1 is one GPU, but each rank has its own",
-    "verify -c sharded-cpu --ranks 0": "'0' is not a number of ranks",
-    "self-test --ranks 2": "name the self-test checks",
-}
-
-
-def test_a_config_that_cannot_be_split_is_refused_before_any_rank_is_started(refused, monkeypatch):
-    monkeypatch.setattr("losscli.ranks.launch.launch", None)
-    for arguments, message in REFUSED.items():
-        refused(arguments, message)
+def test_more_ranks_than_gpus_are_refused(refused, monkeypatch):
+    """data/golden/wrong_ranks.txt has what else is refused before a rank is started."""
     monkeypatch.setattr(devices, "torch_without_cuda", lambda: None)
     monkeypatch.setattr(devices, "find_gpus", lambda: ["one", "another"])
     too_few = "4 ranks need 4 GPUs, but this machine has 2"

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 
@@ -29,7 +28,6 @@ def _device() -> torch.device:
 
 
 def _drawn(*shape: int, seed: int = 1) -> Any:
-    """Return the same numbers on all ranks."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=generator).to(_device())
 
@@ -194,44 +192,6 @@ def models_with_a_sharded_vocabulary_train_as_on_one_device() -> None:
     _agree(loss.full_tensor(), model, expected)
 
 
-def a_model_in_fully_sharded_data_parallel_trains_as_on_one_device() -> None:
-    """Each rank has rows of its own; FSDP2 averages the gradients."""
-    count, rank = distributed.get_world_size(), distributed.get_rank()
-    tokens, target = _tokens(), _classes().clamp(min=0)
-    expected = _alone(tokens, target)
-    model = _Model().to(_device())
-    mesh = _mesh()
-    fully_shard(model.body, mesh=mesh)
-    fully_shard(model, mesh=mesh)
-    loss = functional.cross_entropy(
-        model(tokens.tensor_split(count)[rank]), target.tensor_split(count)[rank]
-    )
-    loss.backward()
-    mean = loss.detach().clone()
-    distributed.all_reduce(mean)
-    _agree(mean / count, model, expected)
-
-
-def rows_and_classes_of_a_mesh_train_as_on_one_device() -> None:
-    """Two ranks for rows, the others for classes; the mean counts the rows of all."""
-    count = distributed.get_world_size()
-    logits, target = _drawn(ROWS, CLASSES), _classes()
-    whole = logits.clone().requires_grad_()
-    expected = torch.nn.functional.cross_entropy(whole, target)
-    expected.backward()
-    mesh = init_device_mesh(_device().type, (2, count // 2), mesh_dim_names=("rows", "classes"))
-    row, column = mesh.get_coordinate() or (0, 0)
-    part = logits.tensor_split(2)[row].tensor_split(count // 2, 1)[column]
-    mine = DTensor.from_local(part, mesh, [Shard(0), Shard(1)]).requires_grad_()
-    of_rows = DTensor.from_local(target.tensor_split(2)[row], mesh, [Shard(0), Replicate()])
-    loss = functional.cross_entropy(mine, of_rows)
-    loss.backward()
-    assert isinstance(loss, DTensor)
-    assert isinstance(mine.grad, DTensor)
-    torch.testing.assert_close(loss.full_tensor(), expected)
-    torch.testing.assert_close(mine.grad.full_tensor(), whole.grad)
-
-
 ON_GPUS: tuple[Callable[[], None], ...] = (
     a_captured_step_replays_on_other_logits,
     two_groups_on_two_streams_do_not_mix,
@@ -241,7 +201,5 @@ ON_GPUS: tuple[Callable[[], None], ...] = (
 CHECKS: tuple[Callable[[], None], ...] = (
     a_rank_that_is_late_changes_nothing,
     models_with_a_sharded_vocabulary_train_as_on_one_device,
-    a_model_in_fully_sharded_data_parallel_trains_as_on_one_device,
-    rows_and_classes_of_a_mesh_train_as_on_one_device,
     *(ON_GPUS if torch.cuda.is_available() else ()),
 )

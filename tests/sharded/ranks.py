@@ -79,7 +79,6 @@ def _run(rank: int, count: int, folder: Path) -> None:
 
 
 def _find_mistakes(rank: int, count: int, folder: Path) -> None:
-    """Put mistakes to checks as one of the ranks."""
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(count)}
     found = find_mistakes(Place(rank, count, rank))
     (folder / f"mistakes-{rank}.json").write_text(json.dumps(found))

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 
+from losscli import sharded
 from losscli.implementations.requests import Answer
 from losscli.losses import LOSS
 from tests.gradients import assert_right
@@ -70,6 +71,22 @@ def test_checks_find_each_mistake_over_ranks_and_pass_what_is_right(rank, mistak
     assert of_custom == dict.fromkeys(
         ("value", "input_gradient", "retained", "wrong_targets"), "pass"
     )
+
+
+@pytest.mark.slow
+def test_compiled_programs_are_told_to_leave_the_loss_out(tmp_path):
+    distributed.init_process_group("gloo", f"file://{tmp_path}/meeting", rank=0, world_size=1)
+    try:
+        x, target = torch.randn(5, 7), torch.arange(5)
+        expected = sharded.cross_entropy(x, target)
+        compiled = torch.compile(lambda x: sharded.cross_entropy(x * 1, target), backend="eager")
+        with pytest.raises(NotImplementedError, match=r"torch\.compiler\.disable"):
+            compiled(x)
+        left_out = torch.compiler.disable(sharded.cross_entropy)
+        found = torch.compile(lambda x: left_out(x * 1, target) + 0, backend="eager")(x)
+        torch.testing.assert_close(found, expected)
+    finally:
+        distributed.destroy_process_group()
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,3 @@
-"""The gate that bench applies before it times an implementation, and to its last timed call."""
-
 import pytest
 import torch
 
@@ -28,9 +26,7 @@ def case(make_case):
 def test_pytorchs_own_result_passes_the_gate_with_its_errors(make_case, loss, reduction):
     case = make_case(loss, reduction=reduction)
     inputs = make_inputs(case)
-
     result = Gate(case, inputs).judge("mine", "forward_backward", *compute(case, *inputs.values()))
-
     assert (result.status, result.implementation, result.check) == (PASS, "mine", "gate")
     error = result.error
     assert None not in (error.value_abs, error.value_rel, error.value_ulp, error.grad_ulp)
@@ -38,9 +34,7 @@ def test_pytorchs_own_result_passes_the_gate_with_its_errors(make_case, loss, re
 
 def test_forward_is_judged_without_a_gradient(case):
     inputs = make_inputs(case)
-
     result = Gate(case, inputs).judge("mine", "forward", compute(case, *inputs.values())[0])
-
     assert result.status == PASS
     assert result.error.grad_ulp is None
 
@@ -48,9 +42,7 @@ def test_forward_is_judged_without_a_gradient(case):
 def test_a_wrong_loss_fails_and_the_reason_says_which(case):
     inputs = make_inputs(case)
     loss, gradient = compute(case, *inputs.values())
-
     result = Gate(case, inputs).judge("mine", "forward_backward", 1.01 * loss, gradient)
-
     assert result.status == FAIL
     assert result.reason.startswith("loss: expected 0.")
 
@@ -59,10 +51,8 @@ def test_a_zero_or_absent_gradient_fails(case):
     inputs = make_inputs(case)
     loss, gradient = compute(case, *inputs.values())
     gate = Gate(case, inputs)
-
     zero = gate.judge("mine", "forward_backward", loss, torch.zeros_like(gradient))
     absent = gate.judge("mine", "forward_backward", loss, None)
-
     assert zero.status == FAIL
     assert zero.reason.startswith("gradient: expected ")
     assert (absent.status, absent.reason) == (FAIL, "gradient: expected a tensor, got None")
@@ -74,19 +64,15 @@ def test_the_oracle_sums_a_case_once_for_all_implementations(case, monkeypatch):
     value = Oracle.value
     monkeypatch.setattr(Oracle, "value", lambda self: calls.append(1) or value(self))
     gate = Gate(case, inputs)
-
     for name in ("one", "two", "three"):
         assert gate.judge(name, "forward", compute(case, *inputs.values())[0]).status == PASS
-
     assert len(calls) == 1
 
 
 def test_a_tolerance_of_the_config_is_applied_and_shown(case):
     inputs = make_inputs(case)
     loss = compute(case, *inputs.values())[0] * (1 + 1e-5)
-
     result = Gate(case, inputs, loosened=256.0).judge("mine", "forward", loss)
-
     assert (result.status, result.tolerance) == (PASS, "256 ulp")
 
 
@@ -96,9 +82,7 @@ def test_pytorchs_function_and_files_that_are_right_as_a_whole_get_a_warning_oth
     smallest = gradient.abs().argmin()
     gradient.view(-1)[smallest] *= 1.0003
     gate = Gate(case, inputs)
-
     found = gate.judge("functional", "forward_backward", loss, gradient)
-
     assert (found.status, found.code) == (WARN, Code.NO_WORSE_THAN_TORCH)
     assert found.reason.startswith("gradient: expected ")
     assert (found.error.grad_ulp or 0) > 1000
@@ -111,7 +95,5 @@ def test_pytorchs_function_and_files_that_are_right_as_a_whole_get_a_warning_oth
 def test_pytorchs_own_function_that_is_wrong_as_a_whole_fails(case, spoil):
     inputs = make_inputs(case)
     loss, gradient = compute(case, *inputs.values())
-
     result = Gate(case, inputs).judge("functional", "forward_backward", loss, spoil(gradient))
-
     assert (result.status, result.code) == (FAIL, "wrong")

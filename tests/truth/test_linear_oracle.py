@@ -40,7 +40,6 @@ def truths_by_autograd(case: Case, operands: dict[str, Tensor], incoming: Tensor
 def test_operands_follow_from_tokens_width_and_classes():
     case = make_case("biased_linear_cross_entropy", (5, 3, 7))
     operands = make_inputs(case)
-
     assert {name: tuple(x.shape) for name, x in operands.items()} == {
         "input": (5, 3),
         "target": (5,),
@@ -84,7 +83,6 @@ def test_the_slope_of_an_infinite_logit_under_a_softcap_may_be_off_by_roundings(
     operands["linear_weight"][7, 10] = math.inf
     oracle = LinearOracle(case, operands)
     (found,) = oracle.gradients(["linear_weight"], torch.tensor(1.0))["linear_weight"]
-
     assert found.rounding is not None
     others = torch.arange(12) != 10  # the product with the infinite number itself is none
     assert (found.value[7, others] == 0).all()
@@ -110,7 +108,6 @@ def test_blocks_of_rows_and_classes_give_the_whole(monkeypatch):
     monkeypatch.setattr(LinearOracle, "_logits", watched)
     parts = LinearOracle(case, operands)
     (again,) = parts.value()
-
     assert torch.allclose(again.value, value.value, rtol=1e-13)
     for name, truths in parts.gradients(names, incoming).items():
         for truth, due in zip(truths, whole[name], strict=True):
@@ -166,7 +163,6 @@ def test_a_gradient_of_zeros_and_one_of_small_probabilities_left_out_fail(name, 
     operands = dict(problem.operands)
     p = torch.softmax(operands["input"].double() @ operands["linear_weight"].double().t(), 1)
     filtered = gradients_of(torch.where(p < 2.0**-12, 0.0, p), operands)[name].to(right.dtype)
-
     assert problem.judge_gradient(name, right, incoming)[0].status == PASS
     assert problem.judge_gradient(name, torch.zeros_like(right), incoming)[0].status == FAIL
     # Sums over all classes hide them in 16 bits, those over tokens do not.
@@ -190,7 +186,6 @@ def test_sums_in_bfloat16_are_worse_than_one_product_of_rounded_gradients():
     total = torch.zeros_like(weight)
     for g, h in zip(gradient.split(8), hidden.split(8), strict=True):
         total += g.t() @ h
-
     honest, narrow = (compare(each, truths).relative / once for each in (product, total))
     assert honest < 1.1
     assert narrow > ONCE_ROUNDED_FACTOR
@@ -207,7 +202,6 @@ def test_ignored_tokens_have_no_loss_no_gradient_and_do_not_count():
     oracle = LinearOracle(case, operands)
     (value,) = oracle.value()
     found = oracle.gradients(("input", "linear_weight"), torch.ones(()))
-
     kept = operands["target"] != 3
     due = torch.nn.functional.cross_entropy(
         linear(operands["input"][kept].double(), operands["linear_weight"].double()),

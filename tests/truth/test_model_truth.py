@@ -48,7 +48,6 @@ def test_error_is_measured_by_the_largest_truth():
 
 def test_error_of_the_reference_allows_four_times_as_much():
     own = changed(0, 1 + 3 * 2**-23)
-
     assert judged(changed(1, -0.5 - 12 * 2**-23), own=own).status == PASS
     assert judged(changed(1, -0.5 - 13 * 2**-23), own=own).status == FAIL
 
@@ -56,7 +55,6 @@ def test_error_of_the_reference_allows_four_times_as_much():
 def test_sum_of_many_terms_may_be_rounded_more_often():
     truth, own = torch.tensor(1.0, dtype=torch.float64), torch.tensor(1.0)
     got = torch.tensor(1 + 20 * 2**-23)
-
     assert judged(got, truth, own).status == FAIL
     assert judged(got, truth, own, terms=2**20).status == PASS
     assert judged(torch.tensor(1 + 80 * 2**-23), truth, own, terms=2**20).status == FAIL
@@ -70,7 +68,6 @@ def test_nan_and_infinity_are_wrong_where_the_truth_is_finite(value):
 def test_nan_and_infinity_agree_with_themselves():
     truth = torch.tensor([math.nan, math.inf, 1e300], dtype=torch.float64)
     due = torch.tensor([math.nan, math.inf, math.inf])
-
     assert judged(due, truth, due).status == PASS
     assert judged(-due, truth, due).status == FAIL
 
@@ -84,7 +81,6 @@ def test_infinity_is_as_good_as_nan_but_no_number_is():
     truth = torch.tensor([math.nan, math.nan, 1.0], dtype=torch.float64)
     got = torch.tensor([math.inf, 0.0, math.inf])
     (replaced,) = take_infinity_for_nan(lambda: truths_at_largest(truth, got.dtype), got)
-
     assert replaced.value[0] == math.inf
     assert replaced.value[1].isnan()
     assert replaced.value[2] == 1.0
@@ -95,11 +91,9 @@ def test_reference_is_asked_on_copies_for_its_worker_may_be_timing_the_operands(
     monkeypatch.setattr(model, "bind", lambda *_: SimpleNamespace(send=asked.append))
     reference = Reference(CASE, IMPLEMENTATIONS["reference"])
     operands = {"x": torch.ones(3)}
-
     reference.send(Forward(operands))
     reference.send(Call(operands))
     reference.send(SecondDerivatives(operands, torch.ones(3), operands))
-
     given = [each.operands for each in asked]
     assert len(given) == 3
     assert all(torch.equal(each["x"], operands["x"]) for each in given)
@@ -110,7 +104,6 @@ def test_case_of_a_model_has_its_own_shapes_and_a_floating_prediction():
     labels = Argument("labels", (100,), "int64", high=9)
     logits = Argument("logits", (100, 10), "float32", differentiable=True)
     case = replace(CASE, arguments=(labels, logits, Argument("scale", plain=2.0))).settled()
-
     assert case.spec.names == ("logits", "labels")
     assert (case.shape, case.dtype) == ((100, 10), "float32")
     assert case.reshaped((3, 5)) == case

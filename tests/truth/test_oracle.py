@@ -62,9 +62,7 @@ def test_oracle_value_matches_a_hand_computation(make_case, loss, parameter, val
         with naming(dtype, reduction):
             elements = torch.tensor(BY_HAND[loss, parameter, value], dtype=torch.float64)
             expected = {"none": elements, "mean": elements.mean(), "sum": elements.sum()}[reduction]
-
             oracle = make_oracle(make_case, loss, parameter, value, reduction, dtype)
-
             torch.testing.assert_close(
                 assemble(oracle.value(), oracle.loss_shape()), expected, rtol=0, atol=0
             )
@@ -74,11 +72,9 @@ def test_oracle_gradients_match_a_hand_computation(make_case):
     """Hinge at margin 1.5: -y where it is active, and for the target -x summed over the rows."""
     oracle = make_oracle(make_case, "hinge", "margin", 1.5, "sum")
     grad_output = torch.tensor(-2.0)
-
     input = assemble(oracle.gradient("input", grad_output), (2, 3))
     target = assemble(oracle.gradient("target", grad_output), (3,))
     terms = assemble(oracle.gradient("target", grad_output), (3,), "scale")
-
     assert input.tolist() == [[2.0, 0.0, 0.0], [2.0, -2.0, 2.0]]
     assert target.tolist() == [2 * (0.5 + 1.0), 2 * 0.25, 2 * -0.75]
     assert terms.tolist() == [3.0, 0.5, 1.5]
@@ -87,9 +83,7 @@ def test_oracle_gradients_match_a_hand_computation(make_case):
 def test_sum_of_magnitudes_shows_cancellation(make_case):
     case = make_case("mse", shape=(2, 1), target_shape=(), reduction="sum")
     oracle = Oracle(case, pair(torch.tensor([[3.0], [-3.0]]), torch.tensor(0.0)))
-
     (truth,) = oracle.gradient("target", torch.tensor(1.0))
-
     assert truth.value == 0.0
     assert truth.magnitude == 12.0
 
@@ -121,9 +115,7 @@ def test_blocks_agree_with_float64_autograd_on_the_whole(make_case, loss, reduct
             gradients = torch.autograd.grad(
                 loss_value, tuple(leaves.values()), grad_output.double()
             )
-
             oracle = Oracle(case, pair(input, target))
-
             torch.testing.assert_close(
                 assemble(oracle.value(), loss_value.shape), loss_value.detach(), equal_nan=True
             )
@@ -142,7 +134,6 @@ def test_the_mean_of_nothing_is_nan_and_its_sum_zero(make_case):
 def test_nan_and_infinity_reach_the_value(make_case):
     case = make_case("mse", shape=(3,), reduction="sum")
     zeros = torch.zeros(3)
-
     for bad in (math.nan, math.inf):
         (truth,) = Oracle(case, pair(torch.tensor([1.0, bad, 2.0]), zeros)).value()
         assert float(truth.value) == bad or (math.isnan(bad) and math.isnan(truth.value))
@@ -151,9 +142,7 @@ def test_nan_and_infinity_reach_the_value(make_case):
 def test_strided_operands_are_read_without_a_copy(make_case):
     case = make_case("mse", shape=(3, 2), reduction="none")
     input = torch.arange(6.0).view(2, 3).t()
-
     truth = assemble(Oracle(case, pair(input, torch.zeros(3, 2))).value(), (3, 2))
-
     assert truth.tolist() == [[0.0, 9.0], [1.0, 16.0], [4.0, 25.0]]
 
 
@@ -162,9 +151,7 @@ def test_oracle_sum_is_far_more_accurate_than_one_rounding(make_case):
     case = make_case("mse", shape=(4097,), reduction="sum", dtype="float64")
     input = torch.full((4097,), 2.0**-26, dtype=torch.float64)
     input[0] = 1.0
-
     (truth,) = Oracle(case, pair(input, torch.zeros_like(input))).value()
-
     assert float(truth.value) == 1.0 + 4096 * 2.0**-52
 
 
@@ -175,9 +162,7 @@ def test_blocks_cover_every_element_once_in_order_and_stay_within_the_limit():
         with naming(limit, shape):
             count = torch.Size(shape).numel()
             tensor = torch.arange(count).view(shape)
-
             parts = [tensor[block] for block in blocks(shape, limit)]
-
             assert torch.cat([p.flatten() for p in parts]).tolist() == list(range(count))
             assert all(p.numel() <= limit for p in parts)
 
@@ -187,7 +172,6 @@ def test_a_part_broadcasts_to_its_block():
         with naming(operand_shape):
             shape = torch.broadcast_shapes(operand_shape, (3, 4, 5))
             operand = torch.randn(operand_shape, generator=torch.Generator().manual_seed(0))
-
             for block in blocks(shape, 6):
                 expected = operand.expand(shape)[block]
                 assert torch.equal(part(operand, block).expand(expected.shape), expected)
@@ -211,10 +195,8 @@ def test_a_long_sum_of_equal_gradients_keeps_its_digits():
     # A probability is off by the rounding of its exponent, up to abs(exponent) ulp.
     exponent = (logits - math.log(math.fsum(exponentials))).abs()
     allowed = (4 + exponent) * incoming.fmax(other) * 2.0**-52
-
     with AccurateSums():
         found = derivative(logits, incoming)
-
     assert bool(((found - (incoming - other)).abs() <= allowed).all())
 
 
@@ -224,7 +206,6 @@ def test_values_and_gradients_are_those_of_pytorch(bad):
     logits[: len(bad)] = torch.tensor(bad, dtype=torch.float64)
     incoming = torch.linspace(1, 2, 7, dtype=torch.float64)
     value, slope = torch.log_softmax(logits, -1), derivative(logits, incoming)
-
     with AccurateSums():
         torch.testing.assert_close(logits.log_softmax(-1), value, equal_nan=True)
         torch.testing.assert_close(derivative(logits, incoming), slope, equal_nan=True)

@@ -1,5 +1,3 @@
-"""Losses over rows of one to three operands: their forms, operands, terms and bounds."""
-
 from typing import Any
 
 import pytest
@@ -33,9 +31,7 @@ def test_each_loss_has_a_form_of_its_name_and_one_for_each_optional_operand():
 
 def test_a_mask_is_bool_and_keeps_most_rows():
     case = make_case("masked_kl_divergence", (4000, 7))
-
     mask = make_inputs(case)["mask"]
-
     assert case.dtypes["mask"] == "bool"
     assert (mask.dtype, mask.shape) == (torch.bool, (4000,))
     assert 0.7 < float(mask.double().mean()) < 0.8
@@ -52,7 +48,6 @@ def test_a_mask_is_bool_and_keeps_most_rows():
 )
 def test_log_probabilities_of_16_bits_are_float32(loss, dtype, loss_dtype):
     case = make_case(loss, dtype=dtype, reduction="none")
-
     assert case.loss_dtype == loss_dtype
     assert Problem.of(case).oracle.dtype == getattr(torch, loss_dtype)
 
@@ -60,9 +55,7 @@ def test_log_probabilities_of_16_bits_are_float32(loss, dtype, loss_dtype):
 def test_two_values_of_a_row_lie_in_front_of_the_rows():
     case = make_case("token_log_probs_with_entropy")
     problem = Problem.of(case)
-
     (truth,) = problem.oracle.value()
-
     assert case.unreduced_shape == (2, 37)
     assert truth.value.shape == (2, 37)
     logs = torch.log_softmax(problem.prediction.double(), -1)
@@ -72,7 +65,6 @@ def test_two_values_of_a_row_lie_in_front_of_the_rows():
 def test_bytes_are_each_operand_once_and_the_gradient_of_the_prediction_once():
     kl, masked = make_case("kl_divergence"), make_case("masked_kl_divergence")
     tensor = 37 * 101 * 4
-
     assert kl.floor_bytes("forward") == 2 * tensor
     assert kl.floor_bytes("forward_backward") == 3 * tensor
     assert masked.floor_bytes("forward") == 2 * tensor + 37
@@ -82,7 +74,6 @@ def test_bytes_are_each_operand_once_and_the_gradient_of_the_prediction_once():
 def test_nll_reads_one_sector_of_each_row_and_none_for_the_gradient(classes, read):
     mean = make_case("nll", (37, classes))
     rows = make_case("nll", (37, classes), reduction="none")
-
     assert mean.floor_bytes("forward") == 37 * (read + 8)
     assert mean.floor_bytes("forward_backward") == 37 * (read + 8 + 4 * classes)
     assert rows.floor_bytes("forward") == 37 * (read + 8 + 4)
@@ -99,7 +90,6 @@ def test_a_gradient_that_is_off_by_a_few_ulp_of_its_terms_fails(loss):
         assert gradient is not None
         (truth,) = problem.oracle.gradient(name, problem.usual.grad_output)
         off = gradient + 100 * 2.0**-23 * truth.scale.abs().float()
-
         assert problem.judge_gradient(name, off, problem.usual)[0].status == FAIL
 
 
@@ -108,9 +98,7 @@ def test_a_masked_row_has_no_terms_whatever_it_holds():
     rows = torch.full((2, 5), torch.nan, dtype=torch.float64)
     mask = torch.tensor([False, False])
     assert spec.terms is not None
-
     found = spec.terms.of(rows, rows, mask, temperature=1.0)
-
     assert {*found} == {LOSS, "input", "target"}
     for name in found:
         assert not found[name].nan_to_num(nan=0.0).any()
@@ -130,7 +118,6 @@ def test_rows_that_float32_may_put_on_either_side_of_the_margin_may_have_either_
         above: spec.terms.of(anchor, positive, negative, margin=margin + above)["anchor"].max()
         for above in (-1e-2, -1e-7, 0.0, 1e-7, 1e-2)
     }
-
     assert scales[-1e-2] == 0  # whose gradient is 0
     assert scales[0.0] == scales[1e-2]  # the side of a row on the kink is known
     for above in (-1e-7, 1e-7):
@@ -174,9 +161,7 @@ def test_the_sign_of_a_tie_is_granted_within_the_roundings_of_a_probability_alon
     name, dtype, gap, status
 ):
     problem = tied(dtype, gap)
-
     outcome, _ = problem.judge_gradient(name, flipped(problem, name), problem.usual)
-
     assert outcome.status == status, outcome.reason
 
 
@@ -187,7 +172,6 @@ def test_a_tie_grants_the_rest_of_its_row_what_the_sum_moves_and_no_more(name):
         [truth.value for truth in problem.oracle.gradient(name, problem.usual.grad_output)]
     )
     moved = flipped(problem, name).double() - right
-
     for factor, status in ((0.0, PASS), (1.0, PASS), (1.5, FAIL)):
         gradient = right + factor * moved
         gradient[:, 0] = right[:, 0]
@@ -199,7 +183,6 @@ def test_equal_rows_of_logits_have_no_gradient_of_their_distance():
     problem = Problem.of(make_case("total_variation"))
     rows = problem.prediction
     problem = problem.like({"input": rows, "target": rows.clone()})
-
     zeros = torch.zeros_like(rows)
     assert problem.judge_gradient("input", zeros, problem.usual)[0].status == PASS
     off = zeros.index_fill(1, torch.tensor([3]), 1e-6)
@@ -210,11 +193,9 @@ def test_a_masked_row_grants_nothing():
     spec = find_loss("masked_total_variation")
     rows = torch.randn(2, 5, dtype=torch.float64)
     assert spec.undecided is not None  # type: ignore[attr-defined]
-
     found = spec.undecided(  # type: ignore[attr-defined]
         rows, rows + 1, torch.tensor([True, False]), dtype=torch.float32, ulp=4.0, temperature=1.0
     )
-
     for name in ("input", "target"):
         assert found[name][0].all()
         assert not found[name][1].any()

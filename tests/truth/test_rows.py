@@ -1,5 +1,3 @@
-"""Cases of losses over rows: their forms, operands, oracle and tolerances."""
-
 import itertools
 import math
 from typing import Any
@@ -49,7 +47,6 @@ def test_each_loss_over_rows_has_its_forms():
 )
 def test_a_loss_has_the_shape_of_the_rows(shape, rows):
     case = make_case("weighted_cross_entropy", shape)
-
     assert case.unreduced_shape == case.target_shape == rows
     assert case.classes == 7
     assert case.shapes["weight"] == (7,)
@@ -57,7 +54,6 @@ def test_a_loss_has_the_shape_of_the_rows(shape, rows):
 
 def test_bytes_count_class_numbers_and_one_loss_for_each_row():
     case = make_case("cross_entropy", (10, 1000), dtype="bfloat16", reduction="none")
-
     assert case.operand_bytes == {"input": 20_000, "target": 80}
     assert (case.loss_item_bytes, case.loss_bytes) == (2, 20)
     assert case.floor_bytes("forward") == 20_000 + 80 + 20
@@ -68,16 +64,13 @@ def test_bytes_count_class_numbers_and_one_loss_for_each_row():
 
 def test_rows_do_not_broadcast_in_the_middle():
     reason = make_case("cross_entropy", layout="broadcast_middle").impossible
-
     assert "broadcast" in reason.text
 
 
 @pytest.mark.parametrize("params", [{}, {"ignore_index": 3}])
 def test_class_numbers_are_classes_of_which_a_few_rows_are_ignored(params):
     case = make_case("cross_entropy", (4000, 7), params=params)
-
     target = make_inputs(case)["target"]
-
     ignored = target == int(case.params["ignore_index"])
     assert target.dtype == torch.int64
     assert {*target[~ignored].tolist()} | {3} == {*range(7)}
@@ -89,7 +82,6 @@ def test_class_numbers_are_classes_of_which_a_few_rows_are_ignored(params):
 
 def test_a_sliced_target_has_no_class_beside_it():
     target = make_inputs(make_case("cross_entropy", layout="sliced"))["target"]
-
     whole = torch.empty(0, dtype=target.dtype).set_(target.untyped_storage())
     assert len(whole) == len(target) + 1
     assert whole[0] < 0
@@ -136,9 +128,7 @@ def assert_blocks_are_the_whole(case: Case) -> None:
 def test_oracle_reads_no_more_than_a_block_of_whole_rows(monkeypatch):
     monkeypatch.setattr(row_oracle, "block_elements", lambda device: 50)
     problem = Problem.of(make_case("cross_entropy", (40, 7), reduction="none"))
-
     blocks = [truth.block for truth in problem.oracle.value()]
-
     assert [(cut.start, cut.stop) for (cut,) in blocks] == [
         (start, min(start + 7, 40)) for start in range(0, 40, 7)
     ]
@@ -147,11 +137,9 @@ def test_oracle_reads_no_more_than_a_block_of_whole_rows(monkeypatch):
 def test_mean_of_ignored_rows_alone_is_nan_and_has_no_gradient():
     problem = Problem.of(make_case("weighted_cross_entropy"))
     problem.operands["target"].fill_(-100)
-
     (loss,) = problem.oracle.value()
     one = torch.ones((), dtype=torch.float32)
     gradients = [truth.value for n in problem.wrt for truth in problem.oracle.gradient(n, one)]
-
     assert bool(loss.value.isnan())
     assert not any(bool(gradient.any()) for gradient in gradients)
 
@@ -161,7 +149,6 @@ def test_float32_rows_pass_within_four_ulp_and_fail_beyond_what_a_sum_loses():
         judge_rows(Errors(ulp=ulp, scale=1.0), torch.float32, 100, None).status
         for ulp in (4.0, 4.1, 9.0, 9.1)
     ]
-
     assert statuses == ["pass", "warn", "warn", "fail"]
     # 4 of the kernel, 4 of the oracle, and what the oracle's sum loses.
     assert judge_rows(Errors(ulp=13.0, scale=1.0), torch.float64, 100).status == "pass"
@@ -180,11 +167,9 @@ def test_16_bit_rows_are_rounded_once():
 def test_records_hold_the_ignored_class_as_any_number():
     case = make_case("cross_entropy", params={"ignore_index": 3.0})
     operands = make_inputs(case).values()
-
     assert case.spec.functional
     torchs = case.spec.functional(*operands, reduction="mean", **case.params)
     written = case.spec.reference(*operands, reduction="mean", **case.params)
-
     torch.testing.assert_close(torchs, written, rtol=1e-6, atol=0)
 
 
@@ -210,9 +195,7 @@ def test_long_rows_in_float64_are_right_within_a_few_ulp(settings):
     case = make_case("cross_entropy", (2, 50257), dtype="float64", params=settings)
     problem = Problem.of(case)
     incoming = problem.filled(1.0)
-
     answer = subject_of("custom", case).send(problem.call(incoming))
-
     for outcome, errors in (
         problem.judge_loss(answer.loss),
         problem.judge_gradient("input", answer.gradients["input"], incoming),

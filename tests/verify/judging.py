@@ -26,7 +26,6 @@ def judge(case, function, *, checks=CHECKS, free=PLENTY):
 
 
 def result_of(check, case, function):
-    """Return the only result of a check."""
     (result,) = judge(case, function, checks=[check])
     return result
 

@@ -1,20 +1,21 @@
-"""Several backward passes, an existing `.grad`, and differences of the loss itself."""
-
+import itertools
 from dataclasses import replace
 
 import pytest
 import torch
 
+from losscli.cases.axes import DTYPES
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES, REDUCTIONS
-from losscli.runs.records import FAIL, PASS
+from losscli.runs.records import FAIL, PASS, SKIPPED
 from losscli.verify.checks import CHECKS
 from losscli.verify.checks.branches import has_exact_values
 from losscli.verify.selftest.surgery import graft, regrade
 from losscli.verify.selftest.wrong import find_wrong
 from tests.machinery import MACHINERY
+from tests.parameters import naming
 from tests.verify import judging
-from tests.verify.judging import reference
+from tests.verify.judging import judge, reference
 
 NEW = ("retained", "accumulation", "numeric")
 ON_A_CPU = [name for name, check in CHECKS.items() if not check.needs_gpu]
@@ -25,7 +26,7 @@ def put(case, implementation, checks):
 
 
 def put_function(case, function, checks):
-    return {r.check: r for r in judging.judge(case, function, checks=checks)}
+    return {r.check: r for r in judge(case, function, checks=checks)}
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,6 @@ def test_gradient_that_differs_from_finite_differences_fails(make_case, loss, re
         )
 
     (result,) = put_function(case, function, ["numeric"]).values()
-
     assert result.status == FAIL
     assert " the loss changes by " in result.reason
 
@@ -134,9 +134,7 @@ def test_a_reference_with_a_wrong_derivative_misleads_the_oracle_but_not_the_dif
         return graft(loss, 2 * loss)
 
     monkeypatch.setitem(LOSSES, "mse", replace(honest, reference=mistaken))
-
     results = put_function(make_case("mse", dtype="float64"), reference, ("gradients", "numeric"))
-
     assert {check: r.status for check, r in results.items()} == {
         "input_gradient": PASS,
         "target_gradient": PASS,
@@ -149,3 +147,78 @@ def test_differences_avoid_kinks(make_case, beta):
     case = make_case("smooth_l1", params={"beta": beta}, dtype="float64")
     (result,) = put(case, find_implementation("reference"), ["numeric"]).values()
     assert (result.status, result.reason) == (PASS, "")
+
+
+SECOND = ("second_derivatives",)
+
+
+class Curved(torch.autograd.Function):
+    """mse of the right gradient, whose own gradient has the wrong sign."""
+
+    @staticmethod
+    def forward(ctx, input, target):
+        ctx.save_for_backward(input, target)
+        return ((input - target) ** 2).mean()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        input, target = ctx.saved_tensors
+        gradient = 2 * (input - target) / input.numel() * grad_output
+        turned = 2 * gradient.detach() - gradient
+        return turned, -turned
+
+
+def test_second_derivatives_of_zero_or_of_the_wrong_sign_fail(make_case):
+    for wrong, told in (
+        ("no curvature", "of the input: expected terms up to"),
+        (lambda case, x, y: Curved.apply(x, y), "of the input: expected"),
+    ):
+        (result,) = judge(make_case("mse"), wrong, checks=SECOND)
+        assert result.status == FAIL
+        assert told in result.reason
+
+
+class Once(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, input, target):
+        return (input - target).sum()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_output):
+        return grad_output.expand(8, 24), grad_output.expand(8, 24)
+
+
+def stubborn(case, input, target):
+    def refuse(grad):
+        if grad.requires_grad:
+            raise NotImplementedError("once is enough")
+
+    loss = reference(case, input, target)
+    loss.register_hook(refuse)
+    return loss
+
+
+def test_implementation_without_second_derivatives_is_skipped_with_the_reason(make_case):
+    for function, why in (
+        (lambda case, x, y: Once.apply(x, y), "its gradients have no history"),
+        (stubborn, "raised NotImplementedError: once is enough"),
+    ):
+        (result,) = judge(make_case("mse", shape=(8, 24)), function, checks=SECOND)
+        assert result.status == SKIPPED
+        assert result.reason == f"no second derivatives: {why}"
+
+
+@pytest.mark.parametrize("loss", MACHINERY)
+def test_pytorchs_own_passes_next_to_a_kink(make_case, loss):
+    for dtype, name in itertools.product(DTYPES, ["reference", "functional"]):
+        with naming(dtype, name):
+            params = {p.name: 0.1 for p in LOSSES[loss].parameters}
+            case = make_case(loss, dtype=dtype, params=params, distribution="boundary")
+            implementation = find_implementation(name)
+            results = judging.put(case, implementation, checks=SECOND)
+            assert FAIL not in {result.status for result in results}
+            assert {result.code for result in results if result.reason} <= {
+                "no_worse_than_torch",
+                "not_applicable",
+            }

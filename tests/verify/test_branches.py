@@ -1,5 +1,3 @@
-"""Implementations that are right only on the branch that the inputs of a case reach."""
-
 import itertools
 from functools import partial
 
@@ -62,7 +60,6 @@ def test_wrong_gradient_at_a_kink_fails(make_case):
         return torch.where(short > 0, short, 0.0).mean()
 
     result = put(make_case("hinge", **STARVED["hinge"]), strict)
-
     assert result.status == FAIL
     assert "gradient: expected " in result.reason
 
@@ -92,11 +89,9 @@ def test_the_supplement_reaches_every_branch_and_each_kink_from_both_sides(make_
         with naming(dtype):
             problem = supplement(Problem.of(make_case(loss, **STARVED[loss] | {"dtype": dtype})))
             spec, params = problem.case.spec, problem.case.params
-
             coordinate = spec.branch_coordinate(
                 *(each.double() for each in problem.operands.values())
             )
-
             assert min(problem.branch_shares.values()) > 0.01
             for kink in spec.kinks(params):
                 near = (coordinate - kink).abs() < 0.02
@@ -116,11 +111,7 @@ def test_branches_have_a_name_each(loss):
 def test_branch_shares_match_a_hand_count(make_case):
     case = make_case("smooth_l1", shape=(4,))
     problem = Problem(case, pair(torch.tensor([-3.0, 0.5, 0.0, 2.0]), torch.zeros(4)))
-    assert problem.branch_shares == {
-        "linear below": 0.25,
-        "quadratic": 0.5,
-        "linear above": 0.25,
-    }
+    assert problem.branch_shares == {"linear below": 0.25, "quadratic": 0.5, "linear above": 0.25}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

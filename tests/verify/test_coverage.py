@@ -1,5 +1,3 @@
-"""Implementations that leave elements out, or read one in place of another."""
-
 import math
 from functools import partial
 from typing import Any
@@ -102,7 +100,6 @@ def test_gradient_that_changes_everywhere_for_one_element_fails(make_case, reduc
         return reference(case, input + 1e-3 * input.detach().mean(), target)
 
     result = put(make_case("mse", shape=SHAPE, reduction=reduction), scaled)
-
     assert result.status == FAIL
     assert "expected no change at [0, 1], it changed from " in result.reason
 
@@ -112,10 +109,8 @@ def test_group_is_small_enough_to_show_one_missed_element(make_case, loss):
     for dtype in DTYPES:
         with naming(dtype):
             problem = at_least_loss(Problem.of(make_case(loss, shape=SHAPE, dtype=dtype)))
-
             for name in ("input", "target"):
                 change = find_change(problem, name)
-
                 assert change.group >= 1
                 in_all, whole = change.expect(0, change.group)
                 assert abs(in_all) < torch.finfo(getattr(torch, dtype)).max
@@ -138,9 +133,7 @@ def test_each_tile_both_ends_the_tail_and_ends_of_rows_are_probed():
     for shape in [(1,), (5,), (173, 1001), (3, 5, 7), (10**6,)]:
         with naming(shape):
             count = torch.Size(shape).numel()
-
             found = probed_elements(shape, 4)
-
             assert found == sorted(set(found))
             assert {0, count - 1} <= set(found)
             assert set(range(max(count - 17, 0), count)) <= set(found)

@@ -1,14 +1,25 @@
-"""Implementations whose results change from run to run."""
-
 import itertools
+import re
+import subprocess
+import sys
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
 
-from losscli.runs.records import FAIL, PASS, WARN
+from losscli.cli import main
+from losscli.errors import UnfitError, UsageError
+from losscli.implementations import IMPLEMENTATIONS, Implementation
+from losscli.reasons import Code
+from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
 from losscli.truth.fingerprint import same_bits
+from losscli.verify import repeat, runner
+from losscli.verify.checks import CHECKS
+from losscli.verify.repeating import line
 from losscli.verify.selftest.surgery import graft, regrade
+from losscli.verify.shrink import Shrinker
+from tests.machinery import MACHINERY
 from tests.parameters import naming
 from tests.verify.judging import reference, result_of
 
@@ -125,5 +136,149 @@ def test_an_order_that_changes_only_where_threads_share_a_sum_is_found(make_case
         return graft(value.detach() * off, value)
 
     result = put(make_case("mse"), loss)
-
     assert (result.status, "differ in the loss" in result.reason) == (WARN, True)
+
+
+@pytest.fixture
+def half(monkeypatch):
+    """`functional` is half of what it has to be, from 20 elements on."""
+
+    def bind(case):
+        def function(input, target):
+            loss = case.spec.reference(input, target, reduction=case.reduction, **case.params)
+            return loss / 2 if input.numel() >= 20 else loss
+
+        return function
+
+    monkeypatch.setitem(IMPLEMENTATIONS, "functional", Implementation("functional", "", bind))
+
+
+def value_of(case):
+    job = runner.Checks(case, ((IMPLEMENTATIONS["functional"], CHECKS["value"]),))
+    return runner.run(job)
+
+
+@pytest.mark.parametrize(
+    ("changes", "facts", "words"),
+    [
+        ({}, {}, '"value", "smooth_l1", (37, 101), seed=0)'),
+        ({"params": {"beta": 0.5}}, {}, "beta=0.5, seed=0)"),
+        (
+            *({"loss": "hinge", "target_shape": (37, 101)}, {}),
+            '"hinge", (37, 101), (37, 101), seed=0)',
+        ),
+        ({"dtype": "float16", "seed": 7, "scale": 2.0}, {}, 'dtype="float16", scale=2.0, seed=7)'),
+        ({}, {"tolerance_ulp": 16.0}, "seed=0, ulp=16)"),
+        ({}, {"beside": ("mse",)}, 'seed=0, beside=("mse",))'),
+        ({}, {"beside": ("a", "b")}, 'seed=0, beside=("a", "b"))'),
+    ],
+)
+def test_repeat_line_has_the_seed_and_values_that_are_not_default(make_case, changes, facts, words):
+    text = line(VerifyResult(make_case(**changes), "functional", "value", FAIL, **facts))
+    assert text.startswith('from losscli.verify import repeat; repeat("functional", ')
+    assert text.endswith(words)
+
+
+@pytest.mark.slow
+def test_repeat_line_prints_the_same_failure(half, capsys):
+    options = ["--device", "cpu", "--loss", "mse", "--size", "37x101", "--dtype", "float16"]
+    assert main.run(["verify", *options, "--impl", "functional", "--seed", "3"]) == 1
+    notes = capsys.readouterr().out.split("\n\n")
+    told = [note for note in notes if note.startswith("FAIL")]
+    assert len(told) > 5
+    for note in told:
+        report, _, code = note.partition("from losscli.verify")
+        exec(f"from losscli.verify{code}", {})
+        printed = " ".join(capsys.readouterr().out.split())
+        verdict, _, _ = " ".join(report.split()).partition(". Shrunk from ")
+        assert verdict.partition(". Fails in ")[0] in printed
+
+
+def test_repeat_line_runs_in_python(make_case, capsys):
+    result = VerifyResult(make_case("mse", seed=5), "reference", "gradients", FAIL)
+    passed = [
+        "PASS mse 37x101 float32 mean, reference, input_gradient",
+        "PASS mse 37x101 float32 mean, reference, target_gradient",
+    ]
+    exec(line(result), {})
+    assert capsys.readouterr().out.splitlines() == passed
+
+
+@pytest.mark.slow
+def test_repeat_line_runs_in_a_python_of_its_own(make_case):
+    result = VerifyResult(make_case("mse"), "reference", "value", FAIL)
+    done = subprocess.run([sys.executable, "-c", line(result)], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "PASS mse 37x101 float32 mean, reference, value\n"
+
+
+REFUSED = {
+    "unknown loss 'mze'": {"loss": "mze"},
+    "unknown check 'walue'": {"check": "walue"},
+    "unknown dtype 'int8'. Choose from: float32, ": {"dtype": "int8"},
+    "unknown dtype 'float23'. Did you mean 'float32'?": {"dtype": "float23"},
+    "unknown reduction 'avg'. Choose from: none, mean, sum.": {"reduction": "avg"},
+    "unknown distribution 'foo'. Choose from: uniform, ": {"distribution": "foo"},
+    "unknown device 'gpu'. Choose from: auto, cpu, cuda, cuda:N.": {"device": "gpu"},
+    "cuda:99": {"device": "cuda:99"},
+}
+
+
+def test_unknown_names_and_a_missing_gpu_are_refused_with_the_known_ones():
+    for message, word in REFUSED.items():
+        given: dict[str, Any] = {
+            "implementation": "reference",
+            "check": "value",
+            "loss": "mse",
+            "shape": (3,),
+        }
+        error = UnfitError if message == "cuda:99" else UsageError
+        with pytest.raises(error, match=re.escape(message)):
+            repeat(**given | word)
+
+
+def test_check_that_does_not_apply_to_the_case_says_so(capsys):
+    repeat("reference", "numeric", "mse", (3,))
+    assert capsys.readouterr().out == (
+        "NOT RUN mse 3 float32 mean: the check numeric applies only to float64, and a formula "
+        "without constant factors\n"
+    )
+
+
+def test_failure_on_a_case_of_the_check_is_repeated_on_that_case(make_case):
+    for check, loss in itertools.product(CHECKS, MACHINERY):
+        with naming(check, loss):
+            made = CHECKS[check].adapt(make_case(loss, shape=(64, 1024)))
+            assert CHECKS[check].adapt(made) == made
+
+
+def test_a_failure_is_followed_by_that_of_the_smallest_size_that_fails(half, make_case):
+    case = make_case("mse", shape=(64, 1024))
+    failure, smaller = Shrinker().follow(value_of(case))
+    assert (failure.case, failure.shrunk_from) == (case, "")
+    assert (smaller.status, smaller.case.shape) == (FAIL, (7, 7))
+    assert smaller.shrunk_from == case.name
+
+
+def test_a_second_failure_of_one_kind_a_pass_and_the_smallest_case_are_not_shrunk(half, make_case):
+    def found(shrinker, **changes):
+        return [r.status for r in shrinker.follow(value_of(make_case("mse", **changes)))]
+
+    shrinker = Shrinker()
+    assert found(shrinker, shape=(64, 64)) == [FAIL, FAIL]
+    assert found(shrinker, shape=(64, 64), dtype="float16") == [FAIL]
+    assert found(Shrinker(), shape=(3,)) == [PASS]
+    assert found(Shrinker(), shape=(20,)) == [FAIL]
+
+
+def test_shrinking_stops_when_its_time_is_used_up(half, make_case):
+    ticks = iter(range(0, 1000, 10))
+    shrinker = Shrinker(seconds=15.0, clock=lambda: float(next(ticks)))
+    found = list(shrinker.follow(value_of(make_case("mse", shape=(64, 1024)))))
+    assert len(found) == 1  # after two tries, which pass
+
+
+def test_shrinking_stops_on_a_broken_gpu(make_case):
+    case = make_case("mse", device="cuda:0")
+    dead = VerifyResult(case, "functional", "value", FAIL, code=Code.BROKE_DEVICE)
+    assert list(Shrinker().follow([dead])) == [dead]

@@ -1,5 +1,3 @@
-"""Inputs are drawn from the domains of a loss's operands, and no check leaves them."""
-
 import itertools
 from dataclasses import replace
 from typing import Any
@@ -97,9 +95,7 @@ def loss(request, monkeypatch):
 @pytest.mark.parametrize("domain", DOMAINS, ids=lambda domain: domain.name)
 def test_draws_become_values_of_the_domain(domain):
     draws = torch.rand(1000) if domain.always_uniform else torch.randn(1000) * 3
-
     values = domain.of_draws(draws.clone())
-
     assert torch.equal(values, domain.inside(values))
     assert values.unique().numel() > 1
     assert all(domain.holds(value) for value in domain.short)
@@ -115,9 +111,7 @@ def test_inputs_stay_in_their_domains_and_reach_the_ends(make_case, loss):
         with naming(dtype, distribution):
             name, _ = loss
             case = make_case(name, distribution=distribution, dtype=dtype, scale=3.0)
-
             operands = make_inputs(case)
-
             for operand in case.spec.operands:
                 values, domain = operands[operand.name].double(), operand.domain
                 assert values.isfinite().all()
@@ -151,9 +145,7 @@ def test_contents_change_within_the_domain_and_come_back(make_case, loss, shape)
     contents = Contents(case, make_inputs(case))
     before = contents.prediction.clone()
     domain: Domain = case.spec.operands[0].domain
-
     contents.change()
-
     assert not torch.equal(contents.prediction, before)
     assert torch.equal(contents.prediction, domain.inside(contents.prediction))
     contents.change()

@@ -1,5 +1,3 @@
-"""Implementations that are right on contiguous operands of one shape only."""
-
 import pytest
 import torch
 
@@ -106,7 +104,6 @@ def test_the_shape_is_small_has_two_dimensions_and_is_not_square(make_case, shap
 def test_gaps_between_elements_hold_nan(make_case):
     case = make_case("mse", shape=(4, 6))
     values = torch.arange(24.0).view(4, 6)
-
     assert case.shape == values.shape
     for place_input, place_target in LAYOUTS_OF_PAIRS.values():
         for place in (place_input, place_target):

@@ -10,12 +10,7 @@ from losscli.implementations.process_state import ProcessState
 from losscli.losses import LOSSES
 from losscli.runs.records import FAIL
 from losscli.truth.problem import Problem
-from losscli.verify.checks.branches import (
-    _coordinates,
-    _is_exact,
-    _placed,
-    exact_case,
-)
+from losscli.verify.checks.branches import _coordinates, _is_exact, _placed, exact_case
 from losscli.verify.selftest.wrong import find_wrong
 from losscli.verify.selftest.wrong.behaviour import LEFT_BEHIND
 from tests.machinery import MACHINERY
@@ -68,7 +63,6 @@ def test_unreadable_random_state_of_a_gpu_is_not_blamed(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: gpu != "not started")
     monkeypatch.setattr(torch.cuda, "get_rng_state_all", states)
-
     before = ProcessState.read()
     gpu = "started"
     assert before.restore() == []
@@ -81,9 +75,7 @@ def test_unreadable_random_state_of_a_gpu_is_not_blamed(monkeypatch):
 def test_state_that_a_call_changes_is_named_and_restored(make_case, name):
     before = ProcessState.read()
     wrong = find_wrong(f"leaves {name}")
-
     result, value = put(make_case("mse"), wrong, checks=("left_behind", "value"))
-
     code = "patched" if name.startswith("functions of ") else "left_behind"
     assert (result.status, result.code) == (FAIL, code)
     assert " left behind: " in result.reason
@@ -101,10 +93,8 @@ def test_every_branch_of_these_losses_has_exact_values(make_case, loss):
             case = exact_case(make_case(loss, dtype=dtype, params=params))
             problem = Problem.of(case)
             kinks = case.spec.kinks(case.params)
-
             for coordinates in _coordinates(problem):
                 own = _placed(problem, coordinates)
-
                 assert _is_exact(own)
                 met = case.spec.branch_coordinate(
                     *(each.double() for each in own.operands.values())

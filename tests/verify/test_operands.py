@@ -78,9 +78,7 @@ def test_oracle_agrees_with_float64_autograd(make_case, loss, reduction):
     value = scaled(*leaves, reduction=reduction)
     coming = make_grad_output(case) if reduction == "none" else torch.tensor(-3.0)
     gradients = torch.autograd.grad(value, leaves, coming.double())
-
     oracle = Oracle(case, operands)
-
     (truth,) = oracle.value()
     torch.testing.assert_close(truth.value, value.detach())
     for name, gradient in zip(operands, gradients, strict=True):
@@ -100,9 +98,7 @@ def test_oracle_agrees_with_float64_autograd(make_case, loss, reduction):
 def test_pytorchs_own_formula_passes_all_checks(make_case, loss, reduction, dtype):
     case = make_case(loss, reduction=reduction, dtype=dtype, distribution="normal")
     implementation = find_implementation("reference")
-
     results = put(case, implementation)
-
     assert {find_check(result.check).name for result in results} == {
         check.name
         for check in CHECKS.values()
@@ -159,7 +155,6 @@ def test_files_of_users_take_a_third_operand_by_name(make_case, loss):
     case = make_case(loss)
     taken = definition('def f(target, input, *, reduction="mean", scale=None): ...')
     refused = definition('def f(input, target, *, reduction="mean"): ...')
-
     assert unavailable(taken, case) is None
     assert unavailable(refused, case) == "f takes no scale"
     module: Any = SimpleNamespace(f=lambda *given, **named: (given, named))

@@ -1,5 +1,3 @@
-"""The plan of a verify run: which checks run on which cases."""
-
 import functools
 import math
 from dataclasses import replace
@@ -35,17 +33,11 @@ def jobs_of(config, *checks, device="cpu"):
 
 
 def planned(config, device="cpu"):
-    """The shapes on which each check runs."""
     shapes = {name: [] for name in CHECKS}
     for job in jobs_of(config, device=device):
         for _, check in job.trials:
             shapes[check.name].append(job.case.shape)
     return shapes
-
-
-def test_value_and_gradients_run_on_every_case():
-    shapes = planned(CONFIG)
-    assert shapes["value"] == shapes["gradients"] == list(CONFIG.sizes)
 
 
 @pytest.mark.parametrize("losses", ["mse", "cross_entropy"])
@@ -61,7 +53,10 @@ def test_determinism_gives_every_thread_of_a_cpu_several_parts(monkeypatch, loss
 
 
 TWO = {"dtypes": ("float32", "float64"), "reductions": ("none", "sum")}
-RUN_ONCE: list[Any] = [
+OF_INPUTS = [
+    {"tables": (CONFIG, changed(inputs=each))} for each in (Inputs(seed=1), Inputs(scale=4.0))
+]
+RUNS_AT: list[Any] = [
     ({}, "cuda:0", "determinism", [(64, 48)]),
     ({}, "cuda:0", "layouts", [(64, 48)]),
     # A size that is large enough already, the largest that fits, one that is excluded.
@@ -70,11 +65,18 @@ RUN_ONCE: list[Any] = [
     ({"exclude": (Exclude(size=(64, 48)),)}, "cuda:0", "determinism", [(8, 24)]),
     (TWO, "cpu", "layouts", [(64, 48)] * 4),  # once for each dtype and reduction
     ({"tables": (changed(sizes=((8, 24),)), CONFIG)}, "cuda:0", "determinism", [(64, 48)]),
+    *(({}, "cpu", check, [*CONFIG.sizes]) for check in ("value", "gradients")),
+    ({}, "cpu", "streams", [(64, 48)]),  # which it has to skip
+    ({}, "cuda:0", "streams", [*CONFIG.sizes]),
+    ({"tables": (CONFIG, CONFIG)}, "cpu", "value", [*CONFIG.sizes]),
+    *((each, "cpu", "value", [*CONFIG.sizes] * 2) for each in OF_INPUTS),
+    *((each, "cuda:0", "determinism", [(64, 48)]) for each in OF_INPUTS),
 ]
+"""What is changed, the device, a check, and the sizes that it runs at."""
 
 
-def test_a_check_that_runs_once_has_the_largest_size_that_can_run():
-    for changes, device, check, shapes in RUN_ONCE:
+def test_a_check_runs_on_every_case_or_once_at_the_largest_size_that_can_run():
+    for changes, device, check, shapes in RUNS_AT:
         with naming(changes, device, check):
             assert planned(changed(**changes), device)[check] == shapes
 
@@ -86,16 +88,9 @@ def test_layouts_run_for_only_one_distribution():
     assert [job.case.distribution for job in asked] == ["normal"]
 
 
-def test_gpu_checks_are_skipped_once_on_a_cpu():
-    assert planned(CONFIG)["streams"] == [(64, 48)]
-    assert planned(CONFIG, device="cuda:0")["streams"] == list(CONFIG.sizes)
-
-
 def test_tolerance_of_a_case_applies_to_its_layouts(make_case):
     trials = [(find_implementation("reference"), check) for check in CHECKS.values()]
-
     jobs = runner.split(make_case("mse", shape=(1024, 1024)), trials, loosened=16.0)
-
     assert [(job.case.shape, job.case.target_shape) for job in jobs] == [
         ((1024, 1024), (1024, 1024)),
         ((67, 301), (67, 301)),
@@ -160,9 +155,7 @@ def test_default_covers_every_loss_dtype_and_reduction(check):
         for dtype in DTYPES
         for reduction in find_loss(loss).reductions
     }
-
     planned = {(c.loss, c.dtype, c.reduction) for c, name in default_trials() if name == check}
-
     assert kinds - planned == set()
 
 
@@ -176,7 +169,6 @@ def test_default_runs_every_check_of_a_loss_over_rows_with_its_defaults_and_off_
         if any(not check.missing(case) and not check.why_not(case, custom) for case in own)
     }
     planned = [(case, name) for case, name in default_trials() if case.loss == loss]
-
     assert applying - {name for _, name in planned} == set()
     params = {case.params for case, name in planned if name == "gradients"}
     assert {Parameters(spec.resolve({})), Parameters(off_default(spec))} <= params
@@ -202,7 +194,6 @@ def test_a_table_runs_its_checks_alone(tmp_path):
         "  - {title: more, sizes: 5x7, checks: parts}\n"
     )
     shapes = planned(load_config(str(file), {}))
-
     assert {name: own for name, own in shapes.items() if own} == {
         "value": [(8, 24)],
         "layouts": [(8, 24)],
@@ -249,18 +240,6 @@ def test_mean_speaks_for_a_sum_of_own_kernels_alone():
             assert [job.case.reduction for job in jobs_of(config, check)] == due, check
 
 
-def test_case_in_two_tables_runs_once():
-    config = changed(tables=(CONFIG, CONFIG))
-    assert planned(config)["value"] == list(CONFIG.sizes)
-
-
-def test_cases_of_two_tables_with_different_inputs_both_run():
-    for inputs in (Inputs(seed=1), Inputs(scale=4.0)):
-        config = changed(tables=(CONFIG, changed(inputs=inputs)))
-        assert planned(config)["value"] == [*CONFIG.sizes, *CONFIG.sizes]
-        assert planned(config, device="cuda:0")["determinism"] == [(64, 48)]
-
-
 def test_a_target_of_another_shape_makes_another_case(make_case):
     whole, row = make_case(target_shape=(37, 101)), make_case(target_shape=(101,))
     assert CHECKS["value"].key(whole) != CHECKS["value"].key(row)
@@ -294,10 +273,7 @@ def test_jobs_know_the_losses_that_the_run_asks_of_each_implementation():
     for config, due in (
         (CONFIG, {"reference": ("mse",)}),
         (Config(tables=(both, CONFIG)), {"reference": ("mse", "hinge")}),
-        (
-            Config(tables=(own, strategy)),
-            {"custom": ("mse", "hinge"), "custom:tree": ("mse",)},
-        ),
+        (Config(tables=(own, strategy)), {"custom": ("mse", "hinge"), "custom:tree": ("mse",)}),
     ):
         jobs = jobs_of(config)
         assert jobs

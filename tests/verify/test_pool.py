@@ -1,5 +1,3 @@
-"""Verification in several processes finds what it finds in one."""
-
 import pytest
 
 from losscli.cli.options import resolve_config
@@ -28,15 +26,10 @@ def jobs():
 
 def test_results_are_those_of_one_process_in_the_same_order(jobs):
     assert len(jobs) > 3
-    with Pool(jobs, 2) as several:
-        got = [result for job in jobs for result in several.results_of(job)]
-    assert got == [result for job in jobs for result in run(job)]
-
-
-def test_without_processes_all_jobs_run_here(jobs):
-    with Pool(jobs, 0) as none:
-        got = [result for job in jobs for result in none.results_of(job)]
-    assert got == [result for job in jobs for result in run(job)]
+    for processes in (0, 2):
+        with Pool(jobs, processes) as several:
+            got = [result for job in jobs for result in several.results_of(job)]
+        assert got == [result for job in jobs for result in run(job)]
 
 
 def test_death_of_a_process_fails_its_check_and_neither_those_behind_it_nor_large_jobs(
@@ -49,7 +42,6 @@ def test_death_of_a_process_fails_its_check_and_neither_those_behind_it_nor_larg
         (process,) = one._processes
         process._process.end()
         results = [list(one.results_of(job)) for job in jobs]
-
     (first, *_) = (number for number, job in enumerate(jobs) if job.case.elements == 3)
     died = results[first][-1]
     assert (died.status, died.code) == (FAIL, "process_died")

@@ -1,5 +1,3 @@
-"""Implementations that keep answers, for the same operands or for others."""
-
 import threading
 from functools import partial
 

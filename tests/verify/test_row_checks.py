@@ -1,5 +1,3 @@
-"""The checks of losses over rows: what each catches, and what passes all of them."""
-
 from typing import Any
 
 import pytest
@@ -11,11 +9,10 @@ from losscli.losses import ELEMENT, MODEL, ROW, ROW_FORMS
 from losscli.runs.records import FAIL, PASS
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
-from losscli.verify.selftest.honest import HONEST
 from losscli.verify.selftest.surgery import regrade
 from losscli.verify.selftest.wrong import find_wrong
 from tests.handmade import case_of
-from tests.parameters import SLOW, few
+from tests.parameters import SLOW
 
 CAUGHT = {
     "counts ignored rows": "value",
@@ -47,7 +44,6 @@ def make_case(loss: str = "weighted_cross_entropy", **changes: Any) -> Case:
 
 
 def results(case: Case, implementation: Implementation, *checks: str) -> list[tuple[str, str]]:
-    """Return the status of each result with its reason."""
     trials = [(implementation, CHECKS[name]) for name in checks or CHECKS]
     found = [r for job in runner.split(case, trials) for r in runner.run(job)]
     return [(result.status, f"{result.check}: {result.reason}") for result in found]
@@ -61,40 +57,24 @@ def test_check_catches_the_mistake(mistake: str, check: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "reduction"),
+    ("loss", "dtype", "reduction"),
     [
-        ("reference", "none"),
-        pytest.param("reference", "mean", marks=SLOW),
-        pytest.param("reference", "sum", marks=SLOW),
-        pytest.param("honest:online", "none", marks=SLOW),
-        pytest.param("honest:online", "mean", marks=SLOW),
-        ("honest:online", "sum"),
-    ],
-)
-def test_correct_implementations_pass(name: str, reduction: str) -> None:
-    online = next(each for each in HONEST if each.name == "honest:online")
-    implementation = online if name == online.name else find_implementation(name)
-    found = results(make_case(reduction=reduction), implementation)
-    assert [text for status, text in found if status == FAIL] == []
-
-
-@pytest.mark.parametrize(
-    ("loss", "dtype", "left_out"),
-    [
-        *(pytest.param(loss, "float64", "", marks=SLOW) for loss in ROW_FORMS),
-        *(pytest.param(loss, "bfloat16", "", marks=SLOW) for loss in ROW_FORMS),
-        # `large_outputs` takes longer than all others; its tests put the kernels to it.
+        ("weighted_cross_entropy", "float32", "none"),
+        ("cross_entropy", "float64", "none"),
+        ("kl_divergence", "bfloat16", "none"),
         *(
-            ("cross_entropy", "float64", "large_outputs"),
-            ("kl_divergence", "bfloat16", "large_outputs"),
+            pytest.param("weighted_cross_entropy", "float32", r, marks=SLOW)
+            for r in ("mean", "sum")
         ),
+        *(pytest.param(loss, "float64", "none", marks=SLOW) for loss in ROW_FORMS),
+        *(pytest.param(loss, "bfloat16", "none", marks=SLOW) for loss in ROW_FORMS),
     ],
 )
-def test_the_reference_of_each_form_passes_in_other_dtypes(
-    loss: str, dtype: str, left_out: str
-) -> None:
-    case = make_case(loss, dtype=dtype, reduction="none")
-    checks = [name for name in CHECKS if name != left_out]
+def test_the_reference_of_each_form_passes(loss: str, dtype: str, reduction: str, request) -> None:
+    """`large_outputs` takes longer than all others; its tests put the kernels to it."""
+    case = make_case(loss, dtype=dtype, reduction=reduction)
+    is_slow = request.node.get_closest_marker("slow")
+    checks = [name for name in CHECKS if is_slow or name != "large_outputs"]
     found = results(case, find_implementation("reference"), *checks)
     assert [text for status, text in found if status == FAIL] == []
 
@@ -106,7 +86,6 @@ def test_checks_of_elements_do_not_apply_to_rows_and_say_so() -> None:
         unit: {name for name, check in CHECKS.items() if {*check.units} - {MODEL} == {unit}}
         for unit in (ELEMENT, ROW)
     }
-
     assert only[ROW] == {"row_relations"}
     assert {"broadcasts", "coverage"} <= only[ELEMENT]
     for name, check in CHECKS.items():
@@ -239,12 +218,3 @@ def test_mistake_that_needs_many_or_long_rows_is_found(spoil, check, reason):
     ((status, text),) = results(make_case(reduction="none"), spoiled(spoil), check)
     assert status == FAIL
     assert reason in text
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("loss", few(ROW_FORMS))
-def test_large_gradients_of_our_kernels_pass(loss, dtype):
-    case = make_case(loss, dtype=dtype, reduction="none")
-    assert results(case, find_implementation("custom"), "large_outputs") == [
-        (PASS, "large_outputs: ")
-    ]

@@ -42,7 +42,6 @@ def of_neighbours(right):
 
 
 def larger(right):
-    """Return a formula with a factor."""
     return lambda *operands, **settings: 1.01 * right(*operands, **settings)
 
 
@@ -87,9 +86,7 @@ def test_mistake_that_the_reference_shares_is_found(monkeypatch, loss, spoil, re
 
     same = Implementation("same", "the reference's own mistake", bind, held_to_oracle=True)
     case = make_case(loss, reduction=reduction, params=spec.resolve({}))
-
     value, relations = (related(case, same, check) for check in ("value", "row_relations"))
-
     assert {status for status, _ in value} == {PASS}
     ((status, text),) = relations
     assert status == FAIL
@@ -187,7 +184,5 @@ def test_answers_may_differ_by_twice_the_error_of_one(off):
     scale = torch.full_like(scale_of(problem, "loss", problem.usual), 16.0)
     bar = 4 + 131**0.5 / 2
     other = loss.double() + 2 * off * bar * 16 * torch.finfo(torch.float32).eps
-
     outcome, _ = judge_pair(problem, "loss", loss, other, scale)
-
     assert outcome.status == (PASS if off < 1 else FAIL)

@@ -1,5 +1,3 @@
-"""`losscli self-test checks`: wrong implementations are caught, correct ones pass."""
-
 import json
 from dataclasses import replace
 
@@ -87,9 +85,7 @@ def only(monkeypatch, *tests):
 
 def test_table_names_the_check_that_caught_each_implementation(monkeypatch, capsys):
     only(monkeypatch, WRONG_ONE, RIGHT_ONE)
-
     assert main.run(["self-test", "checks", "--device", "cpu"]) == 0
-
     lines = capsys.readouterr().out.splitlines()
     assert ["wrong:constant", "value"] in [line.split() for line in lines]
     assert ["honest:float64", "passed"] in [line.split() for line in lines]

@@ -1,5 +1,3 @@
-"""Operands that an implementation overwrites are restored for the next one."""
-
 import itertools
 from dataclasses import replace
 
@@ -19,8 +17,6 @@ ALL = [n for n, check in CHECKS.items() if not check.needs_gpu and ELEMENT in ch
 
 
 def writes_over(operand):
-    """Adds to an operand after the loss is computed."""
-
     def bind(case):
         def function(input, target):
             loss = case.spec.reference(input, target, reduction=case.reduction, **case.params)
@@ -42,7 +38,6 @@ def test_each_check_reports_an_overwritten_operand(make_case, operand):
     results = results_of(
         make_case("mse"), (writes_over(operand), "value"), (writes_over(operand), "gradients")
     )
-
     reason = f"overwrote its {operand}, so its result cannot be judged"
     assert [(r.check, r.status, r.reason) for r in results] == [
         ("value", FAIL, reason),
@@ -68,9 +63,7 @@ def test_operand_that_the_formula_refuses_once_overwritten_is_reported(make_case
         return function
 
     monkeypatch.setitem(LOSSES, "mse", replace(honest, reference=reference))
-
     (result,) = results_of(make_case("mse"), (Implementation("writes", "", bind), "value"))
-
     assert (result.status, result.code) == (FAIL, "overwrote")
     assert result.reason == "overwrote its input, so its result cannot be judged"
 
@@ -80,14 +73,11 @@ def test_operand_that_the_formula_refuses_once_overwritten_is_reported(make_case
 )
 def test_next_implementation_gets_fresh_operands(make_case, check):
     honest = find_implementation("reference")
-
     kinds = [("float32", "mean"), ("bfloat16", "none"), ("float64", "none")]
     cases = [make_case("smooth_l1", dtype=dtype, reduction=how) for dtype, how in kinds]
     case = next(case for case in cases if CHECKS[check].asks(case))
     alone = results_of(case, (honest, check))
-
     results = results_of(case, (writes_over("input"), check), (honest, check))
-
     own = [result for result in results if result.implementation == "reference"]
     assert own
     assert [(r.status, r.reason) for r in own] == [(r.status, r.reason) for r in alone]
@@ -134,7 +124,6 @@ def test_fingerprint_shows_that_all_signs_changed(dtype):
             ones = torch.ones(count, dtype=dtype)
             drawn = torch.rand(count, dtype=dtype, generator=generator) + 0.5
             signs = torch.randint(2, (count,), generator=generator).to(dtype) * 2 - 1
-
             for values in (ones, drawn, signs):
                 assert fingerprint(values) != fingerprint(-values)
 
@@ -149,7 +138,6 @@ def test_fingerprint_shows_two_swapped_elements(dtype):
             values[5], values[5 + distance] = one, other
             traded = values.clone()
             traded[5], traded[5 + distance] = other, one
-
             assert fingerprint(values) != fingerprint(traded)
 
 

@@ -1,5 +1,6 @@
 """Errors are measured in ulp of the largest term where a loss says which of its terms cancel."""
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -20,8 +21,8 @@ from losscli.truth.problem import Problem
 from losscli.verify.memory_plan import bytes_to_verify
 from losscli.verify.selftest.surgery import graft
 from losscli.views.verify import reasons
-from tests.parameters import SLOW
-from tests.verify.judging import put
+from tests.parameters import SLOW, naming
+from tests.verify.judging import judge, put, reference
 
 NAME = "counts"
 REASON = "e^input - target cancels"
@@ -83,10 +84,8 @@ def test_gradient_that_cancels_may_be_off_by_four_ulp_of_its_largest_term(make_c
     incoming = problem.filled(-3.0)
     truth, term = exact(problem, "input", incoming)
     spacing = 2 ** term.log2().floor() * ULP
-
     near = problem.judge_gradient("input", (truth + 3.5 * spacing).float(), incoming)
     far = problem.judge_gradient("input", (truth + 4.6 * spacing).float(), incoming)
-
     assert near[0].status == PASS
     assert near[1].ulp == pytest.approx(3.5, abs=0.2)
     assert far[0].status == FAIL
@@ -128,10 +127,8 @@ def test_term_beyond_float64_excuses_nothing(make_case, monkeypatch):
     problem = cancelling(make_case, NAME, reduction="none")
     x, y = problem.operands.values()
     wrong = problem.filled(1.0)
-
     loss, _ = problem.judge_loss((torch.exp(x) - y * x) * 1.01)
     gradient, _ = problem.judge_gradient("input", torch.exp(x) * 0.01, wrong)
-
     assert (loss.status, gradient.status) == (FAIL, FAIL)
 
 
@@ -146,11 +143,9 @@ def test_sums_are_measured_at_the_sum_of_the_largest_terms(make_case, loss, redu
     oracle = Oracle(case, operands)
     x, y = operands["input"].double(), operands["target"].double()
     share = 6 if reduction == "mean" else 1
-
     (value,) = oracle.value()
     parts = list(oracle.gradient("input", torch.tensor(-5.0)))
     shared = list(oracle.gradient("target", torch.tensor(-5.0)))
-
     elements = torch.exp(x) - y * x
     largest = torch.stack([torch.exp(x), (x * y).abs(), elements.abs()]).amax(0)
     assert float(value.scale) == pytest.approx(float(largest.sum()) / share)
@@ -226,9 +221,7 @@ def test_mistakes_in_a_term_are_found(make_case, loss, reduction, mistake):
 def test_weighted_loss_has_the_terms_of_the_loss_times_the_weight(loss):
     spec = weighted(LOSSES[loss])
     x, y, weight = torch.tensor([[0.5, 2.0], [3.0, 1.0], [-2.0, 0.25]], dtype=torch.float64)
-
     found, own = spec.terms.of(x, y, weight), terms_of(x, y)
-
     assert spec.terms.reason == REASON
     assert set(found) == {LOSS, "input", "weight"}
     torch.testing.assert_close(found[LOSS], own[LOSS] * weight.abs())
@@ -278,3 +271,43 @@ def test_soft_margin_may_round_a_product_that_its_exponential_multiplies(target,
     terms = spec.terms.of(*operands)
     for name, exact in zip(("input", "target", LOSS), (*gradients, value.detach()), strict=True):
         assert 4 * float(terms[name]) == pytest.approx(allowed * float(exact.abs()))
+
+
+CHECKS = ("rounding",)
+
+
+NUMBERS = [
+    (loss, next(p.name for p in spec.parameters if not (p.is_switch or p.is_integer)))
+    for loss, spec in LOSSES.items()
+    if not all(p.is_switch or p.is_integer for p in spec.parameters)
+]
+"""The losses that have a parameter which is a number, with its name."""
+
+
+def cut_off(case, *operands):
+    loss = reference(case, *operands)
+    exact = reference(case, *(operand.detach().float() for operand in operands))
+    bits = exact.view(torch.int32) & -(2**16)
+    return graft(bits.view(torch.float32).to(loss.dtype), loss)
+
+
+def test_truncating_implementation_fails(make_case):
+    case = make_case("mse", dtype="bfloat16", reduction="none")
+    (result,) = judge(case, cut_off, checks=CHECKS)
+    (plain,) = judge(case, cut_off, checks=("boundary_sizes",))
+    assert plain.status == PASS
+    assert result.status == FAIL
+    assert result.reason.startswith("loss: expected no bias on average, but results are 0.4")
+    assert result.reason.endswith("ulp too small")
+
+
+@pytest.mark.parametrize(("loss", "name"), NUMBERS)
+def test_parameter_between_two_numbers_of_a_dtype_makes_no_bias(make_case, loss, name):
+    for dtype, parameter in itertools.product(["float16", "bfloat16"], [0.1, 1 / 3, 1e-3]):
+        with naming(dtype, parameter):
+            params = {name: parameter}
+            case = make_case(loss, dtype=dtype, reduction="none", params=params)
+            (result,) = put(case, find_implementation("custom"), checks=CHECKS)
+            (wrong,) = judge(case, cut_off, checks=CHECKS)
+            assert (result.status, result.reason) == (PASS, "")
+            assert wrong.status == FAIL

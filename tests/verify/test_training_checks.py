@@ -1,5 +1,3 @@
-"""Checks of training: incoming gradients, moved operands, memory, float64 sums."""
-
 import math
 import warnings
 from contextlib import nullcontext
@@ -30,7 +28,6 @@ from tests.verify.judging import reference
 
 
 def put(case, implementation, check, beside=()):
-    """Return the result of the one check."""
     known = {implementation.name: beside}
     (result,) = judging.put(case, implementation, checks=[check], beside=known)
     return result
@@ -118,9 +115,7 @@ def test_steps_calls_the_next_losses_of_the_run_in_between(make_case):
     case, losses = make_case("mse"), ("hinge", "mse", "smooth_l1")
     assert put(case, shared_by_losses(), "steps").status == PASS
     assert put(case, shared_by_losses(), "steps", beside=("mse",)).status == PASS
-
     result = put(case, shared_by_losses(), "steps", beside=losses)
-
     assert result.status == FAIL
     assert result.reason.startswith("two heads, smooth_l1 and hinge between them, step 1, ")
     assert result.beside == ("smooth_l1", "hinge")

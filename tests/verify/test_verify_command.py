@@ -1,5 +1,3 @@
-"""`losscli verify` from the command line, with PyTorch's implementations: no kernel is built."""
-
 import itertools
 import json
 from dataclasses import replace
@@ -42,9 +40,7 @@ def wrong(monkeypatch):
 def test_all_reductions_of_the_default_config_pass_with_the_reference():
     checks = "value,gradients,streams,graphs"
     chosen = [word for loss in MACHINERY for word in ("--loss", loss)]
-
     result = invoke(*SMALL, *chosen, "--impl", "reference", "--check", checks, "--format", "md")
-
     assert result.return_value == EXIT_OK
     lines = result.stdout.splitlines()
     check, *losses = (
@@ -67,9 +63,7 @@ def test_all_reductions_of_the_default_config_pass_with_the_reference():
 
 def test_json_has_the_record_of_a_run(tmp_path):
     output = tmp_path / "verify.json"
-
     result = invoke(*MEAN, "--format", "json", "-o", str(output))
-
     assert (result.return_value, result.stdout) == (EXIT_OK, "")
     record = json.loads(output.read_text())
     assert (record["schema_version"], record["kind"]) == (1, "verify")
@@ -140,9 +134,7 @@ def test_interrupt_reports_finished_results(monkeypatch):
         yield
 
     monkeypatch.setitem(CHECKS, "gradients", replace(check, judge=interrupted))
-
     result = invoke(*MEAN)
-
     assert result.return_value == EXIT_INTERRUPTED
     assert result.stdout.startswith("verify: 1 check of 1 case passed")
     assert result.stderr == "losscli: interrupted; the report has the finished results\n"

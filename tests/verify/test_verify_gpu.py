@@ -50,10 +50,8 @@ def test_losscli_passes_on_a_gpu(make_case, loss, reduction, dtype):
 def test_pytorchs_own_formula_passes(make_case, loss, reduction, dtype):
     # Not in float16: there its smooth L1 on a GPU rounds the scaled mean's gradient too early.
     case = make_case(loss, device="cuda:0", reduction=reduction, dtype=dtype, distribution="normal")
-
     implementation = find_implementation("reference")
     results = put(case, implementation)
-
     # A shared gradient of PyTorch may be a little off: the layouts and broadcasts have many. Its
     # second derivatives in 16 bits take another branch where a difference rounds to beta.
     may_warn = ("layouts", "broadcasts", "second_derivatives")
@@ -92,12 +90,10 @@ sys.exit(main.run(sys.argv[1:]))
 def test_kernel_that_breaks_the_gpu_fails_and_the_run_finishes():
     case = ["--loss", "mse", "--size", "8x24", "--dtype", "float32", "--reduction", "mean"]
     options = ["--impl", "functional,reference", "--device", "cuda:0", "--format", "json"]
-
     # In a process of its own, for which the GPU is lost.
     done = subprocess.run(
         [sys.executable, "-c", ASTRAY, "verify", *case, *options], capture_output=True, text=True
     )
-
     assert done.returncode == 1, done.stderr
     first, *others = json.loads(done.stdout)["results"]
     assert (first["implementation"], first["status"]) == ("functional", "fail")

@@ -1,5 +1,3 @@
-"""The report of `losscli verify`: checks and losses, figures of each case, failures in full."""
-
 import math
 from itertools import product
 
@@ -40,7 +38,6 @@ def of_case(loss="smooth_l1", name="custom", status=PASS, reason="", tolerance="
 
 
 def failures(*sizes, **changes):
-    """Return a failure of `value` at each size."""
     given = {"loss": "mse", "status": FAIL} | changes
     return [r for n in sizes for r in of_case(shape=(n,), reason=f"wrong at {n}", **given)]
 
@@ -65,10 +62,10 @@ def of_each(**changes):
 
 REPORTS = {
     "checks go down and losses across; what all rows share has no column": [
-        *(*of_case("mse"), *of_case("hinge")),
+        *(*of_case("mse"), *of_case("hinge"))
     ],
     "a cell counts the cases and has the largest error; dtype and reduction have columns": [
-        *(*of_case("mse"), *of_case("mse", **SUM)),
+        *(*of_case("mse"), *of_case("mse", **SUM))
     ],
     "cells with failures or warnings count them; the verdict is the worst of the checks": [
         *(*of_case("mse", status=FAIL), *of_case("mse", status=WARN, **HALF)),
@@ -89,7 +86,7 @@ REPORTS = {
         *of_case("hinge", status=FAIL, reason="expected 1, got 2 at [3, 1]"),
     ],
     "failures of one kind are shown once, on the smallest case": [
-        *(*failures(64, 8, 32), *of_case("mse", shape=(5,))),
+        *(*failures(64, 8, 32), *of_case("mse", shape=(5,)))
     ],
     "a shrunk failure names its case and is not counted": shrunk(),
     "failures of two implementations are two": [*failures(8), *failures(8, name="reference")],

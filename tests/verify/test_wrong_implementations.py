@@ -1,22 +1,25 @@
-"""Deliberately wrong implementations fail in the runner that losscli's own use."""
-
+import functools
 from collections import Counter
 from dataclasses import replace
+from typing import Any, NamedTuple
 from unittest.mock import Mock
 
 import pytest
 import torch
 
+from losscli.cases.axes import DISTRIBUTIONS, DTYPES
 from losscli.errors import BuildError
 from losscli.implementations import Implementation, find_implementation
-from losscli.losses import REDUCTIONS
+from losscli.losses import REDUCTIONS, find_loss
 from losscli.machine import devices
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN
 from losscli.truth.problem import Problem
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
+from losscli.verify.checks.branches import NOTHING_EXACT, has_exact_values
 from losscli.verify.selftest.surgery import graft
-from tests.parameters import naming
+from tests.machinery import MACHINERY
+from tests.parameters import naming, square
 from tests.verify.judging import judge, put, reference
 
 PLANTED = Implementation("planted", "", lambda case: lambda x, y: x)
@@ -83,7 +86,6 @@ def test_zero_gradient_of_a_float16_mean_fails_at_a_large_incoming_gradient(make
     """A gradient of difference / beta / N is at most a subnormal for 1; with N undone it is not."""
     case = make_case("smooth_l1", shape=(128, 256), dtype="float16", params={"beta": 512.0})
     results = judge(case, "zeros", checks=("gradients",))
-
     (failure,) = [r for r in results if r.check == "input_gradient"]
     assert failure.status == FAIL
     assert failure.reason.startswith("incoming gradient 32768: ")
@@ -104,7 +106,6 @@ def test_result_of_another_type_or_shape_is_named(make_case):
 
 def test_a_result_says_what_the_implementation_raised(make_case):
     results = judge(make_case(), raises)
-
     assert {r.reason for r in results} == {"raised ValueError: bad launch"}
     assert Counter(r.check for r in results) == {
         check.name: 1
@@ -164,7 +165,6 @@ def test_implementation_that_raises_the_device_error_is_blamed(make_case, strays
         raise RuntimeError("CUDA error: misaligned address")
 
     first, second = judge(make_case(), raises, checks=("gradients", "boundary_sizes"))
-
     told = "raised RuntimeError: CUDA error: misaligned address"
     assert (first.status, first.reason) == (FAIL, told)
     assert (second.status, second.code) == (SKIPPED, "device_broken")
@@ -191,7 +191,6 @@ def test_less_accurate_than_torch_is_a_warning(make_case):
         return value if exact else graft(value.detach() * (1 + 1e-6), value)
 
     results = judge(make_case(), careless, checks=("value", "gradients", "determinism", "layouts"))
-
     assert [r.status for r in results] == [WARN, PASS, PASS, PASS, WARN]
     assert "less accurate than torch" in results[0].reason
 
@@ -201,9 +200,65 @@ def test_loosened_case_is_judged_by_its_tolerance_and_shows_it(make_case):
         "planted", "", lambda case: lambda x, y: reference(case, x, y) * (1 + 1e-5)
     )
     case = make_case()
-
     (strict,) = put(case, implementation, checks=("value",))
     (loose,) = put(case, implementation, checks=("value",), loosened=256.0)
-
     assert (strict.status, strict.tolerance) == (FAIL, "")
     assert (loose.status, loose.tolerance) == (PASS, "256 ulp")
+
+
+SMALL = {"shape": (8, 24)}
+SIXTEEN_BITS = ("float16", "bfloat16")
+
+
+class Passing(NamedTuple):
+    """Checks, the implementations that pass them, and the cases on which they do."""
+
+    checks: tuple[str, ...]
+    names: tuple[str, ...] = ("reference",)
+    changes: dict[str, Any] = {}  # noqa: RUF012
+    dtypes: tuple[str, ...] = DTYPES
+    reductions: tuple[str, ...] = REDUCTIONS
+
+
+PASSING = (
+    *(Passing(("value", "gradients"), changes={"distribution": each}) for each in DISTRIBUTIONS),
+    Passing(("determinism", "layouts"), changes=SMALL),
+    Passing(("exact", "parts", "left_behind"), ("reference", "functional")),
+    Passing(("retained", "accumulation")),
+    Passing(("numeric",), dtypes=("float64",)),
+    Passing(("steps", "changed_operands"), dtypes=("float32",)),
+    Passing(("memory",), changes=SMALL),
+    Passing(("remembered",), changes=SMALL, dtypes=("float32",)),
+    Passing(("coverage",), changes={"shape": (173, 101)}),
+    Passing(("second_derivatives",), changes={"distribution": "normal"}, dtypes=("float32",)),
+    Passing(("rounding",), dtypes=SIXTEEN_BITS, reductions=("none",)),
+)
+
+
+@functools.cache
+def results_of(name):
+    """Return the names of the results of a check of losses of two operands with gradients."""
+    both = ("input_gradient", "target_gradient")
+    return both if name == "gradients" else (name,)
+
+
+@pytest.mark.parametrize(("loss", "reduction", "dtype"), square(MACHINERY, REDUCTIONS, DTYPES))
+def test_correct_implementations_pass(make_case, loss, reduction, dtype):
+    for checks, names, changes, dtypes, reductions in PASSING:
+        if dtype not in dtypes or reduction not in reductions:
+            continue
+        case = make_case(loss, reduction=reduction, dtype=dtype, **changes)
+        inexact = {} if has_exact_values(case) else {"exact": NOTHING_EXACT}
+        due = sorted(
+            (result, PASS, inexact.get(check, ""))
+            for check in checks
+            for result in results_of(check)
+        )
+        for name in names:
+            implementation = find_implementation(name)
+            if implementation.unavailable(case):
+                assert (name, find_loss(loss).functional) == ("functional", None)
+                continue
+            with naming(name, checks, changes):
+                found = put(case, implementation, checks=checks)
+                assert sorted((r.check, r.status, r.reason) for r in found) == due

@@ -85,8 +85,7 @@ def token_log_probs(
 
     Returns:
         The log-probabilities, ``(...)``, or with ``entropy`` these and the entropies; float32 for
-            16-bit
-        logits.
+            16-bit logits.
 
     Raises:
         IndexError: on the CPU, a token is out of range. On a GPU the row's results and gradient are
