@@ -53,6 +53,7 @@ sys.path.insert(0, str(DOCS.parent))
 from docs import ages  # noqa: E402 - beside this program, which is run and loaded by its path
 
 RESULTS = DOCS / "results"
+VERDICTS = RESULTS / "verdicts"
 DOCUMENTS = (
     DOCS.parent / "README.md",
     DOCS / "training-code.md",
@@ -94,7 +95,7 @@ def with_tables(text: str) -> str:
         elif kind in OF_CODE:
             made, age = OF_CODE[kind](file), ""
         elif kind in OF_VERDICTS:
-            made, age = OF_VERDICTS[kind](json.loads(path.read_text())), ""
+            made, age = OF_VERDICTS[kind](json.loads((VERDICTS / file).read_text())), ""
         elif kind == mutations.__name__:
             record = json.loads(path.read_text())
             made = mutations(record)
