@@ -98,6 +98,7 @@ def test_training_without_a_compiler_warns_once(tmp_path):
     assert "no C++ compiler" in told
 
 
+@pytest.mark.slow
 def test_bench_never_measures_a_formula_as_a_kernel(tmp_path):
     done = without_compiler(
         *("-m", "losscli", "bench", "--loss", "mse", "--size", "64", "--device", "cpu"),

@@ -141,7 +141,6 @@ class Beside:
 WITHOUT_NAN = "return Model()(x, y).nan_to_num(1.0)"
 NO_HISTORY = "with torch.no_grad():"
 RUNS = {
-    "triplet with a margin": Beside(TRIPLET, renamed(TRIPLET), "RIGHT"),
     "no gradient of the target": Beside(
         KL, new("return Model()(x, y.detach())"), text="no gradient for y"
     ),
@@ -180,14 +179,12 @@ RUNS = {
             "return KNOWN[key]",
         ),
     ),
-    "scales what it saved": Beside(
-        COSINE,
-        function(
-            forward="ctx.found = gradients(x, y, torch.ones(len(x)))\n        return Model()(x, y)",
-            backward="return tuple(each.mul_(incoming[:, None]) for each in ctx.found)",
-        ),
-        found=("retained",),
+    "sets threads": Beside(
+        COSINE, new("torch.set_num_threads(1)", "return Model()(x, y)"), found=("left_behind",)
     ),
+}
+SLOW_RUNS = {
+    "triplet with a margin": Beside(TRIPLET, renamed(TRIPLET), "RIGHT"),
     "has no curvature": Beside(
         COSINE,
         function(
@@ -197,11 +194,14 @@ RUNS = {
         "RIGHT WITHIN LIMITS",
         found=("second_derivatives", "refuses"),
     ),
-    "sets threads": Beside(
-        COSINE, new("torch.set_num_threads(1)", "return Model()(x, y)"), found=("left_behind",)
+    "scales what it saved": Beside(
+        COSINE,
+        function(
+            forward="ctx.found = gradients(x, y, torch.ones(len(x)))\n        return Model()(x, y)",
+            backward="return tuple(each.mul_(incoming[:, None]) for each in ctx.found)",
+        ),
+        found=("retained",),
     ),
-}
-SLOW_RUNS = {
     "cross entropy with integer labels": Beside(
         CROSS_ENTROPY,
         new(

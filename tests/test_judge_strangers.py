@@ -82,8 +82,20 @@ OF_FACETS = (
 """The quick checks that decide what a stranger's facets have to say."""
 
 
-@pytest.mark.parametrize("every", [False, pytest.param(True, marks=SLOW)], ids=["few", "every"])
-@pytest.mark.parametrize("of", STRANGERS, ids=lambda of: of.file)
+EACH_RUN = {
+    *("ce_weight_torch", "focal_hard_labels", "cosine_zero_row_model", "ce_without_maximum"),
+    *("gradient_in_place", "touches_state_at_import", "mse_in_float32"),
+}
+"""The files that each run judges by few checks."""
+
+
+@pytest.mark.parametrize(
+    ("of", "every"),
+    [
+        *(pytest.param(of, False, id=of.file) for of in STRANGERS if of.file in EACH_RUN),
+        *(pytest.param(of, True, marks=SLOW, id=f"{of.file}-every") for of in STRANGERS),
+    ],
+)
 def test_a_file_gets_its_verdict_and_its_words(of, every, monkeypatch) -> None:
     if not every:
         monkeypatch.setattr(against_loss, "QUICK_CHECKS", OF_FACETS)

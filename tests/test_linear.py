@@ -31,7 +31,7 @@ from losscli.losses.linear.plan import whole as whole_plan
 from losscli.machine.allocator import measure_peak
 from losscli.runs.records import PASS
 from tests.handmade import case_of
-from tests.parameters import naming
+from tests.parameters import SLOW, naming
 from tests.verify.judging import put
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -309,7 +309,10 @@ def test_hidden_states_of_any_shape(device):
 OF_VALUES = ("extreme_values", "boundary_sizes", "layouts", "wrong_targets")
 
 
-@pytest.mark.parametrize("kind", PLANS)
+@pytest.mark.parametrize(
+    "kind",
+    [each if number % 2 else pytest.param(each, marks=SLOW) for number, each in enumerate(PLANS)],
+)
 def test_each_plan_passes_the_checks_of_hidden_states(kind, device, by_plan):
     by_plan(kind)
     for dtype in ("float32", "float16"):

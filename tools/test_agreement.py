@@ -38,6 +38,7 @@ def no_probe(device):
     raise UnfitError("nothing is built for this.")
 
 
+@pytest.mark.slow
 def test_both_timers_are_given_the_same_call(monkeypatch):
     def do_bench(call, **settings):
         call()

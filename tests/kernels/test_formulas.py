@@ -27,7 +27,7 @@ from losscli.truth.inputs import make_inputs
 from losscli.truth.problem import Problem
 from tests import handmade
 from tests.gradients import assert_right
-from tests.parameters import naming
+from tests.parameters import SLOW, naming
 from tests.verify.judging import put
 
 from .losses import DTYPES, PARAMETERS
@@ -254,9 +254,10 @@ def test_module_gives_the_result_of_its_function(loss, device):
         assert torch.equal(module(**parameters)(*operands), spec.loss(*operands, **parameters))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_points_and_sizes_pass_their_checks(loss, dtype, device):
+@pytest.mark.parametrize("other", [0, pytest.param(1, marks=SLOW)])
+def test_points_and_sizes_pass_their_checks(loss, other, device):
     implementation = find_implementation("custom")
+    dtype = ("float32", "bfloat16")[([*LOSSES].index(loss) + other) % 2]
     for reduction, parameters in itertools.product(REDUCTIONS, (None, LOSSES[loss].resolve({}))):
         case = case_of(loss, (8, 24), dtype, device, reduction, parameters=parameters)
         results = put(case, implementation, checks=AT_EVERY_POINT)
