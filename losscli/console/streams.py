@@ -46,7 +46,7 @@ def prepare() -> None:
 def emit(text: str = "", end: str = "\n") -> None:
     """Write text to standard output; UnfitError if it is full."""
     try:
-        print(text, end=end, flush=True)
+        print(f"{text}{end}", end="", flush=True)  # at once, whatever others write
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -56,7 +56,7 @@ def emit(text: str = "", end: str = "\n") -> None:
 def tell(text: str, end: str = "\n") -> None:
     """Write text to standard error; a full disk is ignored."""
     try:
-        print(text, end=end, file=sys.stderr, flush=True)
+        print(f"{text}{end}", end="", file=sys.stderr, flush=True)
     except BrokenPipeError:
         raise
     except OSError:

@@ -44,7 +44,8 @@ class Due:
 
     problem: Problem
     bits: dict[float, Gradients]
-    """Empty where two backward passes through retained graphs do not agree, or need not."""
+    """Empty where two backward passes through retained graphs are wrong, do not agree, or need
+    not."""
     right: set[tuple[float, str]] = field(default_factory=set)
     """The gradients that the oracle has judged already."""
 
@@ -59,8 +60,13 @@ class Due:
             for _ in range(2)
         ]
         first, second = found
+
+        def is_right(value: float, name: str, gradient: Tensor | None) -> bool:
+            judged, _ = problem.judge_gradient(name, gradient, problem.filled(value, problem.wrt))
+            return judged.status != FAIL
+
         steady = not problem.chooses_order and all(
-            same_bits(gradient, second[value][name])
+            same_bits(gradient, second[value][name]) and is_right(value, name, gradient)
             for value, gradients in first.items()
             for name, gradient in gradients.items()
         )
