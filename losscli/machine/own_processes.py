@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from losscli.machine import kernel_files
@@ -51,10 +52,13 @@ def children(pid: int) -> list[int]:
     """Return a process's children with adopted orphans; empty if /proc is another namespace's."""
     if not (kernel_files.PROC / "self").exists():
         return []
-    if threads := [*(kernel_files.PROC / str(pid) / "task").glob("*/children")]:
+    threads: list[Path] = []
+    with suppress(OSError):  # it has ended meanwhile
+        threads = [*(kernel_files.PROC / str(pid) / "task").glob("*/children")]
+    if threads:
         found: list[int] = []
         for each in threads:
-            with suppress(OSError):  # it has ended meanwhile
+            with suppress(OSError):
                 found += map(int, each.read_text().split())
         return found
     # For a kernel built without these files.
