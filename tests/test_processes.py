@@ -219,7 +219,16 @@ class Older(PosixPath):
         return super().glob(pattern.replace("children", "nothing"))
 
 
-@pytest.mark.parametrize("files", [Path, Older])
+class Ended(PosixPath):
+    """Files of a process that ends while they are listed: Python raises."""
+
+    def glob(self, pattern):
+        if "children" in pattern:
+            raise FileNotFoundError
+        return super().glob(pattern)
+
+
+@pytest.mark.parametrize("files", [Path, Older, Ended])
 def test_children_are_those_that_this_process_has_begun(files, monkeypatch):
     monkeypatch.setattr(kernel_files, "PROC", files("/proc"))
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
