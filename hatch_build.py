@@ -13,6 +13,7 @@ class TakeLibraries(BuildHookInterface):
     """Without ``LOSSCLI_PREBUILT`` the wheel holds the sources alone, for any platform."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Name the folder of libraries, the tag and the bill of materials."""
         told = os.environ.get("LOSSCLI_PREBUILT")
         if not told or version == "editable":
             return
