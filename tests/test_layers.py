@@ -70,7 +70,7 @@ WITH_TORCH = (
         f"losscli.judge.{module}"
         for module in (
             *("against_loss", "against_model", "canary", "cause", "first_look"),
-            *("judged", "judging", "recognition", "stages", "times"),
+            *("judgement", "judging", "recognition", "stages", "times"),
         )
     ),
     *("losscli.operators", "losscli.functional", "losscli.nn", "losscli.linear"),

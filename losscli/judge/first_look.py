@@ -13,15 +13,12 @@ from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
 from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
-from losscli.implementations.errors import (
-    SandboxError,
-    SubjectError,
-)
+from losscli.implementations.errors import SandboxError, SubjectError
 from losscli.implementations.requests import Call, Forward
 from losscli.implementations.subject import Subject, bind
 from losscli.judge.against_model import AnyModel
 from losscli.judge.draft import Ended
-from losscli.judge.judged import Judged
+from losscli.judge.judgement import Judgement
 from losscli.losses import EVERY_LOSS
 from losscli.reasons import HOME, Code, Facet
 from losscli.runs.records import FAIL
@@ -40,7 +37,7 @@ MISSING = re.compile(
 LABELS_ALONE = "it is defined for labels 0 and 1; targets between them give another loss"
 
 
-def settle_reduction(on: Judged) -> None:
+def settle_reduction(on: Judgement) -> None:
     """Judge without a reduction what takes none and returns a loss for each unit."""
     against, job = on.against, on.job
     if isinstance(against, AnyModel) or job.reduction or against.definition.takes("reduction"):
@@ -60,7 +57,7 @@ def settle_reduction(on: Judged) -> None:
             against.candidate = of_file(own, on.implementation.setting)
 
 
-def compile_by_call(on: Judged) -> None:
+def compile_by_call(on: Judgement) -> None:
     """Call it once with zeros, for a compiler may run when a function is first called.
 
     What it compiles is shared with later workers, so that it must know no operand of the checks.
@@ -71,7 +68,7 @@ def compile_by_call(on: Judged) -> None:
         bind(on.implementation, case).send(Forward(zeros))
 
 
-def look_at(on: Judged, case: Case) -> None:
+def look_at(on: Judgement, case: Case) -> None:
     """Find out whether it has a gradient; if its value is wrong, that says most.
 
     A dtype that it need not take is left out where it raises or gives another dtype.
@@ -125,7 +122,7 @@ def look_at(on: Judged, case: Case) -> None:
             look_at(on, other)
 
 
-def look_unmarked(on: Judged, case: Case) -> None:
+def look_unmarked(on: Judgement, case: Case) -> None:
     """Find out whether it is right in processes that do not look like a judge's, either."""
     if isinstance(case, ModelCase) or on.implementation.setting.mends:
         return
@@ -149,7 +146,7 @@ def look_unmarked(on: Judged, case: Case) -> None:
                 on.draft.end(Code.WRONG, text, check="value", case=case.name)
 
 
-def _look_at_others(on: Judged, problem: Problem, subject: Subject) -> None:
+def _look_at_others(on: Judgement, problem: Problem, subject: Subject) -> None:
     """Find out whether it refuses gradients of which PyTorch's own function has none."""
     operands = problem.case.spec.operands
     lacking = tuple(each.name for each in operands if not each.torch_differentiates)
@@ -162,13 +159,13 @@ def _look_at_others(on: Judged, problem: Problem, subject: Subject) -> None:
             on.against.candidate = on.implementation.but(lacking=lacking)
 
 
-def _check_value(on: Judged, problem: Problem, subject: Subject, where: str = "") -> Subject:
+def _check_value(on: Judgement, problem: Problem, subject: Subject, where: str = "") -> Subject:
     """Take a value that is wrong; an operand that was overwritten ends the judging.
 
     Returns:
         The subject, whose results are mended where they did not fit.
     """
-    before = {name: each.clone() for name, each in problem.operands.items()}
+    before = problem.copies()
     problem.mark()
     case, mends = problem.case.name, on.implementation.setting.mends
     try:
@@ -215,7 +212,7 @@ def _check_value(on: Judged, problem: Problem, subject: Subject, where: str = ""
     return subject
 
 
-def _give_copies(on: Judged, case: Case, name: str) -> None:
+def _give_copies(on: Judgement, case: Case, name: str) -> None:
     """Give each call copies of the operands from now on, one of which is overwritten."""
     text = f"it overwrites its {name}, so each call gets copies, which its times include"
     on.draft.add(Code.LIMITED, text, check="value", facet="inputs", case=case.name)
@@ -223,7 +220,7 @@ def _give_copies(on: Judged, case: Case, name: str) -> None:
     on.against.candidate = on.implementation.but(mends=(*mends, "operands"))
 
 
-def _is_right_for_labels(on: Judged, case: Case) -> bool:
+def _is_right_for_labels(on: Judgement, case: Case) -> bool:
     """Tell whether a value that is wrong is right where targets are labels 0 and 1."""
     setting = on.implementation.setting
     if setting.labels or not any(map(may_be_labels, case.spec.operands[1:])):
@@ -234,7 +231,7 @@ def _is_right_for_labels(on: Judged, case: Case) -> bool:
     return problem.judge_loss(loss)[0].status != FAIL
 
 
-def _can_mend(on: Judged, loss: torch.Tensor, problem: Problem) -> bool:
+def _can_mend(on: Judgement, loss: torch.Tensor, problem: Problem) -> bool:
     """Tell whether a loss that does not fit is one number, or one for each due, of the device.
 
     Or one for each element or row, where a mean or sum is due. That is said once: what has been

@@ -19,7 +19,7 @@ Against = KnownLoss | AnyModel
 """What a candidate is judged against."""
 
 
-class Judged:
+class Judgement:
     """What the stages of a job read and change."""
 
     def __init__(

@@ -27,7 +27,7 @@ from losscli.judge.against_model import AnyModel
 from losscli.judge.canary import Canary
 from losscli.judge.draft import Draft, Ended
 from losscli.judge.job import Job
-from losscli.judge.judged import Against
+from losscli.judge.judgement import Against
 from losscli.judge.parts import word_of
 from losscli.judge.recognition import UnknownLossError, recognise
 from losscli.judge.stages import Judging, why_not_imported

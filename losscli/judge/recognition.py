@@ -105,11 +105,11 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
     computed = False
     try:
         inputs = _inputs(found, device)
-        for loss, spec, place in _places(signature, inputs, dtype, device):
+        for loss, spec, attempt in _attempts(signature, inputs, dtype, device):
             try:
                 if file.misfit(file.definition(loss), spec):
                     continue
-                known = _recognised(found, loss, spec, place)
+                known = _recognised(found, loss, spec, attempt)
             except SandboxError:
                 raise
             except (SubjectError, NotJudgeableError) as error:
@@ -129,7 +129,7 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
     raise UnknownLossError(f"{named} computes none of the losses that losscli knows")
 
 
-class Place(NamedTuple):
+class Attempt(NamedTuple):
     """What a loss is recognised on."""
 
     shape: Shape
@@ -139,9 +139,9 @@ class Place(NamedTuple):
     """Whether its targets are 0 and 1, where others are possible."""
 
 
-def _places(
+def _attempts(
     signature: Signature, inputs: Inputs, dtype: DType, device: str
-) -> Iterator[tuple[str, Spec, Place]]:
+) -> Iterator[tuple[str, Spec, Attempt]]:
     """Yield each loss that is possible, and what it is recognised on."""
     own = [shape for shape, _ in inputs[:1] if math.prod(shape) <= LARGEST]
     for labels in (False, True):
@@ -149,7 +149,7 @@ def _places(
             if labels and not any(operand.labels for operand in spec.operands):
                 continue
             for shape in (SMALL[3 if spec.unit == HIDDEN_STATE else 2], *own):
-                yield loss, spec, Place(shape, dtype, device, labels)
+                yield loss, spec, Attempt(shape, dtype, device, labels)
 
 
 def _possible(signature: Signature, inputs: Inputs) -> Iterator[tuple[str, Spec]]:
@@ -166,11 +166,11 @@ def _possible(signature: Signature, inputs: Inputs) -> Iterator[tuple[str, Spec]
 
 
 def _recognised(
-    found: Implementation, loss: str, spec: Spec, place: Place
+    found: Implementation, loss: str, spec: Spec, attempt: Attempt
 ) -> tuple[dict[str, float], Reduction] | None:
     """Return the parameters and the reduction with which a file computes a loss; None without."""
     assert found.file
-    shape, dtype, device, labels = place
+    shape, dtype, device, labels = attempt
 
     def case_of(reduction: Reduction, given: Mapping[str, float]) -> Case:
         target = spec.default_target_shape(shape)

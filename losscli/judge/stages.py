@@ -17,11 +17,7 @@ from losscli.build.diagnosis import placed_error
 from losscli.cases.axes import FORWARD
 from losscli.errors import printable
 from losscli.implementations import remote
-from losscli.implementations.errors import (
-    NotBuiltError,
-    SandboxError,
-    SubjectError,
-)
+from losscli.implementations.errors import NotBuiltError, SandboxError, SubjectError
 from losscli.implementations.process_state import reason_of
 from losscli.implementations.sandbox.process import is_of_a_worker
 from losscli.implementations.sandbox.requests import Leftovers
@@ -38,7 +34,7 @@ from losscli.judge.first_look import (
     look_unmarked,
     settle_reduction,
 )
-from losscli.judge.judged import Judged
+from losscli.judge.judgement import Judgement
 from losscli.judge.parts import word_of
 from losscli.judge.times import take_tuning, time_beside, who_computed
 from losscli.machine import memory
@@ -79,7 +75,7 @@ def why_not_imported(error: SubjectError, file: Source) -> tuple[Code, str]:
     return (Code.MISSING_TOOL, text) if MISSING.search(text) else (code, text)
 
 
-class Judging(Judged):
+class Judging(Judgement):
     """One job, beyond its parse."""
 
     def run(self) -> None:

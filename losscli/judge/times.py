@@ -12,15 +12,13 @@ from losscli.bench.processes import Processes
 from losscli.bench.runner import Runner
 from losscli.cases.axes import FORWARD, FORWARD_BACKWARD
 from losscli.implementations import remote
-from losscli.implementations.errors import (
-    SubjectError,
-)
+from losscli.implementations.errors import SubjectError
 from losscli.implementations.remote import RemoteSubject
 from losscli.implementations.sandbox.owners import OWN, TRITON
 from losscli.implementations.sandbox.requests import Time, TuningSeconds, WhatRan
 from losscli.judge import beside
 from losscli.judge.against_model import AnyModel
-from losscli.judge.judged import Judged
+from losscli.judge.judgement import Judgement
 from losscli.judge.parts import REFERENCE, Speed
 from losscli.reasons import Code
 from losscli.runs.records import FAILED, SKIPPED, BenchResult
@@ -34,7 +32,7 @@ _known: beside.Known = {}
 """Of the losses' references, in this process."""
 
 
-def take_tuning(on: Judged) -> None:
+def take_tuning(on: Judgement) -> None:
     """Take how long it has tuned kernels until now."""
     for worker in remote.workers.known(on.file):
         with contextlib.suppress(SubjectError):  # it has died
@@ -42,7 +40,7 @@ def take_tuning(on: Judged) -> None:
                 on.draft.seconds["tuning"] = round(tuned, 3)
 
 
-def who_computed(on: Judged) -> None:
+def who_computed(on: Judgement) -> None:
     """Say whose operators and kernels run in a call, and whether a kernel of its own does."""
     against, draft = on.against, on.draft
     trains = bool(draft.trains)
@@ -69,7 +67,7 @@ def who_computed(on: Judged) -> None:
         draft.add(Code.NO_OWN_KERNEL, f"{1 - own:.0%} of the time is PyTorch's", case=case.name)
 
 
-def time_beside(on: Judged) -> None:
+def time_beside(on: Judgement) -> None:
     """Time it beside others."""
     against, job = on.against, on.job
     several = against.in_processes and not job.quick
@@ -94,7 +92,7 @@ def time_beside(on: Judged) -> None:
                 on.draft.add(code, text, case=f"{task.case.name}, {pass_}")
 
 
-def _confirmed(on: Judged, run: beside.Run, task: Task) -> list[BenchResult]:
+def _confirmed(on: Judgement, run: beside.Run, task: Task) -> list[BenchResult]:
     """Time it in one process; again where it is slower, for another program may have run."""
     results = list(run(task))
     slower = [r.seconds.median for r in results if _slower(on, r) and r.seconds]
@@ -104,13 +102,13 @@ def _confirmed(on: Judged, run: beside.Run, task: Task) -> list[BenchResult]:
     return [again.get(r.pass_, r) if _slower(on, r) else r for r in results]
 
 
-def _is_faultless(on: Judged, result: BenchResult) -> bool:
+def _is_faultless(on: Judgement, result: BenchResult) -> bool:
     """Tell whether a result is of the candidate, has times, and none of them is slower."""
     own = result.implementation == on.job.file
     return own and bool(result.seconds) and not _slower(on, result)
 
 
-def _slower(on: Judged, result: BenchResult) -> dict[str, float]:
+def _slower(on: Judgement, result: BenchResult) -> dict[str, float]:
     """Return the ratios of a candidate's times to those of others that are clearly shorter."""
     if result.implementation != on.job.file:
         return {}
@@ -123,7 +121,7 @@ def _slower(on: Judged, result: BenchResult) -> dict[str, float]:
     }
 
 
-def _take_time(on: Judged, result: BenchResult) -> None:
+def _take_time(on: Judgement, result: BenchResult) -> None:
     """Take a result of the bench: only the candidate's is judged."""
     draft, against = on.draft, on.against
     name = f"{result.case.name}, {result.pass_}"

@@ -47,7 +47,7 @@ class Process:
                     stdin=theirs.fileno(),
                     stdout=errors,
                     stderr=errors,
-                    env=_without_folder(os.environ if environ is None else environ),
+                    env=_environment(os.environ if environ is None else environ),
                     start_new_session=True,
                 )
             except OSError:
@@ -110,7 +110,7 @@ def kill_all() -> None:
         process.kill()
 
 
-def _without_folder(environ: Mapping[str, str]) -> dict[str, str]:
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return an environment in which ``-m`` imports no numpy.py or the like from this folder.
 
     In these processes, PyTorch's formulas never replace kernels.

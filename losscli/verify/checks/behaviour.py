@@ -144,10 +144,7 @@ def streams(problem: Problem, subject: Subject, tally: Tally) -> None:
     here, there = problem, problem.sibling()
     plain = [PlainCalls.of(p, subject, p.usual) for p in (here, there)]
     # What a kernel finds that runs before the contents have arrived: those of the other problem.
-    stale = [
-        {name: operand.clone() for name, operand in other.operands.items()}
-        for other in (there, here)
-    ]
+    stale = [other.copies() for other in (there, here)]
     calls = [
         each.problem.call(each.incoming, buffers, each.problem.operands)
         for buffers, each in zip(stale, plain, strict=True)
@@ -199,7 +196,7 @@ def _new_contents(
 ) -> None:
     """Replay a graph twice, on the contents of two problems in the same operands."""
     problem, plain = problems[0], [PlainCalls.of(p, subject, incoming) for p in problems]
-    operands = {name: operand.clone() for name, operand in problem.operands.items()}
+    operands = problem.copies()
     with recordings(subject, [problem.call(incoming, operands)]) as (recording,):
         for number, each in enumerate(reversed(plain), 1):
             answer = subject.send(replace(recording, contents=each.problem.operands))
@@ -228,7 +225,7 @@ def remembered(problem: Problem, subject: Subject, tally: Tally) -> None:
     New contents in the same operands: in one of them, in one element, in another order; 24 calls in
     another thread, whose results are read after the last and have to equal plain calls.
     """
-    operands = {name: operand.clone() for name, operand in problem.operands.items()}
+    operands = problem.copies()
     incoming = problem.usual
     for title, contents in _changes(problem):
         answer = subject.send(problem.call(incoming, operands, contents))

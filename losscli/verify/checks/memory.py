@@ -98,7 +98,7 @@ def memory(problem: Problem, subject: Subject, tally: Tally) -> None:
     the same for two patterns.
     """
     # Copies throughout: an implementation that overwrites operands does not affect others.
-    own = replace(problem, operands={n: each.clone() for n, each in problem.operands.items()})
+    own = replace(problem, operands=problem.copies())
     plain = replace(PlainCalls.of(own, subject, problem.usual), problem=problem)
     for name in FILLS:
         _between_bands(plain, subject, name, tally)
