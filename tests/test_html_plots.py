@@ -19,7 +19,7 @@ from losscli.render.html.svg import (
     shortened,
     spaced,
 )
-from losscli.views.document import Plot, Point, Series, plots
+from losscli.views.document import Plot, Point, Series, blocks_of
 from losscli.views.plots import of_bench
 from tests.test_html_page import measured
 
@@ -64,7 +64,9 @@ def test_of_many_losses_a_plot_has_the_medians_of_about_the_same_size():
     few = measured(sizes=(64, 65, 1024))
     many = measured(sizes=(64, 65, 1024), losses=("mse", "l1", "log_cosh"))
     (mse, _), (all_losses, _) = (
-        [plot for plot in plots(tuple(of_bench(run))) if plot.name.startswith("time-")][:2]
+        [each for each in blocks_of(tuple(of_bench(run)), Plot) if each.name.startswith("time-")][
+            :2
+        ]
         for run in (few, many)
     )
     assert len(mse.series[0].points) == 3

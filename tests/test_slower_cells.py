@@ -11,7 +11,7 @@ from losscli.render.records import Writer, conclusion, render
 from losscli.runs.reading import read_run
 from losscli.runs.records import Speedup
 from losscli.views import bench
-from losscli.views.document import tables
+from losscli.views.document import Table, blocks_of
 from tests.handmade import around, case, failed, run, timed
 from tests.parameters import titled
 
@@ -143,4 +143,4 @@ def test_ratios_are_to_the_first_implementation_without_a_reference():
     first, second = timed("compile", around(2.0)), timed("mine.py", around(1.0))
     pair = run(replace(first, speedup={}), replace(second, speedup={"compile": 2.0}))
     assert bench.answers(pair)[0].startswith("forward: mine.py is 2.00x faster than torch.compile")
-    assert "vs\ncompile" in next(tables(bench.view(pair))).headers
+    assert "vs\ncompile" in next(blocks_of(bench.view(pair), Table)).headers

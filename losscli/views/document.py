@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
+B = TypeVar("B")
+"""A kind of block."""
 Side = Literal["left", "right"]
 State = Literal["", "good", "warn", "bad", "off"]
 """The colour of a cell or a note; the text says the same."""
@@ -134,22 +136,13 @@ def case_table(
     return Table(["case", *headers], rows, title, by_case=True, least=least)
 
 
-def tables(document: Document) -> Iterator[Table]:
-    """Yield the tables of a document and its parts."""
+def blocks_of(document: Document, kind: type[B]) -> Iterator[B]:
+    """Yield the blocks of a kind in a document and its parts."""
     for block in document:
-        if isinstance(block, Table):
+        if isinstance(block, kind):
             yield block
         elif isinstance(block, Part):
-            yield from tables(block.document)
-
-
-def plots(document: Document) -> Iterator[Plot]:
-    """Yield the plots of a document and its parts."""
-    for block in document:
-        if isinstance(block, Plot):
-            yield block
-        elif isinstance(block, Part):
-            yield from plots(block.document)
+            yield from blocks_of(block.document, kind)
 
 
 def without_tables(document: Document) -> Document:

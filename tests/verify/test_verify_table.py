@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from losscli.render.records import render
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Error, Run, VerifyResult
 from losscli.units import format_ulp
-from losscli.views.document import tables
+from losscli.views.document import Table, blocks_of
 from losscli.views.verify import view
 from tests.handmade import case_of
 from tests.parameters import naming, titled
@@ -122,7 +122,7 @@ def test_reports_are_as_in_the_golden_file(golden):
 
 def test_losses_that_do_not_fit_the_width_get_another_table():
     run = run_of(*of_case("mse"), *of_case("hinge"), *of_case())
-    first = next(tables(view(run, verbose=True)))
+    first = next(blocks_of(view(run, verbose=True), Table))
     assert (first.headers, first.splits) == (["check", "mse", "hinge", "smooth_l1"], True)
     lines = render(run, "table", verbose=True, width=60).splitlines()
     assert [line.split() for line in lines if line.startswith("check")][:2] == [

@@ -25,7 +25,7 @@ from losscli.render.output import state_of
 from losscli.runs.columns import REFERENCE
 from losscli.runs.encoding import finite
 from losscli.runs.records import Run
-from losscli.views.document import Document, Notes, Part, State, Table, plots, tables
+from losscli.views.document import Document, Notes, Part, Plot, State, Table, blocks_of
 from losscli.views.phrases import slug
 
 _FIRST = (CUSTOM, REFERENCE, "functional", "compile")
@@ -57,7 +57,7 @@ class Section:
     @property
     def pictures(self) -> list[Picture]:
         """All plots."""
-        return [draw(plot, self.styles) for plot in plots(self.document)]
+        return [draw(plot, self.styles) for plot in blocks_of(self.document, Plot)]
 
 
 def sections(records: Mapping[str, AnyRecord]) -> list[Section]:
@@ -92,8 +92,8 @@ def styles(names: Sequence[str]) -> dict[str, int]:
 
 
 def _implementations(document: Document) -> Iterator[str]:
-    yield from (series.name for plot in plots(document) for series in plot.series)
-    for table in tables(document):
+    yield from (series.name for plot in blocks_of(document, Plot) for series in plot.series)
+    for table in blocks_of(document, Table):
         for index, header in enumerate(table.headers):
             if header in _IMPLEMENTATION:
                 yield from (row[index] for row in table.rows)
