@@ -10,7 +10,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class TakeLibraries(BuildHookInterface):
-    """Without ``LOSSCLI_PREBUILT`` the wheel holds the sources alone, for any platform."""
+    """Without ``LOSSCLI_PREBUILT``, the wheel has only the sources and fits any platform."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Name the folder of libraries, the tag and the bill of materials."""

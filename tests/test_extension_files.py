@@ -137,7 +137,7 @@ def test_a_file_of_cpp_is_compiled_and_judged_and_its_first_error_is_placed(tmp_
 
 
 @pytest.mark.slow
-def test_what_the_first_call_compiles_is_built_once_and_counts_as_building(tmp_path):
+def test_compilation_in_the_first_call_counts_as_build_time(tmp_path):
     path = tmp_path / "lazy.py"
     path.write_text(LAZY)
     verdict = verdict_of(path, "mse")

@@ -163,7 +163,7 @@ def test_json_has_the_points_and_where_they_change(saved, capsys):
     assert json.loads(Path("history.jsonl").read_text().splitlines()[1])["case"] == row["case"]
 
 
-def test_what_cannot_be_read_is_left_out_and_wrong_arguments_exit_2(saved, refused, capsys):
+def test_unreadable_runs_are_left_out_and_wrong_arguments_exit_2(saved, refused, capsys):
     Path("data/runs/broken.jsonl").write_text("{}\n")
     assert command(*ONE) == 0
     assert "left out broken: " in capsys.readouterr().err

@@ -214,12 +214,12 @@ def test_a_file_means_its_own_loss_and_neither_an_import_nor_a_test() -> None:
         assert file_of(source).definition("cross_entropy").name == meant, source
 
 
-def test_what_a_file_defines_as_a_program_is_not_there_on_import() -> None:
+def test_definitions_below_if_name_is_main_are_no_losses() -> None:
     source = f"{DEFINES}if __name__ == '__main__':\n    class Model(Module): ...\n"
     assert not file_of(source).defines("Model")
 
 
-def test_what_an_installed_package_imports_has_the_arguments_of_its_definition(
+def test_a_reexported_function_keeps_its_signature(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "of_losses" / "losses"

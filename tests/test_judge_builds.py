@@ -65,7 +65,7 @@ def test_a_model_is_recognised_without_a_build(tmp_path):
 
 
 @pytest.mark.usefixtures("no_kernels")
-def test_what_is_right_is_computed_without_a_build():
+def test_oracle_and_formulas_need_no_build():
     for (loss, spec), dtype in itertools.product(EVERY_LOSS.items(), ("float32", "float16")):
         shape = (5, 3, 7) if spec.unit == HIDDEN_STATE else (5, 7)
         settings = {"reduction": spec.reductions[0], "distribution": "normal", "seed": 1}

@@ -83,7 +83,7 @@ class SlowestTimer:
 
 
 class ConditionsOfRanks(Conditions):
-    """What slows one rank slows all."""
+    """All ranks wait for the slowest one, so a reason to discard samples on one holds for all."""
 
     def __init__(self, own: Conditions, group: Group) -> None:
         """``own``: those of this rank's device."""

@@ -114,7 +114,7 @@ class RemotePass(JudgedPass):
         return found.seconds
 
     def disagreement(self, seconds: float, host_seconds: float) -> Reason | None:
-        """Say what the samples left behind, or how the judge's clock disagrees with them."""
+        """Return what the samples left changed, or how they differ from the judge's clock."""
         if changed := changes_of(self.subject.file):
             return reason_of(changed)
         kind = self.case.device.partition(":")[0]
