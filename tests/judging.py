@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -163,9 +162,3 @@ if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stdout.flush()
     os._exit(code)
-
-
-def judge_one(job: Job) -> Verdict:
-    """Return the verdict on one job, from a process of its own."""
-    with closing(pool.LocalPool(1, gpus=pool.usable_gpus()).run([job])) as verdicts:
-        return next(verdicts)

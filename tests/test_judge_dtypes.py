@@ -43,7 +43,10 @@ FILES = {
         *((), LIMITED, (DTYPES[0], *DTYPES[2:]), {("limited", "float64")}),
     ),
 }
-LONG = {"of all dtypes", "that rounds all to float32", "that returns another for some"}
+LONG = {
+    *("of all dtypes", "whose sum overflows"),
+    *("that rounds all to float32", "that returns another for some"),
+}
 MODEL = """
 class Model(nn.Module):
     def forward(self, x, y):

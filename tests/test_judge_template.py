@@ -12,10 +12,11 @@ from torch.utils.cpp_extension import include_paths
 from losscli.cli import main
 from losscli.errors import EXIT_OK, EXIT_USAGE
 from losscli.implementations.source import Source
+from losscli.judge import against_loss
 from losscli.judge.job import Job
+from losscli.judge.judging import judge_job
 from losscli.judge.template import STARTS, Template, render
 from losscli.losses import LOSSES
-from tests.judging import judge_one
 from tests.parameters import SLOW, naming
 from tests.without_torch import run_without_torch
 
@@ -91,10 +92,12 @@ def test_cuda_source_compiles(tmp_path):
     ],
 )
 def test_file_as_written_is_right(loss, template, tmp_path, monkeypatch):
+    if (loss, template) == ("mse", "torch"):
+        monkeypatch.setattr(against_loss, "QUICK_CHECKS", ("value", "gradients", "layouts"))
     if template == "cpp":
         monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(tmp_path / "cache"))
     (tmp_path / "mine.py").write_text(render("mine", loss, template, cuda=True))
     device = "cuda" if template == "triton" else "cpu"
-    found = judge_one(Job(file="mine.py", loss=loss, device=device, quick=True, timed=False))
-    assert found.word in ("RIGHT", "RIGHT WITHIN LIMITS"), found.feedback
+    found = judge_job(Job("mine.py", loss=loss, device=device, quick=True, timed=False))
+    assert found.word in ("RIGHT", "RIGHT WITHIN LIMITS"), found.reasons
     assert found.trains

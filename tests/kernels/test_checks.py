@@ -23,6 +23,7 @@ SHAPE = (37, 101)
 PLAIN = re.compile("^(weighted|masked)_|_with_probabilities$")
 CHECKED = (*ROW_MACHINERY, "topk_kl_divergence")
 OF_ROWS = [name for name in ROW_FORMS if PLAIN.sub("", name) in CHECKED]
+OTHERS_OF_ROWS = [name for name in ROW_FORMS if name not in OF_ROWS]
 
 
 def assert_passes(case, checks=CHECKS):
@@ -41,9 +42,8 @@ def row_case(loss, number, device, **changes):
 @pytest.mark.parametrize(("loss", "reduction", "dtype"), square(MACHINERY, REDUCTIONS, DTYPES))
 def test_losses_of_elements_pass_every_check(loss, reduction, dtype):
     settings = {"reduction": reduction, "dtype": dtype, "distribution": "normal"}
-    for form in (loss, f"weighted_{loss}"):
-        with naming(form):
-            assert_passes(case_of(form, SHAPE, **settings))
+    forms = (loss, f"weighted_{loss}")
+    assert_passes(case_of(forms[[*DTYPES].index(dtype) % 2], SHAPE, **settings))
 
 
 @pytest.mark.parametrize(("loss", "dtype"), square(OF_ROWS, DTYPES))
@@ -53,9 +53,9 @@ def test_losses_over_rows_pass_every_check(loss, dtype, device):
 
 
 @pytest.mark.parametrize("other", [0, pytest.param(1, marks=SLOW)])
-def test_every_loss_over_rows_takes_any_values(other, device):
+def test_every_other_loss_over_rows_takes_any_values(other, device):
     dtypes = itertools.cycle(("float32", "bfloat16", "bfloat16", "float32"))
-    for number, (loss, dtype) in enumerate(zip(ROW_FORMS, dtypes, strict=False)):
+    for number, (loss, dtype) in enumerate(zip(OTHERS_OF_ROWS, dtypes, strict=False)):
         params = {each.name: each.off_default for each in find_loss(loss).parameters}
         given = ({}, params)[(number + other) % 2]
         with naming(loss, given):

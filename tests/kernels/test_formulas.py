@@ -256,9 +256,12 @@ def test_module_gives_the_result_of_its_function(loss, device):
 
 @pytest.mark.parametrize("other", [0, pytest.param(1, marks=SLOW)])
 def test_points_and_sizes_pass_their_checks(loss, other, device):
+    """With the parameters of the tests and with the defaults, the reductions in turn."""
     implementation = find_implementation("custom")
-    dtype = ("float32", "bfloat16")[([*LOSSES].index(loss) + other) % 2]
-    for reduction, parameters in itertools.product(REDUCTIONS, (None, LOSSES[loss].resolve({}))):
+    first = [*LOSSES].index(loss) + other
+    dtype = ("float32", "bfloat16")[first % 2]
+    for number, reduction in enumerate(REDUCTIONS, first):
+        parameters = (None, LOSSES[loss].resolve({}))[number % 2]
         case = case_of(loss, (8, 24), dtype, device, reduction, parameters=parameters)
         results = put(case, implementation, checks=AT_EVERY_POINT)
         with naming(reduction, parameters):

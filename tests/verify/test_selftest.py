@@ -70,8 +70,14 @@ def test_each_wrong_implementation_is_caught(test):
     assert result.reason
 
 
-@pytest.mark.parametrize("run", [without_bulk, pytest.param(runner.run, marks=SLOW)])
-@pytest.mark.parametrize("test", first_of_each(HONEST_TESTS), ids=name_of)
+@pytest.mark.parametrize(
+    ("test", "run"),
+    [
+        pytest.param(test, run, id=f"{name_of(test)}-{run.__name__}", marks=SLOW if slow else [])
+        for number, test in enumerate(first_of_each(HONEST_TESTS))
+        for run, slow in ((without_bulk, number % 2), (runner.run, True))
+    ],
+)
 def test_each_correct_implementation_passes(test, run):
     (result,) = selftest.run(test, run)
     assert (result.failed, result.reason) == (False, "")
