@@ -7,6 +7,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from losscli.implementations.allowance import Allowance
 from losscli.implementations.sandbox import process
 from losscli.implementations.sandbox.confinement import group, kernel, mounts, seccomp
 from losscli.implementations.sandbox.process import Worker
+from losscli.implementations.sandbox.zygote import IDLE_SECONDS
 from losscli.implementations.source import Source
 from losscli.machine import kernel_files
 from tests.parameters import naming
@@ -181,6 +183,13 @@ def test_neighbours_of_a_file_are_there_whatever_folder_the_command_runs_in(
     for named in ("files/k.py", str(tmp_path / "link" / "k.py")):
         with naming(named):
             assert "helper 17" in said(Path(named), LOOK)
+
+
+def test_torch_compile_has_no_pool_of_processes_in_a_worker(tmp_path):
+    asks = "import torch._inductor.config as config\nprint('threads', config.compile_threads)"
+    said(tmp_path / "k.py", "")
+    time.sleep(IDLE_SECONDS + 0.1)  # what workers are forked from imports it now
+    assert "threads 1" in said(tmp_path / "k.py", asks)
 
 
 def test_folders_of_temporary_files_show_what_is_needed_alone(in_namespaces, tmp_path):

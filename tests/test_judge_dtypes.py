@@ -19,6 +19,8 @@ FITS = {"before": "", "mean": "each.mean()"}
 OVERFLOWS = FITS | {"mean": "each.sum() / each.numel()"}
 HALVES = "(torch.float16, torch.bfloat16)"
 REFUSES = FITS | {"before": f"if input.dtype in {HALVES}: raise TypeError('expected 32 bits')"}
+COMPILER = "type('CompilationError', (Exception,), {})('at 38:8')"
+NO_HALVES = FITS | {"before": f"if input.dtype in {HALVES}: raise {COMPILER}"}
 RIGHT = "RIGHT", "NO WORSE THAN TORCH"
 LIMITED = ("RIGHT WITHIN LIMITS",)
 FILES = {
@@ -26,6 +28,13 @@ FILES = {
     "whose sum overflows": (OVERFLOWS, (), LIMITED, DTYPES, {("limited", "float16")}),
     "whose sum overflows where nothing is asked": (OVERFLOWS, DTYPES[:1], RIGHT, DTYPES[:1], set()),
     "that raises for some": (REFUSES, (), RIGHT, DTYPES[:2], {("refuses", "float16")}),
+    "that cannot be compiled for some": (
+        NO_HALVES,
+        (),
+        RIGHT,
+        DTYPES[:2],
+        {("refuses", "float16")},
+    ),
     "that raises for what is asked": (
         *(REFUSES, ("float16",), ("CRASHED",)),
         *(("float16",), {("raised", "float16")}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable, Iterable
 
 import torch
@@ -13,6 +14,7 @@ from losscli.machine.allocator import Footprint
 
 GROWTH_CALLS = 100
 _WARM_UPS = 5
+_LAST_CALL_SECONDS = 0.1
 _SCRATCH = tuple(2**power for power in range(3, 21))
 """Sizes of scratch blocks in bytes."""
 
@@ -69,8 +71,11 @@ def growth(call: Callable[[], object], largest_bytes: int, device: str) -> int:
         before = footprint.used()
         for _ in range(GROWTH_CALLS):
             call()
+        if footprint.used() - before > footprint.noise(GROWTH_CALLS):
+            # Autograd's thread of a GPU may still hold tensors of the last call.
+            time.sleep(_LAST_CALL_SECONDS)
+            gc.collect()
         grown = footprint.used() - before
         if grown <= footprint.noise(GROWTH_CALLS):
             return 0
-        gc.collect()
     return grown

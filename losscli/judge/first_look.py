@@ -13,7 +13,7 @@ from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
 from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
-from losscli.implementations.errors import SandboxError, SubjectError
+from losscli.implementations.errors import NotBuiltError, SandboxError, SubjectError
 from losscli.implementations.requests import Call, Forward
 from losscli.implementations.subject import Subject, bind
 from losscli.judge.against_model import AnyModel
@@ -28,6 +28,7 @@ from losscli.truth.problem import Problem, ThirdParty
 UNMARKED = "in a process that does not look like a judge's: "
 ONLY_MARKED = "it is right only in a process that looks like a judge's"
 NO_GRADIENT = "its result has no gradient, so that nothing can be trained with it"
+NO_OTHER_GRADIENT = "it computes no gradient for"
 SEVERAL = ("returned a tuple", "returned a list")
 MISSING = re.compile(
     "CUDA_HOME|nvcc|not compiled with CUDA|no NVIDIA driver|Ninja is required|dummy base class"
@@ -96,7 +97,8 @@ def look_at(on: Judgement, case: Case) -> None:
             _look_at_others(on, problem, subject)
             draft.trains = True
     except SubjectError as error:
-        died, raised = isinstance(error, SandboxError), error.code == Code.RAISED
+        raised = error.code in (Code.RAISED, Code.DOES_NOT_BUILD)  # a call may compile
+        died = isinstance(error, SandboxError) and not isinstance(error, NotBuiltError)
         backward = not optional and is_right and not died
         if backward and (raised or error.code == Code.NO_GRADIENT):
             text = f"{NO_GRADIENT}; backward {error}" if raised else NO_GRADIENT
@@ -147,16 +149,35 @@ def look_unmarked(on: Judgement, case: Case) -> None:
 
 
 def _look_at_others(on: Judgement, problem: Problem, subject: Subject) -> None:
-    """Find out whether it refuses gradients of which PyTorch's own function has none."""
-    operands = problem.case.spec.operands
-    lacking = tuple(each.name for each in operands if not each.torch_differentiates)
-    if {*lacking} & {*problem.wrt}:
+    """Find out which gradients it lacks besides that of the prediction.
+
+    It may refuse those of which PyTorch's own function has none; it may compute none, say, of what
+    a teacher predicts, which is a limit.
+    """
+    case, lacking = problem.case, []
+    if isinstance(case, ModelCase):
+        return
+    operands = {operand.name: operand for operand in case.spec.operands}
+    for name in problem.wrt[1:]:
+        absent = refused = False
         try:
-            subject.send(problem.call(problem.filled(1.0, problem.wrt)))
-        except SubjectError as error:
-            if not error.refused:
-                raise
-            on.against.candidate = on.implementation.but(lacking=lacking)
+            answer = subject.send(problem.call(problem.filled(1.0, (name,))))
+            absent = answer.gradients[name] is None
+        except SandboxError:
+            raise
+        except SubjectError as error:  # any other one is told when its checks run
+            refused = error.refused and not operands[name].torch_differentiates
+            absent = error.code == Code.NO_GRADIENT
+        if absent and operands[name].torch_differentiates:
+            text = f"{NO_OTHER_GRADIENT} {name} where no other one is wanted"
+            on.draft.add_first(
+                Code.LIMITED, text, check=f"{name}_gradient", facet="gradient", case=case.name
+            )
+        if absent or refused:
+            lacking.append(name)
+    if lacking:
+        lacking += on.implementation.setting.lacking
+        on.against.candidate = on.implementation.but(lacking=tuple(lacking))
 
 
 def _check_value(on: Judgement, problem: Problem, subject: Subject, where: str = "") -> Subject:

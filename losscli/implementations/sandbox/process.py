@@ -147,6 +147,8 @@ def is_of_a_worker(pid: int) -> bool:
 def environment_of_workers(given: Mapping[str, str], *, cached: bool = False) -> dict[str, str]:
     """Return the environment of workers; ``cached`` names the cache of kernels."""
     found = {**kept(given), **(allocator.SMALL_PAD if allocator.keeps() else {})}
+    # A pool of torch.compile's would outlive a call. What a zygote imports reads this at once.
+    found["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     if path := headers.search_path(given.get("CPATH", "")):
         found["CPATH"] = path
     if cached:

@@ -48,8 +48,7 @@ def kept(given: Mapping[str, str]) -> dict[str, str]:
 def of_candidate(given: Mapping[str, str], scratch: str) -> dict[str, str]:
     """Return the environment of a candidate whose files are in ``scratch``."""
     own = {name: f"{scratch}/{folder}" for name, folder in CACHES.items()}
-    # Its pool of compilers would outlive a call.
-    return {**given, **own, "USER": USER, "LOGNAME": USER, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    return {**given, **own, "USER": USER, "LOGNAME": USER}
 
 
 def forget_start() -> None:
