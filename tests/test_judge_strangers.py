@@ -38,6 +38,14 @@ STRANGERS = (
         *("ce_nothing_left", ("RIGHT WITHIN LIMITS", *RIGHT)),
         {"extreme_values": "raises: returned a loss that has no gradient for input"},
     ),
+    Stranger(
+        *("js_divergence_teacher", ("RIGHT WITHIN LIMITS",)),
+        {"gradient": "limited: it computes no gradient for target", "second_derivatives": "ok"},
+    ),
+    Stranger(
+        *("linear_cross_entropy_frozen", ("RIGHT WITHIN LIMITS",)),
+        {"gradient": "limited: it computes no gradient for linear_weight where none for input"},
+    ),
     Stranger("triplet_without_eps", RIGHT, {"": "computes triplet_margin, mean"}),
     Stranger(
         *("log_probs_by_logsumexp", ("RIGHT WITHIN LIMITS",)),

@@ -28,7 +28,6 @@ from losscli.truth.problem import Problem, ThirdParty
 UNMARKED = "in a process that does not look like a judge's: "
 ONLY_MARKED = "it is right only in a process that looks like a judge's"
 NO_GRADIENT = "its result has no gradient, so that nothing can be trained with it"
-NO_OTHER_GRADIENT = "it computes no gradient for"
 SEVERAL = ("returned a tuple", "returned a list")
 MISSING = re.compile(
     "CUDA_HOME|nvcc|not compiled with CUDA|no NVIDIA driver|Ninja is required|dummy base class"
@@ -151,30 +150,33 @@ def look_unmarked(on: Judgement, case: Case) -> None:
 def _look_at_others(on: Judgement, problem: Problem, subject: Subject) -> None:
     """Find out which gradients it lacks besides that of the prediction.
 
-    It may refuse those of which PyTorch's own function has none; it may compute none, say, of what
-    a teacher predicts, which is a limit.
+    It may refuse those of which PyTorch's own function has none. It is limited if it has none of
+    the target, say of what a teacher predicts, or one only where that of the prediction is wanted.
     """
     case, lacking = problem.case, []
     if isinstance(case, ModelCase):
         return
-    operands = {operand.name: operand for operand in case.spec.operands}
+    known = {operand.name for operand in case.spec.operands if operand.torch_differentiates}
     for name in problem.wrt[1:]:
-        absent = refused = False
         try:
-            answer = subject.send(problem.call(problem.filled(1.0, (name,))))
-            absent = answer.gradients[name] is None
+            if subject.send(problem.call(problem.filled(1.0, (name,)))).gradients[name] is not None:
+                continue
         except SandboxError:
             raise
         except SubjectError as error:  # any other one is told when its checks run
-            refused = error.refused and not operands[name].torch_differentiates
-            absent = error.code == Code.NO_GRADIENT
-        if absent and operands[name].torch_differentiates:
-            text = f"{NO_OTHER_GRADIENT} {name} where no other one is wanted"
-            on.draft.add_first(
-                Code.LIMITED, text, check=f"{name}_gradient", facet="gradient", case=case.name
-            )
-        if absent or refused:
-            lacking.append(name)
+            if error.code != Code.NO_GRADIENT and not (error.refused and name not in known):
+                continue
+        if name in known:
+            first, beside = problem.wrt[0], problem.filled(1.0, (problem.wrt[0], name))
+            gradient = subject.send(problem.call(beside)).gradients[name]
+            absent = gradient is None and name == "target"
+            if not absent and problem.judge_gradient(name, gradient, beside)[0].status == FAIL:
+                continue
+            text = f"it computes no gradient for {name}"
+            text += "" if absent else f" where none for {first} is wanted"
+            check = f"{name}_gradient"
+            on.draft.add_first(Code.LIMITED, text, check=check, facet="gradient", case=case.name)
+        lacking.append(name)
     if lacking:
         lacking += on.implementation.setting.lacking
         on.against.candidate = on.implementation.but(lacking=tuple(lacking))

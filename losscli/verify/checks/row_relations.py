@@ -249,7 +249,8 @@ def _mirrored(problem: Problem, subject: Subject) -> Iterator[Judged]:
     params = relations.mirrored(problem.case.params)
     found = _related(problem, subject, relations.mirror, params, exchanged)
     if found is not None:
-        back = {**found.gradients, one: found.gradients[two], two: found.gradients[one]}
+        other = {one: two, two: one}
+        back = {other.get(name, name): each for name, each in found.gradients.items()}
         yield from _pairs(problem, Answer(found.loss, back), _answer(problem, subject), mirror)
 
 
