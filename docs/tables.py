@@ -545,15 +545,18 @@ def wild(record: dict[str, Any]) -> str:
     """Return a row per third-party file: how it was judged, and whether that was true."""
     rows = []
     for each in record["files"]:
-        found = [each.get(device) for device in ("cpu", "cuda")]
-        told = [one["verdict"] if one else "" for one in found]
-        true = "" if found[0] is None else "yes" if found[0]["true"] else "no"
-        seconds = f"{found[0]['seconds']:.0f}" if found[0] else ""
         options = f"`{each['options']}`" if each["options"] else ""
-        named = f"`{each['file']}`"
-        rows.append([each["origin"], named, each["form"], options, told[0], true, seconds, told[1]])
-    columns = ["origin", "file", "form", "options", "verdict", "true", "seconds", "on a GPU"]
-    return _table(columns, rows)
+        row = [each["origin"], f"`{each['file']}`", each["form"], options]
+        for found in (each.get("cpu"), each.get("cuda")):
+            if found:
+                true = "yes" if found["true"] else "no"
+                row += [found["verdict"], true, f"{found['seconds']:.0f}"]
+            else:
+                row += ["", "", ""]
+        rows.append(row)
+    of_device = ["true", "seconds"]
+    columns = ["origin", "file", "form", "options"]
+    return _table([*columns, "on a CPU", *of_device, "on a GPU", *of_device], rows)
 
 
 def shares(record: dict[str, Any]) -> str:
