@@ -46,6 +46,10 @@ STRANGERS = (
         *("linear_cross_entropy_frozen", ("RIGHT WITHIN LIMITS",)),
         {"gradient": "limited: it computes no gradient for linear_weight where none for input"},
     ),
+    Stranger(
+        *("linear_cross_entropy_together", ("RIGHT WITHIN LIMITS",)),
+        {"gradient": "limited: it raised ValueError: not enough values to unpack"},
+    ),
     Stranger("triplet_without_eps", RIGHT, {"": "computes triplet_margin, mean"}),
     Stranger(
         *("log_probs_by_logsumexp", ("RIGHT WITHIN LIMITS",)),

@@ -30,9 +30,9 @@ def is_own(name: str) -> bool:
     return name.partition(":")[0] == CUSTOM
 
 
-Mend = Literal["results", "operands"]
+Mend = Literal["results", "operands", "gradients"]
 """``results`` are reduced, reshaped and converted as is due; ``operands`` are copied before each
-call, for the file overwrites them."""
+call, for the file overwrites them; where one of the ``gradients`` is wanted, all are."""
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import re
 from subprocess import CalledProcessError
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from losscli.build.diagnosis import placed_error
@@ -68,6 +69,21 @@ def _backward(
 def on_copies(function: BoundLoss) -> BoundLoss:
     """Return a function that is called with copies of its operands, for it overwrites them."""
     return lambda *operands: function(*(each.clone() for each in operands))
+
+
+def with_all_gradients(function: BoundLoss, case: Case) -> BoundLoss:
+    """Return a function for which each operand wants a gradient where one of them does."""
+    takes = [each.differentiable and each.torch_differentiates for each in case.spec.operands]
+
+    def called(*operands: Tensor) -> Tensor:
+        if torch.is_grad_enabled() and any(each.requires_grad for each in operands):
+            operands = tuple(
+                each.detach().requires_grad_() if wants and not each.requires_grad else each
+                for each, wants in zip(operands, takes, strict=True)
+            )
+        return function(*operands)
+
+    return called
 
 
 def mended(function: BoundLoss, case: Case) -> BoundLoss:

@@ -89,7 +89,7 @@ def look_at(on: Judgement, case: Case) -> None:
         is_right = not draft.failures
         if draft.trains is not False:
             problem.mark()
-            subject.send(problem.call(problem.filled(1.0)))
+            subject = _first_gradient(on, problem, subject)
             if name := problem.spoiled():  # by its backward
                 _give_copies(on, case, name)
                 problem, subject = on.problem(case), bind(on.implementation, case)
@@ -147,15 +147,44 @@ def look_unmarked(on: Judgement, case: Case) -> None:
                 on.draft.end(Code.WRONG, text, check="value", case=case.name)
 
 
+def _first_gradient(on: Judgement, problem: Problem, subject: Subject) -> Subject:
+    """Ask for the gradient of the prediction; return the subject.
+
+    It may raise unless all gradients are wanted, as they are in training; then they are.
+    """
+    try:
+        subject.send(problem.call(problem.filled(1.0)))
+    except SubjectError as error:
+        mends = on.implementation.setting.mends
+        if error.code != Code.RAISED or "gradients" in mends or not _differ(problem):
+            raise
+        others = on.implementation.but(mends=(*mends, "gradients"))
+        subject = bind(others, problem.case)
+        try:
+            subject.send(problem.call(problem.filled(1.0)))
+        except SubjectError:
+            raise error from None
+        on.against.candidate = others
+        text = f"it {error} unless gradients of all operands are wanted"
+        _add_limit(on, problem, problem.wrt[0], text)
+    return subject
+
+
+def _differ(problem: Problem) -> bool:
+    """Tell whether several operands have gradients, of which not all may be wanted."""
+    return not isinstance(problem.case, ModelCase) and len(problem.wrt) > 1
+
+
 def _look_at_others(on: Judgement, problem: Problem, subject: Subject) -> None:
     """Find out which gradients it lacks besides that of the prediction.
 
     It may refuse those of which PyTorch's own function has none. It is limited if it has none of
     the target, say of what a teacher predicts, or one only where that of the prediction is wanted.
     """
-    case, lacking = problem.case, []
-    if isinstance(case, ModelCase):
+    if not _differ(problem):
         return
+    case, setting, lacking = problem.case, on.implementation.setting, list[str]()
+    mends = setting.mends
     known = {operand.name for operand in case.spec.operands if operand.torch_differentiates}
     for name in problem.wrt[1:]:
         try:
@@ -169,17 +198,26 @@ def _look_at_others(on: Judgement, problem: Problem, subject: Subject) -> None:
         if name in known:
             first, beside = problem.wrt[0], problem.filled(1.0, (problem.wrt[0], name))
             gradient = subject.send(problem.call(beside)).gradients[name]
-            absent = gradient is None and name == "target"
-            if not absent and problem.judge_gradient(name, gradient, beside)[0].status == FAIL:
+            if gradient is not None and "gradients" not in mends:
+                mends = (*mends, "gradients")
+                where = f" where none for {first} is wanted"
+            elif gradient is None and name == "target":
+                lacking.append(name)
+                where = ""
+            else:
                 continue
-            text = f"it computes no gradient for {name}"
-            text += "" if absent else f" where none for {first} is wanted"
-            check = f"{name}_gradient"
-            on.draft.add_first(Code.LIMITED, text, check=check, facet="gradient", case=case.name)
-        lacking.append(name)
-    if lacking:
-        lacking += on.implementation.setting.lacking
-        on.against.candidate = on.implementation.but(lacking=tuple(lacking))
+            _add_limit(on, problem, name, f"it computes no gradient for {name}{where}")
+        else:
+            lacking.append(name)
+    if lacking or mends != setting.mends:
+        lacking += setting.lacking
+        on.against.candidate = on.implementation.but(mends=mends, lacking=tuple(lacking))
+
+
+def _add_limit(on: Judgement, problem: Problem, name: str, text: str) -> None:
+    """Add a limit of an operand's gradient."""
+    check, case = f"{name}_gradient", problem.case.name
+    on.draft.add_first(Code.LIMITED, text, check=check, facet="gradient", case=case)
 
 
 def _check_value(on: Judgement, problem: Problem, subject: Subject, where: str = "") -> Subject:

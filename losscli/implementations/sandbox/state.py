@@ -77,6 +77,8 @@ class State:
         function = bound(self.module, self.binding(case))
         if "operands" in mends:
             function = loading.on_copies(function)
+        if "gradients" in mends:
+            function = loading.with_all_gradients(function, case)
         return loading.mended(function, case) if "results" in mends else function
 
     def binding(self, case: Case) -> Binding:
