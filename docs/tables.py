@@ -322,36 +322,6 @@ def _extra(result: BenchResult) -> str:
     return "" if result.peak_extra_bytes is None else format_bytes(result.peak_extra_bytes)
 
 
-def goals(run: Run) -> str:
-    """Return a row per time that was aimed at, in microseconds: losscli's and its peers'."""
-    aims: dict[str, dict[str, float]] = json.loads((DOCS / "goals.json").read_text())
-    cases: dict[str, dict[str, Cell]] = {name: {} for name in aims}
-    for group in _beside_peers(run):
-        case = group[0][CUSTOM].case
-        name = _without(case.name, "mean", case.distribution)
-        if name in cases:
-            cases[name][group[0][CUSTOM].pass_] = group[0]
-    body = []
-    for name, passes in cases.items():
-        if not passes:
-            continue
-        # Microseconds, the same for all, so that a person can compare them.
-        columns = [[f"{aim:,.0f}" for aim in aims[name].values()]]
-        columns += [
-            [_microseconds(passes[p].get(peer) if p in passes else None) for p in SHORT_PASSES]
-            for peer in (CUSTOM, *PEERS, *OTHERS[1:])
-        ]
-        body.append([name, *map(_both, columns)])
-    unmeasured = [name for name, passes in cases.items() if not passes]
-    headers = ["case", "aimed at", CUSTOM, *PEERS, *OTHERS[1:]]
-    said = f"Not in the record: {', '.join(unmeasured)}." if unmeasured else ""
-    return "\n\n".join(filter(None, (_table(headers, body), textwrap.fill(said, WIDTH))))
-
-
-def _microseconds(result: BenchResult | None) -> str:
-    return f"{result.seconds.median * 1e6:,.0f}" if result and result.seconds else ""
-
-
 def _both(passes: Sequence[str]) -> str:
     """Return what is told of both passes; nothing where neither has it."""
     return " / ".join(each or "-" for each in passes) if any(passes) else ""
@@ -721,7 +691,6 @@ KINDS: dict[str, Callable[[Run], str]] = {
         floors,
         linear,
         sharded,
-        goals,
         rows,
         ratios,
         axes,
