@@ -59,12 +59,10 @@ DOCUMENTS = (
     DOCS / "training-code.md",
     DOCS / "verification.md",
     DOCS / "judging.md",
-    DOCS / "judging-in-the-wild.md",
     DOCS / "isolation.md",
     DOCS / "performance.md",
     DOCS / "sharded.md",
     DOCS / "kernel-notes.md",
-    DOCS / "mutations.md",
     RESULTS / "README.md",
 )
 MARKER = re.compile(
@@ -427,15 +425,20 @@ def strategies(run: Run) -> str:
 
 
 def mutations(record: Mapping[str, Any]) -> str:
-    """Return a row per mutation: the check that killed it or why none did; then the score."""
-    rows = []
-    for result in record["results"]:
-        fate = result["by"] or f"{result['status']}: {result['reason']}"
-        rows.append([f"`{result['file']}`", result["mistake"], fate])
-    counts = Counter(result["status"] for result in record["results"])
-    score = ", ".join(f"{number} {status}" for status, number in counts.items())
-    said = f"{count(len(rows), 'mutation')}: {score}."
-    return f"{_table(['file', 'mistake', 'killed by'], rows)}\n\n{said}"
+    """Return the score, which check failed first how often, and a row per surviving mutation."""
+    results = record["results"]
+    statuses = Counter(result["status"] for result in results)
+    killers = Counter(result["by"] for result in results if result["by"])
+    score = ", ".join(f"{number} {status}" for status, number in statuses.items())
+    first = ", ".join(f"`{name}` {number}" for name, number in killers.most_common())
+    said = f"{count(len(results), 'mutation')}: {score}. What failed first: {first}."
+    survivors = [
+        [f"`{each['file']}`", each["mistake"], f"{each['status']}: {each['reason']}".rstrip(": ")]
+        for each in results
+        if not each["by"]
+    ]
+    table = _table(["file", "mistake", "why it survived"], survivors) if survivors else ""
+    return "\n\n".join(filter(None, (textwrap.fill(said, WIDTH), table)))
 
 
 def functions(unit: str) -> str:
@@ -512,21 +515,18 @@ def jobs() -> str:
 
 
 def wild(record: dict[str, Any]) -> str:
-    """Return a row per third-party file: how it was judged, and whether that was true."""
-    rows = []
+    """Return a row per origin of third-party files: how many verdicts of each kind they got."""
+    origins: dict[str, list[dict[str, Any]]] = {}
     for each in record["files"]:
-        options = f"`{each['options']}`" if each["options"] else ""
-        row = [each["origin"], f"`{each['file']}`", each["form"], options]
-        for found in (each.get("cpu"), each.get("cuda")):
-            if found:
-                true = "yes" if found["true"] else "no"
-                row += [found["verdict"], true, f"{found['seconds']:.0f}"]
-            else:
-                row += ["", "", ""]
+        origins.setdefault(each["origin"], []).append(each)
+    rows = []
+    for origin, files in origins.items():
+        row = [origin, str(len(files))]
+        for device in ("cpu", "cuda"):
+            words = Counter(each[device]["verdict"] for each in files if device in each)
+            row.append(", ".join(f"{number} {word}" for word, number in words.most_common()))
         rows.append(row)
-    of_device = ["true", "seconds"]
-    columns = ["origin", "file", "form", "options"]
-    return _table([*columns, "on a CPU", *of_device, "on a GPU", *of_device], rows)
+    return _table(["origin", "files", "on a CPU", "on a GPU"], rows)
 
 
 def shares(record: dict[str, Any]) -> str:
