@@ -40,7 +40,7 @@ def test_documents_name_every_command_config_check_probe_and_loss():
     assert lacking("docs/configs.md", "{}.yaml", shipped_configs()) == []
     assert lacking("docs/verification.md", "| `{}` |", CHECKS) == []
     assert lacking("docs/training-code.md", "| `{}` |", functions) == []
-    rows = re.findall(r"^\| (\w+) \| (.+?) \|", (DOCS / "doctor.md").read_text(), re.M)
+    rows = re.findall(r"^\| (\w+) \| (.+?) \|", (DOCS / "command-line.md").read_text(), re.M)
     described = {(area, name) for area, names in rows for name in names.split(", ")}
     assert {(probe.area, probe.name) for probe in PROBES} <= described
 
