@@ -336,17 +336,32 @@ def _without(name: str, *words: str) -> str:
 
 
 def ratios(run: Run) -> str:
-    """Return the best peer's time over losscli's: a row a loss, pass and dtype."""
-    return f"{_ratios(run, usual=True)}\n\n{slower(run)}"
+    """Return the best baseline's time over losscli's: a row a loss, pass and dtype."""
+    rows, sizes = _ratios(run, usual=True)
+    body = [[*key, *(row.get(size, "") for size in sizes)] for key, row in rows.items()]
+    table = _table(["loss", "pass", "layout or grad_output", "dtype", *sizes], body)
+    return f"{table}\n\n{slower(run)}"
 
 
 def axes(run: Run) -> str:
-    """Return the same for other incoming gradients and layouts: a row each."""
-    return _ratios(run, usual=False)
+    """Return the same for other values of grad_output and layouts, with all dtypes in one row."""
+    rows, sizes = _ratios(run, usual=False)
+    dtypes: dict[tuple[str, ...], list[str]] = {}
+    for *key, dtype in rows:
+        dtypes.setdefault(tuple(key), []).append(dtype)
+    body = []
+    for key, names in dtypes.items():
+        found = [rows[*key, name] for name in names]
+        columns = [[row.get(size, "-") for row in found] for size in sizes]
+        cells = ("/".join(each) if set(each) != {"-"} else "" for each in columns)
+        body.append([*key, "/".join(names), *cells])
+    return _table(["loss", "pass", "layout or grad_output", "dtypes", *sizes], body)
 
 
-def _ratios(run: Run, *, usual: bool) -> str:
-    """Return the rows of contiguous operands and an incoming gradient of 1, or all others."""
+def _ratios(
+    run: Run, *, usual: bool
+) -> tuple[dict[tuple[str, ...], dict[str, str]], Iterable[str]]:
+    """Return the rows of contiguous operands and a grad_output of 1, or all others; the sizes."""
     rows: dict[tuple[str, ...], dict[str, str]] = {}
     for group in _beside_peers(run):
         cell = _worst(group)
@@ -358,12 +373,10 @@ def _ratios(run: Run, *, usual: bool) -> str:
         text = custom.status if custom.seconds is None else f"{_ratio(cell):.2f}"
         shown = f"**{text}**" if cell.slower_than or custom.seconds is None else text
         rows.setdefault(key, {})[_elements(custom.case)] = shown
-    sizes = list(dict.fromkeys(size for row in rows.values() for size in row))
+    sizes = dict.fromkeys(size for row in rows.values() for size in row)
     # A record goes through the sizes first; whoever reads this compares dtypes.
     values = [dict.fromkeys(axis) for axis in zip(*rows, strict=True)]
-    ordered = [key for key in product(*values) if key in rows]
-    body = [[*key, *(rows[key].get(size, "") for size in sizes)] for key in ordered]
-    return _table(["loss", "pass", "layout or incoming gradient", "dtype", *sizes], body)
+    return {key: rows[key] for key in product(*values) if key in rows}, sizes
 
 
 def slower(run: Run) -> str:
