@@ -347,8 +347,8 @@ def axes(run: Run) -> str:
     """Return the same for other values of grad_output and layouts, with all dtypes in one row."""
     rows, sizes = _ratios(run, usual=False)
     dtypes: dict[tuple[str, ...], list[str]] = {}
-    for *key, dtype in rows:
-        dtypes.setdefault(tuple(key), []).append(dtype)
+    for *axis, dtype in rows:
+        dtypes.setdefault(tuple(axis), []).append(dtype)
     body = []
     for key, names in dtypes.items():
         found = [rows[*key, name] for name in names]
