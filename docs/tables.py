@@ -59,6 +59,7 @@ DOCUMENTS = (
     DOCS / "training-code.md",
     DOCS / "verification.md",
     DOCS / "judging.md",
+    DOCS / "judging-in-the-wild.md",
     DOCS / "isolation.md",
     DOCS / "performance.md",
     DOCS / "sharded.md",
@@ -528,18 +529,21 @@ def jobs() -> str:
 
 
 def wild(record: dict[str, Any]) -> str:
-    """Return a row per origin of third-party files: how many verdicts of each kind they got."""
-    origins: dict[str, list[dict[str, Any]]] = {}
-    for each in record["files"]:
-        origins.setdefault(each["origin"], []).append(each)
+    """Return a row per third-party file: how it was judged, and whether that was true."""
     rows = []
-    for origin, files in origins.items():
-        row = [origin, str(len(files))]
-        for device in ("cpu", "cuda"):
-            words = Counter(each[device]["verdict"] for each in files if device in each)
-            row.append(", ".join(f"{number} {word}" for word, number in words.most_common()))
+    for each in record["files"]:
+        options = ", ".join(f"`{name}`" for name in re.findall(r"--[a-z]+", each["options"]))
+        row = [each["origin"], f"`{each['file']}`", each["form"], options]
+        for found in (each.get("cpu"), each.get("cuda")):
+            if found:
+                true = "yes" if found["true"] else "no"
+                row += [found["verdict"], true, f"{found['seconds']:.0f}"]
+            else:
+                row += ["", "", ""]
         rows.append(row)
-    return _table(["origin", "files", "on a CPU", "on a GPU"], rows)
+    of_device = ["true", "seconds"]
+    columns = ["origin", "file", "form", "options"]
+    return _table([*columns, "on a CPU", *of_device, "on a GPU", *of_device], rows)
 
 
 def shares(record: dict[str, Any]) -> str:
