@@ -381,7 +381,7 @@ def _ratios(
 
 
 def slower(run: Run) -> str:
-    """Return a sentence: in how many cells losscli is slower than a peer, where and by how much."""
+    """Return a sentence: where losscli is slower than a baseline, how often, and by how much."""
     worst = [_worst(group) for group in _beside_peers(run)]
     untimed = sum(cell[CUSTOM].seconds is None for cell in worst)
     losing = [cell for cell in worst if cell.slower_than]
@@ -397,7 +397,7 @@ def slower(run: Run) -> str:
     own = sum(_is_slower_by_itself(cell) for cell in worst)
     short = sum(cell.too_short for cell in worst)
     said = [
-        f"Tested all at once, losscli is slower than a peer in {of}{where}.",
+        f"Tested all at once, losscli is slower than a baseline in {of}{where}.",
         f"By its own interval of 95 % each, it would be in {own}." if own > len(losing) else "",
         f"In {short} it is behind with too few samples to tell." if short else "",
         f"In {count(untimed, 'cell')} it has no time." if untimed else "",
@@ -499,7 +499,7 @@ FACET_MEANS: dict[Facet, str] = {
     "inputs": "inputs that it overwrites, data that changes before backward, class indices out of "
     "range",
     "global_state": "flags, seeds, modes, functions, environment variables",
-    "determinism": "the same bits in every run",
+    "determinism": "bitwise equal results in every run",
     "memory": "reads and writes beyond the ends, uninitialised memory, leaks",
 }
 
