@@ -1,7 +1,4 @@
-"""A plugin of pytest: the fixture ``losscli_bench`` judges or times a kernel in a test.
-
-pytest imports this file in every project of an environment that has losscli, so it imports little.
-"""
+"""The pytest fixture ``losscli_bench``; pytest imports this everywhere, so it imports little."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Runs what may crash or hang, such as ``import torch``, in a separate process.
-
-``python -m losscli.doctor.questions QUESTION ARGUMENT...`` answers with one JSON object.
-"""
+"""Runs what may crash or hang, such as ``import torch``, in a process that prints JSON."""
 
 from __future__ import annotations
 

@@ -17,8 +17,7 @@ class Record(msgspec.Struct, frozen=True, gc=False, rename=_public):
     """A JSON object with a key per field; never in a cycle, so garbage collection skips it."""
 
     derived: ClassVar[Mapping[str, str]] = {}
-    """Properties that are written too, by the field or property that they follow. They are not
-    read."""
+    """Properties that are written as well, not read, by the field or property that they follow."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object."""

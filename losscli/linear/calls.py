@@ -39,10 +39,15 @@ class Given(NamedTuple):
     numbers: Tensor
     linear_bias: Tensor | None
     of_shard: Callable[..., Shard] | None = None
-    """Returns a rank's shard, from its hidden states and everything that ranks must agree on; None
-    without ranks."""
+    """Returns a rank's shard from its hidden states and what ranks must agree on, if any."""
     wide: bool = False
     """Whether a 16-bit loss stays in float32."""
+
+    @classmethod
+    def taken(cls, arguments: dict[str, Any]) -> Given:
+        """Take them out of a public function's arguments, in the order of its signature."""
+        hidden, weight, numbers = (arguments.pop(each) for each in list(arguments)[:3])
+        return cls(hidden, weight, numbers, arguments.pop("linear_bias"))
 
 
 def settings_of(

@@ -82,10 +82,7 @@ def _without_autocast(tensor: Tensor) -> AbstractContextManager[None]:
 
 
 def by_formula(rows: Rows, layer: Layer, budget: int | None) -> tuple[Tensor, Tensor | None]:
-    """Return losses and log-sum-exps without kernels, from the formula of some rows at a time.
-
-    Backward computes the logits again.
-    """
+    """Return losses and log-sum-exps by the formula of some rows at a time; backward repeats it."""
     classes, item = len(layer.weight), max(layer.hidden.element_size(), 4)
     most = max((_FORMULA_BYTES if budget is None else budget) // (classes * item * _TENSORS), 1)
     found = []
@@ -105,10 +102,7 @@ def _composed_wide(
 
 
 def composed(rows: Rows, layer: Layer, *, wide: bool = False) -> tuple[Tensor, Tensor | None]:
-    """Return losses and, if requested, log-sum-exps, with traceable operators on all logits.
-
-    ``wide``: 16-bit logits give float32 losses.
-    """
+    """Return losses and any log-sum-exps of all logits, traceable; ``wide``: 16 bits give float32."""
     logits, loss, settings = layer.logits(), torch.ops.losscli, rows.settings
     logits = logits.to(widened(logits.dtype)) if wide else logits
     bent = logits / settings.temperature

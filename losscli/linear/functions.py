@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -74,26 +75,7 @@ def linear_cross_entropy(
             NaN.
         torch.OutOfMemoryError: no plan was small enough; gradients are untouched.
     """
-    operands = (input, linear_weight, target, linear_bias, weight, token_weight)
-    if operators.are_distributed(operands):
-        given = {name: value for name, value in locals().items() if name in _CROSS_ENTROPY}
-        return operators.OF_DTENSORS["hidden_states"](
-            "linear_cross_entropy", compute_cross_entropy, given
-        )
-    return compute_cross_entropy(
-        "linear_cross_entropy",
-        Given(input, linear_weight, target, linear_bias),
-        weight=weight,
-        reduction=reduction,
-        ignore_index=ignore_index,
-        label_smoothing=label_smoothing,
-        temperature=temperature,
-        softcap=softcap,
-        z_loss=z_loss,
-        token_weight=token_weight,
-        return_lse=return_lse,
-        memory_budget=memory_budget,
-    )
+    return _computed("linear_cross_entropy", compute_cross_entropy, locals())
 
 
 @explained
@@ -133,24 +115,13 @@ def linear_token_log_probs(
     Raises:
         As :func:`linear_cross_entropy`.
     """
-    if operators.are_distributed((hidden, linear_weight, tokens, linear_bias, mask)):
-        given = {name: value for name, value in locals().items() if name in _TOKEN_LOG_PROBS}
-        return operators.OF_DTENSORS["hidden_states"](
-            "linear_token_log_probs", compute_token_log_probs, given
-        )
-    return compute_token_log_probs(
-        "linear_token_log_probs",
-        Given(hidden, linear_weight, tokens, linear_bias),
-        temperature=temperature,
-        softcap=softcap,
-        mask=mask,
-        entropy=entropy,
-        memory_budget=memory_budget,
-    )
+    return _computed("linear_token_log_probs", compute_token_log_probs, locals())
 
 
-_CROSS_ENTROPY = tuple(inspect.signature(linear_cross_entropy).parameters)
-_TOKEN_LOG_PROBS = tuple(inspect.signature(linear_token_log_probs).parameters)
+def _computed(name: str, compute: Callable[..., Any], given: dict[str, Any]) -> Any:
+    if operators.are_distributed(given.values()):
+        return operators.OF_DTENSORS["hidden_states"](name, compute, given)
+    return compute(name, Given.taken(given), **given)
 
 
 class LinearCrossEntropyLoss(torch.nn.Module):

@@ -1,7 +1,4 @@
-"""Composes the top-k divergence from row kernels.
-
-``losscli/losses/rows/topk_kl_divergence.py`` defines it and has the public function.
-"""
+"""Composes the divergence of ``losscli/losses/rows/topk_kl_divergence.py`` from row kernels."""
 
 from __future__ import annotations
 

@@ -47,8 +47,7 @@ class Arguments(NamedTuple):
     dtype: torch.dtype | None = None
     """The loss's dtype, if it is not the operator's."""
     restored: Callable[[Tensor], Tensor] | None = None
-    """Maps the gradient of the first operand to the caller's tensor, if the operand is a view of
-    it."""
+    """Maps the gradient of the first operand, if that is a view, to the caller's tensor."""
     added: Added | None = None
     """Another loss of the same first operand to add."""
     composed: bool = False

@@ -24,10 +24,7 @@ def widened(dtype: torch.dtype) -> torch.dtype:
 
 
 def at_least_float32(*operands: Tensor) -> tuple[tuple[Tensor, ...], torch.dtype]:
-    """Return the operands in at least float32, and the promoted dtype of the loss.
-
-    A reference of many steps would round 16 bits after each.
-    """
+    """Return operands in at least float32, so that no step rounds 16 bits, and the loss's dtype."""
     dtype = _promoted(operands)
     wide = widened(dtype)
     return tuple(operand.to(wide) for operand in operands), dtype

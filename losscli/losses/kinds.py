@@ -1,7 +1,4 @@
-"""Explains which argument of a failed call is wrong, from the annotations.
-
-Arguments are examined only after a failure, so a successful call costs nothing.
-"""
+"""Explains, once a call has failed, which argument is wrong according to the annotations."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Modules of losses, made from the signatures of their functions.
-
-``losscli.nn`` combines them with torch.nn.Module, so describing a loss needs no torch.
-"""
+"""Modules of losses from their functions' signatures; ``losscli.nn`` adds torch.nn.Module."""
 
 from __future__ import annotations
 

@@ -18,8 +18,7 @@ class Parameter:
     minimum: float
     description: str
     example: float
-    """A value for tests: neither the default nor a power of two, which would hide a double
-    rounding."""
+    """A value for tests: not the default, and no power of two, which hides a double rounding."""
     maximum: float = math.inf
     open: bool = False
     """Whether the minimum and maximum themselves are excluded."""
@@ -81,19 +80,13 @@ class Parameter:
 
     @property
     def off_default(self) -> float:
-        """A value that differs from the default and is not exact in float32.
-
-        A kernel that assumes the default, or rounds to float32 first, fails.
-        """
+        """A value that differs from the default and is not exact in float32, so that errors show."""
         if self.other is not None:
             return self.other
         return 1.0 - self.default if self.is_switch else self.default + 0.1
 
     def is_unusual(self, value: float) -> bool:
-        """Tell whether a value is outside the usual range, or a domain's end.
-
-        There a formula may be another or undefined.
-        """
+        """Tell whether a value is out of the usual range or an end, where a formula may differ."""
         is_number = not self.is_switch and not self.is_integer
         is_edge = is_number and value in self.ends and value != self.default
         return is_edge or not self.usual[0] <= value <= self.usual[1]

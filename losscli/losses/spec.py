@@ -59,13 +59,11 @@ class Operand:
     domain: Domain = REAL
     """The values that inputs are drawn from and checks stay within."""
     refused: bool = False
-    """Whether PyTorch rejects values outside the domain; on a GPU by an assertion that makes it
-    unusable."""
+    """Whether PyTorch rejects values outside the domain; its assertion makes a GPU unusable."""
     integers: bool = True
     """Whether it may hold integers, which have no gradient."""
     least: float = -math.inf
-    """The smallest value that the public function accepts; below, the loss is NaN, or ValueError on
-    the CPU."""
+    """The smallest accepted value; below it the loss is NaN, or ValueError on the CPU."""
     smooth: Domain | None = None
     """Where finite differences approximate the derivatives, if not in the whole domain."""
     kind: DtypeKind = FLOATING
@@ -76,8 +74,7 @@ class Operand:
     composed: bool = False
     """Whether PyTorch's operators, not kernels, compute its gradient."""
     labels: bool = False
-    """Whether the loss is defined for 0 and 1, so that other numbers of its domain are an extension
-    that a third-party file need not have."""
+    """Whether the loss is meant for 0 and 1; third-party files need not take other numbers."""
     roundings: int = 0
     """Roundings it adds to the four of a row-wise loss or its gradient."""
 
@@ -147,8 +144,7 @@ class Relations:
     """How a row-wise loss responds to changes of its operands."""
 
     shifted: Callable[[Mapping[str, float]], bool] = never
-    """Whether adding a number to a row's prediction changes nothing, so that the row's gradient
-    sums to 0."""
+    """Whether adding a number to a row's prediction changes nothing: its gradient sums to 0."""
     reordered: bool = False
     """Whether classes may be permuted in all operands."""
     numbered: str = ""
@@ -158,8 +154,7 @@ class Relations:
     mirrored: Callable[[Mapping[str, float]], Mapping[str, float]] = lambda parameters: parameters
     """Returns the mirror's parameters."""
     distance: str = ""
-    """A loss that differs from this one by a constant in the prediction and is 0 for equal
-    operands, or empty."""
+    """A loss that is this one plus a constant in the prediction, 0 for equal operands; or empty."""
 
     def of_form(self, prefix: str) -> Relations:
         """Return the relations of a form, whose related losses have the same prefix."""
@@ -192,8 +187,7 @@ class Spec:
     composed_of: tuple[str, ...] = ()
     """The losses whose kernels compute it, if it has none of its own."""
     chooses_order: ClassVar[bool] = False
-    """Whether a library chooses the order of sums on a GPU: cuBLAS uses other kernels on another
-    stream or in a capture, with another workspace."""
+    """Whether a library chooses the order of sums on a GPU, as cuBLAS by stream and workspace."""
     name: str
     """Stem of the header, name of the op, YAML key and command-line argument."""
     formula: str
@@ -229,11 +223,9 @@ class Spec:
     branches: Callable[[Mapping[str, float]], tuple[str, ...]] = SMOOTH
     """Names of the branches below, between and above the kinks."""
     stops_gradient: Callable[[Mapping[str, float]], bool] = never
-    """Whether the formula treats a factor that depends on the prediction as constant, so that the
-    gradient is not the loss's change."""
+    """Whether a factor that depends on the prediction counts as constant for the gradient."""
     picks: bool = False
-    """Whether a row's loss uses only its class's element of the prediction: forward reads one, and
-    backward none."""
+    """Whether a row's loss reads only its class's element of the prediction, and backward none."""
     temporaries: int = 4
     """Most tensors of ``temporary_elements`` that the reference holds at once beside its operands,
     loss and gradients, for the memory plan. The tests measure it; the default is what mse takes."""
@@ -242,13 +234,11 @@ class Spec:
     widens: bool = False
     """Whether the reference computes 16 bits in float32, and so needs larger tensors."""
     second_order: LossFunction | None = None
-    """The formula inside the domains, if autograd's second derivatives of the reference are not
-    exact."""
+    """The formula inside the domains, if autograd's second derivatives are not exact."""
     tolerance: Tolerance | None = None
     """The looser tolerance of this loss; None for 4 ulp."""
     terms: Terms | None = None
-    """The terms that cancel in the loss or its derivatives; None to measure errors at the
-    results."""
+    """The terms that cancel in the loss or its derivatives; None measures errors at the results."""
     relations: Relations = field(default_factory=Relations)
     """Properties of a row-wise loss that checks may use."""
 

@@ -103,10 +103,7 @@ def _warn(error: LosscliError) -> None:
 def compute(
     spec: LossSpec | RowSpec, suffix: str, arguments: Sequence[Any], *, below_autograd: bool
 ) -> Any:
-    """Compute the operator ``NAME`` + ``suffix`` from all its arguments.
-
-    ``below_autograd``: the dispatcher has passed autograd, so results have no history.
-    """
+    """Compute ``NAME`` + ``suffix``; ``below_autograd``: the dispatcher has passed autograd."""
     if suffix not in _COMPUTED:
         raise BuildError(f"{spec.name}{suffix} has no formula, only kernels")
     tensors = [x for x in arguments if isinstance(x, Tensor)]

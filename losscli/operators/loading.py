@@ -84,10 +84,7 @@ def load_targets(targets: Iterable[Target]) -> None:
 
 
 def build_ahead(targets: Sequence[Target]) -> None:
-    """Build missing libraries together before other processes load them.
-
-    Errors are left to the process that loads them.
-    """
+    """Build missing libraries together before other processes load them, and report errors."""
     if targets:
         with suppress(LosscliError):
             _obtain(targets)

@@ -111,10 +111,7 @@ def kill_all() -> None:
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment in which ``-m`` imports no numpy.py or the like from this folder.
-
-    In these processes, PyTorch's formulas never replace kernels.
-    """
+    """Return an environment in which ``-m`` imports no file of this folder, without a fallback."""
     root = str(Path(__file__).parents[2])
     found = {**environ, "PYTHONSAFEPATH": "1", FALLBACK_VARIABLE: "error"}
     if root not in sys.path[1:]:  # losscli is in that folder, and installed nowhere

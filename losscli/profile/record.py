@@ -22,10 +22,7 @@ Bound = Literal[
 
 
 class Launch(Record, frozen=True):
-    """One kernel launch on a GPU, or all calls of one operator on a CPU.
-
-    Unknown values are None. Shares are from 0 to 1.
-    """
+    """One kernel launch on a GPU, or an operator's calls on a CPU; shares are from 0 to 1."""
 
     name: str
     seconds: float

@@ -27,8 +27,7 @@ from losscli.ranks.place import TIMEOUT_VARIABLE, Place, seconds_of_collectives
 
 T = TypeVar("T")
 AGREEMENT_SECONDS = 10
-"""How much longer a rank waits for an agreement, until a collective of others times out, so that
-each can report."""
+"""Further wait for an agreement, until others' collectives time out, so that each can report."""
 GRACE_SECONDS = 8.0
 """The time in which the first rank may write its report, once it was told to end."""
 ROLL_CALL_SECONDS = 3.0

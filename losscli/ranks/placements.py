@@ -35,10 +35,7 @@ def dimension(cut: int, dimensions: int) -> int:
 
 
 def share(classes: int, ranks: int, rank: int = 0) -> tuple[int, int]:
-    """Return a rank's first class and its number of classes.
-
-    As ``DTensor`` splits: equal shares, except that the last ranks have the remainder or nothing.
-    """
+    """Return a rank's first class and its number of them, split evenly as ``DTensor`` does."""
     most = -(-classes // ranks)
     first = min(rank * most, classes)
     return first, min(first + most, classes) - first

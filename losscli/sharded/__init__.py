@@ -1,7 +1,4 @@
-"""Vocabulary-parallel losses: each rank passes its shard of the classes.
-
-docs/sharded.md describes the exchange between ranks and its bytes.
-"""
+"""Vocabulary-parallel losses: each rank passes its shard of the classes; see docs/sharded.md."""
 
 from importlib import import_module
 

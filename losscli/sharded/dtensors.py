@@ -126,21 +126,21 @@ def of_hidden_states(name: str, compute: Callable[..., Any], operands: dict[str,
         each: layout.local(each, value, places[each]) if each in places else value
         for each, value in operands.items()
     }
-    own, own_weight, numbers, bias = (settings.pop(each) for each in list(operands)[:4])
-    of_shard = None
+    given = Given.taken(settings)
     if layout.classes is not None:
-        of_shard = shard_of(name, own_weight, **layout.ranks(classes))
+        of_shard = shard_of(name, given.linear_weight, **layout.ranks(classes))
+        given = given._replace(of_shard=of_shard)
     reduction = settings.get("reduction", "none")
     if reduction == "none" or not layout.rows:
-        found = compute(name, Given(own, own_weight, numbers, bias, of_shard), **settings)
+        found = compute(name, given, **settings)
         if not settings.get("return_lse"):
             return layout.loss(found, reduction, shape)
         return layout.loss(found[0], reduction, shape), layout.loss(found[1], "none", shape)
     log_sums: list[Tensor] = []
 
     def parts() -> tuple[Tensor, Tensor]:
-        given = Given(own, own_weight, numbers, bias, of_shard, wide=True)
-        total = compute(name, given, **settings | {"reduction": "sum"})
+        wide = given._replace(wide=True)
+        total = compute(name, wide, **settings | {"reduction": "sum"})
         if settings["return_lse"]:
             total, of_rows = total
             log_sums.append(of_rows)
@@ -148,14 +148,13 @@ def of_hidden_states(name: str, compute: Callable[..., Any], operands: dict[str,
         if isinstance(class_weight, DTensor):
             class_weight = class_weight.full_tensor()
         ignored = settings_of(operands["ignore_index"])
-        counted = Rows(
-            numbers.reshape(-1).long(), classes, class_weight, ignored, "mean", True, False
-        )
+        target = given.numbers.reshape(-1).long()
+        counted = Rows(target, classes, class_weight, ignored, "mean", True, False)
         of_tokens = settings["token_weight"]
-        of_tokens = torch.ones_like(numbers) if of_tokens is None else of_tokens
+        of_tokens = torch.ones_like(given.numbers) if of_tokens is None else of_tokens
         return total, counted.weighted(of_tokens.double().reshape(-1))
 
-    total = layout.reduced(reduction == "mean", parts).to(loss_dtype(own))
+    total = layout.reduced(reduction == "mean", parts).to(loss_dtype(given.hidden))
     loss = layout.loss(total, reduction, shape)
     return (loss, layout.loss(log_sums[0], "none", shape)) if log_sums else loss
 

@@ -127,12 +127,12 @@ def _computed(
     **given: Any,
 ) -> Any:
     """Compute a loss of ``given`` arguments, the hidden states, weight and class indices first."""
-    hidden, weight, numbers = (given.pop(each) for each in list(given)[:3])
-    tensors = (each for each in given.values() if isinstance(each, Tensor))
-    check_plain(name, hidden, weight, numbers, *tensors)
+    tensors = [each for each in given.values() if isinstance(each, Tensor)]
+    operands = Given.taken(given)
+    check_plain(name, *operands[:3], *tensors)
+    weight = operands.linear_weight
     of_shard = shard_of(name, weight, group, sizes, reduces=reduce_input_gradient)
-    operands = Given(hidden, weight, numbers, given.pop("linear_bias"), of_shard)
-    return compute(name, operands, **given)
+    return compute(name, operands._replace(of_shard=of_shard), **given)
 
 
 def shard_of(

@@ -145,10 +145,7 @@ def _is_unclear(result: BenchResult, other: str) -> bool:
 
 
 def tables(ran: Results, chosen: Sequence[str] = ()) -> list[Table]:
-    """Return a table for each of the config's, a row per implementation and pass.
-
-    ``chosen`` names columns; without it, those of which the table has something to say.
-    """
+    """Return a table for each of the config's, with ``chosen`` columns or those that say something."""
     mixed = {COLD, WARM} <= {result.cache for result in ran}
     names = case_names(ran)
     known = COLUMNS | {"speedup": versus(baseline_of(ran))}

@@ -51,10 +51,7 @@ def reference(
     dual_clip: float,
     cispo: float,
 ) -> Tensor:
-    """The formula with one bound per sign of the advantage; 16 bits in float32.
-
-    It compares logarithms of ratios, because exponentials are rounded.
-    """
+    """The formula, a bound per sign of A; it compares logarithms, as exponentials are rounded."""
     (own, old, advantages), dtype = at_least_float32(log_probs, old_log_probs, advantages)
     low, high = math.log1p(-clip_low) if clip_low < 1 else -math.inf, math.log1p(clip_high)
     falls = advantages < 0

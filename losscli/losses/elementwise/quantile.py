@@ -67,10 +67,7 @@ _MOST = 64
 
 
 def on_device(values: tuple[float, ...], dtype: torch.dtype, like: Tensor) -> Tensor:
-    """Return numbers as a tensor, cached on a GPU so that a CUDA graph can capture the call.
-
-    Tensors of a compiler, a transform or inference mode are not cached.
-    """
+    """Return numbers as a tensor; plain ones are cached on a GPU for captures of CUDA graphs."""
     key = (values, dtype, like.device)
     kept = not operators.is_compiling() and not torch.is_inference_mode_enabled()
     if kept and key in _ON_DEVICE:

@@ -41,8 +41,7 @@ class Size:
     gradients: bool = True
     """Whether gradients are needed."""
     whole: bool = True
-    """Whether the logits' gradient is a multiple of each row's loss gradient, so that forward can
-    compute it."""
+    """Whether the logits' gradient is a multiple of their row's, so that forward can compute it."""
     reduced: bool = True
     """Whether all rows' gradients have the same factor."""
     bent: bool = False
@@ -136,10 +135,7 @@ def _sliced(size: Size, budget: int) -> Plan:
 
 
 def least(size: Size) -> Plan:
-    """Return the plan with the least memory: slices, or all at once.
-
-    More slices are smaller but keep more numbers; the minimum is near the square root.
-    """
+    """Return the plan of least memory: all at once, or a number of slices near the square root."""
     numbers = range(1, 2 * math.isqrt(size.classes) + 2)
     found = [slices(size, max(-(-size.classes // number), 1)) for number in numbers]
     if size.whole and size.gradients:
@@ -161,10 +157,7 @@ def candidates(size: Size, budget: int) -> list[Plan]:
 
 
 def choose(size: Size, budget: int | None, free: int) -> Plan:
-    """Return the fastest plan within a budget, by default half of the free bytes.
-
-    ValueError if none fits the budget.
-    """
+    """Return the fastest plan within a budget, by default half of ``free``; ValueError if none."""
     most = int(free * _SHARE_OF_FREE) if budget is None else budget
     for plan in candidates(size, most):
         if plan.bytes <= most:

@@ -1,7 +1,4 @@
-"""The spec of a fused linear loss, which computes logits from hidden states.
-
-``losscli/linear`` computes it; this is what cases, the oracle and tables need.
-"""
+"""The spec of a fused linear loss, which ``losscli/linear`` computes from hidden states."""
 
 from __future__ import annotations
 

@@ -19,8 +19,7 @@ Content = Literal["logits", "vectors", "scores"]
 LOGITS: Content = "logits"
 VECTORS: Content = "vectors"
 SCORES: Content = "scores"
-"""The contents of rows: logits for a softmax, vectors with a length, or numbers to compare or
-pick."""
+"""What rows hold: logits for a softmax, vectors with a length, or numbers to compare or pick."""
 
 
 def row_dimension(shape: Shape) -> int:
@@ -88,11 +87,9 @@ class RowSpec(Spec):
     form_of: str = ""
     """The loss of which this is a form, or empty."""
     forms: Mapping[str, tuple[Operand, ...]] = field(default_factory=dict)
-    """Alternative operands by name suffix; each has its own operators and kernels from the same
-    header."""
+    """Alternative operands by name suffix, each with operators and kernels from the same header."""
     second_dimension: bool = False
-    """Whether classes are dimension 1, as in PyTorch, rather than the last. Other operands then
-    have shapes ``of_rows`` and ``of_classes``."""
+    """Whether classes are dimension 1, not the last; then see ``of_rows`` and ``of_classes``."""
     holds: Content = LOGITS
     """The rows' contents, which select special values for checks."""
     counts: Callable[..., Tensor] | None = None
@@ -112,8 +109,7 @@ class RowSpec(Spec):
     values: int = 1
     """The number of losses per row; several are a leading dimension."""
     part_values: int = 0
-    """The number of values that an operator returns for a part of each row; 0 if none. See
-    csrc/parts."""
+    """Values that an operator returns for a part of each row; 0 if none. See csrc/parts."""
     in_place: bool = False
     """Whether an operator can overwrite the first operand with its gradient."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
