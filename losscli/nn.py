@@ -1,9 +1,7 @@
 """The losses as modules, as those of torch.nn, with the same arguments.
 
-Each module has an expectation of its incoming gradient: the number that its last backward received.
-Forward writes the gradients for that number, so that backward has nothing left to do. Give each
-head of a model a separate module: then heads of the same shape with different weights do not change
-each other's expectation. The results do not depend on the expectation.
+Forward predicts grad_output, for each module apart, as that of its last backward, and computes the
+gradients for it. Give each head of a model its own module. Results do not depend on predictions.
 """
 
 from __future__ import annotations

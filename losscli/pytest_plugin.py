@@ -75,7 +75,6 @@ class LosscliBench:
         return found
 
     def _named(self, kernel: Kernel) -> str:
-        """Return a kernel as the command line names it."""
         if callable(kernel):
             name = getattr(kernel, "__qualname__", "")
             file = _file_of(kernel)
@@ -87,7 +86,6 @@ class LosscliBench:
         return f"{beside}{colon[-1:]}{name}" if beside.is_file() else str(kernel)
 
     def _run(self, *words: str) -> str:
-        """Run a command of losscli and return its report."""
         from losscli.machine.commands import run_losscli
 
         # A summary of the step would have a report for each test.
@@ -102,7 +100,6 @@ class LosscliBench:
 
 
 def _file_of(kernel: Callable[..., object]) -> str | None:
-    """Return the file of a function; None of one that is in no file."""
     with contextlib.suppress(TypeError):
         return inspect.getsourcefile(kernel)
     return None

@@ -108,7 +108,6 @@ def figure(value: float) -> str:
 
 
 def _number(text: str) -> float | None:
-    """Return a finite number, or None."""
     try:
         number = float(text)
     except ValueError:

@@ -1,8 +1,4 @@
-"""Attacks that a hostile file could try, as a table.
-
-The source runs in a worker and so imports nothing from losscli. For ``scene`` see
-:class:`losscli.doctor.isolation.Scene`.
-"""
+"""Attacks that a hostile file could try; a worker runs this source, without losscli."""
 
 from __future__ import annotations
 

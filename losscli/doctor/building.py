@@ -175,7 +175,6 @@ def _trial(machine: Machine, target: Target) -> str:
 
 
 def _run(plan: Plan, work: Path) -> str:
-    """Run a plan's commands until one fails; return its first error."""
     for step, command in plan.commands(plan.target.name):
         try:
             done = subprocess.run(

@@ -102,7 +102,7 @@ def _composed_wide(
 
 
 def composed(rows: Rows, layer: Layer, *, wide: bool = False) -> tuple[Tensor, Tensor | None]:
-    """Return losses and any log-sum-exps of all logits, traceable; ``wide``: 16 bits give float32."""
+    """Return losses and any log-sum-exps of all logits, traceable; ``wide``: in float32."""
     logits, loss, settings = layer.logits(), torch.ops.losscli, rows.settings
     logits = logits.to(widened(logits.dtype)) if wide else logits
     bent = logits / settings.temperature

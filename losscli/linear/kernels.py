@@ -55,10 +55,9 @@ def losses_in_place(
 
 
 def part_numbers(logits: Tensor, number: Tensor, settings: Settings) -> Tensor:
-    """Return the numbers of a part of the classes, ``(3, N)``, from logits before the softcap.
+    """Return the numbers of a part of the classes, ``(3, N)``: see csrc/parts/kernels.h.
 
-    They are the log-probability of a row's class within the part, the largest logit before the
-    temperature, and the log-sum-exp relative to it; if requested, also the entropy within the part.
+    The logits are from before the softcap; if requested, the part's entropy follows.
     """
     call = torch.ops.losscli.token_log_probs
     rest = ("none", settings.divisor, _OF_PART + settings.entropy)

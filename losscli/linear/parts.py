@@ -104,11 +104,7 @@ class Found(NamedTuple):
 def finished(
     rows: Rows, parts: list[Tensor], width: int, classes: int, shard: Shard | None = None
 ) -> tuple[Tensor, Tensor | None, Found]:
-    """Return the losses, the log-sum-exps, and what backward needs, from the parts' numbers.
-
-    ``width`` is each part's number of classes, except the last's; ``shard`` is set if ranks have
-    others.
-    """
+    """Return losses, log-sum-exps and what backward needs, from parts ``width`` classes wide."""
     if shard is not None and len(parts) == 1:
         whole = shard.exchange(rows, parts[0])
     else:
@@ -195,8 +191,7 @@ def scaled(
 ) -> tuple[Tensor, Tensor | None]:
     """Return grad_output divided by a power of two per row, and these powers.
 
-    In float16 the gradients of all rows' logits then stay representable, however small grad_output
-    and the class weight are. Other dtypes need no powers: None.
+    In float16 any logit's gradient then stays representable. Other dtypes need none: None.
     """
     if dtype != torch.float16:
         return incoming, None

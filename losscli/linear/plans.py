@@ -24,11 +24,7 @@ from .rows import Rows
 def whole_forward(
     rows: Rows, _: Plan, layer: Layer, __: tuple[bool, ...]
 ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
-    """Return the losses, the log-sum-exps, and the gradient of the logits.
-
-    The gradient is that of each row's loss or of the mean. In float16, class weights multiply rows
-    instead, because small ones would cost digits.
-    """
+    """Return the losses, the log-sum-exps, and the gradient of each row's loss or of the mean."""
     logits = layer.logits()
     log_sums = log_sums_of(logits, rows.settings) if rows.with_log_sums else None
     # A float16 gradient divided by the number of rows would underflow for most classes.

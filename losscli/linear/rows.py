@@ -53,11 +53,7 @@ class Rows:
         return values if self.ignored is None else values.masked_fill(self.ignored, 0.0)
 
     def weigh_apart(self, dtype: torch.dtype) -> bool:
-        """Tell whether class weights multiply whole rows, for a gradient of ``dtype``.
-
-        In float16 a small weight would cost a row's gradient its digits. With label smoothing or
-        z_loss, terms have different weights, so this does not apply.
-        """
+        """Tell whether class weights multiply whole rows: small ones would cost float16 digits."""
         alone = not (self.settings.label_smoothing or self.settings.z_loss)
         return dtype == torch.float16 and self.class_weight is not None and alone
 

@@ -38,7 +38,6 @@ def _loss(
     reverse: float,
     temperature: float,
 ) -> Tensor:
-    """Return the loss; under tracing and transforms, from PyTorch's operators."""
     _check(input, classes, target, mask)
     classes, target = harmless(classes, target, mask)
     rows = input.reshape(-1, input.shape[-1])

@@ -85,11 +85,7 @@ _OPERATORS = {
 
 
 def operators_for(name: str) -> tuple[str, ...]:
-    """Return the operators that compute a loss.
-
-    A form of a row-wise loss uses that loss's operators; a fused linear loss uses those of its
-    logits.
-    """
+    """Return the operators that compute a loss: of the form's loss, or of the logits."""
     return _OPERATORS.get(name, (name,))
 
 

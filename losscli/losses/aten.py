@@ -1,9 +1,7 @@
-"""PyTorch's own functions, below ``torch.nn.functional``.
+"""PyTorch's own functions, below ``torch.nn.functional``, which a program may replace.
 
-A program may replace functions of ``torch.nn.functional``, for example by losscli's. References and
-baselines call these operators so that they stay PyTorch's and never recurse. A copy made at import
-would not help: under a torch function mode such as ``with torch.device(...)``, each function looks
-up its own name again.
+References and baselines call these. Copies made at import would not help: under a torch function
+mode, each function looks up its own name again.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Calls a loss's operators for its functions and module.
 
-The file of a loss has a function that returns :class:`Arguments`. :meth:`Calls.function` and
-:meth:`Calls.with_grad` make the public functions from it.
-
-A weighted call uses ``weighted_NAME``, a separate operator that is built on first use. If the mean
-has another divisor than the number of elements, the kernel's mean is corrected afterwards.
+:class:`Calls` makes them from the function in the loss's file. A weighted call uses the operator
+``weighted_NAME``. A mean's other divisor than the number of elements is corrected afterwards.
 """
 
 from __future__ import annotations
@@ -235,11 +232,7 @@ class Calls:
 
     @staticmethod
     def _look(loss: Tensor, refuse: Callable[..., None], operands: tuple[Tensor, ...]) -> None:
-        """Raise for invalid operands, only on the CPU and only if the loss has a NaN.
-
-        On a GPU a check would wait and read the operand again, so the loss stays NaN. Compilers and
-        transforms are not checked either.
-        """
+        """Raise for operands of a NaN loss, on the CPU only: on a GPU a check would wait."""
         if operators.is_compiling() or type(loss) is not torch.Tensor or loss.device.type != "cpu":
             return
         if torch._C._functorch.is_functorch_wrapped_tensor(loss):
@@ -257,10 +250,9 @@ class Calls:
 def named_call(
     function: Callable[..., Any], operands: Sequence[str], settings: Mapping[str, Any]
 ) -> Callable[..., Any]:
-    """Return a public function with fixed settings, called with operands by position.
+    """Return a public function called by position, with settings that are not its defaults.
 
-    Default settings are left out, as users do. The last operand is passed by keyword if it does not
-    follow the others in the signature.
+    The last operand goes by keyword if it does not follow the others in the signature.
     """
     own = inspect.signature(function).parameters
     given = {name: value for name, value in settings.items() if own[name].default != value}

@@ -1,9 +1,4 @@
-"""Makes a spec from the public function in the file of a loss.
-
-The function returns :class:`~losscli.losses.calling.Arguments`. It determines the public functions
-and the module with its settings. Its docstring describes its own arguments; common ones are added
-here.
-"""
+"""Makes a spec from the function in the file of a loss, and completes its docstring."""
 
 from __future__ import annotations
 
@@ -47,10 +42,9 @@ def element_loss(
     operands: Sequence[Operand] = OPERANDS,
     **fields: Any,
 ) -> LossSpec:
-    """Return the spec of an elementwise loss.
+    """Return the spec of an elementwise loss, with ``fields``.
 
-    ``arguments`` is the function in the loss's file, ``NAME`` or ``NAME_loss``, and ``module`` the
-    module's name; the module stores ``kept`` tensors as buffers. ``fields`` are the spec's.
+    ``module`` is the name of its module, which stores ``kept`` tensors as buffers.
     """
     fields["operands"] = tuple(operands)
     calls = calls or Calls(_name(arguments))

@@ -1,9 +1,6 @@
-"""The operators that functions and modules call.
+"""The operators that functions and modules call; empty until torch is needed.
 
-This registry is empty until torch is needed. ``losscli.operators.registration`` adds ``NAME`` and
-``NAME_with_grad`` for losses with kernels; ``losscli.linear``,
-``losscli.linear.topk_kl_divergence`` and ``losscli.sharded.dtensors`` add composed ones.
-``losscli.functional`` and ``losscli.nn`` import them all.
+``losscli.operators.registration`` adds those with kernels, other modules composed ones.
 """
 
 from __future__ import annotations

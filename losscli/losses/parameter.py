@@ -80,7 +80,7 @@ class Parameter:
 
     @property
     def off_default(self) -> float:
-        """A value that differs from the default and is not exact in float32, so that errors show."""
+        """A value that differs from the default and is not exact in float32: a kernel may err."""
         if self.other is not None:
             return self.other
         return 1.0 - self.default if self.is_switch else self.default + 0.1

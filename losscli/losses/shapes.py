@@ -1,7 +1,6 @@
 """Shape checks for functions named after PyTorch's, which accept what PyTorch accepts.
 
-PyTorch rejects some shapes that broadcast, such as ``(N, 1)`` and ``(N)``, because a loss of all N
-x N pairs is rarely intended. Functions that only losscli has accept any shapes that broadcast.
+Functions that only losscli has accept any shapes that broadcast.
 """
 
 from __future__ import annotations

@@ -93,7 +93,6 @@ class Tolerance:
     """The part of the formula that loses digits; shown next to the results."""
 
     def __post_init__(self) -> None:
-        """Reject a factor below 1 or an empty reason."""
         if not (self.factor >= 1 and math.isfinite(self.factor)):
             raise ValueError(f"a tolerance's factor must be at least 1, but is {self.factor:g}")
         if not self.reason:
@@ -104,10 +103,8 @@ class Tolerance:
 class Terms:
     """The terms that cancel in a loss or its derivatives, with the reason.
 
-    If two terms nearly cancel, the result is smaller than their rounding errors, and its last
-    digits cannot be computed. Errors are then measured in ulp of the largest term, or of the result
-    if that is larger. The same 4 ulp thus apply to each operation, and a missing or wrong term
-    still shows.
+    Errors are measured in ulp of the largest term, or of the result if that is larger, because the
+    last digits of a small difference cannot be computed. A missing or wrong term still shows.
     """
 
     of: Callable[..., Mapping[str, Tensor]]
@@ -118,7 +115,6 @@ class Terms:
     """The difference that loses digits; shown next to the results."""
 
     def __post_init__(self) -> None:
-        """Reject an empty reason."""
         if not self.reason:
             raise ValueError("terms need a reason")
 

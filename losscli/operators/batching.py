@@ -1,10 +1,7 @@
-"""Batching rules of the operators for ``torch.func.vmap``.
+"""Batching rules of the operators for ``torch.func.vmap``, of ``count`` operands.
 
-A batch is one operator call with reduction ``none``. Each sample's elements are then reduced, in
-float32 for 16 bits, and a mean's grad_output is divided by a sample's number of elements.
-
-Each function serves losses with ``count`` operands. Its other arguments are those of
-:func:`torch.library.register_vmap`.
+A batch is one call with reduction ``none``; each sample's elements are then reduced, in float32 for
+16 bits. Other arguments are those of :func:`torch.library.register_vmap`.
 """
 
 from __future__ import annotations

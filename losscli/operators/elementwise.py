@@ -86,19 +86,16 @@ def define(
 
 
 def _loss(count: int, *arguments: Any, **_: Any) -> Tensor:
-    """Return an empty loss: ``NAME(operands..., reduction, ...)``."""
     elements = _elements(arguments[:count])
     return elements if arguments[count] == "none" else elements.new_empty(())
 
 
 def _with_grad(count: int, *arguments: Any, **_: Any) -> tuple[Tensor, Tensor]:
-    """Return an empty loss and gradient: ``NAME_with_grad(operands..., reduction, ...)``."""
     operands = arguments[:count]
     return _loss(count, *arguments), _gradient(operands[0], _elements(operands))
 
 
 def _backward(count: int, *arguments: Any) -> tuple[Tensor, ...]:
-    """Return empty gradients: ``NAME_backward(grad_output, operands..., ..., wanted)``."""
     operands, wanted = arguments[1 : 1 + count], arguments[-1]
     elements = _elements(operands)
     return tuple(
@@ -108,7 +105,6 @@ def _backward(count: int, *arguments: Any) -> tuple[Tensor, ...]:
 
 
 def _double_backward(count: int, *arguments: Any) -> tuple[Tensor, ...]:
-    """Return empty tensors: ``NAME_double_backward(grad_grads..., grad_output, ...)``."""
     return tuple(tensor.new_empty(tensor.shape) for tensor in arguments[count : 2 * count + 1])
 
 

@@ -1,8 +1,7 @@
 """Computes operators by PyTorch's formulas if their kernels cannot be loaded or built.
 
-``LOSSCLI_FALLBACK=torch``, the default, warns once and computes the spec's reference, which has the
-same values and gradients; ``error`` raises the build's error. Processes that measure or check
-kernels get ``error``, so that a formula is never taken for a kernel.
+``LOSSCLI_FALLBACK=torch``, the default, warns once; ``error`` raises the build's error, always in
+processes that measure or check kernels.
 """
 
 from __future__ import annotations
@@ -129,7 +128,6 @@ def _of_autocast(argument: Any, kind: str) -> Any:
 
 
 def _plain(argument: Any) -> Any:
-    """Return a tensor without history."""
     if not isinstance(argument, Tensor):
         return argument
     return argument.clone() if argument.is_inference() else argument.detach()
@@ -203,7 +201,6 @@ def _check_classes(spec: RowSpec, operands: Sequence[Any], settings: dict[str, A
 
 
 def _with_grad(spec: LossSpec | RowSpec, *arguments: Any) -> tuple[Tensor, Tensor]:
-    """Return the loss and the first operand's gradient: ``NAME_with_grad(operands..., ...)``."""
     first = arguments[0].detach()
     if isinstance(spec, RowSpec):
         rest, grad_output, factor = arguments[1:], None, 1.0
@@ -228,7 +225,6 @@ def _with_grad_in_place(spec: RowSpec, first: Tensor, *others: Any) -> Tensor:
 
 
 def _backward(spec: LossSpec | RowSpec, grad_output: Tensor, *arguments: Any) -> Any:
-    """Return the wanted gradients and empty tensors: ``NAME_backward(grad_output, ...)``."""
     *given, wanted = arguments
     found = _gradients(spec, grad_output, given, wanted)
     results = tuple(

@@ -1,8 +1,4 @@
-"""Loads libraries when first needed and builds missing ones.
-
-The library ``torch`` implements the operators that :mod:`.registration` defined; the others give it
-tables of entry points.
-"""
+"""Loads libraries when first needed, as the operators of ``torch``, and builds missing ones."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """Defines the operators of all losses on import, without building.
 
-The first call reaches a stub in this module, which loads what it needs and calls again. Libraries
-register under device-specific dispatch keys, which have priority over the stubs', so nothing is
-overridden and later calls bypass this module. :mod:`.elementwise` and :mod:`.rows` have the schemas
-and fake implementations.
+The first call reaches a stub, which loads libraries and calls again. These register under
+device-specific dispatch keys, which precede the stubs'.
 """
 
 from __future__ import annotations

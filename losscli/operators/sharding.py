@@ -1,13 +1,9 @@
 """Runs the operators on DTensors: each rank on its shards, with partial sums.
 
-Operands are sharded alike along shared dimensions. One that broadcasts along such a dimension is
-replicated, and its gradient is a partial sum. A mean is the partial sum of shard means weighted by
-their share of elements, so shards may be uneven.
+An operand that broadcasts along a sharded dimension is replicated, and its gradient a partial sum.
+A mean is one of shard means weighted by their share of elements, so shards may be uneven.
 
-Operators are handled as those of torch's ``loss_parallel``, not by a sharding strategy, which
-cannot know a shard's size or change arguments: a mean's gradient is divided by the total number of
-elements.
-
+A sharding strategy of torch cannot do this: it knows no shard's size and changes no arguments.
 Each function serves losses with ``count`` operands.
 """
 
@@ -127,8 +123,6 @@ SUFFIXES = tuple(_RULES)
 
 
 class _Plan:
-    """How a call's operands are sharded."""
-
     def __init__(self, operator: OpOverload, operands: Sequence[Tensor]) -> None:
         self.operator = operator
         meshes = [operand.device_mesh for operand in operands if isinstance(operand, DTensor)]

@@ -1,8 +1,4 @@
-"""Replaces the losses of other libraries: ``losscli.patch``, ``unpatch`` and ``patched``.
-
-A module of this package describes one library: ``MODULE`` is where it keeps its losses, ``OLDEST``
-and ``NEWEST`` are the releases it is known in, and ``table`` lists what is replaced.
-"""
+"""Replaces other libraries' losses, each as a module here says: ``MODULE``, releases, ``table``."""
 
 from __future__ import annotations
 
@@ -25,8 +21,6 @@ _MISSING = object()
 
 
 class _Replaced(NamedTuple):
-    """One name that a patch has replaced."""
-
     path: str
     new: str
     holder: Any

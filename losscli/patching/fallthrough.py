@@ -33,7 +33,6 @@ def _behind(own: Callable[..., Any], original: Callable[..., Any]) -> Callable[.
 
 
 def _overrides(given: Any) -> bool:
-    """Tell whether a tensor's class overrides ``__torch_function__``."""
     kind = type(given)
     if kind is Tensor or kind is Parameter or not isinstance(given, Tensor):
         return False

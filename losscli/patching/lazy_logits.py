@@ -23,11 +23,7 @@ class Layer(NamedTuple):
 
 
 class LazyLogits(Tensor):
-    """A tensor with shape, dtype and history of the logits, but without their memory.
-
-    The first operator that reads it computes the logits and keeps them. A loss that knows this
-    class takes ``layer`` instead.
-    """
+    """Logits without memory, until an operator reads them; losses that know them take ``layer``."""
 
     layer: Layer
     _compute: Callable[[], Tensor]

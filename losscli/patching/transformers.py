@@ -1,8 +1,4 @@
-"""The losses of transformers' language models.
-
-While a model computes its loss, its head returns logits that are computed only if something reads
-them. The loss reads the hidden states and the head's weight instead.
-"""
+"""The losses of transformers' models, whose heads compute logits only if something reads them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Processes that losscli starts and talks to, and locks between them.
-
-:class:`Process` starts one; its module takes the other end of the channel with :func:`to_parent`.
-Values are pickled, except for untrusted sandbox workers.
-"""
+"""Processes that losscli starts and talks to, by pickled values if trusted, and locks."""
 
 from losscli.processes.channel import Channel as Channel
 from losscli.processes.process import Process as Process

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 def without_garbage_collection() -> Iterator[None]:
     """Disable the collector, and restore it afterwards.
 
-    It could run within a sample; it takes half the time of reading a million live values; and
-    freeing a CUDA graph during a capture invalidates the capture.
+    It could run within a sample, and a CUDA graph that it frees invalidates a capture.
     """
     was_enabled = gc.isenabled()
     gc.disable()

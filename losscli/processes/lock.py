@@ -1,8 +1,4 @@
-"""A lock between processes on an open file; the kernel releases it when its holder ends.
-
-Messages name the holder: the kernel lists local processes that hold locks, and one on another
-machine writes its name into the file.
-"""
+"""A lock between processes on an open file, which names its holder and which its end releases."""
 
 from __future__ import annotations
 
@@ -66,7 +62,6 @@ class Holder:
             os.write(file.fileno(), json.dumps(asdict(self)).encode())
 
     def __str__(self) -> str:
-        """Return ``process 4711 on node7 (since 10:21:33)``."""
         if not self.pid:
             return "another process"
         return f"process {self.pid} on {self.host} (since {self.since})"
@@ -187,7 +182,6 @@ def _holder(file: IO[str]) -> str:
 
 
 def _holders(file: IO[str]) -> list[int]:
-    """Return the processes that hold the lock, as far as the kernel lists them."""
     found = os.fstat(file.fileno())
     device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}"
     place = f"{device}:{found.st_ino}"

@@ -28,8 +28,7 @@ WARM_UPS = 3
 def run(case: Case, pass_: PassName, implementation: Implementation, trace: Path | None) -> None:
     """Call a loss and mark the last call for a profiler, or write PyTorch's ``trace``.
 
-    On a GPU the marks are the CUDA profiler's start and stop, and an NVTX range named after the
-    case. A user's file is imported in this process, outside any sandbox.
+    The marks are the CUDA profiler's and an NVTX range. A user's file runs outside any sandbox.
     """
     operands = make_inputs(case)
     passes = PassFactory.of_case(case, pass_, tuple(operands.values()))

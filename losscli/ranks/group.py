@@ -1,7 +1,6 @@
 """The group of all ranks: what they exchange, and how failures are reported.
 
-Losses use PyTorch's default process group: Gloo on a CPU, NCCL on GPUs. Agreements use a separate
-Gloo group, so that a loss's unfinished collective is not mistaken for one.
+Agreements have a Gloo group besides PyTorch's default one, which may have unfinished collectives.
 """
 
 from __future__ import annotations
@@ -154,11 +153,7 @@ def join(place: Place, device: str) -> ProcessGroup:
 
 
 def _end_when_told() -> None:
-    """End this process GRACE_SECONDS after a signal, whatever it waits for.
-
-    Python's handlers run only after a library call returns, such as a collective on a GPU. Finished
-    results are in the journal.
-    """
+    """End this process GRACE_SECONDS after a signal, as Python's handlers wait for collectives."""
     read, write = os.pipe()
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)

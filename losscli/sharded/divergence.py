@@ -1,8 +1,7 @@
 """Divergences of two sets of logits whose classes are sharded alike.
 
-With P and Q a rank's shares of the probabilities p and q, its part of a row's divergence is ``Q *
-(D + log(Q / P))``, where D is the divergence within its classes: the chain rule of relative entropy
-(Cover and Thomas, Elements of Information Theory, theorem 2.5.3).
+With a rank's shares P and Q of p and q, and D the divergence within its classes, its part is ``Q *
+(D + log(Q / P))`` (Cover and Thomas, Elements of Information Theory, theorem 2.5.3).
 """
 
 from __future__ import annotations
@@ -71,24 +70,9 @@ def reverse_kl_divergence(
     mask: Tensor | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """:func:`kl_divergence` with the two sets of logits exchanged.
+    """:func:`kl_divergence` with the two sets of logits exchanged: ``p * log(p / q)`` is summed.
 
-    As :func:`losscli.functional.reverse_kl_divergence`: the sum of ``p * log(p / q)``.
-
-    Args:
-        input: this rank's logits, ``(..., C_r)``; differentiable once.
-        target: logits of the same shape and classes; differentiable once.
-        group: as in :func:`kl_divergence`, like the arguments that follow.
-        sizes: each rank's number of classes.
-        temperature: divides both sets of logits.
-        mask: the rows that count.
-        reduction: ``none``, ``mean`` or ``sum``.
-
-    Returns:
-        The loss in the promoted dtype, bitwise equal on all ranks.
-
-    Raises:
-        As :func:`cross_entropy`.
+    Arguments, result and errors are the same.
     """
     name = "reverse_kl_divergence"
     return _divergence(name, input, target, group, sizes, temperature, mask, reduction)

@@ -1,9 +1,4 @@
-"""Row-wise losses of DTensors.
-
-Each mesh dimension replicates the first operand, shards its rows, or shards its classes. Rows are
-independent except that sums and means cover all ranks. Sharded classes use :mod:`losscli.sharded`.
-All ranks get the loss.
-"""
+"""Row-wise losses of DTensors, whose mesh dimensions shard rows or classes; all ranks get them."""
 
 from __future__ import annotations
 

@@ -47,11 +47,7 @@ class Layout:
         return cls(name, of.device_mesh, rows, classes)
 
     def placements(self, of_rows: Callable[[int], int] | None, classes: int | None) -> list[Any]:
-        """Return a tensor's placements.
-
-        ``of_rows`` maps a dimension of the rows to the tensor's; ``classes`` is its class
-        dimension.
-        """
+        """Return a tensor's placements, by its dimension for each of the rows' and its classes'."""
         found: list[Placement] = [Replicate()] * self.mesh.ndim
         for k, dim in self.rows.items():
             found[k] = found[k] if of_rows is None else Shard(of_rows(dim))

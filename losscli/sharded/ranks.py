@@ -1,11 +1,8 @@
 """The ranks of a group: their classes, and a call's collective.
 
-The collective is an all-gather of one flat tensor in float32 (float64 for float64). Two words hold
-the rank's numbers of classes and rows, a third the sum of its class weights if label smoothing
-needs it; then follow a few numbers per row.
-
-The first two words are XORed with a digest of everything that ranks must agree on. Each rank
-removes its own digest, so a disagreement leaves invalid sizes.
+It is an all-gather of one flat tensor in float32 (float64 for float64): the rank's numbers of
+classes and rows, its sum of class weights for label smoothing, then a few numbers per row. The
+first two are XORed with a digest of what ranks must agree on, so a disagreement makes them invalid.
 """
 
 from __future__ import annotations
@@ -224,7 +221,6 @@ def _all_gathered(mine: Tensor, group: Any) -> Tensor:
 
 
 def _asked(group: Any, width: int, device: torch.device) -> tuple[int, ...]:
-    """Return each rank's number of classes; the host waits."""
     mine = torch.full((1,), width, dtype=torch.int64, device=device)
     return tuple(_all_gathered(mine, group).flatten().tolist())
 

@@ -1,7 +1,6 @@
 """What `losscli bench` reports: which implementation is faster, the times, what limits them.
 
-One baseline serves all ratios: the reference, or the first implementation of a run without one.
-A ratio whose interval allows no verdict is inconclusive: no mean and no sentence counts it.
+Ratios are to the reference, or to a run's first implementation; inconclusive ones count nowhere.
 """
 
 from __future__ import annotations
@@ -145,7 +144,7 @@ def _is_unclear(result: BenchResult, other: str) -> bool:
 
 
 def tables(ran: Results, chosen: Sequence[str] = ()) -> list[Table]:
-    """Return a table for each of the config's, with ``chosen`` columns or those that say something."""
+    """Return a table for each of the config's; ``chosen`` or the columns that say something."""
     mixed = {COLD, WARM} <= {result.cache for result in ran}
     names = case_names(ran)
     known = COLUMNS | {"speedup": versus(baseline_of(ran))}
@@ -247,7 +246,6 @@ def _outgrew(result: BenchResult) -> bool:
 
 
 def _default_allocator(results: Results) -> list[str]:
-    """Return the ratios with the default allocator, by implementation and pass."""
 
     def key(result: BenchResult) -> tuple[object, ...]:
         return result.table, result.case, result.pass_, result.mode
@@ -316,7 +314,6 @@ def slower_cells(run: Run) -> list[str]:
 
 
 def _is_behind(cell: Cell) -> bool:
-    """Tell whether a baseline has the shorter median, which noise may explain."""
     peer = best_peer(cell)
     return peer is not None and ratio(cell[CUSTOM], peer) < 1 / (1 + DIFFERENT_BEYOND)
 

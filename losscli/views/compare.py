@@ -126,7 +126,6 @@ def unusual(row: ComparedRow | Untimed) -> list[str]:
 
 
 def _listed(title: str, rows: Sequence[str]) -> list[str]:
-    """Return a title with its first rows below it; nothing without rows."""
     more = [f"and {len(rows) - _NAMED} more"] if len(rows) > _NAMED else []
     return [title, *(f"    {row}" for row in (*rows[:_NAMED], *more))] if rows else []
 
@@ -194,7 +193,6 @@ def _verdicts(record: ComparisonRecord, other: str = "") -> list[str]:
 
 
 def _regressions(record: ComparisonRecord) -> list[str]:
-    """Return the rows that are slower beyond the limit."""
     several = len(record.comparisons) > 1
     found = [
         f"    {f'{one.run}: ' * several}{_label(row)}: {row.ratio:.3f} "

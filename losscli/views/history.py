@@ -1,8 +1,4 @@
-"""What `losscli history` reports: the commits with a change, then the rows over the commits.
-
-A row has a table of its commits, whose last column plots the medians; of many rows one table
-has the first and the last commit of each.
-"""
+"""What `losscli history` reports: the commits with a change, then few rows or all in short."""
 
 from __future__ import annotations
 
@@ -75,7 +71,6 @@ def _summary(series: Sequence[Series]) -> Table:
 
 
 def _changes(found: History) -> list[str]:
-    """Return the commits with a change, each before the rows that changed there."""
     commits = count(len(found.commits), "commit")
     if len(found.commits) < 2:
         return [f"only {commits} with a run: {_MORE}"]

@@ -191,7 +191,6 @@ def of_verify(run: Run) -> Iterator[Part]:
 
 
 def _samples(results: Results) -> Iterator[Part]:
-    """Yield the part with the samples of the results that spread most."""
     known = [(r, r.seconds) for r in results if r.seconds and len(r.seconds.samples) > 1]
     known.sort(key=lambda pair: (pair[1].p80 - pair[1].p20) / pair[1].median, reverse=True)
     names, shown = case_names(results), known[:MOST_STRIPS]

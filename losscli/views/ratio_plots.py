@@ -91,7 +91,6 @@ def _ratios(results: Results, baseline: str) -> tuple[Point, ...]:
 
 
 def _means(results: Results, baseline: str) -> tuple[Point, ...]:
-    """Return the mean of each loss, without ratios that are inconclusive."""
     points = []
     for loss, own in grouped(results, lambda r: r.case.loss).items():
         known = [s.value for r in own if (s := _speedup(r, baseline)) and s.verdict != UNCLEAR]

@@ -1,8 +1,4 @@
-"""What the self-tests report: of the checks of verify, and of the timer.
-
-A cell of a wrong implementation has the first check that fails it, or SURVIVED; that of a
-correct one has ``passed``, or FAILED with the check.
-"""
+"""What the self-tests of the checks and of the timer report."""
 
 from __future__ import annotations
 

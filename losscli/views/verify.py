@@ -1,12 +1,9 @@
 """What `losscli verify` reports: how many checks fail, the first failure in full, two tables.
 
-A row of the first table is a check, a column a loss. A cell counts the cases that passed, with the
-largest error, or the failures or warnings; where something fails, only such checks have a row. A
-row of the second is an implementation and case with its errors; its verdict is the worst of all
-checks, and a case without figures that passed has no row. ``verbose`` shows all.
-
-A failure of an implementation, a check and a loss is shown once: on the smallest case that has it,
-with the number of the others and the line of Python that repeats it.
+The first has a row per check and a column per loss: cases that passed with the largest error, or
+failures or warnings. The second has a row per implementation and case, with errors and verdict.
+``verbose`` shows rows and failures that are left out: a failure of an implementation, a check and a
+loss appears once, on its smallest case, with a line of Python that repeats it.
 """
 
 from __future__ import annotations

@@ -37,7 +37,6 @@ def as_written(
 
 
 def _clamped(var: Tensor, eps: float) -> Tensor:
-    """Clamp the variance, passing its gradient through."""
     var = var.clone()
     with torch.no_grad():
         var.clamp_(min=eps)

@@ -185,8 +185,7 @@ def _constant(operand: Tensor) -> Tensor:
 class _Counted:
     """How tokens count, in the operators' terms.
 
-    A constant divisor divides the result. A divisor that depends on the mask becomes part of the
-    weights, so that grad_output stays constant and forward can compute the gradient.
+    A divisor by the mask goes into the weights: grad_output is constant and forward can use it.
     """
 
     reduction: str

@@ -35,11 +35,7 @@ class QuantileCalls(Calls):
 def several_quantiles(
     input: Tensor, target: Tensor, quantile: Sequence[float], reduction: str, weight: Tensor | None
 ) -> Arguments:
-    """Return the arguments of a call whose quantiles are an operand.
-
-    Quantiles are at least float32, because a quantile near 1 loses most of its distance to 1 in 16
-    bits.
-    """
+    """Return arguments with quantiles as an operand, in float32 to keep their distance to 1."""
     check_several(quantile)
     if input.dim() == 0 or input.shape[-1] != len(quantile):
         raise ValueError(

@@ -1,8 +1,4 @@
-"""Specs of weighted losses, derived from those without a weight.
-
-``weighted_NAME`` is a separate operator and library whose last operand is the weight. Its elements
-are ``loss * weight``; its mean divides by the number of elements.
-"""
+"""Specs of ``weighted_NAME``, operators whose elements are ``loss * weight``, the last operand."""
 
 from __future__ import annotations
 
@@ -63,7 +59,6 @@ def _tolerance(own: Tolerance | None) -> Tolerance:
 
 
 def _weighted_terms(inner: Terms, *operands: Tensor, **settings: Any) -> Mapping[str, Tensor]:
-    """Return the terms times the weight; the weight's own gradient is the loss."""
     *others, weight = operands
     found = inner.of(*others, **settings)
     terms = {name: each * weight.abs() for name, each in found.items()}

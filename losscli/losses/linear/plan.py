@@ -73,7 +73,6 @@ class Plan:
     """Peak memory, besides operands, their gradients and a few numbers per row."""
 
     def __str__(self) -> str:
-        """Describe the plan as ``--dry-run`` prints it."""
         if self.kind == WHOLE:
             return "all logits at once"
         if self.kind == CHUNKS:

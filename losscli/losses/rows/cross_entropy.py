@@ -28,8 +28,6 @@ from .spec import (
 
 
 class _Rows(NamedTuple):
-    """Intermediate values of the loss and its terms."""
-
     dim: int
     """The class dimension."""
     logits: Tensor

@@ -1,8 +1,7 @@
 """The operators of a row-wise loss, and its forms with their own specs.
 
-``NAME`` takes the required operands, ``weighted_NAME`` also a class weight, ``masked_NAME`` a row
-mask, and ``NAME_with_entropy`` returns a second value per row. All call the same functions and
-operators.
+``weighted_NAME`` takes a class weight, ``masked_NAME`` a row mask; ``NAME_with_entropy`` returns a
+second value per row.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Divergences of two softmax distributions, with a temperature and a mask.
-
-With p the softmax of the input and q of the target, each is a line or two of PyTorch on their
-logarithms, plus the magnitudes of its terms. The functions differ only in their docstrings, except
-``js_divergence``, which has one more parameter.
-"""
+"""Divergences of the softmax p of the input and q of the target, with temperature and mask."""
 
 from __future__ import annotations
 
@@ -76,11 +71,7 @@ def _divergence_loss(
     parameters: tuple[Parameter, ...] = (TEMPERATURE,),
     **fields: Any,
 ) -> RowSpec:
-    """Return the spec of a divergence of two sets of logits.
-
-    ``divergence`` computes row losses from both log-probabilities and the settings; ``terms`` their
-    magnitudes from two :class:`Softmax`, the temperature and the settings.
-    """
+    """Return a spec, from functions of both log-probabilities, and of both :class:`Softmax`."""
     describe(arguments, ARGUMENTS)
     return row_loss(
         arguments,

@@ -1,8 +1,4 @@
-"""The spec of a row-wise loss.
-
-``csrc/losses/rows/HEADER.h`` computes a row, and the loss's file has its spec; operators, kernels,
-bindings, fake implementations and tests follow from both.
-"""
+"""The spec of a row-wise loss, whose rows ``csrc/losses/rows/HEADER.h`` computes."""
 
 from __future__ import annotations
 
@@ -77,8 +73,7 @@ def class_weight(shape: Callable[[Shape], Shape], **fields: Any) -> Operand:
 class RowSpec(Spec):
     """A loss of each row of its operands.
 
-    Row operands come first, those with kernel gradients before the others. The reference takes all
-    operands in order, with ``None`` for missing ones.
+    Rows come first, those with kernel gradients before others. Missing operands are ``None``.
     """
 
     unit: ClassVar[Unit] = ROW

@@ -102,8 +102,7 @@ def divergence_terms(
 ) -> Mapping[str, Tensor]:
     """Return the terms of a weighted sum of differences of logarithms.
 
-    ``names`` are the operand of the weights and that of the ``other`` distribution in the
-    logarithm, whose derivative is that minus the weights.
+    ``names``: the operand of the weights, and that of the ``other`` distribution.
     """
     own, others = names
     return LazyTerms(

@@ -28,8 +28,6 @@ _MOST_CLASSES = 16
 
 
 class _Calls(RowCalls):
-    """Calls of a loss composed of other losses' kernels."""
-
     def composed(self, given: Arguments) -> Callable[..., Tensor] | None:
         found: Callable[..., Tensor] = operators.OPERATORS["topk_kl_divergence"]
         return found
@@ -40,11 +38,7 @@ def _of_known_classes(shape: Shape) -> Shape:
 
 
 def _with_rest(log_probs: Tensor, impossible: Tensor) -> Tensor:
-    """Append the remainder's log-probability, computed in float64 to keep digits.
-
-    If the student's remainder is ``impossible``, a teacher's that may come from rounding counts as
-    0; otherwise the divergence would be infinite.
-    """
+    """Append the remainder's log-probability, in float64; 0 if the student's is ``impossible``."""
     wide = log_probs.double()
     shares = wide.exp()
     rest = 1 - shares.sum(-1, keepdim=True)
@@ -144,7 +138,6 @@ def _terms(
     reverse: float = 0.0,
     temperature: float = 1.0,
 ) -> Mapping[str, Tensor]:
-    """Return the terms of the divergence of the bins, mapped to the operands."""
     classes, target = harmless(classes, target, mask)
     bins = known_bins(bins_of(input, classes, mask, temperature), target, input.shape[-1])
     p, q = (Softmax.of(each, 1.0, computed=True) for each in bins)

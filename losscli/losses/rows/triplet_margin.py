@@ -21,8 +21,6 @@ from .terms import OF_LENGTHS
 
 
 class _Calls(RowCalls):
-    """Calls of a loss whose kernels need a finite norm degree above 0."""
-
     def composed(self, given: Arguments) -> Callable[..., Tensor] | None:
         has_kernels = 0 < given.parameters[1] < math.inf
         return super().composed(given if has_kernels else given._replace(composed=True))
