@@ -261,7 +261,6 @@ class Code(StrEnum):
 
 
 CODES = frozenset(code for code in Code if code.word)
-"""The codes that a reason of a verdict may have."""
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def parse_memory(text: str) -> float:
         UsageError: it is none of these, or no whole number of bytes.
     """
     match = re.fullmatch(r"\s*([0-9.eE+-]+?)\s*([kKMGT]?i?B|)\s*", text)
-    number = _number(match[1]) if match else None
+    number = finite(match[1]) if match else None
     scale = _MEMORY_UNITS.get(match[2]) if match else None
     if number is None or scale is None or number < 0:
         raise UsageError(f"'{text}' is no number of bytes. Write 1.2GB, 300MB or 1GiB.")
@@ -72,7 +72,7 @@ def parse_memory(text: str) -> float:
 def parse_seconds(text: str) -> float:
     """Parse ``0.2s``, ``10 ms``, ``5us``, ``1m`` (a minute) or bare seconds."""
     match = re.fullmatch(r"\s*([0-9.eE+-]+?)\s*(ns|us|ms|s|m|)\s*", text)
-    number = _number(match[1]) if match else None
+    number = finite(match[1]) if match else None
     if match is None or number is None or number < 0:
         raise UsageError(f"'{text}' is not a duration. Write 0.2s, 50ms or 1m.")
     unit = match[2]
@@ -82,7 +82,7 @@ def parse_seconds(text: str) -> float:
 def parse_fraction(text: str) -> float:
     """Parse ``1%`` or ``0.01``; the value lies between 0 and 1."""
     stripped = text.strip()
-    number = _number(stripped.removesuffix("%").rstrip())
+    number = finite(stripped.removesuffix("%").rstrip())
     if number is not None and stripped.endswith("%"):
         number /= 100
     if number is None or not 0 < number < 1:
@@ -107,7 +107,8 @@ def figure(value: float) -> str:
     return f"{value:.{digits}f}" if value < 1e5 else f"{value:.0e}"
 
 
-def _number(text: str) -> float | None:
+def finite(text: str) -> float | None:
+    """Return a finite number, or None."""
     try:
         number = float(text)
     except ValueError:
@@ -116,12 +117,7 @@ def _number(text: str) -> float | None:
 
 
 def _in_units(value: float, units: Sequence[tuple[float, str]], digits: int) -> str:
-    """Write a value in the largest unit that it reaches, or in the smallest."""
+    """Write a value in the largest unit that it reaches, or the smallest, without an exponent."""
     scale, unit = next((each for each in units if abs(value) >= each[0]), units[-1])
-    return f"{_significant(value / scale, digits)} {unit}"
-
-
-def _significant(value: float, digits: int) -> str:
-    """Write a number with so many significant digits, never with an exponent."""
-    whole = len(str(int(abs(value))))
-    return f"{value:.{max(digits - whole, 0)}f}"
+    whole = len(str(int(abs(value / scale))))
+    return f"{value / scale:.{max(digits - whole, 0)}f} {unit}"

@@ -6,7 +6,7 @@ from losscli.build.nvcc import Requirements, parse_version
 from losscli.build.toolchain import dotted
 from losscli.doctor.findings import Answer, ok, problem, warning
 from losscli.doctor.machine import Machine
-from losscli.units import format_bytes
+from losscli.units import finite, format_bytes
 
 HIDDEN_BYTES = 2**30
 _NO_SMI = "nvidia-smi does not tell"
@@ -73,7 +73,7 @@ def monitoring(machine: Machine) -> Answer:
         return warning(f"a benchmark cannot read clocks and throttling: {read['unknown']}", advice)
     parts = []
     if "sm_clock_hz" in read:
-        most = _number((machine.gpu_state or {}).get("clocks.max.sm", ""))
+        most = finite((machine.gpu_state or {}).get("clocks.max.sm", ""))
         of = f" of {most:.0f}" if most else ""
         parts.append(f"{read['sm_clock_hz'][-1] / 1e6:.0f}{of} MHz")
     if "celsius" in read:
@@ -113,7 +113,7 @@ def others(machine: Machine) -> Answer:
             f"in use by {', '.join(names)}",
             "Times are not to be trusted: wait, end these programs, or choose another GPU.",
         )
-    used, busy = _number(state["memory.used"]) or 0.0, _number(state["utilization.gpu"]) or 0.0
+    used, busy = finite(state["memory.used"]) or 0.0, finite(state["utilization.gpu"]) or 0.0
     if used * 2**20 > HIDDEN_BYTES or busy:
         return warning(
             f"{format_bytes(used * 2**20)} and {busy:.0f} % of the GPU are used by programs that "
@@ -128,10 +128,3 @@ def _hidden(machine: Machine) -> str:
     if given is None:
         return ""
     return f"CUDA_VISIBLE_DEVICES is '{given}' and may hide GPUs: unset it, or name others."
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None

@@ -22,7 +22,6 @@ LEAST_BYTES = 4 * 2**30
 """Free memory below which a build is slow and larger cases do not fit."""
 LEAST_OPEN_FILES = 1024
 LOOK_SECONDS = 0.5
-"""How long other programs' CPU use is measured."""
 NAMESPACES = (
     "allow user namespaces on the host, or start the container with --cap-add SYS_ADMIN "
     "--security-opt apparmor=unconfined"

@@ -89,16 +89,11 @@ def by_formula(rows: Rows, layer: Layer, budget: int | None) -> tuple[Tensor, Te
     with _without_autocast(layer.hidden):
         for part in products.parts(len(rows.target), most):
             own = replace(rows, target=rows.target[part], reduction="none")
-            found.append(checkpoint(_composed_wide, own, *layer.of_rows(part), use_reentrant=False))
+            layer_of_part = layer.of_rows(part)
+            found.append(checkpoint(composed, own, layer_of_part, wide=True, use_reentrant=False))
     losses = torch.cat([each for each, _ in found], -1)
     log_sums = torch.cat([each for _, each in found]) if rows.with_log_sums else None
     return (losses if rows.settings.entropy else rows.reduced(losses)[0]), log_sums
-
-
-def _composed_wide(
-    rows: Rows, hidden: Tensor, weight: Tensor, bias: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
-    return composed(rows, Layer(hidden, weight, bias), wide=True)
 
 
 def composed(rows: Rows, layer: Layer, *, wide: bool = False) -> tuple[Tensor, Tensor | None]:

@@ -24,7 +24,6 @@ class Operands(NamedTuple):
     shape: torch.Size
     """The hidden states' shape without the width."""
     dtype: torch.dtype
-    """A loss's dtype, from the logits."""
 
 
 def operands_of(

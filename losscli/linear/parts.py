@@ -30,7 +30,6 @@ class Shard:
     """A rank's classes, and how ranks combine their numbers."""
 
     name: str
-    """The loss, for messages."""
     first: int
     classes: int
     """The number of classes on all ranks."""
@@ -136,7 +135,6 @@ class Part:
     logits: Tensor
     """``(N, c)``."""
     classes: slice
-    """Their range among all classes."""
 
     @cached_property
     def number(self) -> Tensor:

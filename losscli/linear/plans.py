@@ -183,4 +183,3 @@ PLANS: dict[str, tuple[Any, Any]] = {
     CHUNKS: (chunks_forward, chunks_backward),
     SLICES: (slices_forward, slices_backward),
 }
-"""Forward and backward of each kind of plan."""

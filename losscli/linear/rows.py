@@ -24,9 +24,7 @@ class Rows:
     settings: Settings
     reduction: str
     may_ignore: bool
-    """Whether some rows may not count."""
     with_log_sums: bool
-    """Whether log-sum-exps are requested."""
     first: int = 0
     """The first class whose logits and weights are here."""
 

@@ -75,7 +75,6 @@ LINEAR_LOSSES: dict[str, LinearSpec] = {
 EVERY_LOSS: Mapping[str, Spec] = ChainMap(
     *cast("list[dict[str, Spec]]", [LOSSES, WEIGHTED, ROW_FORMS, LINEAR_LOSSES])
 )
-"""Every loss that a case may name."""
 
 
 _OPERATORS = {

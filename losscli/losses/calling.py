@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 WEIGHTED = "weighted_"
-"""The prefix of weighted losses' names."""
 
 
 class Arguments(NamedTuple):
@@ -35,7 +34,6 @@ class Arguments(NamedTuple):
     """The operands without the weight."""
     reduction: str = "mean"
     parameters: tuple[float, ...] = ()
-    """The parameters in the order of the spec."""
     weight: Tensor | None = None
     divisor: float | Tensor | None = None
     """A further divisor of the result."""

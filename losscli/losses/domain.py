@@ -39,7 +39,6 @@ class Domain:
     low: float = -math.inf
     """The smallest number for which the formula is defined, inclusive."""
     high: float = math.inf
-    """The largest."""
     short: tuple[float, ...] = (0.0, 1.0, -0.5, 0.25)
     """Values with few bits, so that a prediction at a kink near them is exact in every dtype."""
     at_least_loss: float = 0.0

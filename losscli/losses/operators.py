@@ -17,7 +17,6 @@ DTensor: type | None = None
 incoming: Callable[..., tuple[Any, ...]]
 """Returns an operator's arguments for grad_output."""
 is_compiling: Callable[[], bool]
-"""``torch.compiler.is_compiling``."""
 
 
 def are_distributed(tensors: Iterable[Any]) -> bool:

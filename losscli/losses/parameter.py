@@ -23,7 +23,6 @@ class Parameter:
     open: bool = False
     """Whether the minimum and maximum themselves are excluded."""
     is_switch: bool = False
-    """Whether it is 0 or 1, for off or on."""
     is_integer: bool = False
     is_bytes: bool = False
     """Whether it is a number of bytes, where 0 means no limit."""

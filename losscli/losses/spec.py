@@ -112,7 +112,6 @@ class Terms:
     operands' dtype: ``LOSS`` for the loss, an operand's name for its derivative at grad_output 1.
     Missing ones have no such terms."""
     reason: str
-    """The difference that loses digits; shown next to the results."""
 
     def __post_init__(self) -> None:
         if not self.reason:
@@ -179,7 +178,6 @@ class Spec:
     """
 
     unit: ClassVar[Unit]
-    """What has its own loss."""
     composed_of: tuple[str, ...] = ()
     """The losses whose kernels compute it, if it has none of its own."""
     chooses_order: ClassVar[bool] = False

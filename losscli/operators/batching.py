@@ -98,7 +98,6 @@ RULES: dict[str, Callable[..., Any]] = {
     "_backward": backward,
     "_double_backward": double_backward,
 }
-"""By the suffix of the operator's name."""
 
 
 class _Batch:

@@ -35,7 +35,6 @@ from . import batching
 
 NAMESPACE, BENCH_NAMESPACE = "losscli", "losscli_bench"
 KERNELS, AUTOGRAD = "CompositeExplicitAutograd", "Autograd"
-"""The dispatch keys of stubs."""
 
 
 def schemas(spec: LossSpec) -> dict[str, str]:
@@ -128,4 +127,3 @@ FAKES: dict[str, Callable[..., Any]] = {
     "_backward": _backward,
     "_double_backward": _double_backward,
 }
-"""Fake implementations, by the suffix of the operator's name."""

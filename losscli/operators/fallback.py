@@ -28,7 +28,6 @@ from .batching import promoted
 
 TORCH, ERROR = "torch", "error"
 _loaded: set[tuple[str, str]] = set()
-"""Losses and devices whose kernels are loaded."""
 _missing: dict[tuple[str, str], LosscliError] = {}
 """Why there are no kernels, by loss and device; they are not looked for again."""
 _has_warned = False
@@ -159,8 +158,7 @@ _AUTOGRAD = (
 
 def loss(spec: LossSpec | RowSpec, *arguments: Any) -> Tensor:
     """Return the loss: ``NAME(operands..., reduction, parameters..., ...)``."""
-    count = len(spec.operands)
-    reduction, settings = arguments[count], _settings(spec, arguments)
+    reduction, settings = arguments[len(spec.operands)], rows.settings_of(spec, arguments)
     operands = [
         x if x is None or operand.differentiable else x.detach()
         for operand, x in zip(spec.operands, arguments, strict=False)
@@ -175,11 +173,6 @@ def loss(spec: LossSpec | RowSpec, *arguments: Any) -> Tensor:
     # Each step of a formula would round 16 bits.
     wide = [operand.to(widened(dtype)) for operand in operands]
     return spec.reference(*wide, reduction=reduction, **settings).to(dtype)
-
-
-def _settings(spec: LossSpec | RowSpec, arguments: Sequence[Any]) -> dict[str, Any]:
-    names = (parameter.name for parameter in spec.parameters)
-    return dict(zip(names, arguments[len(spec.operands) + 1 :], strict=False))
 
 
 def _check_classes(spec: RowSpec, operands: Sequence[Any], settings: dict[str, Any]) -> None:
@@ -210,7 +203,7 @@ def _with_grad(spec: LossSpec | RowSpec, *arguments: Any) -> tuple[Tensor, Tenso
         leaf = first.requires_grad_()
         value = loss(spec, leaf, *(x.detach() if isinstance(x, Tensor) else x for x in rest))
         # Of several values per row, kernels differentiate the first.
-        doubled = isinstance(spec, RowSpec) and _settings(spec, arguments).get(spec.doubling)
+        doubled = isinstance(spec, RowSpec) and rows.settings_of(spec, arguments).get(spec.doubling)
         output = value[0] if doubled else value
         by = torch.full_like(output, factor) if grad_output is None else grad_output * factor
         (gradient,) = torch.autograd.grad(output, leaf, by.to(value.dtype).expand(output.shape))
@@ -226,12 +219,8 @@ def _with_grad_in_place(spec: RowSpec, first: Tensor, *others: Any) -> Tensor:
 
 def _backward(spec: LossSpec | RowSpec, grad_output: Tensor, *arguments: Any) -> Any:
     *given, wanted = arguments
-    found = _gradients(spec, grad_output, given, wanted)
-    results = tuple(
-        gradient if wants else operand.new_empty(0)
-        for gradient, operand, wants in zip(found, given, wanted, strict=False)
-    )
-    return results if len(results) > 1 else results[0]
+    gradients = _gradients(spec, grad_output, given, wanted)
+    return rows.wanted_of(given[: len(wanted)], gradients, wanted)
 
 
 def _gradients(
@@ -280,4 +269,3 @@ _COMPUTED: dict[str, Callable[..., Any]] = {
     "_backward": _backward,
     "_double_backward": _double_backward,
 }
-"""By the suffix of the operator's name."""

@@ -10,7 +10,7 @@ import importlib.abc
 import importlib.util
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib.machinery import ModuleSpec
@@ -53,7 +53,9 @@ class _Stub:
         given = dict(zip(names, arguments, strict=False)) | named
         tensors = {n: each for n, each in given.items() if isinstance(each, Tensor)}
         device = _device(tensors.values())
-        self._refuse(tensors)
+        for n, each in tensors.items():
+            if wrong := no_kernel_takes(each):
+                raise NotImplementedError(f"{self.namespace}::{self.name}: {n} {wrong}")
         with self._once():
             if self._is_loaded(device, tensors.values()):
                 # Under export or a compiler, Python caches each key's kernel.
@@ -73,11 +75,6 @@ class _Stub:
             # With the binding, so that they are built in parallel.
             return fallback.has_kernels(self.spec.name, device)
         return fallback.has_binding()
-
-    def _refuse(self, tensors: Mapping[str, Tensor]) -> None:
-        for name, tensor in tensors.items():
-            if wrong := no_kernel_takes(tensor):
-                raise NotImplementedError(f"{self.namespace}::{self.name}: {name} {wrong}")
 
     @contextmanager
     def _once(self) -> Iterator[None]:

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from losscli.losses import ROW_LOSSES, RowSpec
+from losscli.losses import ROW_LOSSES, LossSpec, RowSpec
 from losscli.losses.formulas import widened
 from losscli.losses.kinds import not_floating
 from losscli.losses.shapes import remedy
@@ -91,7 +91,7 @@ def define(spec: RowSpec, library: torch.library.Library, stub: Callable[..., An
             torch.library.register_vmap(f"losscli::{name}", rule, lib=library)
 
 
-def _settings(spec: RowSpec, arguments: Sequence[Any]) -> dict[str, Any]:
+def settings_of(spec: LossSpec | RowSpec, arguments: Sequence[Any]) -> dict[str, Any]:
     """Return a call's parameters by name, without the module's number."""
     names = [parameter.name for parameter in spec.parameters]
     return dict(zip(names, arguments[len(spec.operands) + 1 :], strict=False))
@@ -100,7 +100,7 @@ def _settings(spec: RowSpec, arguments: Sequence[Any]) -> dict[str, Any]:
 def _composed_loss(spec: RowSpec, *arguments: Any) -> Tensor:
     count = len(spec.operands)
     operands, reduction = arguments[:count], arguments[count]
-    loss: Tensor = spec.reference(*operands, reduction=reduction, **_settings(spec, arguments))
+    loss: Tensor = spec.reference(*operands, reduction=reduction, **settings_of(spec, arguments))
     return loss
 
 
@@ -108,7 +108,7 @@ def _composed_backward(spec: RowSpec, grad_output: Tensor, *arguments: Any) -> A
     *given, wanted = arguments
     rows, others = given[: spec.gradients], given[spec.gradients :]
     value, pull, *_ = torch.func.vjp(lambda *rows: _composed_loss(spec, *rows, *others), *rows)
-    return _wanted(rows, pull(grad_output.to(value.dtype)), wanted)
+    return wanted_of(rows, pull(grad_output.to(value.dtype)), wanted)
 
 
 def _composed_in_place(spec: RowSpec, first: Tensor, *others: Any) -> Tensor:
@@ -137,8 +137,8 @@ def _fake_loss(spec: RowSpec, *arguments: Any, **_: Any) -> Tensor:
     shape: tuple[int, ...] = ()
     if arguments[len(spec.operands)] == "none":
         shape = spec.rows_shape(first.shape)
-    if spec.doubling and _settings(spec, arguments)[spec.doubling]:
-        shape = (1 + int(_settings(spec, arguments)[spec.doubling]), *shape)
+    if spec.doubling and settings_of(spec, arguments)[spec.doubling]:
+        shape = (1 + int(settings_of(spec, arguments)[spec.doubling]), *shape)
     empty: Tensor = first.new_empty(shape, dtype=dtype)
     return empty
 
@@ -177,14 +177,14 @@ def _fake_in_place(spec: RowSpec, *arguments: Any) -> Tensor:
 
 def _fake_backward(spec: RowSpec, grad_output: Tensor, *arguments: Any) -> Any:
     rows = arguments[: spec.gradients]
-    return _wanted(rows, map(torch.empty_like, rows), arguments[-1])
+    return wanted_of(rows, map(torch.empty_like, rows), arguments[-1])
 
 
 def _fake_with_grad(spec: RowSpec, *arguments: Any) -> tuple[Tensor, Tensor]:
     return _fake_loss(spec, *arguments), torch.empty_like(arguments[0])
 
 
-def _wanted(rows: Sequence[Tensor], gradients: Iterable[Tensor], wanted: Sequence[bool]) -> Any:
+def wanted_of(rows: Sequence[Tensor], gradients: Iterable[Tensor], wanted: Sequence[bool]) -> Any:
     """Return the wanted gradients and empty tensors for others, as the operator does."""
     results = tuple(
         gradient if wants else row.new_empty(0)
@@ -205,7 +205,6 @@ _FAKES: dict[str, Callable[..., Any]] = {
     "_with_grad_": _fake_in_place,
     "_of_part": _fake_of_part,
 }
-"""By the suffix of the operator's name."""
 
 
 def _one_by_one(operator: Any, info: Any, dims: Any, *arguments: Any) -> Any:

@@ -119,7 +119,6 @@ _RULES: dict[str, Callable[..., Any]] = {
     "_double_backward": _double_backward,
 }
 SUFFIXES = tuple(_RULES)
-"""The suffixes of operators that accept DTensors."""
 
 
 class _Plan:

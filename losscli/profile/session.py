@@ -18,7 +18,6 @@ from losscli.profile.record import Launch, Profile
 from losscli.runs.records import BenchResult
 
 TRACE = "--trace"
-"""The option that names PyTorch's trace file."""
 MISSING = (
     "Nsight Compute (ncu) is not installed: without it there are no counters of the memory, of "
     "warps and of what they wait for. It is part of the CUDA toolkit"

@@ -22,9 +22,7 @@ class Place:
     """One of several ranks."""
 
     rank: int
-    """Its number, from 0."""
     size: int
-    """How many ranks there are."""
     local_rank: int
     """Its number on its machine, which selects its GPU."""
 

@@ -17,7 +17,6 @@ class Layout:
     """What each mesh dimension shards."""
 
     name: str
-    """The loss, for messages."""
     mesh: Any
     rows: dict[int, int]
     """Mesh dimensions that shard rows, with the rows' dimension."""

@@ -33,14 +33,11 @@ class Ranks:
     """The ranks of a group, which share the classes in rank order."""
 
     name: str
-    """The loss, for messages."""
     group: Any
     rank: int
-    """This process in the group."""
     sizes: tuple[int, ...]
     """Each rank's number of classes."""
     digest: int = 0
-    """31 bits of what ranks must agree on."""
 
     @classmethod
     def of(

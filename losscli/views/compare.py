@@ -34,7 +34,6 @@ from losscli.views.document import Document, Notes, Part, Sentence, Table, case_
 from losscli.views.phrases import count, machine, shorten
 
 LEAST_IMPORTANT = ("base", "new", "interval")
-"""Columns that a narrow terminal goes without, the first one first."""
 _LEGEND = (
     "new/base: the new time over that of the baseline, above 1 the new run is slower; interval: "
     "holds the next ratio too; same: within the threshold; inconclusive: too few or too noisy "

@@ -183,11 +183,8 @@ LEGEND = (
     "largest error of an element of that gradient, before / and what is allowed"
 )
 LEAST_IMPORTANT = ("rel", "torch", "reduce", "dtype")
-"""Columns that a narrow terminal goes without, the first one first."""
 ELEMENT_ULP, ONCE_ROUNDED_ULP, VALUE_ULP = 4.0, 1.0, 2.0
 """The tolerances of losscli/truth/tolerances.py, which needs torch."""
-
-Checks = Sequence[VerifyResult]
 
 
 def asked(run: Run) -> list[VerifyResult]:
@@ -195,18 +192,18 @@ def asked(run: Run) -> list[VerifyResult]:
     return [result for result in run.of(VerifyResult) if not result.shrunk_from]
 
 
-def by_case(results: Checks) -> dict[tuple[Case, str], list[VerifyResult]]:
+def by_case(results: Results) -> dict[tuple[Case, str], list[VerifyResult]]:
     """Return the checks of each case and implementation, in the order they finished."""
     return grouped(results, lambda result: (result.case, result.implementation))
 
 
-def worst(results: Checks) -> VerifyStatus:
+def worst(results: Results) -> VerifyStatus:
     """Return the worst status."""
     statuses = {result.status for result in results}
     return next(status for status in (FAIL, WARN, PASS, SKIPPED) if status in statuses)
 
 
-def check(results: Checks, name: str) -> VerifyResult | None:
+def check(results: Results, name: str) -> VerifyResult | None:
     """Return the result of a check, or of the gradient of an operand, if it ran."""
     names = (name, f"{name}_gradient")
     return next((result for result in results if result.check in names), None)
@@ -223,7 +220,7 @@ def own_ulp(result: VerifyResult | None) -> float | None:
 def errors_table(run: Run) -> Table:
     """Return the table of the cases that ran."""
     cases = {key: checks for key, checks in by_case(asked(run)).items() if _is_shown(checks)}
-    columns: dict[str, Callable[[Checks], str]] = {
+    columns: dict[str, Callable[[Results], str]] = {
         "impl": lambda checks: shorten(checks[0].implementation),
         "dtype": lambda checks: checks[0].case.dtype,
         "reduce": lambda checks: checks[0].case.reduction,
@@ -248,7 +245,7 @@ def errors_table(run: Run) -> Table:
     return case_table(list(columns), rows, least=LEAST_IMPORTANT)
 
 
-def _is_shown(checks: Checks) -> bool:
+def _is_shown(checks: Results) -> bool:
     names = (VALUE, *checks[0].case.spec.differentiable)
     figures = [found for name in names if (found := check(checks, name))]
     return worst(checks) in (FAIL, WARN) or any(found.status == PASS for found in figures)
@@ -260,7 +257,7 @@ def _relative(result: VerifyResult | None) -> str:
     return f"{result.error.value_rel:.1e}" if result.error.value_rel else "0"
 
 
-def _ulp(checks: Checks, operand: str) -> str:
+def _ulp(checks: Results, operand: str) -> str:
     """Return the error of a loss or gradient and, after a slash, what passes in any case."""
     result = check(checks, operand)
     ulp = own_ulp(result)
@@ -278,7 +275,7 @@ def allowed_ulp(result: VerifyResult) -> float:
     return max(bar, result.tolerance_ulp or 0.0)
 
 
-def _worst_status(checks: Checks) -> str:
+def _worst_status(checks: Results) -> str:
     """Return the worst status, and a loosened tolerance without its reason."""
     status = worst(checks)
     loosened = next((result.tolerance for result in checks if result.tolerance), "")

@@ -16,11 +16,6 @@ from ..parameter import Parameter
 from . import quantiles
 
 
-def reference(input: Tensor, target: Tensor, *, reduction: str, quantile: float) -> Tensor:
-    """See :func:`losscli.losses.elementwise.quantiles.reference`."""
-    return quantiles.reference(input, target, quantile, reduction=reduction)
-
-
 class QuantileCalls(Calls):
     """Calls with one quantile; several become an operand of ``quantiles``."""
 
@@ -111,7 +106,7 @@ SPEC = element_loss(
     parameters=(
         Parameter("quantile", 0.5, 0.0, "of the target that is predicted", 0.9, 1.0, open=True),
     ),
-    reference=reference,
+    reference=quantiles.reference,
     functional=quantiles.as_written,
     kinks=KINK_AT_ZERO,
     branches=LINEAR_ON_BOTH_SIDES,

@@ -7,7 +7,7 @@ from losscli.machine.pytorch import Tensor, torch
 from ..calling import Arguments
 from ..domain import PROBABILITIES
 from ..formulas import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES, reduce
-from ..making import element_loss
+from ..making import OPERANDS, element_loss
 from ..spec import Operand, last_dimension
 
 
@@ -50,8 +50,7 @@ SPEC = element_loss(
     "QuantilesLoss",
     formula="max(quantile * (y - x), (quantile - 1) * (y - x))",
     operands=(
-        Operand("input", "predictions"),
-        Operand("target", "values to predict"),
+        *OPERANDS,
         Operand("quantile", "quantiles", shape=last_dimension, domain=PROBABILITIES),
     ),
     reference=reference,

@@ -39,13 +39,11 @@ class Size:
     item: int
     """Bytes of an element."""
     gradients: bool = True
-    """Whether gradients are needed."""
     whole: bool = True
     """Whether the logits' gradient is a multiple of their row's, so that forward can compute it."""
     reduced: bool = True
     """Whether all rows' gradients have the same factor."""
     bent: bool = False
-    """Whether there is a softcap."""
 
     @property
     def sums(self) -> int:

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 from losscli.machine.pytorch import Tensor
 
 from .. import aten, operators
-from ..domain import CLASSES
 from ..formulas import Reduction
 from ..parameter import Parameter
-from ..spec import CLASS_NUMBERS, HIDDEN_STATE, Operand, Shape, Spec, Unit
+from ..rows.spec import class_numbers
+from ..spec import HIDDEN_STATE, Operand, Shape, Spec, Unit
 from .plan import Plan, Size, choose
 
 MEMORY_BUDGET = Parameter(
@@ -62,14 +62,7 @@ def operands(prediction: str, numbers: str) -> tuple[Operand, ...]:
     """Return the operands, named after the hidden states and class indices."""
     return (
         Operand(prediction, "hidden states", shape=of_hidden_states),
-        Operand(
-            numbers,
-            "class indices",
-            differentiable=False,
-            shape=of_tokens,
-            domain=CLASSES,
-            kind=CLASS_NUMBERS,
-        ),
+        class_numbers(numbers, of_tokens),
         WEIGHT,
         BIAS,
     )

@@ -29,7 +29,6 @@ from .spec import (
 
 class _Rows(NamedTuple):
     dim: int
-    """The class dimension."""
     logits: Tensor
     """Logits after temperature and softcap, in at least float32."""
     weight: Tensor | None
@@ -41,9 +40,7 @@ class _Rows(NamedTuple):
     kept: Tensor | None
     """Whether a row is not ignored."""
     divisor: Tensor | int
-    """The mean's divisor."""
     dtype: Any
-    """The dtype of the loss."""
 
     def of_number(self) -> Tensor | float:
         if self.weight is None or self.number is None:

@@ -34,7 +34,6 @@ IGNORE_INDEX = Parameter(
     other=3,
     absent=NO_INDEX,
 )
-"""The parameter of losses with class indices."""
 
 
 def ignored_index(parameters: Mapping[str, float]) -> int | None:
@@ -120,15 +119,15 @@ class _Form:
     spec: RowSpec
     operands: tuple[Operand, ...]
     fixed: Mapping[str, float]
-    """Parameters that the form fixes."""
     values: int
-    """The number of losses per row."""
 
     def of(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Adapt a function of all operands to those of the form."""
 
         def called(*operands: Tensor, **settings: Any) -> Any:
-            return function(*self._every(operands), **settings, **self.fixed)
+            given = dict(zip((each.name for each in self.operands), operands, strict=True))
+            every = (given.get(each.name) for each in self.spec.operands)
+            return function(*every, **settings, **self.fixed)
 
         return called
 
@@ -142,10 +141,6 @@ class _Form:
             named["reduction"] = reduction
         called = named_call(spec.loss, [each.name for each in self.operands], named)
         return called if self.values == 1 else lambda *operands: _stacked(called(*operands))
-
-    def _every(self, operands: tuple[Tensor, ...]) -> list[Tensor | None]:
-        given = dict(zip((each.name for each in self.operands), operands, strict=True))
-        return [given.get(each.name) for each in self.spec.operands]
 
 
 def _stacked(found: tuple[Tensor, ...]) -> Tensor:
