@@ -268,6 +268,10 @@ def _made(attempts: Mapping[str, Callable[[], object]]) -> str:
     return ", ".join(made)
 
 
+def _at(attempt: Callable[[str], str], place: str) -> Callable[[Scene], str]:
+    return lambda scene: attempt(place.format(**scene))
+
+
 class Attack(NamedTuple):
     """An attack on one part of the isolation."""
 
@@ -288,10 +292,7 @@ ATTACKS = (
     Attack("environment", "find a variable of the judge in memory", find_variable),
     Attack("environment", "find files that the judge has open", keep_descriptors),
     Attack("processes", "see another process", list_processes),
-    Attack(
-        *("signals", "read the environment of the judge"),
-        lambda scene: _read(f"/proc/{scene['judge']}/environ"),
-    ),
+    Attack("signals", "read the environment of the judge", _at(_read, "/proc/{judge}/environ")),
     Attack("signals", "enter the memory of another process", enter_memory),
     Attack("signals", "end another process", kill_process, "victim_ended"),
     Attack(
@@ -299,45 +300,28 @@ ATTACKS = (
         lambda scene: _connect(("127.0.0.1", scene["tcp"]), socket.AF_INET),
     ),
     Attack("network", "send by UDP", send_by_udp, "received"),
-    Attack(
-        *("sockets", "connect to a socket in /tmp"),
-        lambda scene: _connect(scene["temporary"] + "/socket"),
-    ),
+    Attack("sockets", "connect to a socket in /tmp", _at(_connect, "{temporary}/socket")),
     Attack(
         *("sockets", "connect to a socket elsewhere"),
-        lambda scene: _connect(scene["folder"] + "/socket"),
+        _at(_connect, "{folder}/socket"),
         on_cuda=False,
     ),
-    Attack(
-        *("sockets", "connect to an abstract socket"),
-        lambda scene: _connect("\0" + scene["name"]),
-    ),
+    Attack("sockets", "connect to an abstract socket", _at(_connect, "\0{name}")),
     Attack(
         *("shared memory", "attach memory of System V"),
         lambda scene: f"segment {_call(scene, 'shmget', scene['segment'], 0, 0)}",
     ),
-    Attack(
-        *("shared memory", "read a file of /dev/shm"),
-        lambda scene: _read(f"/dev/shm/{scene['name']}"),
-    ),
+    Attack("shared memory", "read a file of /dev/shm", _at(_read, "/dev/shm/{name}")),
     Attack(
         *("/proc", "set the kernel"),
         lambda scene: _open(os.O_WRONLY, "/proc/sys/vm/swappiness", "/proc/sysrq-trigger"),
     ),
-    Attack(
-        *("temporary files", "read a file in /tmp"),
-        lambda scene: _read(f"{scene['temporary']}/file"),
-    ),
+    Attack("temporary files", "read a file in /tmp", _at(_read, "{temporary}/file")),
     Attack("temporary files", "leave a file for the next worker", leave_files, "left"),
-    Attack(
-        *("files", "change a file of the user"), lambda scene: _write(f"{scene['folder']}/file")
-    ),
-    Attack(
-        *("files", "make a file in a folder of the user"),
-        lambda scene: _write(f"{scene['folder']}/made"),
-    ),
+    Attack("files", "change a file of the user", _at(_write, "{folder}/file")),
+    Attack("files", "make a file in a folder of the user", _at(_write, "{folder}/made")),
     Attack("attributes", "change mode, owner or times of a file", change_attributes),
-    Attack("devices", "make a file in /dev", lambda scene: _write(f"/dev/{scene['name']}")),
+    Attack("devices", "make a file in /dev", _at(_write, "/dev/{name}")),
     Attack(
         *("devices", "open a device"),
         lambda scene: _open(os.O_RDONLY | os.O_NONBLOCK, *scene["devices"]),
@@ -347,10 +331,7 @@ ATTACKS = (
     Attack("system calls", "make a namespace", make_namespace),
     Attack("system calls", "reach far into the kernel", reach_kernel),
     Attack("cache", "open a lock of judges", lambda scene: _open(os.O_RDONLY, scene["lock"])),
-    Attack(
-        *("cache", "write into the cache"),
-        lambda scene: _write(os.path.join(scene["cache"], scene["name"])),
-    ),
+    Attack("cache", "write into the cache", _at(_write, "{cache}/{name}")),
     Attack("open files", "open many files", open_many_files),
     Attack("file sizes", "make a large file", make_large_file),
     Attack("memory", "reserve much memory", reserve_memory, on_cuda=False),
