@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from losscli.losses.formulas import widened
+from losscli.losses.formulas import promoted, widened
 from losscli.losses.kinds import not_floating
 from losscli.losses.rows.spec import number_of_one_row
 from losscli.losses.shapes import remedy
@@ -70,7 +69,7 @@ def is_autocast(tensor: Tensor) -> bool:
 
 def loss_dtype(*tensors: Tensor) -> torch.dtype:
     """Return a loss's dtype: promoted, and under autocast at least float32."""
-    dtype = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
+    dtype = promoted(*tensors)
     return widened(dtype) if is_autocast(tensors[0]) else dtype
 
 

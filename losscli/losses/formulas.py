@@ -23,16 +23,24 @@ def widened(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
+def promoted(*operands: Tensor) -> torch.dtype:
+    """Return the promoted dtype."""
+    dtype = operands[0].dtype
+    for operand in operands[1:]:
+        dtype = torch.promote_types(dtype, operand.dtype)
+    return dtype
+
+
 def at_least_float32(*operands: Tensor) -> tuple[tuple[Tensor, ...], torch.dtype]:
     """Return operands in at least float32, so that no step rounds 16 bits, and the loss's dtype."""
-    dtype = _promoted(operands)
+    dtype = promoted(*operands)
     wide = widened(dtype)
     return tuple(operand.to(wide) for operand in operands), dtype
 
 
 def alike(*operands: Tensor) -> tuple[Tensor, ...]:
     """Return the operands in one dtype and shape, without copies if they agree."""
-    dtype = _promoted(operands)
+    dtype = promoted(*operands)
     shaped: tuple[Tensor, ...] = torch.broadcast_tensors(*(each.to(dtype) for each in operands))
     return shaped
 
@@ -44,13 +52,6 @@ def torchs_own(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return loss(*alike(*operands), reduction=reduction)
 
     return functional
-
-
-def _promoted(operands: tuple[Tensor, ...]) -> torch.dtype:
-    dtype = operands[0].dtype
-    for operand in operands[1:]:
-        dtype = torch.promote_types(dtype, operand.dtype)
-    return dtype
 
 
 Value = TypeVar("Value")

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from losscli.linear.operands import is_autocast
+from losscli.linear.products import Layer
 
 _aten = torch.ops.aten
-
-
-class Layer(NamedTuple):
-    """The operands of the layer, with their autograd history."""
-
-    hidden: Tensor
-    weight: Tensor
-    bias: Tensor | None
 
 
 class LazyLogits(Tensor):
     """Logits without memory, until an operator reads them; losses that know them take ``layer``."""
 
     layer: Layer
+    """With its autograd history."""
     _compute: Callable[[], Tensor]
     _value: Tensor | None
 

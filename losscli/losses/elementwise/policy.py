@@ -11,7 +11,7 @@ from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Added, Arguments, Calls
 from ..domain import WEIGHTS
-from ..formulas import REDUCTIONS, at_least_float32, reduce, widened
+from ..formulas import REDUCTIONS, at_least_float32, promoted, reduce, widened
 from ..making import element_loss
 from ..parameter import Parameter
 from ..shapes import broadcasts_to, remedy
@@ -227,9 +227,7 @@ class _Counted:
         """Return an operator's arguments; the loss keeps the dtype of the caller's tensors."""
         dtype: torch.dtype | None = None
         if self.weight is not None:
-            dtype = operands[0].dtype
-            for each in (*operands[1:], *(() if weight is None else (weight,))):
-                dtype = torch.promote_types(dtype, each.dtype)
+            dtype = promoted(*operands, *(() if weight is None else (weight,)))
             weight = self.weight if weight is None else weight * self.weight
         return Arguments(operands, self.reduction, parameters, weight, self.divisor, dtype=dtype)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ from losscli.machine.pytorch import Tensor, torch
 
 from .. import operators
 from ..calling import Arguments, Calls
-from ..formulas import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES
+from ..formulas import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES, promoted, widened
 from ..making import element_loss
 from ..parameter import Parameter
 from . import quantiles
@@ -38,9 +37,8 @@ def several_quantiles(
             f"elements, but its shape is {list(input.shape)}"
         )
     tensors = (input, target) if weight is None else (input, target, weight)
-    dtype = functools.reduce(torch.promote_types, (each.dtype for each in tensors))
-    wide = torch.promote_types(dtype, torch.float32)
-    operand = on_device(tuple(map(float, quantile)), wide, input)
+    dtype = promoted(*tensors)
+    operand = on_device(tuple(map(float, quantile)), widened(dtype), input)
     operands = (input, target, operand)
     return Arguments(operands, reduction, (), weight, operator="quantiles", dtype=dtype)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
 from typing import Any
 
 from losscli.machine.pytorch import Tensor, torch
 
 from .. import operators
 from ..calling import Arguments, Calls, Further
+from ..formulas import promoted
 
 IN_PLACE = Further(
     "inplace",
@@ -99,4 +99,4 @@ def _dtype_of(operands: tuple[Tensor, ...]) -> torch.dtype:
     first, second, *_ = operands
     if not second.is_floating_point():
         return first.dtype
-    return reduce(torch.promote_types, (each.dtype for each in operands if each is not None))
+    return promoted(*(each for each in operands if each is not None))
