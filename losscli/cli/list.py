@@ -122,11 +122,7 @@ KINDS: dict[str, Callable[[], Entries]] = {
 @click.command("list")
 @click.argument("kind", type=OneOf("kind", KINDS), metavar=f"[{'|'.join(KINDS)}]", required=False)
 @listing_format()
-@examples(
-    "losscli list",
-    "losscli list losses",
-    "losscli list checks --json",
-)
+@examples("losscli list", "losscli list losses", "losscli list checks --json")
 def command(kind: str | None, format: str) -> None:
     """List losses, implementations, checks, devices, configs, columns; without argument, all."""
     listing = {name: KINDS[name]() for name in ([kind] if kind else KINDS)}

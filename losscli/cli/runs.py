@@ -148,12 +148,7 @@ def _state(name: str, killed: dict[str, Path]) -> str:
 
 
 def _show(
-    names: Sequence[str],
-    format: str,
-    output: Path | None,
-    columns: Sequence[str],
-    *,
-    verbose: bool,
+    names: Sequence[str], format: str, output: Path | None, columns: Sequence[str], *, verbose: bool
 ) -> None:
     if len(names) != 1:
         raise UsageError("name one run: losscli runs show NAME.")

@@ -227,10 +227,7 @@ FIELDS: Mapping[str, Key] = {
     ),
     "tolerances": Key(
         _tolerances,
-        {
-            "type": "object",
-            "additionalProperties": _mapping(_TOLERANCE, required=["ulp"]),
-        },
+        {"type": "object", "additionalProperties": _mapping(_TOLERANCE, required=["ulp"])},
         "Tolerances: {CASE NAME: {ulp: N}} loosens that of one case; --dry-run lists the names.",
     ),
     "checks": Key(

@@ -101,11 +101,7 @@ def lay_out(
     if style == MARKDOWN:  # which has no room for headers of several lines
         headers = [header.replace("\n", " ") for header in headers]
     table = tabulate.tabulate(
-        rows,
-        headers,
-        tablefmt=style if headers else "plain",
-        colalign=sides,
-        disable_numparse=True,
+        rows, headers, tablefmt=style if headers else "plain", colalign=sides, disable_numparse=True
     )
     return "\n".join(line.rstrip() for line in table.splitlines())
 
