@@ -131,7 +131,6 @@ class RemotePass(JudgedPass):
         return self.wrong
 
     def _judges(self) -> bool:
-        """Tell whether an answer is to be looked at: rarely where that takes long."""
         if self._judge_next:
             self._judge_next = False
             return True
@@ -250,5 +249,4 @@ class SharedTimer:
 
 
 def _process(warm: Warm) -> int:
-    """Return a number of the process that takes a sample: 0 for this one."""
     return id(warm.call) if isinstance(warm.call, RemotePass) else 0

@@ -206,7 +206,6 @@ def _admit(
     passes: PassFactory,
     evicts: bool,
 ) -> JudgedPass | BenchResult:
-    """Run an implementation once, as it will be timed, and judge its result."""
     case, name, captured = task.case, implementation.name, task.mode == GRAPH
     lost = partial(untimed, task, pass_, name)
     try:

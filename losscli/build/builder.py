@@ -137,7 +137,6 @@ class Builder:
         return BuildResult(plan.name, CACHED, reason, found)
 
     def _shipped(self, plan: Plan) -> BuildResult | None:
-        """Return the wheel's library for this machine and torch."""
         if not self.prebuilt:
             return None
         torch = self.compilers.torch
@@ -184,7 +183,6 @@ class Builder:
         return damaged
 
     def _log(self, plan: Plan) -> str:
-        """Return the output of every command, including earlier builds in this folder."""
         folder, parts = self.cache.work_folder(plan), []
         for step, command in plan.commands(folder.name):
             printed = (folder / f"{step.output}.log").read_text(errors="replace")

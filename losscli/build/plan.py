@@ -232,7 +232,6 @@ def _flags(target: Target, torch: TorchInstall, variant: str) -> tuple[str, ...]
 
 
 def _loss_flags(target: Target) -> tuple[str, ...]:
-    """Return macros that name a loss and its header, and a weighted loss's inner one."""
     loss, header = target.loss, target.loss_header
     if not is_weighted(loss):
         return f"-DLOSSCLI_LOSS={loss}", f'-DLOSSCLI_LOSS_HEADER="{header}"'

@@ -225,7 +225,6 @@ def _check_alone(processes: int | None, resume: str | None) -> None:
 
 
 def _resume(path: Path, run: Run, tasks: Sequence[Task]) -> tuple[Run, list[Task]]:
-    """Return the unfinished run of a file as it would begin now, and the unfinished tasks."""
     from msgspec.structs import replace
 
     from losscli.bench.plan import remaining
@@ -242,7 +241,6 @@ def _resume(path: Path, run: Run, tasks: Sequence[Task]) -> tuple[Run, list[Task
 
 
 def _ask_to_overwrite(saved: Path, resume: str | None) -> None:
-    """Ask whether to overwrite a saved run; refuse without a terminal."""
     if resume is not None and resume in (saved.stem, str(saved)):
         return  # it goes on with this very run
     question = f"a run named '{saved.stem}' is already saved."

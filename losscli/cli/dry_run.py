@@ -112,7 +112,6 @@ class _Listing:
                     yield case, pass_, able, block.timing.mode
 
     def refuse(self, why: Reason, *cells: str) -> None:
-        """Add a row that cannot run."""
         self.rows.append((*cells, str(why)))
         self.reasons.append(str(why))
 
@@ -123,7 +122,6 @@ class _Listing:
         able: Sequence[Implementation],
         left_out: Mapping[str, object],
     ) -> None:
-        """Add planned rows, with the implementations that fit and the reasons of the others."""
         self.rows += rows
         self.sizes.append(size)
         self.misfits += bool(left_out)

@@ -83,7 +83,6 @@ def _table(entries: Entries) -> str:
 
 
 def _table_of_losses(losses: Entries) -> str:
-    """Lay out each loss: its formula, then a line for each operand and parameter."""
     blocks = []
     for name, loss in losses.items():
         kinds = ["operand, gradient" if o["gradient"] else "operand" for o in loss["operands"]]

@@ -88,7 +88,6 @@ def overrides_of(**options: Any) -> dict[str, object]:
 
 
 def _keeps_any(config: Config) -> bool:
-    """Tell whether the filters keep any row on any device."""
     from losscli.config.expansion import asked_for, expand  # cases take a while to import
 
     return any(

@@ -204,7 +204,6 @@ def _merge(names: Sequence[str], format: str, output: Path | None, *, mixed: boo
 
 
 def _merged_format(format: str, output: Path | None) -> str:
-    """Return the format that --format names, else the one that the file ends in."""
     if format in ("json", "jsonl"):
         return format
     if format != "table":

@@ -118,7 +118,6 @@ def _test(found: Sequence[Cell]) -> None:
 
 
 def _compare(cell: Cell, custom: BenchResult, peer: BenchResult) -> _Comparison:
-    """Compare the rounds, in each of which both were timed right after each other."""
     assert custom.seconds
     assert peer.seconds
     own, theirs = custom.seconds.samples, peer.seconds.samples

@@ -116,7 +116,6 @@ def _error_by_order(logs: Array) -> Array:
 
 
 def _error_by_parts(logs: Array) -> Array:
-    """Return the standard error by the medians of successive parts."""
     count = logs.shape[1]
     if count < _BATCHED:
         return np.zeros(len(logs))

@@ -252,7 +252,6 @@ def _judgement(ratio: Change, tolerated: float) -> Judgement:
 def _missing(
     there: Mapping[Key, BenchResult], here: Mapping[Key, BenchResult], other: Run
 ) -> tuple[Missing, ...]:
-    """Return the rows of one run that the other did not time, with their status there."""
     if not there.keys() - here.keys():
         return ()
     others = {key(r): (r.status, r.reason) for r in other.of(BenchResult)}

@@ -112,7 +112,6 @@ def _without(part: str, keys: Iterable[Key]) -> set[object]:
 
 
 def _values(part: str, keys: Iterable[Key]) -> str:
-    """Return what a part is, in the rows of a run."""
     found = list(dict.fromkeys(_written(key.parts[part]) for key in keys))
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     return ", ".join(found[:_NAMED]) + more

@@ -88,7 +88,6 @@ def limit_bytes() -> int | None:
 
 
 def _limits() -> Iterator[tuple[int, int]]:
-    """Yield each memory limit on this process and what it leaves, in bytes."""
     for version, group in groups("memory"):
         if version == 2:
             limit, usage, cached = "memory.max", "memory.current", "inactive_file"

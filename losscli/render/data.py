@@ -153,7 +153,6 @@ _FULL = BenchResult(
 
 
 def _level(key: str, value: Any) -> dict[str, Any]:
-    """Return a value under its key, or a mapping's values under longer keys."""
     if not isinstance(value, dict):
         return {key: value}
     return {

@@ -44,7 +44,6 @@ def _parts(document: Document, width: int | None, level: int = 3) -> Iterator[st
 def _blocks(
     blocks: Iterable[Block], width: int | None, dropped: list[str], level: int
 ) -> Iterator[str]:
-    """Yield the text of each block, and add the headers that a narrow terminal goes without."""
     for block in blocks:
         if isinstance(block, Sentence):
             yield _filled([block.text], width)
@@ -72,7 +71,6 @@ def _filled(lines: Iterable[str], width: int | None) -> str:
 
 
 def _fitting(table: Table, width: int | None) -> Iterator[Table]:
-    """Yield a table as it fits a width, in several where it splits."""
     if width is None or not table.rows:
         yield table
     elif table.splits:
@@ -90,7 +88,6 @@ def _fitting(table: Table, width: int | None) -> Iterator[Table]:
 
 
 def _split(table: Table, width: int) -> Iterator[Table]:
-    """Distribute the columns over as many tables as needed."""
     columns = list(zip(table.headers, *table.rows, strict=True))
     wide = [max(map(len, column)) for column in columns]
     part, room = [0], width - wide[0]

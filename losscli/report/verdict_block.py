@@ -145,7 +145,6 @@ def _title(verdict: Verdict) -> str:
 
 
 def _facets(verdict: Verdict) -> Iterator[str]:
-    """Yield the facets, a line each."""
     width = max(map(len, FACETS)) + 2
     for facet, text in verdict.facets.items():
         told = textwrap.shorten(one_line(text), WIDTH - width - len(INDENT), placeholder="…")
@@ -153,7 +152,6 @@ def _facets(verdict: Verdict) -> Iterator[str]:
 
 
 def _reason(reason: JudgeReason) -> Iterator[str]:
-    """Yield what the word follows from, what to do, the smallest case and what repeats it."""
     what = reason.code.replace("_", " ")
     if reason.check:
         of_check = f"the check {reason.check}"
@@ -274,7 +272,6 @@ def _table(verdicts: Sequence[Verdict]) -> str:
 
 
 def _speedups(verdict: Verdict) -> dict[str, str]:
-    """Return the ratio to the reference of each pass, empty where it was not timed."""
     found = {name: speedup(verdict, pass_) for pass_, name in SHORT_PASSES.items()}
     return {name: "" if ratio is None else _ratio(ratio) for name, ratio in found.items()}
 
@@ -299,7 +296,6 @@ def _figure(value: float) -> str:
 
 
 def _wrapped(text: str, depth: int) -> list[str]:
-    """Break a text into lines, those after the first one step further in."""
     return textwrap.wrap(
         text,
         WIDTH,

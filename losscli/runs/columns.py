@@ -42,7 +42,6 @@ class Column:
 def _timed(
     value: Callable[[BenchResult], float | None], text: Callable[[float], str]
 ) -> Callable[[BenchResult], str]:
-    """Return a cell: empty if nothing was timed, a dash for no value."""
 
     def cell(result: BenchResult) -> str:
         if result.seconds is None:

@@ -92,7 +92,6 @@ def _record_errors(kind: type[Record]) -> Iterator[None]:
 
 
 def _candidates(kind: Any, path: str) -> tuple[str, ...]:
-    """Return the allowed texts of a field, or none if it is not a choice."""
     for name in path.split("."):
         if not (isinstance(kind, type) and issubclass(kind, Record)):
             return ()

@@ -149,7 +149,6 @@ def _check_machine(first_name: str, first: Run, name: str, run: Run, *, mixed: b
 
 
 def _unlike(first: Run, run: Run) -> str:
-    """Return the first difference between two runs' machines, or an empty string."""
     found = differences(first.environment, run.environment, host=True)
     return next((str(each) for each in found if parts_ways(each)), "")
 

@@ -134,7 +134,6 @@ def _of_verdicts(record: Verdicts) -> Iterator[Part]:
 
 
 def _speedups(verdict: Verdict, index: int) -> Iterator[Plot]:
-    """Yield the plot of each pass: how many times as fast as the others the file is."""
     for pass_ in dict.fromkeys(speed.pass_ for speed in verdict.speed):
         points: dict[str, list[Point]] = {}
         for speed in verdict.speed:

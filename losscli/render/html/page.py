@@ -193,7 +193,6 @@ class Note:
 
 
 def _grouped_notes(notes: Notes) -> tuple[list[Note], list[Note]]:
-    """Return the first notes, which are shown at once, and the others."""
     found: list[Note] = []
     for line in notes.lines:
         if found and line.startswith(("    ", "from losscli.")):
