@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from losscli.errors import UnfitError
 
@@ -29,15 +30,15 @@ def command_in(variable: str, environ: Mapping[str, str] = os.environ) -> tuple[
 def run_losscli(
     words: Sequence[str], environ: Mapping[str, str]
 ) -> subprocess.CompletedProcess[str]:
-    """Run losscli without input; capture its output."""
+    """Run losscli; see :func:`run`."""
+    return run([sys.executable, "-m", "losscli", *words], env=environ)
+
+
+def run(command: Sequence[str], **more: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program without input, and capture its output as text."""
+    nothing = subprocess.DEVNULL
     return subprocess.run(
-        [sys.executable, "-m", "losscli", *words],
-        env=environ,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
+        command, stdin=nothing, capture_output=True, text=True, errors="replace", **more
     )
 
 
@@ -51,15 +52,6 @@ def printed(command: list[str]) -> str | None:
     if not shutil.which(command[0]):
         return None
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=SECONDS,
-            check=True,
-        )
+        return run(command, timeout=SECONDS, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout

@@ -32,7 +32,8 @@ def replace_bytes(path: Path, parts: Iterable[bytes]) -> None:
         if os.path.exists(path):
             shutil.copymode(path, partial)
         else:
-            os.chmod(partial, 0o666 & ~_umask())
+            os.umask(mask := os.umask(0))
+            os.chmod(partial, 0o666 & ~mask)
         os.replace(partial, path)
     except BaseException:
         os.unlink(partial)
@@ -63,9 +64,3 @@ def refuse_to_overwrite(output: Path, what: str, inputs: Mapping[str, Path]) -> 
     for name, path in inputs.items():
         if os.path.exists(output) and os.path.samefile(output, path):
             raise UsageError(f"-o '{output}' is the {what} '{name}' itself. Name another file.")
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
