@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from losscli.console.streams import emit
-from losscli.errors import UnfitError, UsageError
+from losscli.errors import UsageError, writing
 from losscli.judge.verdict import Verdict
 from losscli.render.output import show, width, write_report
 from losscli.report.verdict_block import block, conclusion
@@ -89,12 +89,8 @@ class VerdictWriter:
         if not self._lines or not self.output:
             emit(text)
             return
-        try:
+        with writing(self.output):
             print(text, file=self._lines, flush=True)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise _unwritable(self.output, error) from None
 
     def _json(self) -> str:
         record = {
@@ -114,11 +110,5 @@ def _open(output: Path, resumed: bool) -> IO[str]:
             f"{output} has verdicts already. Judge only the rest with --resume {output}, remove "
             "the file, or name another -o."
         )
-    try:
+    with writing(output):
         return output.open("a", encoding="utf-8")
-    except OSError as error:
-        raise _unwritable(output, error) from None
-
-
-def _unwritable(output: Path, error: OSError) -> UnfitError:
-    return UnfitError(f"cannot write {output}: {error.strerror}. Name another file.")

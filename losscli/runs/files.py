@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from losscli.console.streams import ESCAPE
-from losscli.errors import UnfitError, UsageError
+from losscli.errors import UsageError, writing
 from losscli.runs.holding import refuse_held
 
 
@@ -48,15 +48,11 @@ def write_file(path: Path, content: str | bytes) -> None:
     refuse_held(path.resolve())
     # A file name in a report may have bytes that are not UTF-8.
     data = content if isinstance(content, bytes) else f"{content}\n".encode(errors=ESCAPE)
-    try:
+    with writing(path):
         if is_replaceable(path):
             replace_bytes(path.resolve(), [data])
         else:
             path.write_bytes(data)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise UnfitError(f"cannot write {path}: {error.strerror}. Name another file.") from None
 
 
 def refuse_to_overwrite(output: Path, what: str, inputs: Mapping[str, Path]) -> None:

@@ -13,7 +13,7 @@ from typing import TextIO
 from msgspec.structs import replace
 
 from losscli.console.streams import tell
-from losscli.errors import UnfitError, UsageError
+from losscli.errors import UnfitError, UsageError, writing
 from losscli.files.directories import user_directory
 from losscli.machine.differences import Difference, differences, parts_ways
 from losscli.runs.encoding import json_line
@@ -56,25 +56,17 @@ class Journal:
         """
         self.path = journal_path(output)
         refuse_unreported(run.kind, output, resumed, name)
-        try:
+        with writing(self.path, f"Choose another {_option(name)}."):
             header = replace(run.header, unfinished=True)
             records = [header.to_json(), *(result.to_json() for result in run.results)]
             replace_file(self.path, map(json_line, records))
             self._file: TextIO = self.path.open("a", encoding="utf-8")
-        except OSError as error:
-            raise UnfitError(
-                f"cannot write {self.path}: {error.strerror}. Choose another {_option(name)}."
-            ) from None
 
     def add(self, result: Result) -> None:
         """Write a result to disk."""
-        try:
+        with writing(self.path, "The cases finished before are kept."):
             self._file.write(f"{json_line(result.to_json())}\n")
             self._file.flush()
-        except OSError as error:
-            raise UnfitError(
-                f"cannot write {self.path}: {error.strerror}. The cases finished before are kept."
-            ) from None
 
     def close(self) -> None:
         """Close the file; each line was flushed, and errors were reported."""
