@@ -5,19 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 
-from losscli.cases.axes import (
-    COLD,
-    CONTIGUOUS,
-    DEVICE,
-    PASSES,
-    Cache,
-    Distribution,
-    DType,
-    GradOutput,
-    Layout,
-    Mode,
-    PassName,
-)
+from losscli.cases import axes
 from losscli.implementations import CUSTOM
 from losscli.losses import Reduction, Shape, Spec
 from losscli.losses.rows.spec import LOGITS, VECTORS, Content
@@ -64,7 +52,7 @@ MOST_PROCESSES = 100
 class Inputs:
     """How to make input values."""
 
-    distributions: tuple[Distribution, ...] = ("uniform",)
+    distributions: tuple[axes.Distribution, ...] = ("uniform",)
     scale: float = 1.0
     """Multiplies every prediction."""
     seed: int = 0
@@ -78,8 +66,8 @@ class Timing:
     max_time: float = 10.0
     confidence: float = 0.01
     """Relative half-width of the median's confidence interval at which sampling stops."""
-    cache: Cache = COLD
-    mode: tuple[Mode, ...] = (DEVICE,)
+    cache: axes.Cache = axes.COLD
+    mode: tuple[axes.Mode, ...] = (axes.DEVICE,)
     """The modes, run one after the other: ``device`` times a call's work on the device, ``graph``
     the replay of its CUDA graph, ``host`` a loop of calls."""
     processes: int | None = None
@@ -104,13 +92,13 @@ class Exclude:
 
     loss: str | None = None
     size: Shape | None = None
-    dtype: DType | None = None
+    dtype: axes.DType | None = None
     reduction: Reduction | None = None
     device: str | None = None
     implementation: str | None = None
-    pass_: PassName | None = None
-    layout: Layout | None = None
-    grad_output: GradOutput | None = None
+    pass_: axes.PassName | None = None
+    layout: axes.Layout | None = None
+    grad_output: axes.GradOutput | None = None
     reason: str = ""
     """Why, for the report."""
 
@@ -158,12 +146,12 @@ class Config:
     device: str = "auto"
     losses: tuple[LossChoice, ...] = ()
     sizes: tuple[Shape, ...] = ()
-    dtypes: tuple[DType, ...] = ("float32",)
+    dtypes: tuple[axes.DType, ...] = ("float32",)
     reductions: tuple[Reduction, ...] = ("mean",)
-    passes: tuple[PassName, ...] = PASSES
-    grad_outputs: tuple[GradOutput, ...] = (1.0,)
+    passes: tuple[axes.PassName, ...] = axes.PASSES
+    grad_outputs: tuple[axes.GradOutput, ...] = (1.0,)
     """The upstream gradients of ``forward_backward``."""
-    layouts: tuple[Layout, ...] = (CONTIGUOUS,)
+    layouts: tuple[axes.Layout, ...] = (axes.CONTIGUOUS,)
     implementations: tuple[str, ...] = (CUSTOM, "reference")
     inputs: Inputs = Inputs()
     exclude: tuple[Exclude, ...] = ()
