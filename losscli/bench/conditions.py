@@ -50,10 +50,7 @@ class Conditions:
 
 
 class CpuConditions(Conditions):
-    """The load, and the part of the cores' time that other programs took.
-
-    No reading of a CPU is precise enough to discard samples for.
-    """
+    """The load, and the cores' time of other programs; too imprecise to discard samples for."""
 
     def __init__(
         self,
@@ -121,10 +118,8 @@ class GpuConditions(Conditions):
         return {**ranges, "throttle_reasons": told, **known}
 
     def others(self) -> float | None:
-        """Return the most of the GPU's time that another program took, or None.
-
-        NVML numbers processes as outside of containers; if it lacks this one, others are unknown.
-        """
+        """Return the most of the GPU's time that another program took; None if unknown."""
+        # NVML numbers processes as outside of containers, and may lack this one.
         running = self._ask(self.nvml.nvmlDeviceGetComputeRunningProcesses, self.handle)
         if running is None or not any(is_ours(each.pid) for each in running):
             return None

@@ -71,15 +71,13 @@ def load_probe(device: str) -> BandwidthProbe:
 
 
 def mixes(case: Case, pass_: PassName) -> tuple[Mix, ...]:
-    """Return the launches that a pass needs at least.
-
-    Without a reduction grad_output is known only after the loss, so operands are read twice.
-    """
+    """Return the launches that a pass needs at least."""
     if case.spec.picks:
         return (Mix(1, 0) if pass_ == "forward" else Mix(0, 1),)
     operands = case.large_operands
     if case.reduction != "none":
         return (Mix(operands, int(pass_ == "forward_backward")),)
+    # Without a reduction grad_output comes after the loss, so operands are read twice.
     large = int(math.prod(case.unreduced_shape) == case.elements)  # the loss, and what comes in
     forward = Mix(operands, large)
     return (forward,) if pass_ == "forward" else (forward, Mix(operands + large, 1))

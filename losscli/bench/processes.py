@@ -61,10 +61,7 @@ class MeasuringProcess(Process):
     ready = False
 
     def answers(self, notify: Callable[[str], None]) -> Iterator[Measured]:
-        """Yield what the process measures until it is done, and pass on its notes.
-
-        Raises ProcessDiedError, or an error that ends the run.
-        """
+        """Yield what the process measures, and pass on its notes; ProcessDiedError if it ends."""
         try:
             for answer in self.channel.each():
                 if isinstance(answer, str):
@@ -156,10 +153,7 @@ class Processes:
         return numbers
 
     def _answers(self, number: int, task: Task) -> tuple[list[BenchResult], Task]:
-        """Return a process's results, and the task of the next: what had a time in this one.
-
-        Right results, a call's memory and its energy need not be measured again.
-        """
+        """Return a process's results, and the task of the next: what had a time in this one."""
         results: list[BenchResult] = []
         right = {**task.right}
         try:
@@ -203,11 +197,7 @@ def share(timing: Timing) -> Timing:
 
 
 def environment(device: str, tasks: Sequence[Task]) -> dict[str, object]:
-    """Return facts of a run beside those of the machine.
-
-    The commit of the first timed file, the kernels that are not built for this machine, and the
-    allocator of processes on a CPU.
-    """
+    """Return facts of a run: the first file's commit, kernels not built here, a CPU's allocator."""
     asked = (task.find(n) for task in tasks for names in task.passes.values() for n in names)
     file = next((each.file for each in asked if each.file), None)
     facts: dict[str, object] = {}

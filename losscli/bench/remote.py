@@ -73,13 +73,8 @@ class RemotePass(JudgedPass):
     ) -> None:
         """The prediction is copied, as its contents change."""
         super().__init__(subject.name, pass_, None, contents)
-        self.subject, self.case, self.evicts, self.captured = (
-            subject,
-            subject.case,
-            evicts,
-            captured,
-        )
-        self.clock = clock
+        self.subject, self.case, self.clock = subject, subject.case, clock
+        self.evicts, self.captured = evicts, captured
         operands = contents.operands
         first = next(iter(operands))
         self.own = operands[first].clone()
@@ -108,9 +103,12 @@ class RemotePass(JudgedPass):
         keep = self._random.randrange(count) if self._judges() else -1
         found = self.subject.send(Sample(flips, keep))
         for number, flip in enumerate(flips):
-            self._apply(flip)
+            rows = self.own[flip.start : flip.stop] if self.own.dim() else self.own
+            toggle(rows, self.case)
             if number == keep:
-                self._judge(found)
+                verdict = self._judged(self.contents.gate_of(self.operands), found)
+                if verdict.status == FAIL and self.wrong is None:
+                    self.wrong = verdict
         return found.seconds
 
     def disagreement(self, seconds: float, host_seconds: float) -> Reason | None:
@@ -146,15 +144,6 @@ class RemotePass(JudgedPass):
         most = max(1, min(rows // 4, LARGEST_FLIP_BYTES // row_bytes))
         start = self._random.randrange(rows)
         return Flip(start, min(rows, start + self._random.randint(1, most)))
-
-    def _apply(self, flip: Flip) -> None:
-        rows = self.own[flip.start : flip.stop] if self.own.dim() else self.own
-        toggle(rows, self.case)
-
-    def _judge(self, found: Samples) -> None:
-        verdict = self._judged(self.contents.gate_of(self.operands), found)
-        if verdict.status == FAIL and self.wrong is None:
-            self.wrong = verdict
 
     def _judged(self, gate: Gate, found: Samples) -> VerifyResult:
         incoming, gradients = found.incoming, found.gradients

@@ -86,11 +86,8 @@ class Runner:
             yield from compared(measured.results)
 
     def measure(self, task: Task) -> Generator[Measured, None, None]:
-        """Yield what is found of each pass of a task.
-
-        An implementation that cannot run has a result with the reason; only an error that ends all
-        is raised. Processes of files that the task does not name are ended.
-        """
+        """Yield what is found of each pass of a task; what cannot run has a result that says why."""
+        # Processes of other files are ended.
         named = {task.find(name).file for names in task.passes.values() for name in names}
         workers.end_others(named)
         free = self.free_bytes(self.device)

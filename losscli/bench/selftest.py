@@ -102,10 +102,7 @@ def spin_on_cpu(seconds: float, clock: Clock = time.perf_counter_ns) -> Call:
 
 
 def spinner_on_gpu(device: str) -> Callable[[float], Call]:
-    """Return a function that makes calls of a waiting kernel, which counts cycles.
-
-    A cycle is measured by the host's clock, from the extra time of twice as many cycles.
-    """
+    """Return what makes calls of a kernel that counts cycles, whose time the host's clock tells."""
     cycles = 10**8
 
     def wait(count: int) -> float:

@@ -168,7 +168,11 @@ class Builder:
                     reason = damaged.get(plan.name, "")
                     outcomes.append(BuildResult(plan.name, BUILT, reason, path, fresh=True))
                 elif printed is None:
-                    raise _made_nothing(plan)
+                    assert plan.tools
+                    raise BuildError(
+                        f"{plan.steps[-1].description}: {plan.tools.command[0]} reported success "
+                        "but made no output. Is it a compiler? Correct CXX or CUDACXX."
+                    )
             if printed is not None:
                 raise _failure(plans, printed, self.cache)
         return outcomes
@@ -277,19 +281,8 @@ def _of_use(target: Target, outcome: BuildResult, torch: TorchInstall) -> BuildR
     return replace(outcome, status=COMPILED_ONLY, reason=reason)
 
 
-def _made_nothing(plan: Plan) -> BuildError:
-    assert plan.tools
-    return BuildError(
-        f"{plan.steps[-1].description}: {plan.tools.command[0]} reported success but made no "
-        "output. Is it a compiler? Correct CXX or CUDACXX."
-    )
-
-
 def _failure(plans: Sequence[Plan], printed: str, cache: Cache) -> Exception:
-    """Save the log of a failed build; return a summarizing error.
-
-    A full disk raises at once in the cache's words.
-    """
+    """Save a failed build's log and summarize it; a full disk raises in the cache's words."""
     log = cache.work / LOG
     with cache.writing():
         log.write_text(printed, "utf-8")

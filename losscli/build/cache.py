@@ -161,7 +161,9 @@ class Cache:
             now = build.stat().st_mtime_ns
             for plan in plans:
                 folder = self.work_folder(plan)
-                if folder.exists() and (fresh or _newest(folder) > now):
+                # After a clock was set back, ninja would trust too new objects.
+                newest = max((path.stat().st_mtime_ns for path in folder.rglob("*")), default=0)
+                if folder.exists() and (fresh or newest > now):
                     shutil.rmtree(folder)
                 copy_sources(plan.sources, folder / "csrc")
                 # Then a library that exists after the build is from this build.
@@ -282,21 +284,10 @@ def copy_sources(sources: Sources, folder: Path) -> None:
             if path.is_file() and path.relative_to(folder).as_posix() not in sources:
                 path.unlink()
     for name, content in sources.items():
-        _write_if_changed(folder / name, content)
-
-
-def _newest(folder: Path) -> int:
-    """Return the latest file time.
-
-    After a clock was set back, ninja would trust too new objects.
-    """
-    return max((path.stat().st_mtime_ns for path in folder.rglob("*")), default=0)
-
-
-def _write_if_changed(path: Path, content: bytes) -> None:
-    if not path.is_file() or path.read_bytes() != content:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        path = folder / name
+        if not path.is_file() or path.read_bytes() != content:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
 
 
 def _digest(*parts: str | bytes) -> str:

@@ -17,7 +17,6 @@ from losscli.errors import UnfitError
 from losscli.losses.elementwise.weighting import inner_name, is_weighted
 
 from .targets import CPU, CUDA, LOSS, STRATEGIES, TORCH, Sources, Target, is_unit, read_sources
-from .variants import level_flags
 
 STEERING_VARIABLES = (
     "CPATH",
@@ -159,10 +158,7 @@ def csrc_root() -> Path:
 
 
 def make_plan(target: Target, csrc: Path, torch: TorchInstall, variant: str = "") -> Plan:
-    """Plan a library without its tools; UnfitError if csrc has nothing to compile for it.
-
-    A variant depends on what its name says, and on nothing else of this machine.
-    """
+    """Plan a library without tools; a variant depends on its name alone. UnfitError: no sources."""
     sources = read_sources(csrc, target)
     flags = _flags(target, torch, variant)
     units = [source for source in sources if is_unit(source)]
@@ -187,7 +183,9 @@ def make_plan(target: Target, csrc: Path, torch: TorchInstall, variant: str = ""
     else:
         ingredients = {"cpu": variant or instruction_set()} if target.device == CPU else {}
         libraries = _PRIVATE
-    plan = Plan(target, (), sources, ingredients | ({} if variant else _steering()), None, variant)
+    if not variant:
+        ingredients |= {name: os.environ[name] for name in STEERING_VARIABLES if name in os.environ}
+    plan = Plan(target, (), sources, ingredients, None, variant)
     link_flags = ("-cudart", "static") if target.device == CUDA else ()
     if variant:
         link_flags = (*link_flags, *_STRIPPED)
@@ -224,7 +222,7 @@ def instruction_set(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 def _flags(target: Target, torch: TorchInstall, variant: str) -> tuple[str, ...]:
     if target.part == TORCH:
         return (*_COMMON, f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.cxx11_abi)}", *_TORCH_FLAGS)
-    cpu = level_flags(variant) if variant else _NATIVE_FLAG.get(platform.machine(), ())
+    cpu = (f"-march={variant}",) if variant else _NATIVE_FLAG.get(platform.machine(), ())
     flags = _CUDA_FLAGS if target.device == CUDA else (*_COMMON, *_CPU_FLAGS, *cpu)
     if target.part in (LOSS, STRATEGIES):
         flags = (*flags, *_loss_flags(target))
@@ -263,7 +261,3 @@ def _compile(
     if along:
         what += f" and {len(along)} more file{'s' * (len(along) > 1)}"
     return Step(output, (f"csrc/{source}",), flags, f"compiling csrc/{source}{what}", f"{output}.d")
-
-
-def _steering() -> dict[str, str]:
-    return {name: os.environ[name] for name in STEERING_VARIABLES if name in os.environ}

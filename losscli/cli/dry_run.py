@@ -37,10 +37,7 @@ NeededBytes = Callable[[Case, PassName, Sequence[Implementation]], int]
 
 
 def print_cases(config: Config, device: str, needed: NeededBytes, fit: Fit, free: int) -> None:
-    """Print a row for each case and pass: what would run, its bytes, and what does not fit.
-
-    Raises UsageError or UnfitError where nothing can run, as the run would.
-    """
+    """Print each case and pass: what runs, its bytes, what does not fit. Refuse if nothing runs."""
     listing = _Listing(config, device, free)
     for case, pass_, implementations, _ in listing.groups():
         if case.impossible:

@@ -15,7 +15,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from losscli.runs.random_effects import deviation
+from losscli.runs.spread import deviation
 
 CONFIDENCE = 0.99
 """The confidence that all intervals of a comparison hold at once, however many there are."""
@@ -77,17 +77,11 @@ def process_errors(medians: Sequence[Sequence[float]]) -> Array:
 def ratios(
     before: Array, after: Array, errors: Array, drifts: Array, noise: Array, times: int = 1
 ) -> list[Change]:
-    """Return the ratio of each pair of medians and its interval.
+    """Return the ratio of each pair of medians, in an interval that holds it beside controls too.
 
-    The interval spans the ratio as measured and as it is beside its controls.
-
-    Args:
-        before: medians of one run.
-        after: medians of the other.
-        errors: the standard error of the log of each ratio, from the samples of both.
-        drifts: log of the ratio of the controls of the same case, or 0.
-        noise: standard deviation between runs of the log of each ratio.
-        times: how many comparisons like this one have to hold at once.
+    ``errors`` are standard errors of the logs by the samples of both, ``drifts`` the logs of the
+    controls' ratios or 0, ``noise`` standard deviations of the logs between runs. ``times``
+    comparisons like this one have to hold at once.
     """
     if not len(before):
         return []

@@ -126,10 +126,7 @@ class Comparisons:
         return self._all(lambda one: (each for limit in limits for each in one.grown(*limit)))
 
     def unmeasured(self) -> list[tuple[str, str, list[Row]]]:
-        """Return what fails because a figure was not measured: run, figure and rows.
-
-        Without rows none of the run has the figure in both runs.
-        """
+        """Return the run, figure and rows of what was not measured; without rows none of it was."""
         if not self.fail_on.minds_undecided:
             return []
         found = []

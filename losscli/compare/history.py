@@ -107,13 +107,6 @@ def history(
     return History(tuple(names), tuple(series), left_out)
 
 
-def commit_of_run(run: Run) -> str | None:
-    """Return the commit that a run measured: that of its file, or of losscli's own sources."""
-    known = run.environment
-    commit: str | None = known.get("file_commit", known.get("commit"))
-    return commit
-
-
 def _by_commit(
     runs: Mapping[str, Run], order: Sequence[str] | None, left_out: dict[str, str]
 ) -> dict[str, list[Run]]:
@@ -121,11 +114,14 @@ def _by_commit(
     by_time = sorted(runs.items(), key=lambda item: item[1].created)
     found: list[tuple[int, str, Run]] = []
     for name, run in by_time:
-        commit = commit_of_run(run) or name
+        known = (
+            run.environment
+        )  # the commit of the file that was timed, or of losscli's own sources
+        commit: str = known.get("file_commit", known.get("commit")) or name
         if commit.endswith("+"):  # changes that no commit has
             commit = f"{commit} {name}"
-        at = [index for index, known in enumerate(order or ()) if known.startswith(commit)]
-        unlike = differences(run.environment, by_time[-1][1].environment)
+        at = [index for index, asked in enumerate(order or ()) if asked.startswith(commit)]
+        unlike = differences(known, by_time[-1][1].environment)
         decisive = [str(each) for each in unlike if each.decisive]
         if order is not None and not at:
             left_out[name] = f"its commit {commit} is not among the revisions"

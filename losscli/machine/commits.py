@@ -32,16 +32,8 @@ def commit_of_file(path: Path, revision: str = "") -> str | None:
     return f"{commit}+" if untracked else commit
 
 
-def commits_over(revisions: str, directory: Path) -> list[str]:
-    """Return the commits of a range such as ``v1.0..main``, the oldest first."""
-    return git(directory, "rev-list", "--reverse", "--topo-order", revisions, "--").split()
-
-
 def git(directory: Path, *arguments: str) -> str:
-    """Run git without hooks or a caller's repository settings, and return its output.
-
-    UsageError with git's message if it fails.
-    """
+    """Run git without hooks or a caller's settings; UsageError with git's message if it fails."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
     command = ["git", "-C", str(directory), "-c", "core.hooksPath=/dev/null", *arguments]
     try:

@@ -33,10 +33,7 @@ COMFORTABLE_CASE = 24
 def fit_case(
     headers: Sequence[str], rows: Sequence[Sequence[str]], width: int, least: Sequence[str] = ()
 ) -> tuple[list[str], list[list[str]]]:
-    """Return a table whose first column, the case, is broken to stay within a width.
-
-    A narrow terminal goes without columns of ``least``, the first one first.
-    """
+    """Break the first column, the case, to fit a width; a narrow one drops columns of ``least``."""
     first, cells = [row[0] for row in rows], [list(row[1:]) for row in rows]
     others = list(headers[1:])
     if width < WIDTH:
@@ -85,10 +82,7 @@ def lay_out(
     style: Style = TEXT,
     align: Sequence[Side] | None = None,
 ) -> str:
-    """Lay out a table; without rows there is none, and without headers they have no title.
-
-    Without ``align`` columns of figures are aligned to the right.
-    """
+    """Lay out a table, empty without rows; without ``align`` figures are aligned to the right."""
     if not rows:
         return ""
     rows = [[one_line(cell) for cell in row] for row in rows]

@@ -41,7 +41,7 @@ def finite(value: Any) -> Any:
 
 
 class RecordError(ValueError):
-    """A value does not fit its field; the message names the field."""
+    """A value does not fit its field, which the message names."""
 
     def __init__(self, text: str, index: int | None = None) -> None:
         """``index`` is the record's position."""

@@ -95,29 +95,21 @@ def _option(name: str) -> str:
 
 def find_unfinished(name: str) -> Path:
     """Return the file to resume from: the journal, which has more results, or the report."""
-    path = _journal_or_report(name)
-    refuse_held(output_of(path).resolve())
-    return path
-
-
-def _journal_or_report(name: str) -> Path:
-    for candidate in (Path(name), runs_directory() / f"{name}.jsonl"):
-        if name and is_there(journal_path(candidate)):
-            return journal_path(candidate)
+    journals = map(journal_path, (Path(name), runs_directory() / f"{name}.jsonl"))
+    path = next(filter(is_there, journals), None) if name else None
     try:
-        return find_run(name)
+        path = path or find_run(name)
     except UsageError as error:
         raise UsageError(
             f"{error} A run that was killed before it was saved is found by the path of its -o: "
             "--resume PATH."
         ) from None
+    refuse_held(output_of(path).resolve())
+    return path
 
 
 def read_unfinished(path: Path, run: Run, *, host: bool) -> tuple[Run, list[Difference]]:
-    """Return an interrupted bench run, and how the machine changed since.
-
-    ``run`` would start now; UsageError if it would not measure the same.
-    """
+    """Return an unfinished run and what changed since; UsageError if ``run`` measures another."""
     before = read_run(path, "bench")
     if before.plan != run.plan:
         raise UsageError(
@@ -147,10 +139,7 @@ _NAME = "unprinted"
 
 @contextlib.contextmanager
 def kept(kind: str, record: Callable[[], str], where: Path | None = None) -> Iterator[None]:
-    """Keep a record on disk while the block prints it; if the block fails, say where it is.
-
-    ``where`` is an existing file with all of it.
-    """
+    """Keep a record on disk, or in ``where``, while the block prints it; if it fails, say where."""
     path = where or _write(kind, record())
     try:
         yield

@@ -13,7 +13,7 @@ from losscli.cases.case import Case
 from losscli.files.record import Record
 from losscli.reasons import Code
 from losscli.runs.judgements import UNCLEAR, Judgement, is_busy, is_impossible, judged
-from losscli.runs.quantiles import quantile
+from losscli.runs.spread import quantile
 
 SCHEMA_VERSION = 1
 
