@@ -164,7 +164,6 @@ class _Reader:
         self.meter, self.clock = meter, clock
         self.changes: list[tuple[float, float]] = []
         self.reason = ""
-        """Why it can be read no longer."""
         self._last = meter()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._read, daemon=True)

@@ -34,7 +34,6 @@ class Task:
     loosened: float | None = None
     """ULP that the config grants this case by name."""
     table: str = ""
-    """Title of the config's table that the case belongs to."""
     limited: bool = field(default=True, repr=False)
     peaks: bool = field(default=True, repr=False)
     energy: bool = False

@@ -52,7 +52,6 @@ class Measured(NamedTuple):
     results: list[BenchResult]
     """Without ratios: see :func:`~losscli.bench.results.compared`."""
     right: Right
-    """The results that the gate found right so far."""
 
 
 class Runner:
@@ -86,7 +85,7 @@ class Runner:
             yield from compared(measured.results)
 
     def measure(self, task: Task) -> Generator[Measured, None, None]:
-        """Yield what is found of each pass of a task; what cannot run has a result that says why."""
+        """Yield what is found of each pass of a task; what cannot run has a result with why."""
         # Processes of other files are ended.
         named = {task.find(name).file for names in task.passes.values() for name in names}
         workers.end_others(named)

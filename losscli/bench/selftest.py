@@ -22,7 +22,6 @@ from losscli.runs.records import FAIL, KNOWN_TIME, OVERHEAD, PASS, TestStatus, T
 
 TIMING = Timing(min_time=0.03, max_time=0.3)
 RIGHT = 0.95
-"""Part of the comparisons that have to get the right verdict."""
 RUNS_OF_THE_SAME = 100
 RUNS_OF_EACH_WAY = 20
 PLANTED = 20
@@ -47,7 +46,6 @@ class Bench:
     """Return a call that keeps the device busy for a number of seconds."""
     kernel: Call
     clock: Callable[[], float] = time.perf_counter
-    """Seconds, for when to stop sampling."""
 
 
 def bench_of(device: str) -> Bench:

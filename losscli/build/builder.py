@@ -72,7 +72,6 @@ class Builder:
     notify: Notify
     progress: Receiver = lambda line: None
     force: bool = False
-    """Whether to rebuild what is in the cache."""
     prebuilt: Prebuilt | None = field(default_factory=wheel_libraries)
     """The wheel's libraries, used instead of a build."""
 

@@ -51,7 +51,6 @@ class Manifest:
     """The facts of a finished library."""
 
     library: str
-    """Its file name."""
     bytes: int
     sha256: str
     portable: str

@@ -128,15 +128,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class TorchInstall:
-    """A PyTorch installation."""
+    """A PyTorch installation, and the versions of CUDA or ROCm that it was built with."""
 
     version: str
     root: Path
     cuda: str | None
-    """Version of CUDA it was built with."""
     cxx11_abi: bool
     hip: str | None = None
-    """Version of ROCm it was built with."""
 
 
 def installed_torch() -> TorchInstall:

@@ -88,7 +88,6 @@ class _Listing:
     runs: int = 0
     """Rows with an implementation that fits."""
     reasons: list[str] = field(default_factory=list)
-    """Why rows cannot run."""
     skipped: dict[str, Counter[str]] = field(default_factory=dict)
     """Rows that an implementation does not run, by reason and implementation."""
 

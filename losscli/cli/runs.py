@@ -33,7 +33,6 @@ LIST, SHOW, REMOVE, MERGE = "list", "show", "rm", "merge"
 FINISHED, KILLED, RUNNING = "finished", "killed", "running"
 OUTDATED = "finished, a later one was killed"
 _LEAST_IMPORTANT = ("commit", "device", "cases", "created")
-"""Columns that a narrow terminal goes without, the first one first."""
 _NONE = "no runs in {}. `losscli bench --save NAME` saves one."
 _UNKNOWN: dict[str, object] = dict.fromkeys(("created", "device", "cases", "commit"))
 

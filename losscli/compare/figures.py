@@ -34,7 +34,6 @@ class Figure:
     text: Callable[[float], str]
     """Writes the figure so that any growth shows."""
     allowed: Callable[[float], str]
-    """Writes the limit."""
 
 
 def _ulp(text: str) -> float:

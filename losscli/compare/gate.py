@@ -58,7 +58,6 @@ class Comparisons:
     comparisons: dict[str, Comparison]
     """Each comparison by the name of the run that is compared."""
     fail_on: FailOn = FailOn()
-    """What makes the comparison fail; by default nothing does."""
 
     @property
     def threshold(self) -> float | None:

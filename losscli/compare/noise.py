@@ -48,7 +48,6 @@ class Noise(Record, frozen=True):
     off: float
     """Median distance of the controls' ratios from 1, as a fraction; 0 without controls."""
     most_off: float
-    """The largest such distance."""
     why: str
     """Why the rows of PyTorch's own implementations do not tell it; empty where they do."""
     from_processes: bool = False

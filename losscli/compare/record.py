@@ -16,7 +16,6 @@ from losscli.runs.judgements import Judgement
 from losscli.runs.records import SCHEMA_VERSION, BenchResult
 
 NOT_COMPARABLE, NOTED = "not comparable", "note"
-"""The grades of a difference between the machines."""
 
 
 class Unlike(Record, frozen=True):

@@ -74,7 +74,7 @@ def median_of(result: BenchResult) -> float:
 
 
 def label(result: BenchResult) -> str:
-    """Return ``mse 1Kx1K float32 mean, custom, forward``, then an unusual mode or cache and the table."""
+    """Return ``mse 1Kx1K float32 mean, custom, forward``, then unusual mode, cache and table."""
     words = [result.case.name, result.implementation, result.pass_.replace("_", "+")]
     text = ", ".join([*words, *mode_and_cache(result.mode, result.cache)])
     return f"{text} ({result.table})" if result.table else text

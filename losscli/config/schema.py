@@ -21,17 +21,11 @@ class LossChoice:
     parameters: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
-ALL_WEIGHTED = "weighted"
-ALL_ROWS = "rows"
-"""In a list of losses: every weighted loss, and every form of row-wise losses."""
-ALL_LINEAR = "linear"
-"""In a list of losses: every fused linear loss, with and without a bias."""
+ALL_WEIGHTED, ALL_ROWS, ALL_LINEAR = "weighted", "rows", "linear"
+"""In a list of losses: every weighted, row-wise and fused linear loss, in all forms."""
 OFF_DEFAULT = "off_default"
-"""In a list of losses: every unnamed loss, with non-default parameters."""
-ROWS_OFF_DEFAULT = "rows_off_default"
-"""In a list of losses: those of ``rows``, with non-default parameters."""
-LINEAR_OFF_DEFAULT = "linear_off_default"
-"""In a list of losses: those of ``linear``, with non-default parameters."""
+ROWS_OFF_DEFAULT, LINEAR_OFF_DEFAULT = "rows_off_default", "linear_off_default"
+"""In a list of losses: each unnamed loss, or those of a group, with non-default parameters."""
 ROWS_HOLDING: Mapping[str, Content] = {"rows_of_logits": LOGITS, "rows_of_vectors": VECTORS}
 """In a list of losses: those of ``rows`` with such rows, for which sizes are meaningful."""
 
@@ -100,7 +94,6 @@ class Exclude:
     layout: axes.Layout | None = None
     grad_output: axes.GradOutput | None = None
     reason: str = ""
-    """Why, for the report."""
 
     @property
     def conditions(self) -> dict[str, object]:
@@ -126,7 +119,6 @@ class Condition:
 
 
 Filter = tuple[Condition, ...]
-"""Keeps rows that meet each condition."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +134,6 @@ class Config:
     """All axes of a run, and its timing. Empty ``losses`` means all."""
 
     title: str = ""
-    """The title above the table of results."""
     device: str = "auto"
     losses: tuple[LossChoice, ...] = ()
     sizes: tuple[Shape, ...] = ()
@@ -150,7 +141,6 @@ class Config:
     reductions: tuple[Reduction, ...] = ("mean",)
     passes: tuple[axes.PassName, ...] = axes.PASSES
     grad_outputs: tuple[axes.GradOutput, ...] = (1.0,)
-    """The upstream gradients of ``forward_backward``."""
     layouts: tuple[axes.Layout, ...] = (axes.CONTIGUOUS,)
     implementations: tuple[str, ...] = (CUSTOM, "reference")
     inputs: Inputs = Inputs()

@@ -20,10 +20,9 @@ _UUID_BYTES = 16
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU visible to this process."""
+    """A GPU visible to this process; its name is ``cuda:N``."""
 
     name: str
-    """``cuda:N``."""
     model: str
     memory_bytes: int
 
@@ -153,7 +152,6 @@ class Nvml(NamedTuple):
     """NVML and a device's handle."""
 
     library: Any
-    """pynvml, or a test's fake."""
     handle: Any
 
 

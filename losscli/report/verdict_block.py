@@ -32,11 +32,9 @@ from losscli.views.phrases import count
 
 INDENT = "  "
 WIDEST_FILE = 44
-"""Characters of a file's name in the table, whose beginning is cut off."""
 LEAST_IMPORTANT = ("extra", "% of\nlimit")
 """Columns that a narrow terminal goes without, the first one first."""
 _LOG_LINES = 8
-"""Last lines of a log that are shown where a file crashed or does not build."""
 _SHOW_LOG = {"CRASHED", "DOES NOT BUILD"}
 _STATUSES = {PASS: "passed", WARN: "warned", FAIL: "failed", SKIPPED: "skipped"}
 _SUMMARIES: dict[Word, str] = {

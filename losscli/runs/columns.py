@@ -31,7 +31,6 @@ class Column:
     meaning: str
     """The end of a sentence that starts with the header."""
     usual: Callable[[Results], bool] = lambda results: True
-    """Whether a table has it by default."""
 
     @property
     def told(self) -> str:
