@@ -131,7 +131,7 @@ def _run(name: str, comparison: Comparison, fail_on: FailOn) -> ComparedRun:
     rows = tuple(
         ComparedRow(
             run=name,
-            **_named(row.after),
+            **named(row.after),
             seconds_before=row.before.seconds.median if row.before.seconds else None,
             seconds_after=row.after.seconds.median if row.after.seconds else None,
             peak_extra_bytes_before=row.before.peak_extra_bytes,
@@ -163,10 +163,11 @@ def _run(name: str, comparison: Comparison, fail_on: FailOn) -> ComparedRun:
 
 def _untimed(missing: Iterable[Missing]) -> tuple[Untimed, ...]:
     return tuple(
-        Untimed(**_named(each.result), status=each.status, reason=each.why) for each in missing
+        Untimed(**named(each.result), status=each.status, reason=each.why) for each in missing
     )
 
 
-def _named(result: BenchResult) -> dict[str, Any]:
+def named(result: BenchResult) -> dict[str, Any]:
+    """Return what names a row in records."""
     names = ("pass_", "mode", "cache", "implementation", "table")
     return {"case": result.case.name, **{name: getattr(result, name) for name in names}}

@@ -10,7 +10,7 @@ from typing import Any
 from losscli.cases.case import Case
 from losscli.compare.gate import Comparisons
 from losscli.compare.history import History, Series
-from losscli.compare.record import record_of
+from losscli.compare.record import named, record_of
 from losscli.profile.record import Profile
 from losscli.render.layout import as_csv
 from losscli.runs.encoding import finite, json_line
@@ -97,14 +97,8 @@ def _whole(record: AnyRecord) -> Object:
 
 
 def _series(series: Series) -> Object:
-    result = series.result
     return {
-        "case": result.case.name,
-        "pass": result.pass_,
-        "mode": result.mode,
-        "cache": result.cache,
-        "implementation": result.implementation,
-        "table": result.table,
+        **{name.rstrip("_"): value for name, value in named(series.result).items()},
         "points": [point.to_json() for point in series.points],
         "steps": [step.to_json() for step in series.steps],
     }
