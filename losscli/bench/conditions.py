@@ -17,6 +17,7 @@ from typing import Any
 from losscli.machine import kernel_files
 from losscli.machine.devices import UnreadableError, gpu_uuid, open_nvml
 from losscli.machine.own_processes import is_ours, own_seconds
+from losscli.machine.pytorch import torch
 
 SHORTEST_LOOK = 0.05
 """Seconds; the kernel counts what cores do in hundredths of a second."""
@@ -73,8 +74,6 @@ class CpuConditions(Conditions):
         return round(max(now - busy - own, 0.0) / wall / len(os.sched_getaffinity(0)), 3)
 
     def record(self) -> dict[str, Any]:
-        import torch
-
         return {
             "threads": torch.get_num_threads(),
             "load_average": os.getloadavg()[0],

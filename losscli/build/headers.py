@@ -20,6 +20,7 @@ from losscli.console.notes import note
 from losscli.errors import BuildError, UnfitError
 from losscli.files.directories import make_private, private_folder, require_private
 from losscli.machine.commands import command_in, first_line, run
+from losscli.machine.pytorch import torch
 from losscli.processes.lock import locked
 
 from .cache import user_cache
@@ -51,8 +52,6 @@ def folder() -> Path:
 
 @cache
 def _key() -> str:
-    import torch
-
     version = first_line([*_compiler(), "--version"])
     parts = f"{torch.__version__} {torch.__file__} {sys.version} {_compiler()} {version}"
     return hashlib.sha256(parts.encode()).hexdigest()[:16]

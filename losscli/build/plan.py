@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from losscli.cases.case import ITEM_BYTES
 from losscli.errors import UnfitError
 from losscli.losses.elementwise.weighting import inner_name, is_weighted
+from losscli.machine.pytorch import torch
 
 from .targets import CPU, CUDA, LOSS, STRATEGIES, TORCH, Sources, Target, is_unit, read_sources
 
@@ -139,8 +140,6 @@ class TorchInstall:
 
 def installed_torch() -> TorchInstall:
     """Describe the PyTorch of this process."""
-    import torch
-
     root = Path(torch.__file__).parent
     abi = torch.compiled_with_cxx11_abi()
     return TorchInstall(torch.__version__, root, torch.version.cuda, abi, torch.version.hip)

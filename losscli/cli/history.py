@@ -58,8 +58,7 @@ def command(
 
     click.get_current_context().with_resource(without_garbage_collection())
     paths = {name: find_run(name) for name in names} or saved_runs()
-    if output:
-        refuse_to_overwrite(output, "run", paths)
+    refuse_to_overwrite(output, "run", paths)
     order = None
     if revisions is not None:  # the oldest commit first
         order = git(Path(), "rev-list", "--reverse", "--topo-order", revisions, "--").split()

@@ -183,8 +183,7 @@ def _merge(names: Sequence[str], format: str, output: Path | None, *, mixed: boo
     paths = {name: find_run(name) for name in names}
     if len(paths) < len(names):
         raise UsageError("a run is named twice. Name each part once.")
-    if output:
-        refuse_to_overwrite(output, "part", paths)
+    refuse_to_overwrite(output, "part", paths)
     runs = {}
     for name, path in paths.items():
         record = read_record(path)

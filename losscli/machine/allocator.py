@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from resource import getpagesize
 
+from losscli.machine.pytorch import torch
+
 TOP_PAD = "MALLOC_TOP_PAD_"
 KEEPING: dict[str, str] = {
     "MALLOC_MMAP_THRESHOLD_": "4000000000",
@@ -71,8 +73,6 @@ def measure_peak(call: Callable[[], object], device: str) -> int:
 
 
 def _cuda_peak(call: Callable[[], object], device: str) -> int:
-    import torch
-
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
@@ -126,8 +126,6 @@ class Footprint:
     def used(self) -> int:
         """Return the bytes allocated on a GPU, or resident on the host."""
         if self.device != "cpu":
-            import torch
-
             return torch.cuda.memory_allocated(self.device)
         return int(Path("/proc/self/statm").read_text().split()[1]) * getpagesize()
 

@@ -55,8 +55,8 @@ def write_file(path: Path, content: str | bytes) -> None:
             path.write_bytes(data)
 
 
-def refuse_to_overwrite(output: Path, what: str, inputs: Mapping[str, Path]) -> None:
+def refuse_to_overwrite(output: Path | None, what: str, inputs: Mapping[str, Path]) -> None:
     """Reject an output that is one of the input files; ``what`` describes these."""
     for name, path in inputs.items():
-        if os.path.exists(output) and os.path.samefile(output, path):
+        if output and os.path.exists(output) and os.path.samefile(output, path):
             raise UsageError(f"-o '{output}' is the {what} '{name}' itself. Name another file.")
