@@ -14,10 +14,11 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import torch
+from torch import Tensor
 
 import losscli.functional  # noqa: F401 - defines the operators
 from losscli.bench.sampling import Contender, interleave
@@ -30,9 +31,6 @@ from losscli.implementations.timer import Timer
 from losscli.losses import MODEL
 from losscli.machine import memory
 from losscli.operators import loading
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 TIMED = Timing(min_time=0.05, max_time=0.2)
 """How long the variants of a probe are sampled, whatever the timing of a case."""

@@ -12,14 +12,24 @@ from typing import IO
 
 from losscli.console.streams import emit
 from losscli.errors import UsageError, writing
+from losscli.files.record import Record
 from losscli.judge.verdict import Verdict
 from losscli.render.output import show, width, write_report
 from losscli.report.verdict_block import block, conclusion
 from losscli.runs.encoding import finite, json_line
 from losscli.runs.files import is_replaceable
 from losscli.runs.journal import kept
+from losscli.runs.records import SCHEMA_VERSION
 
-SCHEMA_VERSION = 1
+
+class Verdicts(Record, frozen=True, kw_only=True):
+    """The record of a judge."""
+
+    schema_version: int = SCHEMA_VERSION
+    kind: str = "judge"
+    command: tuple[str, ...] = ()
+    created: str = ""
+    verdicts: tuple[Verdict, ...]
 
 
 class VerdictWriter:
@@ -79,7 +89,10 @@ class VerdictWriter:
 
     def _report(self) -> str:
         if self.format == "json":
-            return self._json()
+            created = datetime.now(UTC).isoformat(timespec="seconds")
+            command, verdicts = ("losscli", *sys.argv[1:]), tuple(self.verdicts)
+            record = Verdicts(command=command, created=created, verdicts=verdicts)
+            return json.dumps(finite(record.to_json()), indent=2, allow_nan=False)
         if self.output:
             return "\n\n".join([*map(block, self.verdicts), conclusion(self.verdicts)])
         return conclusion(self.verdicts)  # the blocks are written already
@@ -91,16 +104,6 @@ class VerdictWriter:
             return
         with writing(self.output):
             print(text, file=self._lines, flush=True)
-
-    def _json(self) -> str:
-        record = {
-            "schema_version": SCHEMA_VERSION,
-            "kind": "judge",
-            "command": ["losscli", *sys.argv[1:]],
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "verdicts": [verdict.to_json() for verdict in self.verdicts],
-        }
-        return json.dumps(finite(record), indent=2, allow_nan=False)
 
 
 def _open(output: Path, resumed: bool) -> IO[str]:

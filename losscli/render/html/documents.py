@@ -11,9 +11,10 @@ from losscli.compare.gate import Comparisons
 from losscli.compare.record import ComparisonRecord, record_of
 from losscli.judge.verdict import Verdict
 from losscli.machine.differences import LABELS
-from losscli.render.html.any_record import AnyRecord, Verdicts
+from losscli.render.html.any_record import AnyRecord
 from losscli.render.records import view
 from losscli.report.verdict_block import block, line, summary
+from losscli.report.verdict_writer import Verdicts
 from losscli.runs.records import BenchResult, Run
 from losscli.units import format_bytes
 from losscli.views import compare, plots, ratio_plots
