@@ -157,7 +157,8 @@ def command(
     from losscli.cli.dry_run import duration, print_names, print_plans
     from losscli.cli.running import begin, run_jobs
     from losscli.config.expansion import excluded
-    from losscli.machine import devices, memory
+    from losscli.machine import memory
+    from losscli.machine.pytorch import torch
     from losscli.operators import loading
     from losscli.ranks.group import announce, join
     from losscli.runs.parts import WHOLE, deal
@@ -176,7 +177,7 @@ def command(
 
     tasks = plan(config, device)
     if threads is not None:
-        devices.set_threads(threads)
+        torch.set_num_threads(threads)
     left_out, found = excluded(config, device), environment(device, tasks)
     if place:
         group = join(place, device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import geometric_mean
 
@@ -141,10 +141,6 @@ class Comparison:
         """Return the rows, but for controls, that are slower beyond the threshold and the noise."""
         return [row for row in self.rows if row.is_slower(threshold) and not row.disturbed]
 
-    def disturbed(self, is_wrong: Callable[[Row], bool]) -> list[Row]:
-        """Return the rows that would fail, and were disturbed by other programs."""
-        return [row for row in self.rows if row.disturbed and is_wrong(row)]
-
     def grown(self, figure: str, limit: float) -> list[Grown]:
         """Return the rows whose figure has grown beyond a limit and its noise; no controls."""
         return [
@@ -155,15 +151,6 @@ class Comparison:
             # The energy is that of the whole device.
             and not (row.disturbed and figure == ENERGY)
         ]
-
-    def lost(self, figure: str) -> list[Row]:
-        """Return the rows whose figure was measured in the baseline only; no controls."""
-        of, rows = FIGURES[figure].of, [row for row in self.rows if not row.control]
-        return [row for row in rows if of(row.before) is not None and of(row.after) is None]
-
-    def has(self, figure: str) -> bool:
-        """Tell whether any row that is no control has a figure in both runs."""
-        return any(not row.control for row, *_ in self.both(figure))
 
     def both(self, figure: str) -> Iterator[tuple[Row, float, float]]:
         """Return the rows of which both runs have a figure, with both."""

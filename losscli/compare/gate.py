@@ -104,7 +104,7 @@ class Comparisons:
 
     def disturbed(self) -> list[tuple[str, Row]]:
         """Return the rows that have to be measured again, as other programs ran meanwhile."""
-        return self._all(lambda one: one.disturbed(self._would_fail))
+        return self._all(lambda one: (r for r in one.rows if r.disturbed and self._would_fail(r)))
 
     def _would_fail(self, row: Row) -> bool:
         """Tell whether a row would fail, had no other program disturbed it."""
@@ -130,9 +130,12 @@ class Comparisons:
             return []
         found = []
         for figure in self.fail_on.limits:
+            of = FIGURES[figure].of
             for name, one in self.comparisons.items():
-                lost = [row for row in one.lost(figure) if self.fail_on.minds(row)]
-                if lost or not (one.has(figure) or one.broken):
+                known = [row for row in one.rows if not row.control and of(row.before) is not None]
+                gone = [row for row in known if of(row.after) is None]
+                lost = [row for row in gone if self.fail_on.minds(row)]
+                if lost or (len(gone) == len(known) and not one.broken):
                     found.append((name, figure, lost))
         return found
 

@@ -106,11 +106,6 @@ def let_threads_sleep(environ: MutableMapping[str, str]) -> None:
     environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
-def set_threads(count: int) -> None:
-    """Set the number of CPU threads of torch and losscli."""
-    torch.set_num_threads(count)
-
-
 def is_broken(device: str) -> bool:
     """Tell whether a crashed kernel made a GPU unusable: every call then reports the error."""
     if device == "cpu":
