@@ -80,9 +80,9 @@ def label(result: BenchResult) -> str:
     return f"{text} ({result.table})" if result.table else text
 
 
-def mode_and_cache(mode: Mode, cache: Cache) -> list[str]:
-    """Return the mode and the state of the caches if they are not the default."""
-    return [word for word, usual in ((mode, DEVICE), (cache, COLD)) if word != usual]
+def mode_and_cache(mode: str, cache: str) -> list[str]:
+    """Return the mode and the state of the caches if they are known and not the default."""
+    return [word for word in (mode, cache) if word not in ("", DEVICE, COLD)]
 
 
 def why_unmatched(first: str, before: Run, second: str, after: Run) -> str:

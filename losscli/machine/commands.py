@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,13 +24,6 @@ def command_in(variable: str, environ: Mapping[str, str] = os.environ) -> tuple[
             f"{variable} is not a command: unclosed quote or trailing backslash in [{text}]. "
             f"Correct or unset {variable}."
         ) from None
-
-
-def run_losscli(
-    words: Sequence[str], environ: Mapping[str, str]
-) -> subprocess.CompletedProcess[str]:
-    """Run losscli; see :func:`run`."""
-    return run([sys.executable, "-m", "losscli", *words], env=environ)
 
 
 def run(command: Sequence[str], **more: Any) -> subprocess.CompletedProcess[str]:

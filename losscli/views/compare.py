@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import geometric_mean
 
-from losscli.cases.axes import COLD, DEVICE
 from losscli.compare.change import CONFIDENCE
 from losscli.compare.comparison import Comparison
 from losscli.compare.figures import FIGURES
@@ -23,7 +22,7 @@ from losscli.compare.record import (
     Untimed,
     record_of,
 )
-from losscli.compare.rows import label
+from losscli.compare.rows import label, mode_and_cache
 from losscli.machine.differences import Difference
 from losscli.runs.grouping import grouped
 from losscli.runs.judgements import SLOWER, UNCLEAR, Judgement
@@ -116,13 +115,8 @@ def _means(one: ComparedRun) -> Iterator[list[str]]:
 
 def _label(row: ComparedRow | Untimed) -> str:
     words = [row.case, row.implementation, row.pass_.replace("_", "+")]
-    text = ", ".join([*words, *unusual(row)])
+    text = ", ".join([*words, *mode_and_cache(row.mode, row.cache)])
     return f"{text} ({row.table})" if row.table else text
-
-
-def unusual(row: ComparedRow | Untimed) -> list[str]:
-    """Return the mode and the state of the caches of a row where they are not the default."""
-    return [word for word in (row.mode, row.cache) if word not in ("", DEVICE, COLD)]
 
 
 def _listed(title: str, rows: Sequence[str]) -> list[str]:
@@ -154,7 +148,8 @@ def _verdict(verdict: Judgement) -> str:
 
 def _pass(timed: ComparedRow) -> str:
     """Return ``fwd``, or ``fwd host warm`` where mode and cache are not the usual."""
-    return " ".join([SHORT_PASSES.get(timed.pass_, timed.pass_), *unusual(timed)])
+    name = SHORT_PASSES.get(timed.pass_, timed.pass_)
+    return " ".join([name, *mode_and_cache(timed.mode, timed.cache)])
 
 
 def _seconds(seconds: float | None) -> str:
