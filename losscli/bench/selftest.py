@@ -1,8 +1,4 @@
-"""The self-test of the timer: known times, and pairs of calls with and without a difference.
-
-Of two equal calls, and of two that differ by five percent, at least 95 of a hundred comparisons
-have to get the right verdict.
-"""
+"""The self-test of the timer: known times, and pairs of calls with and without a difference."""
 
 from __future__ import annotations
 

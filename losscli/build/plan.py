@@ -1,7 +1,4 @@
-"""The compile commands of a library, planned without running them.
-
-Commands are for a folder with a copy of the sources.
-"""
+"""The compile commands of a library, for a folder with a copy of the sources; none is run."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def _expand(config: Config, device: str) -> Iterator[Case]:
         config.sizes,
         config.dtypes,
         config.reductions,
-        config.inputs.distributions,
+        config.inputs.distribution,
         config.layouts,
         grad_outputs,
     ):

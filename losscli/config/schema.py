@@ -46,7 +46,7 @@ MOST_PROCESSES = 100
 class Inputs:
     """How to make input values."""
 
-    distributions: tuple[axes.Distribution, ...] = ("uniform",)
+    distribution: tuple[axes.Distribution, ...] = ("uniform",)
     scale: float = 1.0
     """Multiplies every prediction."""
     seed: int = 0
@@ -101,10 +101,14 @@ class Exclude:
         found = {f.name.rstrip("_"): getattr(self, f.name) for f in fields(self)}
         return {k: v for k, v in found.items() if k != "reason" and v is not None}
 
+    @property
+    def written(self) -> dict[str, object]:
+        """The conditions as in a config."""
+        return self.conditions | ({"size": format_size(self.size)} if self.size is not None else {})
+
     def __str__(self) -> str:
         """Return the rule as in a config, without the reason."""
-        words = self.conditions | ({"size": format_size(self.size)} if self.size else {})
-        return "{" + ", ".join(f"{key}: {value}" for key, value in words.items()) + "}"
+        return "{" + ", ".join(f"{key}: {value}" for key, value in self.written.items()) + "}"
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,7 @@
 """What a person reads of verdicts: a block for each, and a closing table for many.
 
-A block has the word of the verdict, the file and what it was judged against; why, and what to do,
-with the smallest case and the line of Python that repeats it; the facets; the checks; accuracy and
-determinism beside PyTorch's own; the times of each case and pass, with the ratio to each other
-implementation above its interval, after ``=`` where both are as fast and after ``?`` where it is
-open; and how the file was isolated. What was not tested says so.
+A ratio of times stands above its interval, after ``=`` where both are as fast and after ``?`` where
+it is open. What was not tested says so.
 """
 
 from __future__ import annotations
