@@ -15,7 +15,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from losscli.runs.spread import deviation
+from losscli.runs.spread import Z95, deviation
 
 CONFIDENCE = 0.99
 """The confidence that all intervals of a comparison hold at once, however many there are."""
@@ -28,7 +28,6 @@ _FEWEST = 3
 """Samples from which anything is known of a spread."""
 _ORDERED = 6
 """Samples from which two of them enclose the median with 95 %."""
-_Z95 = NormalDist().inv_cdf(0.975)
 
 
 @dataclass(frozen=True)
@@ -104,9 +103,9 @@ def _error_by_order(logs: Array) -> Array:
     count = logs.shape[1]
     if count < _ORDERED:
         return np.asarray(ordered[:, -1] - ordered[:, 0])
-    middle, half = (count - 1) / 2, _Z95 * math.sqrt(count) / 2
+    middle, half = (count - 1) / 2, Z95 * math.sqrt(count) / 2
     low, high = max(math.floor(middle - half), 0), min(math.ceil(middle + half), count - 1)
-    return np.asarray((ordered[:, high] - ordered[:, low]) / 2 / _Z95)
+    return np.asarray((ordered[:, high] - ordered[:, low]) / 2 / Z95)
 
 
 def _error_by_parts(logs: Array) -> Array:

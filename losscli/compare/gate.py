@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from losscli.compare.comparison import Comparison, Grown, Missing, Row
-from losscli.compare.figures import ENERGY, FIGURES
+from losscli.compare.figures import ENERGY, FIGURES, MEMORY
 from losscli.implementations import is_own
 from losscli.runs.judgements import FASTER, SLOWER
 from losscli.runs.records import Run
@@ -146,7 +146,7 @@ class Comparisons:
             one.only_before
             or one.only_after
             or any(row.verdict in (FASTER, SLOWER) for row in one.rows if not row.control)
-            or any(before != after for _, before, after in one.both("memory"))
+            or any(before != after for _, before, after in one.both(MEMORY))
             for one in self.comparisons.values()
         )
 

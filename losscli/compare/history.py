@@ -8,14 +8,12 @@ from itertools import pairwise
 from statistics import median
 
 from losscli.compare.change_points import ChangePoints
-from losscli.compare.figures import TIME
+from losscli.compare.figures import MEMORY, TIME
 from losscli.compare.rows import Key, median_of, timed
 from losscli.files.record import Record
 from losscli.machine.differences import differences
 from losscli.runs.grouping import grouped
 from losscli.runs.records import BenchResult, Run
-
-MEMORY = "memory"
 
 
 class Point(Record, frozen=True):

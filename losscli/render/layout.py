@@ -10,6 +10,7 @@ from itertools import zip_longest
 from typing import Any, Literal
 
 from losscli.errors import one_line, printable
+from losscli.runs.columns import MARKS
 from losscli.runs.judgements import IMPOSSIBLE
 from losscli.views.document import Side
 
@@ -19,8 +20,6 @@ MARKDOWN: Style = "github"
 
 FORMULA = ("=", "+", "-", "@", "\t")
 """How a text begins that spreadsheets take for a formula."""
-MARKS = "=?"
-"""What may stand before a figure: a ratio has them."""
 WIDTH = 100
 INDENT = "    "
 """What stands before all lines of a note but the first."""
@@ -148,4 +147,4 @@ def _widths(titles: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) -> l
 def are_figures(cells: Sequence[str]) -> bool:
     """Tell whether the cells of a column are numbers, which are aligned to the right."""
     figures = [cell for cell in cells if cell not in ("", "-", IMPOSSIBLE)]
-    return bool(figures) and all(cell.lstrip(MARKS)[0].isdigit() for cell in figures)
+    return bool(figures) and all(cell.lstrip("".join(MARKS))[0].isdigit() for cell in figures)

@@ -12,7 +12,7 @@ from statistics import geometric_mean
 
 from losscli.compare.change import CONFIDENCE
 from losscli.compare.comparison import Comparison
-from losscli.compare.figures import FIGURES
+from losscli.compare.figures import FIGURES, MEMORY
 from losscli.compare.gate import Comparisons
 from losscli.compare.record import (
     NOT_COMPARABLE,
@@ -85,7 +85,7 @@ def _run(baseline: str, one: ComparedRun) -> Iterator[Table | Notes]:
     yield _rows(one)
     headers = ["loss", "pass", "impl", "conclusive cases", "geometric mean of new/base"]
     yield Table(headers, list(_means(one)))
-    text = FIGURES["memory"].text
+    text = FIGURES[MEMORY].text
     memory = [
         f"{_label(row)}: {text(before)}, then {text(after)}"
         for row in one.rows
