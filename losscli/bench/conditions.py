@@ -11,7 +11,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from losscli.machine import kernel_files
@@ -149,10 +148,10 @@ def look_at(device: str, uuid_of: Callable[[str], str | None] = gpu_uuid) -> Con
         return Conditions(str(error))
 
 
-def _busy_seconds(proc: Path | None = None) -> float | None:
+def _busy_seconds() -> float | None:
     """Return the seconds that this process's cores were busy with any program; None if unknown."""
     try:
-        text = ((proc or kernel_files.PROC) / "stat").read_text()
+        text = (kernel_files.PROC / "stat").read_text()
     except OSError:
         return None
     ours = {f"cpu{number}" for number in os.sched_getaffinity(0)}

@@ -16,6 +16,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 
 from msgspec import structs
 
@@ -83,7 +84,6 @@ class Processes:
         notify: Callable[[str], None] = lambda note: None,
         start: Callable[[Sequence[str], Mapping[str, str]], MeasuringProcess] = MeasuringProcess,
         unsettable: Callable[[], str] = allocator.unsettable,
-        runner: Callable[[], Runner] | None = None,
     ) -> None:
         """``notify`` receives notes for the user; tests replace the other arguments."""
         self.notify = notify
@@ -91,8 +91,7 @@ class Processes:
         self._command = (*COMMAND, device, str(threads))
         self._sets_allocator = device == "cpu" and not unsettable()
         self._workers: dict[int, MeasuringProcess] = {}
-        self._new_runner = runner or (lambda: Runner(device, notify=notify))
-        self._runner: Runner | None = None
+        self._runner = cache(partial(Runner, device, notify=notify))
 
     def __enter__(self) -> Processes:
         return self
@@ -105,8 +104,7 @@ class Processes:
     def run(self, task: Task) -> Generator[BenchResult, None, None]:
         """Yield a task's results; each process measures what had a time in all before it."""
         if not task.timing.several_processes:
-            self._runner = self._runner or self._new_runner()
-            yield from self._runner.run(task)
+            yield from self._runner().run(task)
             return
         count = task.timing.processes or 1
         left = replace(task, timing=share(task.timing))

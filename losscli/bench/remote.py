@@ -69,11 +69,10 @@ class RemotePass(JudgedPass):
         *,
         evicts: bool,
         captured: bool,
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """The prediction is copied, as its contents change."""
         super().__init__(subject.name, pass_, None, contents)
-        self.subject, self.case, self.clock = subject, subject.case, clock
+        self.subject, self.case = subject, subject.case
         self.evicts, self.captured = evicts, captured
         operands = contents.operands
         first = next(iter(operands))
@@ -116,7 +115,7 @@ class RemotePass(JudgedPass):
         if changed := changes_of(self.subject.file):
             return reason_of(changed)
         kind = self.case.device.partition(":")[0]
-        return disagreement(self.looped, kind, seconds, host_seconds, self.clock)
+        return disagreement(self.looped, kind, seconds, host_seconds)
 
     def looped(self, calls: int) -> None:
         self.subject.send(Loop(calls))

@@ -223,12 +223,12 @@ def interval(low: float, high: float) -> str:
     return f"{ratio(low)[:-1]}-{ratio(high)[:-1]}"
 
 
-def shape_at(style: int, x: float, y: float, size: float = _RADIUS) -> str:
+def shape_at(style: int, x: float, y: float) -> str:
     """Return the outline of the mark of a style: colours alone do not tell styles apart."""
-    left, right, top, bottom = map(svg.number, (x - size, x + size, y - size, y + size))
+    left, right, top, bottom = map(svg.number, (x - _RADIUS, x + _RADIUS, y - _RADIUS, y + _RADIUS))
     middle, center = svg.number(x), svg.number(y)
     if style % 4 == 0:
-        r, across = svg.number(size), svg.number(2 * size)
+        r, across = svg.number(_RADIUS), svg.number(2 * _RADIUS)
         return f"M{left} {center}a{r} {r} 0 1 0 {across} 0a{r} {r} 0 1 0-{across} 0"
     if style % 4 == 1:
         return f"M{left} {top}H{right}V{bottom}H{left}z"
