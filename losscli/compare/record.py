@@ -12,19 +12,9 @@ from losscli.compare.comparison import Comparison, Mean, Missing
 from losscli.compare.gate import Comparisons, FailOn
 from losscli.compare.noise import Noise
 from losscli.files.record import Record
+from losscli.machine.differences import Difference
 from losscli.runs.judgements import Judgement
 from losscli.runs.records import SCHEMA_VERSION, BenchResult
-
-NOT_COMPARABLE, NOTED = "not comparable", "note"
-
-
-class Unlike(Record, frozen=True):
-    """A fact in which the machines of both runs differ."""
-
-    fact: str
-    before: Any = None
-    after: Any = None
-    grade: str = ""
 
 
 class ComparedRow(Record, frozen=True, kw_only=True):
@@ -72,7 +62,7 @@ class ComparedRun(Record, frozen=True):
 
     run: str
     comparable: bool = True
-    differences: tuple[Unlike, ...] = ()
+    differences: tuple[Difference, ...] = ()
     noise: float = 0.0
     controls: int = 0
     noises: tuple[Noise, ...] = ()
@@ -149,12 +139,8 @@ def _run(name: str, comparison: Comparison, fail_on: FailOn) -> ComparedRun:
         )
         for row in comparison.rows
     )
-    unlike = tuple(
-        Unlike(d.fact, d.before, d.after, NOT_COMPARABLE if d.decisive else NOTED)
-        for d in comparison.differences
-    )
     return ComparedRun(
-        *(name, comparison.comparable, unlike),
+        *(name, comparison.comparable, comparison.differences),
         *(comparison.noise, comparison.controls, comparison.noises),
         *(None if threshold is None else len(noisy), rows, tuple(comparison.means())),
         *(_untimed(comparison.only_before), _untimed(comparison.only_after)),

@@ -14,16 +14,8 @@ from losscli.compare.change import CONFIDENCE
 from losscli.compare.comparison import Comparison
 from losscli.compare.figures import FIGURES, MEMORY
 from losscli.compare.gate import Comparisons
-from losscli.compare.record import (
-    NOT_COMPARABLE,
-    ComparedRow,
-    ComparedRun,
-    ComparisonRecord,
-    Untimed,
-    record_of,
-)
+from losscli.compare.record import ComparedRow, ComparedRun, ComparisonRecord, Untimed, record_of
 from losscli.compare.rows import label, mode_and_cache
-from losscli.machine.differences import Difference
 from losscli.runs.grouping import grouped
 from losscli.runs.judgements import SLOWER, UNCLEAR, Judgement
 from losscli.runs.records import FAILED, SKIPPED, Run
@@ -77,8 +69,7 @@ def _parts(record: ComparisonRecord) -> Iterator[Part | Table | Notes]:
 def _run(baseline: str, one: ComparedRun) -> Iterator[Table | Notes]:
     yield Notes(
         [
-            f"{'NOT COMPARABLE' if each.grade == NOT_COMPARABLE else 'note'}: different "
-            f"{Difference(each.fact, each.before, each.after)}"
+            f"{'NOT COMPARABLE' if each.decisive else 'note'}: different {each}"
             for each in one.differences
         ]
     )
