@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
+from typing import Any
+
+from msgspec import field
 
 from losscli.compare.change_points import ChangePoints
 from losscli.compare.figures import MEMORY, TIME
+from losscli.compare.record import named
 from losscli.compare.rows import Key, median_of, timed
 from losscli.files.record import Record
 from losscli.machine.differences import differences
 from losscli.runs.grouping import grouped
-from losscli.runs.records import BenchResult, Run
+from losscli.runs.records import SCHEMA_VERSION, BenchResult, Run
 
 
 class Point(Record, frozen=True):
@@ -45,8 +48,7 @@ class Step(Record, frozen=True):
     """The interval of the ratio of the times; memory is exact and has none."""
 
 
-@dataclass(frozen=True)
-class Series:
+class Series(Record, frozen=True):
     """A row over the commits, the oldest first."""
 
     result: BenchResult
@@ -54,16 +56,23 @@ class Series:
     points: tuple[Point, ...]
     steps: tuple[Step, ...]
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON object, which has the row's name in the place of a result."""
+        parts = super().to_json()
+        del parts["result"]
+        return {name.rstrip("_"): value for name, value in named(self.result).items()} | parts
 
-@dataclass(frozen=True)
-class History:
+
+class History(Record, frozen=True, kw_only=True):
     """Rows over commits."""
 
-    commits: tuple[str, ...]
+    schema_version: int = SCHEMA_VERSION
+    kind: str = "history"
+    commits: tuple[str, ...] = ()
     """The oldest first."""
-    series: tuple[Series, ...]
     left_out: Mapping[str, str]
     """Runs that are no part of it, by name, and why."""
+    series: tuple[Series, ...] = field(default=(), name="rows")
 
 
 def history(
@@ -79,7 +88,7 @@ def history(
     left_out: dict[str, str] = {}
     commits = _by_commit(runs, order, left_out)
     if not commits:
-        return History((), (), left_out)
+        return History(left_out=left_out)
     measured: list[dict[Key, list[BenchResult]]] = []
     for together in commits.values():
         results = [item for run in together for item in timed(run).items()]
@@ -102,7 +111,7 @@ def history(
             for index, row in changes.of(key)
         ]
         series.append(Series(last, tuple(points), (*steps, *_of_memory(points))))
-    return History(tuple(names), tuple(series), left_out)
+    return History(commits=tuple(names), left_out=left_out, series=tuple(series))
 
 
 def _by_commit(
