@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from losscli.compare.comparison import Comparison, Grown, Missing, Row
+from losscli.compare.comparison import Comparison, Grown, Row, Untimed
 from losscli.compare.figures import ENERGY, FIGURES, MEMORY
 from losscli.implementations import is_own
 from losscli.runs.judgements import FASTER, SLOWER
@@ -69,12 +69,12 @@ class Comparisons:
         """The baseline's run."""
         return next(iter(self.comparisons.values())).before
 
-    def missing(self) -> list[tuple[str, Missing]]:
+    def missing(self) -> list[tuple[str, Untimed]]:
         """Return the rows whose absence fails the comparison."""
         if not self.fail_on.minds_missing:
             return []
         gone = self._all(lambda one: one.only_before)
-        return [g for g in gone if self.fail_on.missing or is_own(g[1].result.implementation)]
+        return [g for g in gone if self.fail_on.missing or is_own(g[1].implementation)]
 
     def cut_off(self) -> list[str]:
         """Return the names of the runs whose file ends in half a line, where that fails."""

@@ -11,8 +11,7 @@ from msgspec import field
 
 from losscli.compare.change_points import ChangePoints
 from losscli.compare.figures import MEMORY, TIME
-from losscli.compare.record import named
-from losscli.compare.rows import Key, median_of, timed
+from losscli.compare.rows import Key, median_of, named, timed
 from losscli.files.record import Record
 from losscli.machine.differences import differences
 from losscli.runs.grouping import grouped

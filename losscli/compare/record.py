@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from msgspec import field
 
 from losscli.compare.change import CONFIDENCE
-from losscli.compare.comparison import Comparison, Mean, Missing
+from losscli.compare.comparison import Comparison, Mean, Untimed
 from losscli.compare.gate import Comparisons, FailOn
 from losscli.compare.noise import Noise
+from losscli.compare.rows import named
 from losscli.files.record import Record
 from losscli.machine.differences import Difference
 from losscli.runs.judgements import Judgement
-from losscli.runs.records import SCHEMA_VERSION, BenchResult
+from losscli.runs.records import SCHEMA_VERSION
 
 
 class ComparedRow(Record, frozen=True, kw_only=True):
@@ -42,19 +42,6 @@ class ComparedRow(Record, frozen=True, kw_only=True):
     grown: tuple[str, ...] = ()
     """The other figures that have grown beyond their limits."""
     undecided: bool = False
-
-
-class Untimed(Record, frozen=True, kw_only=True):
-    """A row that only one of the runs timed."""
-
-    case: str
-    pass_: str
-    mode: str = ""
-    cache: str = ""
-    implementation: str
-    table: str = ""
-    status: str = ""
-    reason: str = ""
 
 
 class ComparedRun(Record, frozen=True):
@@ -143,17 +130,5 @@ def _run(name: str, comparison: Comparison, fail_on: FailOn) -> ComparedRun:
         *(name, comparison.comparable, comparison.differences),
         *(comparison.noise, comparison.controls, comparison.noises),
         *(None if threshold is None else len(noisy), rows, tuple(comparison.means())),
-        *(_untimed(comparison.only_before), _untimed(comparison.only_after)),
+        *(comparison.only_before, comparison.only_after),
     )
-
-
-def _untimed(missing: Iterable[Missing]) -> tuple[Untimed, ...]:
-    return tuple(
-        Untimed(**named(each.result), status=each.status, reason=each.why) for each in missing
-    )
-
-
-def named(result: BenchResult) -> dict[str, Any]:
-    """Return what names a row in records."""
-    names = ("pass_", "mode", "cache", "implementation", "table")
-    return {"case": result.case.name, **{name: getattr(result, name) for name in names}}

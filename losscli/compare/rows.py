@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from losscli.cases.axes import COLD, DEVICE, Cache, Mode, PassName
 from losscli.cases.case import Case
@@ -78,6 +79,12 @@ def label(result: BenchResult) -> str:
     words = [result.case.name, result.implementation, result.pass_.replace("_", "+")]
     text = ", ".join([*words, *mode_and_cache(result.mode, result.cache)])
     return f"{text} ({result.table})" if result.table else text
+
+
+def named(result: BenchResult) -> dict[str, Any]:
+    """Return what names a row in records."""
+    names = ("pass_", "mode", "cache", "implementation", "table")
+    return {"case": result.case.name, **{name: getattr(result, name) for name in names}}
 
 
 def mode_and_cache(mode: str, cache: str) -> list[str]:

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import geometric_mean
 
 from losscli.compare.change import CONFIDENCE
-from losscli.compare.comparison import Comparison
+from losscli.compare.comparison import Comparison, Untimed
 from losscli.compare.figures import FIGURES, MEMORY
 from losscli.compare.gate import Comparisons
-from losscli.compare.record import ComparedRow, ComparedRun, ComparisonRecord, Untimed, record_of
-from losscli.compare.rows import label, mode_and_cache
+from losscli.compare.record import ComparedRow, ComparedRun, ComparisonRecord, record_of
+from losscli.compare.rows import mode_and_cache
 from losscli.runs.grouping import grouped
 from losscli.runs.judgements import SLOWER, UNCLEAR, Judgement
 from losscli.runs.records import FAILED, SKIPPED, Run
@@ -226,8 +226,8 @@ def _not_looked(compared: Comparisons) -> list[str]:
         lines.append(f"FAILED: the last line of {', '.join(cut)} is cut off; results are missing")
     missing, undecided = compared.missing(), compared.undecided()
     if missing:
-        rows = _counted([each.result.implementation for _, each in missing], "missing")
-        names = [label(each.result) for _, each in missing]
+        rows = _counted([each.implementation for _, each in missing], "missing")
+        names = [_label(each) for _, each in missing]
         lines += _listed(f"FAILED: {rows}; --no-fail-on-missing accepts that", names)
     accepts = "--no-fail-on-undecided accepts that"
     if undecided:
@@ -260,4 +260,5 @@ def _lost(baseline: str, name: str, one: Comparison) -> list[str]:
     why = ", ".join(f"{number} {status}" for number, status in counts if number)
     were = "was" if len(missing) == 1 else "were"
     line = f"{count(len(missing), 'row')} of {baseline} {were} not timed in {name} ({why})"
-    return [line, *(f"    FAILED {label(each.result)}: {each.reason}" for each in one.broken)]
+    broken = [(_label(each), each.reason.removeprefix(f"{FAILED}: ")) for each in one.broken]
+    return [line, *(f"    FAILED {row}: {reason}" for row, reason in broken)]
