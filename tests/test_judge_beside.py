@@ -43,7 +43,7 @@ class Machine:
 def test_a_reference_that_is_slower_each_time_beside_a_candidate_is_slowed_by_it():
     ((code, text),) = Machine([3 * USUAL] * 3).findings({})
     assert code == Code.SLOWS_OTHERS
-    assert "takes 3.00 times as long beside it" in text
+    assert "takes 3.00 times as long next to its process" in text
     # A machine that was busy for a while, and a little less speed, are no fault of a candidate.
     for beside in ([3 * USUAL], [3 * USUAL] * 2, [1.6 * USUAL] * 3):
         assert not Machine(beside).findings({})

@@ -74,7 +74,7 @@ def test_address_at_which_nobody_answers_is_refused(free_address, monkeypatch):
     looked_up = threading.Event()
     monkeypatch.setattr(ray_address, "ANSWER_SECONDS", 0.05)
     monkeypatch.setattr(socket, "create_connection", lambda *_: looked_up.wait())
-    with pytest.raises(UnfitError, match=r"at ray://head:1: nobody did within 0\.05 s"):
+    with pytest.raises(UnfitError, match=r"at ray://head:1: no cluster answered within 0\.05 s"):
         client_address("head:1").expect_answer()
     looked_up.set()
 

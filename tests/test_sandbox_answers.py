@@ -81,7 +81,7 @@ RESPONSES: list[tuple[Request[Any], Any, bool]] = [
     (JointGradients([HEAD, HEAD]), [WHOLE, WHOLE], True),
     (JointGradients([HEAD, HEAD]), [WHOLE], False),
     (JointGradients([HEAD]), [{}], False),
-    (SecondDerivatives(PAIR, ONE, PAIR), WHOLE | {"incoming gradient": ONE}, True),
+    (SecondDerivatives(PAIR, ONE, PAIR), WHOLE | {"grad_output": ONE}, True),
     (SecondDerivatives(PAIR, ONE, PAIR), WHOLE, False),
     (Capture(CALLS), [0, 1], True),
     (Capture(CALLS), [0], False),

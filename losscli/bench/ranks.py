@@ -76,7 +76,7 @@ class SlowestTimer:
 
     def measure(self, queue: Sequence[Warm]) -> list[float]:
         samples = together(self.group, partial(self.own.measure, queue))
-        of_ranks = list(zip(*self.group.gather("tells its samples", samples), strict=True))
+        of_ranks = list(zip(*self.group.gather("reports its samples", samples), strict=True))
         for warm, seconds in zip(queue, of_ranks, strict=True):
             warm.of_ranks.append(seconds)
         return [max(seconds) for seconds in of_ranks]
@@ -93,11 +93,11 @@ class ConditionsOfRanks(Conditions):
         self.own.begin()
 
     def slowed(self) -> bool:
-        return any(self.group.gather("tells whether it was slowed", self.own.slowed()))
+        return any(self.group.gather("reports whether it was slowed", self.own.slowed()))
 
     def record(self) -> dict[str, Any]:
         """Return the conditions of the first rank, with the most that others took anywhere."""
-        records = self.group.gather("tells its conditions", self.own.record())
+        records = self.group.gather("reports its conditions", self.own.record())
         others = [each["others"] for each in records if each.get("others") is not None]
         return records[0] | ({"others": max(others)} if others else {})
 

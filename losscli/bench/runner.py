@@ -278,7 +278,7 @@ def _limited(result: BenchResult, limit: Limit, **fields: Any) -> BenchResult:
 
 
 def _with_ranks(result: BenchResult, entry: JudgedPass) -> BenchResult:
-    peaks = entry.contents.group.gather("tells its memory", entry.peak_extra_bytes)
+    peaks = entry.contents.group.gather("reports its memory", entry.peak_extra_bytes)
     samples = zip(*(entry.warm.of_ranks if entry.warm else ()), strict=True)
     ranks = tuple(
         OfRank(number, summarize(own).median, peak)

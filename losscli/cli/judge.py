@@ -91,7 +91,7 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
     "--device",
     type=check_device,
     metavar="NAME",
-    help="Judge on device NAME: auto, cpu, cuda (all GPUs in turn) or cuda:N.",
+    help="Judge on device NAME: auto, cpu, cuda (all GPUs) or cuda:N.",
 )
 @axis("--size", "sizes", "SIZE", parse_size, "Time at size SIZE: 1024x1024 or 32K.")
 @named_axis("--dtype", "dtypes", "dtype", DTYPES)

@@ -216,8 +216,8 @@ _GRAD_OUTPUT_HELP = (
 )
 _LOSS_HELP = (
     f"Choose the loss: {', '.join(LOSSES)} or all. With a weight it is weighted_NAME; "
-    f"weighted is all of these. Losses over rows are {', '.join(ROW_FORMS)}; rows is all of these. "
-    f"Losses of hidden states are {', '.join(LINEAR_LOSSES)}; linear is all of these."
+    f"weighted is all of these. Row-wise losses are {', '.join(ROW_FORMS)}; rows is all of these. "
+    f"Fused linear losses are {', '.join(LINEAR_LOSSES)}; linear is all of these."
 )
 _LOSS_COMPLETE = listed(
     lambda: ("all", ALL_WEIGHTED, ALL_ROWS, ALL_LINEAR, *EVERY_LOSS), commas=True
@@ -312,7 +312,7 @@ part_option = option(
     "--part",
     type=parse_part,
     metavar="K/N",
-    help="Run part K of N: the cases, dealt out so that all parts take as long.",
+    help="Run part K of N; all parts take about as long.",
 )
 
 

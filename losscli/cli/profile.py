@@ -58,7 +58,7 @@ def command(
 
     It is the memory, access that is not coalesced, too few warps, instructions, latency, or
     launches. Nsight Compute (ncu) reads the counters of a GPU; without it, and on a CPU, PyTorch's
-    profiler tells times alone. -o keeps the profiler's own report. CASE is the name of a case as
+    profiler reports times alone. -o keeps the profiler's own report. CASE is the name of a case as
     --list has it, or words of it. A file of yours runs without a sandbox.
     """
     for field, default in DEFAULTS.items():

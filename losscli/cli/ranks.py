@@ -152,7 +152,7 @@ def facts_of(group: Group, device: str) -> dict[str, Any]:
         "gpu": None if device == "cpu" else torch.cuda.get_device_name(device),
         "threads": torch.get_num_threads(),
     }
-    return {"ranks": group.gather("tells its device", own)}
+    return {"ranks": group.gather("reports its device", own)}
 
 
 def run_in_ranks(*arguments: Any, **report: Any) -> int:

@@ -44,7 +44,7 @@ _PARTS = {
     "shape": "size",
     "target_shape": "size of the target",
     "params": "parameters",
-    "grad_output": "incoming gradient",
+    "grad_output": "grad_output",
 }
 """Fields of a case that a user knows by another name."""
 

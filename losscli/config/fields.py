@@ -75,9 +75,9 @@ def check_grad_output(text: str) -> GradOutput:
     except ValueError:
         close = get_close_matches(text, [CHANGING], 1)
         hint = f" Did you mean '{close[0]}'?" if close else ""
-        raise UsageError(f"unknown incoming gradient '{text}'.{hint} {_GRAD_OUTPUTS}") from None
+        raise UsageError(f"unknown grad_output '{text}'.{hint} {_GRAD_OUTPUTS}") from None
     if not math.isfinite(value):
-        raise UsageError(f"the incoming gradient '{text}' is not finite. {_GRAD_OUTPUTS}")
+        raise UsageError(f"the grad_output '{text}' is not finite. {_GRAD_OUTPUTS}")
     return value
 
 

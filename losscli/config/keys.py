@@ -186,7 +186,7 @@ FIELDS: Mapping[str, Key] = {
         "weighted adds each loss with a weight (weighted_mse, ...), with such parameters; rows "
         "adds each loss over rows, in all of its forms; rows_off_default adds them with such "
         "parameters; rows_of_logits and rows_of_vectors add those whose rows hold these; linear "
-        "adds the losses of hidden states, linear_off_default with such parameters.",
+        "adds the fused linear losses, linear_off_default with such parameters.",
     ),
     "sizes": Key(
         fields.read_sizes,
@@ -200,8 +200,8 @@ FIELDS: Mapping[str, Key] = {
     "grad_outputs": Key(
         fields.several(f"a number or {CHANGING},", fields.read_grad_output),
         _some(_GRAD_OUTPUT),
-        "Incoming gradients of forward_backward: numbers, or changing for another number in each "
-        "call.",
+        "Values of grad_output for forward_backward: numbers, or changing for another number in "
+        "each call.",
     ),
     "layouts": _some_of("layout", LAYOUTS),
     "implementations": Key(
@@ -252,8 +252,8 @@ def json_schema() -> Schema:
     """Return a config's JSON Schema."""
     properties = {name: key.json_schema() for name, key in FIELDS.items()}
     extends = {
-        "description": "Name of the config to extend: a file beside this one, or a shipped config. "
-        "A key of this file replaces the same key of that config.",
+        "description": "Name of the config to extend: a file next to this one, or a shipped "
+        "config. A key of this file replaces the same key of that config.",
         "type": "string",
     }
     tables = {

@@ -166,7 +166,7 @@ def _parent(extends: Located, file: Path, children: tuple[Path, ...]) -> Path:
         stem = extends.value.removesuffix(".yaml")
         if stem not in shipped:
             extends.fail(
-                f"cannot find '{extends.value}' beside this file or among the shipped configs: "
+                f"cannot find '{extends.value}' next to this file or among the shipped configs: "
                 f"{', '.join(shipped)}."
             )
         parent = shipped[stem]

@@ -101,7 +101,7 @@ def _torch_has_linear_losses() -> bool:
 
 STRATEGIES = {
     "atomic": "one atomic add per block: one launch, bits differ from run to run",
-    "two_pass": "block sums, then a second kernel adds them: two launches, same bits in every run",
+    "two_pass": "block sums, then a second kernel adds them: two launches, bitwise deterministic",
     "tree": "block sums, then a tree of kernels that add groups: one launch per level",
     "torch_sum": "block sums, then torch.sum, a product and a cast: more launches, by PyTorch",
 }
@@ -169,7 +169,7 @@ def of_file(file: Source, setting: Setting = PLAIN) -> Implementation:
     """Return the implementation that a file defines."""
 
     def bind(case: Case) -> BoundLoss:
-        raise RuntimeError("a file runs in a process of its own")
+        raise RuntimeError("a file runs in a separate process")
 
     def unavailable(case: Case) -> Reason | None:
         if case.placement:
@@ -178,7 +178,7 @@ def of_file(file: Source, setting: Setting = PLAIN) -> Implementation:
             return None
         return file.unavailable(case.loss, case.reduction, case.spec, case.params)
 
-    about = f"{file.path.name}, in a process of its own"
+    about = f"{file.path.name}, in a separate process"
     return Implementation(file.named, about, bind, unavailable, file=file, setting=setting)
 
 

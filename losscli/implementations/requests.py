@@ -25,7 +25,7 @@ from losscli.implementations.local import Request as Request
 from losscli.losses import MODEL
 from losscli.machine.allocator import measure_peak
 
-INCOMING_GRADIENT = "incoming gradient"
+GRAD_OUTPUT = "grad_output"
 """The name of grad_output among the operands of second derivatives."""
 
 
@@ -181,10 +181,10 @@ class SecondDerivatives(Request[Gradients], frozen=True):
                 local.finish()
         except SubjectError as error:
             raise NoSecondDerivativesError(str(error)) from error
-        return dict(zip((*wrt, INCOMING_GRADIENT), found, strict=True))
+        return dict(zip((*wrt, GRAD_OUTPUT), found, strict=True))
 
     def accepts(self, response: Gradients) -> bool:
-        return {*response} == {*self.toward, INCOMING_GRADIENT}
+        return {*response} == {*self.toward, GRAD_OUTPUT}
 
 
 @dataclass(frozen=True)

@@ -61,14 +61,14 @@ def findings(
     other = {r.pass_: r for r in results if r.implementation == reference and r.pass_ in own}
     beside = {pass_: result.seconds for pass_, result in other.items() if result.seconds}
     for pass_, factor in slowed(run, task, candidate, reference, beside, known).items():
-        text = f"the reference takes {factor:.2f} times as long beside it as without its process"
+        text = f"the reference takes {factor:.2f} times as long next to its process as without it"
         yield Code.SLOWS_OTHERS, text, pass_
     crowded = [pass_ for pass_, result in other.items() if result.code in NO_ROOM]
     if crowded:
         for pass_, alone in times(run, task, crowded, reference).items():
             factor = own[pass_].median / alone.median
             if factor > 1 / CLEARLY_SLOWER:
-                text = f"{factor:.2f} times the time of the reference, which had no room beside it"
+                text = f"{factor:.2f} times the time of the reference; memory did not hold both"
                 yield Code.SLOWER, text, pass_
 
 

@@ -88,7 +88,7 @@ MISTAKES: Mapping[str, str] = {
     "one softmax alone": "its gradient takes one of two softmaxes alone",
     "sign near a tie": "the sign of a gradient is wrong near a tie",
     "epsilon added": "it adds an epsilon where the larger of two is due",
-    "other side": "a kink belongs to the other side",
+    "other side": "a non-differentiable point belongs to the other side",
     "rest left out, of k classes": "it leaves out the classes beyond the k largest",
     "no gradient of the rest, of k classes": "the classes beyond the k largest have no gradient",
     "rest as a difference, of k classes": "it computes the rest of the classes as a difference",

@@ -56,7 +56,7 @@ class Address:
         Raises:
             UnfitError: nobody does.
         """
-        why = f"nobody did within {ANSWER_SECONDS:g} s"
+        why = f"no cluster answered within {ANSWER_SECONDS:g} s"
         try:
             if done_within(ANSWER_SECONDS, self._connect):
                 return

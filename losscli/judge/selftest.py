@@ -47,7 +47,7 @@ OF_TIME: set[Code] = {Code.WRONG_LATER, Code.CLOCK_DISAGREES, Code.SLOWS_OTHERS,
 OF_MACHINE: set[Code] = {Code.NO_GPU, Code.NO_ROOM, Code.QUARANTINED, Code.INTERRUPTED, Code.BUSY}
 """Codes of what this machine lacks to judge a file, whatever the file is."""
 TIMED = {"honest_fused_cpp", "honest_model_new_cuda"}
-HONEST = "honest, and to be passed"
+HONEST = "legitimate"
 _KINDS: dict[str, tuple[Code, ...]] = {
     "functions replaced, answers forged": (Code.PATCHED, Code.FORGED),
     "answers that are kept for later": (Code.WRONG_LATER,),

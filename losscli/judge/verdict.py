@@ -126,7 +126,7 @@ class Verdict(Record, frozen=True):
     @property
     def kind_of_machine(self) -> str:
         """The machine and its host: ratios of two kinds are not compared with each other."""
-        beside = "" if self.host.startswith(self.machine) else f"{self.machine}, beside "
+        beside = "" if self.host.startswith(self.machine) else f"{self.machine}, host "
         return f"{beside}{self.host}" if self.host else self.machine
 
     @property

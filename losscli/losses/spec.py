@@ -17,9 +17,9 @@ from .parameter import Parameter
 from .shapes import Shape as Shape
 from .shapes import Shapes, broadcast
 
-DtypeKind = Literal["floating", "class numbers", "mask"]
+DtypeKind = Literal["floating", "class indices", "mask"]
 FLOATING: DtypeKind = "floating"
-CLASS_NUMBERS: DtypeKind = "class numbers"
+CLASS_NUMBERS: DtypeKind = "class indices"
 MASK: DtypeKind = "mask"
 """An operand's dtype: the case's, integers that are class indices, or bool."""
 Unit = Literal["element", "row", "hidden state", "model"]

@@ -66,7 +66,7 @@ class ProcessGroup(Group):
         try:
             store, rank, size = next(rendezvous("env://", timeout=timeout))
         except RuntimeError as error:
-            text = f"nobody answers at torchrun's MASTER_ADDR and MASTER_PORT: {first_line(error)}"
+            text = f"no answer at torchrun's MASTER_ADDR and MASTER_PORT: {first_line(error)}"
             raise RankError(text, is_told=self.rank > 0) from error
         store.set_timeout(timeout)
         self._store = dist.distributed_c10d.PrefixStore("losscli", store)
@@ -191,7 +191,7 @@ def largest(group: Group, number: float) -> float:
 def free_bytes(group: Group, device: str, own: Callable[[str], int] = memory.free_bytes) -> int:
     """Return the least free memory of all ranks, which share a CPU's."""
     free = own(device) // (group.size if device == "cpu" else 1)
-    return min(group.gather("tells its free memory", free))
+    return min(group.gather("reports its free memory", free))
 
 
 def together(group: Group, call: Callable[[], T]) -> T:

@@ -69,7 +69,7 @@ def block(verdict: Verdict, width: int = WIDTH) -> str:
         "dtypes": _dtypes(verdict),
         "checks": ", ".join(checks),
         "accuracy": _accuracy(verdict.accuracy),
-        "same bits": SAME_BITS[verdict.accuracy.deterministic],
+        "bitwise equal": SAME_BITS[verdict.accuracy.deterministic],
         "gradient": _NO_GRADIENT[verdict.trains],
         "speed": "" if verdict.speed else "not tested",
         "written in": ", ".join(verdict.languages),

@@ -94,7 +94,7 @@ def make_grad_output(case: Case) -> Tensor:
     empty = torch.empty(
         case.unreduced_shape, dtype=getattr(torch, case.loss_dtype), device=case.device
     )
-    return _fill(empty, _Draws(case, "incoming gradient").normal)
+    return _fill(empty, _Draws(case, "grad_output").normal)
 
 
 def _empty_input(case: Case) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 Stream = Literal[
     "input",
     "target",
-    "incoming gradient",
+    "grad_output",
     "curvature",
     "direction",
     "third operand",

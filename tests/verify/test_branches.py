@@ -121,7 +121,7 @@ def test_margin_rounded_to_float32_first_fails(make_case, dtype):
     (result,) = put_to(case, wrong, checks=["branches"])
     assert result.status == FAIL
     if dtype == "float32":  # whose kink lies between two numbers
-        assert "next to a kink that the dtype rounds, " in result.reason
+        assert "next to a branch point that the dtype rounds, " in result.reason
 
 
 @pytest.mark.parametrize("loss", KINKED)

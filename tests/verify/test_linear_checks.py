@@ -47,7 +47,7 @@ def test_torchs_own_function_passes_where_it_has_the_loss() -> None:
 NO_REDUCTION, BF16 = {"reduction": "none"}, {"dtype": "bfloat16", "shape": (512, 32, 200)}
 MISTAKES: list[tuple[str, dict[str, Any], str, str]] = [
     ("sums in bfloat16", BF16, "linear_weight_gradient", "times one product of the rounded"),
-    ("incoming of the first row", NO_REDUCTION, "input_gradient", "incoming gradient of normal"),
+    ("incoming of the first row", NO_REDUCTION, "input_gradient", "grad_output of normal"),
     ("filtered gradients, of hidden states", {}, "linear_weight_gradient", "expected"),
     ("maximum kept, of hidden states", {}, "extreme_values", "logits around 1e4, loss: expected"),
     (

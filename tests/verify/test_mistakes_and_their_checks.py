@@ -20,7 +20,7 @@ from tests.verify.judging import put
 MISTAKES = [
     ("one ulp off", "exact", "mean", "on the branch"),
     ("one ulp off", "exact", "none", "these additions are exact in every order"),
-    ("first row decides", "parts", "none", "incoming gradient with a first row of zeros, "),
+    ("first row decides", "parts", "none", "grad_output with a first row of zeros, "),
     ("one number", "parts", "none", "with stride 0, "),
     ("mean of means", "parts", "mean", "parts of 1, 5 and 58 rows, "),
 ]

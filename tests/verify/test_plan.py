@@ -251,7 +251,7 @@ INAPPLICABLE: dict[str, Any] = {
         *({}, {"dtypes": ("bfloat16",), "reductions": ("none",)}),
     ),
     "large_outputs applies only to losses without a reduction": ({}, {"reductions": ("none",)}),
-    "branches applies only to losses with a kink, and cases with elements": (
+    "branches applies only to losses with a non-differentiable point, and cases with elements": (
         *({}, {"losses": (LossChoice("hinge"),)}),
     ),
     "memory needs --pass forward_backward": ({"passes": ("forward",)}, {}),

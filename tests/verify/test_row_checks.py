@@ -210,7 +210,7 @@ def single_very_long_rows(logits, gradient):
     [
         (a_line_is_not_written, "large_outputs", "repeat 30 of 246, input gradient: expected "),
         (confident_long_rows, "extreme_values", "one class far above the others, long rows"),
-        (strided_long_rows, "layouts", "a few long rows beside each other, input gradient"),
+        (strided_long_rows, "layouts", "a few long rows next to each other, input gradient"),
         (single_very_long_rows, "boundary_sizes", "1 rows of 132099, input gradient: expected "),
     ],
 )

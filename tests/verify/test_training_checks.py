@@ -93,7 +93,7 @@ def test_wrong_expectation_that_is_scaled_or_not_noticed_fails_steps(make_case):
     assert put(make_case(params={"beta": 0.7}), guessing(scaled), "steps").status == FAIL
     result = put(make_case("mse"), guessing(forgetful), "steps")
     assert result.status == FAIL
-    assert "incoming gradient" in result.reason
+    assert "grad_output" in result.reason
 
 
 def shared_by_losses():
@@ -144,8 +144,8 @@ def test_last_incoming_gradient_used_for_the_next_fails(make_case, loss, name):
 
 def test_moved_operand_and_copies_without_planned_temporaries_are_found(make_case):
     for name, check, told in (
-        ("looks again", "changed_operands", "input.data in other strides, incoming gradient"),
-        ("copies", "allocations", "memory beside the loss and the gradient of 256.0 KiB"),
+        ("looks again", "changed_operands", "input.data in other strides, grad_output"),
+        ("copies", "allocations", "memory besides the loss and the gradient of 256.0 KiB"),
     ):
         result = put(make_case("mse"), find_wrong(name), check)
         assert result.status == FAIL
@@ -245,7 +245,7 @@ def test_each_replay_of_graphed_callables_has_leaves_of_its_own(make_case, graph
 def test_graphed_callables_that_skip_the_incoming_gradient_fail(make_case, graphed_leaves):
     outcome = judge_graphed(make_case("mse"), find_wrong("ignored incoming"))
     assert outcome.status == FAIL
-    assert outcome.reason.startswith("graphed, replay 4, incoming gradient 0.5, ")  # the worst
+    assert outcome.reason.startswith("graphed, replay 4, grad_output 0.5, ")  # the worst
 
 
 @pytest.mark.gpu

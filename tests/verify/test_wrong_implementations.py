@@ -88,7 +88,7 @@ def test_zero_gradient_of_a_float16_mean_fails_at_a_large_incoming_gradient(make
     results = judge(case, "zeros", checks=("gradients",))
     (failure,) = [r for r in results if r.check == "input_gradient"]
     assert failure.status == FAIL
-    assert failure.reason.startswith("incoming gradient 32768: ")
+    assert failure.reason.startswith("grad_output 32768: ")
     problem = Problem.of(case)
     for incoming in (problem.filled(1.0), problem.filled(-3.0)):
         zeros = torch.zeros_like(problem.prediction)

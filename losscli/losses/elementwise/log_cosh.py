@@ -53,7 +53,7 @@ SPEC = element_loss(
     reference=reference,
     functional=as_written,
     tolerance=Tolerance(
-        1.5, "tanh of a GPU is off by up to 2 ulp, beside four roundings of an element"
+        1.5, "tanh of a GPU is off by up to 2 ulp, besides four roundings of an element"
     ),
     temporaries=11,
     widens=True,

@@ -67,7 +67,7 @@ def operands(prediction: str, numbers: str) -> tuple[Operand, ...]:
         Operand(prediction, "hidden states", shape=of_hidden_states),
         Operand(
             numbers,
-            "class numbers",
+            "class indices",
             differentiable=False,
             shape=of_tokens,
             domain=CLASSES,

@@ -218,7 +218,7 @@ PARAMETERS = (
     ),
     Parameter("temperature", 1.0, 0.0, "divides the logits", 1.3, open=True),
     Parameter("softcap", 0.0, 0.0, "bound of the logits, 0 for none", 3.7, other=3.7),
-    Parameter("z_loss", 0.0, 0.0, "weight of the squared log of the sum", 1e-4),
+    Parameter("z_loss", 0.0, 0.0, "weight of the squared log-sum-exp", 1e-4),
 )
 _OF_PROBABILITIES = "_with_probabilities"
 
@@ -285,7 +285,7 @@ def _check_probabilities(input: Tensor, target: Tensor, ignore_index: int) -> No
     if not target.is_floating_point():
         raise RuntimeError(
             f"cross_entropy: target has the shape of input {list(input.shape)} and so must hold "
-            f"probabilities in a floating dtype, but is {target.dtype}; class numbers have no "
+            f"probabilities in a floating dtype, but is {target.dtype}; class indices have no "
             "dimension of classes: write target.argmax(1) where it marks them by 1, target.float() "
             "where it holds probabilities"
         )

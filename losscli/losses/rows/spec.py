@@ -48,7 +48,7 @@ def of_last_rows(shape: Shape) -> Shape:
 def class_numbers(
     name: str,
     shape: Callable[[Shape], Shape],
-    description: str = "class numbers",
+    description: str = "class indices",
     domain: Domain = CLASSES,
 ) -> Operand:
     """Return an operand of class indices."""

@@ -113,8 +113,8 @@ def determinism(problem: Problem, subject: Subject, tally: Tally) -> None:
     if off and tally.outcome.status != FAIL:
         parts = " and ".join(f"the {name} by up to {ulp:.3g} ulp" for name, ulp in off.items())
         reason = (
-            f"expected the same bits in {RUNS} runs, but they differ in {parts}: the order of a "
-            "sum changes from run to run, as with atomics"
+            f"expected bitwise equal results in {RUNS} runs, but they differ in {parts}: the "
+            "order of a sum changes from run to run, as with atomics"
         )
         tally.add(Outcome(WARN, reason))
 
@@ -185,7 +185,7 @@ def graphs(problem: Problem, subject: Subject, tally: Tally) -> None:
     with recordings(subject, calls) as (one, two):
         for title, beside in (
             ("two graphs at once", two),
-            ("a graph beside plain calls", calls[1]),
+            ("a graph next to plain calls", calls[1]),
         ):
             answers = subject.send(OnStreams([[one] * times, [beside] * times]))
             judge_each(plain, answers, f"{title}, number", tally)

@@ -42,7 +42,7 @@ def has_branches(case: Case) -> bool:
     cost=Cost.QUICK,
     once=False,
     asks=has_branches,
-    needs="losses with a kink, and cases with elements",
+    needs="losses with a non-differentiable point, and cases with elements",
     units=(ELEMENT,),
 )
 def branches(problem: Problem, subject: Subject, tally: Tally) -> None:
@@ -69,9 +69,13 @@ def branches(problem: Problem, subject: Subject, tally: Tally) -> None:
         answer = fresh.send(own.call(incoming))
         tally.judge_answer(own, incoming, answer, where, loss=incoming is own.usual)
     if subject.implementation.held_to_oracle and _rounded(problem):
-        close = problem.variant("rounded kinks", lambda: supplement(problem, _rounded(problem)))
+        close = problem.variant(
+            "rounded branch points", lambda: supplement(problem, _rounded(problem))
+        )
         answer = fresh.send(close.call(close.usual))
-        tally.judge_answer(close, close.usual, answer, "next to a kink that the dtype rounds")
+        tally.judge_answer(
+            close, close.usual, answer, "next to a branch point that the dtype rounds"
+        )
 
 
 def supplement(problem: Problem, at: Sequence[float] = ()) -> Problem:
@@ -265,4 +269,4 @@ def _judge_bits(problem: Problem, subject: Subject, where: str, tally: Tally) ->
                 wrong = first_difference(got, truth.value.to(got.dtype), 17, " exactly")
                 wrong = wrong and f"{wrong}; these additions are exact in every order"
             if wrong:
-                tally.fail(wrong, f"{where}, incoming gradient {number:g}, {part}: ")
+                tally.fail(wrong, f"{where}, grad_output {number:g}, {part}: ")

@@ -66,7 +66,7 @@ ROW_OF_WRONG = 4
     adapt=of_shape((7, 37), scale=1.0),
     units=(ROW, HIDDEN_STATE),
     asks=lambda case: any(operand.kind == CLASS_NUMBERS for operand in case.spec.operands),
-    needs="losses of class numbers",
+    needs="losses of class indices",
 )
 def wrong_targets(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check class numbers that are no class.

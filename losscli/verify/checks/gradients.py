@@ -31,11 +31,11 @@ from losscli.verify.geometry.geometry import transposed
     place=20,
     facet="gradient",
     catches="a gradient that is zero, absent, detached or of the wrong sign, a small one that is "
-    "taken for zero, an incoming gradient that is ignored or applied twice, a broadcast that is "
+    "taken for zero, a grad_output that is ignored or applied twice, a broadcast that is "
     "not summed over",
-    advice="Derive the loss by each operand that requires a gradient, and multiply by the incoming "
-    "gradient, and by 1/N for a mean; the gradient of the target is not always the negative of the "
-    "input's.",
+    advice="Derive the loss by each operand that requires a gradient, and multiply by "
+    "grad_output, and by 1/N for a mean; the gradient of the target is not always the negative of "
+    "the input's.",
     cost=Cost.FIRST,
     once=False,
     results=lambda spec: tuple(f"{name}_gradient" for name in spec.differentiable),
@@ -43,7 +43,7 @@ from losscli.verify.geometry.geometry import transposed
 def gradients(problem: Problem, subject: Subject, tally: Tally) -> Iterator[VerifyResult]:
     """Check the gradients of all operands.
 
-    That of each alone for an incoming gradient of 1, as in most training loops; that of the
+    That of each alone for a grad_output of 1, as in most training loops; that of the
     prediction for 32768, as under a gradient scaler; those of all for -3/1024 (in float16 for -3,
     and for about N in a mean of N elements), or without a reduction for a tensor. The results are
     reported as `input_gradient`, `target_gradient` and so on.
@@ -54,7 +54,7 @@ def gradients(problem: Problem, subject: Subject, tally: Tally) -> Iterator[Veri
         for name in incoming.wrt:
             # Popped, so that a gradient of 4 GiB is freed as soon as it is judged.
             judged = problem.judge_gradient(name, found.pop(name), incoming)
-            worst[name].add(*judged, f"incoming gradient {incoming.name}: ")
+            worst[name].add(*judged, f"grad_output {incoming.name}: ")
     for name in problem.wrt:
         error = to_error(gradient=worst[name].errors)
         torchs = to_error(gradient=problem.torchs_gradients.get(name))
@@ -73,7 +73,7 @@ def gradients(problem: Problem, subject: Subject, tally: Tally) -> Iterator[Veri
 def retained(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check four backward passes through one retained graph.
 
-    Two incoming gradients in turn; each result is judged when it is computed, and once more after
+    Two grad_outputs in turn; each result is judged when it is computed, and once more after
     the last pass.
     """
     one, other = problem.others[-1], problem.usual
@@ -86,7 +86,7 @@ def retained(problem: Problem, subject: Subject, tally: Tally) -> None:
     found = []
     for number, (incoming, answer) in enumerate(zip(asked, answers, strict=True), 1):
         found.append((number, incoming, answer))
-        where = f"backward {number} through one graph, incoming gradient {incoming.name}"
+        where = f"backward {number} through one graph, grad_output {incoming.name}"
         tally.judge_answer(problem, incoming, answer, where, loss=False)
     for number, incoming, answer in found:
         where = f"what backward {number} returned, after {len(asked)} through one graph"
@@ -194,7 +194,7 @@ def changed_operands(problem: Problem, subject: Subject, tally: Tally) -> None:
     ):
         incoming = problem.filled(number, problem.wrt)
         data = change_data(problem.operands[name])
-        where = f"{name}.data {change}, incoming gradient {number:g}"
+        where = f"{name}.data {change}, grad_output {number:g}"
         try:
             answer = subject.send(ChangedData(problem.call(incoming), name, data))
         except SubjectError as error:
@@ -231,7 +231,7 @@ def numeric(problem: Problem, subject: Subject, tally: Tally) -> None:
     two differ by; the losses' rounding, over ``h``, is bounded by that of sums, of the sum of
     magnitudes. Inputs near a kink or an end of their domain are moved away from it first.
     """
-    own = problem.variant("away from kinks", lambda: _away_from_kinks(problem))
+    own = problem.variant("away from non-differentiable points", lambda: _away_from_kinks(problem))
     weights = own.usual.grad_output
     found = subject.send(own.call(own.usual)).gradients
     generator = make_generator(problem.case.seed, "direction")

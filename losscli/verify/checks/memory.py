@@ -174,7 +174,7 @@ def allocations(problem: Problem, subject: Subject, tally: Tally) -> None:
         own = problem.variant(layout, partial(Problem.of, case, problem.loosened))
         extra = subject.send(ExtraBytes(own.call(own.filled(0.5))))
         if extra > own.prediction.nbytes // 2:
-            expected = f"beside the loss and the gradient of {format_bytes(own.prediction.nbytes)}"
+            expected = f"besides the loss and the gradient of {format_bytes(own.prediction.nbytes)}"
             held = f"a call held {format_bytes(extra)} more"
             tally.fail(f"{layout}: expected no memory {expected}, but {held}")
 
@@ -241,5 +241,5 @@ def linear_plans(problem: Problem, subject: Subject, tally: Tally) -> None:
         if budget and _is_planned(case, subject.implementation):
             extra = own.send(ExtraBytes(problem.call(problem.usual)))
             if extra > budget + _FEW_NUMBERS * case.shape[0]:
-                held = f"a call held {format_bytes(extra)} beside its results"
+                held = f"a call held {format_bytes(extra)} besides its results"
                 tally.fail(f"expected at most the budget, but {held}", f"{name}: ")

@@ -1,4 +1,4 @@
-"""Checks incoming gradients that differ by row, and batches in parts."""
+"""Checks grad_outputs that differ by row, and batches in parts."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ SPLITS: dict[str, Rows] = {
 @check(
     place=230,
     facet="gradient",
-    catches="an incoming gradient judged by its first row or its strides, a mean of means, a batch "
+    catches="a grad_output judged by its first row or its strides, a mean of means, a batch "
     "whose parts do not add up",
-    advice="Multiply each element by its own incoming gradient; it is not the same for all rows.",
+    advice="Multiply each element by its element of grad_output; its rows differ.",
     adapt=of_shape(SHAPE),
     units=(ELEMENT, ROW, HIDDEN_STATE),
 )
 def parts(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Check incoming gradients that differ by row, and batches in parts.
+    """Check grad_outputs that differ by row, and batches in parts.
 
-    Without a reduction, incoming gradients with a first row of zeros, negative, of one row, column
+    Without a reduction, grad_outputs with a first row of zeros, negative, of one row, column
     or number with stride 0, transposed; a batch in parts of few and of many rows, which have to add
     up to the whole.
 
@@ -44,7 +44,7 @@ def parts(problem: Problem, subject: Subject, tally: Tally) -> None:
     if problem.case.reduction == "none":
         for incoming in _incoming(problem):
             answer = subject.send(problem.call(incoming))
-            tally.judge_variant(f"incoming gradient {incoming.name}", problem, incoming, answer)
+            tally.judge_variant(f"grad_output {incoming.name}", problem, incoming, answer)
     # The mean over rows of which some are ignored is no mean of the parts' means.
     if problem.case.spec.unit == ELEMENT or problem.case.reduction != "mean":
         for name, rows in SPLITS.items():
@@ -53,7 +53,7 @@ def parts(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 def _incoming(problem: Problem) -> list[Incoming]:
-    """Return incoming gradients that are no plain tensors."""
+    """Return grad_outputs that are no plain tensors."""
     normal = make_grad_output(problem.case)
     zeros = normal.clone()
     zeros[0] = 0

@@ -70,7 +70,7 @@ class PlainCalls:
             if want is None or got is None or want.shape != got.shape or not self.always:
                 tally.judge_part(self.problem, self.incoming, part, got, where)
                 continue
-            reason = f"{describe(distance(want, got))}; plain runs give the same bits each time"
+            reason = f"{describe(distance(want, got))}; plain runs are bitwise equal each time"
             is_sum = want.shape != self.problem.oracle.shape
             any_order = shared and is_sum and not self.subject.implementation.fixed_order
             outcome, _ = self.problem.judge(part, got, self.incoming)

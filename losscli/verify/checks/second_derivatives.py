@@ -13,7 +13,7 @@ from torch import Tensor
 
 from losscli.implementations.errors import NoSecondDerivativesError
 from losscli.implementations.local import Gradients
-from losscli.implementations.requests import INCOMING_GRADIENT, SecondDerivatives
+from losscli.implementations.requests import GRAD_OUTPUT, SecondDerivatives
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, HIDDEN_STATE, MODEL
 from losscli.reasons import Code
@@ -143,14 +143,14 @@ def _truths(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:
     found = torch.autograd.grad(total, (*leaves, g), retain_graph=True, allow_unused=True)
     truths = {}
     for (name, operand), terms in zip(_leaves(asked).items(), found, strict=True):
-        leaf = g if name == INCOMING_GRADIENT else operands[name]
+        leaf = g if name == GRAD_OUTPUT else operands[name]
         terms = torch.zeros_like(leaf) if terms is None else _stored(terms)
         magnitude = terms.abs()
-        if of_rows and name == INCOMING_GRADIENT:
+        if of_rows and name == GRAD_OUTPUT:
             # The magnitudes of the products that it sums.
             summed = sum(float(product.detach().abs().sum()) for product in products)
             magnitude = magnitude.max().clamp(min=summed / max(loss.numel(), 1))
-        elif name == INCOMING_GRADIENT:
+        elif name == GRAD_OUTPUT:
             # The gradients, each along its direction: their sum may cancel.
             each = [torch.autograd.grad(own.sum(), g, retain_graph=True)[0] for own in products]
             magnitude = magnitude.fmax(torch.stack(each).abs().sum(0))
@@ -168,7 +168,7 @@ def _truths(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:
 def _leaves(asked: SecondDerivatives) -> dict[str, Tensor]:
     """Return what second derivatives are taken by."""
     own = {name: asked.operands[name] for name in asked.toward}
-    return {**own, INCOMING_GRADIENT: asked.grad_output}
+    return {**own, GRAD_OUTPUT: asked.grad_output}
 
 
 def _truth_of_model(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:
@@ -196,7 +196,7 @@ def _truth_of_model(problem: Problem, asked: SecondDerivatives) -> dict[str, _Tr
             for found in (exact[name], own[name])
         )
         largest, off = (float(each.abs().max()) for each in (value, rough - value))
-        largest = max(largest, summed) if name == INCOMING_GRADIENT else largest
+        largest = max(largest, summed) if name == GRAD_OUTPUT else largest
         largest = max(largest, REFERENCE_FACTOR * off / ROUNDINGS / unit_roundoff(operand.dtype))
         truths[name] = _Truth(operand, value, largest, operand.dtype)
     return truths

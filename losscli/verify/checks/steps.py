@@ -1,4 +1,4 @@
-"""Checks of steps of training: incoming gradients of other calls, also in CUDA graphs."""
+"""Checks of steps of training: grad_outputs of other calls, also in CUDA graphs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Gradients = Mapping[str, Tensor | None]
 
 @dataclass(frozen=True)
 class Due:
-    """The correct gradients of a problem for each incoming gradient."""
+    """The correct gradients of a problem for each grad_output."""
 
     problem: Problem
     bits: dict[float, Gradients]
@@ -78,10 +78,10 @@ class Due:
         return all(outcome.status != FAIL for outcome in judged)
 
     def judge(self, value: float, gradients: Gradients, where: str, tally: Tally) -> None:
-        """Judge gradients for an incoming gradient of one number."""
+        """Judge gradients for a grad_output of one number."""
         incoming = self.problem.filled(value, self.problem.wrt)
         for name, got in gradients.items():
-            title = f"{where}, incoming gradient {value:g}"
+            title = f"{where}, grad_output {value:g}"
             want = self.bits[value][name] if self.bits else None
             same = want is not None and same_bits(want, got)
             if not same or (value, name) not in self.right:
@@ -90,22 +90,21 @@ class Due:
                 self.right.add((value, name))
             elif want is not None and got is not None and self.retained_is_right:
                 off = describe(distance(want, got)) if want.shape == got.shape else "another shape"
-                other = "a retained graph gives different bits for the same incoming gradient"
+                other = "a retained graph gives different bits for the same grad_output"
                 tally.fail(f"{off}; {other}", f"{title}, {name} gradient: ")
 
 
 @check(
     place=260,
     facet="gradient",
-    catches="a gradient that was computed for the incoming gradient of another call, loss, head or "
-    "stream",
-    advice="Use the incoming gradient of this call, not one that was kept from another.",
+    catches="a gradient that was computed for grad_output of another call, loss, head or stream",
+    advice="Use grad_output of this call, not one that was kept from another.",
     cost=Cost.QUICK,
     adapt=small_case,
     recompiles=True,
 )
 def steps(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Check incoming gradients over a sequence of training steps.
+    """Check grad_outputs over a sequence of training steps.
 
     The same one several times, then another, ten different ones, the first again; two heads with
     different weights in one backward pass, other losses of the run between them; on a GPU two
@@ -185,7 +184,7 @@ REPLAYS = (2.0, 1.0, 1.0, 0.5, 0.5, 2.0, 1.0)
 def captured_backward(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check backward passes that a CUDA graph captured.
 
-    Backward captured alone and replayed with incoming gradients of 2 and then 1, a captured
+    Backward captured alone and replayed with grad_outputs of 2 and then 1, a captured
     training step, and both passes captured separately by ``make_graphed_callables``; on a GPU. Each
     gradient has to be that of a retained graph, bit for bit.
     """
@@ -200,7 +199,7 @@ def captured_backward(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 def _whole_steps(subject: Subject, call: Call) -> Iterator[Answer]:
-    """Yield replays of one graph of both passes, for one incoming gradient after the other."""
+    """Yield replays of one graph of both passes, for one grad_output after the other."""
     assert call.grad_output is not None
     read = call.grad_output.clone()
     operands = {name: operand.clone() for name, operand in call.operands.items()}

@@ -73,7 +73,7 @@ LAST: dict[str, tuple[Shape, tuple[int, ...]]] = {
     "classes side by side, though not last": ((5, 101, 3), (0, 2, 1)),
     "classes the slowest": ((5, 101, 3), (1, 2, 0)),
     "the batch between": ((3, 17, 2, 5), (2, 0, 3, 1)),
-    "a few long rows beside each other": ((3, 1031), (1, 0)),
+    "a few long rows next to each other": ((3, 1031), (1, 0)),
 }
 """Shapes, and the order in which the dimensions of the prediction are stored."""
 NOT_LAST: dict[str, tuple[Shape, tuple[int, ...]]] = {

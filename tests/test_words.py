@@ -1,0 +1,76 @@
+"""Texts that users read have the field's terms, and none of tests/data/private_words.txt."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import click
+
+from losscli.cli.main import group
+from tests.documents import ROOT
+from tests.parameters import naming
+
+LINES = (ROOT / "tests/data/private_words.txt").read_text().splitlines()[1:]
+WORDS = {pattern: term for pattern, _, term in (line.rpartition(": ") for line in LINES)}
+OF_KERNELS = {"must hold class numbers in"}
+"""Messages that are those of the kernels too."""
+
+
+def private_words(text: str) -> list[str]:
+    return [
+        f"{found.group()!r} is {term}"
+        for pattern, term in WORDS.items()
+        for found in re.finditer(pattern, text, re.IGNORECASE)
+    ]
+
+
+def helps(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
+    yield context.command_path, command.get_help(context)
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            own = command.get_command(context, name)
+            assert own
+            yield from helps(own, click.Context(own, info_name=name, parent=context))
+
+
+def messages(source: str) -> Iterator[str]:
+    """Yield the texts of a module that are no docstrings and no single words."""
+    tree = ast.parse(source)
+    docstrings = {
+        id(line.value)
+        for node in ast.walk(tree)
+        for line in (node.body if isinstance(getattr(node, "body", None), list) else ())
+        if isinstance(line, ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Constant) or id(node) in docstrings:
+            continue
+        if isinstance(node.value, str) and " " in node.value:
+            yield node.value
+
+
+def test_help_has_the_terms_of_the_field() -> None:
+    for path, text in helps(group, click.Context(group, info_name="losscli")):
+        with naming(path):
+            assert private_words(text) == []
+
+
+def test_messages_have_the_terms_of_the_field() -> None:
+    for path in sorted((ROOT / "losscli").rglob("*.py")):
+        for text in messages(path.read_text()):
+            if not any(known in text for known in OF_KERNELS):
+                with naming(path.relative_to(ROOT), text):
+                    assert private_words(text) == []
+
+
+def test_a_private_word_is_found() -> None:
+    assert private_words("The incoming Gradient of class numbers") == [
+        "'incoming Gradient' is grad_output",
+        "'class numbers' is class indices",
+    ]
+    assert [*messages("'a docstring'\ndef f(): raise E(f'no {x} beside it', 'word')")] == [
+        "no ",
+        " beside it",
+    ]
