@@ -83,17 +83,12 @@ class Contents:
         return Gate(self.case, operands, self.loosened, self.reference)
 
     def judge(
-        self,
-        name: str,
-        pass_: PassName,
-        loss: Tensor | None,
-        *gradients: Tensor | None,
-        incoming: float = 1.0,
+        self, name: str, pass_: PassName, *results: Tensor | None, incoming: float = 1.0
     ) -> VerifyResult:
         """Judge as :meth:`Gate.judge` does; bits once right on these contents are so again."""
-        key = (name, pass_, self.changed, incoming, *map(_bits, (loss, *gradients)))
+        key = (name, pass_, self.changed, incoming, *map(_bits, results))
         if key not in self.right:
-            verdict = self.gate.judge(name, pass_, loss, *gradients, incoming=incoming)
+            verdict = self.gate.judge(name, pass_, *results, incoming=incoming)
             if verdict.status == FAIL:
                 return verdict
             self.right[key] = verdict
