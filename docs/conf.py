@@ -36,7 +36,7 @@ OUTSIDE = re.compile(r"\[([^]]+)\]\(((?:\.\./)+)([^)#]+)(#[^)]*)?\)")
 """A link of a document to a file that is not in `docs`."""
 PAGES_OF_FILES = {
     "README.md": "/index.md",
-    "CONTRIBUTING.md": "/adding-a-loss.md",
+    "CONTRIBUTING.md": "/architecture.md",
     "CHANGELOG.md": "/changelog.md",
 }
 

@@ -64,7 +64,6 @@ DOCUMENTS = (
     DOCS / "performance.md",
     DOCS / "sharded.md",
     DOCS / "kernel-notes.md",
-    DOCS / "mutations.md",
     RESULTS / "README.md",
 )
 MARKER = re.compile(
@@ -322,36 +321,6 @@ def _extra(result: BenchResult) -> str:
     return "" if result.peak_extra_bytes is None else format_bytes(result.peak_extra_bytes)
 
 
-def goals(run: Run) -> str:
-    """Return a row per time that was aimed at, in microseconds: losscli's and its peers'."""
-    aims: dict[str, dict[str, float]] = json.loads((DOCS / "goals.json").read_text())
-    cases: dict[str, dict[str, Cell]] = {name: {} for name in aims}
-    for group in _beside_peers(run):
-        case = group[0][CUSTOM].case
-        name = _without(case.name, "mean", case.distribution)
-        if name in cases:
-            cases[name][group[0][CUSTOM].pass_] = group[0]
-    body = []
-    for name, passes in cases.items():
-        if not passes:
-            continue
-        # Microseconds, the same for all, so that a person can compare them.
-        columns = [[f"{aim:,.0f}" for aim in aims[name].values()]]
-        columns += [
-            [_microseconds(passes[p].get(peer) if p in passes else None) for p in SHORT_PASSES]
-            for peer in (CUSTOM, *PEERS, *OTHERS[1:])
-        ]
-        body.append([name, *map(_both, columns)])
-    unmeasured = [name for name, passes in cases.items() if not passes]
-    headers = ["case", "aimed at", CUSTOM, *PEERS, *OTHERS[1:]]
-    said = f"Not in the record: {', '.join(unmeasured)}." if unmeasured else ""
-    return "\n\n".join(filter(None, (_table(headers, body), textwrap.fill(said, WIDTH))))
-
-
-def _microseconds(result: BenchResult | None) -> str:
-    return f"{result.seconds.median * 1e6:,.0f}" if result and result.seconds else ""
-
-
 def _both(passes: Sequence[str]) -> str:
     """Return what is told of both passes; nothing where neither has it."""
     return " / ".join(each or "-" for each in passes) if any(passes) else ""
@@ -368,17 +337,32 @@ def _without(name: str, *words: str) -> str:
 
 
 def ratios(run: Run) -> str:
-    """Return the best peer's time over losscli's: a row a loss, pass and dtype."""
-    return f"{_ratios(run, usual=True)}\n\n{slower(run)}"
+    """Return the best baseline's time over losscli's: a row a loss, pass and dtype."""
+    rows, sizes = _ratios(run, usual=True)
+    body = [[*key, *(row.get(size, "") for size in sizes)] for key, row in rows.items()]
+    table = _table(["loss", "pass", "layout or grad_output", "dtype", *sizes], body)
+    return f"{table}\n\n{slower(run)}"
 
 
 def axes(run: Run) -> str:
-    """Return the same for other incoming gradients and layouts: a row each."""
-    return _ratios(run, usual=False)
+    """Return the same for other values of grad_output and layouts, with all dtypes in one row."""
+    rows, sizes = _ratios(run, usual=False)
+    dtypes: dict[tuple[str, ...], list[str]] = {}
+    for *axis, dtype in rows:
+        dtypes.setdefault(tuple(axis), []).append(dtype)
+    body = []
+    for key, names in dtypes.items():
+        found = [rows[*key, name] for name in names]
+        columns = [[row.get(size, "-") for row in found] for size in sizes]
+        cells = ("/".join(each) if set(each) != {"-"} else "" for each in columns)
+        body.append([*key, "/".join(names), *cells])
+    return _table(["loss", "pass", "layout or grad_output", "dtypes", *sizes], body)
 
 
-def _ratios(run: Run, *, usual: bool) -> str:
-    """Return the rows of contiguous operands and an incoming gradient of 1, or all others."""
+def _ratios(
+    run: Run, *, usual: bool
+) -> tuple[dict[tuple[str, ...], dict[str, str]], Iterable[str]]:
+    """Return the rows of contiguous operands and a grad_output of 1, or all others; the sizes."""
     rows: dict[tuple[str, ...], dict[str, str]] = {}
     for group in _beside_peers(run):
         cell = _worst(group)
@@ -390,16 +374,14 @@ def _ratios(run: Run, *, usual: bool) -> str:
         text = custom.status if custom.seconds is None else f"{_ratio(cell):.2f}"
         shown = f"**{text}**" if cell.slower_than or custom.seconds is None else text
         rows.setdefault(key, {})[_elements(custom.case)] = shown
-    sizes = list(dict.fromkeys(size for row in rows.values() for size in row))
+    sizes = dict.fromkeys(size for row in rows.values() for size in row)
     # A record goes through the sizes first; whoever reads this compares dtypes.
     values = [dict.fromkeys(axis) for axis in zip(*rows, strict=True)]
-    ordered = [key for key in product(*values) if key in rows]
-    body = [[*key, *(rows[key].get(size, "") for size in sizes)] for key in ordered]
-    return _table(["loss", "pass", "layout or incoming gradient", "dtype", *sizes], body)
+    return {key: rows[key] for key in product(*values) if key in rows}, sizes
 
 
 def slower(run: Run) -> str:
-    """Return a sentence: in how many cells losscli is slower than a peer, where and by how much."""
+    """Return a sentence: where losscli is slower than a baseline, how often, and by how much."""
     worst = [_worst(group) for group in _beside_peers(run)]
     untimed = sum(cell[CUSTOM].seconds is None for cell in worst)
     losing = [cell for cell in worst if cell.slower_than]
@@ -415,7 +397,7 @@ def slower(run: Run) -> str:
     own = sum(_is_slower_by_itself(cell) for cell in worst)
     short = sum(cell.too_short for cell in worst)
     said = [
-        f"Tested all at once, losscli is slower than a peer in {of}{where}.",
+        f"Tested all at once, losscli is slower than a baseline in {of}{where}.",
         f"By its own interval of 95 % each, it would be in {own}." if own > len(losing) else "",
         f"In {short} it is behind with too few samples to tell." if short else "",
         f"In {count(untimed, 'cell')} it has no time." if untimed else "",
@@ -457,15 +439,20 @@ def strategies(run: Run) -> str:
 
 
 def mutations(record: Mapping[str, Any]) -> str:
-    """Return a row per mutation: the check that killed it or why none did; then the score."""
-    rows = []
-    for result in record["results"]:
-        fate = result["by"] or f"{result['status']}: {result['reason']}"
-        rows.append([f"`{result['file']}`", result["mistake"], fate])
-    counts = Counter(result["status"] for result in record["results"])
-    score = ", ".join(f"{number} {status}" for status, number in counts.items())
-    said = f"{count(len(rows), 'mutation')}: {score}."
-    return f"{_table(['file', 'mistake', 'killed by'], rows)}\n\n{said}"
+    """Return the score, which check failed first how often, and a row per surviving mutation."""
+    results = record["results"]
+    statuses = Counter(result["status"] for result in results)
+    killers = Counter(result["by"] for result in results if result["by"])
+    score = ", ".join(f"{number} {status}" for status, number in statuses.items())
+    first = ", ".join(f"`{name}` {number}" for name, number in killers.most_common())
+    said = f"{count(len(results), 'mutation')}: {score}. What failed first: {first}."
+    survivors = [
+        [f"`{each['file']}`", each["mistake"], f"{each['status']}: {each['reason']}".rstrip(": ")]
+        for each in results
+        if not each["by"]
+    ]
+    table = _table(["file", "mistake", "why it survived"], survivors) if survivors else ""
+    return "\n\n".join(filter(None, (textwrap.fill(said, WIDTH), table)))
 
 
 def functions(unit: str) -> str:
@@ -512,7 +499,7 @@ FACET_MEANS: dict[Facet, str] = {
     "inputs": "inputs that it overwrites, data that changes before backward, class indices out of "
     "range",
     "global_state": "flags, seeds, modes, functions, environment variables",
-    "determinism": "the same bits in every run",
+    "determinism": "bitwise equal results in every run",
     "memory": "reads and writes beyond the ends, uninitialised memory, leaks",
 }
 
@@ -545,7 +532,7 @@ def wild(record: dict[str, Any]) -> str:
     """Return a row per third-party file: how it was judged, and whether that was true."""
     rows = []
     for each in record["files"]:
-        options = f"`{each['options']}`" if each["options"] else ""
+        options = ", ".join(f"`{name}`" for name in re.findall(r"--[a-z]+", each["options"]))
         row = [each["origin"], f"`{each['file']}`", each["form"], options]
         for found in (each.get("cpu"), each.get("cuda")):
             if found:
@@ -721,7 +708,6 @@ KINDS: dict[str, Callable[[Run], str]] = {
         floors,
         linear,
         sharded,
-        goals,
         rows,
         ratios,
         axes,

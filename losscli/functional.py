@@ -6,7 +6,7 @@ both. A function with the name of one of torch's takes the shapes that torch's t
 losses of each element take any shapes that broadcast. The first call of a loss on a device loads
 its kernels, which are built if need be. Importing this module defines the operators and builds
 nothing: a program that ``torch.export`` saved runs once it is imported. PyTorch's transforms and
-compilers work with the losses as docs/transforms.md lists.
+compilers work with the losses as docs/training-code.md lists.
 
 In training the incoming gradient (1, a loss's weight, a GradScaler's factor) is the same number for
 many steps. Forward writes the gradients for the number that the last backward received; another

@@ -62,7 +62,6 @@ def of_hidden_states():
 
 FEW = around(1.0, count=3)
 SCATTERED = [0.8] * 8 + [1.2] * 3
-GOAL = logits(8192, 32000, dtype="bfloat16")
 TWO = timings(("custom", 1.0, {"table": "peers"}), ("compile", 2.0, {"table": "peers"})) + timings(
     ("custom", 3.0, {"table": "sums"}), ("custom:tree", 4.0, {"table": "sums"})
 )
@@ -118,7 +117,6 @@ TABLES = {
         tables.rows,
         [*of_rows(), *timings(("quack", 2e-3, {}), case=logits(4096, 1024))],
     ),
-    "goals": (tables.goals, timings(("custom", 120e-6, {}), ("compile", 3e-4, {}), case=GOAL)),
     "hidden states": (tables.linear, [*of_hidden_states()]),
 }
 

@@ -65,6 +65,24 @@ def test_messages_have_the_terms_of_the_field() -> None:
                     assert private_words(text) == []
 
 
+OF_NO_PROSE = re.compile(
+    r"```.*?```|`[^`]*`|\n    [^\n]*|\]\([^)]*\)|<!-- mutations.*?<!-- end -->|<!--.*?-->",
+    re.DOTALL,
+)
+"""Code, the targets of links, and what names records or comes from them."""
+
+
+def prose(page: str) -> str:
+    return OF_NO_PROSE.sub("", page)
+
+
+def test_pages_have_the_terms_of_the_field() -> None:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    for path in pages:
+        with naming(path.name):
+            assert private_words(prose(path.read_text())) == []
+
+
 def test_a_private_word_is_found() -> None:
     assert private_words("The incoming Gradient of class numbers") == [
         "'incoming Gradient' is grad_output",

@@ -38,7 +38,7 @@ class _Judge(ModuleType):
 
         Args:
             path: ``FILE``, ``FILE:NAME``, ``FILE@REVISION`` or ``PACKAGE.MODULE:NAME``.
-            loss: the loss whose oracle is the truth; found by value where it is left out.
+            loss: the loss whose oracle is the reference; found by value where it is left out.
             reference: a file whose ``Model`` is the truth.
             call: how to call it: ``"fused(input, target)[0].mean()"``.
             device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.

@@ -128,8 +128,7 @@ def linear_token_log_probs(
 
     Returns:
         The log-probabilities, ``(...)``, in float32 (float64 for float64), or with ``entropy``
-            these and
-        the entropies.
+        these and the entropies.
 
     Raises:
         As :func:`linear_cross_entropy`.

@@ -91,7 +91,7 @@ def threaded_case(case: Case) -> Case:
     needs_gradient=False,
 )
 def determinism(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Check that repeated calls return the same bits.
+    """Check that repeated calls are bitwise equal.
 
     Twenty runs on the largest case; one whose runs differ within the tolerances gets a warning.
 

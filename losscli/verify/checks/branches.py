@@ -46,15 +46,15 @@ def has_branches(case: Case) -> bool:
     units=(ELEMENT,),
 )
 def branches(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Check every branch of the loss, and its kinks.
+    """Check every branch of the loss, and the points where branches meet.
 
-    The check counts the elements on each side of each kink, and runs a small case with values on
-    every branch, on the kinks and next to them; for losscli's own kernels also next to kinks that
-    the dtype rounds.
+    The check counts the elements on each side of each such point, and runs a small case with values
+    on every branch, on these points and next to them; for losscli's own kernels also next to points
+    that the dtype rounds.
 
     A case does not test a branch that its inputs do not reach (uniform inputs never clamp a hinge
-    with a margin of 1.5), or a kink that they do not meet. The result names a branch with less than
-    1 % of the elements.
+    with a margin of 1.5), or a point that they do not meet. The result names a branch with less
+    than 1 % of the elements.
     """
     shares = problem.branch_shares
     # Drawn at random, hardly an input lies on a kink: the small case is put in any event.

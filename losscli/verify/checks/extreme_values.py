@@ -69,7 +69,7 @@ ROW_OF_WRONG = 4
     needs="losses of class indices",
 )
 def wrong_targets(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Check class numbers that are no class.
+    """Check class indices that are no class.
 
     On a CPU each has to raise an error, as PyTorch's does, and the call after it has to be right.
     On a GPU, where PyTorch's assertion ends the process's use of the device, losscli's own kernels

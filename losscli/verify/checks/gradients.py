@@ -73,8 +73,8 @@ def gradients(problem: Problem, subject: Subject, tally: Tally) -> Iterator[Veri
 def retained(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check four backward passes through one retained graph.
 
-    Two grad_outputs in turn; each result is judged when it is computed, and once more after
-    the last pass.
+    Two grad_outputs, one after the other; each result is judged when it is computed, and once more
+    after the last pass.
     """
     one, other = problem.others[-1], problem.usual
     if problem.case.reduction == "none":

@@ -223,7 +223,7 @@ def _is_planned(case: Case, implementation: Implementation) -> bool:
 def linear_plans(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check every way in which the logits are made in parts, by budgets of memory.
 
-    For losses of hidden states: a budget for all logits at once, for chunks of tokens and for
+    For fused linear losses: a budget for all logits at once, for chunks of tokens and for
     slices of classes; of losscli's own kernels also what a call holds: it may be the budget and a
     few numbers for each token.
     """

@@ -319,9 +319,9 @@ RELATIONS = (
 def row_relations(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check what has to hold between answers of an implementation.
 
-    For losses over rows, each where the spec says that it holds: a number added to all logits of a
+    For row-wise losses, each where the spec says that it holds: a number added to all logits of a
     row, the sum of each row's gradient, classes in another order, the mean of a batch in parts,
-    rows of one 1 against class numbers, exchanged operands, a cross entropy against a divergence
+    rows of one 1 against class indices, exchanged operands, a cross entropy against a divergence
     and an entropy.
     """
     base = problem.variant("a few rows ignored", lambda: _base(problem))

@@ -52,7 +52,7 @@ def second_derivatives(problem: Problem, subject: Subject, tally: Tally) -> Iter
     """Check the derivatives of the gradients.
 
     The gradients of all operands are multiplied by values of both signs and added, and this sum is
-    differentiated for all operands and the incoming gradient; skipped where the gradients have no
+    differentiated for all operands and ``grad_output``; skipped where the gradients have no
     graph and say so.
     """
     operands = problem.case.spec.operands

@@ -116,7 +116,7 @@ _MOST_JUDGED = 16
 def large_outputs(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check results that are larger than the caches.
 
-    Without a reduction: losses of elements, or gradients of rows, of 32 MiB, made of a few thousand
+    Without a reduction: elementwise losses, or gradients of rows, of 32 MiB, made of a few thousand
     elements or a few dozen rows that repeat. Each repeat has to equal the first one, or be right by
     the oracle.
 
@@ -172,7 +172,7 @@ def layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
     Transposed, sliced, strided, expanded and misaligned operands; NaN in every gap. Elements: five
     dimensions in permuted orders, square and other operands, broadcasts of either operand, also in
     the middle dimension, targets of other dtypes, integers included. Rows: one row without a batch,
-    dimensions behind the classes in several orders, class numbers in int64, int32 and uint8. Hidden
+    dimensions behind the classes in several orders, class indices in int64, int32 and uint8. Hidden
     states: one alone, tokens in two and three dimensions.
 
     Most shapes are not square, so that a wrong axis cannot fit; some are, because a transposed read
