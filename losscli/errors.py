@@ -13,7 +13,9 @@ LosscliError                 1
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -84,6 +86,17 @@ class UnfitError(LosscliError):
 
 class PatchError(UnfitError):
     """A library is not installed, or in a version whose losses losscli does not know."""
+
+
+@contextmanager
+def writing(path: Path, advice: str = "Name another file.") -> Iterator[None]:
+    """Turn an error of writing a file into an UnfitError; that of a broken pipe stays."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UnfitError(f"cannot write {path}: {error.strerror}. {advice}") from None
 
 
 def worst(codes: Iterable[int]) -> int:
