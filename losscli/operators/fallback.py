@@ -54,7 +54,7 @@ def has_parts(loss: str, device: str) -> bool:
 
 def has_binding() -> bool:
     """Load the operators' implementation alone; see ``has_kernels``."""
-    return _try(*_BINDING, loading.load_torch)
+    return _try(*_BINDING, loading.load)
 
 
 def _try(loss: str, device: str, load: Callable[[], None]) -> bool:

@@ -34,17 +34,12 @@ _loaded: dict[Target, ctypes.CDLL] = {}
 
 
 def load(device: str | None = None) -> None:
-    """Make the operators usable; with a device, load the kernels. See :func:`losscli.load`."""
+    """Load the operators' implementation and a device's kernels; see :func:`losscli.load`."""
     kind = device.partition(":")[0] if device else None
     if kind and kind not in DEVICES:
         raise UsageError(f"device must be cpu, cuda or cuda:N, but is '{device}'")
     losses = (*LOSSES, *ROW_LOSSES)
     load_targets(production(losses, kind) if kind else [Target(TORCH)])
-
-
-def load_torch() -> None:
-    """Load the operators' implementation: autograd and layout, no kernels."""
-    load_targets([Target(TORCH)])
 
 
 def has_torch() -> bool:

@@ -112,23 +112,19 @@ def unlock(file: IO[str]) -> None:
     fcntl.flock(file, fcntl.LOCK_UN)
 
 
-@contextlib.contextmanager
 def locked(
     file: IO[str],
     notify: Notify,
     *,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> Iterator[None]:
+) -> contextlib.AbstractContextManager[None]:
     """Hold a build's lock within the block; after a second, note whom it waits for."""
-    with held(
-        file,
-        lambda holder: notify(f"waiting for {holder} to finish building"),
-        notify_after=_NOTIFY_AFTER,
-        clock=clock,
-        sleep=sleep,
-    ):
-        yield
+
+    def waits(holder: str) -> None:
+        notify(f"waiting for {holder} to finish building")
+
+    return held(file, waits, notify_after=_NOTIFY_AFTER, clock=clock, sleep=sleep)
 
 
 @contextlib.contextmanager
