@@ -15,6 +15,11 @@ from ..parameter import Parameter
 from . import quantiles
 
 
+def reference(input: Tensor, target: Tensor, *, reduction: str, quantile: float) -> Tensor:
+    """See :func:`losscli.losses.elementwise.quantiles.reference`."""
+    return quantiles.reference(input, target, quantile, reduction=reduction)
+
+
 class QuantileCalls(Calls):
     """Calls with one quantile; several become an operand of ``quantiles``."""
 
@@ -104,7 +109,7 @@ SPEC = element_loss(
     parameters=(
         Parameter("quantile", 0.5, 0.0, "of the target that is predicted", 0.9, 1.0, open=True),
     ),
-    reference=quantiles.reference,
+    reference=reference,
     functional=quantiles.as_written,
     kinks=KINK_AT_ZERO,
     branches=LINEAR_ON_BOTH_SIDES,
