@@ -156,11 +156,12 @@ _LIBRARIES = {
 }
 for _row_spec in ROW_LOSSES.values():
     rows.define(_row_spec, _LIBRARIES[NAMESPACE], partial(_Stub, NAMESPACE))
+    for _name in rows.schemas(_row_spec):
+        if not _name.removeprefix(_row_spec.name).startswith("_backward"):
+            bound.OPERATORS[_name] = getattr(torch.ops.losscli, _name).default
 for _spec in _SPECS:
     elementwise.define(_spec, _LIBRARIES, _Stub)
     for _name in (_spec.name, f"{_spec.name}_with_grad"):
         bound.OPERATORS[_name] = getattr(torch.ops.losscli, _name).default
-for _name in rows.bound_names():
-    bound.OPERATORS[_name] = getattr(torch.ops.losscli, _name).default
 bound.incoming, bound.is_compiling = incoming, torch.compiler.is_compiling
 when_imported("torch.distributed.tensor", _take_dtensors)

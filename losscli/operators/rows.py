@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from losscli.losses import ROW_LOSSES, LossSpec, RowSpec
+from losscli.losses import LossSpec, RowSpec
 from losscli.losses.formulas import widened
 from losscli.losses.kinds import not_floating
 from losscli.losses.shapes import remedy
@@ -56,16 +56,6 @@ def schemas(spec: RowSpec) -> dict[str, str]:
         f"{name}_reference": f"({one}) -> Tensor",
         f"{name}_backward_reference": backward,
     }
-
-
-def bound_names() -> list[str]:
-    """Return the names of operators that functions and modules call."""
-    return [
-        name
-        for spec in ROW_LOSSES.values()
-        for name in schemas(spec)
-        if not name.removeprefix(spec.name).startswith("_backward")
-    ]
 
 
 def define(spec: RowSpec, library: torch.library.Library, stub: Callable[..., Any]) -> None:
