@@ -255,11 +255,8 @@ def _default_allocator(results: Results) -> list[str]:
     }
     pairs: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for r in results:
-        theirs, fair, own = (
-            reference.get(key(r)),
-            r.speedup.get(REFERENCE),
-            r.default_allocator_seconds,
-        )
+        theirs, own = reference.get(key(r)), r.default_allocator_seconds
+        fair = r.speedup.get(REFERENCE)
         if fair and own and theirs and not _is_unclear(r, REFERENCE):
             pairs.setdefault((r.implementation, what_was_timed(r)), []).append((fair, theirs / own))
     texts = []

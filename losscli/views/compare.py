@@ -7,7 +7,7 @@ is ``slower`` or ``faster`` if that excludes 1, ``same`` if it is within the thr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from statistics import geometric_mean
 
 from losscli.compare.change import CONFIDENCE
@@ -22,7 +22,7 @@ from losscli.runs.records import FAILED, SKIPPED, Run
 from losscli.units import format_seconds
 from losscli.views.bench import SHORT_PASSES
 from losscli.views.document import Document, Notes, Part, Sentence, Table, case_table
-from losscli.views.phrases import count, machine, shorten
+from losscli.views.phrases import count, listed, machine, shorten
 
 LEAST_IMPORTANT = ("base", "new", "interval")
 _LEGEND = (
@@ -30,7 +30,6 @@ _LEGEND = (
     "holds the next ratio too; same: within the threshold; inconclusive: too few or too noisy "
     "samples"
 )
-_NAMED = 10
 
 
 def view(compared: Comparisons, *, verbose: bool = False) -> Document:
@@ -83,13 +82,13 @@ def _run(baseline: str, one: ComparedRun) -> Iterator[Table | Notes]:
         and (after := row.peak_extra_bytes_after) is not None
         and before != after
     ]
-    yield Notes(_listed(f"other memory: {count(len(memory), 'row')}", memory))
+    yield Notes(listed(f"other memory: {count(len(memory), 'row')}", memory))
     for where, found in ((baseline, one.only_before), (one.run, one.only_after)):
         names = [
             _label(each) + f" (in the other run {each.reason})" * bool(each.reason)
             for each in found
         ]
-        yield Notes(_listed(f"timed only in {where}: {count(len(found), 'row')}", names))
+        yield Notes(listed(f"timed only in {where}: {count(len(found), 'row')}", names))
     yield Notes(_noise(one))
 
 
@@ -107,11 +106,6 @@ def _label(row: ComparedRow | Untimed) -> str:
     words = [row.case, row.implementation, row.pass_.replace("_", "+")]
     text = ", ".join([*words, *mode_and_cache(row.mode, row.cache)])
     return f"{text} ({row.table})" if row.table else text
-
-
-def _listed(title: str, rows: Sequence[str]) -> list[str]:
-    more = [f"and {len(rows) - _NAMED} more"] if len(rows) > _NAMED else []
-    return [title, *(f"    {row}" for row in (*rows[:_NAMED], *more))] if rows else []
 
 
 def _caption(title: str, run: Run) -> str:
@@ -194,7 +188,7 @@ def _details(compared: Comparisons) -> list[str]:
     again = [row.name for _, row in compared.disturbed()]
     were = "was" if len(again) == 1 else "were"
     what = f"{count(len(again), 'row')} {were} timed while other programs used the machine"
-    lines = _listed(f"AGAIN: {what}: measure again", again)
+    lines = listed(f"AGAIN: {what}: measure again", again)
     lines += _regressions(record_of(compared))
     for name, one in compared.comparisons.items():
         lines += _lost(compared.baseline, name, one)
@@ -225,7 +219,7 @@ def _not_looked(compared: Comparisons) -> list[str]:
     if missing:
         rows = _counted([each.implementation for _, each in missing], "missing")
         names = [_label(each) for _, each in missing]
-        lines += _listed(f"FAILED: {rows}; --no-fail-on-missing accepts that", names)
+        lines += listed(f"FAILED: {rows}; --no-fail-on-missing accepts that", names)
     accepts = "--no-fail-on-undecided accepts that"
     if undecided:
         rows = _counted([row.after.implementation for _, row in undecided], "undecided")

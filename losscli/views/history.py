@@ -11,12 +11,11 @@ from losscli.compare.rows import label
 from losscli.units import format_bytes, format_seconds
 from losscli.views.bench import short_pass
 from losscli.views.document import Document, Notes, Part, Side, Table, case_table
-from losscli.views.phrases import count, shorten
+from losscli.views.phrases import count, listed, shorten
 
 FEW = 4
 """Most rows that have a table each."""
 PLOT = 28
-_NAMED = 10
 _MORE = "that is no history; measure another with `losscli bench --save NAME`"
 _SIDES: list[Side] = ["left", "left", "right", "right", "right", "left"]
 
@@ -79,11 +78,9 @@ def _changes(found: History) -> list[str]:
     for commit in found.commits:
         there = [(step, series) for step, series in steps if step.commit == commit]
         if there:
-            rows = count(len(there), "change")
-            lines.append(f"{rows} since {commit}, after {there[0][0].previous}:")
-            told = [f"    {_change(step)}: {label(series.result)}" for step, series in there]
-            lines += told[:_NAMED]
-            lines += [f"    and {len(told) - _NAMED} more"] * (len(told) > _NAMED)
+            title = f"{count(len(there), 'change')} since {commit}, after {there[0][0].previous}:"
+            rows = [f"{_change(step)}: {label(series.result)}" for step, series in there]
+            lines += listed(title, rows)
     nothing = f"no change beyond noise in {count(len(found.series), 'row')}"
     return lines or [f"{nothing} over {commits}"]
 

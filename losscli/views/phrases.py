@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from losscli.cases.axes import DEVICE, WARM, Mode
@@ -24,6 +24,12 @@ def first_of(names: Iterable[str], most: int, separator: str = ", ") -> str:
     named = list(names)
     more = f" and {len(named) - most} more" if len(named) > most else ""
     return separator.join(named[:most]) + more
+
+
+def listed(title: str, rows: Sequence[str], most: int = 10) -> list[str]:
+    """Return a title with its first rows below it; nothing without rows."""
+    more = [f"and {len(rows) - most} more"] if len(rows) > most else []
+    return [title, *(f"    {row}" for row in (*rows[:most], *more))] if rows else []
 
 
 def shorten(implementation: str) -> str:

@@ -61,9 +61,7 @@ def summary(run: Run) -> str:
 def failures(run: Run, *, verbose: bool) -> list[str]:
     """Return failures and warnings in full, the first of each; ``verbose`` has them all."""
     found = [each for each in alike(run.of(VerifyResult)) if verbose or each[0].status != PASS]
-    shown = found
-    if not verbose:  # the first failure, else the first warning
-        shown = found[:1]
+    shown = found if verbose else found[:1]  # the first failure, else the first warning
     blocks = [_note(*each) for each in shown]
     for status, what in ((FAIL, "fail"), (WARN, "warn")):
         others = [each[0] for each in found[len(shown) :] if each[0].status == status]
