@@ -107,12 +107,24 @@ def worst(codes: Iterable[int]) -> int:
     )
 
 
+LISTED = {"loss": "losses", "check": "checks"}
+"""What ``losscli list`` shows of a kind of names."""
+MOST_NAMES = 16
+"""As many fit into a message of three lines."""
+
+
 def unknown(kind: str, given: str, candidates: Iterable[str]) -> str:
-    """Return ``unknown KIND 'GIVEN'. Did you mean '...'? Choose from: ..., ....``."""
+    """Return ``unknown KIND 'GIVEN'. Did you mean '...'? Choose from: ..., ....``.
+
+    Many names of a kind that ``losscli list`` shows are not repeated.
+    """
     names = list(candidates)
     close = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
     hint = f" Did you mean '{close[0]}'?" if close else ""
-    return f"unknown {kind} '{given}'.{hint} Choose from: {', '.join(names)}."
+    said = f"unknown {kind} '{given}'.{hint}"
+    if kind in LISTED and len(names) > MOST_NAMES:
+        return f"{said} `losscli list {LISTED[kind]}` shows them."
+    return f"{said} Choose from: {', '.join(names)}."
 
 
 def printable(text: str) -> str:
