@@ -78,7 +78,6 @@ def included(text: str) -> Iterator[str]:
 
 
 def _wrapper(defined: re.Match[str], functions: dict[str, str], holder: str) -> str:
-    """Return a function of Python with the arguments of an exported one."""
     name = defined["name"]
     arguments = [(a["name"], a["default"]) for a in _ARGUMENT.finditer(defined["rest"])]
     if not arguments and defined["schema"] is not None:

@@ -27,8 +27,6 @@ LOGITS, HIDDEN, BIASED = "cross_entropy", "linear_cross_entropy", "biased_linear
 
 @dataclass(frozen=True)
 class _Kernel:
-    """A package's function for one loss."""
-
     bind: Callable[[Case], BoundLoss]
     settings: frozenset[str]
     """The accepted parameters."""

@@ -114,7 +114,6 @@ def _unlike_states(before: Mapping[str, torch.Tensor], after: Mapping[str, torch
 
 
 def _flushes() -> bool:
-    """Tell whether this thread flushes subnormal numbers to zero."""
     return _SUBNORMAL * 1.0 == 0.0
 
 
@@ -217,7 +216,6 @@ def _drop_saved_hooks(before: object) -> None:
 
 
 def _others_kernels(before: set[str], after: set[str]) -> str:
-    """Name torch operators with new Python kernels."""
     given = sorted(name for name in after - before if name.startswith("aten/"))
     return f" {', '.join(given)}" if given else ""
 

@@ -123,8 +123,6 @@ class Timer(Protocol):
 
 
 class _RankTimer:
-    """A timer of a rank or of a single process."""
-
     gaps = 0
 
     def __init__(
@@ -252,7 +250,6 @@ class CudaTimer(_RankTimer):
         return samples
 
     def _host_seconds(self, call: Call) -> float:
-        """Measure how long a call occupies the host while the GPU is idle."""
         torch.cuda.synchronize(self.device)
         start = self.clock()
         call()

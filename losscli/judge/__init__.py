@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 
 class _Judge(ModuleType):
-    """This package, which is a function as well."""
-
     def __call__(
         self,
         path: str | PathLike[str],

@@ -294,7 +294,6 @@ class KnownLoss:
 
     @property
     def _timed(self) -> tuple[Any, ...]:
-        """The sizes that are timed."""
         usual = self._sizes.timed[self.device.partition(":")[0]]
         return self.job.sizes or ((self._sizes.timed_quickly,) if self.job.quick else usual)
 

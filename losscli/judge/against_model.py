@@ -50,12 +50,7 @@ class AnyModel:
     """No dtypes but those of its arguments: in others it may be no loss at all."""
 
     def __init__(
-        self,
-        job: Job,
-        device: str,
-        candidate: Implementation,
-        reference: Implementation,
-        seed: int,
+        self, job: Job, device: str, candidate: Implementation, reference: Implementation, seed: int
     ) -> None:
         """Find what the candidate's file defines; NotJudgeableError where it is nothing."""
         self.job, self.device, self.seed = job, device, seed
@@ -178,7 +173,6 @@ class AnyModel:
         )
 
     def _of_draws(self, case: ModelCase, names: tuple[str, ...], trains: bool) -> Iterator[Checks]:
-        """Yield the checks with the usual values, and few with each of the others."""
         yield self._checks(case, names, trains)
         if case.largest > MOST_ELEMENTS:
             return

@@ -97,7 +97,6 @@ def _whole(line: bytes) -> Verdict | None:
 
 
 def _repair(path: Path, length: int, last: bytes) -> None:
-    """Cut a file off, and write its last line as it should be."""
     try:
         with path.open("r+b") as file:
             file.seek(length)

@@ -104,7 +104,6 @@ class VerdictCache:
                     path.unlink()
 
     def _path(self, job: Job, files: Sequence[Source]) -> Path:
-        """Return where the verdict on a job is kept."""
         asked = {**job.to_json(), "id": "", "file": "", "reference": ""}
         contents = [f"{file.name} {file.sha256}" for file in files]
         key = _digest([*self._machine, *_gpus(job.device), *contents, json_line(asked)])

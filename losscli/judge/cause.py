@@ -135,7 +135,6 @@ def cause_of(problem: Problem, candidate: Implementation) -> str:
 
 
 def _of_part(draws: list[Problem], answers: list[Answer]) -> str:
-    """Say which elements alone a mean or a sum is over."""
     fits: Tensor | None = None
     for problem, answer in zip(draws, answers, strict=True):
         case, got = problem.case, answer.loss.detach().double()
@@ -166,7 +165,6 @@ def _of_part(draws: list[Problem], answers: list[Answer]) -> str:
 
 
 def _of_setting(problem: Problem, candidate: Implementation) -> str:
-    """Say whether it is right with other parameters, or at a smaller size."""
     case = problem.case
     if _is_right(problem, case, candidate):  # something else is wrong
         return ""
@@ -182,7 +180,6 @@ def _of_setting(problem: Problem, candidate: Implementation) -> str:
 
 
 def _is_right(problem: Problem, case: Case, candidate: Implementation) -> bool:
-    """Tell whether value and gradients are right in another case."""
     if candidate.unavailable(case):
         return False
     other = Problem.of(case, third_party=problem.third_party)
@@ -192,7 +189,6 @@ def _is_right(problem: Problem, case: Case, candidate: Implementation) -> bool:
 
 
 def _of_shape(problem: Problem, subject: Subject) -> str:
-    """Say over which dimension alone a mean or a sum was taken."""
     loss, shape = subject.send(Forward(problem.operands)), tuple(problem.prediction.shape)
     if problem.case.reduction == "none" or len(shape) != 2 or not loss.dim():
         return ""
@@ -237,7 +233,6 @@ def _of_places(problem: Problem, answer: Answer) -> str:
 
 
 def _of_elements(problem: Problem, got: Tensor, due: Tensor) -> str:
-    """Say which elements of a result are wrong."""
     if got.numel() < FEWEST:
         return ""
     if bool((got == got.flatten()[0]).all()):
@@ -314,7 +309,6 @@ def _of_incoming(problem: Problem, answer: Answer) -> str:
 
 
 def _mistake(draws: list[Problem], answers: list[Answer]) -> str:
-    """Return the mistake whose results these are."""
     case = draws[0].case
     right = subject_of("reference", case)
     rights = [right.send(each.call(each.usual, each.copies())) for each in draws]
@@ -376,7 +370,6 @@ def _factor(problem: Problem, answer: Answer) -> str:
 
 
 def _numbers(problem: Problem) -> Iterator[tuple[float, str]]:
-    """Yield numbers that a result may be multiplied by, and what they are."""
     shape, count = problem.prediction.shape, problem.oracle.unreduced_shape.numel()
     known = {count: "the number of losses", problem.prediction.numel(): "the number of elements"}
     if len(shape) == 2:

@@ -67,8 +67,6 @@ class Answer:
 
 
 class _Said(Record, frozen=True):
-    """The JSON of an answer."""
-
     node: str
     name: str
     verdict: Verdict | None = None
@@ -91,8 +89,6 @@ def read_answer(data: object) -> Answer:
 
 
 class _Running(NamedTuple):
-    """A job that was started, and whether it is for a GPU."""
-
     job: Job
     gpu: bool
 
@@ -206,7 +202,6 @@ class Farm:
             yield not_judged(item, Code.BAD_JOB, str(error))
 
     def _start(self, job: Job, *, gpu: bool) -> object:
-        """Start a job, and return its task."""
         parcel = pack(replace(job, device="cuda") if gpu else job)
         order = Order(parcel, own_version(), self._command, self._cached, os.environ.get(THREADS))
         share = 1 / JUDGES_OF_A_GPU if gpu else 0.0
@@ -267,7 +262,6 @@ class Farm:
             raise UnfitError(f"no node of the cluster can judge. {every}.")
 
     def _most(self) -> int:
-        """Return how many jobs are to be on their way."""
         if self._workers:
             return self._workers
         room = self._look()

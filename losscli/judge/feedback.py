@@ -84,7 +84,6 @@ def _reasons(reasons: Sequence[JudgeReason], against: str) -> Iterator[str]:
 
 
 def _reason(reason: JudgeReason, against: str) -> str:
-    """Return the sentences on one reason."""
     if reason.check:
         smallest = f", in the smallest case at {reason.case}" if reason.case else ""
         failed = _OUTCOMES.get(reason.code, "failed")
@@ -132,7 +131,6 @@ def _ratio(other: str, ratio: tuple[float, float, float]) -> str:
 def _ordered(
     ratios: Mapping[str, tuple[float, float, float]],
 ) -> list[tuple[str, tuple[float, float, float]]]:
-    """Return the ratios, that to the reference first."""
     return sorted(ratios.items(), key=lambda item: item[0] != REFERENCE)
 
 

@@ -15,10 +15,7 @@ from losscli import __version__
 from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
 from losscli.implementations.definitions import NotJudgeableError
-from losscli.implementations.errors import (
-    NotIsolatedError,
-    SubjectError,
-)
+from losscli.implementations.errors import NotIsolatedError, SubjectError
 from losscli.implementations.implementation import Implementation, Setting
 from losscli.implementations.sandbox.parts import missing
 from losscli.implementations.source import REFERENCE_MODULE, Source

@@ -22,12 +22,7 @@ from losscli.judge.gpus import Gpus
 from losscli.judge.job import Job
 from losscli.judge.verdict import Verdict, not_judged
 from losscli.machine import allocator
-from losscli.machine.devices import (
-    core_count,
-    find_gpus,
-    let_threads_sleep,
-    torch_without_cuda,
-)
+from losscli.machine.devices import core_count, find_gpus, let_threads_sleep, torch_without_cuda
 from losscli.machine.memory import free_bytes
 from losscli.processes import Process, how_ended, to_parent
 from losscli.reasons import Code
@@ -142,8 +137,6 @@ class LocalPool:
 
 
 class _Feed:
-    """Hands the items of an iterable to several threads."""
-
     def __init__(self, items: Iterable[Item]) -> None:
         self._items, self._lock, self._over = iter(items), threading.Lock(), False
 
@@ -279,7 +272,6 @@ def serve(judge: Judge | None = None) -> None:
 
 
 def _judge_safely(job: Job, judge: Judge) -> Verdict:
-    """Return the verdict on a job, whatever goes wrong."""
 
     def notify(note: str) -> None:
         tell(printable(f"losscli: {job.file}: {note}"))

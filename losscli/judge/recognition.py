@@ -24,15 +24,7 @@ from losscli.implementations.implementation import Implementation
 from losscli.implementations.requests import Forward
 from losscli.implementations.sandbox.requests import Inputs as InputShapes
 from losscli.implementations.subject import bind, subject_of
-from losscli.losses import (
-    CLASS_NUMBERS,
-    EVERY_LOSS,
-    HIDDEN_STATE,
-    MASK,
-    Reduction,
-    Shape,
-    Spec,
-)
+from losscli.losses import CLASS_NUMBERS, EVERY_LOSS, HIDDEN_STATE, MASK, Reduction, Shape, Spec
 from losscli.truth.model import WrongReferenceError
 from losscli.truth.problem import Problem, ThirdParty
 
@@ -153,7 +145,6 @@ def _attempts(
 
 
 def _possible(signature: Signature, inputs: Inputs) -> Iterator[tuple[str, Spec]]:
-    """Yield the losses that take as many operands of such kinds."""
     counts = range(signature.required, len(signature.names) + 1)
     kinds = [dtype in DTYPES for _, dtype in inputs]
     for loss, spec in EVERY_LOSS.items():
@@ -221,11 +212,9 @@ def _close(one: torch.Tensor | None, other: torch.Tensor | None, dtype: DType) -
 
 
 def _inputs(found: Implementation, device: str) -> Inputs:
-    """Return the shape and the dtype of what a file's ``get_inputs`` gives."""
     return remote.workers.of(found, device).ask(InputShapes(), case=None)
 
 
 def _first_input(inputs: Inputs) -> tuple[Shape | None, DType]:
-    """Return the shape of the first input that a file gives, and the first floating dtype."""
     dtype = next((each for _, each in inputs if each in DTYPES), DTYPES[0])
     return inputs[0][0] if inputs else None, dtype

@@ -190,7 +190,6 @@ def source() -> Path:
 
 @cache
 def _folder() -> TemporaryDirectory[str]:
-    """Return a folder of all files, which goes with this process."""
     folder = TemporaryDirectory(prefix="losscli-candidates-")
     shutil.copytree(source(), folder.name, dirs_exist_ok=True)
     changes = (source() / "changes.yaml").read_text(encoding="utf-8")

@@ -189,7 +189,6 @@ class Judging(Judgement):
             self.notify(f"{what} right, after {taken:.0f} s; other checks follow")
 
     def _find_cause(self) -> None:
-        """Find out what wrong results are."""
         if (
             self.draft.cause
             or word_of(self.draft.reasons) != "WRONG"
@@ -202,7 +201,6 @@ class Judging(Judgement):
                 return
 
     def _check(self, jobs: Iterable[Checks]) -> None:
-        """Run checks; failures are shrunk, and end the judging."""
         shrinker = Shrinker(0.0 if self.draft.now == "small" else 5.0)
         for job in jobs:
             files = {one.name: one for one, _ in job.trials}

@@ -69,7 +69,6 @@ def render(stem: str, loss: str, template: Template = "cpp", *, cuda: bool = Tru
 
 
 def _part(name: str) -> str:
-    """Return a file of the templates."""
     return files("losscli.judge").joinpath("templates", f"{name}.txt").read_text(encoding="utf-8")
 
 
@@ -84,8 +83,6 @@ def _expression(formula: str, functions: dict[str, str]) -> str:
 
 
 class _Written(ast.NodeTransformer):
-    """Writes squares as products, and each choice as a call."""
-
     def __init__(self, functions: dict[str, str]) -> None:
         self.functions = functions
 

@@ -103,7 +103,6 @@ def _confirmed(on: Judgement, run: beside.Run, task: Task) -> list[BenchResult]:
 
 
 def _is_faultless(on: Judgement, result: BenchResult) -> bool:
-    """Tell whether a result is of the candidate, has times, and none of them is slower."""
     own = result.implementation == on.job.file
     return own and bool(result.seconds) and not _slower(on, result)
 
@@ -122,7 +121,6 @@ def _slower(on: Judgement, result: BenchResult) -> dict[str, float]:
 
 
 def _take_time(on: Judgement, result: BenchResult) -> None:
-    """Take a result of the bench: only the candidate's is judged."""
     draft, against = on.draft, on.against
     name = f"{result.case.name}, {result.pass_}"
     if result.implementation != on.job.file:

@@ -96,8 +96,6 @@ def _runs_beside_others(job: Checks) -> bool:
 
 
 class _Process:
-    """A process, and the jobs that it has yet to finish."""
-
     def __init__(self, jobs: Sequence[Checks]) -> None:
         self._jobs = list(jobs)
         self._start()

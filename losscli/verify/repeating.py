@@ -114,7 +114,6 @@ _DEFAULTS: dict[str, object] = {
 
 
 def _literal(value: object) -> str:
-    """Write a value as Python does, texts in double quotes."""
     if isinstance(value, tuple):
         return f"({', '.join(map(_literal, value))}{',' if len(value) == 1 else ''})"
     return f'"{value}"' if isinstance(value, str) else repr(value)

@@ -177,7 +177,6 @@ def split(
 def _trials(
     config: Config, case: Case, checks: Sequence[Check], files: Mapping[str, Implementation]
 ) -> Iterator[Trial]:
-    """Yield the implementations and checks of a case."""
     for name in config.implementations:
         for check in checks:
             if check.pass_ in config.passes and asked_for(config, case, name, check.pass_):
@@ -305,6 +304,5 @@ def _failure(error: Exception, device: str, name: str) -> tuple[VerifyStatus, st
 
 
 def _shortage(case: Case, implementation: Implementation, check: Check, free: int) -> Reason | None:
-    """Return the reason that a check does not fit; None if it fits."""
     _, reasons = choose_fitting(case, check.pass_, [implementation], free, check.held(case))
     return reasons.get(implementation.name)

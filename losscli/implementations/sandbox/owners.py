@@ -45,7 +45,6 @@ def ran(call: Callable[[], object], device: str) -> Ran:
 
 
 def _kernels(found: profile) -> Ran:
-    """Return the kernels of a GPU by their owner."""
     times: dict[str, float] = {}
     names = set()
     for event in found.events() or ():

@@ -59,8 +59,6 @@ def serve(
 
 
 class _Server:
-    """Answers requests about a worker's state."""
-
     def __init__(self, incoming: Incoming, state: State) -> None:
         self.incoming, self.state = incoming, state
         self.number = 0

@@ -44,8 +44,6 @@ GROWTH_SHAPE = (31, 1021)
 
 @dataclass(frozen=True)
 class _Guarded:
-    """Values in the middle of a larger buffer."""
-
     values: Tensor
     view: Tensor
     whole: Tensor
@@ -193,7 +191,6 @@ _FEW_NUMBERS = 64
 
 
 def _budgets(case: Case) -> dict[str, int]:
-    """Return a budget for each kind of plan that a case may have."""
     spec, (rows, width, classes) = case.spec, case.shape
     assert isinstance(spec, LinearSpec)
     size = Size(rows, width, classes, case.item_bytes, bent=case.params["softcap"] != 0)

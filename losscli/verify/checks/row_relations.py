@@ -73,7 +73,6 @@ def _excused(
 
 
 def _base(problem: Problem) -> Problem:
-    """Return the problem with short logits, and with ignored rows where the loss has them."""
     first, *others = problem.case.spec.operands
     limit = LARGEST_LOGIT - STEP
     logits = problem.operands[first.name]
@@ -108,7 +107,6 @@ def _title(part: str) -> str:
 
 
 def _answer(problem: Problem, subject: Subject, operands: Operands | None = None) -> Answer:
-    """Answer the problem, or other operands with the same grad_output."""
     return subject.send(problem.call(problem.usual, operands))
 
 
@@ -122,7 +120,6 @@ def _of_other(
 
 
 def _class_dimensions(problem: Problem, values: Tensor) -> list[int]:
-    """Return the dimensions of an operand along which the classes lie."""
     return [n for n, extent in enumerate(values.shape) if extent == problem.case.classes]
 
 
@@ -184,7 +181,6 @@ def _order(problem: Problem) -> tuple[Tensor, Tensor]:
 
 
 def _taken(problem: Problem, values: Tensor, order: Tensor) -> Tensor:
-    """Return values with their classes in an order."""
     for dimension in _class_dimensions(problem, values):
         values = values.index_select(dimension, order)
     return values
@@ -214,7 +210,6 @@ def _in_parts(problem: Problem, subject: Subject) -> Iterator[Judged]:
 
 
 def _count(problem: Problem, operands: Operands) -> float:
-    """Return what rows count together in a mean."""
     counts = getattr(problem.case.spec, "counts", None)
     if counts is None:
         return float(next(iter(operands.values())).shape[0])

@@ -85,7 +85,6 @@ def second_derivatives(problem: Problem, subject: Subject, tally: Tally) -> Iter
 
 
 def _question(problem: Problem) -> SecondDerivatives:
-    """Return what is asked: values of both signs toward all gradients."""
     generator = make_generator(problem.case.seed, "curvature")
 
     def drawn(like: Tensor) -> Tensor:
@@ -104,8 +103,6 @@ def _question(problem: Problem) -> SecondDerivatives:
 
 @dataclass(frozen=True)
 class _Truth:
-    """One of the derivatives, in float64."""
-
     operand: Tensor
     value: Tensor
     largest: float
@@ -166,7 +163,6 @@ def _truths(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:
 
 
 def _leaves(asked: SecondDerivatives) -> dict[str, Tensor]:
-    """Return what second derivatives are taken by."""
     own = {name: asked.operands[name] for name in asked.toward}
     return {**own, GRAD_OUTPUT: asked.grad_output}
 
@@ -228,7 +224,6 @@ def _is_right_nearby(
 
 
 def _judge(found: Tensor | None, truth: _Truth) -> str:
-    """Say what is wrong; empty if nothing is."""
     if found is None:
         return f"expected terms up to {truth.largest:.3g}, got none" if truth.largest else ""
     wrong = _misfits(found, truth)

@@ -125,7 +125,6 @@ def _mixed(problem: Problem, name: str, dtype: torch.dtype) -> Problem:
 
 
 def _whole(problem: Problem, name: str, relayout: Relayout) -> Problem:
-    """Return the problem with an operand of the whole shape, in a layout."""
     shape = problem.oracle.shape
     values = problem.operands[name].expand(shape)
     rows, columns = (torch.arange(extent, device=values.device) for extent in shape)
@@ -140,7 +139,6 @@ def _reshaped(problem: Problem, input: Shape, target: Shape, *relayouts: Relayou
 
 
 def _with_whole_target(case: Case) -> Case:
-    """Return a small case of a target that has the shape of the prediction."""
     small = small_case(case)
     return small.reshaped(small.shape, small.shape)
 

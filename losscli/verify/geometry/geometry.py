@@ -141,7 +141,6 @@ def _shifted(values: Tensor) -> Tensor:
 
 
 def _model_layouts(problem: Problem) -> Variants:
-    """Yield layouts of operands of any shapes and dtypes."""
     for name, relayout in (
         ("all operands transposed", _swapped),
         ("all operands one element off their alignment", _shifted),

@@ -102,7 +102,6 @@ SHORT = 1e-4
 
 
 def _planted_class(logits: Tensor) -> Tensor:
-    """Return one class of each row."""
     rows, classes = logits.shape
     step = classes // rows | 1
     return (torch.arange(rows, device=logits.device) * step + 3) % classes
@@ -183,7 +182,6 @@ def _stored(problem: Problem, shape: Shape, order: tuple[int, ...]) -> Problem:
 
 
 def _alike(problem: Problem) -> list[str]:
-    """Return the names of the operands that are rows as the prediction is."""
     return [
         operand.name
         for operand in problem.case.spec.operands
@@ -262,7 +260,6 @@ def _layouts(problem: Problem) -> Variants:
 
 
 def _may_be_refused(problem: Problem, layout: str) -> bool:
-    """Tell whether a layout is one of class numbers of other dtypes."""
     numbers = (each.name for each in problem.case.spec.operands if each.kind == CLASS_NUMBERS)
     others = itertools.product(numbers, NUMBERS[1:])
     return any(layout in _of_dtype(problem, *other).values() for other in others)

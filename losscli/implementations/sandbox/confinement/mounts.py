@@ -40,8 +40,6 @@ _AT_FDCWD, _AT_RECURSIVE, _DETACH = -100, 0x8000, 2
 
 
 class _Kept(NamedTuple):
-    """A path that is mounted back."""
-
     path: str
     place: int
     """A descriptor that finds it when its path is covered."""

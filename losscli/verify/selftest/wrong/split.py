@@ -47,8 +47,6 @@ def _sum(values: Tensor) -> Tensor:
 
 
 class _Rows(torch.autograd.Function):
-    """The losses of rows."""
-
     @staticmethod
     def forward(ctx: Any, input: Tensor, target: Tensor, case: Case, does: _Mistakes) -> Tensor:
         """Return the losses, with three collectives."""
