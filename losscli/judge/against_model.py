@@ -66,11 +66,7 @@ class AnyModel:
         self.smallest: list[ModelCase] = []
 
     def start(self) -> None:
-        """Find out what the reference is called with, and that it can be a truth.
-
-        Raises:
-            WrongReferenceError: it cannot.
-        """
+        """Find what the reference is called with; WrongReferenceError if it can be no truth."""
         described = self._described()
         for dtype in self.job.dtypes or ("",):
             case = self._probed(described.of_dtype(dtype) if dtype else described)
@@ -86,9 +82,7 @@ class AnyModel:
     def check(self) -> None:
         """Compare parameters and buffers of the candidate with those of the reference.
 
-        Raises:
-            SubjectError: the candidate cannot be made.
-            WrongReferenceError: they are others.
+        SubjectError: it cannot be made. WrongReferenceError: they are others.
         """
         worker = remote.workers.of(self.candidate, self.device)
         state, _ = worker.ask(ModelState(self.seed), case=None)
@@ -229,8 +223,7 @@ class AnyModel:
     def _probed(self, case: ModelCase) -> ModelCase:
         """Return the case with what the reference gives: its result, and which gradients.
 
-        Raises:
-            WrongReferenceError: it gives no finite number, no gradient, or not the same again.
+        WrongReferenceError: it gives no finite number, no gradient, or not the same again.
         """
         reference = Reference(case, self.reference)
         operands = make_model_inputs(case, self.reference)

@@ -49,13 +49,7 @@ def findings(
 ) -> Iterator[tuple[Code, str, PassName]]:
     """Yield what the times of a reference without a candidate say: code, text and pass.
 
-    Args:
-        run: takes times.
-        task: that was timed.
-        results: of the task.
-        candidate: the implementation that may slow another.
-        reference: which other.
-        known: what is known of its times without a candidate; more is added.
+    ``known`` is what is known of its times without a candidate; more is added.
     """
     own = {r.pass_: r.seconds for r in results if r.implementation == candidate and r.seconds}
     other = {r.pass_: r for r in results if r.implementation == reference and r.pass_ in own}
@@ -93,13 +87,7 @@ def slowed(
 ) -> dict[PassName, float]:
     """Return the passes in which a reference is slower beside a candidate, and how many times.
 
-    Args:
-        run: takes times.
-        task: that was timed.
-        candidate: the implementation that may slow another.
-        reference: which other.
-        beside: the times of the reference beside the candidate.
-        known: what is known of its times without one; more is added.
+    ``beside`` are the times of the reference beside the candidate; ``known`` as in findings.
     """
     case = f"{task.case.name} {task.case.device}"
     most = TOLERANCE[task.case.device.partition(":")[0]]

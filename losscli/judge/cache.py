@@ -111,11 +111,7 @@ class VerdictCache:
 
 
 def user_verdicts() -> VerdictCache:
-    """Return the cache of this user, without what was not used in long.
-
-    Raises:
-        UnfitError: other users could change what is in it.
-    """
+    """Return this user's cache, without what was not used in long; UnfitError as in ``find``."""
     found = VerdictCache(private_folder("verdicts", "verdicts"))
     found.drop_unused(time.time())
     return found

@@ -105,12 +105,7 @@ MISTAKES: Mapping[str, str] = {
 
 
 def cause_of(problem: Problem, candidate: Implementation) -> str:
-    """Return what the wrong results of a candidate are; empty where that is not known.
-
-    Args:
-        problem: of the smallest case that failed.
-        candidate: what failed.
-    """
+    """Return what a candidate's wrong results in a case are; empty where that is not known."""
     unreduced = replace(problem.case, reduction="none")
     problems = [problem]
     if "none" in problem.case.spec.reductions and not candidate.unavailable(unreduced):

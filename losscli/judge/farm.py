@@ -74,11 +74,7 @@ class _Said(Record, frozen=True):
 
 
 def read_answer(data: object) -> Answer:
-    """Return the answer of a node from its JSON.
-
-    Raises:
-        LostError: it is none.
-    """
+    """Return the answer of a node from its JSON; LostError if it is none."""
     try:
         if not isinstance(data, bytes):
             raise RecordError(f"expected bytes, got {type(data).__name__}")
@@ -153,13 +149,8 @@ class Farm:
     ) -> None:
         """Start nothing yet.
 
-        Args:
-            cluster: whose nodes judge.
-            workers: most jobs at once; by default as many as the cluster has cores and GPUs for.
-            cached: whether nodes look verdicts up, and keep them.
-            notify: told of nodes that cannot judge.
-            command: that starts a judge on a node.
-            clock: seconds, monotonic.
+        ``workers``: most jobs at once; by default as many as the cluster has cores and GPUs for.
+        ``cached``: whether nodes look verdicts up, and keep them. ``command`` starts a judge there.
         """
         self._cluster, self._workers, self._notify, self._clock = cluster, workers, notify, clock
         self._cached, self._command = cached, tuple(command)
@@ -248,11 +239,7 @@ class Farm:
         return not_judged(job, Code.ERROR, text)
 
     def _leave_out(self, answer: Answer, why: str) -> None:
-        """Give a node no more jobs.
-
-        Raises:
-            UnfitError: no node is left.
-        """
+        """Give a node no more jobs; UnfitError if no node is left."""
         if answer.node not in self._left_out:
             self._left_out[answer.node] = f"{answer.name}: {why}"
             self._notify(f"the node {answer.name} judges no more: {why}")
@@ -276,11 +263,7 @@ class Farm:
         return self._room[1]
 
     def _expect_nodes(self) -> None:
-        """Give up where jobs have been waiting for a lost node for long.
-
-        Raises:
-            UnfitError: there is none for some of the jobs.
-        """
+        """Give up with UnfitError where jobs have been waiting for a lost node for long."""
         room, now = self._look(), self._clock()
         wanted = {running.gpu for running in self._running.values()}
         for gpu, there in ((False, room.nodes), (True, room.gpus)):

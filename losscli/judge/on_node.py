@@ -47,11 +47,7 @@ class Order:
 
     @staticmethod
     def read(text: str) -> Order:
-        """Return an order that another machine has sent.
-
-        Raises:
-            msgspec.ValidationError: another losscli wrote it.
-        """
+        """Return an order as sent; msgspec.ValidationError if another losscli wrote it."""
         return msgspec.convert(json.loads(text), Order)
 
 
@@ -69,8 +65,7 @@ def answer_to(text: str) -> dict[str, object]:
 def answer(order: Order) -> Verdict | str:
     """Return the verdict on a job, with its names; or why this node cannot judge.
 
-    Raises:
-        UnfitError: other users could change the verdicts that are kept here.
+    UnfitError: other users could change the verdicts that are kept here.
     """
     if why := unfit(order.version):
         return why

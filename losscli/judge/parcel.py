@@ -36,8 +36,7 @@ class Parcel:
 def pack(job: Job) -> Parcel:
     """Return a job with its files; a file that uses others of its folder takes them along.
 
-    Raises:
-        UsageError: a file is missing, or its folder is too large to be sent.
+    UsageError: a file is missing, or its folder is too large to be sent.
     """
     files: dict[str, bytes] = {}
     names: dict[str, str] = {}

@@ -78,14 +78,10 @@ class LocalPool:
         command: Sequence[str] = COMMAND,
         grace: float = GRACE,
     ) -> None:
-        """Start nothing yet.
+        """Start nothing yet; ``workers`` is the most judges at once, each started by ``command``.
 
-        Args:
-            workers: most judges at once.
-            gpus: that jobs for any GPU take in turn.
-            notify: told what concerns no single job.
-            command: that starts a judge.
-            grace: seconds that a judge has to clean up when it is ended early.
+        Jobs for any GPU take ``gpus`` in turn. A judge that is ended early has ``grace`` seconds to
+        clean up. ``notify`` is told what concerns no single job.
         """
         self.workers, self._command, self._grace = workers, command, grace
         self._gpus = Gpus(gpus, notify)
@@ -219,13 +215,10 @@ class JudgeProcess:
         *,
         yields: bool = False,
     ) -> None:
-        """Start the process, with an environment in place of this process's.
+        """Start the process, with an environment in place of this one's; UnfitError if that fails.
 
         ``yields``: its threads leave the cores to others while they have no work. What is timed
         does not, as users' programs do not.
-
-        Raises:
-            UnfitError: it cannot be started.
         """
         self.yields = yields
         if environ is None and not allocator.unsettable():

@@ -51,11 +51,7 @@ class Address:
         return f"{self.text} ({self.variable})" if self.variable else self.text
 
     def expect_answer(self) -> None:
-        """Refuse an address at which nobody listens.
-
-        Raises:
-            UnfitError: nobody does.
-        """
+        """Raise UnfitError if nobody listens at the address."""
         why = f"no cluster answered within {ANSWER_SECONDS:g} s"
         try:
             if done_within(ANSWER_SECONDS, self._connect):
@@ -73,11 +69,7 @@ class Address:
 
 
 def client_address(text: str) -> Address:
-    """Return the address of a Ray Client server, of ``HOST:PORT``.
-
-    Raises:
-        UsageError: it is no such text.
-    """
+    """Return the address of a Ray Client server, of ``HOST:PORT``; UsageError for other text."""
     found = _parse(text, client=True)
     if not found:
         raise UsageError(
@@ -88,11 +80,7 @@ def client_address(text: str) -> Address:
 
 
 def usual_address() -> Address | str:
-    """Return the address in RAY_ADDRESS, or ``local`` or ``auto``; without one ``auto``.
-
-    Raises:
-        UsageError: it has another value.
-    """
+    """Return the address in RAY_ADDRESS, ``local`` or ``auto``; UsageError for another value."""
     text = os.environ.get(VARIABLE, "").strip() or AUTO
     if text in (LOCAL, AUTO):
         return text

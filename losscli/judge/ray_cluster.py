@@ -40,17 +40,11 @@ class RayCluster:
         workers: int | None = None,
         notify: Callable[[str], None] = lambda note: None,
     ) -> None:
-        """Join nothing yet.
+        """Join nothing yet; UsageError if RAY_ADDRESS has no address.
 
-        Args:
-            address: that of a cluster; ``auto`` for that of `ray start` on this machine, or where
-                there is none one of its own here; ``local`` for one of its own here. By default
-                that in RAY_ADDRESS.
-            workers: cores of the cluster that is started on this machine; all by default.
-            notify: told of a cluster on this machine that is not joined.
-
-        Raises:
-            UsageError: RAY_ADDRESS has no address.
+        ``address``: ``auto`` is the cluster of `ray start` on this machine, or one of its own where
+        there is none; ``local`` one of its own here; by default that in RAY_ADDRESS. ``workers``:
+        cores of a cluster of its own, by default all. ``notify`` is told of one not joined.
         """
         self._address = usual_address() if address is None else address
         self._until_closed = ExitStack()
@@ -152,11 +146,7 @@ def _judge_on_node() -> Callable[[str], bytes]:
 
 
 def _usable_ray() -> Any:
-    """Return the module of Ray.
-
-    Raises:
-        UnfitError: it is not installed, or something else has its name.
-    """
+    """Return the module of Ray; UnfitError if it is missing, or something else has its name."""
     ray = None
     try:
         ray = import_module("ray")
@@ -207,11 +197,7 @@ def _take_token() -> None:
 
 
 def _join(what: str, action: Callable[[], object]) -> None:
-    """Join a cluster, which may wait for minutes.
-
-    Raises:
-        UnfitError: it took too long, or failed.
-    """
+    """Join a cluster, which may wait for minutes; UnfitError if it fails or takes too long."""
     if not done_within(JOIN_SECONDS, partial(_told, what, action)):
         raise UnfitError(
             f"{what} did not answer within {JOIN_SECONDS:g} s. Is it a Ray cluster? One that asks "

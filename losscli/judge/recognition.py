@@ -76,12 +76,7 @@ class UnknownLossError(WrongReferenceError):
 
 
 def recognise(found: Implementation, device: str, dtype: DType = "float64") -> Recognised:
-    """Return which loss a file computes.
-
-    Args:
-        found: what the file defines: a ``Model``, or a candidate.
-        device: where it runs.
-        dtype: float64, or float32 for what need not take float64.
+    """Return which loss a ``Model`` or a candidate computes, in float32 where it needs no float64.
 
     Raises:
         UnknownLossError: it is no loss that losscli has.

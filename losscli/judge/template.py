@@ -28,8 +28,7 @@ _FUNCTIONS = {
 def template_path(name: str) -> Path:
     """Return the path of the file for a name, which may have a directory and ``.py``.
 
-    Raises:
-        UsageError: Python could not import a file of that name.
+    UsageError: Python could not import a file of that name.
     """
     path = Path(name if name.endswith(".py") else f"{name}.py")
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", path.stem):
@@ -41,13 +40,9 @@ def template_path(name: str) -> Path:
 
 
 def render(stem: str, loss: str, template: Template = "cpp", *, cuda: bool = True) -> str:
-    """Return the source of the file.
+    """Return the source of the file ``stem``; ``loss`` is one of STARTS.
 
-    Args:
-        stem: of its name.
-        loss: one of STARTS.
-        template: what it is written in.
-        cuda: whether one of C++ has a CUDA kernel.
+    ``cuda``: whether one of C++ has a CUDA kernel.
     """
     spec = LOSSES[loss]
     parameter = next(iter(spec.parameters), None)

@@ -144,13 +144,9 @@ _WORTH = {"ok": 1.0, "raises": 0.75, "limited": 0.5}
 
 
 def not_judged(job: Job, code: Code, text: str, *, log: str = "") -> Verdict:
-    """Return the verdict NOT JUDGED on a job.
+    """Return the verdict NOT JUDGED on a job, of a broken line whatever could be read of it.
 
-    Args:
-        job: what was to be judged; of a broken line, whatever could be read of it.
-        code: one of those that go with NOT JUDGED.
-        text: what was expected and what was given.
-        log: what else may help to find the cause.
+    ``code`` goes with NOT JUDGED; ``text`` is what was expected and what was given.
     """
     return Verdict(
         id=job.id or job.file,
@@ -183,12 +179,8 @@ def renamed(verdict: Verdict, job: Job, names: Mapping[str, str]) -> Verdict:
 def speedup(verdict: Verdict, pass_: str = "", other: str = REFERENCE) -> float | None:
     """Return how many times as fast as another implementation a file is, over all cases.
 
-    The geometric mean of the ratios that samples decide; None where there is none.
-
-    Args:
-        verdict: on the file.
-        pass_: ``forward`` or ``forward_backward``; both where empty.
-        other: the implementation that it is compared with.
+    The geometric mean of the ratios that samples decide; None where there is none. Of both passes,
+    or of the one that ``pass_`` names.
     """
     ratios = [
         timed.ratios[other][0]
