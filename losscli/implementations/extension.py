@@ -81,7 +81,10 @@ def _wrapper(defined: re.Match[str], functions: dict[str, str], holder: str) -> 
     name = defined["name"]
     arguments = [(a["name"], a["default"]) for a in _ARGUMENT.finditer(defined["rest"])]
     if not arguments and defined["schema"] is not None:
-        arguments = [_of_schema(each) for each in _split(defined["schema"]) if each != "*"]
+        for declared in _split(defined["schema"]):
+            if declared != "*":
+                default = declared.partition("=")[2].strip()
+                arguments.append((_name_of(declared), default or None))
     if not arguments:
         declared = functions.get((defined["function"] or "").rpartition("::")[2], "")
         arguments = [(_name_of(each), None) for each in _split(declared)]
@@ -96,11 +99,6 @@ def _split(arguments: str) -> list[str]:
     """Return the arguments of a declaration, whose types may have commas in angle brackets."""
     plain = re.sub(r"<[^<>]*>", "", arguments)
     return [each.strip() for each in plain.split(",") if each.strip()]
-
-
-def _of_schema(argument: str) -> tuple[str, str | None]:
-    declared, _, default = argument.partition("=")
-    return _name_of(declared), default.strip() or None
 
 
 def _name_of(declared: str) -> str:

@@ -127,7 +127,6 @@ def _package(
     installed_by: str = "losscli[peers]",
 ) -> Implementation:
     def unavailable(case: Case) -> Reason | None:
-        """Return why the package cannot run a case."""
         kernel = kernels.get(case.loss)
         if kernel is None:
             return Reason(Code.NOT_APPLICABLE, f"{name} has no {case.loss}")

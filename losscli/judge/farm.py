@@ -55,20 +55,13 @@ class Room:
     gpus: int
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Record, frozen=True):
     """What a node said of a job: the verdict, or why it cannot judge."""
 
     node: str
     """Its number in the cluster."""
     name: str
     """Its host's name."""
-    said: Verdict | str
-
-
-class _Said(Record, frozen=True):
-    node: str
-    name: str
     verdict: Verdict | None = None
     why: str = ""
 
@@ -78,10 +71,9 @@ def read_answer(data: object) -> Answer:
     try:
         if not isinstance(data, bytes):
             raise RecordError(f"expected bytes, got {type(data).__name__}")
-        said = read_value(_Said, json.loads(data))
+        return read_value(Answer, json.loads(data))
     except (RecordError, ValueError, RecursionError) as error:
         raise LostError(f"it gave no answer that can be read: {error}", node=False) from None
-    return Answer(said.node, said.name, said.verdict or said.why)
 
 
 class _Running(NamedTuple):
@@ -218,9 +210,9 @@ class Farm:
         except LostError as error:
             return self._lost(job, error)
         self._losses.pop(job.id, None)
-        verdict = answer.said
-        if isinstance(verdict, str):
-            self._leave_out(answer, verdict)
+        verdict = answer.verdict
+        if verdict is None:
+            self._leave_out(answer, answer.why)
             return job
         if any(reason.code == Code.QUARANTINED for reason in verdict.reasons):
             self._leave_out(answer, f"a GPU of it did not recover from {verdict.file}")

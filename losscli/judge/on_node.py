@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from losscli.errors import UnfitError
-from losscli.judge.cache import VerdictCache, own_version, user_verdicts
+from losscli.judge.cache import own_version, user_verdicts
 from losscli.judge.job import Job
 from losscli.judge.parcel import Parcel, restored, unpack
 from losscli.judge.pool import COMMAND, JudgeProcess
@@ -125,10 +125,8 @@ class _Judges:
 judges = _Judges()
 
 
-@cache
-def verdicts() -> VerdictCache:
-    """Return the verdicts that are kept on this machine, or in a folder that nodes share."""
-    return user_verdicts()
+verdicts = cache(user_verdicts)
+"""Returns the verdicts that are kept on this machine, or in a folder that nodes share."""
 
 
 def _short(version: str) -> str:

@@ -91,7 +91,7 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
     failures: dict[str, None] = {}
     computed = False
     try:
-        inputs = _inputs(found, device)
+        inputs = remote.workers.of(found, device).ask(InputShapes(), case=None)
         for loss, spec, attempt in _attempts(signature, inputs, dtype, device):
             try:
                 if file.misfit(file.definition(loss), spec):
@@ -105,7 +105,9 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
             computed = True
             if known:
                 parameters, reduction = known
-                return Recognised(loss, reduction, *_first_input(inputs), parameters)
+                size = inputs[0][0] if inputs else None
+                floating = next((each for _, each in inputs if each in DTYPES), DTYPES[0])
+                return Recognised(loss, reduction, size, floating, parameters)
     except SubjectError as error:
         raise WrongReferenceError(f"{named} does not run: {error}") from error
     finally:
@@ -204,12 +206,3 @@ def _close(one: torch.Tensor | None, other: torch.Tensor | None, dtype: DType) -
     if one is None or other is None or one.shape != other.shape:
         return False
     return bool((one - other).abs().max() <= CLOSE[dtype] * other.abs().max().clamp(min=1e-300))
-
-
-def _inputs(found: Implementation, device: str) -> Inputs:
-    return remote.workers.of(found, device).ask(InputShapes(), case=None)
-
-
-def _first_input(inputs: Inputs) -> tuple[Shape | None, DType]:
-    dtype = next((each for _, each in inputs if each in DTYPES), DTYPES[0])
-    return inputs[0][0] if inputs else None, dtype

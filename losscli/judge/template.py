@@ -83,7 +83,8 @@ class _Written(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
-        return ast.BinOp(node.left, ast.Mult(), node.left) if _is_square(node) else node
+        is_square = isinstance(node.op, ast.Pow) and ast.unparse(node.right) == "2"
+        return ast.BinOp(node.left, ast.Mult(), node.left) if is_square else node
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         self.generic_visit(node)
@@ -99,7 +100,3 @@ class _Written(ast.NodeTransformer):
 
     def _call(self, name: str, *arguments: ast.expr) -> ast.Call:
         return ast.Call(ast.Name(self.functions[name]), [*arguments], [])
-
-
-def _is_square(node: ast.BinOp) -> bool:
-    return isinstance(node.op, ast.Pow) and ast.unparse(node.right) == "2"

@@ -28,6 +28,8 @@ OWN_SHARE = {"cpu": 0.3, "cuda": 0.05}
 is in it."""
 SURELY_SLOW_SECONDS = 0.05
 """The time of a call from which on no other program explains it, and timing again takes long."""
+_runner = cache(Runner)
+"""The runner of quick timings on a device, which measures the limits of the memory once."""
 _known: beside.Known = {}
 """Of the losses' references, in this process."""
 
@@ -98,13 +100,9 @@ def _confirmed(on: Judgement, run: beside.Run, task: Task) -> list[BenchResult]:
     slower = [r.seconds.median for r in results if _slower(on, r) and r.seconds]
     if not slower or max(slower) > SURELY_SLOW_SECONDS:
         return results
-    again = {r.pass_: r for r in run(task) if _is_faultless(on, r)}
+    own = [r for r in run(task) if r.implementation == on.job.file]
+    again = {r.pass_: r for r in own if r.seconds and not _slower(on, r)}
     return [again.get(r.pass_, r) if _slower(on, r) else r for r in results]
-
-
-def _is_faultless(on: Judgement, result: BenchResult) -> bool:
-    own = result.implementation == on.job.file
-    return own and bool(result.seconds) and not _slower(on, result)
 
 
 def _slower(on: Judgement, result: BenchResult) -> dict[str, float]:
@@ -146,9 +144,3 @@ def _take_time(on: Judgement, result: BenchResult) -> None:
     draft.speed.append(Speed(result.case.name, result.pass_, *measured))
     for other, ratio in _slower(on, result).items():
         draft.add(Code.SLOWER, f"{1 / ratio:.2f} times the time of {other}", case=name)
-
-
-@cache
-def _runner(device: str) -> Runner:
-    """Return the runner of quick timings, which measures the limits of the memory once."""
-    return Runner(device)

@@ -66,8 +66,7 @@ def repeat(
     check_name("layout", layout, LAYOUTS)
     grad_output = check_grad_output(str(grad_output))
     usual = spec.default_target_shape(shape) if target_shape is None else target_shape
-    target = layouts.target_shape(shape, layout, usual)
-    input = layouts.input_shape(shape, layout)
+    input, target = layouts.shapes_of(shape, layout, usual)
     params, values = spec.resolve(parameters), (distribution, seed, scale, layout, grad_output)
     case = Case(loss, input, target, dtype, reduction, device, params, *values)
     trial = find_implementation(implementation), find_check(check)
@@ -92,7 +91,7 @@ def line(result: VerifyResult) -> str:
         return ""
     given: list[object] = [result.implementation, result.check, case.loss, case.size]
     usual = case.spec.default_target_shape(case.size)
-    if case.target_shape != layouts.target_shape(case.size, case.layout, usual):
+    if case.target_shape != layouts.shapes_of(case.size, case.layout, usual)[1]:
         given.append(case.target_shape)
     words = [_literal(value) for value in given]
     values = {name: getattr(case, name) for name in _DEFAULTS}

@@ -180,8 +180,8 @@ def allocations(problem: Problem, subject: Subject, tally: Tally) -> None:
 def _laid_out(case: Case, layout: Layout) -> Case:
     size = case.shape
     usual = case.spec.default_target_shape(size)
-    shapes = layouts.input_shape(size, layout), layouts.target_shape(size, layout, usual)
-    return structs.replace(case, shape=shapes[0], target_shape=shapes[1], layout=layout)
+    input, target = layouts.shapes_of(size, layout, usual)
+    return structs.replace(case, shape=input, target_shape=target, layout=layout)
 
 
 PLAN_SHAPE = (1100, 16, 512)

@@ -19,13 +19,13 @@ from losscli.cases.case import Case
 from losscli.implementations.local import Operands
 from losscli.implementations.requests import Answer
 from losscli.implementations.subject import Subject, bind
-from losscli.losses import CLASS_NUMBERS, LOSS, ROW, find_loss
+from losscli.losses import CLASS_NUMBERS, ROW, find_loss
 from losscli.losses.rows.forms import ignored_index
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, WARN
 from losscli.truth.distances import Errors
 from losscli.truth.excuse import LUCK
-from losscli.truth.problem import Problem
+from losscli.truth.problem import Problem, operand_of
 from losscli.truth.related import judge_pair, judge_sum_of_rows, scale_of
 from losscli.truth.tolerances import Outcome
 from losscli.verify.checks.check import Cost, Tally, check
@@ -93,17 +93,13 @@ def _pairs(
 
     Errors are measured at ``larger`` times the terms of the problem and of those ``scaled``.
     """
-    before = {LOSS: other.loss, **other.gradients}
-    for part, got in {LOSS: answer.loss, **answer.gradients}.items():
-        if part in before:
+    before = other.items()
+    for title, got in answer.items().items():
+        if title in before:
+            part = operand_of(title)
             scales = [scale_of(each, part, problem.usual) for each in (problem, *scaled)]
             scale = torch.stack(scales).amax(0) * larger
-            judged = judge_pair(problem, part, got, before[part], scale)
-            yield _title(part), *judged
-
-
-def _title(part: str) -> str:
-    return part if part == LOSS else f"{part} gradient"
+            yield title, *judge_pair(problem, part, got, before[title], scale)
 
 
 def _answer(problem: Problem, subject: Subject, operands: Operands | None = None) -> Answer:
@@ -144,7 +140,7 @@ def _sums(problem: Problem, subject: Subject) -> Iterator[Judged]:
     (dimension,) = _class_dimensions(problem, problem.operands[name])
     gradient = _answer(problem, subject).gradients[name]
     judged = judge_sum_of_rows(problem, name, gradient, problem.usual, dimension)
-    yield _title(name), *judged
+    yield f"{name} gradient", *judged
 
 
 def _reordered(problem: Problem, subject: Subject) -> Iterator[Judged]:
