@@ -25,7 +25,6 @@ _FUNCTION = re.compile(
     r"(?<![\w:])(?:(?:at|torch)::Tensor|(?:std::)?(?:vector|tuple)\s*<[^;{}()]*>)\s+"
     r"(?P<name>\w+)\s*\((?P<arguments>[^;{}]*?)\)\s*\{"
 )
-"""A function that returns tensors."""
 _INCLUDED = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _CONSTANTS = {"true": "True", "false": "False", "None": "None"}

@@ -232,7 +232,6 @@ SPLIT: Mapping[str, _Split] = {
         ),
     ),
 }
-"""Implementations of split cases, by name."""
 
 
 def _only_split(case: Case) -> Reason | None:

@@ -28,7 +28,6 @@ from losscli.processes.garbage import without_garbage_collection
 
 Call = Callable[[], object]
 Clock = Callable[[], int]
-"""A monotonic clock in nanoseconds."""
 
 MINIMUM_SAMPLE_SECONDS = 50e-6
 """Shortest block of calls: a clock reading costs about 50 ns, a thousandth of it."""
@@ -78,7 +77,6 @@ class Warm:
     before: Call | None = None
     """Called before each sample, outside the timed region."""
     name: str = ""
-    """The name of the implementation."""
     waits: bool = False
     """Whether the call waits for the GPU, so that nothing can be queued behind it."""
     of_ranks: list[tuple[float, ...]] = field(default_factory=list, compare=False)

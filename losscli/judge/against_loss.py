@@ -207,7 +207,6 @@ class KnownLoss:
 
     @cached_property
     def _own_size(self) -> Shape | None:
-        """The size that ``get_inputs`` gives; None where there is none, or it is large."""
         file = self.candidate.file
         if not file or not file.defines("get_inputs"):
             return None

@@ -183,7 +183,6 @@ class AnyModel:
         return Checks(case, trials, reference=self.reference)
 
     def _is_in_domain(self, case: ModelCase) -> bool:
-        """Tell whether the reference takes a draw that ``get_inputs`` would not give."""
         try:
             truths = list(
                 Problem.of(case, third_party=ThirdParty(reference=self.reference)).value()

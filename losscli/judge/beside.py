@@ -34,7 +34,6 @@ SAMPLED_SECONDS = 0.2
 Run = Callable[[Task], Iterable[BenchResult]]
 """Takes times, after ending the processes of files that a task does not name."""
 Times = dict[PassName, Seconds]
-"""The times of a reference."""
 Known = dict[tuple[str, PassName], float]
 """The slow fifth of the times of a reference without any candidate, by case, device and pass."""
 

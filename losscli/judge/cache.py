@@ -137,7 +137,6 @@ def describe_machine() -> Iterator[str]:
 
 @cache
 def _gpus(device: str) -> tuple[str, ...]:
-    """Return the GPUs that a job may run on, whatever their numbers."""
     if device == "cpu":
         return ("cpu",)
     gpus = find_gpus()

@@ -193,7 +193,6 @@ def _of_shape(problem: Problem, subject: Subject) -> str:
 
 
 def _of_calls(problem: Problem, subject: Subject) -> str:
-    """Say whether results differ from call to call, or between training and inference."""
     calls = [problem.call(problem.usual, problem.copies()) for _ in range(CALLS)]
     losses = [subject.send(call).loss.detach().double() for call in calls]
     losses += [subject.send(Forward(problem.copies())).double() for _ in range(CALLS)]
@@ -284,7 +283,6 @@ def _of_branch(problem: Problem, operands: Sequence[Tensor], wrong: Tensor) -> s
 
 
 def _of_incoming(problem: Problem, answer: Answer) -> str:
-    """Say what a backward pass takes for the grad_output of each element."""
     incoming = problem.usual.grad_output
     if problem.case.reduction != "none" or incoming.dim() < 2:
         return ""
@@ -349,7 +347,6 @@ def _close(one: Tensor | None, other: Tensor | None) -> bool:
 
 
 def _factor(problem: Problem, answer: Answer) -> str:
-    """Return by which number a loss or a gradient is multiplied, and what that number is."""
     incoming = problem.usual
     for part, got in answer.items().items():
         if got is None:

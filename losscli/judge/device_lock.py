@@ -23,7 +23,6 @@ from losscli.machine.devices import gpu_uuid
 from losscli.processes.lock import held, open_lock, try_lock, unlock
 
 _NOTIFY_AFTER = 5.0
-"""Seconds of waiting before the first message."""
 
 
 @contextlib.contextmanager

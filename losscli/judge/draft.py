@@ -59,7 +59,6 @@ class Draft:
     cases: list[Case] = field(default_factory=list)
     """Those whose results were wrong, the smallest first."""
     cause: str = ""
-    """What wrong results are, where that is known."""
     notes: list[str] = field(default_factory=list)
     """What was found out about how to judge it."""
     tested: dict[Facet, None] = field(default_factory=dict)
@@ -88,7 +87,6 @@ class Draft:
         return found
 
     def _facet_of(self, result: VerifyResult) -> Facet:
-        """Return the facet of a result: that of its check, or of what is unusual of its case."""
         case = result.case
         facet = FACET_OF.get(result.check, "gradient")
         if result.code == Code.OVERWROTE:

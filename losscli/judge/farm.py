@@ -247,7 +247,6 @@ class Farm:
         return AHEAD * (room.cpus + JUDGES_OF_A_GPU * room.gpus)
 
     def _look(self) -> Room:
-        """Return what the nodes have, as it was some seconds ago."""
         now = self._clock()
         if self._room is None or now - self._room[0] >= ROOM_SECONDS:
             self._room = now, self._cluster.room(tuple(self._left_out))

@@ -27,7 +27,6 @@ OPTIONS = {"size": "sizes", "dtype": "dtypes", "param": "parameters"}
 """The keys that are options of the command by another name; both are taken."""
 _BLOCK = 2**16
 _LONGEST = 2**20
-"""The most bytes of a line."""
 _KINDS = {list: "an array", str: "a text", bool: "a truth value", type(None): "null"}
 
 
@@ -129,7 +128,6 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 def _with_defaults(value: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill in what a line leaves out; limits and parameters one by one."""
     filled = {**defaults, **value}
     for field in ("limits", "parameters"):
         if isinstance(value.get(field), dict) and field in defaults:

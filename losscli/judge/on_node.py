@@ -35,7 +35,6 @@ class Order:
     version: str
     """``own_version`` of the driver."""
     command: tuple[str, ...] = COMMAND
-    """Starts a process that judges."""
     cached: bool = True
     """Whether verdicts are looked up and kept."""
     threads: str | None = None
@@ -99,8 +98,6 @@ def environment(threads: str | None) -> Mapping[str, str]:
 
 
 class _Judges:
-    """The process that judges for this worker of Ray; another one after a change of the GPU."""
-
     def __init__(self) -> None:
         self._judge: JudgeProcess | None = None
         self._made: tuple[object, ...] = ()
@@ -130,6 +127,5 @@ verdicts = cache(user_verdicts)
 
 
 def _short(version: str) -> str:
-    """Return the version with the first digits of the digest of its sources."""
     number, _, digest = version.partition(" ")
     return f"{number} ({digest[:8]})"

@@ -19,7 +19,6 @@ MOST_BYTES = 64 * 2**20
 MOST_FILES = 1000
 """Bytes and files of a folder that is sent with a candidate that needs other files of it."""
 ROLES = ("file", "reference")
-"""The fields of a job that name a file."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,6 @@ def _stands_alone(source: Source) -> bool:
 
 
 def _files_of(folder: Path, named: str) -> Iterator[Path]:
-    """Yield the files of a folder but hidden ones and Python's bytecode."""
     size, count = 0, 0
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts

@@ -122,7 +122,6 @@ class LocalPool:
             judges.stop(self._grace)
 
     def _judge(self, job: Job, judges: _Judges) -> Verdict | None:
-        """Return the verdict on a job; None where the pool is ending."""
         assigned = self._gpus.assign(job)
         if isinstance(assigned, Verdict):
             return assigned
@@ -152,8 +151,6 @@ class _Feed:
 
 
 class _Judges:
-    """The processes of a run, one for each thread that asks."""
-
     def __init__(self, command: Sequence[str], *, shared: bool) -> None:
         """``shared``: other processes compute on the same cores."""
         self._command, self._shared = command, shared

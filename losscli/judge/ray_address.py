@@ -21,12 +21,10 @@ ANSWER_SECONDS = 5.0
 VARIABLE = "RAY_ADDRESS"
 """Ray's own variable for the cluster to use."""
 CLIENT = "ray://"
-"""Begins the address of a Ray Client server."""
 LOCAL, AUTO = "local", "auto"
 """Values of the variable: start a cluster on this machine; use the one of this machine."""
 
 _LONGEST = 300
-"""Bytes of a file that holds an address."""
 _HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:/\[\]\s]+):([0-9]{1,5})")
 
 

@@ -32,7 +32,6 @@ Inputs = list[tuple[Shape, str]]
 """Shape and dtype of what ``get_inputs`` gives."""
 
 SMALL = {2: (7, 33), 3: (7, 12, 33)}
-"""The shapes of cases of two and of three dimensions."""
 LARGEST = 2**20
 """Elements of the inputs that a file gives, up to which a loss is recognised on them."""
 CLOSE = {"float64": 1e-9, "float32": 1e-4}
@@ -131,7 +130,6 @@ class Attempt(NamedTuple):
 def _attempts(
     signature: Signature, inputs: Inputs, dtype: DType, device: str
 ) -> Iterator[tuple[str, Spec, Attempt]]:
-    """Yield each loss that is possible, and what it is recognised on."""
     own = [shape for shape, _ in inputs[:1] if math.prod(shape) <= LARGEST]
     for labels in (False, True):
         for loss, spec in _possible(signature, inputs):
@@ -192,7 +190,6 @@ def _recognised(
 
 
 def _tries(spec: Spec, numbers: Sequence[float]) -> list[dict[str, float]]:
-    """Return values of the parameters of a loss: its defaults, and numbers that a file has."""
     options: list[list[tuple[str, float]]] = []
     for each in spec.parameters:
         taken = [n for n in numbers[:MOST_NUMBERS] if n != each.default and not each.check(n)]

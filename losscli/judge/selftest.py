@@ -265,7 +265,6 @@ def judged_files(judged: Iterable[Verdict], of: Iterable[Candidate]) -> Iterator
 
 
 def _told(verdict: Verdict) -> str:
-    """Return the first reason, unless it is numbers, which name no cause."""
     wrong = [reason.text for reason in verdict.reasons if verdict.word not in RIGHT_WORDS]
     return wrong[0] if wrong and " ulp" not in wrong[0] else ""
 

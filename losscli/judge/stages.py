@@ -118,7 +118,6 @@ class Judging(Judgement):
                 time_beside(self)
 
     def _tell_misfits(self) -> None:
-        """Say which sizes cannot be timed, before anything is built."""
         if not self.job.timed or isinstance(self.against, AnyModel):
             return
         free = memory.most_bytes(self.device)
@@ -129,7 +128,6 @@ class Judging(Judgement):
 
     @contextlib.contextmanager
     def _device(self, *, shared: bool) -> Iterator[None]:
-        """Hold the lock of the device, if it is free before the time of the job is over."""
         started, most = time.monotonic(), f"{self.job.limits.total_seconds:g} s"
         hold = device_lock(
             self.device,
@@ -215,7 +213,6 @@ class Judging(Judgement):
             raise Ended
 
     def _leftovers(self) -> None:
-        """Look for processes that it has left, unless its worker has died."""
         for worker in remote.workers.known(self.file):
             if worker.died:
                 continue

@@ -106,7 +106,6 @@ def _confirmed(on: Judgement, run: beside.Run, task: Task) -> list[BenchResult]:
 
 
 def _slower(on: Judgement, result: BenchResult) -> dict[str, float]:
-    """Return the ratios of a candidate's times to those of others that are clearly shorter."""
     if result.implementation != on.job.file:
         return {}
     called = {on.against.called(other): ratio for other, ratio in result.ratios.items()}

@@ -128,8 +128,6 @@ def _wider(case: Case, name: str) -> Tensor:
 
 
 class _Draws:
-    """One stream of a seed, and its distributions."""
-
     def __init__(self, case: Case, stream: Stream) -> None:
         self.case, self.device = case, torch.device(case.device)
         self.dtype = torch.float64 if case.dtype == "float64" else torch.float32
@@ -208,7 +206,6 @@ class _Draws:
 
 
 def _fill(tensor: Tensor, draw: Draw) -> Tensor:
-    """Fill a tensor block by block, in element order regardless of strides."""
     offset = 0
     for block in blocks(tensor.shape):
         view = tensor[block]

@@ -265,7 +265,6 @@ class Oracle:
 
     @property
     def _shares(self) -> bool:
-        """Whether the loss and all gradients share one run of the reference."""
         small = self.case.spec.unit == ELEMENT and self.shape.numel() <= SHARED_ELEMENTS
         return self.constant and small
 

@@ -127,7 +127,6 @@ class _Process:
         self._process = Process((sys.executable, "-m", "losscli.verify.pool"))
 
     def _death(self, job: Checks, missing: Sequence[runner.Trial]) -> VerifyResult:
-        """Return the failure of the check in which the process ended."""
         implementation, check = missing[0] if missing else job.trials[-1]
         text = f"its process ended {how_ended(self._process.end(END_SECONDS))}"
         return VerifyResult(

@@ -258,7 +258,6 @@ def run(
 
 
 def _blamed(result: VerifyResult, changed: Sequence[StateChange]) -> VerifyResult:
-    """Fail a result of a call that changed the state of the process."""
     if not changed:
         return result
     reason = reason_of(changed)

@@ -73,7 +73,6 @@ class Shrinker:
 
 
 def _smaller(case: Case, check: Check) -> Iterator[Case]:
-    """Yield smaller cases with the same number of dimensions that the check applies to."""
     tried: list[Case] = []
     for limit in EXTENTS:
         size = tuple(min(extent, limit) for extent in case.size)

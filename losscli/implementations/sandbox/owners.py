@@ -11,7 +11,6 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 CALLS = 5
-"""Calls that are profiled together."""
 OWN, TRITON, CUBLAS, ATEN = "its own", "Triton", "cuBLAS", "PyTorch"
 _OWNERS = (
     (CUBLAS, re.compile("gemm|cublas|cutlass|xmma|cudnn", re.IGNORECASE)),

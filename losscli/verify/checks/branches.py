@@ -134,7 +134,6 @@ def _exact(kinks: tuple[float, ...], dtype: torch.dtype) -> list[float]:
 
 
 def _rounded(problem: Problem) -> list[float]:
-    """Return the numbers nearest to the kinks that the dtype of a problem does not hold."""
     kinks = torch.tensor(problem.case.spec.kinks(problem.case.params), dtype=torch.float64)
     nearest = kinks.to(problem.prediction.dtype).double()
     return nearest[(nearest != kinks) & nearest.isfinite()].tolist()

@@ -174,9 +174,7 @@ class Check:
     facet: Facet
     """The side of a kernel that it looks at, as a verdict lists them."""
     catches: str
-    """The mistakes that it finds."""
     advice: str
-    """What to change where it fails."""
     formerly: tuple[str, ...] = ()
     """Names that the check had, which are still taken."""
     cost: Cost = Cost.FULL

@@ -43,8 +43,6 @@ _NAMED = 4
 
 
 class _Probe:
-    """Elements of one operand, all at their least loss, that are changed."""
-
     def __init__(self, problem: Problem, name: str) -> None:
         self.problem, self.name = problem, name
         self.operand = operand = problem.operands[name]
@@ -98,7 +96,6 @@ def coverage(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 def _probe(least: Problem, names: tuple[str, ...], subject: Subject, tally: Tally) -> None:
-    """Change elements of some operands of least loss, one operand after the other."""
     # In the mean of float16 a gradient for 1 may be too small to be seen.
     mean = least.case.reduction == "mean"
     incoming = least.others[-1] if mean else Incoming("1", least.wrt, least.ones)

@@ -276,7 +276,6 @@ def _judge_slope(
 
 
 def _away_from_kinks(problem: Problem) -> Problem:
-    """Return the problem with its inputs where no step meets a kink or leaves a domain."""
     spec, kinks = problem.case.spec, problem.case.spec.kinks(problem.case.params)
     if kinks:
         problem = problem.like({spec.names[0]: _moved(problem, kinks)})

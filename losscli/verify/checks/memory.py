@@ -119,7 +119,6 @@ def memory(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 def _between_bands(plain: PlainCalls, subject: Subject, name: str, tally: Tally) -> None:
-    """Judge a call on operands between bands, and the operands and bands after it."""
     problem = plain.problem
     guarded = {
         operand: _Guarded.around(values, FILLS[name])

@@ -114,7 +114,6 @@ def _is_split(problem: Problem, name: str) -> bool:
 
 
 def _together(problem: Problem, name: str, parts: list[Tensor]) -> Tensor | None:
-    """Return the gradient of an operand: side by side, or added up where it met all parts."""
     if not parts or _is_split(problem, name):
         return torch.cat(parts) if parts else None
     return torch.stack([part.double() for part in parts]).sum(0).to(problem.operands[name].dtype)

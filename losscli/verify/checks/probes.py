@@ -61,7 +61,6 @@ class Perturbation:
     """What elements are changed to, in turn, and what each then adds to the loss."""
 
     before: float
-    """What they were."""
     values: Tensor
     adds: tuple[float, ...]
     base: float

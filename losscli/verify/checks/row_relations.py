@@ -34,9 +34,7 @@ from losscli.verify.geometry.geometry import of_shape
 SHAPE = (12, 131)
 """Rows of no whole vectors; no extent of the one is that of the other."""
 IGNORED = (2, 7)
-"""The rows that are ignored, where the loss ignores some."""
 PARTS = (1, 5, 6)
-"""Rows of the parts of the batch."""
 STEP = 1 / 8
 """Shifted logits are multiples of it."""
 LARGEST_LOGIT = 8.0
@@ -47,7 +45,6 @@ LARGER = 2.0
 """The spacing at a part of a sum, times its share, may be so much larger than at the product."""
 
 Judged = tuple[str, Outcome, Errors | None]
-"""The part of an answer, its outcome, and its error."""
 
 
 class Relation(NamedTuple):

@@ -167,7 +167,6 @@ def _layouts(problem: Problem) -> Variants:
 
 
 def _grad_outputs(variant: Problem) -> Sequence[Incoming]:
-    """Return what comes in; an operand of integers has no gradient."""
     dtypes = {name: operand.dtype for name, operand in variant.operands.items()}
     if len({*dtypes.values()}) == 1:
         return usual_and_other(variant)

@@ -52,7 +52,6 @@ INPUTS: dict[str, Relayout] = {
     "input one element off its alignment": partial(offset, by=1),
     "input without its last column": inside(0, 1),
 }
-"""How rows lie."""
 ALONE = "one row alone"
 BEHIND: dict[str, Shape] = {
     ALONE: (101,),
@@ -83,7 +82,6 @@ NOT_LAST: dict[str, tuple[Shape, tuple[int, ...]]] = {
 }
 """The same of rows that lie along the last dimension."""
 NUMBERS = (torch.int64, torch.int32, torch.uint8)
-"""The dtypes of class numbers."""
 LONG_OF_DTYPES = (13, 1001)
 """A shape whose rows no kernel takes side by side: it reads class numbers in another place then."""
 
@@ -163,7 +161,6 @@ IGNORED: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _of_dtype(problem: Problem, name: str, dtype: torch.dtype) -> dict[Shape, str]:
-    """Return the names of the layouts with class numbers of a dtype, by their shapes."""
     named = f"{name} of {str(dtype).removeprefix('torch.')}"
     return {problem.case.shape: named, LONG_OF_DTYPES: f"{named}, long rows"}
 
@@ -278,7 +275,6 @@ def _harmless(problem: Problem) -> Problem:
 
 
 def _extreme_values(problem: Problem) -> Variants:
-    """Yield each kind of rows by its name, first in the prediction, then in others like it."""
     spec, own = problem.case.spec, problem.operands
     assert isinstance(spec, RowSpec)
     first, *others = _alike(problem)

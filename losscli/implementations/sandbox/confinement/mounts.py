@@ -56,7 +56,6 @@ class Mounted(NamedTuple):
     """The result of mounting."""
 
     scratch: str
-    """The file system in memory."""
     read_only: bool
     """Whether everything else is read-only."""
     proc: bool

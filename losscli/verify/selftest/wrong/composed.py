@@ -21,7 +21,6 @@ from losscli.verify.selftest.surgery import formula, reduced, regrade
 _LEAST = 2.0**-12
 """A probability below which some leave a gradient out."""
 _CHUNK = 8
-"""Tokens of a chunk."""
 
 
 def on_logits(mistake: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -24,8 +24,6 @@ from losscli.verify.selftest.surgery import reduced
 
 @dataclass(frozen=True)
 class _Mistakes:
-    """The mistakes that an implementation makes; by default none."""
-
     maximum: str = "of all"
     """What is subtracted of the logits: ``of all``, the maximum ``of each`` rank, or ``none``."""
     sums_alone: bool = False
