@@ -43,11 +43,7 @@ _extension = load(
 
 
 def program(text: str, path: Path) -> str:
-    """Return the Python of a C++ or CUDA file.
-
-    Raises:
-        NotJudgeableError: it exports no function.
-    """
+    """Return the Python of a C++ or CUDA file; NotJudgeableError if it exports no function."""
     code = _COMMENT.sub("", text)
     is_module = bool(_MODULE.search(code))
     library = _LIBRARY.search(code)

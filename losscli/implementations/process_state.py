@@ -65,8 +65,7 @@ class Piece:
     waits: bool = False
     """Whether it can only be read once CUDA has started; until then a reading is None."""
     mild: bool = False
-    """Whether other code computes the same formulas whatever it is: an import that changes it is a
-    limit, and not WRONG."""
+    """Whether formulas stay the same: an import that changes it is a limit, and not WRONG."""
 
     def told(self, before: Any, after: Any) -> str:
         """Describe how two readings differ; empty if they are equal or one is missing."""

@@ -109,15 +109,12 @@ class Timer(Protocol):
     @property
     def gaps(self) -> int:
         """Number of batches in which the GPU waited for the host."""
-        ...
 
     def warm_up(self, call: Call) -> Warm:
         """Call until caches, allocators and lazy compilation have settled."""
-        ...
 
     def measure(self, queue: Sequence[Warm]) -> list[float]:
         """Sample each call in the given order; CallFailedError names one that raised."""
-        ...
 
 
 class _RankTimer:

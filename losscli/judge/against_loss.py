@@ -72,8 +72,7 @@ FORWARD_CHECKS = named(lambda check: check.cost == Cost.FIRST and not check.need
 AT_DEFAULTS = (*FORWARD_CHECKS, "branches")
 """Quick checks at the defaults of a loss, where a kink is at a number without a rounding error."""
 ONE_PROCESS = 2**28
-"""Elements from which on one process takes the times, not several: each makes and checks gigabytes
-anew, which takes most of a minute."""
+"""Elements from which one process takes the times: each makes and checks gigabytes anew."""
 
 
 class KnownLoss:

@@ -80,10 +80,7 @@ class AnyModel:
                 self.smallest.append(case)
 
     def check(self) -> None:
-        """Compare parameters and buffers of the candidate with those of the reference.
-
-        SubjectError: it cannot be made. WrongReferenceError: they are others.
-        """
+        """Compare parameters and buffers with the reference's; WrongReferenceError if other."""
         worker = remote.workers.of(self.candidate, self.device)
         state, _ = worker.ask(ModelState(self.seed), case=None)
         own = {name: tuple(each.shape) for name, each in state.items()}

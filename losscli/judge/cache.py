@@ -63,11 +63,7 @@ class VerdictCache:
         self._machine = tuple(describe_machine() if machine is None else machine)
 
     def find(self, job: Job) -> Verdict | None:
-        """Return the verdict that the same job had before, with this job's names in it.
-
-        Raises:
-            UnfitError: other users could have changed it.
-        """
+        """Return the verdict that the same job had, with its names; UnfitError if not private."""
         files = _files(job)
         if files is None:
             return None

@@ -178,8 +178,7 @@ def code_of(
 ) -> Code:
     """Return the code of the reason that a result is which did not pass.
 
-    ``facet``: what it concerns; ``home``: the facets in which it is wrong; ``optional``: whether it
-    is of a dtype that a candidate need not take.
+    ``home``: the facets in which it is wrong; ``optional``: whether its dtype need not be taken.
     """
     code = RENAMED.get(result.code, result.code)
     if code == Code.NO_GRADIENT:

@@ -94,36 +94,22 @@ class Cluster(Protocol):
     """What starts jobs on nodes; a task is whatever it knows one by."""
 
     def open(self) -> None:
-        """Join the cluster.
-
-        Raises:
-            UnfitError: it does not answer.
-        """
-        ...
+        """Join the cluster; UnfitError if it does not answer."""
 
     def room(self, without: Collection[str]) -> Room:
         """Return what the nodes have, but for some."""
-        ...
 
     def start(self, order: Order, *, gpu_share: float, without: Collection[str]) -> object:
         """Have a job judged on any node but some, with a share of a GPU."""
-        ...
 
     def finished(self, tasks: Sequence[object], seconds: float) -> Sequence[object]:
         """Return the tasks that are finished, or lost; wait so long for one."""
-        ...
 
     def answer(self, task: object) -> Answer:
-        """Return what became of a finished task.
-
-        Raises:
-            LostError: its worker or node was lost.
-        """
-        ...
+        """Return what became of a finished task; LostError if its worker or node was lost."""
 
     def close(self, tasks: Iterable[object]) -> None:
         """End tasks that are not finished, and leave the cluster."""
-        ...
 
 
 class Farm:

@@ -62,10 +62,7 @@ def answer_to(text: str) -> dict[str, object]:
 
 
 def answer(order: Order) -> Verdict | str:
-    """Return the verdict on a job, with its names; or why this node cannot judge.
-
-    UnfitError: other users could change the verdicts that are kept here.
-    """
+    """Return the verdict on a job, or why this node cannot judge; UnfitError as of the cache."""
     if why := unfit(order.version):
         return why
     with tempfile.TemporaryDirectory(prefix="losscli-") as folder:

@@ -52,7 +52,6 @@ class Pool(Protocol):
 
         A verdict among the jobs is passed on at once. To close the generator ends the work.
         """
-        ...
 
 
 def default_workers(gpus: int = 0) -> int:

@@ -122,10 +122,7 @@ class RayCluster:
 
 
 def _judge_on_node() -> Callable[[str], bytes]:
-    """Return the function that nodes run.
-
-    It is sent as code, for whoever has no losscli, or another, has to be able to say so.
-    """
+    """Return the function that nodes run, as code: a node without losscli has to say so."""
 
     def judge(order: str) -> bytes:
         import json

@@ -77,9 +77,7 @@ class UnknownLossError(WrongReferenceError):
 def recognise(found: Implementation, device: str, dtype: DType = "float64") -> Recognised:
     """Return which loss a ``Model`` or a candidate computes, in float32 where it needs no float64.
 
-    Raises:
-        UnknownLossError: it is no loss that losscli has.
-        WrongReferenceError: it cannot be imported, or its process dies.
+    UnknownLossError: it is none. WrongReferenceError: it cannot be imported, or its process dies.
     """
     named, file = found.name, found.file
     assert file

@@ -131,10 +131,7 @@ class Candidate:
         return next(kind for kind, codes in _KINDS.items() if {*codes} & {*self.codes})
 
     def job(self, gpu: str = "cuda:0") -> Job:
-        """Return the job that ``losscli judge --quick`` would have of it.
-
-        ``gpu``: where what needs one is judged; the others are of a CPU.
-        """
+        """Return its job of ``losscli judge --quick``, on ``gpu`` if it needs one."""
         given = dict(each.split("=") for each in self.options.get("limits", "").split())
         limits: dict[str, Any] = _LIMITS | {
             name: int(value) if name.endswith("bytes") else float(value)

@@ -26,10 +26,7 @@ _FUNCTIONS = {
 
 
 def template_path(name: str) -> Path:
-    """Return the path of the file for a name, which may have a directory and ``.py``.
-
-    UsageError: Python could not import a file of that name.
-    """
+    """Return the path of the file of a name, with or without ``.py``; UsageError if none."""
     path = Path(name if name.endswith(".py") else f"{name}.py")
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", path.stem):
         raise UsageError(
@@ -40,10 +37,7 @@ def template_path(name: str) -> Path:
 
 
 def render(stem: str, loss: str, template: Template = "cpp", *, cuda: bool = True) -> str:
-    """Return the source of the file ``stem``; ``loss`` is one of STARTS.
-
-    ``cuda``: whether one of C++ has a CUDA kernel.
-    """
+    """Return the source of the file ``stem``; ``loss`` is one of STARTS, ``cuda`` is for C++."""
     spec = LOSSES[loss]
     parameter = next(iter(spec.parameters), None)
     gpu = '"cuda" if torch.cuda.is_available() else "cpu"'

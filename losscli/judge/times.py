@@ -24,8 +24,7 @@ from losscli.reasons import Code
 from losscli.runs.records import FAILED, SKIPPED, BenchResult
 
 OWN_SHARE = {"cpu": 0.3, "cuda": 0.05}
-"""The share of the time from which a file has a kernel of its own: on a CPU the interpreter's time
-is in it."""
+"""The least share of a file's own kernel: on a CPU the interpreter's time is in it."""
 SURELY_SLOW_SECONDS = 0.05
 """The time of a call from which on no other program explains it, and timing again takes long."""
 _runner = cache(Runner)

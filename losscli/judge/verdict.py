@@ -144,10 +144,7 @@ _WORTH = {"ok": 1.0, "raises": 0.75, "limited": 0.5}
 
 
 def not_judged(job: Job, code: Code, text: str, *, log: str = "") -> Verdict:
-    """Return the verdict NOT JUDGED on a job, of a broken line whatever could be read of it.
-
-    ``code`` goes with NOT JUDGED; ``text`` is what was expected and what was given.
-    """
+    """Return the verdict NOT JUDGED on a job, of a broken line whatever could be read of it."""
     return Verdict(
         id=job.id or job.file,
         file=job.file,
@@ -196,10 +193,7 @@ def decided(value: float, low: float, high: float) -> bool:
 
 
 def score(verdict: Verdict) -> float:
-    """Return one number for a search: 0 where the file is not right, else its speedup.
-
-    What is right and was not timed scores 1.
-    """
+    """Return a number for a search: 0 where not right, else the speedup; 1 where not timed."""
     if not verdict.right:
         return 0.0
     found = speedup(verdict)

@@ -107,12 +107,9 @@ def _empty_input(case: Case) -> Tensor:
 
 
 def _empty_other(case: Case, name: str) -> Tensor:
-    shape = case.shapes[name]
-    return (
-        _wider(case, name)[..., 1:]
-        if case.layout == SLICED and shape
-        else _empty(case, name, shape)
-    )
+    if case.layout == SLICED and case.shapes[name]:
+        return _wider(case, name)[..., 1:]
+    return _empty(case, name, case.shapes[name])
 
 
 def _empty(case: Case, name: str, shape: Shape) -> Tensor:

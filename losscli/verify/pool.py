@@ -63,10 +63,7 @@ class Pool:
     """Runs jobs in other processes, and large ones and those of files in this one."""
 
     def __init__(self, jobs: Sequence[Checks], count: int, targets: Sequence[Target] = ()) -> None:
-        """Start ``count`` processes, which begin at once; with none all jobs run in this one.
-
-        ``targets`` are the libraries that the jobs need, which are built meanwhile.
-        """
+        """Start ``count`` processes, or none for all jobs in this one; build ``targets``."""
         going = [job for job in jobs if _runs_beside_others(job)] if count else []
         self._process_of = {id(job): number % count for number, job in enumerate(going)}
         self._processes = [_Process(going[number::count]) for number in range(count)]

@@ -21,11 +21,7 @@ from losscli.verify.shrink import Shrinker
 
 
 def run(job: Checks, group: Group) -> Generator[VerifyResult, None, None]:
-    """Yield the results of a job, on every rank those of the rank whose is the worst.
-
-    Raises:
-        RankError: the ranks are not at the same check.
-    """
+    """Yield the results of a job, on every rank the worst one's; RankError if ranks disagree."""
     for result in runner.run(job, partial(free_bytes, group)):
         yield agreed(result, group)
 

@@ -163,10 +163,7 @@ def split(
     loosened: float | None = None,
     beside: Beside = MappingProxyType({}),
 ) -> list[Checks]:
-    """Return a job for the case and for each other that a check makes of it.
-
-    A check that does not apply to the case is left out. For the rest see :class:`Checks`.
-    """
+    """Return a job for the case and for each other that a check which applies makes of it."""
     by_case: dict[Case, list[Trial]] = {}
     for implementation, check in trials:
         if not check.why_not(case, implementation):

@@ -79,10 +79,7 @@ def branches(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 def supplement(problem: Problem, at: Sequence[float] = ()) -> Problem:
-    """Return a small problem whose inputs lie on every branch and at the kinks.
-
-    ``at``: coordinates to be met instead of the kinks, with the numbers next to them.
-    """
+    """Return a small problem on every branch and at the kinks, or ``at`` other coordinates."""
     spec = problem.case.spec
     case = problem.case.reshaped(SHAPE, distribution="own")
     dtype, device = problem.prediction.dtype, problem.prediction.device

@@ -32,8 +32,7 @@ from losscli.verify.geometry.geometry import of_shape
 from losscli.verify.memory_plan import Held
 
 BAND = 4096
-"""Elements of a band: more than what a block of threads may read at once beyond an end, and a
-multiple of every alignment."""
+"""Elements of a band: more than a block reads at once, and a multiple of every alignment."""
 FILLS = {"NaN": math.nan, "large values": 4096.0}
 """Two, because a comparison may drop NaN."""
 PATTERNS = (0xFF, 0x3F)

@@ -32,11 +32,9 @@ ROUNDINGS = 32
 """A derivative may be off by so many units of the dtype's roundoff, of the magnitudes of its terms:
 a few products each, and sums of them."""
 NEAR, NEAR_DRAWS = 16, 4
-"""Roundings by which the operands of a Model are moved from a point where its formula may change;
-and how often."""
+"""Roundings by which a Model's operands are moved off a kink, and how often."""
 FROM_ENDS = 1 / 16
-"""How far operands stay from the ends of their domain, where a derivative may be infinite, or so
-large that no other one counts beside it."""
+"""How far operands stay from the ends of their domain, where a derivative may be infinite."""
 
 
 @check(

@@ -28,8 +28,7 @@ STEPS = (*(1.0, 1.0, 1.0), *(0.5, 0.5, 0.5), *CHANGING_VALUES, *(0.5, 0.5, 0.5),
 HEADS = ((0.5, 2.0), (0.5, 2.0), (0.5, 2.0), (2.0, 0.5))
 STREAMS = ((0.5, 0.5, 0.5, 2.0, 0.5), (2.0, 2.0, 2.0, 2.0, 0.5))
 MOST_OTHERS = 2
-"""Most losses between two heads. One is enough to show an expectation that losses share, and in a
-run of all losses each is one of them once."""
+"""Most losses between two heads: one is enough to show an expectation that losses share."""
 _VALUES = tuple(dict.fromkeys((*STEPS, *HEADS[0])))
 _FIRST = -3.0
 """Comes in first through a retained graph: what is stored for the first is used up by it."""

@@ -210,10 +210,7 @@ def _changed(
 def ignoring(
     problem: Problem, where: Callable[[Tensor], Tensor], holding: float | None = None
 ) -> Problem:
-    """Return the problem with some rows ignored or masked, and no others.
-
-    ``holding``: what these rows hold; None for what they held.
-    """
+    """Return the problem with only some rows ignored or masked, which hold ``holding`` if given."""
     operands: Operands = {}
     for operand in problem.case.spec.operands:
         given = problem.operands[operand.name]

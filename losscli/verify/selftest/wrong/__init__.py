@@ -66,10 +66,7 @@ def _bound(
     units: tuple[Unit, ...] = (ELEMENT, ROW, HIDDEN_STATE),
     **claims: Any,
 ) -> Implementation:
-    """Return a mistake as an implementation, with ``claims`` among its fields.
-
-    ``applies``: whether it is a mistake in a case. ``units``: the units of losses that have it.
-    """
+    """Return a mistake as an implementation for the losses of ``units`` where it ``applies``."""
 
     def unavailable(case: Case) -> Reason | None:
         if case.spec.unit in units and applies(case):
