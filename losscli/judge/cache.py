@@ -1,8 +1,7 @@
 """Keeps verdicts: the same source, judged in the same way on the same machine, is judged once.
 
-One file a verdict, by a key of everything that decides it: the sources of the file and of its
-reference, the job, losscli's own sources, torch, the compiler, the machine and its GPUs. What
-another run might judge otherwise is not kept.
+One file a verdict, by a key of everything that decides it: sources, the job, losscli, torch, the
+compiler, the machine and its GPUs. What another run might judge otherwise is not kept.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Judges many jobs on a cluster: sends jobs as there is room, and none to nodes that cannot judge.
 
-The cluster starts a job where it has room. What it cannot know is decided here: how many jobs are
-on their way; that a node with another losscli, without a compiler or with a broken GPU gets no more
-of them; how often a job is started again whose worker or node was lost; and what becomes of jobs
-that nobody can judge.
+The cluster starts a job where it has room. This file decides how many jobs are on their way, which
+nodes get no more, how often a lost job is started again, and what becomes of the rest.
 """
 
 from __future__ import annotations

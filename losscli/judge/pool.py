@@ -1,8 +1,7 @@
 """Judges many jobs at once: processes of this machine, one for each worker.
 
-A pool is what has ``run``, so that a cluster's engine can take the place of the local one: a job
-and a verdict are plain data. The local pool's processes run ``losscli judge-job``, which gets jobs
-and sends verdicts; one that crashes fails its own job, and is replaced for the next.
+A pool is what has ``run``, so that a cluster can take the place of the local one. The local pool's
+processes run ``losscli judge-job``; one that crashes fails its own job, and is replaced.
 """
 
 from __future__ import annotations
@@ -16,9 +15,10 @@ import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from losscli.console.streams import tell
 from losscli.errors import LosscliError, UnfitError, UsageError, printable
-from losscli.judge.gpus import Gpus
 from losscli.judge.job import Job
 from losscli.judge.verdict import Verdict, not_judged
 from losscli.machine import allocator
@@ -39,6 +39,7 @@ _RENEW = {Code.BROKE_DEVICE, Code.QUARANTINED, Code.ERROR}
 
 _LOG_CHARACTERS = 4000
 
+_ANY_GPU = ("auto", "cuda")
 Item = Job | Verdict
 Judge = Callable[..., Verdict]
 """``judge_job(job, notify=...)``."""
@@ -63,6 +64,43 @@ def default_workers(gpus: int = 0) -> int:
 def usable_gpus() -> list[str]:
     """Return the GPUs that torch can use, as ``cuda:N``; needs no torch."""
     return [] if torch_without_cuda() else [gpu.name for gpu in find_gpus()]
+
+
+class Gpus:
+    """Assigns GPUs in turn, and takes those out of use that did not recover from a kernel."""
+
+    def __init__(self, names: Sequence[str], notify: Callable[[str], None]) -> None:
+        self._names, self._notify = list(names), notify
+        self._broken: dict[str, None] = {}
+        self._next, self._lock = 0, threading.Lock()
+
+    def assign(self, job: Job) -> Job | Verdict:
+        """Return the job with a GPU of its own, or the verdict that there is none left."""
+        with self._lock:
+            if job.device in self._broken:
+                return not_judged(
+                    job, Code.QUARANTINED, f"{job.device} did not recover from a kernel"
+                )
+            if job.device not in _ANY_GPU or not self._names:
+                return job
+            left = [name for name in self._names if name not in self._broken]
+            if not left:
+                return not_judged(job, Code.QUARANTINED, "no GPU recovered from the kernels before")
+            name = left[self._next % len(left)]
+            self._next += 1
+            return replace(job, device=name)
+
+    def look_at(self, verdict: Verdict) -> None:
+        """Put the GPU of a verdict in quarantine if it says so."""
+        if not any(reason.code == Code.QUARANTINED for reason in verdict.reasons):
+            return
+        with self._lock:
+            new = verdict.device not in self._broken
+            self._broken[verdict.device] = None
+        if new:
+            self._notify(
+                f"{verdict.device} did not recover from {verdict.file} and is judged on no more"
+            )
 
 
 class LocalPool:

@@ -1,8 +1,7 @@
 """The nodes of a Ray cluster, or of one that is started on this machine, as judges of a farm.
 
-A job is a task of one core and, for a GPU, of a quarter of one, as many as share a GPU on a machine
-by itself: whoever times takes the lock of the GPU, which keeps it for him alone. Ray sends the
-files and the verdicts, which come back as JSON.
+A job is a task of one core and, for a GPU, of a quarter of one, as many as share a GPU on one
+machine: whoever times holds the lock of the GPU. Verdicts come back as JSON.
 """
 
 from __future__ import annotations

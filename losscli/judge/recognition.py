@@ -1,8 +1,7 @@
 """Finds out by value which loss a file computes, with which parameters and reduction.
 
-It runs in a worker of its own, on small inputs of the judge. Where its value and gradients are
-those of a loss that losscli has, losscli's oracle is the truth, with all its checks. Parameters are
-looked for among the numbers that the file has.
+It runs in a worker, on small inputs of the judge. Where its value and gradients are those of a loss
+of losscli's, that loss's oracle is the truth. Parameters are looked for among the file's numbers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Judges one job: parse, build, small checks, all checks, time. The first stage that fails ends it.
 
-What is expected, the seeds and the verdict exist in this process alone; the candidate runs in a
-worker.
+Truth, seeds and verdict exist in this process alone; the candidate runs in a worker.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Runs the jobs of a verification on a CPU in several processes.
 
-Process k of n takes every n-th job, and sends each result when it is ready; the results are read in
-the order of the jobs. A kernel that ends its process fails its check, and the jobs behind it go to
-a new process. Each process has all threads, so that kernels divide their work as for a user;
-threads that wait sleep, because `losscli verify` sets OMP_WAIT_POLICY.
+Process k of n takes every n-th job; results are read in the order of the jobs. A kernel that ends
+its process fails its check, and the jobs behind it go to a new process. Each process has all
+threads, as for a user; threads that wait sleep, because `losscli verify` sets OMP_WAIT_POLICY.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Verification over ranks: all run the same checks at once, and have to come to the same results.
 
-Every rank judges whole operands, so that each check is that of one process. What a check asks is
-cut for the rank and put together again where the implementation is called, in
-:mod:`losscli.implementations.wholes`.
+Every rank judges whole operands, so that each check is that of one process;
+:mod:`losscli.implementations.wholes` cuts them for the rank where the implementation is called.
 """
 
 from __future__ import annotations
