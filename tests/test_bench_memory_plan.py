@@ -7,8 +7,9 @@ import torch
 
 from losscli.bench.memory_plan import GPU_RESERVE, RESERVE, MemoryPlan, plan_memory, those_that_fit
 from losscli.implementations import IMPLEMENTATIONS, reference_bytes
+from losscli.implementations.allowance import Allowance
 from losscli.implementations.builtin import of_file
-from losscli.implementations.implementation import Allowance, Setting
+from losscli.implementations.implementation import Setting
 from losscli.implementations.passes import PassFactory, gradients
 from losscli.implementations.source import Source
 from losscli.losses import LOSSES

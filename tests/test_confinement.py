@@ -15,7 +15,7 @@ import pytest
 from losscli.build import headers
 from losscli.errors import UnfitError
 from losscli.files.directories import CACHE_VARIABLE
-from losscli.implementations.implementation import Allowance
+from losscli.implementations.allowance import Allowance
 from losscli.implementations.sandbox import process
 from losscli.implementations.sandbox.confinement import group, kernel, mounts, seccomp
 from losscli.implementations.sandbox.process import Worker

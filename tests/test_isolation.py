@@ -68,7 +68,7 @@ def examine(found: dict[str, Any], *, apart: bool = True) -> None:
 KILLED = """
 import os, sys
 from pathlib import Path
-from losscli.implementations.implementation import Allowance
+from losscli.implementations.allowance import Allowance
 from losscli.implementations.source import Source
 from losscli.implementations.sandbox.process import Worker
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from losscli.implementations.implementation import Allowance
+from losscli.implementations.allowance import Allowance
 from losscli.implementations.source import Source
 from losscli.judge import cache as module
 from losscli.judge.batch import judge_batch

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from losscli.errors import UnfitError
-from losscli.implementations.implementation import Allowance
+from losscli.implementations.allowance import Allowance
 from losscli.judge import stages
 from losscli.judge.device_lock import device_lock, lock_path
 from losscli.judge.draft import Draft, Ended

@@ -8,9 +8,9 @@ import torch
 
 from losscli.cases.case import Case
 from losscli.implementations import remote
+from losscli.implementations.allowance import Allowance
 from losscli.implementations.builtin import of_file
 from losscli.implementations.errors import SubjectError
-from losscli.implementations.implementation import Allowance
 from losscli.implementations.requests import Forward
 from losscli.implementations.sandbox import builds
 from losscli.implementations.sandbox.messages import Replied, Tunes

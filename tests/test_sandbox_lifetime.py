@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from losscli.implementations import remote
+from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import SandboxError
-from losscli.implementations.implementation import Allowance
 from losscli.implementations.sandbox import process
 from losscli.implementations.sandbox.process import Worker, is_of_a_worker
 from losscli.implementations.sandbox.requests import TuningSeconds

@@ -22,8 +22,8 @@ from losscli.doctor.attacks import ATTACKS, Attack
 from losscli.errors import UnfitError
 from losscli.files.directories import LOCKS, make_private, private_folder
 from losscli.files.record import Record
+from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import SandboxError
-from losscli.implementations.implementation import Allowance
 from losscli.implementations.sandbox.confinement import kernel, limits
 from losscli.implementations.source import Source
 from losscli.processes import how_ended

@@ -12,8 +12,9 @@ from typing import Any
 from msgspec import structs
 
 from losscli.cases.case import Case
+from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import SandboxError
-from losscli.implementations.implementation import Allowance, Implementation, Setting
+from losscli.implementations.implementation import Implementation, Setting
 from losscli.implementations.local import R, Subject
 from losscli.implementations.process_state import StateChange
 from losscli.implementations.requests import Answer, Bind, Call, Request

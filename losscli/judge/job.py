@@ -8,7 +8,7 @@ import msgspec
 
 from losscli.cases.axes import DType
 from losscli.files.record import Record
-from losscli.implementations.implementation import Allowance
+from losscli.implementations.allowance import Allowance
 from losscli.losses import Shape
 
 

@@ -14,7 +14,7 @@ from losscli.config.fields import check_device, check_name
 from losscli.config.sizes import LARGEST
 from losscli.errors import UsageError, unknown
 from losscli.files.record import Record
-from losscli.implementations.implementation import Allowance
+from losscli.implementations.allowance import Allowance
 from losscli.implementations.source import Source
 from losscli.judge.job import Job
 from losscli.judge.verdict import Verdict, not_judged

@@ -35,7 +35,7 @@ import yaml
 
 from losscli.errors import EXIT_FAILED, EXIT_OK, EXIT_UNFIT, UnfitError
 from losscli.files.record import Record
-from losscli.implementations.implementation import Allowance
+from losscli.implementations.allowance import Allowance
 from losscli.judge.job import Job
 from losscli.judge.parts import RIGHT_WORDS
 from losscli.judge.verdict import Verdict

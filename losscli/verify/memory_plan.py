@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from losscli.cases.axes import PassName
 from losscli.cases.case import Case
 from losscli.implementations import Implementation, reference_bytes
-from losscli.implementations.implementation import Allowance
+from losscli.implementations.allowance import Allowance
 from losscli.reasons import Code, Reason
 from losscli.truth.blocks import block_elements, linear_oracle_bytes
 from losscli.units import format_bytes

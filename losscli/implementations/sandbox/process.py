@@ -31,6 +31,7 @@ from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
 from losscli.errors import LosscliError, UnfitError, printable
 from losscli.files.directories import CACHE_VARIABLE, LOCKS, cache_directory
+from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import (
     NoSecondDerivativesError,
     NotBuiltError,
@@ -38,7 +39,7 @@ from losscli.implementations.errors import (
     SandboxError,
     SubjectError,
 )
-from losscli.implementations.implementation import Allowance, Mend
+from losscli.implementations.implementation import Mend
 from losscli.implementations.local import R
 from losscli.implementations.requests import Request
 from losscli.implementations.sandbox import messages
