@@ -20,14 +20,14 @@ def eval_kernel_against_ref(
         custom.write_text(custom_model_src)
         original.write_text(original_model_src)
         verdict = losscli.judge(str(custom), reference=str(original), timed=timed, device=where)
-    if verdict.word == "NOT JUDGED":
+    if verdict.verdict == "NOT JUDGED":
         return None
-    metadata = {"hardware": verdict.machine, "device": verdict.device, "verdict": verdict.word}
+    metadata = {"hardware": verdict.machine, "device": verdict.device, "verdict": verdict.verdict}
     if not verdict.right:
         metadata["correctness_issue"] = verdict.feedback
     forward = [each.seconds for each in verdict.speed if each.pass_ == "forward"]
     return KernelExecResult(
-        compiled=verdict.word != "DOES NOT BUILD",
+        compiled=verdict.verdict != "DOES NOT BUILD",
         correctness=verdict.right,
         metadata=metadata,
         runtime=1e3 * forward[0] if forward else -1.0,

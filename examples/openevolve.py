@@ -27,8 +27,8 @@ evaluate_stage2 = evaluate
 
 def result(verdict: Verdict) -> EvaluationResult:
     """Return a verdict as OpenEvolve takes it; where there is none, raise, so that it retries."""
-    if verdict.word == "NOT JUDGED":
+    if verdict.verdict == "NOT JUDGED":
         raise RuntimeError(verdict.feedback)
-    texts = {"verdict": verdict.word, "feedback": verdict.feedback, "log": verdict.log}
+    texts = {"verdict": verdict.verdict, "feedback": verdict.feedback, "log": verdict.log}
     figures = {"combined_score": score(verdict), "correct": float(verdict.right)}
     return EvaluationResult(figures, {name: text for name, text in texts.items() if text})

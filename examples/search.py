@@ -53,8 +53,8 @@ def search(rounds: int, seed: int) -> None:
             print(json.dumps(job), file=judge.stdin, flush=True)
             verdict = json.loads(judge.stdout.readline())
             seconds = sum(each["seconds"] for each in verdict["speed"])
-            print(f"{number}: {verdict['word']}, {1e3 * seconds:.3f} ms, {[*parts.values()]}")
-            if verdict["word"].startswith(("RIGHT", "SLOWER", "NO WORSE")) and seconds < fastest:
+            print(f"{number}: {verdict['verdict']}, {1e3 * seconds:.3f} ms, {[*parts.values()]}")
+            if verdict["verdict"].startswith(("RIGHT", "SLOWER", "NO WORSE")) and seconds < fastest:
                 best, fastest = parts, seconds
             parts = propose(best, chance)
         judge.stdin.close()

@@ -20,7 +20,7 @@ folder = Path(given.results_dir)
 folder.mkdir(parents=True, exist_ok=True)
 verdict = losscli.judge(given.program_path, loss=given.loss)
 error = None if verdict.right else verdict.feedback
-public = {"correct": verdict.right, "verdict": verdict.word}
+public = {"correct": verdict.right, "verdict": verdict.verdict}
 metrics = {"combined_score": score(verdict), "public": public, "text_feedback": verdict.feedback}
 (folder / "correct.json").write_text(json.dumps({"correct": verdict.right, "error": error}))
 (folder / "metrics.json").write_text(json.dumps(metrics))

@@ -13,7 +13,9 @@ LosscliError                 1
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -86,6 +88,17 @@ class PatchError(UnfitError):
     """A library is not installed, or in a version whose losses losscli does not know."""
 
 
+@contextmanager
+def writing(path: Path, advice: str = "Name another file.") -> Iterator[None]:
+    """Turn an error of writing a file into an UnfitError; that of a broken pipe stays."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UnfitError(f"cannot write {path}: {error.strerror}. {advice}") from None
+
+
 def worst(codes: Iterable[int]) -> int:
     """Return the exit code of several files: failed, does not build, usage, unfit, all well."""
     given = {*codes}
@@ -94,12 +107,24 @@ def worst(codes: Iterable[int]) -> int:
     )
 
 
+LISTED = {"loss": "losses", "check": "checks"}
+"""What ``losscli list`` shows of a kind of names."""
+MOST_NAMES = 16
+"""As many fit into a message of three lines."""
+
+
 def unknown(kind: str, given: str, candidates: Iterable[str]) -> str:
-    """Return ``unknown KIND 'GIVEN'. Did you mean '...'? Choose from: ..., ....``."""
+    """Return ``unknown KIND 'GIVEN'. Did you mean '...'? Choose from: ..., ....``.
+
+    Many names of a kind that ``losscli list`` shows are not repeated.
+    """
     names = list(candidates)
     close = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
     hint = f" Did you mean '{close[0]}'?" if close else ""
-    return f"unknown {kind} '{given}'.{hint} Choose from: {', '.join(names)}."
+    said = f"unknown {kind} '{given}'.{hint}"
+    if kind in LISTED and len(names) > MOST_NAMES:
+        return f"{said} `losscli list {LISTED[kind]}` shows them."
+    return f"{said} Choose from: {', '.join(names)}."
 
 
 def printable(text: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,11 +92,11 @@ class LosscliBench:
 
     def _run(self, *words: str) -> str:
         """Run a command of losscli and return its report."""
-        from losscli.machine.commands import run_losscli
+        from losscli.machine.commands import run
 
         # A summary of the step would have a report for each test.
         environment = {k: v for k, v in os.environ.items() if k != "GITHUB_STEP_SUMMARY"}
-        done = run_losscli(words, environment)
+        done = run([sys.executable, "-m", "losscli", *words], env=environment)
         report = f"{done.stdout}{done.stderr}".strip()
         if done.returncode == _CANNOT_RUN:
             pytest.skip(report)

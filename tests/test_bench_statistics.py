@@ -18,9 +18,8 @@ from losscli.bench.statistics import (
     summarize,
     summarize_processes,
 )
-from losscli.runs.quantiles import quantile
-from losscli.runs.random_effects import deviation, next_run_half_width, student_quantile
 from losscli.runs.records import Speedup
+from losscli.runs.spread import deviation, next_run_half_width, quantile, student_quantile
 
 
 def test_quantiles_are_linear_between_neighbours():

@@ -92,12 +92,12 @@ def test_row_timed_in_only_one_run_is_listed_with_the_reason():
     new = run(both, failed(implementation="reference"), result("custom", "forward_backward"))
     comparison = compare(base, new)
     assert [row.after for row in comparison.rows] == [both]
-    assert [(each.result.implementation, each.why) for each in comparison.only_before] == [
+    assert [(each.implementation, each.reason) for each in comparison.only_before] == [
         ("reference", "failed: loss: 9 ulp"),
         ("functional", ""),
     ]
     (after,) = comparison.only_after
-    assert (after.result.pass_, after.why) == ("forward_backward", "")
+    assert (after.pass_, after.reason) == ("forward_backward", "")
     untimed = compare(run(skipped()), run(skipped()))
     assert (untimed.rows, untimed.only_before, untimed.only_after) == ((), (), ())
 
@@ -105,9 +105,9 @@ def test_row_timed_in_only_one_run_is_listed_with_the_reason():
 def test_a_kernel_that_fails_is_broken_and_a_control_that_fails_is_not():
     names = ("reference", "custom")
     base, new = run(*map(result, names)), run(*(failed(implementation=name) for name in names))
-    assert [each.result.implementation for each in compare(base, new).broken] == ["custom"]
+    assert [each.implementation for each in compare(base, new).broken] == ["custom"]
     other = compare(base, elsewhere(new, torch="2.14.0")).broken
-    assert [each.result.implementation for each in other] == ["reference", "custom"]
+    assert [each.implementation for each in other] == ["reference", "custom"]
     assert compare(base, run(skipped())).broken == []
 
 

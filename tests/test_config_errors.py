@@ -4,11 +4,9 @@ from typing import Any
 
 import pytest
 
-from losscli.config.check_names import CATCHES
 from losscli.config.loader import load_config, shipped_configs
 from losscli.config.positions import parse
 from losscli.errors import EXIT_USAGE, ConfigError, UsageError
-from losscli.losses import LINEAR_LOSSES, LOSSES, ROW_FORMS
 
 BAD_CONFIGS = sorted((Path(__file__).parent / "data" / "bad_configs").glob("*.yaml"))
 
@@ -16,10 +14,6 @@ BAD_CONFIGS = sorted((Path(__file__).parent / "data" / "bad_configs").glob("*.ya
 @pytest.mark.parametrize("path", BAD_CONFIGS, ids=lambda path: path.stem)
 def test_bad_config_gets_the_message_of_its_first_line(path):
     expected = path.read_text().splitlines()[0].removeprefix("# ")
-    rows = [name for name in ROW_FORMS if not name.startswith("weighted_")]
-    expected = expected.replace("{losses}", ", ".join(LOSSES))
-    expected = expected.replace("{checks}", ", ".join(CATCHES))
-    expected = expected.replace("{every_loss}", ", ".join([*LOSSES, *rows, *LINEAR_LOSSES]))
     with pytest.raises(ConfigError) as caught:
         load_config(str(path), {})
     separator = "" if expected[0].isdigit() else " "

@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 
 from losscli.judge.verdict import Verdict
-from losscli.render.html.any_record import Verdicts, read_record
+from losscli.render.html.any_record import read_record
 from losscli.render.html.page import render_page, sections
+from losscli.report.verdict_writer import Verdicts
 from losscli.runs.records import FAIL
 from tests import browser
 from tests.documents import RESULTS
@@ -50,7 +51,7 @@ def test_pages_of_every_kind_have_no_error(chromium, tmp_path):
     page = tmp_path / "page.html"
     for records in (
         {"run": verified(check(), check("coverage", FAIL, reason="wrong"))},
-        {"run": Verdicts((verdict,))},
+        {"run": Verdicts(verdicts=(verdict,))},
         {"base": measured(), "new": measured()},
         {"base": run()},
     ):

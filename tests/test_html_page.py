@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from losscli.judge.parts import Accuracy, JudgeReason, Speed
 from losscli.judge.verdict import Verdict
 from losscli.reasons import Code
-from losscli.render.html.any_record import Verdicts
 from losscli.render.html.page import render_page, sections
+from losscli.report.verdict_writer import Verdicts
 from losscli.runs.records import FAIL, SKIPPED, Error, Run, Seconds, Speedup, VerifyResult
 from tests import handmade
 from tests.handmade import case, failed, result, run, skipped
@@ -138,7 +138,7 @@ HOSTILE_RECORDS = {
         results=(VerifyResult(case(), HOSTILE, HOSTILE, FAIL, reason=HOSTILE),),
     ),
     "judge": Verdicts(
-        (
+        verdicts=(
             Verdict(
                 *(HOSTILE, HOSTILE, "CRASHED", HOSTILE, HOSTILE),
                 reasons=(REASON,),
@@ -250,7 +250,7 @@ PAGES = {
             check("streams", SKIPPED, reason="needs a GPU"),
         )
     },
-    "verdicts": {"run": Verdicts((VERDICT,))},
+    "verdicts": {"run": Verdicts(verdicts=(VERDICT,))},
     "several runs": {"base": measured((64,)), "new": measured((64,))},
 }
 

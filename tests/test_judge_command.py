@@ -108,7 +108,7 @@ def test_json_has_every_verdict_and_its_feedback(files, capsys):
     captured = capsys.readouterr()
     record = json.loads(captured.out)
     assert (record["schema_version"], record["kind"]) == (1, "judge")
-    assert sorted(each["word"] for each in record["verdicts"]) == ["RIGHT", "WRONG"]
+    assert sorted(each["verdict"] for each in record["verdicts"]) == ["RIGHT", "WRONG"]
     assert all(each["feedback"] for each in record["verdicts"])
     assert captured.err.count("k0.py") == 1
 
@@ -148,7 +148,7 @@ def test_options_are_the_defaults_of_jobs(job_lines, capsys, tmp_path):
         file.write(json.dumps({"file": "nowhere.py", "id": "b", "loss": "hinge"}) + "\n")
     main.run(["judge", "--jobs", path, "--loss", "mse"])
     records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert {record["against"] for record in records if record["id"] == "b"} == {"hinge"}
+    assert {record["reference"] for record in records if record["id"] == "b"} == {"hinge"}
 
 
 def test_second_run_finds_the_verdicts_in_the_cache(files, capsys, tmp_path):

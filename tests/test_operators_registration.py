@@ -11,9 +11,10 @@ import torch
 
 from losscli.errors import BuildError, UnfitError
 from losscli.losses import LOSSES, ROW_LOSSES, Operand
-from losscli.operators import elementwise, loading, rows
+from losscli.operators import elementwise, fallback, loading, rows
 from losscli.operators import registration as registration  # defines the operators
 from losscli.operators.registration import when_imported
+from losscli.processes.process import FALLBACK_VARIABLE
 
 # Stands in for the libraries: registers kernels of Python where those of C++ would be, and tells
 # what was loaded.
@@ -163,8 +164,10 @@ class TestStubs:
     def _nothing_is_loaded(self, monkeypatch):
         if torch._C._dispatch_has_kernel_for_dispatch_key("losscli::mse", "AutogradCPU"):
             pytest.skip("the real operators are loaded in this process")
-        monkeypatch.setattr(loading, "load_torch", lambda: None)
-        monkeypatch.setattr(loading, "load_loss", lambda *_, **__: None)
+        monkeypatch.setenv(FALLBACK_VARIABLE, "error")
+        monkeypatch.setattr(fallback, "_loaded", set())
+        monkeypatch.setattr(fallback, "_missing", {})
+        monkeypatch.setattr(loading, "load_targets", lambda *_, **__: None)
 
     def test_stub_that_is_called_after_loading_is_an_error(self):
         with pytest.raises(BuildError, match="losscli::mse is still without an implementation"):
@@ -176,7 +179,7 @@ class TestStubs:
         def refuse(*_, **__):
             raise UnfitError("no C++ compiler")
 
-        monkeypatch.setattr(loading, "load_loss", refuse)
+        monkeypatch.setattr(loading, "load_targets", refuse)
         for _ in range(2):
             with pytest.raises(UnfitError, match="no C\\+\\+ compiler"):
                 torch.ops.losscli.mse.default(self.ONES, self.ONES, "mean")

@@ -38,12 +38,7 @@ def helps(command: click.Command, context: click.Context) -> Iterator[tuple[str,
 def messages(source: str) -> Iterator[str]:
     """Yield the texts of a module that are no docstrings and no single words."""
     tree = ast.parse(source)
-    docstrings = {
-        id(line.value)
-        for node in ast.walk(tree)
-        for line in (node.body if isinstance(getattr(node, "body", None), list) else ())
-        if isinstance(line, ast.Expr)
-    }
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Constant) or id(node) in docstrings:
             continue

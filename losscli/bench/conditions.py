@@ -11,12 +11,12 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from losscli.machine import kernel_files
 from losscli.machine.devices import UnreadableError, gpu_uuid, open_nvml
 from losscli.machine.own_processes import is_ours, own_seconds
+from losscli.machine.pytorch import torch
 
 SHORTEST_LOOK = 0.05
 """Seconds; the kernel counts what cores do in hundredths of a second."""
@@ -50,10 +50,7 @@ class Conditions:
 
 
 class CpuConditions(Conditions):
-    """The load, and the part of the cores' time that other programs took.
-
-    No reading of a CPU is precise enough to discard samples for.
-    """
+    """The load, and the cores' time of other programs; too imprecise to discard samples for."""
 
     def __init__(
         self,
@@ -76,8 +73,6 @@ class CpuConditions(Conditions):
         return round(max(now - busy - own, 0.0) / wall / len(os.sched_getaffinity(0)), 3)
 
     def record(self) -> dict[str, Any]:
-        import torch
-
         return {
             "threads": torch.get_num_threads(),
             "load_average": os.getloadavg()[0],
@@ -121,10 +116,8 @@ class GpuConditions(Conditions):
         return {**ranges, "throttle_reasons": told, **known}
 
     def others(self) -> float | None:
-        """Return the most of the GPU's time that another program took, or None.
-
-        NVML numbers processes as outside of containers; if it lacks this one, others are unknown.
-        """
+        """Return the most of the GPU's time that another program took; None if unknown."""
+        # NVML numbers processes as outside of containers, and may lack this one.
         running = self._ask(self.nvml.nvmlDeviceGetComputeRunningProcesses, self.handle)
         if running is None or not any(is_ours(each.pid) for each in running):
             return None
@@ -155,10 +148,10 @@ def look_at(device: str, uuid_of: Callable[[str], str | None] = gpu_uuid) -> Con
         return Conditions(str(error))
 
 
-def _busy_seconds(proc: Path | None = None) -> float | None:
+def _busy_seconds() -> float | None:
     """Return the seconds that this process's cores were busy with any program; None if unknown."""
     try:
-        text = ((proc or kernel_files.PROC) / "stat").read_text()
+        text = (kernel_files.PROC / "stat").read_text()
     except OSError:
         return None
     ours = {f"cpu{number}" for number in os.sched_getaffinity(0)}

@@ -83,37 +83,26 @@ class Contents:
         return Gate(self.case, operands, self.loosened, self.reference)
 
     def judge(
-        self,
-        name: str,
-        pass_: PassName,
-        loss: Tensor | None,
-        *gradients: Tensor | None,
-        incoming: float = 1.0,
+        self, name: str, pass_: PassName, *results: Tensor | None, incoming: float = 1.0
     ) -> VerifyResult:
-        """Judge a result on the present contents, as :meth:`Gate.judge` does.
-
-        Bits that were right for the same contents, here or in another process, are right again.
-        """
-        key = (name, pass_, self.changed, incoming, *map(_bits, (loss, *gradients)))
+        """Judge as :meth:`Gate.judge` does; bits once right on these contents are so again."""
+        key = (name, pass_, self.changed, incoming, *map(_bits, results))
         if key not in self.right:
-            verdict = self.gate.judge(name, pass_, loss, *gradients, incoming=incoming)
+            verdict = self.gate.judge(name, pass_, *results, incoming=incoming)
             if verdict.status == FAIL:
                 return verdict
             self.right[key] = verdict
         return self.right[key]
 
     def change(self) -> None:
-        """Replace the present contents by the other ones.
-
-        Reading them has a CPU's cache write back now, not during the next sample.
-        """
+        """Replace the present contents by the other ones."""
         if self._reverses:
             for block in blocks(self.prediction.shape):
                 toggle(self.prediction[block], self.case)
         else:
             self.prediction.mul_(1 / self._factor if self.changed else self._factor)
         if self.prediction.device.type == "cpu":
-            self.prediction.sum()
+            self.prediction.sum()  # the cache writes back now, not during the next sample
         self.changed = not self.changed
 
     def touch(self) -> None:

@@ -116,10 +116,7 @@ def measure(
     meter_of: Callable[[str], Meter] = meter_of,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Energy:
-    """Measure the energy of a call that takes about ``seconds``.
-
-    ``looped`` makes so many calls, and waits for them; tests replace ``meter_of`` and ``clock``.
-    """
+    """Measure a call of about ``seconds``; ``looped`` makes so many calls and waits for them."""
     batch = max(1, min(MOST_CALLS, round(BATCH_SECONDS / max(seconds, 1e-9))))
     try:
         reader = _Reader(meter_of(device), clock)
@@ -167,7 +164,6 @@ class _Reader:
         self.meter, self.clock = meter, clock
         self.changes: list[tuple[float, float]] = []
         self.reason = ""
-        """Why it can be read no longer."""
         self._last = meter()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._read, daemon=True)

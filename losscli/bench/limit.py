@@ -14,10 +14,11 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import torch
+from torch import Tensor
 
 import losscli.functional  # noqa: F401 - defines the operators
 from losscli.bench.sampling import Contender, interleave
@@ -30,9 +31,6 @@ from losscli.implementations.timer import Timer
 from losscli.losses import MODEL
 from losscli.machine import memory
 from losscli.operators import loading
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 TIMED = Timing(min_time=0.05, max_time=0.2)
 """How long the variants of a probe are sampled, whatever the timing of a case."""
@@ -71,15 +69,13 @@ def load_probe(device: str) -> BandwidthProbe:
 
 
 def mixes(case: Case, pass_: PassName) -> tuple[Mix, ...]:
-    """Return the launches that a pass needs at least.
-
-    Without a reduction grad_output is known only after the loss, so operands are read twice.
-    """
+    """Return the launches that a pass needs at least."""
     if case.spec.picks:
         return (Mix(1, 0) if pass_ == "forward" else Mix(0, 1),)
     operands = case.large_operands
     if case.reduction != "none":
         return (Mix(operands, int(pass_ == "forward_backward")),)
+    # Without a reduction grad_output comes after the loss, so operands are read twice.
     large = int(math.prod(case.unreduced_shape) == case.elements)  # the loss, and what comes in
     forward = Mix(operands, large)
     return (forward,) if pass_ == "forward" else (forward, Mix(operands + large, 1))

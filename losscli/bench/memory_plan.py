@@ -35,7 +35,6 @@ class MemoryPlan:
     """The temporaries of each implementation's call; only one call runs at a time."""
     reserve: int
     kept: bool = False
-    """Whether temporaries are kept after a call, as graphs do."""
 
     @property
     def total(self) -> int:

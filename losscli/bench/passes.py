@@ -103,5 +103,5 @@ class LocalPass(JudgedPass):
     def _judge(self) -> VerifyResult:
         call = self.timed
         together(self.contents.group, call.compute)
-        judge, gradients = self.contents.judge, call.gradients
-        return judge(self.name, self.pass_, call.loss, *gradients, incoming=call.incoming)
+        results, incoming = (call.loss, *call.gradients), call.incoming
+        return self.contents.judge(self.name, self.pass_, *results, incoming=incoming)

@@ -34,7 +34,6 @@ class Task:
     loosened: float | None = None
     """ULP that the config grants this case by name."""
     table: str = ""
-    """Title of the config's table that the case belongs to."""
     limited: bool = field(default=True, repr=False)
     peaks: bool = field(default=True, repr=False)
     energy: bool = False
@@ -124,10 +123,7 @@ def plan_id(tasks: Sequence[Task]) -> str:
 def remaining(
     tasks: Iterable[Task], results: Iterable[BenchResult]
 ) -> tuple[list[Task], list[BenchResult]]:
-    """Return the unfinished part of the tasks, and the results that are kept.
-
-    A pass is finished when each implementation has a result: they are timed side by side.
-    """
+    """Return the passes of tasks that lack a result, and the results of the others, which stay."""
     found: dict[tuple[str, Case, str, str], list[BenchResult]] = {}
     for result in results:
         found.setdefault((result.table, result.case, result.pass_, result.mode), []).append(result)

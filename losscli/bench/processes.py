@@ -16,6 +16,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 
 from msgspec import structs
 
@@ -61,10 +62,7 @@ class MeasuringProcess(Process):
     ready = False
 
     def answers(self, notify: Callable[[str], None]) -> Iterator[Measured]:
-        """Yield what the process measures until it is done, and pass on its notes.
-
-        Raises ProcessDiedError, or an error that ends the run.
-        """
+        """Yield what the process measures, and pass on its notes; ProcessDiedError if it ends."""
         try:
             for answer in self.channel.each():
                 if isinstance(answer, str):
@@ -86,7 +84,6 @@ class Processes:
         notify: Callable[[str], None] = lambda note: None,
         start: Callable[[Sequence[str], Mapping[str, str]], MeasuringProcess] = MeasuringProcess,
         unsettable: Callable[[], str] = allocator.unsettable,
-        runner: Callable[[], Runner] | None = None,
     ) -> None:
         """``notify`` receives notes for the user; tests replace the other arguments."""
         self.notify = notify
@@ -94,8 +91,7 @@ class Processes:
         self._command = (*COMMAND, device, str(threads))
         self._sets_allocator = device == "cpu" and not unsettable()
         self._workers: dict[int, MeasuringProcess] = {}
-        self._new_runner = runner or (lambda: Runner(device, notify=notify))
-        self._runner: Runner | None = None
+        self._runner = cache(partial(Runner, device, notify=notify))
 
     def __enter__(self) -> Processes:
         return self
@@ -108,8 +104,7 @@ class Processes:
     def run(self, task: Task) -> Generator[BenchResult, None, None]:
         """Yield a task's results; each process measures what had a time in all before it."""
         if not task.timing.several_processes:
-            self._runner = self._runner or self._new_runner()
-            yield from self._runner.run(task)
+            yield from self._runner().run(task)
             return
         count = task.timing.processes or 1
         left = replace(task, timing=share(task.timing))
@@ -156,10 +151,7 @@ class Processes:
         return numbers
 
     def _answers(self, number: int, task: Task) -> tuple[list[BenchResult], Task]:
-        """Return a process's results, and the task of the next: what had a time in this one.
-
-        Right results, a call's memory and its energy need not be measured again.
-        """
+        """Return a process's results, and the task of the next: what had a time in this one."""
         results: list[BenchResult] = []
         right = {**task.right}
         try:
@@ -203,11 +195,7 @@ def share(timing: Timing) -> Timing:
 
 
 def environment(device: str, tasks: Sequence[Task]) -> dict[str, object]:
-    """Return facts of a run beside those of the machine.
-
-    The commit of the first timed file, the kernels that are not built for this machine, and the
-    allocator of processes on a CPU.
-    """
+    """Return facts of a run: the first file's commit, kernels not built here, a CPU's allocator."""
     asked = (task.find(n) for task in tasks for names in task.passes.values() for n in names)
     file = next((each.file for each in asked if each.file), None)
     facts: dict[str, object] = {}

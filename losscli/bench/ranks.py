@@ -136,14 +136,10 @@ class SplitContents(Contents):
         self.timed[0][:1, :1].mul_(1)
 
     def judge(
-        self,
-        name: str,
-        pass_: PassName,
-        loss: Tensor | None,
-        *gradients: Tensor | None,
-        incoming: float = 1.0,
+        self, name: str, pass_: PassName, *results: Tensor | None, incoming: float = 1.0
     ) -> VerifyResult:
         """Judge a loss, which all ranks have to have, and the whole of the gradients' shards."""
+        loss, *gradients = results
         try:
             check_equal(self.group, "loss", loss)
             wholes = whole_gradients(self.case, self.group, gradients)

@@ -69,17 +69,11 @@ class RemotePass(JudgedPass):
         *,
         evicts: bool,
         captured: bool,
-        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """The prediction is copied, as its contents change."""
         super().__init__(subject.name, pass_, None, contents)
-        self.subject, self.case, self.evicts, self.captured = (
-            subject,
-            subject.case,
-            evicts,
-            captured,
-        )
-        self.clock = clock
+        self.subject, self.case = subject, subject.case
+        self.evicts, self.captured = evicts, captured
         operands = contents.operands
         first = next(iter(operands))
         self.own = operands[first].clone()
@@ -108,9 +102,12 @@ class RemotePass(JudgedPass):
         keep = self._random.randrange(count) if self._judges() else -1
         found = self.subject.send(Sample(flips, keep))
         for number, flip in enumerate(flips):
-            self._apply(flip)
+            rows = self.own[flip.start : flip.stop] if self.own.dim() else self.own
+            toggle(rows, self.case)
             if number == keep:
-                self._judge(found)
+                verdict = self._judged(self.contents.gate_of(self.operands), found)
+                if verdict.status == FAIL and self.wrong is None:
+                    self.wrong = verdict
         return found.seconds
 
     def disagreement(self, seconds: float, host_seconds: float) -> Reason | None:
@@ -118,7 +115,7 @@ class RemotePass(JudgedPass):
         if changed := changes_of(self.subject.file):
             return reason_of(changed)
         kind = self.case.device.partition(":")[0]
-        return disagreement(self.looped, kind, seconds, host_seconds, self.clock)
+        return disagreement(self.looped, kind, seconds, host_seconds)
 
     def looped(self, calls: int) -> None:
         self.subject.send(Loop(calls))
@@ -131,7 +128,6 @@ class RemotePass(JudgedPass):
         return self.wrong
 
     def _judges(self) -> bool:
-        """Tell whether an answer is to be looked at: rarely where that takes long."""
         if self._judge_next:
             self._judge_next = False
             return True
@@ -147,15 +143,6 @@ class RemotePass(JudgedPass):
         most = max(1, min(rows // 4, LARGEST_FLIP_BYTES // row_bytes))
         start = self._random.randrange(rows)
         return Flip(start, min(rows, start + self._random.randint(1, most)))
-
-    def _apply(self, flip: Flip) -> None:
-        rows = self.own[flip.start : flip.stop] if self.own.dim() else self.own
-        toggle(rows, self.case)
-
-    def _judge(self, found: Samples) -> None:
-        verdict = self._judged(self.contents.gate_of(self.operands), found)
-        if verdict.status == FAIL and self.wrong is None:
-            self.wrong = verdict
 
     def _judged(self, gate: Gate, found: Samples) -> VerifyResult:
         incoming, gradients = found.incoming, found.gradients
@@ -250,5 +237,4 @@ class SharedTimer:
 
 
 def _process(warm: Warm) -> int:
-    """Return a number of the process that takes a sample: 0 for this one."""
     return id(warm.call) if isinstance(warm.call, RemotePass) else 0

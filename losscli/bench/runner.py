@@ -32,14 +32,7 @@ from losscli.implementations.timer import Timer, make_timer, needs_eviction
 from losscli.machine import memory
 from losscli.reasons import Code, Reason
 from losscli.runs.judgements import is_busy
-from losscli.runs.records import (
-    FAIL,
-    HOST_GAPS,
-    SKIPPED,
-    BenchResult,
-    Collective,
-    OfRank,
-)
+from losscli.runs.records import FAIL, HOST_GAPS, SKIPPED, BenchResult, Collective, OfRank
 from losscli.truth.inputs import make_inputs
 
 
@@ -59,7 +52,6 @@ class Measured(NamedTuple):
     results: list[BenchResult]
     """Without ratios: see :func:`~losscli.bench.results.compared`."""
     right: Right
-    """The results that the gate found right so far."""
 
 
 class Runner:
@@ -93,11 +85,8 @@ class Runner:
             yield from compared(measured.results)
 
     def measure(self, task: Task) -> Generator[Measured, None, None]:
-        """Yield what is found of each pass of a task.
-
-        An implementation that cannot run has a result with the reason; only an error that ends all
-        is raised. Processes of files that the task does not name are ended.
-        """
+        """Yield what is found of each pass of a task; what cannot run has a result with why."""
+        # Processes of other files are ended.
         named = {task.find(name).file for names in task.passes.values() for name in names}
         workers.end_others(named)
         free = self.free_bytes(self.device)
@@ -213,7 +202,6 @@ def _admit(
     passes: PassFactory,
     evicts: bool,
 ) -> JudgedPass | BenchResult:
-    """Run an implementation once, as it will be timed, and judge its result."""
     case, name, captured = task.case, implementation.name, task.mode == GRAPH
     lost = partial(untimed, task, pass_, name)
     try:

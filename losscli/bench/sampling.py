@@ -76,10 +76,9 @@ def interleave(
 ) -> Stop:
     """Sample the contenders in rounds, each in a new random order; return why it stopped.
 
-    A round takes one sample of each, so that drift of the machine hits all alike. One that fails
-    leaves. The more samples there are, the more rare is the stop rule; no batch of rounds is begun
-    that would end far beyond the time limit. ``before`` is called before each batch; ``slowed``
-    tells after it whether to discard it, for all alike.
+    A round takes one sample of each, so that drift of the machine hits all alike; one that fails
+    leaves. No batch of rounds begins that would end far beyond the time limit. ``before`` is called
+    before each batch; ``slowed`` tells after it whether to discard it, for all alike.
     """
     shuffle = random.Random(seed)
     start = clock()

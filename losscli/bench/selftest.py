@@ -1,8 +1,4 @@
-"""The self-test of the timer: known times, and pairs of calls with and without a difference.
-
-Of two equal calls, and of two that differ by five percent, at least 95 of a hundred comparisons
-have to get the right verdict.
-"""
+"""The self-test of the timer: known times, and pairs of calls with and without a difference."""
 
 from __future__ import annotations
 
@@ -22,7 +18,6 @@ from losscli.runs.records import FAIL, KNOWN_TIME, OVERHEAD, PASS, TestStatus, T
 
 TIMING = Timing(min_time=0.03, max_time=0.3)
 RIGHT = 0.95
-"""Part of the comparisons that have to get the right verdict."""
 RUNS_OF_THE_SAME = 100
 RUNS_OF_EACH_WAY = 20
 PLANTED = 20
@@ -47,7 +42,6 @@ class Bench:
     """Return a call that keeps the device busy for a number of seconds."""
     kernel: Call
     clock: Callable[[], float] = time.perf_counter
-    """Seconds, for when to stop sampling."""
 
 
 def bench_of(device: str) -> Bench:
@@ -102,10 +96,7 @@ def spin_on_cpu(seconds: float, clock: Clock = time.perf_counter_ns) -> Call:
 
 
 def spinner_on_gpu(device: str) -> Callable[[float], Call]:
-    """Return a function that makes calls of a waiting kernel, which counts cycles.
-
-    A cycle is measured by the host's clock, from the extra time of twice as many cycles.
-    """
+    """Return what makes calls of a kernel that counts cycles, whose time the host's clock tells."""
     cycles = 10**8
 
     def wait(count: int) -> float:

@@ -1,6 +1,6 @@
 """Order statistics of samples and of ratios of samples that were taken side by side.
 
-They assume no distribution. :mod:`losscli.runs.random_effects` combines those of processes.
+They assume no distribution. :mod:`losscli.runs.spread` combines those of processes.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from losscli.runs.quantiles import quantile
-from losscli.runs.random_effects import Z95, next_run_half_width
 from losscli.runs.records import Seconds, Speedup
+from losscli.runs.spread import Z95, next_run_half_width, quantile
 
 TAIL = 40
 """One interval in TAIL misses on either side: a confidence of 95 %."""
@@ -33,13 +32,12 @@ def summarize(samples: Sequence[float]) -> Seconds:
 
 
 def summarize_processes(taken: Sequence[Sequence[float]]) -> Seconds:
-    """Return the distribution of the samples of several processes, each at least one.
-
-    The interval's width follows from the spread within and between the processes.
-    """
+    """Return the distribution of several processes, with the spread within and between them."""
     seconds = summarize([sample for samples in taken for sample in samples])
     logs = [math.log(quantile(sorted(samples), 0.5)) for samples in taken]
-    half = next_run_half_width(logs, [log_error(*enclosing(samples)) for samples in taken])
+    # Few samples have no interval: their whole span stands for it.
+    spans = [median_interval(samples) or (min(samples), max(samples)) for samples in taken]
+    half = next_run_half_width(logs, [log_error(*span) for span in spans])
     interval = seconds.median * math.exp(-half), seconds.median * math.exp(half)
     return replace(seconds, interval=interval, processes=tuple(map(len, taken)))
 
@@ -70,11 +68,6 @@ def half_width(samples: Sequence[float]) -> float:
     return half_width_of(summarize(samples)) if samples else math.inf
 
 
-def enclosing(samples: Sequence[float]) -> tuple[float, float]:
-    """Return the interval of a median; with too few samples, their whole span."""
-    return median_interval(samples) or (min(samples), max(samples))
-
-
 def log_error(low: float, high: float) -> float:
     """Return the standard error of a log, from the interval that has 95 %."""
     return math.log(high / low) / 2 / Z95
@@ -98,10 +91,7 @@ def rank(count: int) -> int | None:
 
 
 def speedups(timed: Mapping[str, Seconds]) -> dict[str, dict[str, Speedup]]:
-    """Return how many times faster than each other contender each one is, by name.
-
-    All were timed side by side. Of several processes, it is the geometric mean.
-    """
+    """Return each one's speedup over each other, by name; of processes the geometric mean."""
     taken = {name: seconds.by_process for name, seconds in timed.items()}
     count = min(map(len, taken.values()), default=0)
     found = [paired_ratios({name: each[n] for name, each in taken.items()}) for n in range(count)]

@@ -7,7 +7,7 @@ import sys
 import torch
 
 from losscli.bench.runner import Runner
-from losscli.machine import allocator, devices
+from losscli.machine import allocator
 from losscli.processes import Channel, to_parent
 
 
@@ -26,6 +26,6 @@ def serve(channel: Channel, runner: Runner) -> None:
 
 if __name__ == "__main__":
     _device, _threads = sys.argv[1:]
-    devices.set_threads(int(_threads))
+    torch.set_num_threads(int(_threads))
     with to_parent() as _channel:
         serve(_channel, Runner(_device, notify=_channel.put))

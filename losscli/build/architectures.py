@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from losscli.errors import UnfitError, UsageError
+from losscli.machine.pytorch import torch
 
 from .toolchain import dotted
 
@@ -103,8 +104,6 @@ def requested_architectures(environ: Mapping[str, str] = os.environ) -> tuple[st
 
 def present_capabilities() -> list[tuple[int, int]]:
     """Return the compute capabilities of the GPUs that PyTorch sees."""
-    import torch
-
     # A forked child may not ask: an initialised CUDA does not survive a fork.
     if not torch.cuda.is_available() or torch.cuda._is_in_bad_fork():
         return []

@@ -72,7 +72,6 @@ class Builder:
     notify: Notify
     progress: Receiver = lambda line: None
     force: bool = False
-    """Whether to rebuild what is in the cache."""
     prebuilt: Prebuilt | None = field(default_factory=wheel_libraries)
     """The wheel's libraries, used instead of a build."""
 
@@ -137,7 +136,6 @@ class Builder:
         return BuildResult(plan.name, CACHED, reason, found)
 
     def _shipped(self, plan: Plan) -> BuildResult | None:
-        """Return the wheel's library for this machine and torch."""
         if not self.prebuilt:
             return None
         torch = self.compilers.torch
@@ -169,7 +167,11 @@ class Builder:
                     reason = damaged.get(plan.name, "")
                     outcomes.append(BuildResult(plan.name, BUILT, reason, path, fresh=True))
                 elif printed is None:
-                    raise _made_nothing(plan)
+                    assert plan.tools
+                    raise BuildError(
+                        f"{plan.steps[-1].description}: {plan.tools.command[0]} reported success "
+                        "but made no output. Is it a compiler? Correct CXX or CUDACXX."
+                    )
             if printed is not None:
                 raise _failure(plans, printed, self.cache)
         return outcomes
@@ -184,7 +186,6 @@ class Builder:
         return damaged
 
     def _log(self, plan: Plan) -> str:
-        """Return the output of every command, including earlier builds in this folder."""
         folder, parts = self.cache.work_folder(plan), []
         for step, command in plan.commands(folder.name):
             printed = (folder / f"{step.output}.log").read_text(errors="replace")
@@ -279,19 +280,8 @@ def _of_use(target: Target, outcome: BuildResult, torch: TorchInstall) -> BuildR
     return replace(outcome, status=COMPILED_ONLY, reason=reason)
 
 
-def _made_nothing(plan: Plan) -> BuildError:
-    assert plan.tools
-    return BuildError(
-        f"{plan.steps[-1].description}: {plan.tools.command[0]} reported success but made no "
-        "output. Is it a compiler? Correct CXX or CUDACXX."
-    )
-
-
 def _failure(plans: Sequence[Plan], printed: str, cache: Cache) -> Exception:
-    """Save the log of a failed build; return a summarizing error.
-
-    A full disk raises at once in the cache's words.
-    """
+    """Save a failed build's log and summarize it; a full disk raises in the cache's words."""
     log = cache.work / LOG
     with cache.writing():
         log.write_text(printed, "utf-8")

@@ -28,14 +28,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from losscli.errors import UnfitError
-from losscli.files.directories import (
-    CACHE_VARIABLE,
-    LOCKS,
-    cache_directory,
-    make_private,
-    note_use,
-    require_private,
-)
+from losscli.files import directories
 from losscli.processes.lock import open_lock
 
 from .ninja import render
@@ -58,7 +51,6 @@ class Manifest:
     """The facts of a finished library."""
 
     library: str
-    """Its file name."""
     bytes: int
     sha256: str
     portable: str
@@ -139,7 +131,7 @@ class Cache:
     def require_private(self) -> None:
         """Reject a cache in which another user could replace libraries."""
         for folder in (self.root, self.work):
-            require_private(folder)
+            directories.require_private(folder)
 
     def require_writable(self) -> None:
         """Reject a cache that cannot be created or written; leave no trace."""
@@ -153,11 +145,11 @@ class Cache:
     def open_lock(self) -> IO[str]:
         """Open the build lock's file, creating the cache if needed."""
         with self.writing():
-            make_private(self.root, 0o755)
-            make_private(self.work)
+            directories.make_private(self.root, 0o755)
+            directories.make_private(self.work)
             # Hidden from a judge's workers, because anyone who opens a lock can take it.
-            make_private(self.root / LOCKS)
-            return open_lock(self.root / LOCKS / "build")
+            directories.make_private(self.root / directories.LOCKS)
+            return open_lock(self.root / directories.LOCKS / "build")
 
     def prepare(self, plans: Sequence[Plan], *, fresh: bool) -> Path:
         """Update the work folders for the plans; return where to run ninja."""
@@ -168,7 +160,9 @@ class Cache:
             now = build.stat().st_mtime_ns
             for plan in plans:
                 folder = self.work_folder(plan)
-                if folder.exists() and (fresh or _newest(folder) > now):
+                # After a clock was set back, ninja would trust too new objects.
+                newest = max((path.stat().st_mtime_ns for path in folder.rglob("*")), default=0)
+                if folder.exists() and (fresh or newest > now):
                     shutil.rmtree(folder)
                 copy_sources(plan.sources, folder / "csrc")
                 # Then a library that exists after the build is from this build.
@@ -193,7 +187,7 @@ class Cache:
 
     def touch(self, library: Path) -> None:
         """Record the use of a library; a read-only cache is fine."""
-        note_use(library.parent)
+        directories.note_use(library.parent)
 
     def drop_unused(self, now: float) -> None:
         """Remove folders that were not used for long; ``now`` in seconds since the epoch."""
@@ -213,17 +207,17 @@ class Cache:
             if error.errno in _NO_ROOM:
                 raise UnfitError(
                     f"no room is left under {self.root} for the kernels. Free some, or name "
-                    f"another folder in {CACHE_VARIABLE}."
+                    f"another folder in {directories.CACHE_VARIABLE}."
                 ) from None
             raise UnfitError(
                 f"cannot write the cache {self.root}: {error.strerror or error}. Name a folder "
-                f"that can be written in {CACHE_VARIABLE}."
+                f"that can be written in {directories.CACHE_VARIABLE}."
             ) from None
 
 
 def user_cache() -> Cache:
     """Return the user's cache: $LOSSCLI_CACHE_DIR, $XDG_CACHE_HOME/losscli, ~/.cache."""
-    return Cache(cache_directory("kernels").absolute())
+    return Cache(directories.cache_directory("kernels").absolute())
 
 
 def describe(plan: Plan, built: Path) -> Manifest:
@@ -263,7 +257,7 @@ def _contents(plan: Plan) -> list[str]:
 def _damage(folder: Path, library: str) -> str:
     """Return how a finished library is damaged; reject one that another user could replace."""
     for part in (folder, folder / library, folder / MANIFEST):
-        require_private(part)
+        directories.require_private(part)
     known = _read_manifest(folder)
     if not known or known.library != library:
         return f"{MANIFEST} is missing or damaged"
@@ -289,21 +283,10 @@ def copy_sources(sources: Sources, folder: Path) -> None:
             if path.is_file() and path.relative_to(folder).as_posix() not in sources:
                 path.unlink()
     for name, content in sources.items():
-        _write_if_changed(folder / name, content)
-
-
-def _newest(folder: Path) -> int:
-    """Return the latest file time.
-
-    After a clock was set back, ninja would trust too new objects.
-    """
-    return max((path.stat().st_mtime_ns for path in folder.rglob("*")), default=0)
-
-
-def _write_if_changed(path: Path, content: bytes) -> None:
-    if not path.is_file() or path.read_bytes() != content:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        path = folder / name
+        if not path.is_file() or path.read_bytes() != content:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
 
 
 def _digest(*parts: str | bytes) -> str:

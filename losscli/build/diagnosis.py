@@ -39,18 +39,12 @@ _HINTS = (
         "This nvcc does not know that GPU: install a newer CUDA toolkit, or set "
         "LOSSCLI_CUDA_ARCHITECTURES to one it knows, 90 for example.",
     ),
-    (
-        r"cc1plus|cannot execute",
-        "The C++ compiler is only partly installed: reinstall g++.",
-    ),
+    (r"cc1plus|cannot execute", "The C++ compiler is only partly installed: reinstall g++."),
     (
         r"(ATen|c10|torch)/\S*: No such file",
         "PyTorch's headers do not match what losscli expects: install torch 2.10 or newer.",
     ),
-    (
-        r"cannot find -l(c10|torch)",
-        "PyTorch's libraries are missing: reinstall torch.",
-    ),
+    (r"cannot find -l(c10|torch)", "PyTorch's libraries are missing: reinstall torch."),
     (
         r"(stdlib|cmath|cstd\w+|algorithm|array|bits/\S+)(\.h)?: No such file",
         "The C++ standard library is missing: reinstall g++.",

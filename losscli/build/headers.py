@@ -10,7 +10,6 @@ import hashlib
 import inspect
 import os
 import re
-import subprocess
 import sys
 import sysconfig
 from collections.abc import Sequence
@@ -20,7 +19,8 @@ from pathlib import Path
 from losscli.console.notes import note
 from losscli.errors import BuildError, UnfitError
 from losscli.files.directories import make_private, private_folder, require_private
-from losscli.machine.commands import command_in, first_line
+from losscli.machine.commands import command_in, first_line, run
+from losscli.machine.pytorch import torch
 from losscli.processes.lock import locked
 
 from .cache import user_cache
@@ -52,8 +52,6 @@ def folder() -> Path:
 
 @cache
 def _key() -> str:
-    import torch
-
     version = first_line([*_compiler(), "--version"])
     parts = f"{torch.__version__} {torch.__file__} {sys.version} {_compiler()} {version}"
     return hashlib.sha256(parts.encode()).hexdigest()[:16]
@@ -79,7 +77,7 @@ def precompile(settings: Sequence[str] | None = None) -> Path:
         UnfitError: the compiler is not GCC, or the cache cannot be written.
         BuildError: the compiler failed.
     """
-    told = subprocess.run([*_compiler(), "--version"], capture_output=True, text=True, check=False)
+    told = run([*_compiler(), "--version"])
     if "Free Software Foundation" not in told.stdout:
         name = " ".join(_compiler())
         raise UnfitError(f"only GCC takes a precompiled header, and {name} is not GCC. Set CXX.")
@@ -98,8 +96,7 @@ def precompile(settings: Sequence[str] | None = None) -> Path:
 def _make(folder: Path, name: str, arguments: Sequence[str]) -> None:
     """Make one variant; its size is written first."""
     new = folder / f"{name}.new"
-    command = [*_compiler(), *arguments, "-o", str(new)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, umask=0o022)
+    done = run([*_compiler(), *arguments, "-o", str(new)], umask=0o022)
     if done.returncode:
         new.unlink(missing_ok=True)
         raise BuildError(f"PyTorch's header could not be precompiled: {done.stderr.strip()}")

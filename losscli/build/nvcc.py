@@ -96,13 +96,14 @@ def find_nvcc(requirements: Requirements, environ: Mapping[str, str] = os.enviro
     wrong = []
     for candidate in candidates:
         try:
-            found = _look_at(candidate)
+            identity = version_text(candidate)
+            version = read_version(r"release (\d+)\.(\d+)", identity, shlex.join(candidate))
         except UnfitError as error:
             wrong.append(str(error).removesuffix("."))
             continue
-        problem = requirements.wrong(found.version)
+        problem = requirements.wrong(version)
         if not problem:
-            return found
+            return Tool(candidate, identity, version)
         wrong.append(f"{shlex.join(candidate)} {problem}")
     if len(wrong) == 1 and "is CUDA" not in wrong[0]:
         raise UnfitError(f"{wrong[0]}.")
@@ -121,12 +122,6 @@ def parse_version(text: str | None) -> tuple[int, int] | None:
     if len(parts) < 2 or not all(part.isdecimal() for part in parts[:2]):
         return None
     return int(parts[0]), int(parts[1])
-
-
-def _look_at(command: tuple[str, ...]) -> Tool:
-    identity = version_text(command)
-    version = read_version(r"release (\d+)\.(\d+)", identity, shlex.join(command))
-    return Tool(command, identity, version)
 
 
 def _programs_by_place(environ: Mapping[str, str]) -> Iterator[tuple[str, list[Path]]]:

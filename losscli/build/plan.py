@@ -1,7 +1,4 @@
-"""The compile commands of a library, planned without running them.
-
-Commands are for a folder with a copy of the sources.
-"""
+"""The compile commands of a library, for a folder with a copy of the sources; none is run."""
 
 from __future__ import annotations
 
@@ -15,9 +12,9 @@ from pathlib import Path, PurePosixPath
 from losscli.cases.case import ITEM_BYTES
 from losscli.errors import UnfitError
 from losscli.losses.elementwise.weighting import inner_name, is_weighted
+from losscli.machine.pytorch import torch
 
 from .targets import CPU, CUDA, LOSS, STRATEGIES, TORCH, Sources, Target, is_unit, read_sources
-from .variants import level_flags
 
 STEERING_VARIABLES = (
     "CPATH",
@@ -129,21 +126,17 @@ class Plan:
 
 @dataclass(frozen=True)
 class TorchInstall:
-    """A PyTorch installation."""
+    """A PyTorch installation, and the versions of CUDA or ROCm that it was built with."""
 
     version: str
     root: Path
     cuda: str | None
-    """Version of CUDA it was built with."""
     cxx11_abi: bool
     hip: str | None = None
-    """Version of ROCm it was built with."""
 
 
 def installed_torch() -> TorchInstall:
     """Describe the PyTorch of this process."""
-    import torch
-
     root = Path(torch.__file__).parent
     abi = torch.compiled_with_cxx11_abi()
     return TorchInstall(torch.__version__, root, torch.version.cuda, abi, torch.version.hip)
@@ -159,10 +152,7 @@ def csrc_root() -> Path:
 
 
 def make_plan(target: Target, csrc: Path, torch: TorchInstall, variant: str = "") -> Plan:
-    """Plan a library without its tools; UnfitError if csrc has nothing to compile for it.
-
-    A variant depends on what its name says, and on nothing else of this machine.
-    """
+    """Plan a library without tools; a variant depends on its name alone. UnfitError: no sources."""
     sources = read_sources(csrc, target)
     flags = _flags(target, torch, variant)
     units = [source for source in sources if is_unit(source)]
@@ -187,7 +177,9 @@ def make_plan(target: Target, csrc: Path, torch: TorchInstall, variant: str = ""
     else:
         ingredients = {"cpu": variant or instruction_set()} if target.device == CPU else {}
         libraries = _PRIVATE
-    plan = Plan(target, (), sources, ingredients | ({} if variant else _steering()), None, variant)
+    if not variant:
+        ingredients |= {name: os.environ[name] for name in STEERING_VARIABLES if name in os.environ}
+    plan = Plan(target, (), sources, ingredients, None, variant)
     link_flags = ("-cudart", "static") if target.device == CUDA else ()
     if variant:
         link_flags = (*link_flags, *_STRIPPED)
@@ -224,7 +216,7 @@ def instruction_set(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 def _flags(target: Target, torch: TorchInstall, variant: str) -> tuple[str, ...]:
     if target.part == TORCH:
         return (*_COMMON, f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.cxx11_abi)}", *_TORCH_FLAGS)
-    cpu = level_flags(variant) if variant else _NATIVE_FLAG.get(platform.machine(), ())
+    cpu = (f"-march={variant}",) if variant else _NATIVE_FLAG.get(platform.machine(), ())
     flags = _CUDA_FLAGS if target.device == CUDA else (*_COMMON, *_CPU_FLAGS, *cpu)
     if target.part in (LOSS, STRATEGIES):
         flags = (*flags, *_loss_flags(target))
@@ -232,7 +224,6 @@ def _flags(target: Target, torch: TorchInstall, variant: str) -> tuple[str, ...]
 
 
 def _loss_flags(target: Target) -> tuple[str, ...]:
-    """Return macros that name a loss and its header, and a weighted loss's inner one."""
     loss, header = target.loss, target.loss_header
     if not is_weighted(loss):
         return f"-DLOSSCLI_LOSS={loss}", f'-DLOSSCLI_LOSS_HEADER="{header}"'
@@ -264,7 +255,3 @@ def _compile(
     if along:
         what += f" and {len(along)} more file{'s' * (len(along) > 1)}"
     return Step(output, (f"csrc/{source}",), flags, f"compiling csrc/{source}{what}", f"{output}.d")
-
-
-def _steering() -> dict[str, str]:
-    return {name: os.environ[name] for name in STEERING_VARIABLES if name in os.environ}

@@ -25,11 +25,10 @@ FOLDER = Path(__file__).parents[1] / "prebuilt"
 
 @dataclass(frozen=True)
 class Prebuilt:
-    """The libraries of one wheel."""
+    """The libraries of one wheel, by file name."""
 
     root: Path
     libraries: Mapping[str, Manifest]
-    """By file name."""
     damaged: set[str] = field(default_factory=set)
     """The file names of which the user was told."""
 

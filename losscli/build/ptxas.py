@@ -16,19 +16,17 @@ _PROPERTIES = re.compile(r"Function properties for (?P<name>\S+)")
 _USED = re.compile(r"Used (?P<registers>\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
 
-
 _REPORT = re.compile(r"ptxas info|^\s+\d+ bytes stack frame")
 
 
 @dataclass(frozen=True)
 class KernelResources:
-    """One kernel on one architecture; bytes per thread, shared memory per block."""
+    """One kernel on one architecture; bytes per thread, static shared memory per block."""
 
     kernel: str
     architecture: str
     registers: int
     shared_bytes: int
-    """Static shared memory of a block."""
     stack_bytes: int
     spill_store_bytes: int
     spill_load_bytes: int

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from losscli.errors import UnfitError
-from losscli.machine.commands import command_in
+from losscli.machine.commands import command_in, run
 
 MINIMUM_GCC = (9, 0)
 """The first whose C++17 PyTorch's headers accept."""
@@ -96,15 +96,7 @@ def require_program(program: str, variable: str, expected: str, environ: Mapping
 def version_text(command: tuple[str, ...]) -> str:
     """Run ``--version``, which takes about 2 ms."""
     try:
-        result = subprocess.run(
-            [*command, "--version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=VERSION_SECONDS,
-            check=True,
-        )
+        result = run([*command, "--version"], timeout=VERSION_SECONDS, check=True)
     except subprocess.TimeoutExpired:
         why = f"does not end within {VERSION_SECONDS} s"
     except OSError as error:

@@ -28,11 +28,6 @@ LEVELS = {
 _RELEASED = re.compile(r"(\d+)\.(\d+)\.\d+(\+cpu|\+cu\d+)?")
 
 
-def level_flags(level: str) -> tuple[str, ...]:
-    """Return the compiler's flags for a CPU level."""
-    return (f"-march={level}",)
-
-
 def cpu_levels(
     cpuinfo: Path = Path("/proc/cpuinfo"), machine: str = platform.machine()
 ) -> list[str]:

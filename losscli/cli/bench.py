@@ -157,7 +157,8 @@ def command(
     from losscli.cli.dry_run import duration, print_names, print_plans
     from losscli.cli.running import begin, run_jobs
     from losscli.config.expansion import excluded
-    from losscli.machine import devices, memory
+    from losscli.machine import memory
+    from losscli.machine.pytorch import torch
     from losscli.operators import loading
     from losscli.ranks.group import announce, join
     from losscli.runs.parts import WHOLE, deal
@@ -176,7 +177,7 @@ def command(
 
     tasks = plan(config, device)
     if threads is not None:
-        devices.set_threads(threads)
+        torch.set_num_threads(threads)
     left_out, found = excluded(config, device), environment(device, tasks)
     if place:
         group = join(place, device)
@@ -225,7 +226,6 @@ def _check_alone(processes: int | None, resume: str | None) -> None:
 
 
 def _resume(path: Path, run: Run, tasks: Sequence[Task]) -> tuple[Run, list[Task]]:
-    """Return the unfinished run of a file as it would begin now, and the unfinished tasks."""
     from msgspec.structs import replace
 
     from losscli.bench.plan import remaining
@@ -242,7 +242,6 @@ def _resume(path: Path, run: Run, tasks: Sequence[Task]) -> tuple[Run, list[Task
 
 
 def _ask_to_overwrite(saved: Path, resume: str | None) -> None:
-    """Ask whether to overwrite a saved run; refuse without a terminal."""
     if resume is not None and resume in (saved.stem, str(saved)):
         return  # it goes on with this very run
     question = f"a run named '{saved.stem}' is already saved."

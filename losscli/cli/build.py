@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from losscli.build.targets import BENCH, Target, benchmarking, production
-from losscli.cli.completion import OneOf
+from losscli.cli.completion import DEVICES, OneOf
 from losscli.cli.options import examples, loss_axis
 from losscli.cli.variables import option
 from losscli.cli.verify import DEFAULT_CONFIG
@@ -26,7 +26,6 @@ from losscli.views.document import Sentence, Table
 if TYPE_CHECKING:
     from losscli.build.builder import BuildResult
 
-DEVICES = ("auto", "cpu", "cuda")
 CONFIGS = {"bench": None, "verify": DEFAULT_CONFIG}
 """What these commands run without -c; None is the default of all commands."""
 

@@ -85,8 +85,7 @@ def command(
 
     click.get_current_context().with_resource(without_garbage_collection())
     paths = {name: find_run(name) for name in names}
-    if output:
-        refuse_to_overwrite(output, "run", paths)
+    refuse_to_overwrite(output, "run", paths)
     baseline, *others = [(name, read_run(paths[name], "bench")) for name in names]
     threshold = by_figure.pop(TIME, None)
     tolerated = TOLERATED if threshold is None else threshold

@@ -113,7 +113,6 @@ def show(file: str | None, format: str, **options: Any) -> None:
 
 
 def _source(key: str) -> str:
-    """Return where an option's value came from: the command line, or a variable."""
     context = click.get_current_context()
     given = next(option for option in context.command.params if option.name == key)
     return variable_of(context, given) or "command line"

@@ -77,7 +77,6 @@ def _package(error: BaseException) -> str | None:
 
 
 def _half_imported(error: BaseException) -> str | None:
-    """Return the package whose import the error has ended."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         name = _third_party(frame.f_globals.get("__name__", ""))
         if name and frame.f_code.co_name == "<module>" and name not in sys.modules:

@@ -37,10 +37,7 @@ NeededBytes = Callable[[Case, PassName, Sequence[Implementation]], int]
 
 
 def print_cases(config: Config, device: str, needed: NeededBytes, fit: Fit, free: int) -> None:
-    """Print a row for each case and pass: what would run, its bytes, and what does not fit.
-
-    Raises UsageError or UnfitError where nothing can run, as the run would.
-    """
+    """Print each case and pass: what runs, its bytes, what does not fit. Refuse if nothing runs."""
     listing = _Listing(config, device, free)
     for case, pass_, implementations, _ in listing.groups():
         if case.impossible:
@@ -91,7 +88,6 @@ class _Listing:
     runs: int = 0
     """Rows with an implementation that fits."""
     reasons: list[str] = field(default_factory=list)
-    """Why rows cannot run."""
     skipped: dict[str, Counter[str]] = field(default_factory=dict)
     """Rows that an implementation does not run, by reason and implementation."""
 
@@ -112,7 +108,6 @@ class _Listing:
                     yield case, pass_, able, block.timing.mode
 
     def refuse(self, why: Reason, *cells: str) -> None:
-        """Add a row that cannot run."""
         self.rows.append((*cells, str(why)))
         self.reasons.append(str(why))
 
@@ -123,7 +118,6 @@ class _Listing:
         able: Sequence[Implementation],
         left_out: Mapping[str, object],
     ) -> None:
-        """Add planned rows, with the implementations that fit and the reasons of the others."""
         self.rows += rows
         self.sizes.append(size)
         self.misfits += bool(left_out)

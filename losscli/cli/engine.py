@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from losscli.judge.ray_address import Address
 
 USUAL = "ray"
-"""The engine that looks for a cluster by itself."""
 
 
 def _engine(text: str) -> Address | str:

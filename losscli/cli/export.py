@@ -47,8 +47,7 @@ def command(name: str, format: str, output: Path | None) -> int:
     from losscli.runs.saved import find_run
 
     path = find_run(name)
-    if output:
-        refuse_to_overwrite(output, "run", {name: path})
+    refuse_to_overwrite(output, "run", {name: path})
     run = read_run(path, "bench")
     if not timed(run):
         raise UsageError(f"nothing was timed in {name}. `losscli runs show` shows why.")

@@ -49,7 +49,7 @@ def command(
     # What follows imports numpy: an error above answers at once.
     from losscli.compare.history import history
     from losscli.config.expansion import keeps, row_of
-    from losscli.machine.commits import commits_over
+    from losscli.machine.commits import git
     from losscli.processes.garbage import without_garbage_collection
     from losscli.render.records import write
     from losscli.runs.reading import read_run
@@ -58,9 +58,10 @@ def command(
 
     click.get_current_context().with_resource(without_garbage_collection())
     paths = {name: find_run(name) for name in names} or saved_runs()
-    if output:
-        refuse_to_overwrite(output, "run", paths)
-    order = None if revisions is None else commits_over(revisions, Path())
+    refuse_to_overwrite(output, "run", paths)
+    order = None
+    if revisions is not None:  # the oldest commit first
+        order = git(Path(), "rev-list", "--reverse", "--topo-order", revisions, "--").split()
     runs = {}
     for name, path in paths.items():
         try:

@@ -12,11 +12,7 @@ from losscli.runs.holding import held
 
 
 def hold(
-    output: Path | None,
-    saved: Path | None = None,
-    *,
-    kind: str = "",
-    resume: str | None = None,
+    output: Path | None, saved: Path | None = None, *, kind: str = "", resume: str | None = None
 ) -> Path | None:
     """Hold the outputs of a command until it ends; of several ranks the first does.
 

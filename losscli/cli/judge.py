@@ -248,7 +248,6 @@ def _fields(
     require_isolation: bool,
     **others: Any,
 ) -> dict[str, Any]:
-    """Return the fields of a job that the command line gives, as JSON has them."""
     limits = {name: others.pop(name) for name in _LIMITS}
     fields: dict[str, Any] = {
         **others,

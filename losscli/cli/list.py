@@ -83,7 +83,6 @@ def _table(entries: Entries) -> str:
 
 
 def _table_of_losses(losses: Entries) -> str:
-    """Lay out each loss: its formula, then a line for each operand and parameter."""
     blocks = []
     for name, loss in losses.items():
         kinds = ["operand, gradient" if o["gradient"] else "operand" for o in loss["operands"]]
@@ -122,11 +121,7 @@ KINDS: dict[str, Callable[[], Entries]] = {
 @click.command("list")
 @click.argument("kind", type=OneOf("kind", KINDS), metavar=f"[{'|'.join(KINDS)}]", required=False)
 @listing_format()
-@examples(
-    "losscli list",
-    "losscli list losses",
-    "losscli list checks --json",
-)
+@examples("losscli list", "losscli list losses", "losscli list checks --json")
 def command(kind: str | None, format: str) -> None:
     """List losses, implementations, checks, devices, configs, columns; without argument, all."""
     listing = {name: KINDS[name]() for name in ([kind] if kind else KINDS)}

@@ -61,7 +61,6 @@ COMMANDS = {
 """Each command is ``losscli/cli/NAME.py``, ``_`` for ``-``; the help is here, so that
 `losscli --help` imports none."""
 HIDDEN = ("judge-job",)
-"""Commands that only losscli itself calls."""
 
 
 def _show_version(context: click.Context, option: click.Parameter, value: bool) -> None:

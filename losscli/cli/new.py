@@ -31,11 +31,7 @@ from losscli.judge.template import STARTS, Template, render, template_path
     help=f"Write it in NAME: {', '.join(get_args(Template))}. By default torch, which needs no "
     "compiler, and cpp with --cuda or --cpu.",
 )
-@option(
-    "--cuda/--cpu",
-    default=None,
-    help="Write a CUDA kernel next to the C++ kernel, or not.",
-)
+@option("--cuda/--cpu", default=None, help="Write a CUDA kernel next to the C++ kernel, or not.")
 @examples(
     "losscli new my_kernel",
     "losscli new my_kernel --loss hinge --template triton",

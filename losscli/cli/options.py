@@ -88,7 +88,6 @@ def overrides_of(**options: Any) -> dict[str, object]:
 
 
 def _keeps_any(config: Config) -> bool:
-    """Tell whether the filters keep any row on any device."""
     from losscli.config.expansion import asked_for, expand  # cases take a while to import
 
     return any(
@@ -186,10 +185,7 @@ def named_axis(
     return axis(flag, field, "NAME", read, help, listed(lambda: candidates, commas=True))
 
 
-def columns_option(command: Command) -> Command:
-    """Add --columns; the command receives ``columns``, names of columns of a table of bench."""
-    add = named_axis("--columns", "columns", "column", COLUMNS, " of tables")
-    return _decorate(command, (add,))
+columns_option = named_axis("--columns", "columns", "column", COLUMNS, " of tables")
 
 
 def _losses(text: str) -> tuple[str, ...]:

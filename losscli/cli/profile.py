@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from losscli.cli.holding import hold
-from losscli.cli.options import (
-    case_options,
-    examples,
-    format_option,
-    output_option,
-    resolve_config,
-)
+from losscli.cli.options import case_options, examples, format_option, output_option, resolve_config
 from losscli.cli.variables import option, switch
 from losscli.console.notes import LOADING, note, status
 from losscli.console.streams import emit, tell

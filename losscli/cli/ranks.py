@@ -15,6 +15,7 @@ from losscli.config.schema import Config
 from losscli.console.notes import VARIABLE as QUIET_VARIABLE
 from losscli.errors import UnfitError, UsageError
 from losscli.implementations import is_file
+from losscli.machine.pytorch import torch
 from losscli.ranks.place import ADVICE, Place, is_silent, seconds_of_collectives, take
 from losscli.ranks.placements import CUTS, PLACEMENTS
 
@@ -144,8 +145,6 @@ def device_of(config_device: str, place: Place | None) -> str:
 
 def facts_of(group: Group, device: str) -> dict[str, Any]:
     """Return what a record says of all ranks: their devices."""
-    import torch
-
     own: Mapping[str, Any] = {
         "rank": group.rank,
         "host": socket.gethostname(),

@@ -65,8 +65,7 @@ def command(
 
     click.get_current_context().with_resource(without_garbage_collection())
     paths = {name: find_run(name) for name in dict.fromkeys(names)}
-    if output:
-        refuse_to_overwrite(output, "record", paths)
+    refuse_to_overwrite(output, "record", paths)
     records = {name: read_record(path) for name, path in paths.items()}
     found = sections(records)
     if list_plots:

@@ -33,7 +33,6 @@ LIST, SHOW, REMOVE, MERGE = "list", "show", "rm", "merge"
 FINISHED, KILLED, RUNNING = "finished", "killed", "running"
 OUTDATED = "finished, a later one was killed"
 _LEAST_IMPORTANT = ("commit", "device", "cases", "created")
-"""Columns that a narrow terminal goes without, the first one first."""
 _NONE = "no runs in {}. `losscli bench --save NAME` saves one."
 _UNKNOWN: dict[str, object] = dict.fromkeys(("created", "device", "cases", "commit"))
 
@@ -148,12 +147,7 @@ def _state(name: str, killed: dict[str, Path]) -> str:
 
 
 def _show(
-    names: Sequence[str],
-    format: str,
-    output: Path | None,
-    columns: Sequence[str],
-    *,
-    verbose: bool,
+    names: Sequence[str], format: str, output: Path | None, columns: Sequence[str], *, verbose: bool
 ) -> None:
     if len(names) != 1:
         raise UsageError("name one run: losscli runs show NAME.")
@@ -189,8 +183,7 @@ def _merge(names: Sequence[str], format: str, output: Path | None, *, mixed: boo
     paths = {name: find_run(name) for name in names}
     if len(paths) < len(names):
         raise UsageError("a run is named twice. Name each part once.")
-    if output:
-        refuse_to_overwrite(output, "part", paths)
+    refuse_to_overwrite(output, "part", paths)
     runs = {}
     for name, path in paths.items():
         record = read_record(path)
@@ -209,7 +202,6 @@ def _merge(names: Sequence[str], format: str, output: Path | None, *, mixed: boo
 
 
 def _merged_format(format: str, output: Path | None) -> str:
-    """Return the format that --format names, else the one that the file ends in."""
     if format in ("json", "jsonl"):
         return format
     if format != "table":

@@ -117,7 +117,6 @@ def command(
 def _checks_of_ranks(
     place: Place, device: str, keep_going: bool, format: str, output: Path | None
 ) -> int:
-    """Test the checks on losses over ranks, as one of them."""
     from losscli.cli.running import begin
     from losscli.implementations import libraries
     from losscli.operators import loading
@@ -180,7 +179,6 @@ def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> i
 
 
 def _report(found: list[Judged], format: str) -> str:
-    """Return how many files of each kind got the expected verdict, and which did not."""
     from losscli.judge.selftest import counted
     from losscli.render.text import markdown, text
     from losscli.views.document import Notes, Table

@@ -183,6 +183,5 @@ def _shrinking(
 
 
 def _of_our_own(config: Config) -> Config:
-    """Return a config with only losscli's own kernels, if it names some."""
     own = tuple(name for name in config.implementations if is_own(name))
     return replace(config, implementations=own or config.implementations)

@@ -68,10 +68,7 @@ def cells(run: Run) -> list[Cell]:
 
 
 def best_peer(cell: Cell) -> BenchResult | None:
-    """Return the peer against which custom is worst, or the fastest where custom has no time.
-
-    One that custom is slower than is worse than one that may be ahead by chance.
-    """
+    """Return the peer against which custom is worst, or the fastest where custom has no time."""
     custom = cell.get(CUSTOM)
 
     def place(peer: BenchResult) -> tuple[bool, float]:
@@ -118,7 +115,6 @@ def _test(found: Sequence[Cell]) -> None:
 
 
 def _compare(cell: Cell, custom: BenchResult, peer: BenchResult) -> _Comparison:
-    """Compare the rounds, in each of which both were timed right after each other."""
     assert custom.seconds
     assert peer.seconds
     own, theirs = custom.seconds.samples, peer.seconds.samples

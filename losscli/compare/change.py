@@ -15,7 +15,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from losscli.runs.random_effects import deviation
+from losscli.runs.spread import Z95, deviation
 
 CONFIDENCE = 0.99
 """The confidence that all intervals of a comparison hold at once, however many there are."""
@@ -28,7 +28,6 @@ _FEWEST = 3
 """Samples from which anything is known of a spread."""
 _ORDERED = 6
 """Samples from which two of them enclose the median with 95 %."""
-_Z95 = NormalDist().inv_cdf(0.975)
 
 
 @dataclass(frozen=True)
@@ -77,17 +76,11 @@ def process_errors(medians: Sequence[Sequence[float]]) -> Array:
 def ratios(
     before: Array, after: Array, errors: Array, drifts: Array, noise: Array, times: int = 1
 ) -> list[Change]:
-    """Return the ratio of each pair of medians and its interval.
+    """Return the ratio of each pair of medians, in an interval that holds it beside controls too.
 
-    The interval spans the ratio as measured and as it is beside its controls.
-
-    Args:
-        before: medians of one run.
-        after: medians of the other.
-        errors: the standard error of the log of each ratio, from the samples of both.
-        drifts: log of the ratio of the controls of the same case, or 0.
-        noise: standard deviation between runs of the log of each ratio.
-        times: how many comparisons like this one have to hold at once.
+    ``errors`` are standard errors of the logs by the samples of both, ``drifts`` the logs of the
+    controls' ratios or 0, ``noise`` standard deviations of the logs between runs. ``times``
+    comparisons like this one have to hold at once.
     """
     if not len(before):
         return []
@@ -110,13 +103,12 @@ def _error_by_order(logs: Array) -> Array:
     count = logs.shape[1]
     if count < _ORDERED:
         return np.asarray(ordered[:, -1] - ordered[:, 0])
-    middle, half = (count - 1) / 2, _Z95 * math.sqrt(count) / 2
+    middle, half = (count - 1) / 2, Z95 * math.sqrt(count) / 2
     low, high = max(math.floor(middle - half), 0), min(math.ceil(middle + half), count - 1)
-    return np.asarray((ordered[:, high] - ordered[:, low]) / 2 / _Z95)
+    return np.asarray((ordered[:, high] - ordered[:, low]) / 2 / Z95)
 
 
 def _error_by_parts(logs: Array) -> Array:
-    """Return the standard error by the medians of successive parts."""
     count = logs.shape[1]
     if count < _BATCHED:
         return np.zeros(len(logs))

@@ -61,7 +61,6 @@ class ChangePoints:
         return self._search(key, there)
 
     def _search(self, key: Key, there: Sequence[int]) -> list[ChangePoint]:
-        """Return the changes of a row that was measured at the commits ``there``."""
         for window in _windows(there):
             if found := self._change(key, window):
                 before = [index for index in there if index < found.place]
@@ -70,7 +69,6 @@ class ChangePoints:
         return []
 
     def _change(self, key: Key, there: Sequence[int]) -> ChangePoint | None:
-        """Return the change that parts these commits best, if they differ anywhere."""
         runs = [len(self._measured[index][key]) for index in there]
         least = next(few for enough, few in _LEAST.items() if sum(runs) >= enough)
         splits = [
@@ -88,7 +86,6 @@ class ChangePoints:
         return ChangePoint(there[split], rows[split])
 
     def _compared(self, start: int, split: int, end: int) -> dict[Key, Row]:
-        """Compare the commits from ``split`` on with those before it."""
         place = start, split, end
         if place not in self._made:
             before, first = self._side(start, split)
@@ -112,7 +109,6 @@ class ChangePoints:
         return merged, {key: len(results) for key, results in rows.items()}
 
     def _logs(self, key: Key, index: int) -> list[float]:
-        """Return the log of the median of each run of a row at a commit."""
         return [math.log(median_of(result)) for result in self._measured[index].get(key, ())]
 
     def _spread(self, key: Key) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import geometric_mean
 
@@ -19,7 +19,7 @@ from losscli.compare.noise import (
     noise_of_rows,
     standard_errors,
 )
-from losscli.compare.rows import Key, key, label, median_of, timed
+from losscli.compare.rows import Key, key, label, median_of, named, timed
 from losscli.files.record import Record
 from losscli.machine.differences import Difference, differences
 from losscli.runs.grouping import grouped
@@ -62,19 +62,19 @@ class Row:
         return not self.control and self.verdict == UNCLEAR and wide
 
 
-@dataclass(frozen=True)
-class Missing:
-    """A row that one run timed and the other did not."""
+class Untimed(Record, frozen=True, kw_only=True):
+    """A row that only one of the runs timed."""
 
-    result: BenchResult
-    status: str
+    case: str
+    pass_: str
+    mode: str = ""
+    cache: str = ""
+    implementation: str
+    table: str = ""
+    status: str = ""
     """The status of the row in the other run; empty if that run did not have it."""
-    reason: str
-
-    @property
-    def why(self) -> str:
-        """The status and reason in the other run, if any."""
-        return f"{self.status}: {self.reason}" if self.status else ""
+    reason: str = ""
+    """The status and the reason there."""
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,9 @@ class Comparison:
     before: Run
     after: Run
     rows: tuple[Row, ...]
-    only_before: tuple[Missing, ...]
+    only_before: tuple[Untimed, ...]
     """Rows that only the baseline timed."""
-    only_after: tuple[Missing, ...]
+    only_after: tuple[Untimed, ...]
     differences: tuple[Difference, ...]
     noises: tuple[Noise, ...]
     """The noise of each mode and cache."""
@@ -126,11 +126,11 @@ class Comparison:
         return sum(row.control for row in self.rows)
 
     @property
-    def broken(self) -> list[Missing]:
+    def broken(self) -> list[Untimed]:
         """What the baseline timed and the other run failed, but for controls."""
         controls = CONTROLS if self.same_torch else ()
         failed = (each for each in self.only_before if each.status == FAILED)
-        return [each for each in failed if each.result.implementation not in controls]
+        return [each for each in failed if each.implementation not in controls]
 
     @property
     def comparable(self) -> bool:
@@ -140,10 +140,6 @@ class Comparison:
     def regressions(self, threshold: float) -> list[Row]:
         """Return the rows, but for controls, that are slower beyond the threshold and the noise."""
         return [row for row in self.rows if row.is_slower(threshold) and not row.disturbed]
-
-    def disturbed(self, is_wrong: Callable[[Row], bool]) -> list[Row]:
-        """Return the rows that would fail, and were disturbed by other programs."""
-        return [row for row in self.rows if row.disturbed and is_wrong(row)]
 
     def grown(self, figure: str, limit: float) -> list[Grown]:
         """Return the rows whose figure has grown beyond a limit and its noise; no controls."""
@@ -155,15 +151,6 @@ class Comparison:
             # The energy is that of the whole device.
             and not (row.disturbed and figure == ENERGY)
         ]
-
-    def lost(self, figure: str) -> list[Row]:
-        """Return the rows whose figure was measured in the baseline only; no controls."""
-        of, rows = FIGURES[figure].of, [row for row in self.rows if not row.control]
-        return [row for row in rows if of(row.before) is not None and of(row.after) is None]
-
-    def has(self, figure: str) -> bool:
-        """Tell whether any row that is no control has a figure in both runs."""
-        return any(not row.control for row, *_ in self.both(figure))
 
     def both(self, figure: str) -> Iterator[tuple[Row, float, float]]:
         """Return the rows of which both runs have a figure, with both."""
@@ -251,13 +238,15 @@ def _judgement(ratio: Change, tolerated: float) -> Judgement:
 
 def _missing(
     there: Mapping[Key, BenchResult], here: Mapping[Key, BenchResult], other: Run
-) -> tuple[Missing, ...]:
-    """Return the rows of one run that the other did not time, with their status there."""
+) -> tuple[Untimed, ...]:
     if not there.keys() - here.keys():
         return ()
-    others = {key(r): (r.status, r.reason) for r in other.of(BenchResult)}
+    others = {
+        key(r): {"status": r.status, "reason": f"{r.status}: {r.reason}"}
+        for r in other.of(BenchResult)
+    }
     return tuple(
-        Missing(result, *others.get(name, ("", "")))
+        Untimed(**named(result), **others.get(name, {}))
         for name, result in there.items()
         if name not in here
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from losscli.compare.change import Change
     from losscli.runs.records import BenchResult
 
-TIME, ENERGY = "time", "energy"
+TIME, MEMORY, ENERGY = "time", "memory", "energy"
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,6 @@ class Figure:
     text: Callable[[float], str]
     """Writes the figure so that any growth shows."""
     allowed: Callable[[float], str]
-    """Writes the limit."""
 
 
 def _ulp(text: str) -> float:
@@ -63,9 +62,7 @@ def _bytes(count: float) -> str:
 
 
 FIGURES: Mapping[str, Figure] = {
-    "memory": Figure(
-        lambda r: r.peak_extra_bytes, "bytes", parse_memory, _grown_by, _bytes, _bytes
-    ),
+    MEMORY: Figure(lambda r: r.peak_extra_bytes, "bytes", parse_memory, _grown_by, _bytes, _bytes),
     ENERGY: Figure(
         lambda r: r.joules,
         "joules",

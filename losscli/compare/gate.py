@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from losscli.compare.comparison import Comparison, Grown, Missing, Row
-from losscli.compare.figures import ENERGY, FIGURES
+from losscli.compare.comparison import Comparison, Grown, Row, Untimed
+from losscli.compare.figures import ENERGY, FIGURES, MEMORY
 from losscli.implementations import is_own
 from losscli.runs.judgements import FASTER, SLOWER
 from losscli.runs.records import Run
@@ -58,7 +58,6 @@ class Comparisons:
     comparisons: dict[str, Comparison]
     """Each comparison by the name of the run that is compared."""
     fail_on: FailOn = FailOn()
-    """What makes the comparison fail; by default nothing does."""
 
     @property
     def threshold(self) -> float | None:
@@ -70,12 +69,12 @@ class Comparisons:
         """The baseline's run."""
         return next(iter(self.comparisons.values())).before
 
-    def missing(self) -> list[tuple[str, Missing]]:
+    def missing(self) -> list[tuple[str, Untimed]]:
         """Return the rows whose absence fails the comparison."""
         if not self.fail_on.minds_missing:
             return []
         gone = self._all(lambda one: one.only_before)
-        return [g for g in gone if self.fail_on.missing or is_own(g[1].result.implementation)]
+        return [g for g in gone if self.fail_on.missing or is_own(g[1].implementation)]
 
     def cut_off(self) -> list[str]:
         """Return the names of the runs whose file ends in half a line, where that fails."""
@@ -105,7 +104,7 @@ class Comparisons:
 
     def disturbed(self) -> list[tuple[str, Row]]:
         """Return the rows that have to be measured again, as other programs ran meanwhile."""
-        return self._all(lambda one: one.disturbed(self._would_fail))
+        return self._all(lambda one: (r for r in one.rows if r.disturbed and self._would_fail(r)))
 
     def _would_fail(self, row: Row) -> bool:
         """Tell whether a row would fail, had no other program disturbed it."""
@@ -126,17 +125,17 @@ class Comparisons:
         return self._all(lambda one: (each for limit in limits for each in one.grown(*limit)))
 
     def unmeasured(self) -> list[tuple[str, str, list[Row]]]:
-        """Return what fails because a figure was not measured: run, figure and rows.
-
-        Without rows none of the run has the figure in both runs.
-        """
+        """Return the run, figure and rows of what was not measured; without rows none of it was."""
         if not self.fail_on.minds_undecided:
             return []
         found = []
         for figure in self.fail_on.limits:
+            of = FIGURES[figure].of
             for name, one in self.comparisons.items():
-                lost = [row for row in one.lost(figure) if self.fail_on.minds(row)]
-                if lost or not (one.has(figure) or one.broken):
+                known = [row for row in one.rows if not row.control and of(row.before) is not None]
+                gone = [row for row in known if of(row.after) is None]
+                lost = [row for row in gone if self.fail_on.minds(row)]
+                if lost or (len(gone) == len(known) and not one.broken):
                     found.append((name, figure, lost))
         return found
 
@@ -147,7 +146,7 @@ class Comparisons:
             one.only_before
             or one.only_after
             or any(row.verdict in (FASTER, SLOWER) for row in one.rows if not row.control)
-            or any(before != after for _, before, after in one.both("memory"))
+            or any(before != after for _, before, after in one.both(MEMORY))
             for one in self.comparisons.values()
         )
 

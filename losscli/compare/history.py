@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
+from typing import Any
+
+from msgspec import field
 
 from losscli.compare.change_points import ChangePoints
-from losscli.compare.figures import TIME
-from losscli.compare.rows import Key, median_of, timed
+from losscli.compare.figures import MEMORY, TIME
+from losscli.compare.rows import Key, median_of, named, timed
 from losscli.files.record import Record
 from losscli.machine.differences import differences
 from losscli.runs.grouping import grouped
-from losscli.runs.records import BenchResult, Run
-
-MEMORY = "memory"
+from losscli.runs.records import SCHEMA_VERSION, BenchResult, Run
 
 
 class Point(Record, frozen=True):
@@ -47,8 +47,7 @@ class Step(Record, frozen=True):
     """The interval of the ratio of the times; memory is exact and has none."""
 
 
-@dataclass(frozen=True)
-class Series:
+class Series(Record, frozen=True):
     """A row over the commits, the oldest first."""
 
     result: BenchResult
@@ -56,16 +55,23 @@ class Series:
     points: tuple[Point, ...]
     steps: tuple[Step, ...]
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON object, which has the row's name in the place of a result."""
+        parts = super().to_json()
+        del parts["result"]
+        return {name.rstrip("_"): value for name, value in named(self.result).items()} | parts
 
-@dataclass(frozen=True)
-class History:
+
+class History(Record, frozen=True, kw_only=True):
     """Rows over commits."""
 
-    commits: tuple[str, ...]
+    schema_version: int = SCHEMA_VERSION
+    kind: str = "history"
+    commits: tuple[str, ...] = ()
     """The oldest first."""
-    series: tuple[Series, ...]
     left_out: Mapping[str, str]
     """Runs that are no part of it, by name, and why."""
+    series: tuple[Series, ...] = field(default=(), name="rows")
 
 
 def history(
@@ -81,7 +87,7 @@ def history(
     left_out: dict[str, str] = {}
     commits = _by_commit(runs, order, left_out)
     if not commits:
-        return History((), (), left_out)
+        return History(left_out=left_out)
     measured: list[dict[Key, list[BenchResult]]] = []
     for together in commits.values():
         results = [item for run in together for item in timed(run).items()]
@@ -104,14 +110,7 @@ def history(
             for index, row in changes.of(key)
         ]
         series.append(Series(last, tuple(points), (*steps, *_of_memory(points))))
-    return History(tuple(names), tuple(series), left_out)
-
-
-def commit_of_run(run: Run) -> str | None:
-    """Return the commit that a run measured: that of its file, or of losscli's own sources."""
-    known = run.environment
-    commit: str | None = known.get("file_commit", known.get("commit"))
-    return commit
+    return History(commits=tuple(names), left_out=left_out, series=tuple(series))
 
 
 def _by_commit(
@@ -121,11 +120,14 @@ def _by_commit(
     by_time = sorted(runs.items(), key=lambda item: item[1].created)
     found: list[tuple[int, str, Run]] = []
     for name, run in by_time:
-        commit = commit_of_run(run) or name
+        known = (
+            run.environment
+        )  # the commit of the file that was timed, or of losscli's own sources
+        commit: str = known.get("file_commit", known.get("commit")) or name
         if commit.endswith("+"):  # changes that no commit has
             commit = f"{commit} {name}"
-        at = [index for index, known in enumerate(order or ()) if known.startswith(commit)]
-        unlike = differences(run.environment, by_time[-1][1].environment)
+        at = [index for index, asked in enumerate(order or ()) if asked.startswith(commit)]
+        unlike = differences(known, by_time[-1][1].environment)
         decisive = [str(each) for each in unlike if each.decisive]
         if order is not None and not at:
             left_out[name] = f"its commit {commit} is not among the revisions"

@@ -48,7 +48,6 @@ class Noise(Record, frozen=True):
     off: float
     """Median distance of the controls' ratios from 1, as a fraction; 0 without controls."""
     most_off: float
-    """The largest such distance."""
     why: str
     """Why the rows of PyTorch's own implementations do not tell it; empty where they do."""
     from_processes: bool = False
@@ -69,10 +68,7 @@ def noise_between_runs(control_logs: Sequence[float], device: str) -> float:
 def control_drifts(
     keys: Sequence[Key], logs: Sequence[float], control: Sequence[bool]
 ) -> list[float | None]:
-    """Return by how much the controls timed side by side with each pair are off, but for itself.
-
-    None where there are none.
-    """
+    """Return how far the other controls beside each pair are off; None where there are none."""
     groups = [key.beside for key in keys]
     beside = grouped((i for i, counts in enumerate(control) if counts), groups.__getitem__)
     others = [[i for i in beside.get(group, ()) if i != own] for own, group in enumerate(groups)]

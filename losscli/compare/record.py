@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from msgspec import field
 
 from losscli.compare.change import CONFIDENCE
-from losscli.compare.comparison import Comparison, Mean, Missing
+from losscli.compare.comparison import Comparison, Mean, Untimed
 from losscli.compare.gate import Comparisons, FailOn
 from losscli.compare.noise import Noise
+from losscli.compare.rows import named
 from losscli.files.record import Record
+from losscli.machine.differences import Difference
 from losscli.runs.judgements import Judgement
-from losscli.runs.records import SCHEMA_VERSION, BenchResult
-
-NOT_COMPARABLE, NOTED = "not comparable", "note"
-"""The grades of a difference between the machines."""
-
-
-class Unlike(Record, frozen=True):
-    """A fact in which the machines of both runs differ."""
-
-    fact: str
-    before: Any = None
-    after: Any = None
-    grade: str = ""
+from losscli.runs.records import SCHEMA_VERSION
 
 
 class ComparedRow(Record, frozen=True, kw_only=True):
@@ -55,25 +44,12 @@ class ComparedRow(Record, frozen=True, kw_only=True):
     undecided: bool = False
 
 
-class Untimed(Record, frozen=True, kw_only=True):
-    """A row that only one of the runs timed."""
-
-    case: str
-    pass_: str
-    mode: str = ""
-    cache: str = ""
-    implementation: str
-    table: str = ""
-    status: str = ""
-    reason: str = ""
-
-
 class ComparedRun(Record, frozen=True):
     """A run against the baseline."""
 
     run: str
     comparable: bool = True
-    differences: tuple[Unlike, ...] = ()
+    differences: tuple[Difference, ...] = ()
     noise: float = 0.0
     controls: int = 0
     noises: tuple[Noise, ...] = ()
@@ -132,7 +108,7 @@ def _run(name: str, comparison: Comparison, fail_on: FailOn) -> ComparedRun:
     rows = tuple(
         ComparedRow(
             run=name,
-            **_named(row.after),
+            **named(row.after),
             seconds_before=row.before.seconds.median if row.before.seconds else None,
             seconds_after=row.after.seconds.median if row.after.seconds else None,
             peak_extra_bytes_before=row.before.peak_extra_bytes,
@@ -150,24 +126,9 @@ def _run(name: str, comparison: Comparison, fail_on: FailOn) -> ComparedRun:
         )
         for row in comparison.rows
     )
-    unlike = tuple(
-        Unlike(d.fact, d.before, d.after, NOT_COMPARABLE if d.decisive else NOTED)
-        for d in comparison.differences
-    )
     return ComparedRun(
-        *(name, comparison.comparable, unlike),
+        *(name, comparison.comparable, comparison.differences),
         *(comparison.noise, comparison.controls, comparison.noises),
         *(None if threshold is None else len(noisy), rows, tuple(comparison.means())),
-        *(_untimed(comparison.only_before), _untimed(comparison.only_after)),
+        *(comparison.only_before, comparison.only_after),
     )
-
-
-def _untimed(missing: Iterable[Missing]) -> tuple[Untimed, ...]:
-    return tuple(
-        Untimed(**_named(each.result), status=each.status, reason=each.why) for each in missing
-    )
-
-
-def _named(result: BenchResult) -> dict[str, Any]:
-    names = ("pass_", "mode", "cache", "implementation", "table")
-    return {"case": result.case.name, **{name: getattr(result, name) for name in names}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from losscli.cases.axes import COLD, DEVICE, Cache, Mode, PassName
 from losscli.cases.case import Case
@@ -74,18 +75,21 @@ def median_of(result: BenchResult) -> float:
 
 
 def label(result: BenchResult) -> str:
-    """Return ``mse 1Kx1K float32 mean, custom, forward``.
-
-    Mode and cache follow where they are not the usual, and the table where there are several.
-    """
+    """Return ``mse 1Kx1K float32 mean, custom, forward``, then unusual mode, cache and table."""
     words = [result.case.name, result.implementation, result.pass_.replace("_", "+")]
     text = ", ".join([*words, *mode_and_cache(result.mode, result.cache)])
     return f"{text} ({result.table})" if result.table else text
 
 
-def mode_and_cache(mode: Mode, cache: Cache) -> list[str]:
-    """Return the mode and the state of the caches if they are not the default."""
-    return [word for word, usual in ((mode, DEVICE), (cache, COLD)) if word != usual]
+def named(result: BenchResult) -> dict[str, Any]:
+    """Return what names a row in records."""
+    names = ("pass_", "mode", "cache", "implementation", "table")
+    return {"case": result.case.name, **{name: getattr(result, name) for name in names}}
+
+
+def mode_and_cache(mode: str, cache: str) -> list[str]:
+    """Return the mode and the state of the caches if they are known and not the default."""
+    return [word for word in (mode, cache) if word not in ("", DEVICE, COLD)]
 
 
 def why_unmatched(first: str, before: Run, second: str, after: Run) -> str:
@@ -112,7 +116,6 @@ def _without(part: str, keys: Iterable[Key]) -> set[object]:
 
 
 def _values(part: str, keys: Iterable[Key]) -> str:
-    """Return what a part is, in the rows of a run."""
     found = list(dict.fromkeys(_written(key.parts[part]) for key in keys))
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     return ", ".join(found[:_NAMED]) + more

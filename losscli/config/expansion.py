@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 
 def asked_for(config: Config, case: Case, implementation: str, pass_: PassName) -> bool:
-    """Tell whether a config includes this implementation and pass of a case.
-
-    ``forward`` has no grad_output, so it belongs to the case with grad_output 1.
-    """
+    """Tell whether a config includes this implementation and pass of a case."""
     kept, rule = kept_and_excluding(config, case, implementation, pass_)
     return kept and rule is None
 
@@ -30,6 +27,7 @@ def kept_and_excluding(
     config: Config, case: Case, implementation: str, pass_: PassName
 ) -> tuple[bool, Exclude | None]:
     """Tell whether axes and filters keep a row, and return the first rule that excludes it."""
+    # Forward has no grad_output, so it belongs to the case with grad_output 1.
     if case.grad_output not in (config.grad_outputs if pass_ == FORWARD_BACKWARD else (1.0,)):
         return False, None
     row = row_of(case, implementation, pass_, config.title)
@@ -77,7 +75,7 @@ def _expand(config: Config, device: str) -> Iterator[Case]:
         config.sizes,
         config.dtypes,
         config.reductions,
-        config.inputs.distributions,
+        config.inputs.distribution,
         config.layouts,
         grad_outputs,
     ):

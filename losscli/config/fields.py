@@ -10,19 +10,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from losscli.cases.axes import CHANGING, GradOutput
+from losscli.config import schema
 from losscli.config.positions import Located, each
-from losscli.config.schema import (
-    ALL_LINEAR,
-    ALL_ROWS,
-    ALL_WEIGHTED,
-    LINEAR_OFF_DEFAULT,
-    MOST_PROCESSES,
-    OFF_DEFAULT,
-    ROWS_HOLDING,
-    ROWS_OFF_DEFAULT,
-    LossChoice,
-    off_default,
-)
 from losscli.config.sizes import parse_size, powers_of_two
 from losscli.errors import UsageError, unknown
 from losscli.implementations import IMPLEMENTATIONS, check_implementation, is_file
@@ -74,7 +63,7 @@ def whole_number(what: str, least: int, most: int) -> Callable[[str], int]:
 
 
 check_seed = whole_number("seed", 0, LARGEST_SEED)
-check_processes = whole_number("number of processes", 1, MOST_PROCESSES)
+check_processes = whole_number("number of processes", 1, schema.MOST_PROCESSES)
 
 
 def check_grad_output(text: str) -> GradOutput:
@@ -175,46 +164,48 @@ def read_line(node: Located) -> str:
     return line
 
 
-def read_losses(node: Located) -> tuple[LossChoice, ...]:
+def read_losses(node: Located) -> tuple[schema.LossChoice, ...]:
     """Read a name, names with parameters, or a list; see the key's description in ``keys``."""
     items = [node] if isinstance(node.value, dict) else _items(node, "a loss")
-    every = next((i.value for i in reversed(items) if i.value in ("all", OFF_DEFAULT)), "")
-    choices: list[LossChoice] = []
+    every = next((i.value for i in reversed(items) if i.value in ("all", schema.OFF_DEFAULT)), "")
+    choices: list[schema.LossChoice] = []
     for found in each(items, _choices):
         choices += [choice for choice in found if choice not in choices]
     named = {choice.name for choice in choices}
     others = [spec for spec in LOSSES.values() if every and spec.name not in named]
-    if every == OFF_DEFAULT:
+    if every == schema.OFF_DEFAULT:
         return (*choices, *map(_off_default, others))
-    return (*choices, *(LossChoice(spec.name) for spec in others))
+    return (*choices, *(schema.LossChoice(spec.name) for spec in others))
 
 
-def _choices(item: Located) -> list[LossChoice]:
+def _choices(item: Located) -> list[schema.LossChoice]:
     """Read a list item's losses, without those that ``all`` adds."""
     if isinstance(item.value, dict):
         known = LOSSES | {n: s for n, s in EVERY_LOSS.items() if n in item.value}
         entries = check_mapping(item, "a loss", known, "loss")
-        return each(entries, lambda n: LossChoice(n, _parameters(entries[n], find_loss(n))))
+        return each(entries, lambda n: schema.LossChoice(n, _parameters(entries[n], find_loss(n))))
     if isinstance(item.value, str) and item.value in _GROUPS:
         return _GROUPS[item.value]
-    return [LossChoice(read_text(item, check_loss))]
+    return [schema.LossChoice(read_text(item, check_loss))]
 
 
-def _off_default(spec: Spec) -> LossChoice:
-    return LossChoice(spec.name, {name: (value,) for name, value in off_default(spec).items()})
+def _off_default(spec: Spec) -> schema.LossChoice:
+    return schema.LossChoice(
+        spec.name, {name: (value,) for name, value in schema.off_default(spec).items()}
+    )
 
 
-_GROUPS: Mapping[str, list[LossChoice]] = {
+_GROUPS: Mapping[str, list[schema.LossChoice]] = {
     "all": [],
-    OFF_DEFAULT: [],
-    ALL_WEIGHTED: list(map(_off_default, WEIGHTED.values())),
-    ROWS_OFF_DEFAULT: list(map(_off_default, ROW_FORMS.values())),
-    ALL_ROWS: list(map(LossChoice, ROW_FORMS)),
-    LINEAR_OFF_DEFAULT: list(map(_off_default, LINEAR_LOSSES.values())),
-    ALL_LINEAR: list(map(LossChoice, LINEAR_LOSSES)),
+    schema.OFF_DEFAULT: [],
+    schema.ALL_WEIGHTED: list(map(_off_default, WEIGHTED.values())),
+    schema.ROWS_OFF_DEFAULT: list(map(_off_default, ROW_FORMS.values())),
+    schema.ALL_ROWS: list(map(schema.LossChoice, ROW_FORMS)),
+    schema.LINEAR_OFF_DEFAULT: list(map(_off_default, LINEAR_LOSSES.values())),
+    schema.ALL_LINEAR: list(map(schema.LossChoice, LINEAR_LOSSES)),
     **{
-        name: [LossChoice(spec.name) for spec in ROW_FORMS.values() if spec.holds == held]
-        for name, held in ROWS_HOLDING.items()
+        name: [schema.LossChoice(spec.name) for spec in ROW_FORMS.values() if spec.holds == held]
+        for name, held in schema.ROWS_HOLDING.items()
     },
 }
 """The losses of a group's name; unnamed ones come last."""

@@ -121,10 +121,7 @@ _TOLERANCE = {"ulp": Key(fields.read_scale, _ABOVE_0)}
 
 
 def _inputs(node: Located) -> Inputs:
-    values = _record(node, "a mapping such as {seed: 1}", _INPUTS)
-    if "distribution" in values:
-        values["distributions"] = values.pop("distribution")
-    return Inputs(**values)  # type: ignore[arg-type]
+    return Inputs(**_record(node, "a mapping such as {seed: 1}", _INPUTS))  # type: ignore[arg-type]
 
 
 def _timing(node: Located) -> Timing:
@@ -227,10 +224,7 @@ FIELDS: Mapping[str, Key] = {
     ),
     "tolerances": Key(
         _tolerances,
-        {
-            "type": "object",
-            "additionalProperties": _mapping(_TOLERANCE, required=["ulp"]),
-        },
+        {"type": "object", "additionalProperties": _mapping(_TOLERANCE, required=["ulp"])},
         "Tolerances: {CASE NAME: {ulp: N}} loosens that of one case; --dry-run lists the names.",
     ),
     "checks": Key(

@@ -140,7 +140,6 @@ def _find(name: str) -> Path:
 
 
 def _follow(file: Path, children: tuple[Path, ...], problems: Problems) -> dict[str, Located]:
-    """Return a file's known keys, merged over those it extends."""
     root, known = read(file), (EXTENDS, TABLES, *FIELDS)
     with problems.caught():
         check_mapping(root, "a mapping of keys", known)

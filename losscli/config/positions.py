@@ -179,7 +179,6 @@ _LONGEST_NUMBER = 400
 
 
 def _scalar(node: yaml.ScalarNode) -> Scalar:
-    """Convert a plain scalar by the core schema; a quoted one is a string."""
     if node.style is None and len(node.value) < _LONGEST_NUMBER:
         for pattern, convert in _CORE_SCHEMA:
             if re.fullmatch(pattern, node.value):
@@ -188,8 +187,6 @@ def _scalar(node: yaml.ScalarNode) -> Scalar:
 
 
 class _Converter:
-    """Turns PyYAML's nodes into located values."""
-
     def __init__(self, file: str) -> None:
         self.file = file
         self.problems = Problems()

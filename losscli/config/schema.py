@@ -5,19 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 
-from losscli.cases.axes import (
-    COLD,
-    CONTIGUOUS,
-    DEVICE,
-    PASSES,
-    Cache,
-    Distribution,
-    DType,
-    GradOutput,
-    Layout,
-    Mode,
-    PassName,
-)
+from losscli.cases import axes
 from losscli.implementations import CUSTOM
 from losscli.losses import Reduction, Shape, Spec
 from losscli.losses.rows.spec import LOGITS, VECTORS, Content
@@ -33,17 +21,11 @@ class LossChoice:
     parameters: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
 
-ALL_WEIGHTED = "weighted"
-ALL_ROWS = "rows"
-"""In a list of losses: every weighted loss, and every form of row-wise losses."""
-ALL_LINEAR = "linear"
-"""In a list of losses: every fused linear loss, with and without a bias."""
+ALL_WEIGHTED, ALL_ROWS, ALL_LINEAR = "weighted", "rows", "linear"
+"""In a list of losses: every weighted, row-wise and fused linear loss, in all forms."""
 OFF_DEFAULT = "off_default"
-"""In a list of losses: every unnamed loss, with non-default parameters."""
-ROWS_OFF_DEFAULT = "rows_off_default"
-"""In a list of losses: those of ``rows``, with non-default parameters."""
-LINEAR_OFF_DEFAULT = "linear_off_default"
-"""In a list of losses: those of ``linear``, with non-default parameters."""
+ROWS_OFF_DEFAULT, LINEAR_OFF_DEFAULT = "rows_off_default", "linear_off_default"
+"""In a list of losses: each unnamed loss, or those of a group, with non-default parameters."""
 ROWS_HOLDING: Mapping[str, Content] = {"rows_of_logits": LOGITS, "rows_of_vectors": VECTORS}
 """In a list of losses: those of ``rows`` with such rows, for which sizes are meaningful."""
 
@@ -64,7 +46,7 @@ MOST_PROCESSES = 100
 class Inputs:
     """How to make input values."""
 
-    distributions: tuple[Distribution, ...] = ("uniform",)
+    distribution: tuple[axes.Distribution, ...] = ("uniform",)
     scale: float = 1.0
     """Multiplies every prediction."""
     seed: int = 0
@@ -78,8 +60,8 @@ class Timing:
     max_time: float = 10.0
     confidence: float = 0.01
     """Relative half-width of the median's confidence interval at which sampling stops."""
-    cache: Cache = COLD
-    mode: tuple[Mode, ...] = (DEVICE,)
+    cache: axes.Cache = axes.COLD
+    mode: tuple[axes.Mode, ...] = (axes.DEVICE,)
     """The modes, run one after the other: ``device`` times a call's work on the device, ``graph``
     the replay of its CUDA graph, ``host`` a loop of calls."""
     processes: int | None = None
@@ -104,15 +86,14 @@ class Exclude:
 
     loss: str | None = None
     size: Shape | None = None
-    dtype: DType | None = None
+    dtype: axes.DType | None = None
     reduction: Reduction | None = None
     device: str | None = None
     implementation: str | None = None
-    pass_: PassName | None = None
-    layout: Layout | None = None
-    grad_output: GradOutput | None = None
+    pass_: axes.PassName | None = None
+    layout: axes.Layout | None = None
+    grad_output: axes.GradOutput | None = None
     reason: str = ""
-    """Why, for the report."""
 
     @property
     def conditions(self) -> dict[str, object]:
@@ -120,10 +101,14 @@ class Exclude:
         found = {f.name.rstrip("_"): getattr(self, f.name) for f in fields(self)}
         return {k: v for k, v in found.items() if k != "reason" and v is not None}
 
+    @property
+    def written(self) -> dict[str, object]:
+        """The conditions as in a config."""
+        return self.conditions | ({"size": format_size(self.size)} if self.size is not None else {})
+
     def __str__(self) -> str:
         """Return the rule as in a config, without the reason."""
-        words = self.conditions | ({"size": format_size(self.size)} if self.size else {})
-        return "{" + ", ".join(f"{key}: {value}" for key, value in words.items()) + "}"
+        return "{" + ", ".join(f"{key}: {value}" for key, value in self.written.items()) + "}"
 
 
 @dataclass(frozen=True)
@@ -138,7 +123,6 @@ class Condition:
 
 
 Filter = tuple[Condition, ...]
-"""Keeps rows that meet each condition."""
 
 
 @dataclass(frozen=True)
@@ -154,16 +138,14 @@ class Config:
     """All axes of a run, and its timing. Empty ``losses`` means all."""
 
     title: str = ""
-    """The title above the table of results."""
     device: str = "auto"
     losses: tuple[LossChoice, ...] = ()
     sizes: tuple[Shape, ...] = ()
-    dtypes: tuple[DType, ...] = ("float32",)
+    dtypes: tuple[axes.DType, ...] = ("float32",)
     reductions: tuple[Reduction, ...] = ("mean",)
-    passes: tuple[PassName, ...] = PASSES
-    grad_outputs: tuple[GradOutput, ...] = (1.0,)
-    """The upstream gradients of ``forward_backward``."""
-    layouts: tuple[Layout, ...] = (CONTIGUOUS,)
+    passes: tuple[axes.PassName, ...] = axes.PASSES
+    grad_outputs: tuple[axes.GradOutput, ...] = (1.0,)
+    layouts: tuple[axes.Layout, ...] = (axes.CONTIGUOUS,)
     implementations: tuple[str, ...] = (CUSTOM, "reference")
     inputs: Inputs = Inputs()
     exclude: tuple[Exclude, ...] = ()

@@ -10,7 +10,7 @@ import yaml
 from losscli.config.keys import FIELDS, TABLES
 from losscli.config.loader import Loaded
 from losscli.config.positions import Located
-from losscli.config.schema import Config, Exclude, LossChoice
+from losscli.config.schema import Config, Exclude, Inputs, LossChoice, Timing
 from losscli.units import format_size
 
 DEFAULT = "default"
@@ -64,17 +64,9 @@ def plain(config: Config) -> dict[str, Any]:
         "device": config.device,
         "losses": [_loss(choice) for choice in config.losses],
         "sizes": [format_size(size) for size in config.sizes],
-        "inputs": {
-            "distribution": list(config.inputs.distributions),
-            "scale": config.inputs.scale,
-            "seed": config.inputs.seed,
-        },
+        "inputs": _settings(config.inputs),
         "exclude": [_rule(rule) for rule in config.exclude],
-        "timing": {
-            key: list(value) if isinstance(value, tuple) else value
-            for key, value in vars(config.timing).items()
-            if value is not None
-        },
+        "timing": _settings(config.timing),
         "placement": config.placement,
         "tolerances": {tolerance.case: {"ulp": tolerance.ulp} for tolerance in config.tolerances},
     }
@@ -88,11 +80,13 @@ def _loss(choice: LossChoice) -> object:
     return {choice.name: {name: list(values) for name, values in choice.parameters.items()}}
 
 
+def _settings(given: Inputs | Timing) -> dict[str, object]:
+    known = {key: value for key, value in vars(given).items() if value is not None}
+    return {key: list(v) if isinstance(v, tuple) else v for key, v in known.items()}
+
+
 def _rule(rule: Exclude) -> dict[str, object]:
-    values = dict(rule.conditions)
-    if rule.size is not None:
-        values["size"] = format_size(rule.size)
-    return values | ({"reason": rule.reason} if rule.reason else {})
+    return rule.written | ({"reason": rule.reason} if rule.reason else {})
 
 
 def as_yaml(keys: Keys) -> str:

@@ -97,7 +97,7 @@ def look_at(on: Judgement, case: Case) -> None:
             draft.trains = True
     except SubjectError as error:
         raised = error.code in (Code.RAISED, Code.DOES_NOT_BUILD)  # a call may compile
-        died = isinstance(error, SandboxError) and not isinstance(error, NotBuiltError)
+        died = _has_died(error)
         backward = not optional and is_right and not died
         if backward and (raised or error.code == Code.NO_GRADIENT):
             text = f"{NO_GRADIENT}; backward {error}" if raised else NO_GRADIENT
@@ -147,6 +147,11 @@ def look_unmarked(on: Judgement, case: Case) -> None:
                 on.draft.end(Code.WRONG, text, check="value", case=case.name)
 
 
+def _has_died(error: SubjectError) -> bool:
+    """Tell whether the worker has ended; a compiler that fails in a call leaves it."""
+    return isinstance(error, SandboxError) and not isinstance(error, NotBuiltError)
+
+
 def _first_gradient(on: Judgement, problem: Problem, subject: Subject) -> Subject:
     """Ask for the gradient of the prediction; return the subject.
 
@@ -190,9 +195,10 @@ def _look_at_others(on: Judgement, problem: Problem, subject: Subject) -> None:
         try:
             if subject.send(problem.call(problem.filled(1.0, (name,)))).gradients[name] is not None:
                 continue
-        except SandboxError:
-            raise
-        except SubjectError as error:  # any other one is told when its checks run
+        except SubjectError as error:
+            if _has_died(error):
+                raise
+            # Any other error is told when its checks run.
             if error.code != Code.NO_GRADIENT and not (error.refused and name not in known):
                 continue
         if name in known:

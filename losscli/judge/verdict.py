@@ -23,7 +23,9 @@ class Verdict(Record, frozen=True):
     """The verdict on one file."""
 
     derived: ClassVar = {
-        "word": "correct",
+        "word": "verdict",
+        "verdict": "correct",
+        "against": "reference",
         "correct": "has_gradient",
         "has_gradient": "reward",
         "reasons": "feedback",
@@ -36,7 +38,7 @@ class Verdict(Record, frozen=True):
     """The file as it was named, with its revision and function."""
     word: Word
     against: str
-    """What it was judged against: the name of a loss, or ``Model``, or another file."""
+    """What it is compared with: the name of a loss, ``Model``, or another file."""
     device: str
     reasons: tuple[JudgeReason, ...] = ()
     cause: str = ""
@@ -84,6 +86,16 @@ class Verdict(Record, frozen=True):
         deterministic = self.accuracy.deterministic
         told = feedback(name, self.word, self.against, self.reasons, self.speed, deterministic)
         return f"{told} Its results are those of a mistake: {self.cause}." if self.cause else told
+
+    @property
+    def verdict(self) -> Word:
+        """One of the words, such as RIGHT; ``word`` is the former key of the JSON."""
+        return self.word
+
+    @property
+    def reference(self) -> str:
+        """What it is compared with; ``against`` is the former key of the JSON."""
+        return self.against
 
     @property
     def correct(self) -> bool | None:

@@ -11,10 +11,12 @@ import contextlib
 import ctypes
 import os
 import platform
+import resource
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from resource import getpagesize
+
+from losscli.machine.pytorch import torch
 
 TOP_PAD = "MALLOC_TOP_PAD_"
 KEEPING: dict[str, str] = {
@@ -51,8 +53,6 @@ def environment(*, keeps: bool) -> dict[str, str]:
 
 def fresh_bytes() -> int:
     """Return the bytes of pages that the system has given this process so far."""
-    import resource  # not on Windows
-
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt * resource.getpagesize()
 
 
@@ -71,8 +71,6 @@ def measure_peak(call: Callable[[], object], device: str) -> int:
 
 
 def _cuda_peak(call: Callable[[], object], device: str) -> int:
-    import torch
-
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
@@ -126,10 +124,8 @@ class Footprint:
     def used(self) -> int:
         """Return the bytes allocated on a GPU, or resident on the host."""
         if self.device != "cpu":
-            import torch
-
             return torch.cuda.memory_allocated(self.device)
-        return int(Path("/proc/self/statm").read_text().split()[1]) * getpagesize()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
     def noise(self, calls: int) -> int:
         """Return insignificant growth: below a GPU block, or a quarter operand, per call."""

@@ -6,8 +6,8 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from losscli.errors import UnfitError
 
@@ -26,18 +26,11 @@ def command_in(variable: str, environ: Mapping[str, str] = os.environ) -> tuple[
         ) from None
 
 
-def run_losscli(
-    words: Sequence[str], environ: Mapping[str, str]
-) -> subprocess.CompletedProcess[str]:
-    """Run losscli without input; capture its output."""
+def run(command: Sequence[str], **more: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program without input, and capture its output as text."""
+    nothing = subprocess.DEVNULL
     return subprocess.run(
-        [sys.executable, "-m", "losscli", *words],
-        env=environ,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
+        command, stdin=nothing, capture_output=True, text=True, errors="replace", **more
     )
 
 
@@ -51,15 +44,6 @@ def printed(command: list[str]) -> str | None:
     if not shutil.which(command[0]):
         return None
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=SECONDS,
-            check=True,
-        )
+        return run(command, timeout=SECONDS, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 from losscli.errors import UnfitError, UsageError
-from losscli.machine.commands import first_line
+from losscli.machine.commands import first_line, run
 
 SHOWN = 12
 
@@ -33,32 +32,15 @@ def commit_of_file(path: Path, revision: str = "") -> str | None:
     return f"{commit}+" if untracked else commit
 
 
-def commits_over(revisions: str, directory: Path) -> list[str]:
-    """Return the commits of a range such as ``v1.0..main``, the oldest first."""
-    return git(directory, "rev-list", "--reverse", "--topo-order", revisions, "--").split()
-
-
 def git(directory: Path, *arguments: str) -> str:
-    """Run git and return its output; UsageError with git's message if it fails."""
-    done = run_git(directory, *arguments)
+    """Run git without hooks or a caller's settings; UsageError with git's message if it fails."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
+    command = ["git", "-C", str(directory), "-c", "core.hooksPath=/dev/null", *arguments]
+    try:
+        done = run(command, env=environment | {"LC_ALL": "C"})
+    except FileNotFoundError:
+        raise UnfitError("git is not installed, and revisions cannot be read without it.") from None
     if done.returncode:
         said = (done.stderr.strip() or done.stdout.strip()).partition("\n")[0]
         raise UsageError(f"git {arguments[0]} in '{directory}': {said.removeprefix('fatal: ')}.")
     return done.stdout.rstrip("\n")
-
-
-def run_git(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run git without hooks or a caller's repository settings."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
-    try:
-        return subprocess.run(
-            ["git", "-C", str(directory), "-c", "core.hooksPath=/dev/null", *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            env=environment | {"LC_ALL": "C"},
-        )
-    except FileNotFoundError:
-        raise UnfitError("git is not installed, and revisions cannot be read without it.") from None

@@ -13,6 +13,7 @@ from losscli.machine.commands import command_in, first_line
 from losscli.machine.commits import commit_of
 from losscli.machine.devices import core_count, cpu_model
 from losscli.machine.memory import cpu_cache_bytes, memory_bytes
+from losscli.machine.pytorch import torch
 
 SOURCES = Path(losscli.__file__).resolve().parents[1]
 GPU_FACTS = (
@@ -23,8 +24,6 @@ GPU_FACTS = (
 
 def describe(device: str) -> dict[str, Any]:
     """Return the facts that a result depends on, as flat JSON; None where unknown."""
-    import torch
-
     facts: dict[str, Any] = {
         "losscli": __version__,
         "commit": commit(),

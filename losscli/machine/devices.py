@@ -14,16 +14,16 @@ from uuid import UUID
 
 from losscli.errors import UnfitError, UsageError
 from losscli.machine import kernel_files
+from losscli.machine.pytorch import torch
 
 _UUID_BYTES = 16
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU visible to this process."""
+    """A GPU visible to this process; its name is ``cuda:N``."""
 
     name: str
-    """``cuda:N``."""
     model: str
     memory_bytes: int
 
@@ -88,8 +88,6 @@ def resolve_device(name: str) -> str:
     match = re.fullmatch(r"auto|cuda(?::(\d+))?", name)
     if not match:
         raise UsageError(f"device must be auto, cpu, cuda or cuda:N, but is '{name}'")
-    import torch
-
     count = torch.cuda.device_count()
     if name == "auto" and count == 0:
         return "cpu"
@@ -108,19 +106,10 @@ def let_threads_sleep(environ: MutableMapping[str, str]) -> None:
     environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
-def set_threads(count: int) -> None:
-    """Set the number of CPU threads of torch and losscli."""
-    import torch
-
-    torch.set_num_threads(count)
-
-
 def is_broken(device: str) -> bool:
     """Tell whether a crashed kernel made a GPU unusable: every call then reports the error."""
     if device == "cpu":
         return False
-    import torch
-
     try:
         torch.cuda.synchronize(device)
     except RuntimeError:
@@ -153,7 +142,6 @@ class Nvml(NamedTuple):
     """NVML and a device's handle."""
 
     library: Any
-    """pynvml, or a test's fake."""
     handle: Any
 
 

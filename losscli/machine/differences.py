@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from losscli.files.record import Record
 from losscli.machine.allocator import DEFAULT
 
 CPU = "cpu"
@@ -32,14 +32,21 @@ LABELS = {
 """What people call the facts of an environment."""
 
 
-@dataclass(frozen=True)
-class Difference:
+NOT_COMPARABLE, NOTED = "not comparable", "note"
+
+
+class Difference(Record, frozen=True):
     """A fact that differs between two environments."""
 
     fact: str
-    before: Any
-    after: Any
-    decisive: bool = False
+    before: Any = None
+    after: Any = None
+    grade: str = ""
+
+    @property
+    def decisive(self) -> bool:
+        """Whether times are not comparable."""
+        return self.grade == NOT_COMPARABLE
 
     def __str__(self) -> str:
         """Return ``driver: 580.1, then 590.2``."""
@@ -53,16 +60,16 @@ def differences(
     """Return environments' differences, the decisive first; ``host``: compare host time too."""
     kind, other = _kind(before), _kind(after)
     if kind != other:
-        return [Difference("device", kind, other, decisive=True)]
+        return [Difference("device", kind, other, NOT_COMPARABLE)]
     decisive = (*_DECISIVE[kind], *(("cpu",) if host and kind != CPU else ()))
     found = [
-        Difference(fact, _fact(before, fact), _fact(after, fact), fact in decisive)
+        Difference(fact, one, other, NOT_COMPARABLE if fact in decisive else NOTED)
         for fact in dict.fromkeys((*decisive, *_NOTED))
-        if _fact(before, fact) != _fact(after, fact)
+        if (one := _fact(before, fact)) != (other := _fact(after, fact))
     ]
     if MIXED in before or MIXED in after:
         one, other = ("several" if MIXED in facts else "one" for facts in (before, after))
-        found.append(Difference("machines", one, other, decisive=True))
+        found.append(Difference("machines", one, other, NOT_COMPARABLE))
     return sorted(found, key=lambda difference: not difference.decisive)
 
 

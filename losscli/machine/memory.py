@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from losscli.machine import kernel_files
 from losscli.machine.kernel_files import groups
+from losscli.machine.pytorch import torch
 
 DEFAULT_CACHE_BYTES = 32 * 2**20
 """The assumed last-level cache of a CPU that does not report its own."""
@@ -16,8 +17,6 @@ def free_bytes(device: str) -> int:
     """Return how many bytes can be allocated now."""
     if device == "cpu":
         return min([_meminfo("MemAvailable"), *(left for _, left in _limits())])
-    import torch
-
     unused, _ = torch.cuda.mem_get_info(device)
     cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return int(unused + cached)
@@ -27,8 +26,6 @@ def most_bytes(device: str) -> int:
     """Return an upper bound of a device's free bytes, without using GPU memory."""
     if device == "cpu":
         return free_bytes(device)
-    import torch
-
     return int(torch.cuda.get_device_properties(device).total_memory)
 
 
@@ -43,8 +40,6 @@ allocator, such as new streams, libraries' first calls, Triton's launches, and N
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Tell whether an error means out of memory."""
-    import torch
-
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and bool(_OUT_OF_MEMORY.search(str(error)))
@@ -54,8 +49,6 @@ def cache_bytes(device: str) -> int:
     """Return the size of a device's last-level cache."""
     if device == "cpu":
         return cpu_cache_bytes()
-    import torch
-
     return int(torch.cuda.get_device_properties(device).L2_cache_size)
 
 
@@ -88,7 +81,6 @@ def limit_bytes() -> int | None:
 
 
 def _limits() -> Iterator[tuple[int, int]]:
-    """Yield each memory limit on this process and what it leaves, in bytes."""
     for version, group in groups("memory"):
         if version == 2:
             limit, usage, cached = "memory.max", "memory.current", "inactive_file"

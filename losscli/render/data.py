@@ -9,20 +9,12 @@ from typing import Any
 
 from losscli.cases.case import Case
 from losscli.compare.gate import Comparisons
-from losscli.compare.history import History, Series
+from losscli.compare.history import History
 from losscli.compare.record import record_of
 from losscli.profile.record import Profile
 from losscli.render.layout import as_csv
 from losscli.runs.encoding import finite, json_line
-from losscli.runs.records import (
-    SCHEMA_VERSION,
-    BenchResult,
-    Collective,
-    Result,
-    Run,
-    Seconds,
-    Speedup,
-)
+from losscli.runs.records import BenchResult, Collective, Result, Run, Seconds, Speedup
 from losscli.units import format_size
 
 AnyRecord = Run | Comparisons | History | Profile
@@ -83,31 +75,7 @@ def _rows_as_csv(rows: list[Object], otherwise: tuple[str, ...]) -> str:
 
 
 def _whole(record: AnyRecord) -> Object:
-    if isinstance(record, Comparisons):
-        return record_of(record).to_json()
-    if isinstance(record, History):
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "kind": "history",
-            "commits": list(record.commits),
-            "left_out": dict(record.left_out),
-            "rows": [_series(series) for series in record.series],
-        }
-    return record.to_json()
-
-
-def _series(series: Series) -> Object:
-    result = series.result
-    return {
-        "case": result.case.name,
-        "pass": result.pass_,
-        "mode": result.mode,
-        "cache": result.cache,
-        "implementation": result.implementation,
-        "table": result.table,
-        "points": [point.to_json() for point in series.points],
-        "steps": [step.to_json() for step in series.steps],
-    }
+    return (record_of(record) if isinstance(record, Comparisons) else record).to_json()
 
 
 def _flatten(result: Result) -> dict[str, Any]:
@@ -153,7 +121,6 @@ _FULL = BenchResult(
 
 
 def _level(key: str, value: Any) -> dict[str, Any]:
-    """Return a value under its key, or a mapping's values under longer keys."""
     if not isinstance(value, dict):
         return {key: value}
     return {

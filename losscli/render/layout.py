@@ -10,6 +10,7 @@ from itertools import zip_longest
 from typing import Any, Literal
 
 from losscli.errors import one_line, printable
+from losscli.runs.columns import MARKS
 from losscli.runs.judgements import IMPOSSIBLE
 from losscli.views.document import Side
 
@@ -19,8 +20,6 @@ MARKDOWN: Style = "github"
 
 FORMULA = ("=", "+", "-", "@", "\t")
 """How a text begins that spreadsheets take for a formula."""
-MARKS = "=?"
-"""What may stand before a figure: a ratio has them."""
 WIDTH = 100
 INDENT = "    "
 """What stands before all lines of a note but the first."""
@@ -33,10 +32,7 @@ COMFORTABLE_CASE = 24
 def fit_case(
     headers: Sequence[str], rows: Sequence[Sequence[str]], width: int, least: Sequence[str] = ()
 ) -> tuple[list[str], list[list[str]]]:
-    """Return a table whose first column, the case, is broken to stay within a width.
-
-    A narrow terminal goes without columns of ``least``, the first one first.
-    """
+    """Break the first column, the case, to fit a width; a narrow one drops columns of ``least``."""
     first, cells = [row[0] for row in rows], [list(row[1:]) for row in rows]
     others = list(headers[1:])
     if width < WIDTH:
@@ -85,10 +81,7 @@ def lay_out(
     style: Style = TEXT,
     align: Sequence[Side] | None = None,
 ) -> str:
-    """Lay out a table; without rows there is none, and without headers they have no title.
-
-    Without ``align`` columns of figures are aligned to the right.
-    """
+    """Lay out a table, empty without rows; without ``align`` figures are aligned to the right."""
     if not rows:
         return ""
     rows = [[one_line(cell) for cell in row] for row in rows]
@@ -101,11 +94,7 @@ def lay_out(
     if style == MARKDOWN:  # which has no room for headers of several lines
         headers = [header.replace("\n", " ") for header in headers]
     table = tabulate.tabulate(
-        rows,
-        headers,
-        tablefmt=style if headers else "plain",
-        colalign=sides,
-        disable_numparse=True,
+        rows, headers, tablefmt=style if headers else "plain", colalign=sides, disable_numparse=True
     )
     return "\n".join(line.rstrip() for line in table.splitlines())
 
@@ -158,4 +147,4 @@ def _widths(titles: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) -> l
 def are_figures(cells: Sequence[str]) -> bool:
     """Tell whether the cells of a column are numbers, which are aligned to the right."""
     figures = [cell for cell in cells if cell not in ("", "-", IMPOSSIBLE)]
-    return bool(figures) and all(cell.lstrip(MARKS)[0].isdigit() for cell in figures)
+    return bool(figures) and all(cell.lstrip("".join(MARKS))[0].isdigit() for cell in figures)

@@ -5,22 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-from losscli.render.layout import (
-    GAP,
-    MARKDOWN,
-    TEXT,
-    WIDTH,
-    fill,
-    fit_case,
-    lay_out,
-    left_out,
-    narrowed,
-    wrap_last,
-)
+from losscli.render import layout
 from losscli.views.document import Block, Document, Notes, Part, Sentence, Table, Verbatim
 
 
-def text(document: Document, width: int = WIDTH) -> str:
+def text(document: Document, width: int = layout.WIDTH) -> str:
     """Return a document as text within a width."""
     return "\n\n".join(part for part in _parts(document, width) if part)
 
@@ -38,13 +27,12 @@ def _parts(document: Document, width: int | None, level: int = 3) -> Iterator[st
             continue
         yield from _blocks(blocks, width, dropped, level)
     if width and dropped:
-        yield left_out(dropped, width)
+        yield layout.left_out(dropped, width)
 
 
 def _blocks(
     blocks: Iterable[Block], width: int | None, dropped: list[str], level: int
 ) -> Iterator[str]:
-    """Yield the text of each block, and add the headers that a narrow terminal goes without."""
     for block in blocks:
         if isinstance(block, Sentence):
             yield _filled([block.text], width)
@@ -60,19 +48,18 @@ def _blocks(
                 yield block.title if width else f"{'#' * level} {block.title}"
             for table in _fitting(block, width):
                 dropped += (h for h in block.headers if not block.splits and h not in table.headers)
-                style = TEXT if width else MARKDOWN
-                yield lay_out(table.headers, table.rows, style, table.align)
+                style = layout.TEXT if width else layout.MARKDOWN
+                yield layout.lay_out(table.headers, table.rows, style, table.align)
 
 
 def _filled(lines: Iterable[str], width: int | None) -> str:
     """Break lines; Markdown joins lines that no empty line separates."""
     if width is None:
         return "\n\n".join(line.strip() for line in lines if line)
-    return "\n".join(fill(line, width) for line in lines)
+    return "\n".join(layout.fill(line, width) for line in lines)
 
 
 def _fitting(table: Table, width: int | None) -> Iterator[Table]:
-    """Yield a table as it fits a width, in several where it splits."""
     if width is None or not table.rows:
         yield table
     elif table.splits:
@@ -80,26 +67,25 @@ def _fitting(table: Table, width: int | None) -> Iterator[Table]:
     else:
         headers, rows, align = table.headers, table.rows, table.align
         if table.by_case:
-            headers, rows = fit_case(headers, rows, width, table.least)
-        elif table.least and width < WIDTH:
-            headers, rows = narrowed(headers, rows, width, table.least)
+            headers, rows = layout.fit_case(headers, rows, width, table.least)
+        elif table.least and width < layout.WIDTH:
+            headers, rows = layout.narrowed(headers, rows, width, table.least)
             align = align and align[: len(headers)]
         elif table.wraps:
-            rows = wrap_last(headers, rows, width)
+            rows = layout.wrap_last(headers, rows, width)
         yield Table(headers, rows, align=align)
 
 
 def _split(table: Table, width: int) -> Iterator[Table]:
-    """Distribute the columns over as many tables as needed."""
     columns = list(zip(table.headers, *table.rows, strict=True))
     wide = [max(map(len, column)) for column in columns]
     part, room = [0], width - wide[0]
     for index in range(1, len(columns)):
-        if len(part) > 1 and wide[index] + GAP > room:
+        if len(part) > 1 and wide[index] + layout.GAP > room:
             yield _columns(table, part)
             part, room = [0], width - wide[0]
         part.append(index)
-        room -= wide[index] + GAP
+        room -= wide[index] + layout.GAP
     yield _columns(table, part)
 
 

@@ -1,10 +1,7 @@
 """What a person reads of verdicts: a block for each, and a closing table for many.
 
-A block has the word of the verdict, the file and what it was judged against; why, and what to do,
-with the smallest case and the line of Python that repeats it; the facets; the checks; accuracy and
-determinism beside PyTorch's own; the times of each case and pass, with the ratio to each other
-implementation above its interval, after ``=`` where both are as fast and after ``?`` where it is
-open; and how the file was isolated. What was not tested says so.
+A ratio of times stands above its interval, after ``=`` where both are as fast and after ``?`` where
+it is open. What was not tested says so.
 """
 
 from __future__ import annotations
@@ -32,11 +29,9 @@ from losscli.views.phrases import count
 
 INDENT = "  "
 WIDEST_FILE = 44
-"""Characters of a file's name in the table, whose beginning is cut off."""
 LEAST_IMPORTANT = ("extra", "% of\nlimit")
 """Columns that a narrow terminal goes without, the first one first."""
 _LOG_LINES = 8
-"""Last lines of a log that are shown where a file crashed or does not build."""
 _SHOW_LOG = {"CRASHED", "DOES NOT BUILD"}
 _STATUSES = {PASS: "passed", WARN: "warned", FAIL: "failed", SKIPPED: "skipped"}
 _SUMMARIES: dict[Word, str] = {
@@ -145,7 +140,6 @@ def _title(verdict: Verdict) -> str:
 
 
 def _facets(verdict: Verdict) -> Iterator[str]:
-    """Yield the facets, a line each."""
     width = max(map(len, FACETS)) + 2
     for facet, text in verdict.facets.items():
         told = textwrap.shorten(one_line(text), WIDTH - width - len(INDENT), placeholder="…")
@@ -153,7 +147,6 @@ def _facets(verdict: Verdict) -> Iterator[str]:
 
 
 def _reason(reason: JudgeReason) -> Iterator[str]:
-    """Yield what the word follows from, what to do, the smallest case and what repeats it."""
     what = reason.code.replace("_", " ")
     if reason.check:
         of_check = f"the check {reason.check}"
@@ -274,7 +267,6 @@ def _table(verdicts: Sequence[Verdict]) -> str:
 
 
 def _speedups(verdict: Verdict) -> dict[str, str]:
-    """Return the ratio to the reference of each pass, empty where it was not timed."""
     found = {name: speedup(verdict, pass_) for pass_, name in SHORT_PASSES.items()}
     return {name: "" if ratio is None else _ratio(ratio) for name, ratio in found.items()}
 
@@ -299,7 +291,6 @@ def _figure(value: float) -> str:
 
 
 def _wrapped(text: str, depth: int) -> list[str]:
-    """Break a text into lines, those after the first one step further in."""
     return textwrap.wrap(
         text,
         WIDTH,

@@ -11,15 +11,25 @@ from pathlib import Path
 from typing import IO
 
 from losscli.console.streams import emit
-from losscli.errors import UnfitError, UsageError
+from losscli.errors import UsageError, writing
+from losscli.files.record import Record
 from losscli.judge.verdict import Verdict
 from losscli.render.output import show, width, write_report
 from losscli.report.verdict_block import block, conclusion
 from losscli.runs.encoding import finite, json_line
 from losscli.runs.files import is_replaceable
 from losscli.runs.journal import kept
+from losscli.runs.records import SCHEMA_VERSION
 
-SCHEMA_VERSION = 1
+
+class Verdicts(Record, frozen=True, kw_only=True):
+    """The record of a judge."""
+
+    schema_version: int = SCHEMA_VERSION
+    kind: str = "judge"
+    command: tuple[str, ...] = ()
+    created: str = ""
+    verdicts: tuple[Verdict, ...]
 
 
 class VerdictWriter:
@@ -79,7 +89,10 @@ class VerdictWriter:
 
     def _report(self) -> str:
         if self.format == "json":
-            return self._json()
+            created = datetime.now(UTC).isoformat(timespec="seconds")
+            command, verdicts = ("losscli", *sys.argv[1:]), tuple(self.verdicts)
+            record = Verdicts(command=command, created=created, verdicts=verdicts)
+            return json.dumps(finite(record.to_json()), indent=2, allow_nan=False)
         if self.output:
             return "\n\n".join([*map(block, self.verdicts), conclusion(self.verdicts)])
         return conclusion(self.verdicts)  # the blocks are written already
@@ -89,22 +102,8 @@ class VerdictWriter:
         if not self._lines or not self.output:
             emit(text)
             return
-        try:
+        with writing(self.output):
             print(text, file=self._lines, flush=True)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise _unwritable(self.output, error) from None
-
-    def _json(self) -> str:
-        record = {
-            "schema_version": SCHEMA_VERSION,
-            "kind": "judge",
-            "command": ["losscli", *sys.argv[1:]],
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
-            "verdicts": [verdict.to_json() for verdict in self.verdicts],
-        }
-        return json.dumps(finite(record), indent=2, allow_nan=False)
 
 
 def _open(output: Path, resumed: bool) -> IO[str]:
@@ -114,11 +113,5 @@ def _open(output: Path, resumed: bool) -> IO[str]:
             f"{output} has verdicts already. Judge only the rest with --resume {output}, remove "
             "the file, or name another -o."
         )
-    try:
+    with writing(output):
         return output.open("a", encoding="utf-8")
-    except OSError as error:
-        raise _unwritable(output, error) from None
-
-
-def _unwritable(output: Path, error: OSError) -> UnfitError:
-    return UnfitError(f"cannot write {output}: {error.strerror}. Name another file.")

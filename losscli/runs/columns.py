@@ -31,7 +31,6 @@ class Column:
     meaning: str
     """The end of a sentence that starts with the header."""
     usual: Callable[[Results], bool] = lambda results: True
-    """Whether a table has it by default."""
 
     @property
     def told(self) -> str:
@@ -42,7 +41,6 @@ class Column:
 def _timed(
     value: Callable[[BenchResult], float | None], text: Callable[[float], str]
 ) -> Callable[[BenchResult], str]:
-    """Return a cell: empty if nothing was timed, a dash for no value."""
 
     def cell(result: BenchResult) -> str:
         if result.seconds is None:

@@ -41,7 +41,7 @@ def finite(value: Any) -> Any:
 
 
 class RecordError(ValueError):
-    """A value does not fit its field; the message names the field."""
+    """A value does not fit its field, which the message names."""
 
     def __init__(self, text: str, index: int | None = None) -> None:
         """``index`` is the record's position."""
@@ -92,7 +92,6 @@ def _record_errors(kind: type[Record]) -> Iterator[None]:
 
 
 def _candidates(kind: Any, path: str) -> tuple[str, ...]:
-    """Return the allowed texts of a field, or none if it is not a choice."""
     for name in path.split("."):
         if not (isinstance(kind, type) and issubclass(kind, Record)):
             return ()

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from losscli.console.streams import ESCAPE
-from losscli.errors import UnfitError, UsageError
+from losscli.errors import UsageError, writing
 from losscli.runs.holding import refuse_held
 
 
@@ -32,7 +32,8 @@ def replace_bytes(path: Path, parts: Iterable[bytes]) -> None:
         if os.path.exists(path):
             shutil.copymode(path, partial)
         else:
-            os.chmod(partial, 0o666 & ~_umask())
+            os.umask(mask := os.umask(0))
+            os.chmod(partial, 0o666 & ~mask)
         os.replace(partial, path)
     except BaseException:
         os.unlink(partial)
@@ -47,25 +48,15 @@ def write_file(path: Path, content: str | bytes) -> None:
     refuse_held(path.resolve())
     # A file name in a report may have bytes that are not UTF-8.
     data = content if isinstance(content, bytes) else f"{content}\n".encode(errors=ESCAPE)
-    try:
+    with writing(path):
         if is_replaceable(path):
             replace_bytes(path.resolve(), [data])
         else:
             path.write_bytes(data)
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise UnfitError(f"cannot write {path}: {error.strerror}. Name another file.") from None
 
 
-def refuse_to_overwrite(output: Path, what: str, inputs: Mapping[str, Path]) -> None:
+def refuse_to_overwrite(output: Path | None, what: str, inputs: Mapping[str, Path]) -> None:
     """Reject an output that is one of the input files; ``what`` describes these."""
     for name, path in inputs.items():
-        if os.path.exists(output) and os.path.samefile(output, path):
+        if output and os.path.exists(output) and os.path.samefile(output, path):
             raise UsageError(f"-o '{output}' is the {what} '{name}' itself. Name another file.")
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

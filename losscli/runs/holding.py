@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from losscli.errors import UnfitError, UsageError
+from losscli.errors import UnfitError, UsageError, writing
 from losscli.processes.lock import Holder, try_lock
 
 _TRIES, _PAUSE = 3, 0.01
@@ -20,12 +20,8 @@ _TRIES, _PAUSE = 3, 0.01
 def held(output: Path) -> Iterator[None]:
     """Hold an output within the block; UsageError if another process holds it."""
     path = _lock_path(output)
-    try:
+    with writing(path, "Choose another -o or --save."):
         file = _take(path, output)
-    except OSError as error:
-        raise UnfitError(
-            f"cannot write {path}: {error.strerror}. Choose another -o or --save."
-        ) from None
     try:
         yield
     finally:

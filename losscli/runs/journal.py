@@ -13,7 +13,7 @@ from typing import TextIO
 from msgspec.structs import replace
 
 from losscli.console.streams import tell
-from losscli.errors import UnfitError, UsageError
+from losscli.errors import UnfitError, UsageError, writing
 from losscli.files.directories import user_directory
 from losscli.machine.differences import Difference, differences, parts_ways
 from losscli.runs.encoding import json_line
@@ -56,25 +56,17 @@ class Journal:
         """
         self.path = journal_path(output)
         refuse_unreported(run.kind, output, resumed, name)
-        try:
+        with writing(self.path, f"Choose another {_option(name)}."):
             header = replace(run.header, unfinished=True)
             records = [header.to_json(), *(result.to_json() for result in run.results)]
             replace_file(self.path, map(json_line, records))
             self._file: TextIO = self.path.open("a", encoding="utf-8")
-        except OSError as error:
-            raise UnfitError(
-                f"cannot write {self.path}: {error.strerror}. Choose another {_option(name)}."
-            ) from None
 
     def add(self, result: Result) -> None:
         """Write a result to disk."""
-        try:
+        with writing(self.path, "The cases finished before are kept."):
             self._file.write(f"{json_line(result.to_json())}\n")
             self._file.flush()
-        except OSError as error:
-            raise UnfitError(
-                f"cannot write {self.path}: {error.strerror}. The cases finished before are kept."
-            ) from None
 
     def close(self) -> None:
         """Close the file; each line was flushed, and errors were reported."""
@@ -103,29 +95,21 @@ def _option(name: str) -> str:
 
 def find_unfinished(name: str) -> Path:
     """Return the file to resume from: the journal, which has more results, or the report."""
-    path = _journal_or_report(name)
-    refuse_held(output_of(path).resolve())
-    return path
-
-
-def _journal_or_report(name: str) -> Path:
-    for candidate in (Path(name), runs_directory() / f"{name}.jsonl"):
-        if name and is_there(journal_path(candidate)):
-            return journal_path(candidate)
+    journals = map(journal_path, (Path(name), runs_directory() / f"{name}.jsonl"))
+    path = next(filter(is_there, journals), None) if name else None
     try:
-        return find_run(name)
+        path = path or find_run(name)
     except UsageError as error:
         raise UsageError(
             f"{error} A run that was killed before it was saved is found by the path of its -o: "
             "--resume PATH."
         ) from None
+    refuse_held(output_of(path).resolve())
+    return path
 
 
 def read_unfinished(path: Path, run: Run, *, host: bool) -> tuple[Run, list[Difference]]:
-    """Return an interrupted bench run, and how the machine changed since.
-
-    ``run`` would start now; UsageError if it would not measure the same.
-    """
+    """Return an unfinished run and what changed since; UsageError if ``run`` measures another."""
     before = read_run(path, "bench")
     if before.plan != run.plan:
         raise UsageError(
@@ -155,10 +139,7 @@ _NAME = "unprinted"
 
 @contextlib.contextmanager
 def kept(kind: str, record: Callable[[], str], where: Path | None = None) -> Iterator[None]:
-    """Keep a record on disk while the block prints it; if the block fails, say where it is.
-
-    ``where`` is an existing file with all of it.
-    """
+    """Keep a record on disk, or in ``where``, while the block prints it; if it fails, say where."""
     path = where or _write(kind, record())
     try:
         yield

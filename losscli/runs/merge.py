@@ -36,7 +36,12 @@ def merge(runs: Mapping[str, Run], *, mixed: bool = False) -> Run:
     (first_name, first), *others = runs.items()
     for name, run in others:
         _check_alike(first_name, first, name, run)
-        _check_machine(first_name, first, name, run, mixed=mixed)
+        if not mixed and (unlike := _unlike(first, run)):
+            raise UsageError(
+                f"{first_name} and {name} are from different machines, {unlike}. --mixed joins "
+                "them all the same: each time then names its machine, and the run is compared with "
+                "no other."
+            )
     for (one_name, one), (other_name, other) in combinations(runs.items(), 2):
         if twice := {*one.parts} & {*other.parts}:
             raise UsageError(
@@ -139,17 +144,7 @@ def _check_apart(runs: Mapping[str, Run]) -> None:
                 )
 
 
-def _check_machine(first_name: str, first: Run, name: str, run: Run, *, mixed: bool) -> None:
-    unlike = _unlike(first, run)
-    if unlike and not mixed:
-        raise UsageError(
-            f"{first_name} and {name} are from different machines, {unlike}. --mixed joins them "
-            "all the same: each time then names its machine, and the run is compared with no other."
-        )
-
-
 def _unlike(first: Run, run: Run) -> str:
-    """Return the first difference between two runs' machines, or an empty string."""
     found = differences(first.environment, run.environment, host=True)
     return next((str(each) for each in found if parts_ways(each)), "")
 

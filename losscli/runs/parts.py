@@ -17,10 +17,9 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Part:
-    """One shard of a run."""
+    """One shard of a run; the first has number 1."""
 
     number: int
-    """From 1."""
     count: int
 
     def __str__(self) -> str:

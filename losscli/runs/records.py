@@ -13,7 +13,7 @@ from losscli.cases.case import Case
 from losscli.files.record import Record
 from losscli.reasons import Code
 from losscli.runs.judgements import UNCLEAR, Judgement, is_busy, is_impossible, judged
-from losscli.runs.quantiles import quantile
+from losscli.runs.spread import quantile
 
 SCHEMA_VERSION = 1
 
@@ -27,7 +27,6 @@ PASS: Final = "pass"
 WARN: Final = "warn"
 FAIL: Final = "fail"
 Stop = Literal["confidence", "time limit", "sample limit", "throttled", "nothing left to sample"]
-"""The reason that sampling stopped."""
 HOST_GAPS = "host_gaps"
 """In a result's conditions: batches in which the GPU waited for the host."""
 
@@ -41,11 +40,9 @@ class Seconds(Record, frozen=True):
     min: float
     samples: tuple[float, ...]
     interval: tuple[float, float] | None = None
-    """The median's 95% confidence interval; None with too few samples. With several processes, the
-    interval of the next run's median."""
+    """Of the median, with 95%; of several processes, of the next run's median. None if too few."""
     processes: tuple[int, ...] = ()
-    """Each process's number of samples, which are ordered by process. Empty if the command's own
-    process took all, as in old records."""
+    """Numbers of samples, which are ordered by process; empty if the command's process took all."""
 
     @property
     def by_process(self) -> list[tuple[float, ...]]:
@@ -90,8 +87,7 @@ class Speedup(Record, frozen=True):
     high: float
     """The ratio's 95% confidence interval; with fewer than six rounds, its range."""
     confident: bool = True
-    """Whether there were enough rounds for an interval and a reliable verdict; always true in old
-    records."""
+    """Whether there were enough rounds for an interval and a reliable verdict."""
     processes: tuple[float, ...] = ()
     """Each process's ratio, if there were several."""
 
@@ -150,46 +146,36 @@ class BenchResult(Record, frozen=True):
     status: BenchStatus
     reason: str = ""
     code: Code = Code.NONE
-    """The reason's code, if the result is not ok."""
     stop: Stop | None = None
-    """Why no more samples were taken."""
     discarded: int = 0
     """Samples that were discarded because the machine was throttled."""
     waits: bool = False
     """Whether each call waits for the GPU, so that its time includes the host's."""
     no_limit: str = ""
-    """The reason that the memory limit is unknown."""
     limit_repeated: bool = False
     """Whether the limit was measured twice, and the faster one counts."""
     seconds: Seconds | None = None
     host_seconds: float | None = None
-    """Median time that a call occupies the host while the GPU is idle; None on the CPU and where
-    that is what was timed."""
+    """Median time that a call occupies the host while the GPU is idle; None if that was timed."""
     gbps: float | None = None
     limit_gbps: float | None = None
     """The same for a copy kernel, or for the bare matrix products, in the same run and size."""
     default_allocator_seconds: float | None = None
-    """Median in another process with glibc's default allocator, which returns freed memory; None if
-    the allocator was not set for the others."""
+    """Median with glibc's default allocator; None if the other processes had no other."""
     speedup: Mapping[str, float] = field(default_factory=dict)
-    """Each other implementation's time over this one's, the median over rounds sampled side by
-    side: above 1 this one is faster."""
+    """Each other's time over this one's, the median over rounds: above 1 this one is faster."""
     ratios: Mapping[str, Speedup] = field(default_factory=dict)
     """The same with interval and verdict."""
     planned_extra_bytes: int | None = None
-    """The memory plan for ``peak_extra_bytes``."""
     peak_extra_bytes: int | None = None
-    """Peak temporary memory of a call, without inputs, loss and gradients, by the allocator's
-    count."""
+    """Peak temporary memory of a call, without inputs, loss and gradients."""
     joules: float | None = None
     """Energy of a call, from many in succession; None if not requested or not readable."""
     watts: float | None = None
     """The same over the time of these calls."""
     no_energy: str = ""
-    """Why the energy is unknown, if it was requested."""
     error: Error = Error()
     table: str = ""
-    """The title of the config's table."""
     mode: Mode = DEVICE
     """How it was called and timed: ``device``, ``graph`` or ``host``."""
     cache: Cache = COLD
@@ -199,7 +185,6 @@ class BenchResult(Record, frozen=True):
     ranks: tuple[OfRank, ...] = ()
     """Each rank's measurements, for a case with split operands."""
     collective: Collective | None = None
-    """What these ranks exchange, or None."""
 
     derived: ClassVar[Mapping[str, str]] = {"host_seconds": "bytes", "limit_gbps": "impossible"}
 
@@ -254,14 +239,12 @@ class VerifyResult(Record, frozen=True):
     status: VerifyStatus
     reason: str = ""
     code: Code = Code.NONE
-    """The reason's code, if the result is not a pass."""
     error: Error = Error()
     reference_error: Error = Error()
     """PyTorch's own error on the same inputs."""
     tolerance: str = ""
     """The tolerance that the config or the loss loosened, with the loss's reason."""
     tolerance_ulp: float | None = None
-    """The tolerance that the config or the loss loosened."""
     terms: str = ""
     """The loss's reason to measure errors in ulp of the largest term, if it has one."""
     shrunk_from: str = ""
@@ -311,7 +294,6 @@ class TimerTestResult(Record, frozen=True):
     test: str
     """``known time``, ``overhead``, or the verdict that comparisons should get."""
     subject: str
-    """What was timed or compared."""
     status: TestStatus
     reason: str = ""
     seconds: float | None = None
@@ -319,7 +301,6 @@ class TimerTestResult(Record, frozen=True):
     right: int | None = None
     """Comparisons with that verdict."""
     runs: int | None = None
-    """Comparisons."""
 
 
 Result = BenchResult | VerifyResult | SelfTestResult | TimerTestResult
@@ -334,7 +315,6 @@ RESULTS: Mapping[Kind, type[Result]] = {
     "self-test": SelfTestResult,
     "timer-test": TimerTestResult,
 }
-"""Result types by kind of run."""
 
 
 class Exclusion(Record, frozen=True):
@@ -345,7 +325,6 @@ class Exclusion(Record, frozen=True):
     rows: int
     """Excluded cases, passes and implementations."""
     reason: str = ""
-    """The reason that the config gives."""
 
     def __str__(self) -> str:
         """Return a line for people."""
@@ -358,7 +337,6 @@ class SlowerCell(Record, frozen=True):
     """A configuration in which losscli's kernel is slower than a baseline, beyond noise."""
 
     case: str
-    """Its name."""
     pass_: PassName
     mode: Mode
     table: str
@@ -394,12 +372,10 @@ class Header(Record, frozen=True, kw_only=True):
     parts: tuple[str, ...] = ()
     """The run's shards, such as ``3/16``; empty if it has all cases."""
     unfinished: bool = False
-    """Whether it was interrupted or stopped at a failure. The journal of an unreported run is
-    unfinished."""
+    """Whether it was interrupted or stopped at a failure, or is a journal."""
     result_count: int = 0
     """The number of results, to detect lost ones."""
     excluded: tuple[Exclusion, ...] = ()
-    """What the config's rules left out."""
     headline: Headline | None = None
     """The headline of a finished bench with baselines."""
 

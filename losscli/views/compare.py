@@ -10,21 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import geometric_mean
 
-from losscli.cases.axes import COLD, DEVICE
 from losscli.compare.change import CONFIDENCE
-from losscli.compare.comparison import Comparison
-from losscli.compare.figures import FIGURES
+from losscli.compare.comparison import Comparison, Untimed
+from losscli.compare.figures import FIGURES, MEMORY
 from losscli.compare.gate import Comparisons
-from losscli.compare.record import (
-    NOT_COMPARABLE,
-    ComparedRow,
-    ComparedRun,
-    ComparisonRecord,
-    Untimed,
-    record_of,
-)
-from losscli.compare.rows import label
-from losscli.machine.differences import Difference
+from losscli.compare.record import ComparedRow, ComparedRun, ComparisonRecord, record_of
+from losscli.compare.rows import mode_and_cache
 from losscli.runs.grouping import grouped
 from losscli.runs.judgements import SLOWER, UNCLEAR, Judgement
 from losscli.runs.records import FAILED, SKIPPED, Run
@@ -78,15 +69,14 @@ def _parts(record: ComparisonRecord) -> Iterator[Part | Table | Notes]:
 def _run(baseline: str, one: ComparedRun) -> Iterator[Table | Notes]:
     yield Notes(
         [
-            f"{'NOT COMPARABLE' if each.grade == NOT_COMPARABLE else 'note'}: different "
-            f"{Difference(each.fact, each.before, each.after)}"
+            f"{'NOT COMPARABLE' if each.decisive else 'note'}: different {each}"
             for each in one.differences
         ]
     )
     yield _rows(one)
     headers = ["loss", "pass", "impl", "conclusive cases", "geometric mean of new/base"]
     yield Table(headers, list(_means(one)))
-    text = FIGURES["memory"].text
+    text = FIGURES[MEMORY].text
     memory = [
         f"{_label(row)}: {text(before)}, then {text(after)}"
         for row in one.rows
@@ -116,13 +106,8 @@ def _means(one: ComparedRun) -> Iterator[list[str]]:
 
 def _label(row: ComparedRow | Untimed) -> str:
     words = [row.case, row.implementation, row.pass_.replace("_", "+")]
-    text = ", ".join([*words, *unusual(row)])
+    text = ", ".join([*words, *mode_and_cache(row.mode, row.cache)])
     return f"{text} ({row.table})" if row.table else text
-
-
-def unusual(row: ComparedRow | Untimed) -> list[str]:
-    """Return the mode and the state of the caches of a row where they are not the default."""
-    return [word for word in (row.mode, row.cache) if word not in ("", DEVICE, COLD)]
 
 
 def _listed(title: str, rows: Sequence[str]) -> list[str]:
@@ -154,7 +139,8 @@ def _verdict(verdict: Judgement) -> str:
 
 def _pass(timed: ComparedRow) -> str:
     """Return ``fwd``, or ``fwd host warm`` where mode and cache are not the usual."""
-    return " ".join([SHORT_PASSES.get(timed.pass_, timed.pass_), *unusual(timed)])
+    name = SHORT_PASSES.get(timed.pass_, timed.pass_)
+    return " ".join([name, *mode_and_cache(timed.mode, timed.cache)])
 
 
 def _seconds(seconds: float | None) -> str:
@@ -240,8 +226,8 @@ def _not_looked(compared: Comparisons) -> list[str]:
         lines.append(f"FAILED: the last line of {', '.join(cut)} is cut off; results are missing")
     missing, undecided = compared.missing(), compared.undecided()
     if missing:
-        rows = _counted([each.result.implementation for _, each in missing], "missing")
-        names = [label(each.result) for _, each in missing]
+        rows = _counted([each.implementation for _, each in missing], "missing")
+        names = [_label(each) for _, each in missing]
         lines += _listed(f"FAILED: {rows}; --no-fail-on-missing accepts that", names)
     accepts = "--no-fail-on-undecided accepts that"
     if undecided:
@@ -274,4 +260,5 @@ def _lost(baseline: str, name: str, one: Comparison) -> list[str]:
     why = ", ".join(f"{number} {status}" for number, status in counts if number)
     were = "was" if len(missing) == 1 else "were"
     line = f"{count(len(missing), 'row')} of {baseline} {were} not timed in {name} ({why})"
-    return [line, *(f"    FAILED {label(each.result)}: {each.reason}" for each in one.broken)]
+    broken = [(_label(each), each.reason.removeprefix(f"{FAILED}: ")) for each in one.broken]
+    return [line, *(f"    FAILED {row}: {reason}" for row, reason in broken)]

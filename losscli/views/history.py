@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from losscli.cases.case import distinct_names
-from losscli.compare.figures import FIGURES
-from losscli.compare.history import MEMORY, History, Point, Series, Step
+from losscli.compare.figures import FIGURES, MEMORY
+from losscli.compare.history import History, Point, Series, Step
 from losscli.compare.rows import label
 from losscli.units import format_bytes, format_seconds
 from losscli.views.bench import short_pass

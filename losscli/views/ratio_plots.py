@@ -11,7 +11,6 @@ from losscli.runs.grouping import grouped
 from losscli.runs.judgements import SAME_WITHIN, UNCLEAR
 from losscli.runs.records import BenchResult, Speedup
 from losscli.views.bench import LONG_PASSES, place
-from losscli.views.compare import unusual
 from losscli.views.document import Document, Part, Plot, Point, Sentence, Series
 from losscli.views.phrases import count, slug
 
@@ -133,7 +132,7 @@ def _long(row: ComparedRow) -> str:
 
 
 def _change(row: ComparedRow) -> Point:
-    label = " ".join([row.case, *unusual(row)])
+    label = " ".join([row.case, *mode_and_cache(row.mode, row.cache)])
     label = f"{label} ({row.table})" if row.table else label
     return Point(label, row.ratio, low=row.ratio_low, high=row.ratio_high)
 

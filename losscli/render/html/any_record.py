@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from losscli.compare.record import ComparedRow, ComparisonRecord
 from losscli.errors import UsageError
 from losscli.files.reading import RECORD_BYTES, read_bytes
-from losscli.files.record import Record
 from losscli.judge.verdict import Verdict
+from losscli.report.verdict_writer import Verdicts
 from losscli.runs.encoding import UNREADABLE, RecordError, read_object
 from losscli.runs.grouping import grouped
 from losscli.runs.reading import read_run
-from losscli.runs.records import SCHEMA_VERSION, BenchResult, Kind, Run
+from losscli.runs.records import BenchResult, Kind, Run
 
 _HEAD = 64 * 2**10
 _MOST = 1e30
@@ -27,15 +27,6 @@ _KIND = re.compile(rb'"kind"\s*:\s*"([a-z-]+)"')
 _VERDICT = re.compile(rb'\A\s*\{\s*"id"\s*:')
 """How a line of verdicts begins, which have no header."""
 _NAMED = "a run of bench, verify or self-test, verdicts of judge, or a comparison"
-
-
-class Verdicts(Record, frozen=True):
-    """The verdicts of a judge, with what the record says of itself."""
-
-    verdicts: tuple[Verdict, ...]
-    schema_version: int = SCHEMA_VERSION
-    command: tuple[str, ...] = ()
-    created: str = ""
 
 
 AnyRecord = Run | Verdicts | ComparisonRecord
@@ -50,8 +41,8 @@ def read_record(path: Path) -> AnyRecord:
         data = read_bytes(path, RECORD_BYTES)
         if kind == "compare":
             return _plausible_comparison(_comparison(data))
-        judge = kind == "judge"
-        return _plausible(read_object(Verdicts, data) if judge else Verdicts(_verdicts(data)))
+        lines = kind != "judge"
+        return _plausible(_verdicts(data) if lines else read_object(Verdicts, data))
     except RecordError as error:
         raise UsageError(f"{path}: the record is not valid: {error}.") from None
     except UNREADABLE as error:
@@ -118,7 +109,7 @@ def _check_positive(figures: Sequence[float], what: str) -> None:
             raise RecordError(f"{what}: {figure:g} is not possible")
 
 
-def _verdicts(data: bytes) -> tuple[Verdict, ...]:
+def _verdicts(data: bytes) -> Verdicts:
     """Read a verdict a line; a line that a killed run left half is passed over."""
     *lines, last = data.rstrip().split(b"\n")
     found = [read_object(Verdict, line) for line in lines if line.strip()]
@@ -127,7 +118,7 @@ def _verdicts(data: bytes) -> tuple[Verdict, ...]:
     except UNREADABLE:
         if not found:
             raise
-    return tuple(found)
+    return Verdicts(verdicts=tuple(found))
 
 
 def _comparison(data: bytes) -> ComparisonRecord:

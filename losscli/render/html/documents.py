@@ -11,9 +11,10 @@ from losscli.compare.gate import Comparisons
 from losscli.compare.record import ComparisonRecord, record_of
 from losscli.judge.verdict import Verdict
 from losscli.machine.differences import LABELS
-from losscli.render.html.any_record import AnyRecord, Verdicts
+from losscli.render.html.any_record import AnyRecord
 from losscli.render.records import view
 from losscli.report.verdict_block import block, line, summary
+from losscli.report.verdict_writer import Verdicts
 from losscli.runs.records import BenchResult, Run
 from losscli.units import format_bytes
 from losscli.views import compare, plots, ratio_plots
@@ -134,7 +135,6 @@ def _of_verdicts(record: Verdicts) -> Iterator[Part]:
 
 
 def _speedups(verdict: Verdict, index: int) -> Iterator[Plot]:
-    """Yield the plot of each pass: how many times as fast as the others the file is."""
     for pass_ in dict.fromkeys(speed.pass_ for speed in verdict.speed):
         points: dict[str, list[Point]] = {}
         for speed in verdict.speed:

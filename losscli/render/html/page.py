@@ -14,6 +14,7 @@ from typing import Any
 from losscli import __version__
 from losscli.compare.comparison import compare
 from losscli.compare.gate import Comparisons
+from losscli.compare.noise import CONTROLS
 from losscli.implementations import CUSTOM
 from losscli.render.html.any_record import AnyRecord
 from losscli.render.html.documents import about, document_of, document_of_comparison, short
@@ -22,13 +23,12 @@ from losscli.render.html.summary import summary
 from losscli.render.html.svg import STYLES, Picture, printable, stylesheet
 from losscli.render.layout import are_figures
 from losscli.render.output import state_of
-from losscli.runs.columns import REFERENCE
 from losscli.runs.encoding import finite
 from losscli.runs.records import Run
 from losscli.views.document import Document, Notes, Part, Plot, State, Table, blocks_of
 from losscli.views.phrases import slug
 
-_FIRST = (CUSTOM, REFERENCE, "functional", "compile")
+_FIRST = (CUSTOM, *CONTROLS)
 """Implementations that have the same colour in every report."""
 _NOTES = 8
 _IMPLEMENTATION = ("impl", "implementation")
@@ -193,7 +193,6 @@ class Note:
 
 
 def _grouped_notes(notes: Notes) -> tuple[list[Note], list[Note]]:
-    """Return the first notes, which are shown at once, and the others."""
     found: list[Note] = []
     for line in notes.lines:
         if found and line.startswith(("    ", "from losscli.")):

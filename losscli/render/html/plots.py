@@ -5,19 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from losscli.render.html import svg
-from losscli.render.html.svg import (
-    LETTER,
-    Axis,
-    Picture,
-    Scale,
-    byte_ticks,
-    log_ticks,
-    percent_ticks,
-    ratio_ticks,
-    second_ticks,
-    short_exponent,
-    spaced,
-)
 from losscli.runs.grouping import grouped
 from losscli.units import format_bytes
 from losscli.views.document import Kind, Plot, Point, Series, Unit
@@ -37,24 +24,24 @@ _LEAST_REACH = 0.005
 _HIDDEN = 4
 """Pixels up to which the mark hides an interval."""
 _TOLD = 12
-_AXES: Mapping[Unit, Axis] = {
-    "ulp": Axis("error in ulp", log_ticks, log=True, low=LEAST_ULP),
-    "operand bytes": Axis("bytes of the operands", byte_ticks, log=True),
-    "bytes": Axis("minimum traffic of the pass", byte_ticks, log=True),
-    "seconds": Axis("time of a call", second_ticks, log=True),
-    "GB/s": Axis("GB/s", log_ticks, log=True),
-    "fraction": Axis("fraction of peak bandwidth", percent_ticks, low=0.0),
-    "ratio": Axis("", ratio_ticks, log=True),
+_AXES: Mapping[Unit, svg.Axis] = {
+    "ulp": svg.Axis("error in ulp", svg.log_ticks, log=True, low=LEAST_ULP),
+    "operand bytes": svg.Axis("bytes of the operands", svg.byte_ticks, log=True),
+    "bytes": svg.Axis("minimum traffic of the pass", svg.byte_ticks, log=True),
+    "seconds": svg.Axis("time of a call", svg.second_ticks, log=True),
+    "GB/s": svg.Axis("GB/s", svg.log_ticks, log=True),
+    "fraction": svg.Axis("fraction of peak bandwidth", svg.percent_ticks, low=0.0),
+    "ratio": svg.Axis("", svg.ratio_ticks, log=True),
 }
 
 
-def draw(plot: Plot, styles: Mapping[str, int]) -> Picture:
+def draw(plot: Plot, styles: Mapping[str, int]) -> svg.Picture:
     """Return the picture of a plot; ``styles`` has the colour of each implementation."""
     series = sorted(plot.series, key=lambda each: styles[each.name])
     height, body = _DRAWN[plot.kind](plot, series, styles)
     legend = tuple(dict.fromkeys((styles[each.name], each.name) for each in series))
     described = "; ".join(f"{each.name}: {_described(plot, each)}" for each in series)
-    return Picture(plot.name, plot.title, f"{described}.", WIDTH, round(height), body, legend)
+    return svg.Picture(plot.name, plot.title, f"{described}.", WIDTH, round(height), body, legend)
 
 
 def _described(plot: Plot, series: Series) -> str:
@@ -93,10 +80,10 @@ def _lines(plot: Plot, series: Sequence[Series], styles: Mapping[str, int]) -> t
     return HEIGHT, "".join(parts)
 
 
-def _grid(x: Axis, across: Scale, y: Axis, up: Scale) -> str:
+def _grid(x: svg.Axis, across: svg.Scale, y: svg.Axis, up: svg.Scale) -> str:
     left, right, bottom = _LEFT, WIDTH - _RIGHT, HEIGHT - _BOTTOM
     level = y.ticks(up.low, up.high)
-    down = spaced(x.ticks(across.low, across.high), across)
+    down = svg.spaced(x.ticks(across.low, across.high), across)
     path = "".join(f"M{left} {svg.number(up(v))}H{right}" for v, _ in level)
     path += svg.upright(down, across, _TOP, bottom)
     words = [svg.text(left - 6, up(value) + 4, words, anchor="end") for value, words in level]
@@ -106,7 +93,7 @@ def _grid(x: Axis, across: Scale, y: Axis, up: Scale) -> str:
     return svg.element("path", d=path, class_="grid") + frame + "".join(words)
 
 
-def _cached(cache_bytes: int, across: Scale) -> str:
+def _cached(cache_bytes: int, across: svg.Scale) -> str:
     """Shade the sizes that fit in the cache."""
     if cache_bytes <= across.low:
         return ""
@@ -133,7 +120,7 @@ def _forest(plot: Plot, series: Sequence[Series], styles: Mapping[str, int]) -> 
     height = _FOREST_TOP + sum(_LABEL + _MARK * len(m) + _GAP for m in rows.values())
     bottom = height
     low, high = across(1 / (1 + plot.band)), across(1 + plot.band)
-    ticks = spaced(ratio_ticks(across.low, across.high), across)
+    ticks = svg.spaced(svg.ratio_ticks(across.low, across.high), across)
     top, one = _FOREST_TOP, across(1)
     parts = [
         svg.element("rect", x=low, y=top, width=high - low, height=bottom - top, class_="band"),
@@ -155,13 +142,13 @@ def _forest(plot: Plot, series: Sequence[Series], styles: Mapping[str, int]) -> 
 def _sides(sides: tuple[str, str], x: float) -> str:
     """Return what either side of the dashed line means, where there is room."""
     left, right = f"← {sides[0]}", f"{sides[1]} →"
-    start = min(x + 8, WIDTH - LETTER * len(right))
+    start = min(x + 8, WIDTH - svg.LETTER * len(right))
     room = min(x, start) - 8
-    fits = room > LETTER * len(left)
+    fits = room > svg.LETTER * len(left)
     return svg.text(start, 12, right) + (svg.text(room, 12, left, anchor="end") if fits else "")
 
 
-def _bar(style: int, name: str, point: Point, across: Scale, y: float) -> str:
+def _bar(style: int, name: str, point: Point, across: svg.Scale, y: float) -> str:
     low, high, value = across(point.low), across(point.high), across(point.x)
     place = f"M{svg.number(low)} {svg.number(y)}H{svg.number(high)}"
     line = svg.element("path", d=place, class_="whisker") if high - low > _HIDDEN else ""
@@ -176,12 +163,12 @@ def _strips(plot: Plot, series: Sequence[Series], styles: Mapping[str, int]) -> 
     spread = max(max(abs(point.low), abs(point.high)) for point in points)
     farthest = max(abs(point.x) for point in points)
     reach = max(min(farthest * 1.03, spread * 4), _LEAST_REACH)
-    across = Scale(max(-reach, -1.0), reach, 8, WIDTH - 8)  # no sample takes less than nothing
+    across = svg.Scale(max(-reach, -1.0), reach, 8, WIDTH - 8)  # no sample takes less than nothing
     drawn, y = [], 4.0
     for each in series:
         drawn.append(_strip(each, across, reach, y, styles[each.name]))
         y += _STRIP_LABEL + _PROCESS * _processes(each) + _STRIP_GAP
-    ticks = spaced(percent_ticks(across.low, reach), across)
+    ticks = svg.spaced(svg.percent_ticks(across.low, reach), across)
     parts = [
         svg.element("path", d=svg.upright(ticks, across, 4, y), class_="grid"),
         svg.element("path", d=f"M{svg.number(across(0))} 4V{svg.number(y)}", class_="base"),
@@ -196,7 +183,7 @@ def _processes(series: Series) -> int:
     return 1 + int(max(point.y for point in series.points))
 
 
-def _strip(series: Series, across: Scale, reach: float, y: float, style: int) -> str:
+def _strip(series: Series, across: svg.Scale, reach: float, y: float, style: int) -> str:
     first = series.points[0]
     beyond = sum(abs(point.x) > reach for point in series.points)
     size = count(len(series.points), "sample") + f", {beyond} at the ends or beyond" * bool(beyond)
@@ -225,7 +212,7 @@ _DRAWN: Mapping[Kind, Callable[..., tuple[float, str]]] = {
 def ratio(value: float) -> str:
     """Return ``4.50x``, in at most six characters."""
     if value >= 99_999 or value < 0.001:
-        return f"{short_exponent(value)}x"
+        return f"{svg.short_exponent(value)}x"
     if value >= 100:
         return f"{value:.0f}x"
     return f"{value:.2g}x" if value < 0.1 else f"{value:.2f}x"
@@ -236,12 +223,12 @@ def interval(low: float, high: float) -> str:
     return f"{ratio(low)[:-1]}-{ratio(high)[:-1]}"
 
 
-def shape_at(style: int, x: float, y: float, size: float = _RADIUS) -> str:
+def shape_at(style: int, x: float, y: float) -> str:
     """Return the outline of the mark of a style: colours alone do not tell styles apart."""
-    left, right, top, bottom = map(svg.number, (x - size, x + size, y - size, y + size))
+    left, right, top, bottom = map(svg.number, (x - _RADIUS, x + _RADIUS, y - _RADIUS, y + _RADIUS))
     middle, center = svg.number(x), svg.number(y)
     if style % 4 == 0:
-        r, across = svg.number(size), svg.number(2 * size)
+        r, across = svg.number(_RADIUS), svg.number(2 * _RADIUS)
         return f"M{left} {center}a{r} {r} 0 1 0 {across} 0a{r} {r} 0 1 0-{across} 0"
     if style % 4 == 1:
         return f"M{left} {top}H{right}V{bottom}H{left}z"

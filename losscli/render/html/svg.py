@@ -154,7 +154,6 @@ class Picture:
         return element("title", escape(self.title)) + element("desc", escape(self.description))
 
     def _legend_lines(self) -> list[list[tuple[int, int, str]]]:
-        """Return the place, colour and name of each implementation, in lines that fit."""
         lines: list[list[tuple[int, int, str]]] = []
         x = self.width
         for index, label in self.legend:

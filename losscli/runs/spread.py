@@ -1,4 +1,4 @@
-"""Confidence intervals over several processes, from a random-effects model.
+"""Quantiles of samples, and intervals over several processes from a random-effects model.
 
 Each process yields the log of a median and its standard error. A process measures the true
 value plus its own effect (memory addresses, allocator state) plus sampling noise; the standard
@@ -16,6 +16,14 @@ Z95 = NormalDist().inv_cdf(0.975)
 """Standard errors on either side of a 95% interval."""
 _T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 """Student's 95% quantiles for 1 to 10 degrees of freedom."""
+
+
+def quantile(ordered: Sequence[float], fraction: float) -> float:
+    """Return the quantile of sorted samples by linear interpolation."""
+    position = fraction * (len(ordered) - 1)
+    below = math.floor(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
 
 
 def student_quantile(freedom: int) -> float:
