@@ -301,11 +301,7 @@ class KnownLoss:
         return Sizes(one, (one,), one, dict.fromkeys(usual.timed, (one,)), one) if one else usual
 
     def _unpredictable(self, count: int) -> list[tuple[int, ...]]:
-        """Return sizes below the largest that is timed, at which no corner can be known to be cut.
-
-        They have from half of its rows and columns to all of them, odd numbers of which no tile is
-        a divisor.
-        """
+        """Return odd sizes from half the largest that is timed on: no tile divides them."""
         if self.one_size:
             return []
         random = Random(self.seed)

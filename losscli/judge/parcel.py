@@ -33,10 +33,7 @@ class Parcel:
 
 
 def pack(job: Job) -> Parcel:
-    """Return a job with its files; a file that uses others of its folder takes them along.
-
-    UsageError: a file is missing, or its folder is too large to be sent.
-    """
+    """Return a job with its files and those they use; UsageError if missing or too large."""
     files: dict[str, bytes] = {}
     names: dict[str, str] = {}
     for role in ROLES:

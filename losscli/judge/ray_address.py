@@ -120,10 +120,7 @@ def _parse(text: str, *, client: bool, variable: str = "") -> Address | None:
 
 
 def done_within(seconds: float, action: Callable[[], object]) -> bool:
-    """Do something that may wait for long, and tell whether it was done in so many seconds.
-
-    It is done in a thread, which is left behind if it takes longer. What it raises is raised.
-    """
+    """Tell whether an action was done in so many seconds; a slower one goes on in its thread."""
     failed: list[BaseException] = []
 
     def act() -> None:

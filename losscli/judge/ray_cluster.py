@@ -170,10 +170,7 @@ def _unusable(ray: object, error: Exception) -> UnfitError:
 
 @contextmanager
 def _kept_from_printing() -> Iterator[None]:
-    """Drop what Ray prints of each lost worker: standard output, where it does, is for verdicts.
-
-    It has no setting for that, and a verdict says of a job that nobody could judge why.
-    """
+    """Drop what Ray prints of each lost worker: standard output may be for verdicts."""
     worker: Any = sys.modules.get("ray._private.worker")
     before = getattr(worker, "print_to_stdstream", None)
     if before:

@@ -82,10 +82,7 @@ def repeat(
 
 
 def line(result: VerifyResult) -> str:
-    """Return the line of Python that repeats a result: the seed, and values off their defaults.
-
-    Empty for a Model, which has no name, and for ranks, which no line starts.
-    """
+    """Return the Python line that repeats a result; empty for a Model and for ranks."""
     case = result.case
     if case.spec.unit == MODEL or case.placement:
         return ""

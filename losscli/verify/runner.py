@@ -117,10 +117,7 @@ def plan_id(jobs: Iterable[Checks]) -> str:
 
 
 def _refuse(config: Config, checks: Iterable[Check], asked: Iterable[Check]) -> None:
-    """Raise UsageError if the chosen checks leave nothing to run, not the config.
-
-    ``asked`` are those that the config has cases for.
-    """
+    """Raise UsageError if the checks, which have ``asked`` for cases, leave nothing to run."""
     passes = {pass_ for block in config.blocks for pass_ in block.passes}
     listed = {name for block in config.blocks for name in block.checks or CHECKS}
     reasons = [f"{check.name} applies only to {check.needs}" for check in asked]

@@ -105,10 +105,7 @@ MOST_ROWS, MOST_COLUMNS = 67, 301
 
 
 def small_case(case: Case) -> Case:
-    """Return the case with a small shape of two dimensions that differ, and values all over.
-
-    The target is broadcast as the loss's own is.
-    """
+    """Return a small case of two unlike dimensions, with the target broadcast as the loss's."""
     shape = (37, 101)
     if len(case.shape) == 2 and min(case.shape) > 1:
         rows, columns = min(case.shape[0], MOST_ROWS), min(case.shape[1], MOST_COLUMNS)

@@ -118,10 +118,7 @@ def formula(case: Case, *operands: Tensor, **changes: object) -> Tensor:
 
 
 def _survivable(operand: Operand, values: Tensor) -> Tensor:
-    """Return an operand that PyTorch takes.
-
-    A mistake may leave the domain; there PyTorch's kernel may end the process's use of the GPU.
-    """
+    """Return an operand in its domain where another may end PyTorch's use of the GPU."""
     if not (operand.refused and values.is_cuda):
         return values
     return operand.domain.inside(values.nan_to_num())
