@@ -15,13 +15,13 @@ import pytest
 
 from losscli.cases.axes import DTYPES
 from losscli.judge import device_lock
-from losscli.judge.changes import changed
 from losscli.judge.parts import RIGHT_WORDS, JudgeReason
 from losscli.judge.selftest import (
     HONEST,
     OF_TIME,
     Candidate,
     candidates,
+    changed,
     counted,
     judged_files,
     root,

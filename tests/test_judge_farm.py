@@ -55,7 +55,8 @@ class Cluster:
         said = self.nodes[node](order.parcel.job)
         if isinstance(said, Exception):
             raise said
-        return Answer(node, f"host-{node}", said)
+        known = {"why": said} if isinstance(said, str) else {"verdict": said}
+        return Answer(node, f"host-{node}", **known)
 
     def close(self, tasks):
         self.closed = list(tasks)

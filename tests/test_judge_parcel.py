@@ -115,9 +115,9 @@ def test_order_and_answer_are_json(order, here):
         asked = dataclasses.replace(order, parcel=pack(job), cached=False)
         assert Order.read(asked.to_json()) == asked
         found = sent(answer_to(asked.to_json()))
-        assert (found.node, found.name, found.said) == ("n", "host", answer(asked))
+        assert (found.node, found.name, found.verdict) == ("n", "host", answer(asked))
     text = order.to_json().replace('"version"', '"edition"')
-    assert sent(answer_to(text)).said.startswith("it has no losscli such as this one: ")
+    assert sent(answer_to(text)).why.startswith("it has no losscli such as this one: ")
 
 
 def test_node_judges_with_one_process_until_its_gpu_changes(order, monkeypatch, tmp_path):
@@ -136,7 +136,7 @@ def test_node_that_cannot_judge_says_why(order, monkeypatch, tmp_path):
     assert unfit(own_version()) == ""
     (tmp_path / "cache").mkdir(exist_ok=True)
     (tmp_path / "cache").chmod(0o777)
-    assert "can be written by other users" in sent(answer_to(order.to_json())).said
+    assert "can be written by other users" in sent(answer_to(order.to_json())).why
     monkeypatch.setattr(on_node, "compiler", lambda: None)
     assert unfit(own_version()) == "it has no C++ compiler"
 

@@ -299,8 +299,7 @@ class Case(Record, frozen=True):
     def reshaped(self, shape: Shape, target_shape: Shape | None = None, **changes: Any) -> Case:
         """Return the case with contiguous operands of other shapes.
 
-        ``shape`` may be tokens and classes of hidden states; a missing ``target_shape`` is the
-        default.
+        ``shape`` may be tokens and classes of hidden states; ``target_shape`` has a default.
         """
         if self.spec.unit == HIDDEN_STATE and len(shape) == 2:
             shape = shape[0], self.shape[1], shape[1]

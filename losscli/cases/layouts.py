@@ -33,19 +33,13 @@ def impossible(size: Shape, layout: Layout) -> str:
     return ""
 
 
-def input_shape(size: Shape, layout: Layout) -> Shape:
-    """Return the shape of the prediction."""
+def shapes_of(size: Shape, layout: Layout, usual: Shape) -> tuple[Shape, Shape]:
+    """Return the shapes of prediction and target; ``usual`` is a contiguous target's."""
     if layout != BROADCAST_MIDDLE or impossible(size, layout):
-        return size
-    divisor = _divisor(size[-1])
-    return (*size[:-1], divisor, size[-1] // divisor)
-
-
-def target_shape(size: Shape, layout: Layout, usual: Shape) -> Shape:
-    """Return the shape of the target; ``usual`` is a contiguous one's."""
-    if layout != BROADCAST_MIDDLE or impossible(size, layout):
-        return usual
-    return (*size[:-1], 1, size[-1] // _divisor(size[-1]))
+        return size, usual
+    *rows, last = size
+    divisor = _divisor(last)
+    return (*rows, divisor, last // divisor), (*rows, 1, last // divisor)
 
 
 def size_of(shape: Shape, layout: Layout) -> Shape:

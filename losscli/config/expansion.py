@@ -82,12 +82,13 @@ def _expand(config: Config, device: str) -> Iterator[Case]:
         spec = find_loss(choice.name)
         if not spec.takes(size):
             continue
+        shape, target = layouts.shapes_of(size, layout, spec.default_target_shape(size))
         axes = [choice.parameters.get(p.name, (p.default,)) for p in spec.parameters]
         for values in itertools.product(*axes):
             yield Case(
                 loss=spec.name,
-                shape=layouts.input_shape(size, layout),
-                target_shape=layouts.target_shape(size, layout, spec.default_target_shape(size)),
+                shape=shape,
+                target_shape=target,
                 dtype=dtype,
                 # A loss without this reduction uses its own.
                 reduction=reduction if reduction in spec.reductions else spec.reductions[0],

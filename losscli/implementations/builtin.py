@@ -191,7 +191,6 @@ def _of_name(name: str) -> Implementation:
 
 
 def _sent(one: Implementation) -> tuple[Callable[..., Implementation], tuple[object, ...]]:
-    """Return a picklable recipe for an implementation."""
     return (of_file, (one.file, one.setting)) if one.file else (find_implementation, (one.name,))
 
 

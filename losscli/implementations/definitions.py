@@ -164,7 +164,6 @@ class Parsed:
 
     definitions: Mapping[str, Definition]
     compiled: frozenset[str]
-    """Names bound to compiled modules."""
     uses: Mapping[str, frozenset[str]]
     """The names that each definition uses."""
     imports: frozenset[str]
@@ -172,13 +171,11 @@ class Parsed:
     origins: Mapping[str, tuple[str, str]]
     """The module of each name that it imports from one, with its dots, and the name there."""
     texts: frozenset[str]
-    """Its literal texts."""
     numbers: tuple[float, ...]
     """Its literal numbers, in their order."""
     made_with: tuple[Any, ...] | None
     """What ``get_init_inputs`` returns, where it is written out; None where it is not."""
     names_itself: bool
-    """Whether it uses ``__file__``."""
 
     @classmethod
     def read(cls, source: str, path: str) -> Parsed:

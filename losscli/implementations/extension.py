@@ -25,7 +25,6 @@ _FUNCTION = re.compile(
     r"(?<![\w:])(?:(?:at|torch)::Tensor|(?:std::)?(?:vector|tuple)\s*<[^;{}()]*>)\s+"
     r"(?P<name>\w+)\s*\((?P<arguments>[^;{}]*?)\)\s*\{"
 )
-"""A function that returns tensors."""
 _INCLUDED = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _CONSTANTS = {"true": "True", "false": "False", "None": "None"}
@@ -44,11 +43,7 @@ _extension = load(
 
 
 def program(text: str, path: Path) -> str:
-    """Return the Python of a C++ or CUDA file.
-
-    Raises:
-        NotJudgeableError: it exports no function.
-    """
+    """Return the Python of a C++ or CUDA file; NotJudgeableError if it exports no function."""
     code = _COMMENT.sub("", text)
     is_module = bool(_MODULE.search(code))
     library = _LIBRARY.search(code)
@@ -78,11 +73,13 @@ def included(text: str) -> Iterator[str]:
 
 
 def _wrapper(defined: re.Match[str], functions: dict[str, str], holder: str) -> str:
-    """Return a function of Python with the arguments of an exported one."""
     name = defined["name"]
     arguments = [(a["name"], a["default"]) for a in _ARGUMENT.finditer(defined["rest"])]
     if not arguments and defined["schema"] is not None:
-        arguments = [_of_schema(each) for each in _split(defined["schema"]) if each != "*"]
+        for declared in _split(defined["schema"]):
+            if declared != "*":
+                default = declared.partition("=")[2].strip()
+                arguments.append((_name_of(declared), default or None))
     if not arguments:
         declared = functions.get((defined["function"] or "").rpartition("::")[2], "")
         arguments = [(_name_of(each), None) for each in _split(declared)]
@@ -97,11 +94,6 @@ def _split(arguments: str) -> list[str]:
     """Return the arguments of a declaration, whose types may have commas in angle brackets."""
     plain = re.sub(r"<[^<>]*>", "", arguments)
     return [each.strip() for each in plain.split(",") if each.strip()]
-
-
-def _of_schema(argument: str) -> tuple[str, str | None]:
-    declared, _, default = argument.partition("=")
-    return _name_of(declared), default.strip() or None
 
 
 def _name_of(declared: str) -> str:

@@ -50,7 +50,6 @@ class Replay(Request[Answer], frozen=True):
     """Replay a captured call on the current stream; return a copy of its results."""
 
     number: int
-    """The graph's number."""
     call: Call
     contents: Operands | None = None
     """Copied into the operands first; None leaves them."""

@@ -16,7 +16,6 @@ GROWTH_CALLS = 100
 _WARM_UPS = 5
 _LAST_CALL_SECONDS = 0.1
 _SCRATCH = tuple(2**power for power in range(3, 21))
-"""Sizes of scratch blocks in bytes."""
 
 
 def shared_memory(

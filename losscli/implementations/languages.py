@@ -17,7 +17,6 @@ class Language(NamedTuple):
     module: str
     """What a file imports."""
     package: str
-    """What is installed."""
     tuner: tuple[str, str, str] | None = None
     """The module, class and method that try one kernel, or several, to find the fastest."""
 

@@ -47,7 +47,6 @@ def binding(
 def _backward(
     definition: Definition, order: tuple[str, ...], case: Case
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the function that computes the gradients, and its arguments."""
     from losscli.implementations.sandbox.program import GRAD_OUTPUT, LOSS
 
     twin = definition.backward
@@ -112,7 +111,6 @@ def mended(function: BoundLoss, case: Case) -> BoundLoss:
 
 
 def _given(signature: Any, case: Case) -> dict[str, Any]:
-    """Return reduction and parameters that the signature accepts."""
     known = {"reduction": case.reduction, **getattr(case.spec, "arguments", {}), **case.settings}
     return {name: value for name, value in known.items() if signature.takes(name)}
 

@@ -27,8 +27,6 @@ LOGITS, HIDDEN, BIASED = "cross_entropy", "linear_cross_entropy", "biased_linear
 
 @dataclass(frozen=True)
 class _Kernel:
-    """A package's function for one loss."""
-
     bind: Callable[[Case], BoundLoss]
     settings: frozenset[str]
     """The accepted parameters."""
@@ -129,7 +127,6 @@ def _package(
     installed_by: str = "losscli[peers]",
 ) -> Implementation:
     def unavailable(case: Case) -> Reason | None:
-        """Return why the package cannot run a case."""
         kernel = kernels.get(case.loss)
         if kernel is None:
             return Reason(Code.NOT_APPLICABLE, f"{name} has no {case.loss}")

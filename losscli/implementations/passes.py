@@ -26,8 +26,6 @@ _broken: list[torch.cuda.CUDAGraph] = []
 
 
 class _Eager:
-    """A pass in eager mode."""
-
     def __init__(
         self, function: BoundLoss, operands: Sequence[Tensor], leaves: Sequence[Tensor] = ()
     ) -> None:

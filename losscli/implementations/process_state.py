@@ -65,8 +65,7 @@ class Piece:
     waits: bool = False
     """Whether it can only be read once CUDA has started; until then a reading is None."""
     mild: bool = False
-    """Whether other code computes the same formulas whatever it is: an import that changes it is a
-    limit, and not WRONG."""
+    """Whether formulas stay the same: an import that changes it is a limit, and not WRONG."""
 
     def told(self, before: Any, after: Any) -> str:
         """Describe how two readings differ; empty if they are equal or one is missing."""
@@ -114,7 +113,6 @@ def _unlike_states(before: Mapping[str, torch.Tensor], after: Mapping[str, torch
 
 
 def _flushes() -> bool:
-    """Tell whether this thread flushes subnormal numbers to zero."""
     return _SUBNORMAL * 1.0 == 0.0
 
 
@@ -217,7 +215,6 @@ def _drop_saved_hooks(before: object) -> None:
 
 
 def _others_kernels(before: set[str], after: set[str]) -> str:
-    """Name torch operators with new Python kernels."""
     given = sorted(name for name in after - before if name.startswith("aten/"))
     return f" {', '.join(given)}" if given else ""
 

@@ -31,8 +31,7 @@ MOST_DEATHS = 3
 def share_build(implementation: Implementation, device: str) -> Implementation:
     """Return an implementation whose later workers start with the file's compiled output.
 
-    Call it before the file receives an operand of a check. If the disk is full, each worker
-    compiles again.
+    Call it before the file gets an operand. If the disk is full, each worker compiles again.
     """
     packed = workers.of(implementation, device).ask(Compiled(), case=None)
     assert implementation.file

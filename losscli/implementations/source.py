@@ -36,7 +36,6 @@ from losscli.reasons import Code, Reason
 MODULE = "ModelNew"
 REFERENCE_MODULE = "Model"
 _LONGEST_NAME = 255
-"""Maximum length of a file name."""
 _PATTERN = re.compile(
     r"^(?P<path>.+?\.(?:py|cu|cpp|cc|cxx))(?:@(?P<revision>[^:@]+))?(?::(?P<name>\w+))?$"
 )
@@ -204,7 +203,6 @@ class Source:
         return found[wanted[0]]
 
     def _defined_elsewhere(self) -> Definition | None:
-        """Return the definition that an installed module imports; None where it is not found."""
         if self.name not in self.parsed.origins:
             return None
         module, name = self.parsed.origins[self.name]
@@ -347,7 +345,6 @@ def _at_revision(path: Path, revision: str) -> bytes:
 
 @cache
 def _function_names(loss: str) -> tuple[str, ...]:
-    """Return the function names of a loss; an unknown loss gets the usual one."""
     return EVERY_LOSS[loss].function_names if loss in EVERY_LOSS else (f"{loss}_loss",)
 
 

@@ -28,8 +28,6 @@ LOGITS = "cross_entropy"
 
 @dataclass(frozen=True)
 class _Split:
-    """An implementation of split losses."""
-
     bind: Callable[[Case], BoundLoss]
     unavailable: Callable[[Case], Reason | None] = lambda case: None
     """Returns why it cannot run a split case, besides what holds for any case."""
@@ -234,7 +232,6 @@ SPLIT: Mapping[str, _Split] = {
         ),
     ),
 }
-"""Implementations of split cases, by name."""
 
 
 def _only_split(case: Case) -> Reason | None:

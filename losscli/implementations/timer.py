@@ -28,7 +28,6 @@ from losscli.processes.garbage import without_garbage_collection
 
 Call = Callable[[], object]
 Clock = Callable[[], int]
-"""A monotonic clock in nanoseconds."""
 
 MINIMUM_SAMPLE_SECONDS = 50e-6
 """Shortest block of calls: a clock reading costs about 50 ns, a thousandth of it."""
@@ -78,7 +77,6 @@ class Warm:
     before: Call | None = None
     """Called before each sample, outside the timed region."""
     name: str = ""
-    """The name of the implementation."""
     waits: bool = False
     """Whether the call waits for the GPU, so that nothing can be queued behind it."""
     of_ranks: list[tuple[float, ...]] = field(default_factory=list, compare=False)
@@ -111,20 +109,15 @@ class Timer(Protocol):
     @property
     def gaps(self) -> int:
         """Number of batches in which the GPU waited for the host."""
-        ...
 
     def warm_up(self, call: Call) -> Warm:
         """Call until caches, allocators and lazy compilation have settled."""
-        ...
 
     def measure(self, queue: Sequence[Warm]) -> list[float]:
         """Sample each call in the given order; CallFailedError names one that raised."""
-        ...
 
 
 class _RankTimer:
-    """A timer of a rank or of a single process."""
-
     gaps = 0
 
     def __init__(
@@ -252,7 +245,6 @@ class CudaTimer(_RankTimer):
         return samples
 
     def _host_seconds(self, call: Call) -> float:
-        """Measure how long a call occupies the host while the GPU is idle."""
         torch.cuda.synchronize(self.device)
         start = self.clock()
         call()

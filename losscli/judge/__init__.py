@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 
 class _Judge(ModuleType):
-    """This package, which is a function as well."""
-
     def __call__(
         self,
         path: str | PathLike[str],
@@ -87,9 +85,8 @@ class _Judge(ModuleType):
 def judge_many(jobs: Sequence[Job], *, workers: int | None = None) -> Iterator[Verdict]:
     """Judge files side by side, and yield each verdict as it comes; its id is that of its job.
 
-    Args:
-        jobs: :class:`losscli.judge.job.Job`, one a file, each with an id of its own.
-        workers: how many are built and checked at once; by default as cores and memory allow.
+    Each job, a :class:`losscli.judge.job.Job`, has an id of its own. ``workers`` is how many are
+    built and checked at once; by default as cores and memory allow.
     """
     from msgspec.structs import replace
 

@@ -72,8 +72,7 @@ FORWARD_CHECKS = named(lambda check: check.cost == Cost.FIRST and not check.need
 AT_DEFAULTS = (*FORWARD_CHECKS, "branches")
 """Quick checks at the defaults of a loss, where a kink is at a number without a rounding error."""
 ONE_PROCESS = 2**28
-"""Elements from which on one process takes the times, not several: each makes and checks gigabytes
-anew, which takes most of a minute."""
+"""Elements from which one process takes the times: each makes and checks gigabytes anew."""
 
 
 class KnownLoss:
@@ -207,7 +206,6 @@ class KnownLoss:
 
     @cached_property
     def _own_size(self) -> Shape | None:
-        """The size that ``get_inputs`` gives; None where there is none, or it is large."""
         file = self.candidate.file
         if not file or not file.defines("get_inputs"):
             return None
@@ -294,7 +292,6 @@ class KnownLoss:
 
     @property
     def _timed(self) -> tuple[Any, ...]:
-        """The sizes that are timed."""
         usual = self._sizes.timed[self.device.partition(":")[0]]
         return self.job.sizes or ((self._sizes.timed_quickly,) if self.job.quick else usual)
 
@@ -304,11 +301,7 @@ class KnownLoss:
         return Sizes(one, (one,), one, dict.fromkeys(usual.timed, (one,)), one) if one else usual
 
     def _unpredictable(self, count: int) -> list[tuple[int, ...]]:
-        """Return sizes below the largest that is timed, at which no corner can be known to be cut.
-
-        They have from half of its rows and columns to all of them, odd numbers of which no tile is
-        a divisor.
-        """
+        """Return odd sizes from half the largest that is timed on: no tile divides them."""
         if self.one_size:
             return []
         random = Random(self.seed)

@@ -50,12 +50,7 @@ class AnyModel:
     """No dtypes but those of its arguments: in others it may be no loss at all."""
 
     def __init__(
-        self,
-        job: Job,
-        device: str,
-        candidate: Implementation,
-        reference: Implementation,
-        seed: int,
+        self, job: Job, device: str, candidate: Implementation, reference: Implementation, seed: int
     ) -> None:
         """Find what the candidate's file defines; NotJudgeableError where it is nothing."""
         self.job, self.device, self.seed = job, device, seed
@@ -71,11 +66,7 @@ class AnyModel:
         self.smallest: list[ModelCase] = []
 
     def start(self) -> None:
-        """Find out what the reference is called with, and that it can be a truth.
-
-        Raises:
-            WrongReferenceError: it cannot.
-        """
+        """Find what the reference is called with; WrongReferenceError if it can be no truth."""
         described = self._described()
         for dtype in self.job.dtypes or ("",):
             case = self._probed(described.of_dtype(dtype) if dtype else described)
@@ -89,12 +80,7 @@ class AnyModel:
                 self.smallest.append(case)
 
     def check(self) -> None:
-        """Compare parameters and buffers of the candidate with those of the reference.
-
-        Raises:
-            SubjectError: the candidate cannot be made.
-            WrongReferenceError: they are others.
-        """
+        """Compare parameters and buffers with the reference's; WrongReferenceError if other."""
         worker = remote.workers.of(self.candidate, self.device)
         state, _ = worker.ask(ModelState(self.seed), case=None)
         own = {name: tuple(each.shape) for name, each in state.items()}
@@ -178,7 +164,6 @@ class AnyModel:
         )
 
     def _of_draws(self, case: ModelCase, names: tuple[str, ...], trains: bool) -> Iterator[Checks]:
-        """Yield the checks with the usual values, and few with each of the others."""
         yield self._checks(case, names, trains)
         if case.largest > MOST_ELEMENTS:
             return
@@ -195,7 +180,6 @@ class AnyModel:
         return Checks(case, trials, reference=self.reference)
 
     def _is_in_domain(self, case: ModelCase) -> bool:
-        """Tell whether the reference takes a draw that ``get_inputs`` would not give."""
         try:
             truths = list(
                 Problem.of(case, third_party=ThirdParty(reference=self.reference)).value()
@@ -235,8 +219,7 @@ class AnyModel:
     def _probed(self, case: ModelCase) -> ModelCase:
         """Return the case with what the reference gives: its result, and which gradients.
 
-        Raises:
-            WrongReferenceError: it gives no finite number, no gradient, or not the same again.
+        WrongReferenceError: it gives no finite number, no gradient, or not the same again.
         """
         reference = Reference(case, self.reference)
         operands = make_model_inputs(case, self.reference)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Generator, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from losscli.errors import UnfitError, UsageError
@@ -28,11 +28,8 @@ def judge_batch(
 ) -> Generator[Verdict, None, None]:
     """Yield the verdict on each job that is not finished, as it comes.
 
-    Args:
-        items: jobs, and verdicts on those that cannot be judged.
-        pool: judges what is in no cache.
-        cache: where verdicts are found and kept; None is no cache.
-        finished: ids of jobs that have a verdict already.
+    ``items`` are jobs, and verdicts on those that cannot be judged; ``finished`` are ids of jobs
+    that have a verdict. Verdicts are found and kept in ``cache``, if there is one.
     """
     asked: dict[str, Job] = {}
 
@@ -72,9 +69,11 @@ def read_finished(path: Path) -> list[Verdict]:
     *lines, last = data.split(b"\n")
     verdicts = [_verdict(line, path, number) for number, line in enumerate(lines, 1) if line]
     if last:
-        whole = _whole(last)
-        _repair(path, len(data) - len(last), b"" if whole is None else last + b"\n")
-        verdicts += [] if whole is None else [whole]
+        whole: list[Verdict] = []
+        with suppress(UsageError):  # else nothing but its end is missing
+            whole = [_verdict(last, path, len(lines) + 1)]
+        _repair(path, len(data) - len(last), last + b"\n" if whole else b"")
+        verdicts += whole
     return verdicts
 
 
@@ -88,16 +87,7 @@ def _verdict(line: bytes, path: Path, number: int) -> Verdict:
         ) from None
 
 
-def _whole(line: bytes) -> Verdict | None:
-    """Return the verdict of a last line that has no end, if nothing but the end is missing."""
-    try:
-        return read_object(Verdict, line)
-    except (RecordError, *UNREADABLE):
-        return None
-
-
 def _repair(path: Path, length: int, last: bytes) -> None:
-    """Cut a file off, and write its last line as it should be."""
     try:
         with path.open("r+b") as file:
             file.seek(length)

@@ -17,8 +17,7 @@ from losscli.reasons import Code
 from losscli.runs.records import BenchResult, Seconds
 
 ROUNDS = 3
-"""Times, beside the candidate and without it in turn, that all have to differ: other programs slow
-only some of them."""
+"""Times, with and without the candidate, that all differ: other programs slow only some."""
 TOLERANCE = {"cpu": 2.0, "cuda": 1.5}
 """How many times the slow fifth of its samples without the candidate the median beside it may be.
 On a CPU the cores wake up anew for each process: 1.3 times for PyTorch's own. On an H200 it was
@@ -34,7 +33,6 @@ SAMPLED_SECONDS = 0.2
 Run = Callable[[Task], Iterable[BenchResult]]
 """Takes times, after ending the processes of files that a task does not name."""
 Times = dict[PassName, Seconds]
-"""The times of a reference."""
 Known = dict[tuple[str, PassName], float]
 """The slow fifth of the times of a reference without any candidate, by case, device and pass."""
 
@@ -47,16 +45,7 @@ def findings(
     reference: str,
     known: Known,
 ) -> Iterator[tuple[Code, str, PassName]]:
-    """Yield what the times of a reference without a candidate say: code, text and pass.
-
-    Args:
-        run: takes times.
-        task: that was timed.
-        results: of the task.
-        candidate: the implementation that may slow another.
-        reference: which other.
-        known: what is known of its times without a candidate; more is added.
-    """
+    """Yield what the times say: code, text and pass; ``known`` is kept for the next task."""
     own = {r.pass_: r.seconds for r in results if r.implementation == candidate and r.seconds}
     other = {r.pass_: r for r in results if r.implementation == reference and r.pass_ in own}
     beside = {pass_: result.seconds for pass_, result in other.items() if result.seconds}
@@ -91,16 +80,7 @@ def times(
 def slowed(
     run: Run, task: Task, candidate: str, reference: str, beside: Times, known: Known
 ) -> dict[PassName, float]:
-    """Return the passes in which a reference is slower beside a candidate, and how many times.
-
-    Args:
-        run: takes times.
-        task: that was timed.
-        candidate: the implementation that may slow another.
-        reference: which other.
-        beside: the times of the reference beside the candidate.
-        known: what is known of its times without one; more is added.
-    """
+    """Return the passes in which a reference is slower beside a candidate, and how many times."""
     case = f"{task.case.name} {task.case.device}"
     most = TOLERANCE[task.case.device.partition(":")[0]]
 

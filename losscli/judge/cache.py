@@ -1,8 +1,7 @@
 """Keeps verdicts: the same source, judged in the same way on the same machine, is judged once.
 
-One file a verdict, by a key of everything that decides it: the sources of the file and of its
-reference, the job, losscli's own sources, torch, the compiler, the machine and its GPUs. What
-another run might judge otherwise is not kept.
+One file a verdict, by a key of everything that decides it: sources, the job, losscli, torch, the
+compiler, the machine and its GPUs. What another run might judge otherwise is not kept.
 """
 
 from __future__ import annotations
@@ -63,11 +62,7 @@ class VerdictCache:
         self._machine = tuple(describe_machine() if machine is None else machine)
 
     def find(self, job: Job) -> Verdict | None:
-        """Return the verdict that the same job had before, with this job's names in it.
-
-        Raises:
-            UnfitError: other users could have changed it.
-        """
+        """Return the verdict that the same job had, with its names; UnfitError if not private."""
         files = _files(job)
         if files is None:
             return None
@@ -104,7 +99,6 @@ class VerdictCache:
                     path.unlink()
 
     def _path(self, job: Job, files: Sequence[Source]) -> Path:
-        """Return where the verdict on a job is kept."""
         asked = {**job.to_json(), "id": "", "file": "", "reference": ""}
         contents = [f"{file.name} {file.sha256}" for file in files]
         key = _digest([*self._machine, *_gpus(job.device), *contents, json_line(asked)])
@@ -112,11 +106,7 @@ class VerdictCache:
 
 
 def user_verdicts() -> VerdictCache:
-    """Return the cache of this user, without what was not used in long.
-
-    Raises:
-        UnfitError: other users could change what is in it.
-    """
+    """Return this user's cache, without what was not used in long; UnfitError as in ``find``."""
     found = VerdictCache(private_folder("verdicts", "verdicts"))
     found.drop_unused(time.time())
     return found
@@ -142,7 +132,6 @@ def describe_machine() -> Iterator[str]:
 
 @cache
 def _gpus(device: str) -> tuple[str, ...]:
-    """Return the GPUs that a job may run on, whatever their numbers."""
     if device == "cpu":
         return ("cpu",)
     gpus = find_gpus()

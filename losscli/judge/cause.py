@@ -105,12 +105,7 @@ MISTAKES: Mapping[str, str] = {
 
 
 def cause_of(problem: Problem, candidate: Implementation) -> str:
-    """Return what the wrong results of a candidate are; empty where that is not known.
-
-    Args:
-        problem: of the smallest case that failed.
-        candidate: what failed.
-    """
+    """Return what a candidate's wrong results in a case are; empty where that is not known."""
     unreduced = replace(problem.case, reduction="none")
     problems = [problem]
     if "none" in problem.case.spec.reductions and not candidate.unavailable(unreduced):
@@ -135,7 +130,6 @@ def cause_of(problem: Problem, candidate: Implementation) -> str:
 
 
 def _of_part(draws: list[Problem], answers: list[Answer]) -> str:
-    """Say which elements alone a mean or a sum is over."""
     fits: Tensor | None = None
     for problem, answer in zip(draws, answers, strict=True):
         case, got = problem.case, answer.loss.detach().double()
@@ -166,7 +160,6 @@ def _of_part(draws: list[Problem], answers: list[Answer]) -> str:
 
 
 def _of_setting(problem: Problem, candidate: Implementation) -> str:
-    """Say whether it is right with other parameters, or at a smaller size."""
     case = problem.case
     if _is_right(problem, case, candidate):  # something else is wrong
         return ""
@@ -182,7 +175,6 @@ def _of_setting(problem: Problem, candidate: Implementation) -> str:
 
 
 def _is_right(problem: Problem, case: Case, candidate: Implementation) -> bool:
-    """Tell whether value and gradients are right in another case."""
     if candidate.unavailable(case):
         return False
     other = Problem.of(case, third_party=problem.third_party)
@@ -192,7 +184,6 @@ def _is_right(problem: Problem, case: Case, candidate: Implementation) -> bool:
 
 
 def _of_shape(problem: Problem, subject: Subject) -> str:
-    """Say over which dimension alone a mean or a sum was taken."""
     loss, shape = subject.send(Forward(problem.operands)), tuple(problem.prediction.shape)
     if problem.case.reduction == "none" or len(shape) != 2 or not loss.dim():
         return ""
@@ -202,7 +193,6 @@ def _of_shape(problem: Problem, subject: Subject) -> str:
 
 
 def _of_calls(problem: Problem, subject: Subject) -> str:
-    """Say whether results differ from call to call, or between training and inference."""
     calls = [problem.call(problem.usual, problem.copies()) for _ in range(CALLS)]
     losses = [subject.send(call).loss.detach().double() for call in calls]
     losses += [subject.send(Forward(problem.copies())).double() for _ in range(CALLS)]
@@ -237,7 +227,6 @@ def _of_places(problem: Problem, answer: Answer) -> str:
 
 
 def _of_elements(problem: Problem, got: Tensor, due: Tensor) -> str:
-    """Say which elements of a result are wrong."""
     if got.numel() < FEWEST:
         return ""
     if bool((got == got.flatten()[0]).all()):
@@ -294,7 +283,6 @@ def _of_branch(problem: Problem, operands: Sequence[Tensor], wrong: Tensor) -> s
 
 
 def _of_incoming(problem: Problem, answer: Answer) -> str:
-    """Say what a backward pass takes for the grad_output of each element."""
     incoming = problem.usual.grad_output
     if problem.case.reduction != "none" or incoming.dim() < 2:
         return ""
@@ -314,7 +302,6 @@ def _of_incoming(problem: Problem, answer: Answer) -> str:
 
 
 def _mistake(draws: list[Problem], answers: list[Answer]) -> str:
-    """Return the mistake whose results these are."""
     case = draws[0].case
     right = subject_of("reference", case)
     rights = [right.send(each.call(each.usual, each.copies())) for each in draws]
@@ -360,7 +347,6 @@ def _close(one: Tensor | None, other: Tensor | None) -> bool:
 
 
 def _factor(problem: Problem, answer: Answer) -> str:
-    """Return by which number a loss or a gradient is multiplied, and what that number is."""
     incoming = problem.usual
     for part, got in answer.items().items():
         if got is None:
@@ -376,7 +362,6 @@ def _factor(problem: Problem, answer: Answer) -> str:
 
 
 def _numbers(problem: Problem) -> Iterator[tuple[float, str]]:
-    """Yield numbers that a result may be multiplied by, and what they are."""
     shape, count = problem.prediction.shape, problem.oracle.unreduced_shape.numel()
     known = {count: "the number of losses", problem.prediction.numel(): "the number of elements"}
     if len(shape) == 2:

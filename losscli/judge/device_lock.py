@@ -23,7 +23,6 @@ from losscli.machine.devices import gpu_uuid
 from losscli.processes.lock import held, open_lock, try_lock, unlock
 
 _NOTIFY_AFTER = 5.0
-"""Seconds of waiting before the first message."""
 
 
 @contextlib.contextmanager
@@ -39,15 +38,10 @@ def device_lock(
 ) -> Iterator[float]:
     """Hold the lock of a device within the block; yield how many seconds the wait took.
 
-    Args:
-        device: ``cpu`` or ``cuda:N``.
-        shared: with others that build or check; otherwise alone, to time.
-        until: the time by the clock after which no more is waited.
-        waits_for_us: tells whether a process that holds the lock is one of those that this judge
-            has started, and which stay until it has the lock.
-        notify: told once, who holds the lock if the wait takes long.
-        clock: seconds, monotonic.
-        sleep: waits so many seconds.
+    ``shared``: with others that build or check; otherwise alone, to time. ``until``: the time by
+    the clock after which no more is waited. ``waits_for_us``: whether a process that holds the lock
+    is one that this judge has started, and that stays until it has the lock. ``notify`` is told
+    once who holds the lock, if the wait takes long.
 
     Raises:
         HeldError: the lock was not free in time.

@@ -59,7 +59,6 @@ class Draft:
     cases: list[Case] = field(default_factory=list)
     """Those whose results were wrong, the smallest first."""
     cause: str = ""
-    """What wrong results are, where that is known."""
     notes: list[str] = field(default_factory=list)
     """What was found out about how to judge it."""
     tested: dict[Facet, None] = field(default_factory=dict)
@@ -88,7 +87,6 @@ class Draft:
         return found
 
     def _facet_of(self, result: VerifyResult) -> Facet:
-        """Return the facet of a result: that of its check, or of what is unusual of its case."""
         case = result.case
         facet = FACET_OF.get(result.check, "gradient")
         if result.code == Code.OVERWROTE:
@@ -180,8 +178,7 @@ def code_of(
 ) -> Code:
     """Return the code of the reason that a result is which did not pass.
 
-    ``facet``: what it concerns; ``home``: the facets in which it is wrong; ``optional``: whether it
-    is of a dtype that a candidate need not take.
+    ``home``: the facets in which it is wrong; ``optional``: whether its dtype need not be taken.
     """
     code = RENAMED.get(result.code, result.code)
     if code == Code.NO_GRADIENT:

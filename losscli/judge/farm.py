@@ -1,9 +1,7 @@
 """Judges many jobs on a cluster: sends jobs as there is room, and none to nodes that cannot judge.
 
-The cluster starts a job where it has room. What it cannot know is decided here: how many jobs are
-on their way; that a node with another losscli, without a compiler or with a broken GPU gets no more
-of them; how often a job is started again whose worker or node was lost; and what becomes of jobs
-that nobody can judge.
+The cluster starts a job where it has room. This file decides how many jobs are on their way, which
+nodes get no more, how often a lost job is started again, and what becomes of the rest.
 """
 
 from __future__ import annotations
@@ -55,44 +53,28 @@ class Room:
     gpus: int
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Record, frozen=True):
     """What a node said of a job: the verdict, or why it cannot judge."""
 
     node: str
     """Its number in the cluster."""
     name: str
     """Its host's name."""
-    said: Verdict | str
-
-
-class _Said(Record, frozen=True):
-    """The JSON of an answer."""
-
-    node: str
-    name: str
     verdict: Verdict | None = None
     why: str = ""
 
 
 def read_answer(data: object) -> Answer:
-    """Return the answer of a node from its JSON.
-
-    Raises:
-        LostError: it is none.
-    """
+    """Return the answer of a node from its JSON; LostError if it is none."""
     try:
         if not isinstance(data, bytes):
             raise RecordError(f"expected bytes, got {type(data).__name__}")
-        said = read_value(_Said, json.loads(data))
+        return read_value(Answer, json.loads(data))
     except (RecordError, ValueError, RecursionError) as error:
         raise LostError(f"it gave no answer that can be read: {error}", node=False) from None
-    return Answer(said.node, said.name, said.verdict or said.why)
 
 
 class _Running(NamedTuple):
-    """A job that was started, and whether it is for a GPU."""
-
     job: Job
     gpu: bool
 
@@ -110,36 +92,22 @@ class Cluster(Protocol):
     """What starts jobs on nodes; a task is whatever it knows one by."""
 
     def open(self) -> None:
-        """Join the cluster.
-
-        Raises:
-            UnfitError: it does not answer.
-        """
-        ...
+        """Join the cluster; UnfitError if it does not answer."""
 
     def room(self, without: Collection[str]) -> Room:
         """Return what the nodes have, but for some."""
-        ...
 
     def start(self, order: Order, *, gpu_share: float, without: Collection[str]) -> object:
         """Have a job judged on any node but some, with a share of a GPU."""
-        ...
 
     def finished(self, tasks: Sequence[object], seconds: float) -> Sequence[object]:
         """Return the tasks that are finished, or lost; wait so long for one."""
-        ...
 
     def answer(self, task: object) -> Answer:
-        """Return what became of a finished task.
-
-        Raises:
-            LostError: its worker or node was lost.
-        """
-        ...
+        """Return what became of a finished task; LostError if its worker or node was lost."""
 
     def close(self, tasks: Iterable[object]) -> None:
         """End tasks that are not finished, and leave the cluster."""
-        ...
 
 
 class Farm:
@@ -157,13 +125,8 @@ class Farm:
     ) -> None:
         """Start nothing yet.
 
-        Args:
-            cluster: whose nodes judge.
-            workers: most jobs at once; by default as many as the cluster has cores and GPUs for.
-            cached: whether nodes look verdicts up, and keep them.
-            notify: told of nodes that cannot judge.
-            command: that starts a judge on a node.
-            clock: seconds, monotonic.
+        ``workers``: most jobs at once; by default as many as the cluster has cores and GPUs for.
+        ``cached``: whether nodes look verdicts up, and keep them. ``command`` starts a judge there.
         """
         self._cluster, self._workers, self._notify, self._clock = cluster, workers, notify, clock
         self._cached, self._command = cached, tuple(command)
@@ -206,7 +169,6 @@ class Farm:
             yield not_judged(item, Code.BAD_JOB, str(error))
 
     def _start(self, job: Job, *, gpu: bool) -> object:
-        """Start a job, and return its task."""
         parcel = pack(replace(job, device="cuda") if gpu else job)
         order = Order(parcel, own_version(), self._command, self._cached, os.environ.get(THREADS))
         share = 1 / JUDGES_OF_A_GPU if gpu else 0.0
@@ -232,9 +194,9 @@ class Farm:
         except LostError as error:
             return self._lost(job, error)
         self._losses.pop(job.id, None)
-        verdict = answer.said
-        if isinstance(verdict, str):
-            self._leave_out(answer, verdict)
+        verdict = answer.verdict
+        if verdict is None:
+            self._leave_out(answer, answer.why)
             return job
         if any(reason.code == Code.QUARANTINED for reason in verdict.reasons):
             self._leave_out(answer, f"a GPU of it did not recover from {verdict.file}")
@@ -253,11 +215,7 @@ class Farm:
         return not_judged(job, Code.ERROR, text)
 
     def _leave_out(self, answer: Answer, why: str) -> None:
-        """Give a node no more jobs.
-
-        Raises:
-            UnfitError: no node is left.
-        """
+        """Give a node no more jobs; UnfitError if no node is left."""
         if answer.node not in self._left_out:
             self._left_out[answer.node] = f"{answer.name}: {why}"
             self._notify(f"the node {answer.name} judges no more: {why}")
@@ -267,14 +225,12 @@ class Farm:
             raise UnfitError(f"no node of the cluster can judge. {every}.")
 
     def _most(self) -> int:
-        """Return how many jobs are to be on their way."""
         if self._workers:
             return self._workers
         room = self._look()
         return AHEAD * (room.cpus + JUDGES_OF_A_GPU * room.gpus)
 
     def _look(self) -> Room:
-        """Return what the nodes have, as it was some seconds ago."""
         now = self._clock()
         if self._room is None or now - self._room[0] >= ROOM_SECONDS:
             self._room = now, self._cluster.room(tuple(self._left_out))
@@ -282,11 +238,7 @@ class Farm:
         return self._room[1]
 
     def _expect_nodes(self) -> None:
-        """Give up where jobs have been waiting for a lost node for long.
-
-        Raises:
-            UnfitError: there is none for some of the jobs.
-        """
+        """Give up with UnfitError where jobs have been waiting for a lost node for long."""
         room, now = self._look(), self._clock()
         wanted = {running.gpu for running in self._running.values()}
         for gpu, there in ((False, room.nodes), (True, room.gpus)):

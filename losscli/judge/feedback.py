@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from losscli.config.check_names import ADVICE
 from losscli.implementations import CUSTOM
@@ -84,7 +84,6 @@ def _reasons(reasons: Sequence[JudgeReason], against: str) -> Iterator[str]:
 
 
 def _reason(reason: JudgeReason, against: str) -> str:
-    """Return the sentences on one reason."""
     if reason.check:
         smallest = f", in the smallest case at {reason.case}" if reason.case else ""
         failed = _OUTCOMES.get(reason.code, "failed")
@@ -107,7 +106,8 @@ def _speeds(speed: Sequence[Speed]) -> Iterator[str]:
 
 def _speed(timed: Speed, name: str, count: int) -> Iterator[str]:
     worst = f"the slowest of {count} cases, " if count > 1 else ""
-    ratios = "; ".join(_ratio(*item) for item in _ordered(timed.ratios))
+    ordered = sorted(timed.ratios.items(), key=lambda item: item[0] != REFERENCE)
+    ratios = "; ".join(_ratio(*item) for item in ordered)
     compared = f": {ratios}" if ratios else ""
     yield f"{name} at {worst}{timed.case}, takes {format_seconds(timed.seconds)}{compared}."
     if timed.limit_share is not None:
@@ -127,13 +127,6 @@ def _ratio(other: str, ratio: tuple[float, float, float]) -> str:
     return (
         f"{value:.2f}x as fast as {OTHERS.get(other, other)} ({low:.2f} to {high:.2f}{undecided})"
     )
-
-
-def _ordered(
-    ratios: Mapping[str, tuple[float, float, float]],
-) -> list[tuple[str, tuple[float, float, float]]]:
-    """Return the ratios, that to the reference first."""
-    return sorted(ratios.items(), key=lambda item: item[0] != REFERENCE)
 
 
 def _rank(timed: Speed) -> float:

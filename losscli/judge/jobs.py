@@ -27,7 +27,6 @@ OPTIONS = {"size": "sizes", "dtype": "dtypes", "param": "parameters"}
 """The keys that are options of the command by another name; both are taken."""
 _BLOCK = 2**16
 _LONGEST = 2**20
-"""The most bytes of a line."""
 _KINDS = {list: "an array", str: "a text", bool: "a truth value", type(None): "null"}
 
 
@@ -36,10 +35,8 @@ def read_jobs(
 ) -> Iterator[Job | Verdict]:
     """Yield the job of each line, or the verdict that it is broken; empty lines are passed over.
 
-    Args:
-        lines: of JSON, an object with the fields of a Job each.
-        name: of the file, for messages.
-        defaults: of fields that a line leaves out, as JSON has them.
+    A line is a JSON object with the fields of a Job; it may leave out those in ``defaults``.
+    ``name`` is that of the file, for messages.
     """
     seen: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
@@ -70,9 +67,7 @@ def read_line(line: bytes, where: str, defaults: Mapping[str, Any] | None = None
 def read_job(value: Mapping[str, Any]) -> Job:
     """Return the job of a JSON object; without an id, the file's name is its id.
 
-    Raises:
-        UsageError: there is a key that no job has.
-        RecordError: a field is missing or of another type.
+    UsageError: a key that no job has. RecordError: a field is missing or of another type.
     """
     value = {OPTIONS.get(key, key): given for key, given in value.items()}
     _refuse_unknown(value, Job)
@@ -83,11 +78,7 @@ def read_job(value: Mapping[str, Any]) -> Job:
 
 
 def check_job(job: Job) -> None:
-    """Refuse a job that cannot be judged anywhere.
-
-    Raises:
-        UsageError: a file is missing, or a field has a value that makes no sense.
-    """
+    """Refuse with UsageError a job that cannot be judged anywhere: a file or a value is wrong."""
     for named in filter(None, (job.file, job.reference)):
         Source.read(named)
     check_device(job.device)
@@ -137,7 +128,6 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 def _with_defaults(value: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill in what a line leaves out; limits and parameters one by one."""
     filled = {**defaults, **value}
     for field in ("limits", "parameters"):
         if isinstance(value.get(field), dict) and field in defaults:

@@ -16,7 +16,6 @@ from losscli.reasons import Code
 from losscli.truth.problem import Problem, ThirdParty
 
 Against = KnownLoss | AnyModel
-"""What a candidate is judged against."""
 
 
 class Judgement:

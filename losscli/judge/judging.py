@@ -15,10 +15,7 @@ from losscli import __version__
 from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
 from losscli.implementations.definitions import NotJudgeableError
-from losscli.implementations.errors import (
-    NotIsolatedError,
-    SubjectError,
-)
+from losscli.implementations.errors import NotIsolatedError, SubjectError
 from losscli.implementations.implementation import Implementation, Setting
 from losscli.implementations.sandbox.parts import missing
 from losscli.implementations.source import REFERENCE_MODULE, Source
@@ -42,15 +39,7 @@ LOG_CHARACTERS = 4000
 
 
 def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) -> Verdict:
-    """Return the verdict of a job.
-
-    Args:
-        job: which file, against what.
-        notify: receives notes for the user.
-
-    Raises:
-        UsageError: there is no such file, loss or device.
-    """
+    """Return the verdict of a job; UsageError if there is no such file, loss or device."""
     device = devices.resolve_device(job.device)
     draft, named, log = Draft(), job.loss, ""
     file: Source | None = None
@@ -143,15 +132,10 @@ def _recognised(
 ) -> tuple[Job, Source, Source | None, Implementation | None]:
     """Return the job with the loss, parameters, reduction, size and dtype of its reference.
 
-    Those of the file itself where it names no loss and has no reference.
-
-    Returns:
-        The job; the file with what it has where it takes no reduction or parameters; the source
-        of a reference that computes something else; and the reference that computes the loss,
-        beside which the file is timed.
-
-    Raises:
-        NotJudgeableError: nothing says which loss it is, or the file cannot be imported.
+    Those of the file itself where it names no loss and has no reference. With it come the file,
+    with what it has where it takes no reduction or parameters; the source of a reference that
+    computes something else; and the reference that computes the loss, which is timed beside it.
+    NotJudgeableError: nothing says which loss it is, or the file cannot be imported.
     """
     file = file.having(job.reduction, {})
     if job.loss:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from losscli.errors import UnfitError
-from losscli.judge.cache import VerdictCache, own_version, user_verdicts
+from losscli.judge.cache import own_version, user_verdicts
 from losscli.judge.job import Job
 from losscli.judge.parcel import Parcel, restored, unpack
 from losscli.judge.pool import COMMAND, JudgeProcess
@@ -35,7 +35,6 @@ class Order:
     version: str
     """``own_version`` of the driver."""
     command: tuple[str, ...] = COMMAND
-    """Starts a process that judges."""
     cached: bool = True
     """Whether verdicts are looked up and kept."""
     threads: str | None = None
@@ -47,11 +46,7 @@ class Order:
 
     @staticmethod
     def read(text: str) -> Order:
-        """Return an order that another machine has sent.
-
-        Raises:
-            msgspec.ValidationError: another losscli wrote it.
-        """
+        """Return an order as sent; msgspec.ValidationError if another losscli wrote it."""
         return msgspec.convert(json.loads(text), Order)
 
 
@@ -67,11 +62,7 @@ def answer_to(text: str) -> dict[str, object]:
 
 
 def answer(order: Order) -> Verdict | str:
-    """Return the verdict on a job, with its names; or why this node cannot judge.
-
-    Raises:
-        UnfitError: other users could change the verdicts that are kept here.
-    """
+    """Return the verdict on a job, or why this node cannot judge; UnfitError as of the cache."""
     if why := unfit(order.version):
         return why
     with tempfile.TemporaryDirectory(prefix="losscli-") as folder:
@@ -104,8 +95,6 @@ def environment(threads: str | None) -> Mapping[str, str]:
 
 
 class _Judges:
-    """The process that judges for this worker of Ray; another one after a change of the GPU."""
-
     def __init__(self) -> None:
         self._judge: JudgeProcess | None = None
         self._made: tuple[object, ...] = ()
@@ -130,13 +119,10 @@ class _Judges:
 judges = _Judges()
 
 
-@cache
-def verdicts() -> VerdictCache:
-    """Return the verdicts that are kept on this machine, or in a folder that nodes share."""
-    return user_verdicts()
+verdicts = cache(user_verdicts)
+"""Returns the verdicts that are kept on this machine, or in a folder that nodes share."""
 
 
 def _short(version: str) -> str:
-    """Return the version with the first digits of the digest of its sources."""
     number, _, digest = version.partition(" ")
     return f"{number} ({digest[:8]})"

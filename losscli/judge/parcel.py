@@ -19,7 +19,6 @@ MOST_BYTES = 64 * 2**20
 MOST_FILES = 1000
 """Bytes and files of a folder that is sent with a candidate that needs other files of it."""
 ROLES = ("file", "reference")
-"""The fields of a job that name a file."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +33,7 @@ class Parcel:
 
 
 def pack(job: Job) -> Parcel:
-    """Return a job with its files; a file that uses others of its folder takes them along.
-
-    Raises:
-        UsageError: a file is missing, or its folder is too large to be sent.
-    """
+    """Return a job with its files and those they use; UsageError if missing or too large."""
     files: dict[str, bytes] = {}
     names: dict[str, str] = {}
     for role in ROLES:
@@ -84,7 +79,6 @@ def _stands_alone(source: Source) -> bool:
 
 
 def _files_of(folder: Path, named: str) -> Iterator[Path]:
-    """Yield the files of a folder but hidden ones and Python's bytecode."""
     size, count = 0, 0
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts

@@ -1,8 +1,7 @@
 """Judges many jobs at once: processes of this machine, one for each worker.
 
-A pool is what has ``run``, so that a cluster's engine can take the place of the local one: a job
-and a verdict are plain data. The local pool's processes run ``losscli judge-job``, which gets jobs
-and sends verdicts; one that crashes fails its own job, and is replaced for the next.
+A pool is what has ``run``, so that a cluster can take the place of the local one. The local pool's
+processes run ``losscli judge-job``; one that crashes fails its own job, and is replaced.
 """
 
 from __future__ import annotations
@@ -16,18 +15,14 @@ import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from losscli.console.streams import tell
 from losscli.errors import LosscliError, UnfitError, UsageError, printable
-from losscli.judge.gpus import Gpus
 from losscli.judge.job import Job
 from losscli.judge.verdict import Verdict, not_judged
 from losscli.machine import allocator
-from losscli.machine.devices import (
-    core_count,
-    find_gpus,
-    let_threads_sleep,
-    torch_without_cuda,
-)
+from losscli.machine.devices import core_count, find_gpus, let_threads_sleep, torch_without_cuda
 from losscli.machine.memory import free_bytes
 from losscli.processes import Process, how_ended, to_parent
 from losscli.reasons import Code
@@ -44,6 +39,7 @@ _RENEW = {Code.BROKE_DEVICE, Code.QUARANTINED, Code.ERROR}
 
 _LOG_CHARACTERS = 4000
 
+_ANY_GPU = ("auto", "cuda")
 Item = Job | Verdict
 Judge = Callable[..., Verdict]
 """``judge_job(job, notify=...)``."""
@@ -57,7 +53,6 @@ class Pool(Protocol):
 
         A verdict among the jobs is passed on at once. To close the generator ends the work.
         """
-        ...
 
 
 def default_workers(gpus: int = 0) -> int:
@@ -69,6 +64,43 @@ def default_workers(gpus: int = 0) -> int:
 def usable_gpus() -> list[str]:
     """Return the GPUs that torch can use, as ``cuda:N``; needs no torch."""
     return [] if torch_without_cuda() else [gpu.name for gpu in find_gpus()]
+
+
+class Gpus:
+    """Assigns GPUs in turn, and takes those out of use that did not recover from a kernel."""
+
+    def __init__(self, names: Sequence[str], notify: Callable[[str], None]) -> None:
+        self._names, self._notify = list(names), notify
+        self._broken: dict[str, None] = {}
+        self._next, self._lock = 0, threading.Lock()
+
+    def assign(self, job: Job) -> Job | Verdict:
+        """Return the job with a GPU of its own, or the verdict that there is none left."""
+        with self._lock:
+            if job.device in self._broken:
+                return not_judged(
+                    job, Code.QUARANTINED, f"{job.device} did not recover from a kernel"
+                )
+            if job.device not in _ANY_GPU or not self._names:
+                return job
+            left = [name for name in self._names if name not in self._broken]
+            if not left:
+                return not_judged(job, Code.QUARANTINED, "no GPU recovered from the kernels before")
+            name = left[self._next % len(left)]
+            self._next += 1
+            return replace(job, device=name)
+
+    def look_at(self, verdict: Verdict) -> None:
+        """Put the GPU of a verdict in quarantine if it says so."""
+        if not any(reason.code == Code.QUARANTINED for reason in verdict.reasons):
+            return
+        with self._lock:
+            new = verdict.device not in self._broken
+            self._broken[verdict.device] = None
+        if new:
+            self._notify(
+                f"{verdict.device} did not recover from {verdict.file} and is judged on no more"
+            )
 
 
 class LocalPool:
@@ -83,14 +115,10 @@ class LocalPool:
         command: Sequence[str] = COMMAND,
         grace: float = GRACE,
     ) -> None:
-        """Start nothing yet.
+        """Start nothing yet; ``workers`` is the most judges at once, each started by ``command``.
 
-        Args:
-            workers: most judges at once.
-            gpus: that jobs for any GPU take in turn.
-            notify: told what concerns no single job.
-            command: that starts a judge.
-            grace: seconds that a judge has to clean up when it is ended early.
+        Jobs for any GPU take ``gpus`` in turn. A judge that is ended early has ``grace`` seconds to
+        clean up. ``notify`` is told what concerns no single job.
         """
         self.workers, self._command, self._grace = workers, command, grace
         self._gpus = Gpus(gpus, notify)
@@ -131,7 +159,6 @@ class LocalPool:
             judges.stop(self._grace)
 
     def _judge(self, job: Job, judges: _Judges) -> Verdict | None:
-        """Return the verdict on a job; None where the pool is ending."""
         assigned = self._gpus.assign(job)
         if isinstance(assigned, Verdict):
             return assigned
@@ -142,8 +169,6 @@ class LocalPool:
 
 
 class _Feed:
-    """Hands the items of an iterable to several threads."""
-
     def __init__(self, items: Iterable[Item]) -> None:
         self._items, self._lock, self._over = iter(items), threading.Lock(), False
 
@@ -163,8 +188,6 @@ class _Feed:
 
 
 class _Judges:
-    """The processes of a run, one for each thread that asks."""
-
     def __init__(self, command: Sequence[str], *, shared: bool) -> None:
         """``shared``: other processes compute on the same cores."""
         self._command, self._shared = command, shared
@@ -226,13 +249,10 @@ class JudgeProcess:
         *,
         yields: bool = False,
     ) -> None:
-        """Start the process, with an environment in place of this process's.
+        """Start the process, with an environment in place of this one's; UnfitError if that fails.
 
         ``yields``: its threads leave the cores to others while they have no work. What is timed
         does not, as users' programs do not.
-
-        Raises:
-            UnfitError: it cannot be started.
         """
         self.yields = yields
         if environ is None and not allocator.unsettable():
@@ -279,7 +299,6 @@ def serve(judge: Judge | None = None) -> None:
 
 
 def _judge_safely(job: Job, judge: Judge) -> Verdict:
-    """Return the verdict on a job, whatever goes wrong."""
 
     def notify(note: str) -> None:
         tell(printable(f"losscli: {job.file}: {note}"))

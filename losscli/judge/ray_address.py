@@ -21,12 +21,10 @@ ANSWER_SECONDS = 5.0
 VARIABLE = "RAY_ADDRESS"
 """Ray's own variable for the cluster to use."""
 CLIENT = "ray://"
-"""Begins the address of a Ray Client server."""
 LOCAL, AUTO = "local", "auto"
 """Values of the variable: start a cluster on this machine; use the one of this machine."""
 
 _LONGEST = 300
-"""Bytes of a file that holds an address."""
 _HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:/\[\]\s]+):([0-9]{1,5})")
 
 
@@ -51,11 +49,7 @@ class Address:
         return f"{self.text} ({self.variable})" if self.variable else self.text
 
     def expect_answer(self) -> None:
-        """Refuse an address at which nobody listens.
-
-        Raises:
-            UnfitError: nobody does.
-        """
+        """Raise UnfitError if nobody listens at the address."""
         why = f"no cluster answered within {ANSWER_SECONDS:g} s"
         try:
             if done_within(ANSWER_SECONDS, self._connect):
@@ -73,11 +67,7 @@ class Address:
 
 
 def client_address(text: str) -> Address:
-    """Return the address of a Ray Client server, of ``HOST:PORT``.
-
-    Raises:
-        UsageError: it is no such text.
-    """
+    """Return the address of a Ray Client server, of ``HOST:PORT``; UsageError for other text."""
     found = _parse(text, client=True)
     if not found:
         raise UsageError(
@@ -88,11 +78,7 @@ def client_address(text: str) -> Address:
 
 
 def usual_address() -> Address | str:
-    """Return the address in RAY_ADDRESS, or ``local`` or ``auto``; without one ``auto``.
-
-    Raises:
-        UsageError: it has another value.
-    """
+    """Return the address in RAY_ADDRESS, ``local`` or ``auto``; UsageError for another value."""
     text = os.environ.get(VARIABLE, "").strip() or AUTO
     if text in (LOCAL, AUTO):
         return text
@@ -134,10 +120,7 @@ def _parse(text: str, *, client: bool, variable: str = "") -> Address | None:
 
 
 def done_within(seconds: float, action: Callable[[], object]) -> bool:
-    """Do something that may wait for long, and tell whether it was done in so many seconds.
-
-    It is done in a thread, which is left behind if it takes longer. What it raises is raised.
-    """
+    """Tell whether an action was done in so many seconds; a slower one goes on in its thread."""
     failed: list[BaseException] = []
 
     def act() -> None:

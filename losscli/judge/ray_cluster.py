@@ -1,8 +1,7 @@
 """The nodes of a Ray cluster, or of one that is started on this machine, as judges of a farm.
 
-A job is a task of one core and, for a GPU, of a quarter of one, as many as share a GPU on a machine
-by itself: whoever times takes the lock of the GPU, which keeps it for him alone. Ray sends the
-files and the verdicts, which come back as JSON.
+A job is a task of one core and, for a GPU, of a quarter of one, as many as share a GPU on one
+machine: whoever times holds the lock of the GPU. Verdicts come back as JSON.
 """
 
 from __future__ import annotations
@@ -40,17 +39,11 @@ class RayCluster:
         workers: int | None = None,
         notify: Callable[[str], None] = lambda note: None,
     ) -> None:
-        """Join nothing yet.
+        """Join nothing yet; UsageError if RAY_ADDRESS has no address.
 
-        Args:
-            address: that of a cluster; ``auto`` for that of `ray start` on this machine, or where
-                there is none one of its own here; ``local`` for one of its own here. By default
-                that in RAY_ADDRESS.
-            workers: cores of the cluster that is started on this machine; all by default.
-            notify: told of a cluster on this machine that is not joined.
-
-        Raises:
-            UsageError: RAY_ADDRESS has no address.
+        ``address``: ``auto`` is the cluster of `ray start` on this machine, or one of its own where
+        there is none; ``local`` one of its own here; by default that in RAY_ADDRESS. ``workers``:
+        cores of a cluster of its own, by default all. ``notify`` is told of one not joined.
         """
         self._address = usual_address() if address is None else address
         self._until_closed = ExitStack()
@@ -128,10 +121,7 @@ class RayCluster:
 
 
 def _judge_on_node() -> Callable[[str], bytes]:
-    """Return the function that nodes run.
-
-    It is sent as code, for whoever has no losscli, or another, has to be able to say so.
-    """
+    """Return the function that nodes run, as code: a node without losscli has to say so."""
 
     def judge(order: str) -> bytes:
         import json
@@ -152,11 +142,7 @@ def _judge_on_node() -> Callable[[str], bytes]:
 
 
 def _usable_ray() -> Any:
-    """Return the module of Ray.
-
-    Raises:
-        UnfitError: it is not installed, or something else has its name.
-    """
+    """Return the module of Ray; UnfitError if it is missing, or something else has its name."""
     ray = None
     try:
         ray = import_module("ray")
@@ -184,10 +170,7 @@ def _unusable(ray: object, error: Exception) -> UnfitError:
 
 @contextmanager
 def _kept_from_printing() -> Iterator[None]:
-    """Drop what Ray prints of each lost worker: standard output, where it does, is for verdicts.
-
-    It has no setting for that, and a verdict says of a job that nobody could judge why.
-    """
+    """Drop what Ray prints of each lost worker: standard output may be for verdicts."""
     worker: Any = sys.modules.get("ray._private.worker")
     before = getattr(worker, "print_to_stdstream", None)
     if before:
@@ -207,11 +190,7 @@ def _take_token() -> None:
 
 
 def _join(what: str, action: Callable[[], object]) -> None:
-    """Join a cluster, which may wait for minutes.
-
-    Raises:
-        UnfitError: it took too long, or failed.
-    """
+    """Join a cluster, which may wait for minutes; UnfitError if it fails or takes too long."""
     if not done_within(JOIN_SECONDS, partial(_told, what, action)):
         raise UnfitError(
             f"{what} did not answer within {JOIN_SECONDS:g} s. Is it a Ray cluster? One that asks "

@@ -1,8 +1,7 @@
 """Finds out by value which loss a file computes, with which parameters and reduction.
 
-It runs in a worker of its own, on small inputs of the judge. Where its value and gradients are
-those of a loss that losscli has, losscli's oracle is the truth, with all its checks. Parameters are
-looked for among the numbers that the file has.
+It runs in a worker, on small inputs of the judge. Where its value and gradients are those of a loss
+of losscli's, that loss's oracle is the truth. Parameters are looked for among the file's numbers.
 """
 
 from __future__ import annotations
@@ -24,15 +23,7 @@ from losscli.implementations.implementation import Implementation
 from losscli.implementations.requests import Forward
 from losscli.implementations.sandbox.requests import Inputs as InputShapes
 from losscli.implementations.subject import bind, subject_of
-from losscli.losses import (
-    CLASS_NUMBERS,
-    EVERY_LOSS,
-    HIDDEN_STATE,
-    MASK,
-    Reduction,
-    Shape,
-    Spec,
-)
+from losscli.losses import CLASS_NUMBERS, EVERY_LOSS, HIDDEN_STATE, MASK, Reduction, Shape, Spec
 from losscli.truth.model import WrongReferenceError
 from losscli.truth.problem import Problem, ThirdParty
 
@@ -40,7 +31,6 @@ Inputs = list[tuple[Shape, str]]
 """Shape and dtype of what ``get_inputs`` gives."""
 
 SMALL = {2: (7, 33), 3: (7, 12, 33)}
-"""The shapes of cases of two and of three dimensions."""
 LARGEST = 2**20
 """Elements of the inputs that a file gives, up to which a loss is recognised on them."""
 CLOSE = {"float64": 1e-9, "float32": 1e-4}
@@ -84,16 +74,9 @@ class UnknownLossError(WrongReferenceError):
 
 
 def recognise(found: Implementation, device: str, dtype: DType = "float64") -> Recognised:
-    """Return which loss a file computes.
+    """Return which loss a ``Model`` or a candidate computes, in float32 where it needs no float64.
 
-    Args:
-        found: what the file defines: a ``Model``, or a candidate.
-        device: where it runs.
-        dtype: float64, or float32 for what need not take float64.
-
-    Raises:
-        UnknownLossError: it is no loss that losscli has.
-        WrongReferenceError: it cannot be imported, or its process dies.
+    UnknownLossError: it is none. WrongReferenceError: it cannot be imported, or its process dies.
     """
     named, file = found.name, found.file
     assert file
@@ -104,7 +87,7 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
     failures: dict[str, None] = {}
     computed = False
     try:
-        inputs = _inputs(found, device)
+        inputs = remote.workers.of(found, device).ask(InputShapes(), case=None)
         for loss, spec, attempt in _attempts(signature, inputs, dtype, device):
             try:
                 if file.misfit(file.definition(loss), spec):
@@ -118,7 +101,9 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
             computed = True
             if known:
                 parameters, reduction = known
-                return Recognised(loss, reduction, *_first_input(inputs), parameters)
+                size = inputs[0][0] if inputs else None
+                floating = next((each for _, each in inputs if each in DTYPES), DTYPES[0])
+                return Recognised(loss, reduction, size, floating, parameters)
     except SubjectError as error:
         raise WrongReferenceError(f"{named} does not run: {error}") from error
     finally:
@@ -142,7 +127,6 @@ class Attempt(NamedTuple):
 def _attempts(
     signature: Signature, inputs: Inputs, dtype: DType, device: str
 ) -> Iterator[tuple[str, Spec, Attempt]]:
-    """Yield each loss that is possible, and what it is recognised on."""
     own = [shape for shape, _ in inputs[:1] if math.prod(shape) <= LARGEST]
     for labels in (False, True):
         for loss, spec in _possible(signature, inputs):
@@ -153,7 +137,6 @@ def _attempts(
 
 
 def _possible(signature: Signature, inputs: Inputs) -> Iterator[tuple[str, Spec]]:
-    """Yield the losses that take as many operands of such kinds."""
     counts = range(signature.required, len(signature.names) + 1)
     kinds = [dtype in DTYPES for _, dtype in inputs]
     for loss, spec in EVERY_LOSS.items():
@@ -204,7 +187,6 @@ def _recognised(
 
 
 def _tries(spec: Spec, numbers: Sequence[float]) -> list[dict[str, float]]:
-    """Return values of the parameters of a loss: its defaults, and numbers that a file has."""
     options: list[list[tuple[str, float]]] = []
     for each in spec.parameters:
         taken = [n for n in numbers[:MOST_NUMBERS] if n != each.default and not each.check(n)]
@@ -218,14 +200,3 @@ def _close(one: torch.Tensor | None, other: torch.Tensor | None, dtype: DType) -
     if one is None or other is None or one.shape != other.shape:
         return False
     return bool((one - other).abs().max() <= CLOSE[dtype] * other.abs().max().clamp(min=1e-300))
-
-
-def _inputs(found: Implementation, device: str) -> Inputs:
-    """Return the shape and the dtype of what a file's ``get_inputs`` gives."""
-    return remote.workers.of(found, device).ask(InputShapes(), case=None)
-
-
-def _first_input(inputs: Inputs) -> tuple[Shape | None, DType]:
-    """Return the shape of the first input that a file gives, and the first floating dtype."""
-    dtype = next((each for _, each in inputs if each in DTYPES), DTYPES[0])
-    return inputs[0][0] if inputs else None, dtype

@@ -12,7 +12,10 @@ follow:
 - ``# needs: MODULE``: needs a package that is not losscli's.
 
 What several files share is in modules of the folder ``bases`` beside them, which they import.
-Short files that differ in a few lines are in ``changes.yaml``, which ``changes.py`` reads.
+Short files that differ in a few lines are a base and a change in ``changes.yaml``: ``bases`` has
+the texts with the words IMPORTS, SETUP and BODY on lines of their own, and for each base there are
+the changes by the name of the file. A change has the options above, ``imports`` (names of modules,
+or whole statements), ``setup`` (what stands above the function) and ``body``.
 """
 
 from __future__ import annotations
@@ -25,12 +28,14 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from textwrap import indent
 from typing import Any
+
+import yaml
 
 from losscli.errors import EXIT_FAILED, EXIT_OK, EXIT_UNFIT, UnfitError
 from losscli.files.record import Record
 from losscli.implementations.allowance import Allowance
-from losscli.judge.changes import changed
 from losscli.judge.job import Job
 from losscli.judge.parts import RIGHT_WORDS
 from losscli.judge.verdict import Verdict
@@ -41,6 +46,8 @@ _FIRST_LINE = re.compile(
     r"(?: (?P<codes>[a-z_]+(?:,[a-z_]+)*))?: (?P<what>\S.*)"
 )
 _OPTION = re.compile(r"# (?P<name>gpu|needs|loss|reference|dtypes|limits)(?:: (?P<value>\S.*))?")
+_OPTIONS = ("expect", "gpu", "needs", "loss", "dtypes", "limits")
+_PLACE = re.compile(r"^( *)(IMPORTS|SETUP|BODY)\n", re.MULTILINE)
 _LIMITS = {"build_seconds": 300.0, "call_seconds": 60.0, "total_seconds": 600.0}
 OF_TIME: set[Code] = {Code.WRONG_LATER, Code.CLOCK_DISAGREES, Code.SLOWS_OTHERS, Code.SLOWER}
 """Codes that only timing finds. Candidates of others are not timed, which takes seconds each."""
@@ -124,10 +131,7 @@ class Candidate:
         return next(kind for kind, codes in _KINDS.items() if {*codes} & {*self.codes})
 
     def job(self, gpu: str = "cuda:0") -> Job:
-        """Return the job that ``losscli judge --quick`` would have of it.
-
-        ``gpu``: where what needs one is judged; the others are of a CPU.
-        """
+        """Return its job of ``losscli judge --quick``, on ``gpu`` if it needs one."""
         given = dict(each.split("=") for each in self.options.get("limits", "").split())
         limits: dict[str, Any] = _LIMITS | {
             name: int(value) if name.endswith("bytes") else float(value)
@@ -188,9 +192,36 @@ def source() -> Path:
     raise UnfitError(f"the files to be judged are missing from {missing}. Reinstall losscli.")
 
 
+def changed(changes: str) -> dict[str, str]:
+    """Return the text of each file, by name."""
+    known = yaml.safe_load(changes)
+    return {
+        name: _text(text, change)
+        for base, text in known.pop("bases").items()
+        for name, change in known[base].items()
+    }
+
+
+def _text(base: str, change: dict[str, Any]) -> str:
+    if unknown := change.keys() - {*_OPTIONS, "imports", "setup", "body"}:
+        raise ValueError(f"changes.yaml: {', '.join(unknown)}: no such key")
+    imports = (each if " " in each else f"import {each}" for each in change.get("imports", ()))
+    parts = {
+        "IMPORTS": "\n".join(imports),
+        "SETUP": change.get("setup", ""),
+        "BODY": change.get("body", ""),
+    }
+    head = (
+        f"# {option}" if change[option] is True else f"# {option}: {change[option]}"
+        for option in _OPTIONS
+        if option in change
+    )
+    text = _PLACE.sub(lambda at: indent(parts[at[2]].rstrip() + "\n", at[1]), base)
+    return "\n".join([*head, text])
+
+
 @cache
 def _folder() -> TemporaryDirectory[str]:
-    """Return a folder of all files, which goes with this process."""
     folder = TemporaryDirectory(prefix="losscli-candidates-")
     shutil.copytree(source(), folder.name, dirs_exist_ok=True)
     changes = (source() / "changes.yaml").read_text(encoding="utf-8")
@@ -231,7 +262,6 @@ def judged_files(judged: Iterable[Verdict], of: Iterable[Candidate]) -> Iterator
 
 
 def _told(verdict: Verdict) -> str:
-    """Return the first reason, unless it is numbers, which name no cause."""
     wrong = [reason.text for reason in verdict.reasons if verdict.word not in RIGHT_WORDS]
     return wrong[0] if wrong and " ulp" not in wrong[0] else ""
 

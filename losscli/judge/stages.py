@@ -1,7 +1,6 @@
 """Judges one job: parse, build, small checks, all checks, time. The first stage that fails ends it.
 
-What is expected, the seeds and the verdict exist in this process alone; the candidate runs in a
-worker.
+Truth, seeds and verdict exist in this process alone; the candidate runs in a worker.
 """
 
 from __future__ import annotations
@@ -118,7 +117,6 @@ class Judging(Judgement):
                 time_beside(self)
 
     def _tell_misfits(self) -> None:
-        """Say which sizes cannot be timed, before anything is built."""
         if not self.job.timed or isinstance(self.against, AnyModel):
             return
         free = memory.most_bytes(self.device)
@@ -129,7 +127,6 @@ class Judging(Judgement):
 
     @contextlib.contextmanager
     def _device(self, *, shared: bool) -> Iterator[None]:
-        """Hold the lock of the device, if it is free before the time of the job is over."""
         started, most = time.monotonic(), f"{self.job.limits.total_seconds:g} s"
         hold = device_lock(
             self.device,
@@ -189,7 +186,6 @@ class Judging(Judgement):
             self.notify(f"{what} right, after {taken:.0f} s; other checks follow")
 
     def _find_cause(self) -> None:
-        """Find out what wrong results are."""
         if (
             self.draft.cause
             or word_of(self.draft.reasons) != "WRONG"
@@ -202,7 +198,6 @@ class Judging(Judgement):
                 return
 
     def _check(self, jobs: Iterable[Checks]) -> None:
-        """Run checks; failures are shrunk, and end the judging."""
         shrinker = Shrinker(0.0 if self.draft.now == "small" else 5.0)
         for job in jobs:
             files = {one.name: one for one, _ in job.trials}
@@ -217,7 +212,6 @@ class Judging(Judgement):
             raise Ended
 
     def _leftovers(self) -> None:
-        """Look for processes that it has left, unless its worker has died."""
         for worker in remote.workers.known(self.file):
             if worker.died:
                 continue

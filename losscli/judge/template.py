@@ -26,11 +26,7 @@ _FUNCTIONS = {
 
 
 def template_path(name: str) -> Path:
-    """Return the path of the file for a name, which may have a directory and ``.py``.
-
-    Raises:
-        UsageError: Python could not import a file of that name.
-    """
+    """Return the path of the file of a name, with or without ``.py``; UsageError if none."""
     path = Path(name if name.endswith(".py") else f"{name}.py")
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", path.stem):
         raise UsageError(
@@ -41,14 +37,7 @@ def template_path(name: str) -> Path:
 
 
 def render(stem: str, loss: str, template: Template = "cpp", *, cuda: bool = True) -> str:
-    """Return the source of the file.
-
-    Args:
-        stem: of its name.
-        loss: one of STARTS.
-        template: what it is written in.
-        cuda: whether one of C++ has a CUDA kernel.
-    """
+    """Return the source of the file ``stem``; ``loss`` is one of STARTS, ``cuda`` is for C++."""
     spec = LOSSES[loss]
     parameter = next(iter(spec.parameters), None)
     gpu = '"cuda" if torch.cuda.is_available() else "cpu"'
@@ -69,7 +58,6 @@ def render(stem: str, loss: str, template: Template = "cpp", *, cuda: bool = Tru
 
 
 def _part(name: str) -> str:
-    """Return a file of the templates."""
     return files("losscli.judge").joinpath("templates", f"{name}.txt").read_text(encoding="utf-8")
 
 
@@ -84,14 +72,13 @@ def _expression(formula: str, functions: dict[str, str]) -> str:
 
 
 class _Written(ast.NodeTransformer):
-    """Writes squares as products, and each choice as a call."""
-
     def __init__(self, functions: dict[str, str]) -> None:
         self.functions = functions
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
-        return ast.BinOp(node.left, ast.Mult(), node.left) if _is_square(node) else node
+        is_square = isinstance(node.op, ast.Pow) and ast.unparse(node.right) == "2"
+        return ast.BinOp(node.left, ast.Mult(), node.left) if is_square else node
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         self.generic_visit(node)
@@ -107,7 +94,3 @@ class _Written(ast.NodeTransformer):
 
     def _call(self, name: str, *arguments: ast.expr) -> ast.Call:
         return ast.Call(ast.Name(self.functions[name]), [*arguments], [])
-
-
-def _is_square(node: ast.BinOp) -> bool:
-    return isinstance(node.op, ast.Pow) and ast.unparse(node.right) == "2"

@@ -24,10 +24,11 @@ from losscli.reasons import Code
 from losscli.runs.records import FAILED, SKIPPED, BenchResult
 
 OWN_SHARE = {"cpu": 0.3, "cuda": 0.05}
-"""The share of the time from which a file has a kernel of its own: on a CPU the interpreter's time
-is in it."""
+"""The least share of a file's own kernel: on a CPU the interpreter's time is in it."""
 SURELY_SLOW_SECONDS = 0.05
 """The time of a call from which on no other program explains it, and timing again takes long."""
+_runner = cache(Runner)
+"""The runner of quick timings on a device, which measures the limits of the memory once."""
 _known: beside.Known = {}
 """Of the losses' references, in this process."""
 
@@ -98,18 +99,12 @@ def _confirmed(on: Judgement, run: beside.Run, task: Task) -> list[BenchResult]:
     slower = [r.seconds.median for r in results if _slower(on, r) and r.seconds]
     if not slower or max(slower) > SURELY_SLOW_SECONDS:
         return results
-    again = {r.pass_: r for r in run(task) if _is_faultless(on, r)}
+    own = [r for r in run(task) if r.implementation == on.job.file]
+    again = {r.pass_: r for r in own if r.seconds and not _slower(on, r)}
     return [again.get(r.pass_, r) if _slower(on, r) else r for r in results]
 
 
-def _is_faultless(on: Judgement, result: BenchResult) -> bool:
-    """Tell whether a result is of the candidate, has times, and none of them is slower."""
-    own = result.implementation == on.job.file
-    return own and bool(result.seconds) and not _slower(on, result)
-
-
 def _slower(on: Judgement, result: BenchResult) -> dict[str, float]:
-    """Return the ratios of a candidate's times to those of others that are clearly shorter."""
     if result.implementation != on.job.file:
         return {}
     called = {on.against.called(other): ratio for other, ratio in result.ratios.items()}
@@ -122,7 +117,6 @@ def _slower(on: Judgement, result: BenchResult) -> dict[str, float]:
 
 
 def _take_time(on: Judgement, result: BenchResult) -> None:
-    """Take a result of the bench: only the candidate's is judged."""
     draft, against = on.draft, on.against
     name = f"{result.case.name}, {result.pass_}"
     if result.implementation != on.job.file:
@@ -148,9 +142,3 @@ def _take_time(on: Judgement, result: BenchResult) -> None:
     draft.speed.append(Speed(result.case.name, result.pass_, *measured))
     for other, ratio in _slower(on, result).items():
         draft.add(Code.SLOWER, f"{1 / ratio:.2f} times the time of {other}", case=name)
-
-
-@cache
-def _runner(device: str) -> Runner:
-    """Return the runner of quick timings, which measures the limits of the memory once."""
-    return Runner(device)

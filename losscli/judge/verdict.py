@@ -156,14 +156,7 @@ _WORTH = {"ok": 1.0, "raises": 0.75, "limited": 0.5}
 
 
 def not_judged(job: Job, code: Code, text: str, *, log: str = "") -> Verdict:
-    """Return the verdict NOT JUDGED on a job.
-
-    Args:
-        job: what was to be judged; of a broken line, whatever could be read of it.
-        code: one of those that go with NOT JUDGED.
-        text: what was expected and what was given.
-        log: what else may help to find the cause.
-    """
+    """Return the verdict NOT JUDGED on a job, of a broken line whatever could be read of it."""
     return Verdict(
         id=job.id or job.file,
         file=job.file,
@@ -195,12 +188,8 @@ def renamed(verdict: Verdict, job: Job, names: Mapping[str, str]) -> Verdict:
 def speedup(verdict: Verdict, pass_: str = "", other: str = REFERENCE) -> float | None:
     """Return how many times as fast as another implementation a file is, over all cases.
 
-    The geometric mean of the ratios that samples decide; None where there is none.
-
-    Args:
-        verdict: on the file.
-        pass_: ``forward`` or ``forward_backward``; both where empty.
-        other: the implementation that it is compared with.
+    The geometric mean of the ratios that samples decide; None where there is none. Of both passes,
+    or of the one that ``pass_`` names.
     """
     ratios = [
         timed.ratios[other][0]
@@ -216,10 +205,7 @@ def decided(value: float, low: float, high: float) -> bool:
 
 
 def score(verdict: Verdict) -> float:
-    """Return one number for a search: 0 where the file is not right, else its speedup.
-
-    What is right and was not timed scores 1.
-    """
+    """Return a number for a search: 0 where not right, else the speedup; 1 where not timed."""
     if not verdict.right:
         return 0.0
     found = speedup(verdict)

@@ -23,7 +23,6 @@ from torch import Tensor
 from losscli.truth.blocks import Block
 
 _EXPONENT_BITS = 0x7FF0_0000_0000_0000
-"""The exponent bits of a float64."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from losscli.truth.distances import Errors, Truth, agree_beyond_range, compare, 
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome
 
 EXPONENTS = 4096
-"""Number of float64 exponents."""
 NEAR = 6
 """Powers of two that count as slightly larger."""
 ENOUGH = 100
@@ -64,8 +63,6 @@ def no_worse(error: Tensor, torchs: Tensor, wrong: Tensor, slack: Tensor) -> Ten
 
 @dataclass(frozen=True)
 class _Noise:
-    """How wrong PyTorch is at elements of each size."""
-
     by_exponent: Tensor
     """The largest error per exponent of the truth, where PyTorch is wrong."""
     rounding: Tensor

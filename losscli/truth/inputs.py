@@ -107,12 +107,9 @@ def _empty_input(case: Case) -> Tensor:
 
 
 def _empty_other(case: Case, name: str) -> Tensor:
-    shape = case.shapes[name]
-    return (
-        _wider(case, name)[..., 1:]
-        if case.layout == SLICED and shape
-        else _empty(case, name, shape)
-    )
+    if case.layout == SLICED and case.shapes[name]:
+        return _wider(case, name)[..., 1:]
+    return _empty(case, name, case.shapes[name])
 
 
 def _empty(case: Case, name: str, shape: Shape) -> Tensor:
@@ -128,8 +125,6 @@ def _wider(case: Case, name: str) -> Tensor:
 
 
 class _Draws:
-    """One stream of a seed, and its distributions."""
-
     def __init__(self, case: Case, stream: Stream) -> None:
         self.case, self.device = case, torch.device(case.device)
         self.dtype = torch.float64 if case.dtype == "float64" else torch.float32
@@ -208,7 +203,6 @@ class _Draws:
 
 
 def _fill(tensor: Tensor, draw: Draw) -> Tensor:
-    """Fill a tensor block by block, in element order regardless of strides."""
     offset = 0
     for block in blocks(tensor.shape):
         view = tensor[block]

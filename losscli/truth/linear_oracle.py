@@ -274,8 +274,6 @@ class LinearOracle(Oracle):
 
 
 class _Gradient(NamedTuple):
-    """The float64 gradient of some rows' logits."""
-
     value: Tensor
     moved: Tensor
     """How far roundings may move it."""

@@ -166,10 +166,7 @@ class Oracle:
         return self.keeps_truths
 
     def formulas(self, *, third_party: bool) -> list[Subject]:
-        """Return PyTorch's own formulas, each of which may be wrong.
-
-        ``third_party``: whether a third-party kernel is judged, which may compute as a textbook.
-        """
+        """Return PyTorch's own formulas, and textbook ones for a third-party kernel."""
         case = self.case.whole
         able = [each for each in TORCHS_OWN if not each.unavailable(case)]
         return [bind(each, case) for each in able + (textbook(case) if third_party else [])]
@@ -265,7 +262,6 @@ class Oracle:
 
     @property
     def _shares(self) -> bool:
-        """Whether the loss and all gradients share one run of the reference."""
         small = self.case.spec.unit == ELEMENT and self.shape.numel() <= SHARED_ELEMENTS
         return self.constant and small
 

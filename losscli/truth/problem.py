@@ -360,7 +360,6 @@ class Problem:
 
     @property
     def _may_be_excused(self) -> bool:
-        """Whether a failure is compared with PyTorch's formulas, if these fit in memory."""
         if not self.excuses:
             return False
         item = max(self.prediction.element_size(), 4)

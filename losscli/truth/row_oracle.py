@@ -204,7 +204,6 @@ class RowOracle(Oracle):
 
 
 def _summed(terms: Tensor, shared: Tensor) -> Tensor:
-    """Sum magnitudes over all rows, in an operand's shape."""
     known = terms.abs().nan_to_num(nan=0.0, posinf=0.0)  # beside infinity every result would pass
     by_class = known.movedim(min(terms.dim() - 1, 1), 0)
     return by_class.reshape(len(by_class), -1).sum(1).view(shared.shape)

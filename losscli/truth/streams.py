@@ -18,7 +18,6 @@ Stream = Literal[
     "sixth operand",
     "seventh operand",
 ]
-"""The use of a stream's numbers."""
 STREAMS: tuple[Stream, ...] = get_args(Stream)
 OTHERS: tuple[Stream, ...] = ("target", *STREAMS[5:])
 """The streams of the other operands, in order."""

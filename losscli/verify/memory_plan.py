@@ -25,7 +25,6 @@ class Held:
     """The memory that a check holds at once."""
 
     operands: int = 1
-    """Sets of operands."""
     results: int = 1
     """Losses with their gradients."""
     streams: int = 1

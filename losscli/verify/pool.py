@@ -1,9 +1,8 @@
 """Runs the jobs of a verification on a CPU in several processes.
 
-Process k of n takes every n-th job, and sends each result when it is ready; the results are read in
-the order of the jobs. A kernel that ends its process fails its check, and the jobs behind it go to
-a new process. Each process has all threads, so that kernels divide their work as for a user;
-threads that wait sleep, because `losscli verify` sets OMP_WAIT_POLICY.
+Process k of n takes every n-th job; results are read in the order of the jobs. A kernel that ends
+its process fails its check, and the jobs behind it go to a new process. Each process has all
+threads, as for a user; threads that wait sleep, because `losscli verify` sets OMP_WAIT_POLICY.
 """
 
 from __future__ import annotations
@@ -63,10 +62,7 @@ class Pool:
     """Runs jobs in other processes, and large ones and those of files in this one."""
 
     def __init__(self, jobs: Sequence[Checks], count: int, targets: Sequence[Target] = ()) -> None:
-        """Start ``count`` processes, which begin at once; with none all jobs run in this one.
-
-        ``targets`` are the libraries that the jobs need, which are built meanwhile.
-        """
+        """Start ``count`` processes, or none for all jobs in this one; build ``targets``."""
         going = [job for job in jobs if _runs_beside_others(job)] if count else []
         self._process_of = {id(job): number % count for number, job in enumerate(going)}
         self._processes = [_Process(going[number::count]) for number in range(count)]
@@ -96,8 +92,6 @@ def _runs_beside_others(job: Checks) -> bool:
 
 
 class _Process:
-    """A process, and the jobs that it has yet to finish."""
-
     def __init__(self, jobs: Sequence[Checks]) -> None:
         self._jobs = list(jobs)
         self._start()
@@ -129,7 +123,6 @@ class _Process:
         self._process = Process((sys.executable, "-m", "losscli.verify.pool"))
 
     def _death(self, job: Checks, missing: Sequence[runner.Trial]) -> VerifyResult:
-        """Return the failure of the check in which the process ended."""
         implementation, check = missing[0] if missing else job.trials[-1]
         text = f"its process ended {how_ended(self._process.end(END_SECONDS))}"
         return VerifyResult(

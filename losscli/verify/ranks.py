@@ -1,8 +1,7 @@
 """Verification over ranks: all run the same checks at once, and have to come to the same results.
 
-Every rank judges whole operands, so that each check is that of one process. What a check asks is
-cut for the rank and put together again where the implementation is called, in
-:mod:`losscli.implementations.wholes`.
+Every rank judges whole operands, so that each check is that of one process;
+:mod:`losscli.implementations.wholes` cuts them for the rank where the implementation is called.
 """
 
 from __future__ import annotations
@@ -21,11 +20,7 @@ from losscli.verify.shrink import Shrinker
 
 
 def run(job: Checks, group: Group) -> Generator[VerifyResult, None, None]:
-    """Yield the results of a job, on every rank those of the rank whose is the worst.
-
-    Raises:
-        RankError: the ranks are not at the same check.
-    """
+    """Yield the results of a job, on every rank the worst one's; RankError if ranks disagree."""
     for result in runner.run(job, partial(free_bytes, group)):
         yield agreed(result, group)
 

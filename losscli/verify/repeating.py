@@ -66,8 +66,7 @@ def repeat(
     check_name("layout", layout, LAYOUTS)
     grad_output = check_grad_output(str(grad_output))
     usual = spec.default_target_shape(shape) if target_shape is None else target_shape
-    target = layouts.target_shape(shape, layout, usual)
-    input = layouts.input_shape(shape, layout)
+    input, target = layouts.shapes_of(shape, layout, usual)
     params, values = spec.resolve(parameters), (distribution, seed, scale, layout, grad_output)
     case = Case(loss, input, target, dtype, reduction, device, params, *values)
     trial = find_implementation(implementation), find_check(check)
@@ -83,16 +82,13 @@ def repeat(
 
 
 def line(result: VerifyResult) -> str:
-    """Return the line of Python that repeats a result: the seed, and values off their defaults.
-
-    Empty for a Model, which has no name, and for ranks, which no line starts.
-    """
+    """Return the Python line that repeats a result; empty for a Model and for ranks."""
     case = result.case
     if case.spec.unit == MODEL or case.placement:
         return ""
     given: list[object] = [result.implementation, result.check, case.loss, case.size]
     usual = case.spec.default_target_shape(case.size)
-    if case.target_shape != layouts.target_shape(case.size, case.layout, usual):
+    if case.target_shape != layouts.shapes_of(case.size, case.layout, usual)[1]:
         given.append(case.target_shape)
     words = [_literal(value) for value in given]
     values = {name: getattr(case, name) for name in _DEFAULTS}
@@ -114,7 +110,6 @@ _DEFAULTS: dict[str, object] = {
 
 
 def _literal(value: object) -> str:
-    """Write a value as Python does, texts in double quotes."""
     if isinstance(value, tuple):
         return f"({', '.join(map(_literal, value))}{',' if len(value) == 1 else ''})"
     return f'"{value}"' if isinstance(value, str) else repr(value)

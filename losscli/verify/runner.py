@@ -117,10 +117,7 @@ def plan_id(jobs: Iterable[Checks]) -> str:
 
 
 def _refuse(config: Config, checks: Iterable[Check], asked: Iterable[Check]) -> None:
-    """Raise UsageError if the chosen checks leave nothing to run, not the config.
-
-    ``asked`` are those that the config has cases for.
-    """
+    """Raise UsageError if the checks, which have ``asked`` for cases, leave nothing to run."""
     passes = {pass_ for block in config.blocks for pass_ in block.passes}
     listed = {name for block in config.blocks for name in block.checks or CHECKS}
     reasons = [f"{check.name} applies only to {check.needs}" for check in asked]
@@ -163,10 +160,7 @@ def split(
     loosened: float | None = None,
     beside: Beside = MappingProxyType({}),
 ) -> list[Checks]:
-    """Return a job for the case and for each other that a check makes of it.
-
-    A check that does not apply to the case is left out. For the rest see :class:`Checks`.
-    """
+    """Return a job for the case and for each other that a check which applies makes of it."""
     by_case: dict[Case, list[Trial]] = {}
     for implementation, check in trials:
         if not check.why_not(case, implementation):
@@ -177,7 +171,6 @@ def split(
 def _trials(
     config: Config, case: Case, checks: Sequence[Check], files: Mapping[str, Implementation]
 ) -> Iterator[Trial]:
-    """Yield the implementations and checks of a case."""
     for name in config.implementations:
         for check in checks:
             if check.pass_ in config.passes and asked_for(config, case, name, check.pass_):
@@ -259,7 +252,6 @@ def run(
 
 
 def _blamed(result: VerifyResult, changed: Sequence[StateChange]) -> VerifyResult:
-    """Fail a result of a call that changed the state of the process."""
     if not changed:
         return result
     reason = reason_of(changed)
@@ -305,6 +297,5 @@ def _failure(error: Exception, device: str, name: str) -> tuple[VerifyStatus, st
 
 
 def _shortage(case: Case, implementation: Implementation, check: Check, free: int) -> Reason | None:
-    """Return the reason that a check does not fit; None if it fits."""
     _, reasons = choose_fitting(case, check.pass_, [implementation], free, check.held(case))
     return reasons.get(implementation.name)

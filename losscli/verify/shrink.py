@@ -9,7 +9,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from losscli.cases.case import Case
-from losscli.cases.layouts import impossible, input_shape, target_shape
+from losscli.cases.layouts import impossible, shapes_of
 from losscli.implementations import Implementation, find_implementation
 from losscli.losses import MODEL
 from losscli.reasons import Code
@@ -73,15 +73,14 @@ class Shrinker:
 
 
 def _smaller(case: Case, check: Check) -> Iterator[Case]:
-    """Yield smaller cases with the same number of dimensions that the check applies to."""
     tried: list[Case] = []
     for limit in EXTENTS:
         size = tuple(min(extent, limit) for extent in case.size)
         if impossible(size, case.layout):
             continue
         usual = size if case.target_shape == case.shape else case.spec.default_target_shape(size)
-        shapes = input_shape(size, case.layout), target_shape(size, case.layout, usual)
-        smaller = check.adapt(replace(case, shape=shapes[0], target_shape=shapes[1]))
+        input, target = shapes_of(size, case.layout, usual)
+        smaller = check.adapt(replace(case, shape=input, target_shape=target))
         if smaller.elements < case.elements and smaller not in tried:
             tried.append(smaller)
             yield smaller

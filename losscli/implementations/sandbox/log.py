@@ -9,7 +9,6 @@ from collections.abc import Callable
 from losscli.errors import printable
 
 LOG_BYTES = 2**16
-"""Bytes kept of the start and end of the output."""
 _END_SECONDS = 5.0
 
 

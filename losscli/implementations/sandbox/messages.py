@@ -118,10 +118,7 @@ def receive_question(channel: Channel) -> Question | None:
 
 
 def receive_reply(channel: Channel, seconds: float) -> Reply | None:
-    """Receive a worker's response; None if it has hung up, TimeoutError if nothing arrived.
-
-    ValueError if the message is invalid.
-    """
+    """Receive a response; None at a hang-up, TimeoutError if none, ValueError if invalid."""
     data = channel.receive(seconds)
     return None if data is None else _replies.decode(data)
 

@@ -11,7 +11,6 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 CALLS = 5
-"""Calls that are profiled together."""
 OWN, TRITON, CUBLAS, ATEN = "its own", "Triton", "cuBLAS", "PyTorch"
 _OWNERS = (
     (CUBLAS, re.compile("gemm|cublas|cutlass|xmma|cudnn", re.IGNORECASE)),
@@ -45,7 +44,6 @@ def ran(call: Callable[[], object], device: str) -> Ran:
 
 
 def _kernels(found: profile) -> Ran:
-    """Return the kernels of a GPU by their owner."""
     times: dict[str, float] = {}
     names = set()
     for event in found.events() or ():

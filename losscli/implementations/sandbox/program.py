@@ -183,7 +183,6 @@ def _of_two_functions(
 
 
 def _evaluated(module: ModuleType, how: Binding) -> Callable[..., Tensor]:
-    """Return what evaluates an expression in the namespace of a module."""
     code = compile(how.expression, "--call", "eval")
     settings = dict(how.settings)
 

@@ -59,12 +59,9 @@ def serve(
 
 
 class _Server:
-    """Answers requests about a worker's state."""
-
     def __init__(self, incoming: Incoming, state: State) -> None:
         self.incoming, self.state = incoming, state
         self.number = 0
-        """The request's number."""
 
     def reply(self, question: Question) -> Reply:
         """Answer one request; an exception is an answer too."""

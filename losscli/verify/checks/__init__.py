@@ -30,11 +30,7 @@ def named(asks: Callable[[Check], bool]) -> tuple[str, ...]:
 
 
 def find_check(name: str) -> Check:
-    """Look a check up by its name, a former one, or that of one of its results.
-
-    Raises:
-        UsageError: there is none; it lists the names.
-    """
+    """Look a check up by a name, also a former or a result's; UsageError lists the names."""
     for check in CHECKS.values():
         results = (result for spec in EVERY_LOSS.values() for result in check.results(spec))
         if name in (check.name, *check.formerly, *results):

@@ -194,7 +194,6 @@ def graphs(problem: Problem, subject: Subject, tally: Tally) -> None:
 def _new_contents(
     problems: Sequence[Problem], subject: Subject, incoming: Incoming, title: str, tally: Tally
 ) -> None:
-    """Replay a graph twice, on the contents of two problems in the same operands."""
     problem, plain = problems[0], [PlainCalls.of(p, subject, incoming) for p in problems]
     operands = problem.copies()
     with recordings(subject, [problem.call(incoming, operands)]) as (recording,):

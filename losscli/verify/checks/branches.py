@@ -79,10 +79,7 @@ def branches(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 def supplement(problem: Problem, at: Sequence[float] = ()) -> Problem:
-    """Return a small problem whose inputs lie on every branch and at the kinks.
-
-    ``at``: coordinates to be met instead of the kinks, with the numbers next to them.
-    """
+    """Return a small problem on every branch and at the kinks, or ``at`` other coordinates."""
     spec = problem.case.spec
     case = problem.case.reshaped(SHAPE, distribution="own")
     dtype, device = problem.prediction.dtype, problem.prediction.device
@@ -120,7 +117,6 @@ def short_operands(case: Case) -> dict[str, Tensor]:
 
 
 def _between(kinks: tuple[float, ...]) -> list[float]:
-    """Return coordinates on every branch, away from the kinks."""
     below, above = kinks[0], kinks[-1]
     shares = 0.125, 0.375, 0.75
     inside = [low + (high - low) * share for low, high in pairwise(kinks) for share in shares]
@@ -135,7 +131,6 @@ def _exact(kinks: tuple[float, ...], dtype: torch.dtype) -> list[float]:
 
 
 def _rounded(problem: Problem) -> list[float]:
-    """Return the numbers nearest to the kinks that the dtype of a problem does not hold."""
     kinks = torch.tensor(problem.case.spec.kinks(problem.case.params), dtype=torch.float64)
     nearest = kinks.to(problem.prediction.dtype).double()
     return nearest[(nearest != kinks) & nearest.isfinite()].tolist()
@@ -210,7 +205,6 @@ def has_exact_values(case: Case) -> bool:
 
 
 def _coordinates(problem: Problem) -> list[list[float]]:
-    """Return, for each branch, coordinates that lie on it."""
     kinks = problem.case.spec.kinks(problem.case.params)
     if not kinks:
         return [[sign * by for by in _BEYOND for sign in (1, -1)]]
@@ -220,7 +214,6 @@ def _coordinates(problem: Problem) -> list[list[float]]:
 
 
 def _placed(problem: Problem, coordinates: list[float]) -> Problem:
-    """Return a problem whose elements have the coordinates in turn."""
     spec, like = problem.case.spec, problem.prediction
     others = short_operands(problem.case)
     beside = [values.expand(EXACT_SHAPE) for values in others.values()]
@@ -252,7 +245,6 @@ def _is_exact(problem: Problem) -> bool:
 
 
 def _judge_bits(problem: Problem, subject: Subject, where: str, tally: Tally) -> None:
-    """Judge the loss and all gradients, bit for bit."""
     for number in INCOMING:
         incoming = problem.filled(number, problem.wrt)
         answer = subject.send(problem.call(incoming))

@@ -103,10 +103,7 @@ class Tally(Worst):
         by_incoming: bool = False,
         any_for_nan: bool = False,
     ) -> None:
-        """Judge and count the loss and gradients, named ``by_incoming`` too, of a variant.
-
-        ``any_for_nan``: whether any gradient is right where the truth is NaN.
-        """
+        """Judge and count all parts of a variant; ``any_for_nan``: any gradient fits NaN."""
         self.count(variant, LOSS, problem.judge_loss(answer.loss))
         of = f" for {incoming.name}" if by_incoming else ""
         for operand in incoming.wrt:
@@ -123,10 +120,7 @@ class Tally(Worst):
         *,
         any_for_nan: bool = False,
     ) -> None:
-        """Judge all of each variant, by its name, but of those that the loss's function refuses.
-
-        ``incoming``: what comes in; several are named.
-        """
+        """Judge all of each variant, by its name, but of those that the function refuses."""
         for name, make in variants:
             variant = problem.variant(name, make)
             several = () if variant.refused else incoming(variant)
@@ -174,9 +168,7 @@ class Check:
     facet: Facet
     """The side of a kernel that it looks at, as a verdict lists them."""
     catches: str
-    """The mistakes that it finds."""
     advice: str
-    """What to change where it fails."""
     formerly: tuple[str, ...] = ()
     """Names that the check had, which are still taken."""
     cost: Cost = Cost.FULL
@@ -186,8 +178,7 @@ class Check:
     """Make the case that the check runs on from a case of the config."""
     tally: Callable[[], Tally] = Tally
     once: bool = True
-    """Whether the largest case that fits speaks for all of its loss, parameters, dtype and
-    reduction."""
+    """Whether the largest case that fits speaks for all of its :attr:`Case.kind`."""
     mean_for_sum: bool = False
     """Whether, of losscli's own kernels, a mean also speaks for a sum: they are one code path, and
     differ in a factor that other checks test."""

@@ -43,8 +43,6 @@ _NAMED = 4
 
 
 class _Probe:
-    """Elements of one operand, all at their least loss, that are changed."""
-
     def __init__(self, problem: Problem, name: str) -> None:
         self.problem, self.name = problem, name
         self.operand = operand = problem.operands[name]
@@ -98,7 +96,6 @@ def coverage(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 def _probe(least: Problem, names: tuple[str, ...], subject: Subject, tally: Tally) -> None:
-    """Change elements of some operands of least loss, one operand after the other."""
     # In the mean of float16 a gradient for 1 may be too small to be seen.
     mean = least.case.reduction == "mean"
     incoming = least.others[-1] if mean else Incoming("1", least.wrt, least.ones)
@@ -151,7 +148,6 @@ def _judge_changes(
 
 
 def _index(mask: Tensor, block: Block, number: int = 0) -> tuple[int, ...]:
-    """Return the index, in the whole, of one of the elements that are set in a block."""
     inside = mask.nonzero()[number].tolist()
     return tuple(cut.start + own for cut, own in zip(block, inside, strict=True))
 
@@ -191,7 +187,6 @@ def _judge_values(
 def _truth(
     probe: _Probe, name: str, incoming: Incoming, block: Block, changed: Tensor, got: Tensor
 ) -> Truth:
-    """Return the truth of the loss or of a gradient where elements are changed."""
     count = int(changed.sum())
     problem, shape = probe.problem, probe.problem.oracle.shape
     values = {}
@@ -220,7 +215,6 @@ def _truth(
 
 
 def _judge_loss(probe: _Probe, subject: Subject, tally: Tally) -> None:
-    """Judge the loss of each group, on both paths, and name elements that it misses."""
     count, group = len(probe.numbers), probe.change.group
     if not group:
         reason = f"no change of one element of the {probe.name} shows in a loss of this dtype"

@@ -90,7 +90,6 @@ def wrong_targets(problem: Problem, subject: Subject, tally: Tally) -> None:
 def _judge_refusal(
     problem: Problem, subject: Subject, wrt: tuple[str, ...], *, on_cpu: bool
 ) -> str:
-    """Say what is wrong with the answer to a wrong target; empty if nothing is."""
     try:
         loss = subject.send(Forward(problem.operands, wrt))
     except SubjectError:

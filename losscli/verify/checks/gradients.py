@@ -250,7 +250,6 @@ def numeric(problem: Problem, subject: Subject, tally: Tally) -> None:
 def _judge_slope(
     problem: Problem, subject: Subject, weights: Tensor, along: Operands, got: float
 ) -> Outcome:
-    """Compare a product with what the loss does along a direction."""
 
     def weighted(step: float) -> tuple[float, float]:
         """Return the loss so far along, and the sum of the magnitudes of its terms."""
@@ -277,7 +276,6 @@ def _judge_slope(
 
 
 def _away_from_kinks(problem: Problem) -> Problem:
-    """Return the problem with its inputs where no step meets a kink or leaves a domain."""
     spec, kinks = problem.case.spec, problem.case.spec.kinks(problem.case.params)
     if kinks:
         problem = problem.like({spec.names[0]: _moved(problem, kinks)})
@@ -288,7 +286,6 @@ def _away_from_kinks(problem: Problem) -> Problem:
 
 
 def _moved(problem: Problem, kinks: Sequence[float]) -> Tensor:
-    """Return the prediction where no step meets a kink."""
     spec, shape = problem.case.spec, problem.oracle.shape
     x, *others = (operand.expand(shape) for operand in problem.operands.values())
     _, slope = spec.branch_line(*others)

@@ -32,8 +32,7 @@ from losscli.verify.geometry.geometry import of_shape
 from losscli.verify.memory_plan import Held
 
 BAND = 4096
-"""Elements of a band: more than what a block of threads may read at once beyond an end, and a
-multiple of every alignment."""
+"""Elements of a band: more than a block reads at once, and a multiple of every alignment."""
 FILLS = {"NaN": math.nan, "large values": 4096.0}
 """Two, because a comparison may drop NaN."""
 PATTERNS = (0xFF, 0x3F)
@@ -44,8 +43,6 @@ GROWTH_SHAPE = (31, 1021)
 
 @dataclass(frozen=True)
 class _Guarded:
-    """Values in the middle of a larger buffer."""
-
     values: Tensor
     view: Tensor
     whole: Tensor
@@ -121,7 +118,6 @@ def memory(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 def _between_bands(plain: PlainCalls, subject: Subject, name: str, tally: Tally) -> None:
-    """Judge a call on operands between bands, and the operands and bands after it."""
     problem = plain.problem
     guarded = {
         operand: _Guarded.around(values, FILLS[name])
@@ -182,8 +178,8 @@ def allocations(problem: Problem, subject: Subject, tally: Tally) -> None:
 def _laid_out(case: Case, layout: Layout) -> Case:
     size = case.shape
     usual = case.spec.default_target_shape(size)
-    shapes = layouts.input_shape(size, layout), layouts.target_shape(size, layout, usual)
-    return structs.replace(case, shape=shapes[0], target_shape=shapes[1], layout=layout)
+    input, target = layouts.shapes_of(size, layout, usual)
+    return structs.replace(case, shape=input, target_shape=target, layout=layout)
 
 
 PLAN_SHAPE = (1100, 16, 512)
@@ -193,7 +189,6 @@ _FEW_NUMBERS = 64
 
 
 def _budgets(case: Case) -> dict[str, int]:
-    """Return a budget for each kind of plan that a case may have."""
     spec, (rows, width, classes) = case.spec, case.shape
     assert isinstance(spec, LinearSpec)
     size = Size(rows, width, classes, case.item_bytes, bent=case.params["softcap"] != 0)

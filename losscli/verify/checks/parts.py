@@ -53,7 +53,6 @@ def parts(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 def _incoming(problem: Problem) -> list[Incoming]:
-    """Return grad_outputs that are no plain tensors."""
     normal = make_grad_output(problem.case)
     zeros = normal.clone()
     zeros[0] = 0
@@ -108,7 +107,6 @@ def _joined(problem: Problem, incoming: Incoming, subject: Subject, rows: Rows) 
 
 
 def _is_split(problem: Problem, name: str) -> bool:
-    """Tell whether the parts of a batch have parts of an operand, not the whole."""
     if problem.case.spec.unit != ELEMENT:
         return not any(each.name == name and each.shared for each in problem.case.spec.operands)
     operand = problem.operands[name]
@@ -116,7 +114,6 @@ def _is_split(problem: Problem, name: str) -> bool:
 
 
 def _together(problem: Problem, name: str, parts: list[Tensor]) -> Tensor | None:
-    """Return the gradient of an operand: side by side, or added up where it met all parts."""
     if not parts or _is_split(problem, name):
         return torch.cat(parts) if parts else None
     return torch.stack([part.double() for part in parts]).sum(0).to(problem.operands[name].dtype)

@@ -1,9 +1,9 @@
 """The results of plain calls, with which checks compare other ways of calling.
 
 Bitwise, where plain runs agree bitwise and no library chooses the order of sums; else by the
-oracle. Three runs tell as a rule; where another way of running gives other bits, twenty more have
-to agree. A sum that is right by the oracle is then warned of and not failed, unless one order is
-promised: atomic additions may come in one order until other work runs beside them.
+oracle. Three runs tell as a rule; where another way gives other bits, twenty more have to agree. A
+sum right by the oracle is then a warning, unless one order is promised: atomic additions may come
+in one order until other work runs beside them.
 """
 
 from __future__ import annotations

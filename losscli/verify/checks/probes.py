@@ -61,7 +61,6 @@ class Perturbation:
     """What elements are changed to, in turn, and what each then adds to the loss."""
 
     before: float
-    """What they were."""
     values: Tensor
     adds: tuple[float, ...]
     base: float
@@ -120,7 +119,6 @@ def least_loss_values(case: Case, name: str = "") -> dict[str, float]:
 def _losses(
     case: Case, values: dict[str, float], name: str, candidates: Iterable[float]
 ) -> dict[float, float]:
-    """Return the loss of an element for each candidate for an operand that is in its domain."""
     held = [value for value in candidates if case.spec.domains[name].holds(value)]
     tried = torch.tensor(held, dtype=torch.float64)
     filled = {each: torch.full_like(tried, value) for each, value in values.items()}
@@ -129,13 +127,11 @@ def _losses(
 
 
 def _least(case: Case, values: dict[str, float], name: str, candidates: Iterable[float]) -> float:
-    """Return the candidate for an operand with the smallest loss, the first of equals."""
     losses = _losses(case, values, name, candidates)
     return min(losses, key=lambda value: abs(losses[value]))
 
 
 def _shows(case: Case, values: dict[str, float], name: str, candidates: Iterable[float]) -> bool:
-    """Tell whether a change of an operand changes the loss."""
     return len({*_losses(case, values, name, candidates).values()}) > 1
 
 

@@ -19,13 +19,13 @@ from losscli.cases.case import Case
 from losscli.implementations.local import Operands
 from losscli.implementations.requests import Answer
 from losscli.implementations.subject import Subject, bind
-from losscli.losses import CLASS_NUMBERS, LOSS, ROW, find_loss
+from losscli.losses import CLASS_NUMBERS, ROW, find_loss
 from losscli.losses.rows.forms import ignored_index
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, WARN
 from losscli.truth.distances import Errors
 from losscli.truth.excuse import LUCK
-from losscli.truth.problem import Problem
+from losscli.truth.problem import Problem, operand_of
 from losscli.truth.related import judge_pair, judge_sum_of_rows, scale_of
 from losscli.truth.tolerances import Outcome
 from losscli.verify.checks.check import Cost, Tally, check
@@ -34,9 +34,7 @@ from losscli.verify.geometry.geometry import of_shape
 SHAPE = (12, 131)
 """Rows of no whole vectors; no extent of the one is that of the other."""
 IGNORED = (2, 7)
-"""The rows that are ignored, where the loss ignores some."""
 PARTS = (1, 5, 6)
-"""Rows of the parts of the batch."""
 STEP = 1 / 8
 """Shifted logits are multiples of it."""
 LARGEST_LOGIT = 8.0
@@ -47,7 +45,6 @@ LARGER = 2.0
 """The spacing at a part of a sum, times its share, may be so much larger than at the product."""
 
 Judged = tuple[str, Outcome, Errors | None]
-"""The part of an answer, its outcome, and its error."""
 
 
 class Relation(NamedTuple):
@@ -73,7 +70,6 @@ def _excused(
 
 
 def _base(problem: Problem) -> Problem:
-    """Return the problem with short logits, and with ignored rows where the loss has them."""
     first, *others = problem.case.spec.operands
     limit = LARGEST_LOGIT - STEP
     logits = problem.operands[first.name]
@@ -94,21 +90,16 @@ def _pairs(
 
     Errors are measured at ``larger`` times the terms of the problem and of those ``scaled``.
     """
-    before = {LOSS: other.loss, **other.gradients}
-    for part, got in {LOSS: answer.loss, **answer.gradients}.items():
-        if part in before:
+    before = other.items()
+    for title, got in answer.items().items():
+        if title in before:
+            part = operand_of(title)
             scales = [scale_of(each, part, problem.usual) for each in (problem, *scaled)]
             scale = torch.stack(scales).amax(0) * larger
-            judged = judge_pair(problem, part, got, before[part], scale)
-            yield _title(part), *judged
-
-
-def _title(part: str) -> str:
-    return part if part == LOSS else f"{part} gradient"
+            yield title, *judge_pair(problem, part, got, before[title], scale)
 
 
 def _answer(problem: Problem, subject: Subject, operands: Operands | None = None) -> Answer:
-    """Answer the problem, or other operands with the same grad_output."""
     return subject.send(problem.call(problem.usual, operands))
 
 
@@ -122,7 +113,6 @@ def _of_other(
 
 
 def _class_dimensions(problem: Problem, values: Tensor) -> list[int]:
-    """Return the dimensions of an operand along which the classes lie."""
     return [n for n, extent in enumerate(values.shape) if extent == problem.case.classes]
 
 
@@ -147,7 +137,7 @@ def _sums(problem: Problem, subject: Subject) -> Iterator[Judged]:
     (dimension,) = _class_dimensions(problem, problem.operands[name])
     gradient = _answer(problem, subject).gradients[name]
     judged = judge_sum_of_rows(problem, name, gradient, problem.usual, dimension)
-    yield _title(name), *judged
+    yield f"{name} gradient", *judged
 
 
 def _reordered(problem: Problem, subject: Subject) -> Iterator[Judged]:
@@ -184,7 +174,6 @@ def _order(problem: Problem) -> tuple[Tensor, Tensor]:
 
 
 def _taken(problem: Problem, values: Tensor, order: Tensor) -> Tensor:
-    """Return values with their classes in an order."""
     for dimension in _class_dimensions(problem, values):
         values = values.index_select(dimension, order)
     return values
@@ -214,7 +203,6 @@ def _in_parts(problem: Problem, subject: Subject) -> Iterator[Judged]:
 
 
 def _count(problem: Problem, operands: Operands) -> float:
-    """Return what rows count together in a mean."""
     counts = getattr(problem.case.spec, "counts", None)
     if counts is None:
         return float(next(iter(operands.values())).shape[0])

@@ -32,11 +32,9 @@ ROUNDINGS = 32
 """A derivative may be off by so many units of the dtype's roundoff, of the magnitudes of its terms:
 a few products each, and sums of them."""
 NEAR, NEAR_DRAWS = 16, 4
-"""Roundings by which the operands of a Model are moved from a point where its formula may change;
-and how often."""
+"""Roundings by which a Model's operands are moved off a kink, and how often."""
 FROM_ENDS = 1 / 16
-"""How far operands stay from the ends of their domain, where a derivative may be infinite, or so
-large that no other one counts beside it."""
+"""How far operands stay from the ends of their domain, where a derivative may be infinite."""
 
 
 @check(
@@ -85,7 +83,6 @@ def second_derivatives(problem: Problem, subject: Subject, tally: Tally) -> Iter
 
 
 def _question(problem: Problem) -> SecondDerivatives:
-    """Return what is asked: values of both signs toward all gradients."""
     generator = make_generator(problem.case.seed, "curvature")
 
     def drawn(like: Tensor) -> Tensor:
@@ -104,8 +101,6 @@ def _question(problem: Problem) -> SecondDerivatives:
 
 @dataclass(frozen=True)
 class _Truth:
-    """One of the derivatives, in float64."""
-
     operand: Tensor
     value: Tensor
     largest: float
@@ -166,7 +161,6 @@ def _truths(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:
 
 
 def _leaves(asked: SecondDerivatives) -> dict[str, Tensor]:
-    """Return what second derivatives are taken by."""
     own = {name: asked.operands[name] for name in asked.toward}
     return {**own, GRAD_OUTPUT: asked.grad_output}
 
@@ -228,7 +222,6 @@ def _is_right_nearby(
 
 
 def _judge(found: Tensor | None, truth: _Truth) -> str:
-    """Say what is wrong; empty if nothing is."""
     if found is None:
         return f"expected terms up to {truth.largest:.3g}, got none" if truth.largest else ""
     wrong = _misfits(found, truth)

@@ -18,7 +18,6 @@ from losscli.verify.geometry.geometry import of_shape, of_shapes
 
 
 def _sizes(failed: list[str]) -> str:
-    """Name the sizes that failed, and their unit once."""
     unit = " elements"
     if not all(size.endswith(unit) for size in failed):
         return f"with {'; '.join(failed)}"

@@ -26,12 +26,9 @@ from losscli.verify.memory_plan import Held
 STEPS = (*(1.0, 1.0, 1.0), *(0.5, 0.5, 0.5), *CHANGING_VALUES, *(0.5, 0.5, 0.5), *(-2.0, 1.0, 1.0))
 """Incoming gradients: three alike are a habit, of which the next is a break."""
 HEADS = ((0.5, 2.0), (0.5, 2.0), (0.5, 2.0), (2.0, 0.5))
-"""Weights of two heads, step by step."""
 STREAMS = ((0.5, 0.5, 0.5, 2.0, 0.5), (2.0, 2.0, 2.0, 2.0, 0.5))
-"""Incoming gradients on two streams."""
 MOST_OTHERS = 2
-"""Most losses between two heads. One is enough to show an expectation that losses share, and in a
-run of all losses each is one of them once."""
+"""Most losses between two heads: one is enough to show an expectation that losses share."""
 _VALUES = tuple(dict.fromkeys((*STEPS, *HEADS[0])))
 _FIRST = -3.0
 """Comes in first through a retained graph: what is stored for the first is used up by it."""
@@ -136,7 +133,6 @@ def steps(problem: Problem, subject: Subject, tally: Tally) -> None:
 def _judge_heads(
     dues: tuple[Due, Due], subject: Subject, between: list[Head], title: str, tally: Tally
 ) -> None:
-    """Judge two heads of one loss that have different weights in one step."""
     for number, weights in enumerate(HEADS, 1):
         first, last = (
             Head(None, Call(due.problem.operands, due.problem.wrt), weight)
@@ -167,7 +163,6 @@ def _other_losses(problem: Problem, subject: Subject) -> Iterator[Head]:
 
 
 REPLAYS = (2.0, 1.0, 1.0, 0.5, 0.5, 2.0, 1.0)
-"""Incoming gradients of successive replays."""
 
 
 @check(
@@ -199,7 +194,6 @@ def captured_backward(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 def _whole_steps(subject: Subject, call: Call) -> Iterator[Answer]:
-    """Yield replays of one graph of both passes, for one grad_output after the other."""
     assert call.grad_output is not None
     read = call.grad_output.clone()
     operands = {name: operand.clone() for name, operand in call.operands.items()}

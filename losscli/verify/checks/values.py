@@ -100,7 +100,6 @@ def named_values(dtype: torch.dtype, squares: bool = False) -> dict[str, float]:
 
 
 def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
-    """Yield the case with each value in each operand that takes it."""
     case, spec = problem.case, problem.case.spec
     for title, value in named_values(problem.oracle.dtype, spec.squares).items():
         operands = tuple(name for name in case.drawn if not spec.domains[name].discrete)
@@ -131,7 +130,6 @@ def _is_taken(problem: Problem) -> bool:
 
 
 def _planted(problem: Problem, value: float, names: tuple[str, ...]) -> Problem:
-    """Return the problem with a value in one place of some operands."""
 
     def put(values: Tensor) -> Tensor:
         values = values.clone(memory_format=torch.contiguous_format)

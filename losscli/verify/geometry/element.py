@@ -105,10 +105,7 @@ MOST_ROWS, MOST_COLUMNS = 67, 301
 
 
 def small_case(case: Case) -> Case:
-    """Return the case with a small shape of two dimensions that differ, and values all over.
-
-    The target is broadcast as the loss's own is.
-    """
+    """Return a small case of two unlike dimensions, with the target broadcast as the loss's."""
     shape = (37, 101)
     if len(case.shape) == 2 and min(case.shape) > 1:
         rows, columns = min(case.shape[0], MOST_ROWS), min(case.shape[1], MOST_COLUMNS)
@@ -125,7 +122,6 @@ def _mixed(problem: Problem, name: str, dtype: torch.dtype) -> Problem:
 
 
 def _whole(problem: Problem, name: str, relayout: Relayout) -> Problem:
-    """Return the problem with an operand of the whole shape, in a layout."""
     shape = problem.oracle.shape
     values = problem.operands[name].expand(shape)
     rows, columns = (torch.arange(extent, device=values.device) for extent in shape)
@@ -140,7 +136,6 @@ def _reshaped(problem: Problem, input: Shape, target: Shape, *relayouts: Relayou
 
 
 def _with_whole_target(case: Case) -> Case:
-    """Return a small case of a target that has the shape of the prediction."""
     small = small_case(case)
     return small.reshaped(small.shape, small.shape)
 
@@ -169,7 +164,6 @@ def _layouts(problem: Problem) -> Variants:
 
 
 def _grad_outputs(variant: Problem) -> Sequence[Incoming]:
-    """Return what comes in; an operand of integers has no gradient."""
     dtypes = {name: operand.dtype for name, operand in variant.operands.items()}
     if len({*dtypes.values()}) == 1:
         return usual_and_other(variant)

@@ -49,13 +49,9 @@ class Geometry:
     may_be_refused: Callable[[Problem, str], bool] = lambda problem, layout: False
     """Tell whether PyTorch's own function refuses a layout as well."""
     harmless: Callable[[Problem], Problem] = lambda problem: problem
-    """Return the problem without class numbers that another dimension does not have.
-
-    On a GPU they end the process of a kernel that takes that dimension for the classes."""
+    """Return the problem without class numbers beyond another dimension: a GPU asserts on them."""
     for_repeats: Adapt = lambda case: case
-    """Make the case that is repeated to make a large result.
-
-    Its extents are primes, so that repeats begin at any place of a vector."""
+    """Make the case that a large result repeats; of primes, so that repeats begin anywhere."""
     for_values: Adapt = lambda case: case
     """Make the case of which the extreme values are made."""
     extreme_values: Vary = lambda problem: ()
@@ -141,7 +137,6 @@ def _shifted(values: Tensor) -> Tensor:
 
 
 def _model_layouts(problem: Problem) -> Variants:
-    """Yield layouts of operands of any shapes and dtypes."""
     for name, relayout in (
         ("all operands transposed", _swapped),
         ("all operands one element off their alignment", _shifted),

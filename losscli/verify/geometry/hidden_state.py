@@ -34,7 +34,6 @@ TOKENS: tuple[Shape, ...] = (
 SHAPE = (12, 24, 131)
 """Tokens, width and classes: odd rows of logits."""
 ONE_CLASS = 7
-"""A class that is far from the others."""
 _FAR = 3e3
 """A factor of logits beyond what exponentials hold, within what float16 does."""
 
@@ -43,7 +42,6 @@ Layer = tuple[Tensor, Tensor]
 
 
 def _with_offset(layer: Layer, offset: float, classes: slice = slice(None)) -> Layer:
-    """Return a layer whose logits of some classes are larger by a number, for each token."""
     hidden, weight = (each.clone() for each in layer)
     hidden[:, 0] = 1
     weight[:, 0] = 0
@@ -71,14 +69,12 @@ VALUES: dict[str, Callable[[Layer], Layer]] = {
     "equal logits": lambda layer: (layer[0], torch.zeros_like(layer[1])),
     "hidden states of zeros": lambda layer: (torch.zeros_like(layer[0]), layer[1]),
 }
-"""What the operands hold."""
 
 LAYOUTS: dict[str, Relayout] = {
     "transposed": transposed,
     "in every second place": every_second,
     "cut out of a larger one": inside(1, 1, 1, 1),
 }
-"""How the memory of an operand lies."""
 ALONE = "one hidden state alone"
 LEADING: dict[str, Shape] = {
     ALONE: (),
@@ -99,7 +95,6 @@ def _changed(problem: Problem, change: Callable[[Layer], Layer]) -> Problem:
 
 
 def _leading(problem: Problem, shape: Shape) -> Problem:
-    """Return the problem with its tokens in other dimensions, or some of them."""
     count = torch.Size(shape).numel()
     hidden, numbers = problem.case.spec.names[:2]
     tokens, targets = problem.operands[hidden][:count], problem.operands[numbers][:count]
@@ -117,7 +112,6 @@ def _layouts(problem: Problem) -> Variants:
 
 
 def _grad_outputs(variant: Problem) -> Sequence[Incoming]:
-    """Return the usual one alone, in the shape of the tokens."""
     usual = variant.usual
     if variant.case.reduction != "none":
         return (usual,)

@@ -52,7 +52,6 @@ INPUTS: dict[str, Relayout] = {
     "input one element off its alignment": partial(offset, by=1),
     "input without its last column": inside(0, 1),
 }
-"""How rows lie."""
 ALONE = "one row alone"
 BEHIND: dict[str, Shape] = {
     ALONE: (101,),
@@ -83,7 +82,6 @@ NOT_LAST: dict[str, tuple[Shape, tuple[int, ...]]] = {
 }
 """The same of rows that lie along the last dimension."""
 NUMBERS = (torch.int64, torch.int32, torch.uint8)
-"""The dtypes of class numbers."""
 LONG_OF_DTYPES = (13, 1001)
 """A shape whose rows no kernel takes side by side: it reads class numbers in another place then."""
 
@@ -102,7 +100,6 @@ SHORT = 1e-4
 
 
 def _planted_class(logits: Tensor) -> Tensor:
-    """Return one class of each row."""
     rows, classes = logits.shape
     step = classes // rows | 1
     return (torch.arange(rows, device=logits.device) * step + 3) % classes
@@ -164,7 +161,6 @@ IGNORED: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _of_dtype(problem: Problem, name: str, dtype: torch.dtype) -> dict[Shape, str]:
-    """Return the names of the layouts with class numbers of a dtype, by their shapes."""
     named = f"{name} of {str(dtype).removeprefix('torch.')}"
     return {problem.case.shape: named, LONG_OF_DTYPES: f"{named}, long rows"}
 
@@ -183,7 +179,6 @@ def _stored(problem: Problem, shape: Shape, order: tuple[int, ...]) -> Problem:
 
 
 def _alike(problem: Problem) -> list[str]:
-    """Return the names of the operands that are rows as the prediction is."""
     return [
         operand.name
         for operand in problem.case.spec.operands
@@ -215,10 +210,7 @@ def _changed(
 def ignoring(
     problem: Problem, where: Callable[[Tensor], Tensor], holding: float | None = None
 ) -> Problem:
-    """Return the problem with some rows ignored or masked, and no others.
-
-    ``holding``: what these rows hold; None for what they held.
-    """
+    """Return the problem with only some rows ignored or masked, which hold ``holding`` if given."""
     operands: Operands = {}
     for operand in problem.case.spec.operands:
         given = problem.operands[operand.name]
@@ -262,7 +254,6 @@ def _layouts(problem: Problem) -> Variants:
 
 
 def _may_be_refused(problem: Problem, layout: str) -> bool:
-    """Tell whether a layout is one of class numbers of other dtypes."""
     numbers = (each.name for each in problem.case.spec.operands if each.kind == CLASS_NUMBERS)
     others = itertools.product(numbers, NUMBERS[1:])
     return any(layout in _of_dtype(problem, *other).values() for other in others)
@@ -281,7 +272,6 @@ def _harmless(problem: Problem) -> Problem:
 
 
 def _extreme_values(problem: Problem) -> Variants:
-    """Yield each kind of rows by its name, first in the prediction, then in others like it."""
     spec, own = problem.case.spec, problem.operands
     assert isinstance(spec, RowSpec)
     first, *others = _alike(problem)

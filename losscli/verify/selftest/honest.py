@@ -21,7 +21,6 @@ _LANES = 1024
 
 
 def _lanes(values: Tensor) -> Tensor:
-    """Return the values in rows of lanes, filled up with zeros."""
     missing = -len(values) % _LANES
     return torch.nn.functional.pad(values, (0, missing)).reshape(-1, _LANES)
 

@@ -146,7 +146,6 @@ def run(
 def _results(
     test: SelfTest, run_job: Callable[[Checks], Iterable[VerifyResult]]
 ) -> Iterator[VerifyResult]:
-    """Yield the results of each check on each case, the cheap ones first."""
     for case in test.cases:
         compiled = test.implementation.name == "compile"
         uncaptured = (case.loss, test.implementation.name) == NOT_CAPTURED

@@ -32,7 +32,6 @@ class Grafted(torch.autograd.Function):
 def _on_own_leaves(
     function: Callable[..., Tensor], operands: tuple[Tensor, ...]
 ) -> tuple[tuple[Tensor, ...], Tensor]:
-    """Apply a function to new leaves; return them and the result."""
     with torch.enable_grad():
         leaves = tuple(operand.detach() for operand in operands)
         for leaf in leaves:
@@ -43,7 +42,6 @@ def _on_own_leaves(
 def _gradients(
     loss: Tensor, leaves: tuple[Tensor, ...], incoming: Tensor | None = None, *, keep: bool = False
 ) -> list[Tensor | None]:
-    """Return the gradient of each leaf; None of one of integers."""
     wanted = [leaf for leaf in leaves if leaf.requires_grad]
     found = iter(torch.autograd.grad(loss, wanted, incoming, retain_graph=keep))
     return [next(found) if leaf.requires_grad else None for leaf in leaves]
@@ -120,10 +118,7 @@ def formula(case: Case, *operands: Tensor, **changes: object) -> Tensor:
 
 
 def _survivable(operand: Operand, values: Tensor) -> Tensor:
-    """Return an operand that PyTorch takes.
-
-    A mistake may leave the domain; there PyTorch's kernel may end the process's use of the GPU.
-    """
+    """Return an operand in its domain where another may end PyTorch's use of the GPU."""
     if not (operand.refused and values.is_cuda):
         return values
     return operand.domain.inside(values.nan_to_num())

@@ -92,7 +92,6 @@ def _above(path: str) -> set[str]:
 
 
 def _around(hidden: list[str]) -> Iterator[str]:
-    """Yield the siblings of hidden folders and of the folders above them."""
     above = set().union(*map(_above, hidden))
     for folder in above:
         with suppress(OSError), os.scandir(folder) as entries:

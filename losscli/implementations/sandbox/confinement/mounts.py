@@ -40,8 +40,6 @@ _AT_FDCWD, _AT_RECURSIVE, _DETACH = -100, 0x8000, 2
 
 
 class _Kept(NamedTuple):
-    """A path that is mounted back."""
-
     path: str
     place: int
     """A descriptor that finds it when its path is covered."""
@@ -58,7 +56,6 @@ class Mounted(NamedTuple):
     """The result of mounting."""
 
     scratch: str
-    """The file system in memory."""
     read_only: bool
     """Whether everything else is read-only."""
     proc: bool

@@ -23,7 +23,6 @@ from losscli.verify.selftest.wrong import behaviour, composed, elements, rows
 
 
 def _by(*reductions: str) -> Callable[[Case], bool]:
-    """Return whether a case has one of these reductions."""
     return lambda case: case.reduction in reductions
 
 
@@ -47,18 +46,15 @@ def _target_has_gradient(case: Case) -> bool:
 
 
 def _smooths(case: Case) -> bool:
-    """Tell whether it is a cross entropy of class numbers."""
     return {"label_smoothing", IGNORE_INDEX.name} <= {*case.params}
 
 
 def _counts_rows(case: Case) -> bool:
-    """Tell whether rows may count nothing in a mean."""
     counts = getattr(case.spec, "counts", None) is not None
     return _MEAN(case) and (counts or case.spec.unit == HIDDEN_STATE)
 
 
 def _of(*losses: str) -> Callable[[Case], bool]:
-    """Return whether a case is of one of these losses."""
     return lambda case: case.loss in losses
 
 
@@ -70,10 +66,7 @@ def _bound(
     units: tuple[Unit, ...] = (ELEMENT, ROW, HIDDEN_STATE),
     **claims: Any,
 ) -> Implementation:
-    """Return a mistake as an implementation, with ``claims`` among its fields.
-
-    ``applies``: whether it is a mistake in a case. ``units``: the units of losses that have it.
-    """
+    """Return a mistake as an implementation for the losses of ``units`` where it ``applies``."""
 
     def unavailable(case: Case) -> Reason | None:
         if case.spec.unit in units and applies(case):
@@ -86,7 +79,6 @@ def _bound(
 def _planted(
     units: tuple[Unit, ...], name: str, loss: Callable[..., Tensor], *given: Any, **claims: Any
 ) -> Implementation:
-    """Return the mistake of a function of a case and its operands."""
     return _bound(name, lambda case: partial(loss, case), *given, units=units, **claims)
 
 
@@ -96,12 +88,10 @@ _all = partial(_planted, (ELEMENT, ROW, HIDDEN_STATE))
 
 
 def _on_logits(name: str, mistake: Callable[..., Tensor], *given: Any) -> Implementation:
-    """Return the mistake in the loss of the logits that hidden states have."""
     return _linear(f"{name}, of hidden states", composed.on_logits(mistake), *given)
 
 
 def _topk(name: str, mistake: Callable[..., Tensor]) -> Implementation:
-    """Return the mistake in the divergence from k classes of a teacher."""
     applies = _of("topk_kl_divergence", "masked_topk_kl_divergence")
     return _rows(f"{name}, of k classes", mistake, applies)
 

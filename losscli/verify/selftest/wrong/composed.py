@@ -21,7 +21,6 @@ from losscli.verify.selftest.surgery import formula, reduced, regrade
 _LEAST = 2.0**-12
 """A probability below which some leave a gradient out."""
 _CHUNK = 8
-"""Tokens of a chunk."""
 
 
 def on_logits(mistake: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -36,13 +35,11 @@ def on_logits(mistake: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _as_tokens(case: Case, loss: Tensor, numbers: Tensor) -> Tensor:
-    """Return the loss of hidden states from the cross entropy of their logits."""
     assert isinstance(case.spec, LinearSpec)
     return case.spec.sign * (loss.view(numbers.shape) if case.reduction == "none" else loss)
 
 
 def _of_logits(case: Case) -> Case:
-    """Return the case of the cross entropy of the logits."""
     spec = find_loss("cross_entropy")
     tokens, _, classes = case.shape
     own = {name: value for name, value in case.params.items() if name in spec.resolve({})}

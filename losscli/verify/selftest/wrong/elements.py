@@ -60,7 +60,6 @@ def flat_below(case: Case, input: Tensor, *others: Tensor) -> Tensor:
 
 
 def _at(kink: float, case: Case, input: Tensor, *others: Tensor) -> Tensor:
-    """Return the predictions that lie on a kink, beside the other operands."""
     _, *beside = torch.broadcast_tensors(input, *others)
     return case.spec.input_at(kink, *beside).to(input.dtype)
 

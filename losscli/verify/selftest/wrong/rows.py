@@ -102,7 +102,6 @@ def narrow_sum(case: Case, *operands: Tensor) -> Tensor:
 
 
 def _surprise(input: Tensor, target: Tensor, *weight: Tensor) -> Tensor:
-    """Return the surprise of each class, times its weight."""
     dimension = class_dimension(input)
     surprise = log_sum(input).unsqueeze(dimension) - input
     if weight:

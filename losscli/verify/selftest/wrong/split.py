@@ -24,8 +24,6 @@ from losscli.verify.selftest.surgery import reduced
 
 @dataclass(frozen=True)
 class _Mistakes:
-    """The mistakes that an implementation makes; by default none."""
-
     maximum: str = "of all"
     """What is subtracted of the logits: ``of all``, the maximum ``of each`` rank, or ``none``."""
     sums_alone: bool = False
@@ -47,8 +45,6 @@ def _sum(values: Tensor) -> Tensor:
 
 
 class _Rows(torch.autograd.Function):
-    """The losses of rows."""
-
     @staticmethod
     def forward(ctx: Any, input: Tensor, target: Tensor, case: Case, does: _Mistakes) -> Tensor:
         """Return the losses, with three collectives."""
