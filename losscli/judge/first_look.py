@@ -14,6 +14,7 @@ from losscli.cases.model_case import ModelCase
 from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
 from losscli.implementations.errors import NotBuiltError, SandboxError, SubjectError
+from losscli.implementations.implementation import Implementation, Mend
 from losscli.implementations.requests import Call, Forward
 from losscli.implementations.subject import Subject, bind
 from losscli.judge.against_model import AnyModel
@@ -163,13 +164,13 @@ def _first_gradient(on: Judgement, problem: Problem, subject: Subject) -> Subjec
         mends = on.implementation.setting.mends
         if error.code != Code.RAISED or "gradients" in mends or not _differ(problem):
             raise
-        others = on.implementation.but(mends=(*mends, "gradients"))
-        subject = bind(others, problem.case)
+        candidate = _mended(on, "gradients")
+        subject = bind(candidate, problem.case)
         try:
             subject.send(problem.call(problem.filled(1.0)))
         except SubjectError:
             raise error from None
-        on.against.candidate = others
+        on.against.candidate = candidate
         text = f"it {error} unless gradients of all operands are wanted"
         _add_limit(on, problem, problem.wrt[0], text)
     return subject
@@ -192,32 +193,43 @@ def _look_at_others(on: Judgement, problem: Problem, subject: Subject) -> None:
     mends = setting.mends
     known = {operand.name for operand in case.spec.operands if operand.torch_differentiates}
     for name in problem.wrt[1:]:
-        try:
-            if subject.send(problem.call(problem.filled(1.0, (name,)))).gradients[name] is not None:
-                continue
-        except SubjectError as error:
-            if _has_died(error):
-                raise
-            # Any other error is told when its checks run.
-            if error.code != Code.NO_GRADIENT and not (error.refused and name not in known):
-                continue
-        if name in known:
-            first, beside = problem.wrt[0], problem.filled(1.0, (problem.wrt[0], name))
-            gradient = subject.send(problem.call(beside)).gradients[name]
-            if gradient is not None and "gradients" not in mends:
-                mends = (*mends, "gradients")
-                where = f" where none for {first} is wanted"
-            elif gradient is None and name == "target":
-                lacking.append(name)
-                where = ""
-            else:
-                continue
-            _add_limit(on, problem, name, f"it computes no gradient for {name}{where}")
-        else:
+        if not _lacks(problem, subject, name, may_refuse=name not in known):
+            continue
+        if name not in known:
             lacking.append(name)
+            continue
+        first = problem.wrt[0]
+        together = problem.call(problem.filled(1.0, (first, name)))
+        gradient = subject.send(together).gradients[name]
+        if gradient is not None and "gradients" not in mends:
+            mends = (*mends, "gradients")
+            where = f" where none for {first} is wanted"
+        elif gradient is None and name == "target":
+            lacking.append(name)
+            where = ""
+        else:
+            continue
+        _add_limit(on, problem, name, f"it computes no gradient for {name}{where}")
     if lacking or mends != setting.mends:
         lacking += setting.lacking
         on.against.candidate = on.implementation.but(mends=mends, lacking=tuple(lacking))
+
+
+def _lacks(problem: Problem, subject: Subject, name: str, *, may_refuse: bool) -> bool:
+    """Tell whether it computes no gradient where that of one operand alone is wanted."""
+    try:
+        answer = subject.send(problem.call(problem.filled(1.0, (name,))))
+    except SubjectError as error:
+        if _has_died(error):
+            raise
+        # Any other error is told when its checks run.
+        return error.code == Code.NO_GRADIENT or (error.refused and may_refuse)
+    return answer.gradients[name] is None
+
+
+def _mended(on: Judgement, mend: Mend) -> Implementation:
+    """Return the candidate with one more thing done around its calls."""
+    return on.implementation.but(mends=(*on.implementation.setting.mends, mend))
 
 
 def _add_limit(on: Judgement, problem: Problem, name: str, text: str) -> None:
@@ -241,7 +253,7 @@ def _check_value(on: Judgement, problem: Problem, subject: Subject, where: str =
         if not str(error).startswith(SEVERAL) or "results" in mends:
             raise
         on.draft.notes.append("it returns several results: the first that fits is the loss")
-        on.against.candidate = on.implementation.but(mends=(*mends, "results"))
+        on.against.candidate = _mended(on, "results")
         return _check_value(on, problem, bind(on.implementation, problem.case), where)
     if name := problem.spoiled():
         if "operands" in mends:
@@ -258,7 +270,7 @@ def _check_value(on: Judgement, problem: Problem, subject: Subject, where: str =
         on.draft.add(Code.MISFIT, verdict.reason, check="value", facet="value", case=case)
         if on.job.until_first:
             raise Ended
-        on.against.candidate = on.implementation.but(mends=(*mends, "results"))
+        on.against.candidate = _mended(on, "results")
         return _check_value(on, problem, bind(on.implementation, problem.case), where)
     if verdict.status == FAIL and _is_right_for_labels(on, problem.case):
         text = f"{LABELS_ALONE}: {verdict.reason}"
@@ -283,8 +295,7 @@ def _give_copies(on: Judgement, case: Case, name: str) -> None:
     """Give each call copies of the operands from now on, one of which is overwritten."""
     text = f"it overwrites its {name}, so each call gets copies, which its times include"
     on.draft.add(Code.LIMITED, text, check="value", facet="inputs", case=case.name)
-    mends = on.implementation.setting.mends
-    on.against.candidate = on.implementation.but(mends=(*mends, "operands"))
+    on.against.candidate = _mended(on, "operands")
 
 
 def _is_right_for_labels(on: Judgement, case: Case) -> bool:
