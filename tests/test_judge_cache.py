@@ -83,7 +83,7 @@ def test_another_job_file_or_machine_is_not_found(cache, job, tmp_path):
         assert cache.find(job) is None
 
 
-def test_what_changed_or_depends_on_chance_is_not_kept(cache, job):
+def test_verdicts_on_changed_files_and_by_chance_are_not_cached(cache, job):
     assert not kept(cache, job, sha256="0" * 64)
     for word in ("NOT JUDGED", "HANGS"):
         assert not kept(cache, job, word=word)

@@ -137,7 +137,7 @@ def test_a_kernel_of_its_own_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> No
     assert "PyTorch" in verdict.notes[-1]
 
 
-def test_what_this_machine_cannot_build_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cuda_file_without_a_compiler_is_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_HOME", "/nonexistent")
     verdict = judge_job(Job(str(FOLDER / "default_stream.py"), device="cpu"))
     assert (verdict.word, verdict.exit_code) == ("NOT JUDGED", 4)

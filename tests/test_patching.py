@@ -222,7 +222,7 @@ class Logged(torch.Tensor):
             return func(*args, **(kwargs or {}))
 
 
-def test_what_losscli_does_not_take_goes_on_to_torch():
+def test_calls_that_losscli_does_not_take_go_to_torch():
     original = F.mse_loss
     with losscli.patch("torch"):
         integers = torch.tensor([1, 2]), torch.tensor([3, 3])

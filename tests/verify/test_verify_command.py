@@ -170,7 +170,7 @@ REFUSED = {
 }
 
 
-def test_what_cannot_run_is_one_message_that_says_why(refused, tmp_path, monkeypatch, capsys):
+def test_commands_that_cannot_run_say_why_in_one_message(refused, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     nothing = "losses: [mse]\nsizes: [8]\nexclude: [{loss: mse}]\n"
     (tmp_path / "nothing.yaml").write_text(nothing)
