@@ -1,7 +1,5 @@
 """Build, verify and time loss kernels against PyTorch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 __version__ = "0.1.0"

@@ -1,7 +1,5 @@
 """The program's entry point: handles signals before it imports anything else."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import signal

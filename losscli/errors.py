@@ -10,8 +10,6 @@ LosscliError                 1
     `-- PatchError           4   a library that losscli.patch does not know
 """
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

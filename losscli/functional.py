@@ -22,8 +22,6 @@ that do not broadcast or tensors on different devices, and NotImplementedError f
 and quantized tensors; for shapes that torch's function refuses, they raise its error.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from losscli import sharded as sharded  # has the losses over rows take DTensors

@@ -4,8 +4,6 @@ Forward predicts grad_output, for each module apart, as that of its last backwar
 gradients for it. Give each head of a model its own module. Results do not depend on predictions.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Reads and writes units: sizes, bytes, seconds. Inside losscli every value is in SI units."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ which heat or the power supply throttled the GPU is discarded. A GPU at its powe
 but discards nothing: under a steady load a GPU runs at that limit.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

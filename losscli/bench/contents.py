@@ -6,8 +6,6 @@ before the next (or reversed, to stay in its domain). Before each sample one ele
 with its own value, so that PyTorch counts the prediction as changed. Neither is timed.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -5,8 +5,6 @@ so often, so a thread reads while calls go on, and what lies between two of many
 A counter is of the whole device: it includes other programs and the device at rest.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

@@ -8,8 +8,6 @@ target has another dtype the time is scaled by the bytes. Where forward reads a 
 the prediction, one array of these bytes is read.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Sequence

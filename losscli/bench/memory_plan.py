@@ -1,7 +1,5 @@
 """The memory of a case, planned before anything is allocated."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What bench does with one implementation in one pass: judge it, time it, judge it again."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The tasks of a bench run: the cases of a config in order, and how long they may take."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Bench over ranks: each times the same calls, the slowest counts, and all decide the same."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Sequence

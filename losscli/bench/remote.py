@@ -4,8 +4,6 @@ A candidate's times are not believed alone: the contents change before each samp
 random samples are judged, and afterwards the judge's own clock times a loop of calls.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import time

@@ -1,7 +1,5 @@
 """Builds the results of a pass: of one process, or merged from those of several."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from statistics import median

@@ -1,7 +1,5 @@
 """Run tasks: fit them into memory, judge each implementation, and time those that are right."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace

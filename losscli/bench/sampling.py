@@ -1,7 +1,5 @@
 """Samples implementations side by side until each median is known, or the time is over."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The self-test of the timer: known times, and pairs of calls with and without a difference."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 They assume no distribution. :mod:`losscli.runs.spread` combines those of processes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache

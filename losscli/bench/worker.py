@@ -1,7 +1,5 @@
 """A process that measures for ``losscli bench``; its first answer says that it is ready."""
 
-from __future__ import annotations
-
 import sys
 
 import torch

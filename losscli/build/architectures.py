@@ -1,7 +1,5 @@
 """Chooses GPU architectures for the kernels."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Builds the libraries that are missing from the cache."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shlex

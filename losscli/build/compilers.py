@@ -1,7 +1,5 @@
 """The compilers of this machine, found when first needed."""
 
-from __future__ import annotations
-
 import platform
 from functools import cached_property
 

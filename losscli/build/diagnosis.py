@@ -1,7 +1,5 @@
 """Summarizes a failed build's log: the first error, and what to do."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import PurePath

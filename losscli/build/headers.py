@@ -4,8 +4,6 @@ GCC finds it through ``CPATH`` and uses it if the flags match, or else the plain
 nvcc ignore it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 import os

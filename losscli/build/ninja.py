@@ -1,7 +1,5 @@
 """Writes plans as one build.ninja and runs ninja."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

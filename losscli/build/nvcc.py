@@ -1,7 +1,5 @@
 """Finds an nvcc whose code this machine's driver and PyTorch can run."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sysconfig

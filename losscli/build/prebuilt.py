@@ -6,8 +6,6 @@
     losscli/prebuilt/liblosscli_mse_cpu.x86-64-v3.so        by variant
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field

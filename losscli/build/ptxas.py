@@ -1,7 +1,5 @@
 """The resources of each CUDA kernel, from ``ptxas -v``."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -4,8 +4,6 @@ A library's key covers only these files, so a new or edited loss recompiles noth
 copies only these files, so including any other fails.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath

@@ -1,7 +1,5 @@
 """Finds a C++ compiler; ``nvcc.py`` finds nvcc."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

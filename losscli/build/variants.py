@@ -5,8 +5,6 @@ level of x86-64, ``liblosscli_torch.torch-2.13.so`` that torch, ``liblosscli_mse
 that major version of CUDA.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -3,8 +3,6 @@
 Losses, implementations and reductions have their own registries.
 """
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 DType = Literal["float32", "float64", "float16", "bfloat16"]

@@ -14,8 +14,6 @@ A one-row target stays one: sliced from a longer row, contiguous with a transpos
 the other dtype. In ``broadcast_middle`` it is (B, 1, N/k) for every loss.
 """
 
-from __future__ import annotations
-
 import math
 
 from losscli.cases.axes import BROADCAST_MIDDLE, SLICED, TRANSPOSED, Layout

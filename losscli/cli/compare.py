@@ -1,7 +1,5 @@
 """``losscli compare``: compares runs with a baseline and fails if a row became slower."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`losscli completion`, and the values that a shell completes, without importing torch."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar

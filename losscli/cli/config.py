@@ -1,7 +1,5 @@
 """`losscli config`: check configs, show one in full, print their JSON Schema."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Packages that losscli needs: which are missing, and what an import that failed means."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import sys

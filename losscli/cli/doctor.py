@@ -1,7 +1,5 @@
 """`losscli doctor`: whether a build and a benchmark will work here and can be trusted."""
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import TYPE_CHECKING

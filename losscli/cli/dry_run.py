@@ -1,7 +1,5 @@
 """The output of ``--dry-run``: the cases of a config, their bytes, and whether they fit."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

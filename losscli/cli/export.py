@@ -1,7 +1,5 @@
 """``losscli export``: writes a bench run in the format of another tool."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """``losscli guide``: prints how to benchmark a kernel without fooling oneself."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """``losscli history``: the rows of saved runs over commits, and the commits of their changes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

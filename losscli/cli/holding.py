@@ -1,7 +1,5 @@
 """Keeps other processes from writing the outputs of a command as long as it runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import click

@@ -1,7 +1,5 @@
 """The signals that end a run. Imports almost nothing, because a signal may come at any time."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

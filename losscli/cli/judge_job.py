@@ -1,7 +1,5 @@
 """`losscli judge-job`: a process that `losscli judge` starts to judge for it."""
 
-from __future__ import annotations
-
 import click
 
 from losscli.errors import EXIT_INTERRUPTED, EXIT_OK

@@ -1,7 +1,5 @@
 """`losscli list`: the available losses, implementations, devices and configs. Needs no torch."""
 
-from __future__ import annotations
-
 import json
 import textwrap
 from collections.abc import Callable, Mapping, Sequence

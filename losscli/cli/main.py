@@ -1,7 +1,5 @@
 """The entry point of the command line: runs a command, turns errors into exit codes."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

@@ -1,7 +1,5 @@
 """`losscli new`: writes a loss kernel to start from."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 import click

@@ -1,7 +1,5 @@
 """The options that commands share: one per axis of the config, and the output options."""
 
-from __future__ import annotations
-
 import inspect
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence

@@ -1,7 +1,5 @@
 """The part that `losscli bench` and `losscli verify` share: run jobs, report their results."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress

@@ -1,7 +1,5 @@
 """`losscli runs`: lists, shows and removes saved runs, and joins the parts of a run."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

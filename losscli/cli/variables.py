@@ -4,8 +4,6 @@ click's own variables are named as Python's parameters and split at spaces, and 
 them.
 """
 
-from __future__ import annotations
-
 import os
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """`losscli --version`: losscli, torch, the compiler and the cache, without importing torch."""
 
-from __future__ import annotations
-
 import re
 from importlib.machinery import PathFinder
 from pathlib import Path

@@ -7,8 +7,6 @@ hundredth, and Holm's method keeps the risk that any of a whole run's equals is 
 process are alike, so where there were several, the ratio's own verdict has to be slower as well.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -5,8 +5,6 @@ clocks settle elsewhere. The spread between processes of a run shows a part of t
 :mod:`losscli.compare.noise` all of it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

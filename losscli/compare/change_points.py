@@ -7,8 +7,6 @@ searched by themselves. The intervals of all comparisons hold at once, and no si
 better known than the runs of the whole history, each beside the next, allow.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise

@@ -1,7 +1,5 @@
 """The comparison of two runs: rows that both timed, and rows that only one has. Needs no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import geometric_mean

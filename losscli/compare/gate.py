@@ -1,7 +1,5 @@
 """What makes a comparison fail: the options of `losscli compare`, and what they find."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """The figures of rows over commits, and the commits at which they changed. Needs no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from statistics import median

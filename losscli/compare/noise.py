@@ -5,8 +5,6 @@ where torch is the same. Where they are too few, the spread between the processe
 noise; where a run has one process, it is supposed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from statistics import NormalDist, median

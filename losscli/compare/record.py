@@ -1,7 +1,5 @@
 """A comparison as ``losscli compare --format json`` writes it, and reads it again."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from msgspec import field

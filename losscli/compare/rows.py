@@ -1,7 +1,5 @@
 """The rows of a comparison: their keys and names, and why two runs share none. Needs no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any

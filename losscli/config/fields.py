@@ -1,7 +1,5 @@
 """Readers of config values; errors point at the line."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence

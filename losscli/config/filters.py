@@ -1,7 +1,5 @@
 """The grammar of ``--filter``: ``loss=mse,dtype=bfloat16``, ``impl=custom:*``, ``beta!=0.5|2``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Mapping
 from fnmatch import fnmatchcase

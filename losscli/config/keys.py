@@ -1,7 +1,5 @@
 """The keys of a config: their readers and JSON Schema."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Loads configs: finds files, follows ``extends``, applies the command line to each table."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path

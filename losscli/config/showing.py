@@ -1,7 +1,5 @@
 """Writes a config in full, with the origin of each value."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The grammar of sizes: ``1024x1024``, ``32K``, ``1K..32K*2``, ``pow2[10:30:5]``."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import NoReturn

@@ -1,7 +1,5 @@
 """Notes and the status line on standard error; none with --quiet."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

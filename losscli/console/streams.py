@@ -1,7 +1,5 @@
 """Standard output and error, which may be ASCII-only, closed, or full."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -1,7 +1,5 @@
 """Attacks that a hostile file could try; a worker runs this source, without losscli."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import json

@@ -1,7 +1,5 @@
 """Probes of what a build needs, unless all libraries are built: compilers, ninja, the cache."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """The result of a probe: a fact, its state, and advice."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Probes of NVIDIA's driver and the GPU; most have no answer without a GPU."""
 
-from __future__ import annotations
-
 from losscli.build.nvcc import Requirements, parse_version
 from losscli.build.toolchain import dotted
 from losscli.doctor.findings import Answer, ok, problem, warning

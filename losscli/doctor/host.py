@@ -1,7 +1,5 @@
 """Probes of memory, limits, the CPU and other programs."""
 
-from __future__ import annotations
-
 import resource
 import tempfile
 from collections.abc import Iterable

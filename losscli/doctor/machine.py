@@ -1,7 +1,5 @@
 """The machine that probes examine; each fact is found once, when first needed."""
 
-from __future__ import annotations
-
 import csv
 import os
 import time

@@ -1,7 +1,5 @@
 """The table of probes, and the examination of a machine."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 

@@ -1,7 +1,5 @@
 """Runs what may crash or hang, such as ``import torch``, in a process that prints JSON."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Probes of the system and torch."""
 
-from __future__ import annotations
-
 import platform
 import sys
 

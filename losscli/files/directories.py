@@ -1,7 +1,5 @@
 """The user's directories, and whether other users could change them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import stat

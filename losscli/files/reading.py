@@ -1,7 +1,5 @@
 """Reads a user's file up to a limit; devices and endless pipes are rejected."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

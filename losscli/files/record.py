@@ -1,7 +1,5 @@
 """Structs that are written to JSON and read back by their fields."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, ClassVar

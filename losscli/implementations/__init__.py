@@ -1,7 +1,5 @@
 """The implementations of losses; callers reach them through ``subject``."""
 
-from __future__ import annotations
-
 from losscli.implementations.builtin import IMPLEMENTATIONS as IMPLEMENTATIONS
 from losscli.implementations.builtin import STRATEGIES as STRATEGIES
 from losscli.implementations.builtin import check_implementation as check_implementation

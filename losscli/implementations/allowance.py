@@ -1,7 +1,5 @@
 """The limits on what third-party code may use."""
 
-from __future__ import annotations
-
 from losscli.files.record import Record
 
 

@@ -1,7 +1,5 @@
 """The part of the GPU's L2 cache reserved for persisting data, by the driver's library."""
 
-from __future__ import annotations
-
 import ctypes
 import struct
 from functools import cache

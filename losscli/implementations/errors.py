@@ -1,7 +1,5 @@
 """The errors of an implementation; a check or benchmark reports them as results."""
 
-from __future__ import annotations
-
 from losscli.errors import UnfitError
 from losscli.reasons import Code
 

@@ -3,8 +3,6 @@
 A file exports functions with ``PYBIND11_MODULE`` or with ``TORCH_LIBRARY``.
 """
 
-from __future__ import annotations
-
 import keyword
 import re
 from collections.abc import Iterator

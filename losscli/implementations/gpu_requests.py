@@ -1,7 +1,5 @@
 """Requests for CUDA streams and CUDA graphs."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest

@@ -1,7 +1,5 @@
 """How a call uses memory, measured in the process of the implementation."""
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Callable, Iterable

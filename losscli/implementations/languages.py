@@ -1,7 +1,5 @@
 """The kernel languages embedded in Python, and when they tune, which counts as building."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Collection

@@ -1,7 +1,5 @@
 """How a case calls a third-party definition, and what is wrong where it cannot."""
 
-from __future__ import annotations
-
 import re
 from subprocess import CalledProcessError
 from typing import Any

@@ -4,8 +4,6 @@ A subject is plain data (an implementation and a case) with tensors as arguments
 can live in another process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 

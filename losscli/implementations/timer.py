@@ -8,8 +8,6 @@ Each rank has a timer. Ranks must make equally many calls, so they agree on what
 on and meet before each sample.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence

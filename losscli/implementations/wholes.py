@@ -3,8 +3,6 @@
 Every rank has the same operands and gets the same gradients, so all ranks decide alike.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """What a candidate is judged against where losscli knows the loss: its cases, checks and times."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """What a candidate is judged against where only a ``Model`` says what is right."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar

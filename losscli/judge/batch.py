@@ -3,8 +3,6 @@
 What is finished is read from the output that an interrupted run left, and continues.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Generator, Iterable, Iterator
 from contextlib import closing, suppress

@@ -5,8 +5,6 @@ the candidate runs: then its ratio to the reference is too good. A GPU turns fro
 another every few milliseconds, so short calls on it are hardly slowed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace

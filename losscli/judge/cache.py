@@ -4,8 +4,6 @@ One file a verdict, by a key of everything that decides it: sources, the job, lo
 compiler, the machine and its GPUs. What another run might judge otherwise is not kept.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

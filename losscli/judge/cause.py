@@ -4,8 +4,6 @@ The mistakes are those of ``losscli self-test checks``. They run on the case tha
 draws; the one whose loss and gradients are the candidate's is named.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress

@@ -5,8 +5,6 @@ its lock alone, and whoever builds or checks shares it. Who shares must let go b
 the lock alone. The kernel releases the locks of a process that ends.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import platform

@@ -1,7 +1,5 @@
 """A verdict while the stages of its job go on: reasons, counts of checks, errors and times."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import time

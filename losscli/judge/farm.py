@@ -4,8 +4,6 @@ The cluster starts a job where it has room. This file decides how many jobs are 
 nodes get no more, how often a lost job is started again, and what becomes of the rest.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import queue

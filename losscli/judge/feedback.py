@@ -1,7 +1,5 @@
 """What a verdict says to a language model, or to a person: what failed, and what to change."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from losscli.config.check_names import ADVICE

@@ -1,7 +1,5 @@
 """Looks at a candidate's first results: what it returns, for which operands, and gradients."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 

@@ -1,7 +1,5 @@
 """A job: which file to judge, against what, and how. Plain data, one line of JSON."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -1,7 +1,5 @@
 """Reads jobs, one a line of JSON; a broken line becomes a verdict, and the others run."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping

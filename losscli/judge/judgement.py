@@ -1,7 +1,5 @@
 """A candidate that is judged: its file, what it is judged against, and its verdict until now."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Judges one job: which loss it is, and its stages."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A job with the files that it needs, as plain data, to be judged on another machine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

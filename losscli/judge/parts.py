@@ -1,7 +1,5 @@
 """The parts of a verdict: its reasons, times and errors, and the word that reasons lead to."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal
 

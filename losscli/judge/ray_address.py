@@ -1,7 +1,5 @@
 """Addresses of Ray clusters: which are valid, where they are from, and whether anybody answers."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket

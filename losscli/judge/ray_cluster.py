@@ -4,8 +4,6 @@ A job is a task of one core and, for a GPU, of a quarter of one, as many as shar
 machine: whoever times holds the lock of the GPU. Verdicts come back as JSON.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

@@ -4,8 +4,6 @@ It runs in a worker, on small inputs of the judge. Where its value and gradients
 of losscli's, that loss's oracle is the truth. Parameters are looked for among the file's numbers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Truth, seeds and verdict exist in this process alone; the candidate runs in a worker.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Iterable, Iterator

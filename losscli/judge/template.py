@@ -4,8 +4,6 @@ The folder ``templates`` has its text, where ``@WORD@`` stands for what differs 
 its name, its parameter, and its formula, which is that of its spec.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """Times a candidate beside others, and says whose kernels ran."""
 
-from __future__ import annotations
-
 import contextlib
 from functools import cache
 

@@ -1,7 +1,5 @@
 """A verdict on one file: plain data, of which a person reads a block and a program the JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from statistics import geometric_mean
 from typing import ClassVar

@@ -5,8 +5,6 @@ each call. A long-running program keeps such blocks eventually, so measuring pro
 settings that keep freed memory.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os

@@ -1,7 +1,5 @@
 """Runs commands and returns their output."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """Commits of git repositories: a directory's, and those of a range."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

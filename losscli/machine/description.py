@@ -1,7 +1,5 @@
 """The description of the machine in a record."""
 
-from __future__ import annotations
-
 import platform
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The devices of this machine. The driver lists GPUs, because importing torch takes seconds."""
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 import os

@@ -1,7 +1,5 @@
 """Differences between two runs' machines, and whether times are comparable."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ A container sees its own group at the mount's root, whatever path the kernel nam
 ancestor is read, and missing ones are ignored.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A device's memory: free bytes, cache sizes, and out-of-memory errors."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

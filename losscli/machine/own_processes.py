@@ -1,7 +1,5 @@
 """The processes of this command, and their CPU time."""
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from pathlib import Path

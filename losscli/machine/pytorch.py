@@ -3,8 +3,6 @@
 ``from losscli.machine.pytorch import Tensor, torch`` stands for imports inside functions.
 """
 
-from __future__ import annotations
-
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 

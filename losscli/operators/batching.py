@@ -4,8 +4,6 @@ A batch is one call with reduction ``none``; each sample's elements are then red
 16 bits. Other arguments are those of :func:`torch.library.register_vmap`.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Sequence

@@ -17,8 +17,6 @@ A fake implementation gives result shapes to torch.compile, export and meta tens
 serves losses with ``count`` operands.
 """
 
-from __future__ import annotations
-
 import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence

@@ -4,8 +4,6 @@
 processes that measure or check kernels.
 """
 
-from __future__ import annotations
-
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence

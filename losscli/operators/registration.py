@@ -4,8 +4,6 @@ The first call reaches a stub, which loads libraries and calls again. These regi
 device-specific dispatch keys, which precede the stubs'.
 """
 
-from __future__ import annotations
-
 import importlib.abc
 import importlib.util
 import sys

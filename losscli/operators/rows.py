@@ -18,8 +18,6 @@ Kernels compute first derivatives of rows. The reference is used for everything 
 such as ``torch.func.vmap``, forward mode, second derivatives, and gradients of other operands.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any

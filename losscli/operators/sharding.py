@@ -7,8 +7,6 @@ A sharding strategy of torch cannot do this: it knows no shard's size and change
 Each function serves losses with ``count`` operands.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import partial

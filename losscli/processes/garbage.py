@@ -1,7 +1,5 @@
 """Runs code without Python's garbage collector."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 from collections.abc import Iterator

@@ -6,8 +6,6 @@ between kernels; uncoalesced access, if much of the touched memory is unused; me
 limit's rate; too few warps; instructions, if schedulers are busy; and else what warps wait for.
 """
 
-from __future__ import annotations
-
 from losscli.profile.record import Bound, Launch
 
 BUSY = 0.5

@@ -1,7 +1,5 @@
 """Reads kernel counters with Nsight Compute, ``ncu``."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math

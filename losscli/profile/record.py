@@ -1,7 +1,5 @@
 """The contents of a profile: a call's launches, and what bounds it."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from losscli.cases.axes import PassName

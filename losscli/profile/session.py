@@ -1,7 +1,5 @@
 """Profiles a call: times it, runs it under a profiler, and decides what bounds it."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil

@@ -1,7 +1,5 @@
 """Reads launches and operators with PyTorch's profiler, which needs no permission."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod

@@ -3,8 +3,6 @@
 Agreements have a Gloo group besides PyTorch's default one, which may have unfinished collectives.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

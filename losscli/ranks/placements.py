@@ -1,7 +1,5 @@
 """How operands are split over ranks, and for which losses; without torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal, get_args
 

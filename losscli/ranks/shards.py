@@ -1,7 +1,5 @@
 """Shards of tensors: cutting, and gathering from all ranks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Writes records as data: CSV, JSON and JSON Lines, in SI units. Their fields are contracts."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """A bench run in the formats of other tools: Bencher, github-action-benchmark, OpenMetrics."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping
 

@@ -1,7 +1,5 @@
 """Lays out tables and paragraphs as text or Markdown, and rows as CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 import textwrap

@@ -1,7 +1,5 @@
 """Where a report goes: to a terminal, in its width and colours, a file, or GitHub Actions."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

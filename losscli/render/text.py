@@ -1,7 +1,5 @@
 """Writes a document as text for a terminal, or as Markdown."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 

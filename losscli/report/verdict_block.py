@@ -4,8 +4,6 @@ A ratio of times stands above its interval, after ``=`` where both are as fast a
 it is open. What was not tested says so.
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Records as JSON, validated when read."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

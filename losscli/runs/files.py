@@ -1,7 +1,5 @@
 """Writes files atomically: readers see the old or the new file."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Groups items by a key."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 

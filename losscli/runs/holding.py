@@ -1,7 +1,5 @@
 """Reserves an output for one process, by the lock ``OUTPUT.lock``; a killed process's is free."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

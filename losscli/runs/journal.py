@@ -1,7 +1,5 @@
 """Keeps results on disk: the checkpoint next to an output, --resume, and what is being printed."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import tempfile

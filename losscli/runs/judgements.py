@@ -1,7 +1,5 @@
 """Verdicts on times: faster, slower, impossible, or disturbed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 

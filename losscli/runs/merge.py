@@ -1,7 +1,5 @@
 """Merges the shards of a run."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from itertools import combinations

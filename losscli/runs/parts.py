@@ -1,7 +1,5 @@
 """Shards of a run: distributes its cases over machines or tasks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Reads runs: a JSON or JSONL report, or an interrupted run's journal."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Sequence
 from math import isfinite

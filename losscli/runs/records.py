@@ -1,7 +1,5 @@
 """The records of a run, in SI units: seconds, bytes, GB/s of 1e9 bytes a second."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any, ClassVar, Final, Literal, TypeVar

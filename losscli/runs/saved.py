@@ -1,7 +1,5 @@
 """Saved runs: one JSONL file per name in the user's data directory."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -6,8 +6,6 @@ deviation of the logs contains both. Student's quantile accounts for few process
 sqrt(2) makes the interval one for the next run, not only for the mean.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from statistics import NormalDist

@@ -10,8 +10,6 @@ NaN matches NaN, and infinity matches the same infinity or a truth out of range.
 an infinity for a truth in range, is infinitely wrong. Signs of zeros do not matter.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

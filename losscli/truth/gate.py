@@ -5,8 +5,6 @@ gradient of log-cosh. They must be timed all the same, as the baseline. So if th
 is within an element's allowed ULP, ``functional`` gets a warning instead of a failure.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -14,8 +14,6 @@ alternating. Operands have the case's memory layout (losscli/cases/layouts.py). 
 values as contiguous operands; memory outside a view is NaN.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -13,8 +13,6 @@ The judge draws all contents. The file only gives shapes, dtypes and the kind of
 draws stay in the domain: probabilities stay probabilities.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -6,8 +6,6 @@ the gradient of a broadcast operand, a sum over blocks, is kept whole. For float
 oracle has the same precision.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

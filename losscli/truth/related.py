@@ -5,8 +5,6 @@ gives the scale, so mistakes show that the reference shares with a kernel. The s
 gradient is that of a constant added to all classes, a broadcast operand, and has its bound.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

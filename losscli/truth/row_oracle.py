@@ -4,8 +4,6 @@ It copies no whole tensor to float64. A shared operand's gradient (class weights
 blocks; each row's part is measured at the spec's terms, or at itself, assuming one sign.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """Several streams of random numbers per seed, all distinct from other seeds'."""
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 import torch

@@ -70,8 +70,6 @@ Judged files may be as wrong at other elements of the same size, because they ma
 A case's tolerance in a config, in ULP, replaces a bound only if it is wider.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The memory that verifying a case needs, planned before anything is allocated."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

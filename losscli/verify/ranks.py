@@ -4,8 +4,6 @@ Every rank judges whole operands, so that each check is that of one process;
 :mod:`losscli.implementations.wholes` cuts them for the rank where the implementation is called.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Generator
 from functools import partial

@@ -1,7 +1,5 @@
 """Repeats one check of one implementation on one case: the line of Python below a failure."""
 
-from __future__ import annotations
-
 from losscli.cases import layouts
 from losscli.cases.axes import (
     CONTIGUOUS,

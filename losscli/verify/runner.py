@@ -1,7 +1,5 @@
 """Runs the checks of every case of a config, and yields their results."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Searches a smaller case that fails the same check as a large one."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType

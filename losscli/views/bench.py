@@ -3,8 +3,6 @@
 Ratios are to the reference, or to a run's first implementation; inconclusive ones count nowhere.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@
 is ``slower`` or ``faster`` if that excludes 1, ``same`` if it is within the threshold.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from statistics import geometric_mean

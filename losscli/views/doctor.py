@@ -1,7 +1,5 @@
 """What `losscli doctor` reports: whether the device can be used, and a line for each finding."""
 
-from __future__ import annotations
-
 from itertools import groupby
 
 from losscli.doctor.findings import OK, PROBLEM, WARNING, Examination

@@ -1,7 +1,5 @@
 """What `losscli history` reports: the commits with a change, then few rows or all in short."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from losscli.cases.case import distinct_names

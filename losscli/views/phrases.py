@@ -1,7 +1,5 @@
 """Phrases that several views share."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

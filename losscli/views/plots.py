@@ -1,7 +1,5 @@
 """The plots of a run: values over size, and samples by process; its ratios are `ratio_plots`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What `losscli profile` reports: what bounds a call, and the launches that it consists of."""
 
-from __future__ import annotations
-
 from losscli.profile.record import Launch, Profile
 from losscli.units import figure, format_seconds
 from losscli.views.document import Document, Notes, Part, Sentence, Table

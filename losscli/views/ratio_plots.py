@@ -1,7 +1,5 @@
 """The plots of ratios with their intervals: speedups of a bench, changes of a comparison."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import geometric_mean
 

@@ -1,7 +1,5 @@
 """What the self-tests of the checks and of the timer report."""
 
-from __future__ import annotations
-
 from losscli.runs.grouping import grouped
 from losscli.runs.records import FAIL, KNOWN_TIME, Run, SelfTestResult, TimerTestResult
 from losscli.units import format_seconds

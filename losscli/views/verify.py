@@ -6,8 +6,6 @@ failures or warnings. The second has a row per implementation and case, with err
 loss appears once, on its smallest case, with a line of Python that repeats it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial

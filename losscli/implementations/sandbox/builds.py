@@ -1,7 +1,5 @@
 """Carries a file's compiled output to the next worker, packed before operands are known."""
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Finds processes and threads that a file left running in its worker."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

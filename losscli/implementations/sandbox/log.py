@@ -1,7 +1,5 @@
 """Captures a worker's standard output and standard error."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Tensors travel separately; see ``wire``. A worker may forge its messages, so the
 by type.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import msgspec

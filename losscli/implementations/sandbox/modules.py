@@ -1,7 +1,5 @@
 """Builds and describes modules in a worker: a ``Model`` or a candidate."""
 
-from __future__ import annotations
-
 from types import ModuleType
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Finds out by PyTorch's profiler which operators and kernels run in a call, and whose they are."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable

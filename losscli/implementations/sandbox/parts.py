@@ -1,7 +1,5 @@
 """The parts of a worker's isolation that verdicts list and documents explain."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ files in the worker's own file system. The kernel kills a worker's processes wit
 the keeper with the judge.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import json

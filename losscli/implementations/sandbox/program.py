@@ -3,8 +3,6 @@
 It is also run from its source, so it imports and names nothing of this project; see ``unmarked``.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import inspect

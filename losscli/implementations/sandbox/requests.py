@@ -1,7 +1,5 @@
 """Requests to a worker itself, not to its bound implementation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """The scratch directories of running judges."""
 
-from __future__ import annotations
-
 import atexit
 import shutil
 from functools import cache

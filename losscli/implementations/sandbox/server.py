@@ -4,8 +4,6 @@ Third-party code shares this process. So the server does not know the correct re
 checks what it reports by the bytes of results and by its own clock.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The state of a worker: a file's module and the subjects bound to it."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from types import ModuleType

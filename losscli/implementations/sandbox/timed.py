@@ -4,8 +4,6 @@ The judge names prediction rows to flip before each sample, and only afterwards 
 checks. So an answer is right only if it was computed for its sample.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -5,8 +5,6 @@ earlier processes. A worker's command line never names losscli (see ``confinemen
 environment, call stack and garbage-collected objects hide it too.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

@@ -5,8 +5,6 @@ a view. The worker writes changes back for the checks that look for modified inp
 contiguous bytes. Neither process maps the other's memory.
 """
 
-from __future__ import annotations
-
 import ctypes
 import math
 import os

@@ -5,8 +5,6 @@ and forks the worker. The keeper reports how the worker ended and ends all remai
 dies with its parent, so nothing outlives a killed judge.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

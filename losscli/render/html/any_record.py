@@ -1,7 +1,5 @@
 """Reads any record that a report is made of: a run, verdicts of a judge, or a comparison."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

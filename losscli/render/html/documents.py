@@ -1,7 +1,5 @@
 """The document of each record that a page is made of: the answer, plots, tables, the machine."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath

@@ -1,7 +1,5 @@
 """Puts the documents of records together, as a page or as single plots."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Draws a plot: lines or marks over size, a forest of ratios, or strips of samples."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 from losscli.render.html import svg

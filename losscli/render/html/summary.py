@@ -1,7 +1,5 @@
 """The summaries that a page carries as JSON, and the samples, compressed."""
 
-from __future__ import annotations
-
 import base64
 import math
 import zlib

@@ -3,8 +3,6 @@
 Nothing else has to be edited for a new one.
 """
 
-from __future__ import annotations
-
 import pkgutil
 from collections.abc import Callable
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Checks of what a call does beside its results: to the process, later calls, streams, graphs."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from random import Random

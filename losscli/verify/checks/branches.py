@@ -1,7 +1,5 @@
 """Checks of every branch of a loss, its kinks, and the exact values on each branch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial

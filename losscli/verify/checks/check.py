@@ -1,7 +1,5 @@
 """What a check is, the tally of what it finds, and the cases that several checks run on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum

@@ -1,7 +1,5 @@
 """Checks that every part of the operands is read, and has its own gradient."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Checks of the values that rows and hidden states hold, and of class numbers that are no class."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from losscli.implementations.errors import SubjectError

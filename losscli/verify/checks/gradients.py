@@ -1,7 +1,5 @@
 """Checks of gradients: their values, and backward passes one after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 

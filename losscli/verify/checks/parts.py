@@ -1,7 +1,5 @@
 """Checks grad_outputs that differ by row, and batches in parts."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

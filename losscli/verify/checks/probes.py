@@ -1,7 +1,5 @@
 """The elements that the check of coverage changes, and to what: from the least loss to another."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ equal bit for bit, which kernels promise only for the same shape and order; loss
 has the tolerances. A relation to another loss is judged where the run has both.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple

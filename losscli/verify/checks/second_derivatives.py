@@ -1,7 +1,5 @@
 """Checks the derivatives of the gradients by float64 autograd through the reference."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass

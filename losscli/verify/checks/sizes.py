@@ -1,7 +1,5 @@
 """Checks of the shapes, sizes and layouts at which kernels switch code paths."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

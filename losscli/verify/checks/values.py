@@ -1,7 +1,5 @@
 """Checks of the loss, and of results beside special values and roundings."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Losses of each element: operands of any shapes that broadcast, in any strides."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """What a geometry is, that of a ``Model``, and the ways in which any operand may lie in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

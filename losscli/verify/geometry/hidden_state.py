@@ -1,7 +1,5 @@
 """Losses of hidden states: tokens times a weight, whose logits have the loss."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Losses of each row: of any length, in any strides, with dimensions behind the classes."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable

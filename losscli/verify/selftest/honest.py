@@ -1,7 +1,5 @@
 """Correct implementations, each with its own method: a check that fails one is too strict."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from functools import partial

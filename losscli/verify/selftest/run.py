@@ -1,7 +1,5 @@
 """Runs the checks on the wrong and the correct implementations of the self-test."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The reference, taken apart, and autograd functions that plant one mistake into a loss."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 

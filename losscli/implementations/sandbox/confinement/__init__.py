@@ -8,8 +8,6 @@ A step that the kernel refuses is skipped, and the verdict lists the steps that 
 barriers overlap on purpose.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import socket

@@ -1,7 +1,5 @@
 """The part of the judge's environment that a candidate sees."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

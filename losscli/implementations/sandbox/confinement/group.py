@@ -5,8 +5,6 @@ children. Root can make one, and so can a user in a delegated systemd session. I
 that no process maps.
 """
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from pathlib import Path

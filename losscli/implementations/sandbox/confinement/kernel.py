@@ -1,7 +1,5 @@
 """Linux system calls by name that the C library lacks or whose errors it hides."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

@@ -3,8 +3,6 @@
 It needs no namespaces. Rights that the kernel does not know are left out.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 import struct

@@ -5,8 +5,6 @@ keep sockets and files for each other, and hidden folders. Files that Python, co
 candidate need are then mounted back.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import stat

@@ -1,7 +1,5 @@
 """Leaves the judge's namespaces, and drops Linux capabilities."""
 
-from __future__ import annotations
-
 import os
 import re
 import struct

@@ -4,8 +4,6 @@ Calculations and compilers need none of the refused calls. CUDA needs some; with
 refuses only what Docker's default filter refuses.
 """
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import struct

@@ -3,8 +3,6 @@
 What takes a line stands in the table; the files beside this one have the others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Losses composed of others that are wrong on purpose: of hidden states, and of k classes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 The reference is kept, and what the mistake changes in a row is added to it.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

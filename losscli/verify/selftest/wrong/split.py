@@ -3,8 +3,6 @@
 Each is Megatron's way, three collectives in float64, with one mistake.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
