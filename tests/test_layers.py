@@ -69,8 +69,8 @@ WITH_TORCH = (
     *(
         f"losscli.judge.{module}"
         for module in (
-            *("against_loss", "against_model", "canary", "cause", "first_look"),
-            *("judgement", "judging", "recognition", "stages", "times"),
+            *("against_loss", "against_model", "canary", "cause", "difference"),
+            *("first_look", "judgement", "judging", "recognition", "stages", "times"),
         )
     ),
     *("losscli.operators", "losscli.functional", "losscli.nn", "losscli.linear"),
