@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 import click
+import yaml
 
 from losscli.cli.main import group
 from tests.documents import ROOT
@@ -46,6 +47,15 @@ def messages(source: str) -> Iterator[str]:
             yield node.value
 
 
+def texts(value: object) -> Iterator[str]:
+    """Yield the texts of a file of YAML."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from texts(each)
+
+
 def test_help_has_the_terms_of_the_field() -> None:
     for path, text in helps(group, click.Context(group, info_name="losscli")):
         with naming(path):
@@ -58,6 +68,10 @@ def test_messages_have_the_terms_of_the_field() -> None:
             if not any(known in text for known in OF_KERNELS):
                 with naming(path.relative_to(ROOT), text):
                     assert private_words(text) == []
+    for path in sorted((ROOT / "losscli").rglob("*.yaml")):
+        for text in texts(yaml.safe_load(path.read_text())):
+            with naming(path.relative_to(ROOT), text):
+                assert private_words(text) == []
 
 
 OF_NO_PROSE = re.compile(
