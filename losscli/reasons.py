@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from importlib.resources import files
 from typing import Literal, get_args
 
 Word = Literal[
@@ -152,6 +151,8 @@ CODES = frozenset(code for code in Code if code.word)
 
 @cache
 def _texts() -> dict[str, list[str]]:
+    from importlib.resources import files
+
     import yaml  # slow to import, and few commands need it
 
     text = files("losscli").joinpath("reasons.yaml").read_text(encoding="utf-8")

@@ -121,7 +121,9 @@ def wait_for(what: Any, seconds: float = 60.0) -> None:
 
 def judge_here(monkeypatch: Any) -> None:
     """Have a pool judge in its threads, where it is not the processes that are tested."""
-    monkeypatch.setattr(pool._Judges, "own", lambda _, job: pool._judge_safely(job, judge))
+    monkeypatch.setattr(
+        pool.JudgeProcess, "ask", lambda _, job, *given: pool._judge_safely(job, judge)
+    )
 
 
 COMMAND = (sys.executable, "-m", "tests.judging")

@@ -91,7 +91,7 @@ def order(here, monkeypatch, tmp_path):
     monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(tmp_path / "cache"))
     on_node.verdicts.cache_clear()
     yield Order(pack(Job(write(here, "k.py", "WRONG"), id="a")), own_version(), COMMAND)
-    on_node.judges.end()
+    on_node.judge.retire()
     on_node.verdicts.cache_clear()
 
 

@@ -95,7 +95,8 @@ def test_threads_sleep_beside_other_workers_unless_a_job_is_timed(
         assert capfd.readouterr().err.endswith(f": {policy}\n")
 
 
-def test_a_process_judges_no_timed_job_after_untimed_ones(jobs, log):
+def test_a_process_judges_no_timed_job_after_untimed_ones(jobs, log, monkeypatch):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     pool = LocalPool(2, command=COMMAND)
     asked = queue.Queue()
     verdicts = pool.run(iter(asked.get, None))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,18 +11,16 @@ from pathlib import Path
 import msgspec
 
 from losscli.errors import UnfitError
+from losscli.judge import pool
 from losscli.judge.cache import own_version, user_verdicts
-from losscli.judge.job import Job
 from losscli.judge.parcel import Parcel, restored, unpack
 from losscli.judge.pool import COMMAND, JudgeProcess
 from losscli.judge.verdict import Verdict
-from losscli.machine import allocator
 from losscli.machine.description import compiler
 from losscli.runs.encoding import finite
 
 THREADS = "OMP_NUM_THREADS"
 """Ray sets it to the cores of a task; a judge takes the machine's, or what the driver was given."""
-GPUS = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True)
@@ -70,7 +66,8 @@ def answer(order: Order) -> Verdict | str:
         known = verdicts() if order.cached else None
         verdict = known.find(job) if known else None
         if verdict is None:
-            verdict = judges.ask(job, order)
+            verdict = judge.ask(job, order.command, environment(order.threads))
+            assert verdict  # nobody closes it
             if known:
                 known.keep(job, verdict)
         return restored(verdict, job, order.parcel.job)
@@ -86,39 +83,15 @@ def unfit(version: str) -> str:
     return ""
 
 
-def environment(threads: str | None) -> Mapping[str, str]:
+def environment(threads: str | None) -> dict[str, str]:
     """Return the environment of a process that judges: without what Ray has put into its own."""
-    found = dict(os.environ) if allocator.unsettable() else allocator.environment(keeps=True)
-    found = {name: value for name, value in found.items() if not name.startswith("RAY_")}
-    found.pop(THREADS, None)
+    own = pool.environment().items()
+    found = {n: v for n, v in own if n != THREADS and not n.startswith("RAY_")}
     return found if threads is None else {**found, THREADS: threads}
 
 
-class _Judges:
-    def __init__(self) -> None:
-        self._judge: JudgeProcess | None = None
-        self._made: tuple[object, ...] = ()
-
-    def ask(self, job: Job, order: Order) -> Verdict:
-        """Return the verdict on a job."""
-        wanted = (order.command, order.threads, os.environ.get(GPUS))
-        if self._judge and (self._judge.over or self._made != wanted):
-            self.end()
-        if self._judge is None:
-            self._judge = JudgeProcess(order.command, environment(order.threads))
-            self._made = wanted
-        return self._judge.ask(job)
-
-    def end(self) -> None:
-        """End the process."""
-        if self._judge:
-            self._judge.finish()
-        self._judge = None
-
-
-judges = _Judges()
-
-
+judge = JudgeProcess()
+"""Judges here, until its GPU changes."""
 verdicts = cache(user_verdicts)
 """Returns the verdicts that are kept on this machine, or in a folder that nodes share."""
 

@@ -126,27 +126,25 @@ class LocalPool:
     def run(self, jobs: Iterable[Item]) -> Generator[Verdict, None, None]:
         """See :meth:`Pool.run`."""
         verdicts: queue.SimpleQueue[Verdict | BaseException | None] = queue.SimpleQueue()
-        feed, judges = _Feed(jobs), _Judges(self._command, shared=self.workers > 1)
+        feed, judges = _Feed(jobs), [JudgeProcess() for _ in range(self.workers)]
 
-        def work() -> None:
+        def work(judge: JudgeProcess) -> None:
             try:
                 for item in feed:
-                    found = item if isinstance(item, Verdict) else self._judge(item, judges)
+                    found = item if isinstance(item, Verdict) else self._judge(item, judge)
                     if found is None:
                         break
                     verdicts.put(found)
             except BaseException as error:
                 verdicts.put(error)
             finally:
-                judges.retire()
+                judge.retire()
                 verdicts.put(None)
 
-        # Daemons, for one may wait for ever for the next job.
-        threads = [threading.Thread(target=work, daemon=True) for _ in range(self.workers)]
-        for thread in threads:
-            thread.start()
+        for judge in judges:  # daemons, for one may wait for ever for the next job
+            threading.Thread(target=work, args=(judge,), daemon=True).start()
         try:
-            working = len(threads)
+            working = self.workers
             while working:
                 found = verdicts.get()
                 if isinstance(found, BaseException):
@@ -156,16 +154,29 @@ class LocalPool:
                 else:
                     yield found
         finally:
-            judges.stop(self._grace)
+            self._stop(judges)
 
-    def _judge(self, job: Job, judges: _Judges) -> Verdict | None:
+    def _judge(self, job: Job, judge: JudgeProcess) -> Verdict | None:
         assigned = self._gpus.assign(job)
         if isinstance(assigned, Verdict):
             return assigned
-        verdict = judges.own(assigned)
+        environ = environment(yields=self.workers > 1 and not job.timed)
+        verdict = judge.ask(assigned, self._command, environ)
         if verdict:
             self._gpus.look_at(verdict)
         return verdict
+
+    def _stop(self, judges: Sequence[JudgeProcess]) -> None:
+        """End all processes: they have some seconds to clean up, and are then killed."""
+        processes = [process for judge in judges if (process := judge.close())]
+        try:
+            for process in processes:
+                process.interrupt()
+            for process in processes:
+                process.end(self._grace)
+        finally:
+            for process in processes:
+                process.end()
 
 
 class _Feed:
@@ -187,104 +198,78 @@ class _Feed:
             yield item
 
 
-class _Judges:
-    def __init__(self, command: Sequence[str], *, shared: bool) -> None:
-        """``shared``: other processes compute on the same cores."""
-        self._command, self._shared = command, shared
-        self._all: dict[int, JudgeProcess] = {}
-        self._lock, self._stopping = threading.Lock(), False
+class JudgeProcess:
+    """A process that judges one job after another; a new one where it is not to be trusted."""
 
-    def own(self, job: Job) -> Verdict | None:
-        """Have this thread's process judge a job; None where the run is ending."""
-        thread = threading.get_ident()
-        yields = self._shared and not job.timed
-        if (last := self._all.get(thread)) and last.yields != yields:
+    def __init__(self) -> None:
+        """Start nothing yet."""
+        self._process: Process | None = None
+        self._made: tuple[object, ...] = ()
+        self._lock, self._closed = threading.Lock(), False
+
+    def ask(self, job: Job, command: Sequence[str], environ: Mapping[str, str]) -> Verdict | None:
+        """Return the verdict on a job, of a process with this command and environment.
+
+        NOT JUDGED where the process ends; None where :meth:`close` has ended the work. UnfitError
+        if it cannot be started.
+        """
+        made = command, environ
+        if made != self._made:
             self.retire()
         with self._lock:
-            if self._stopping:
+            if self._closed:
                 return None
-            if thread not in self._all:
-                self._all[thread] = JudgeProcess(self._command, yields=yields)
-            judge = self._all[thread]
-        verdict = judge.ask(job)
-        if self._stopping:
-            judge.process.channel.socket.close()  # in the thread that reads from it
+            process = self._process = self._process or _start(command, environ)
+            self._made = made
+        with contextlib.suppress(OSError):  # it has ended, or the pool is ending
+            process.channel.put(job)
+        verdict: Verdict | None = next(iter(process.channel), None)
+        if self._closed:
+            process.channel.socket.close()  # in the thread that reads from it
             return None
-        if judge.over:
+        if verdict is None:
+            how = how_ended(process.end(GRACE))
+            verdict = not_judged(job, Code.ERROR, f"the process that judged it ended {how}")
+        if any(reason.code in _RENEW for reason in verdict.reasons):
             self.retire()
         return verdict
 
     def retire(self) -> None:
-        """End this thread's process, which has no job."""
-        thread = threading.get_ident()
+        """End the process, which has no job, by closing its channel."""
         with self._lock:
-            judge = None if self._stopping else self._all.get(thread)
-        if judge:
-            judge.finish()
+            process = None if self._closed else self._process
+        if process:
+            process.channel.socket.close()
+            process.end(GRACE)
             with self._lock:
-                del self._all[thread]
+                self._process = None
 
-    def stop(self, grace: float) -> None:
-        """End all processes: they have some seconds to clean up, and are then killed."""
+    def close(self) -> Process | None:
+        """Take no more jobs; return the process, which may have one."""
         with self._lock:
-            self._stopping = True
-            judges = list(self._all.values())
-        try:
-            for judge in judges:
-                judge.process.interrupt()
-            for judge in judges:
-                judge.process.end(grace)
-        finally:
-            for judge in judges:
-                judge.process.end()
+            self._closed = True
+            return self._process
 
 
-class JudgeProcess:
-    """One process that judges one job after another."""
+def environment(*, yields: bool = False) -> dict[str, str]:
+    """Return the environment of a judge.
 
-    def __init__(
-        self,
-        command: Sequence[str] = COMMAND,
-        environ: Mapping[str, str] | None = None,
-        *,
-        yields: bool = False,
-    ) -> None:
-        """Start the process, with an environment in place of this one's; UnfitError if that fails.
+    ``yields``: its threads leave the cores to others while they have no work. What is timed does
+    not, as users' programs do not.
+    """
+    found = dict(os.environ) if allocator.unsettable() else allocator.environment(keeps=True)
+    if yields:
+        let_threads_sleep(found)
+    return found
 
-        ``yields``: its threads leave the cores to others while they have no work. What is timed
-        does not, as users' programs do not.
-        """
-        self.yields = yields
-        if environ is None and not allocator.unsettable():
-            environ = allocator.environment(keeps=True)
-        if yields:
-            environ = dict(os.environ if environ is None else environ)
-            let_threads_sleep(environ)
-        try:
-            self.process = Process(command, environ)
-        except OSError as error:
-            raise UnfitError(
-                f"cannot start a process: {error.strerror}. Use fewer --workers."
-            ) from None
-        self.over = False
-        """Whether it has ended, or is not to be trusted with another job."""
 
-    def ask(self, job: Job) -> Verdict:
-        """Return the verdict on a job; that it was not judged where the process ends."""
-        with contextlib.suppress(OSError):  # it has ended, or the pool is ending
-            self.process.channel.put(job)
-        verdict: Verdict | None = next(iter(self.process.channel), None)
-        if verdict:
-            self.over = any(reason.code in _RENEW for reason in verdict.reasons)
-            return verdict
-        self.over = True
-        how = how_ended(self.process.end(GRACE))
-        return not_judged(job, Code.ERROR, f"the process that judged it ended {how}")
-
-    def finish(self) -> None:
-        """End a process that has no job, by closing its channel."""
-        self.process.channel.socket.close()
-        self.process.end(GRACE)
+def _start(command: Sequence[str], environ: Mapping[str, str]) -> Process:
+    try:
+        return Process(command, environ)
+    except OSError as error:
+        raise UnfitError(
+            f"cannot start a process: {error.strerror}. Use fewer --workers."
+        ) from None
 
 
 def serve(judge: Judge | None = None) -> None:
