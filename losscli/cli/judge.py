@@ -239,29 +239,19 @@ def exit_code(verdicts: Iterable[Verdict], *, strict: bool = False) -> int:
 def _fields(
     *,
     arguments: str | None,
-    sizes: Sequence[tuple[int, ...]],
-    dtypes: Sequence[str],
     parameters: Sequence[tuple[str, float]],
-    quick: bool,
     no_time: bool,
-    until_first: bool,
-    require_isolation: bool,
-    **others: Any,
+    **options: Any,
 ) -> dict[str, Any]:
-    limits = {name: others.pop(name) for name in _LIMITS}
-    fields: dict[str, Any] = {
-        **others,
-        "arguments": [name.strip() for name in arguments.split(",")] if arguments else None,
-        "sizes": [list(shape) for shape in sizes],
-        "dtypes": list(dtypes),
+    """Return the fields of a job that options give."""
+    limits = {name: options.pop(name) for name in _LIMITS}
+    options |= {
+        "arguments": arguments and [name.strip() for name in arguments.split(",")],
         "parameters": dict(parameters),
-        "quick": quick or None,
-        "timed": False if no_time else None,
-        "until_first": until_first or None,
-        "require_isolation": require_isolation or None,
         "limits": {name: value for name, value in limits.items() if value is not None},
     }
-    return {name: value for name, value in fields.items() if value not in (None, [], {})}
+    given = {name: value for name, value in options.items() if value}
+    return {**given, "timed": False} if no_time else given
 
 
 def _files(files: Sequence[str], fields: Mapping[str, Any]) -> list[Item]:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from random import Random
@@ -15,15 +14,12 @@ from losscli.cases.case import Case
 from losscli.config.expansion import expand
 from losscli.config.schema import Config, Inputs, LossChoice, Timing, off_default
 from losscli.implementations import CUSTOM, remote
-from losscli.implementations.definitions import Definition, NotJudgeableError
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.sandbox.requests import Inputs as InputShapes
-from losscli.implementations.source import Source
 from losscli.judge.job import Job
 from losscli.judge.parts import REFERENCE
-from losscli.judge.recognition import LARGEST
+from losscli.judge.recognition import LARGEST, check_arguments, forms, made_with
 from losscli.losses import ELEMENT, EVERY_LOSS, HIDDEN_STATE, ROW, Shape, Unit
-from losscli.reasons import Code
 from losscli.verify.checks import CHECKS, Cost, named
 from losscli.verify.runner import Checks
 from losscli.verify.runner import plan as plan_verify
@@ -330,62 +326,3 @@ def worth_processes(task: Task) -> Task:
     if math.prod(task.case.shape) < ONE_PROCESS:
         return task
     return replace(task, timing=replace(task.timing, processes=1))
-
-
-def check_arguments(
-    file: Source, definition: Definition, loss: str, given: tuple[str, ...]
-) -> None:
-    """Raise NotJudgeableError if not all operands of a loss can be given."""
-    spec = EVERY_LOSS[loss]
-    if misfit := file.misfit(definition, spec, given):
-        text = f"{misfit}. The operands of {loss} are {', '.join(spec.names)}"
-        raise NotJudgeableError(Code.SIGNATURE, text)
-
-
-def made_with(file: Source, definition: Definition, loss: str) -> dict[str, float]:
-    """Return the parameters of a loss with which ``get_init_inputs`` makes a module."""
-    names = definition.constructor.names if definition.constructor else ()
-    given = dict(zip(names, file.parsed.made_with or (), strict=False))
-    known = {parameter.name for parameter in EVERY_LOSS[loss].parameters}
-    return {n: float(v) for n, v in given.items() if n in known and isinstance(v, int | float)}
-
-
-def loss_of(file: Source) -> str:
-    """Return the loss that a file defines by its name, in the form with the fewest operands."""
-    named: dict[str, list[str]] = {}
-    for loss, spec in EVERY_LOSS.items():
-        for name in spec.function_names:
-            if file.name == name or (not file.name and file.defines(name)):
-                named.setdefault(name, []).append(loss)
-    found = [_form_of(file, losses) for losses in named.values()]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        text = f"{file.named} defines several losses: {', '.join(found)}. Choose one with --loss"
-        raise NotJudgeableError(Code.AMBIGUOUS, text)
-    text = f"{file.named} does not say which loss it computes, and its values are those of none"
-    raise NotJudgeableError(Code.UNKNOWN_LOSS, text)
-
-
-def _form_of(file: Source, losses: list[str]) -> str:
-    """Return which of the forms of one function a file defines: the first that fits."""
-    losses = sorted(losses, key=lambda loss: len(EVERY_LOSS[loss].names))
-    for loss in losses:
-        with suppress(NotJudgeableError):
-            check_arguments(file, file.definition(loss), loss, ())
-            return loss
-    return losses[0]
-
-
-def forms(loss: str, definition: Definition) -> list[str]:
-    """Return the forms of a loss with more operands, which a definition names: a weight, a mask."""
-    spec = EVERY_LOSS[loss]
-    named = definition.signature.keywords
-    return [
-        name
-        for name, form in EVERY_LOSS.items()
-        if spec.function_name in form.function_names
-        and len(form.names) > len(spec.names)
-        and all(operand in form.operands for operand in spec.operands)
-        and {*form.names} - {*spec.names} <= named
-    ]

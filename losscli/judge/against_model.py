@@ -40,7 +40,10 @@ SAME = 1e-9
 
 
 class AnyModel:
-    """The ``Model`` of a file, which computes its own truth in float64."""
+    """The ``Model`` of a file, which computes its own truth in float64.
+
+    :class:`losscli.judge.against_loss.KnownLoss` says what most methods do.
+    """
 
     in_processes = False
     compared: tuple[str, ...] = (REFERENCE,)
@@ -95,16 +98,13 @@ class AnyModel:
     """The reductions that it is for: it has one."""
 
     def firsts(self) -> list[Case]:
-        """Return the smallest case of each dtype."""
         return list(self.smallest)
 
     def small(self, *, trains: bool) -> Iterator[Checks]:
-        """Yield few checks."""
         for case in self.smallest:
             yield self._checks(case, SMALL_CHECKS, trains)
 
     def rounds(self, *, trains: bool) -> Iterator[Iterable[Checks]]:
-        """Yield the other checks in rounds, each of which has to be passed."""
         for small, full in zip(self.smallest, self.full, strict=True):
             yield self._of_draws(small, self._asked(small), trains)
             if small is not full:
@@ -119,11 +119,9 @@ class AnyModel:
         return [Task(case, dict.fromkeys(passes, (*files,)), timing, **about) for case in self.full]
 
     def firsts_of_others(self) -> list[Case]:
-        """Return nothing: there are no other dtypes."""
         return []
 
     def of_others(self, *, trains: bool) -> Iterator[Checks]:
-        """Yield nothing, likewise."""
         yield from ()
 
     def instead_of(self, case: Case) -> tuple[Case, ...] | None:
@@ -135,11 +133,9 @@ class AnyModel:
         return None
 
     def has_other_size(self, case: Case) -> bool:
-        """Tell whether another size is what it is for: all sizes are those of the Model."""
-        return False
+        return False  # all sizes are those of the Model
 
     def called(self, implementation: str) -> str:
-        """Return what a verdict calls an implementation that was timed."""
         return REFERENCE if implementation == self.reference.name else implementation
 
     @property

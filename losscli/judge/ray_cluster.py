@@ -28,7 +28,7 @@ STORE_BYTES = 2**28
 
 
 class RayCluster:
-    """A cluster that this process joins, or starts, until it is closed."""
+    """A :class:`losscli.judge.farm.Cluster` that this process joins or starts, until closed."""
 
     def __init__(
         self,
@@ -50,7 +50,6 @@ class RayCluster:
         self._task: Any = None
 
     def open(self) -> None:
-        """Join the cluster, or start one; see :meth:`losscli.judge.farm.Cluster.open`."""
         ray = self._ray = _usable_ray()
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         logging.getLogger("ray").setLevel(logging.ERROR)
@@ -71,7 +70,6 @@ class RayCluster:
         self._task = self._ray.remote(_judge_on_node())
 
     def room(self, without: Collection[str]) -> Room:
-        """See :meth:`losscli.judge.farm.Cluster.room`."""
         nodes = [n for n in self._ray.nodes() if n["Alive"] and n["NodeID"] not in without]
         has = [node["Resources"] for node in nodes if node["Resources"].get("CPU", 0) >= 1]
         cpus, gpus = (int(sum(each.get(kind, 0) for each in has)) for kind in ("CPU", "GPU"))
@@ -79,7 +77,6 @@ class RayCluster:
         return Room(len(has), cpus, gpus)
 
     def start(self, order: Order, *, gpu_share: float, without: Collection[str]) -> object:
-        """See :meth:`losscli.judge.farm.Cluster.start`."""
         options: dict[str, object] = {
             "num_cpus": 1,
             "num_gpus": gpu_share,
@@ -92,12 +89,10 @@ class RayCluster:
         return self._task.options(**options).remote(order.to_json())
 
     def finished(self, tasks: Sequence[object], seconds: float) -> Sequence[object]:
-        """See :meth:`losscli.judge.farm.Cluster.finished`."""
         ready: list[object] = self._ray.wait(list(tasks), timeout=seconds)[0]
         return ready
 
     def answer(self, task: object) -> Answer:
-        """See :meth:`losscli.judge.farm.Cluster.answer`."""
         errors = self._ray.exceptions
         try:
             return read_answer(self._ray.get(task))
@@ -108,7 +103,6 @@ class RayCluster:
             raise LostError(why, node=isinstance(error, errors.NodeDiedError)) from None
 
     def close(self, tasks: Iterable[object]) -> None:
-        """See :meth:`losscli.judge.farm.Cluster.close`."""
         if self._ray is None:
             return
         with suppress(Exception):  # it may be the cluster that was lost
@@ -146,24 +140,18 @@ def _usable_ray() -> Any:
         ray = import_module("ray")
         for name in ("init", "remote", "shutdown"):
             getattr(ray, name)
-    except ModuleNotFoundError as error:
-        if error.name == "ray":
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "ray":
             raise UnfitError(
                 "--on ray needs Ray, which is not installed here: pip install 'losscli[ray]'."
             ) from None
-        raise _unusable(ray, error) from None
-    except Exception as error:
-        raise _unusable(ray, error) from None
+        path = getattr(ray, "__file__", None) or next(iter(getattr(ray, "__path__", ())), "")
+        where = f" {path} is what Python imports." if path else ""
+        raise UnfitError(
+            f"--on ray needs Ray, and `import ray` finds nothing that works: {error}.{where} "
+            "Install Ray with pip install 'losscli[ray]', and remove what hides it."
+        ) from None
     return ray
-
-
-def _unusable(ray: object, error: Exception) -> UnfitError:
-    path = getattr(ray, "__file__", None) or next(iter(getattr(ray, "__path__", ())), "")
-    where = f" {path} is what Python imports." if path else ""
-    return UnfitError(
-        f"--on ray needs Ray, and `import ray` finds nothing that works: {error}.{where} Install "
-        "Ray with pip install 'losscli[ray]', and remove what hides it."
-    )
 
 
 @contextmanager

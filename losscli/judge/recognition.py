@@ -1,4 +1,4 @@
-"""Finds out by value which loss a file computes, with which parameters and reduction.
+"""Finds out which loss a file computes: by its name, or by value, with parameters and reduction.
 
 It runs in a worker, on small inputs of the judge. Where its value and gradients are those of a loss
 of losscli's, that loss's oracle is the truth. Parameters are looked for among the file's numbers.
@@ -6,6 +6,7 @@ of losscli's, that loss's oracle is the truth. Parameters are looked for among t
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import combinations, product
 from typing import NamedTuple
@@ -15,13 +16,15 @@ import torch
 from losscli.cases.axes import DTYPES, DType
 from losscli.cases.case import Case
 from losscli.implementations import remote
-from losscli.implementations.definitions import NotJudgeableError, Signature
+from losscli.implementations.definitions import Definition, NotJudgeableError, Signature
 from losscli.implementations.errors import SandboxError, SubjectError
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.requests import Forward
 from losscli.implementations.sandbox.requests import Inputs as InputShapes
+from losscli.implementations.source import Source
 from losscli.implementations.subject import bind, subject_of
 from losscli.losses import CLASS_NUMBERS, EVERY_LOSS, HIDDEN_STATE, MASK, Reduction, Shape, Spec
+from losscli.reasons import Code
 from losscli.truth.model import WrongReferenceError
 from losscli.truth.problem import Problem, ThirdParty
 
@@ -198,3 +201,62 @@ def _close(one: torch.Tensor | None, other: torch.Tensor | None, dtype: DType) -
     if one is None or other is None or one.shape != other.shape:
         return False
     return bool((one - other).abs().max() <= CLOSE[dtype] * other.abs().max().clamp(min=1e-300))
+
+
+def check_arguments(
+    file: Source, definition: Definition, loss: str, given: tuple[str, ...]
+) -> None:
+    """Raise NotJudgeableError if not all operands of a loss can be given."""
+    spec = EVERY_LOSS[loss]
+    if misfit := file.misfit(definition, spec, given):
+        text = f"{misfit}. The operands of {loss} are {', '.join(spec.names)}"
+        raise NotJudgeableError(Code.SIGNATURE, text)
+
+
+def made_with(file: Source, definition: Definition, loss: str) -> dict[str, float]:
+    """Return the parameters of a loss with which ``get_init_inputs`` makes a module."""
+    names = definition.constructor.names if definition.constructor else ()
+    given = dict(zip(names, file.parsed.made_with or (), strict=False))
+    known = {parameter.name for parameter in EVERY_LOSS[loss].parameters}
+    return {n: float(v) for n, v in given.items() if n in known and isinstance(v, int | float)}
+
+
+def loss_of(file: Source) -> str:
+    """Return the loss that a file defines by its name, in the form with the fewest operands."""
+    named: dict[str, list[str]] = {}
+    for loss, spec in EVERY_LOSS.items():
+        for name in spec.function_names:
+            if file.name == name or (not file.name and file.defines(name)):
+                named.setdefault(name, []).append(loss)
+    found = [_form_of(file, losses) for losses in named.values()]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        text = f"{file.named} defines several losses: {', '.join(found)}. Choose one with --loss"
+        raise NotJudgeableError(Code.AMBIGUOUS, text)
+    text = f"{file.named} does not say which loss it computes, and its values are those of none"
+    raise NotJudgeableError(Code.UNKNOWN_LOSS, text)
+
+
+def _form_of(file: Source, losses: list[str]) -> str:
+    """Return which of the forms of one function a file defines: the first that fits."""
+    losses = sorted(losses, key=lambda loss: len(EVERY_LOSS[loss].names))
+    for loss in losses:
+        with suppress(NotJudgeableError):
+            check_arguments(file, file.definition(loss), loss, ())
+            return loss
+    return losses[0]
+
+
+def forms(loss: str, definition: Definition) -> list[str]:
+    """Return the forms of a loss with more operands, which a definition names: a weight, a mask."""
+    spec = EVERY_LOSS[loss]
+    named = definition.signature.keywords
+    return [
+        name
+        for name, form in EVERY_LOSS.items()
+        if spec.function_name in form.function_names
+        and len(form.names) > len(spec.names)
+        and all(operand in form.operands for operand in spec.operands)
+        and {*form.names} - {*spec.names} <= named
+    ]
