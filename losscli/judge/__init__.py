@@ -88,14 +88,12 @@ def judge_many(jobs: Sequence[Job], *, workers: int | None = None) -> Iterator[V
     Each job, a :class:`losscli.judge.job.Job`, has an id of its own. ``workers`` is how many are
     built and checked at once; by default as cores and memory allow.
     """
-    from msgspec.structs import replace
-
     from losscli.judge.batch import judge_batch
     from losscli.judge.pool import LocalPool, default_workers, usable_gpus
 
     gpus = usable_gpus()
     pool = LocalPool(workers or default_workers(len(gpus)), gpus=gpus)
-    return judge_batch([job if job.id else replace(job, id=job.file) for job in jobs], pool)
+    return judge_batch(jobs, pool)
 
 
 sys.modules[__name__].__class__ = _Judge

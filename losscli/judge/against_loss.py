@@ -133,8 +133,8 @@ class KnownLoss:
             for loss in (*config.losses, *lacking)
         ]
 
-    def small(self, *, trains: bool) -> Iterator[Checks]:
-        """Yield few checks."""
+    def small(self, *, trains: bool) -> Iterable[Checks]:
+        """Return few checks."""
         return self._checks([self._sizes.small], SMALL_CHECKS, trains, drawn=True)
 
     def rounds(self, *, trains: bool) -> Iterator[Iterable[Checks]]:
@@ -145,7 +145,7 @@ class KnownLoss:
             yield self._checks(sizes, SMALL_CHECKS, trains, every=False)
             yield self._checks(checked[:1], QUICK_CHECKS, trains, every=False)
             if trains and EVERY_LOSS[self.loss].unit == ELEMENT:
-                yield self._plan(self._config(checked[:1]), AT_DEFAULTS)
+                yield self._planned(self._config(checked[:1]), AT_DEFAULTS, trains)
         else:
             yield self._checks(checked, ALL_CHECKS, trains)
             sizes = (*self._timed, *self._unpredictable(2))
@@ -221,8 +221,8 @@ class KnownLoss:
         every: bool = True,
         drawn: bool = False,
         dtypes: Sequence[DType] = (),
-    ) -> Iterator[Checks]:
-        """Yield checks at some sizes.
+    ) -> list[Checks]:
+        """Return checks at some sizes.
 
         ``every``: over all reductions and parameters; else over a mean with parameters off their
         defaults. ``drawn``: over parameters that are drawn as well. ``dtypes``: those that are
@@ -230,18 +230,14 @@ class KnownLoss:
         """
         config = self._config(sizes, every=True, drawn=drawn, dtypes=dtypes)
         if not every:
-            config = replace(
-                config, losses=config.losses[-1:], reductions=config.reductions[-2:][:1]
-            )
-        yield from self._planned(config, names, trains)
+            reductions = config.reductions[-2:][:1]
+            config = replace(config, losses=config.losses[-1:], reductions=reductions)
+        return self._planned(config, names, trains)
 
-    def _planned(self, config: Config, names: tuple[str, ...], trains: bool) -> Iterator[Checks]:
-        """Yield the checks of a config; those of a loss without a gradient where it has none."""
+    def _planned(self, config: Config, names: tuple[str, ...], trains: bool) -> list[Checks]:
+        """Return the checks of a config; those of a loss without a gradient where it has none."""
         if not trains:
             names = tuple(name for name in names if not CHECKS[name].needs_gradient)
-        yield from self._plan(config, names)
-
-    def _plan(self, config: Config, names: tuple[str, ...]) -> list[Checks]:
         files = {self.candidate.name: self.candidate}
         return plan_verify(config, self.device, checks=names, files=files)
 

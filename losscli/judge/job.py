@@ -54,3 +54,7 @@ class Job(Record, frozen=True, forbid_unknown_fields=True):
     limits: Allowance = Allowance()
     """What it may take: ``build_seconds``, ``call_seconds``, ``total_seconds``, ``memory_bytes``,
     ``tuning_seconds``."""
+
+    def __post_init__(self) -> None:
+        if not self.id:
+            msgspec.structs.force_setattr(self, "id", self.file)

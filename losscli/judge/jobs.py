@@ -63,7 +63,7 @@ def read_line(line: bytes, where: str, defaults: Mapping[str, Any] | None = None
 
 
 def read_job(value: Mapping[str, Any]) -> Job:
-    """Return the job of a JSON object; without an id, the file's name is its id.
+    """Return the job of a JSON object.
 
     UsageError: a key that no job has. RecordError: a field is missing or of another type.
     """
@@ -71,8 +71,7 @@ def read_job(value: Mapping[str, Any]) -> Job:
     _refuse_unknown(value, Job)
     if isinstance(value.get("limits"), dict):
         _refuse_unknown(value["limits"], Allowance)
-    job = read_value(Job, value)
-    return job if job.id else replace(job, id=job.file)
+    return read_value(Job, value)
 
 
 def check_job(job: Job) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from losscli.cases.case import Case
 from losscli.implementations.implementation import Implementation
@@ -16,25 +17,24 @@ from losscli.truth.problem import Problem, ThirdParty
 Against = KnownLoss | AnyModel
 
 
+@dataclass
 class Judgement:
     """What the stages of a job read and change."""
 
-    def __init__(
-        self,
-        job: Job,
-        device: str,
-        file: Source,
-        against: Against,
-        draft: Draft,
-        notify: Callable[[str], None],
-    ) -> None:
-        self.job, self.device, self.file, self.against = job, device, file, against
-        self.draft, self.notify = draft, notify
+    job: Job
+    device: str
+    file: Source
+    against: Against
+    draft: Draft
+    notify: Callable[[str], None]
+    waited: float = 0.0
+    """Seconds of waiting for the device."""
+
+    def __post_init__(self) -> None:
+        against, draft = self.against, self.draft
         draft.optional, draft.given = against.others, against.parameters
         draft.usual = against.usual_reductions
-        self.over = time.monotonic() + job.limits.total_seconds
-        self.waited = 0.0
-        """Seconds of waiting for the device."""
+        self.over = time.monotonic() + self.job.limits.total_seconds
 
     @property
     def implementation(self) -> Implementation:

@@ -81,7 +81,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
             notify(f"after {job.file}, {trouble}: nothing more is judged there")
     machine = describe(device)
     return Verdict(
-        id=job.id or job.file,
+        id=job.id,
         file=job.file,
         word=word_of(draft.reasons),
         against=named,

@@ -12,7 +12,7 @@ import queue
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -126,11 +126,16 @@ class LocalPool:
     def run(self, jobs: Iterable[Item]) -> Generator[Verdict, None, None]:
         """See :meth:`Pool.run`."""
         verdicts: queue.SimpleQueue[Verdict | BaseException | None] = queue.SimpleQueue()
-        feed, judges = _Feed(jobs), [JudgeProcess() for _ in range(self.workers)]
+        judges = [JudgeProcess() for _ in range(self.workers)]
+        items, taking = iter(jobs), threading.Lock()
+
+        def take() -> Item | None:
+            with taking:
+                return next(items, None)
 
         def work(judge: JudgeProcess) -> None:
             try:
-                for item in feed:
+                while item := take():
                     found = item if isinstance(item, Verdict) else self._judge(item, judge)
                     if found is None:
                         break
@@ -177,25 +182,6 @@ class LocalPool:
         finally:
             for process in processes:
                 process.end()
-
-
-class _Feed:
-    def __init__(self, items: Iterable[Item]) -> None:
-        self._items, self._lock, self._over = iter(items), threading.Lock(), False
-
-    def __iter__(self) -> Iterator[Item]:
-        while True:
-            with self._lock:
-                if self._over:
-                    return
-                try:
-                    item = next(self._items)
-                except BaseException as error:
-                    self._over = True
-                    if isinstance(error, StopIteration):
-                        return
-                    raise
-            yield item
 
 
 class JudgeProcess:

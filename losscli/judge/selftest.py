@@ -31,6 +31,7 @@ from tempfile import TemporaryDirectory
 from textwrap import indent
 from typing import Any
 
+import msgspec
 import yaml
 
 from losscli.errors import EXIT_FAILED, EXIT_OK, EXIT_UNFIT, UnfitError
@@ -61,21 +62,11 @@ _KINDS: dict[str, tuple[Code, ...]] = {
     "times that are not the clock's": (Code.CLOCK_DISAGREES, Code.SLOWS_OTHERS),
     "processes, flags and files left behind": (Code.LEFT_BEHIND, Code.LEFT_PROCESS),
     "wrong values or gradients": (
-        Code.WRONG,
-        Code.MISFIT,
-        Code.OVERWROTE,
-        Code.NO_GRADIENT,
-        Code.LIMITED,
+        *(Code.WRONG, Code.MISFIT, Code.OVERWROTE, Code.NO_GRADIENT, Code.LIMITED),
     ),
     "ends, hangs or takes too much": (
-        *(
-            Code.PROCESS_DIED,
-            Code.BROKE_DEVICE,
-            Code.FLOODED_OUTPUT,
-            Code.MEMORY_LIMIT,
-            Code.RAISED,
-            Code.TIMEOUT,
-        ),
+        *(Code.PROCESS_DIED, Code.BROKE_DEVICE, Code.FLOODED_OUTPUT),
+        *(Code.MEMORY_LIMIT, Code.RAISED, Code.TIMEOUT),
     ),
     "cannot be loaded": (
         *(Code.SYNTAX, Code.NOTHING_TO_JUDGE, Code.AMBIGUOUS, Code.SIGNATURE),
@@ -133,10 +124,6 @@ class Candidate:
     def job(self, gpu: str = "cuda:0") -> Job:
         """Return its job of ``losscli judge --quick``, on ``gpu`` if it needs one."""
         given = dict(each.split("=") for each in self.options.get("limits", "").split())
-        limits: dict[str, Any] = _LIMITS | {
-            name: int(value) if name.endswith("bytes") else float(value)
-            for name, value in given.items()
-        }
         dtypes: Any = tuple(filter(None, self.options.get("dtypes", "").split(", ")))
         return Job(
             file=str(self.path),
@@ -145,7 +132,7 @@ class Candidate:
             dtypes=dtypes,
             quick=True,
             timed=bool(OF_TIME & {*self.codes}) or self.path.stem in TIMED,
-            limits=Allowance(**limits),
+            limits=msgspec.convert(_LIMITS | given, Allowance, strict=False),
         )
 
     def is_due(self, verdict: Verdict) -> bool:

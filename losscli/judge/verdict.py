@@ -156,7 +156,7 @@ _WORTH = {"ok": 1.0, "raises": 0.75, "limited": 0.5}
 def not_judged(job: Job, code: Code, text: str, *, log: str = "") -> Verdict:
     """Return the verdict NOT JUDGED on a job, of a broken line whatever could be read of it."""
     return Verdict(
-        id=job.id or job.file,
+        id=job.id,
         file=job.file,
         word="NOT JUDGED",
         against=job.loss or job.reference or REFERENCE_MODULE,
@@ -180,7 +180,7 @@ def renamed(verdict: Verdict, job: Job, names: Mapping[str, str]) -> Verdict:
         for each in verdict.reasons
     )
     texts = {"against": put(verdict.against), "log": put(verdict.log), "reasons": reasons}
-    return replace(verdict, id=job.id or job.file, file=job.file, **texts)
+    return replace(verdict, id=job.id, file=job.file, **texts)
 
 
 def speedup(verdict: Verdict, pass_: str = "", other: str = REFERENCE) -> float | None:
