@@ -28,6 +28,7 @@ _KINDS: dict[Code, str] = {
     Code.NO_WORSE_THAN_TORCH: "",
     Code.SLOWER: "",
 }
+_OF_GRADIENTS: tuple[Facet, ...] = ("gradient", "repeated_backward", "second_derivatives")
 IF_UNUSUAL: dict[Code, Code] = {Code.RAISED: Code.REFUSES, Code.WRONG: Code.LIMITED}
 """What they are called where a parameter is at an end of its domain, or beyond what is usual."""
 ASSERTED = "device-side assert"
@@ -69,19 +70,26 @@ class Draft:
     """The reductions that a file is for, where it takes others."""
     now: Stage = "parse"
 
-    @property
-    def facets(self) -> dict[Facet, str]:
-        """What is known of each facet: ``ok``, ``limited: how``, ``raises: how`` and so on."""
+    def facets(self, device: str, *, quick: bool) -> dict[Facet, str]:
+        """Return each facet's ``ok``, ``limited: how``, ``raises: how`` or ``not tested: why``."""
+        why = "judging ended before" if self.failures else "--quick" if quick else "nothing applies"
+        reasons: dict[Facet, str] = {}
+        if device == "cpu":
+            reasons["streams_and_graphs"] = "needs a GPU"
+        if self.trains is False:
+            reasons |= dict.fromkeys(_OF_GRADIENTS, "it has no gradient")
         found: dict[Facet, str] = {}
-        for facet in FACETS:
+        for facet in FACETS if self.tested else ():
             own = [reason for reason in self.reasons if reason.facet == facet]
             if own:
                 worst = min(own, key=lambda reason: [*Code].index(reason.code))
                 kind = _KINDS.get(worst.code, "wrong")
                 text = worst.text.removeprefix("raised ")
                 found[facet] = f"{kind}: {text}" if kind else "ok"
+            elif facet in self.tested:
+                found[facet] = "ok"
             else:
-                found[facet] = "ok" if facet in self.tested else "not tested"
+                found[facet] = f"not tested: {reasons.get(facet, why)}"
         return found
 
     def _facet_of(self, result: VerifyResult) -> Facet:

@@ -29,10 +29,9 @@ from losscli.judge.stages import Judging, why_not_imported
 from losscli.judge.verdict import Verdict
 from losscli.machine import devices
 from losscli.machine.description import describe
-from losscli.reasons import Code, Facet
+from losscli.reasons import Code
 from losscli.truth.model import WrongReferenceError
 
-_OF_GRADIENTS: tuple[Facet, ...] = ("repeated_backward", "second_derivatives")
 LOG_CHARACTERS = 4000
 
 
@@ -89,7 +88,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
         reasons=tuple(draft.reasons),
         cause=draft.cause,
         notes=tuple(draft.notes),
-        facets=_explained(draft, job, device),
+        facets=draft.facets(device, quick=job.quick),
         speed=tuple(draft.speed),
         accuracy=draft.accuracy,
         checks=draft.checks,
@@ -106,23 +105,6 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
         machine=str(machine.get("gpu") or machine.get("cpu") or ""),
         host=f"{machine.get('cpu') or 'unknown CPU'}, {machine.get('cpu_cores')} cores",
     )
-
-
-def _explained(draft: Draft, job: Job, device: str) -> dict[Facet, str]:
-    """Return the facets, with why those that were not tested were not."""
-    if not draft.tested:
-        return {}
-    why = "judging ended before" if draft.failures else "--quick" if job.quick else ""
-    reasons: dict[Facet, str] = {}
-    if device == "cpu":
-        reasons["streams_and_graphs"] = "needs a GPU"
-    if draft.trains is False:
-        reasons |= dict.fromkeys(("gradient", *_OF_GRADIENTS), "it has no gradient")
-    found = {}
-    for facet, text in draft.facets.items():
-        told = reasons.get(facet) or why or "nothing applies"
-        found[facet] = f"{text}: {told}" if text == "not tested" else text
-    return found
 
 
 def _recognised(

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import combinations, product
-from typing import NamedTuple
 
 import torch
+from msgspec.structs import replace
 
 from losscli.cases.axes import DTYPES, DType
 from losscli.cases.case import Case
@@ -89,11 +89,15 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
     computed = False
     try:
         inputs = remote.workers.of(found, device).ask(InputShapes(), case=None)
-        for loss, spec, attempt in _attempts(signature, inputs, dtype, device):
+        for loss, spec, shape, labels in _attempts(signature, inputs):
             try:
                 if file.misfit(file.definition(loss), spec):
                     continue
-                known = _recognised(found, loss, spec, attempt)
+                target, params = spec.default_target_shape(shape), spec.resolve({})
+                # Bound once, as a mean at the defaults: a model takes neither.
+                mean = spec.reductions[-2:][0]
+                case = Case(loss, shape, target, dtype, mean, device, params, "normal", 11, 2.0)
+                known = _recognised(found, spec, case, labels=labels)
             except SandboxError:
                 raise
             except (SubjectError, NotJudgeableError) as error:
@@ -115,26 +119,15 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
     raise UnknownLossError(f"{named} computes none of the losses that losscli knows")
 
 
-class Attempt(NamedTuple):
-    """What a loss is recognised on."""
-
-    shape: Shape
-    dtype: DType
-    device: str
-    labels: bool
-    """Whether its targets are 0 and 1, where others are possible."""
-
-
-def _attempts(
-    signature: Signature, inputs: Inputs, dtype: DType, device: str
-) -> Iterator[tuple[str, Spec, Attempt]]:
+def _attempts(signature: Signature, inputs: Inputs) -> Iterator[tuple[str, Spec, Shape, bool]]:
+    """Yield what may be recognised, where, and if targets are 0 and 1 where others are possible."""
     own = [shape for shape, _ in inputs[:1] if math.prod(shape) <= LARGEST]
     for labels in (False, True):
         for loss, spec in _possible(signature, inputs):
             if labels and not any(operand.labels for operand in spec.operands):
                 continue
             for shape in (SMALL[3 if spec.unit == HIDDEN_STATE else 2], *own):
-                yield loss, spec, Attempt(shape, dtype, device, labels)
+                yield loss, spec, shape, labels
 
 
 def _possible(signature: Signature, inputs: Inputs) -> Iterator[tuple[str, Spec]]:
@@ -150,24 +143,16 @@ def _possible(signature: Signature, inputs: Inputs) -> Iterator[tuple[str, Spec]
 
 
 def _recognised(
-    found: Implementation, loss: str, spec: Spec, attempt: Attempt
+    found: Implementation, spec: Spec, first: Case, *, labels: bool
 ) -> tuple[dict[str, float], Reduction] | None:
     """Return the parameters and the reduction with which a file computes a loss; None without."""
     assert found.file
-    shape, dtype, device, labels = attempt
-
-    def case_of(reduction: Reduction, given: Mapping[str, float]) -> Case:
-        target = spec.default_target_shape(shape)
-        params = spec.resolve(given)
-        return Case(loss, shape, target, dtype, reduction, device, params, "normal", 11, 2.0)
-
-    # Bound once, as a mean at the defaults: a model takes neither.
-    first = case_of(spec.reductions[-2:][0], {})
+    dtype = first.dtype
     problem = Problem.of(first, third_party=ThirdParty(labels=labels))
     subject = bind(found, first)
     answer = subject.send(Forward(problem.copies()))
     for given, reduction in product(_tries(spec, found.file.parsed.numbers), spec.reductions):
-        case = case_of(reduction, given)
+        case = replace(first, reduction=reduction, params=spec.resolve(given))
         own = problem.like(problem.operands, case)
         truth = subject_of("reference", case)
         if not _close(answer, truth.send(Forward(own.operands)), dtype):

@@ -46,14 +46,8 @@ MOST_CAUSES = 2
 MOST_REASONS = 8
 """Failures after which no more are looked for."""
 FATAL = (
-    Code.PROCESS_DIED,
-    Code.TIMEOUT,
-    Code.FORGED,
-    Code.FLOODED_OUTPUT,
-    Code.MEMORY_LIMIT,
-    Code.BROKE_DEVICE,
-    Code.PATCHED,
-    Code.INTERRUPTED,
+    *(Code.PROCESS_DIED, Code.TIMEOUT, Code.FORGED, Code.FLOODED_OUTPUT),
+    *(Code.MEMORY_LIMIT, Code.BROKE_DEVICE, Code.PATCHED, Code.INTERRUPTED),
 )
 """Codes after which nothing more is asked."""
 LEFT = "left behind: "
