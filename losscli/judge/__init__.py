@@ -32,23 +32,9 @@ class _Judge(ModuleType):
         until_first: bool = False,
         require_isolation: bool = False,
     ) -> Verdict:
-        """Judge a file; the arguments are the keys of a job and the options of the command.
+        """Judge a file as `losscli judge` does.
 
-        Args:
-            path: ``FILE``, ``FILE:NAME``, ``FILE@REVISION`` or ``PACKAGE.MODULE:NAME``.
-            loss: the loss whose oracle is the reference; found by value where it is left out.
-            reference: a file whose ``Model`` is the truth.
-            call: how to call it: ``"fused(input, target)[0].mean()"``.
-            device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-            arguments: the order of the operands, where names do not tell.
-            sizes: the sizes to be timed.
-            dtypes: the dtypes to be judged and timed.
-            parameters: of the loss.
-            reduction: ``mean``, ``sum`` or ``none``.
-            quick: make the small checks and a short timing only.
-            timed: time it.
-            until_first: end at the first reason.
-            require_isolation: judge nothing where a part of the isolation is missing.
+        The arguments are the fields of a :class:`losscli.judge.job.Job`, ``path`` its ``file``.
 
         Returns:
             The verdict: ``verdict.word``, ``verdict.correct``, ``verdict.reward`` and so on.
@@ -56,10 +42,8 @@ class _Judge(ModuleType):
         Raises:
             UsageError: there is no such file, loss or device.
         """
-        from losscli.judge.job import Job
-        from losscli.judge.jobs import check_job
+        from losscli.judge.jobs import check_job, read_job
         from losscli.judge.judging import judge_job
-        from losscli.runs.encoding import read_value
 
         given = {
             "file": str(path),
@@ -77,7 +61,7 @@ class _Judge(ModuleType):
             "until_first": until_first,
             "require_isolation": require_isolation,
         }
-        job = read_value(Job, given)
+        job = read_job(given)
         check_job(job)
         return judge_job(job)
 

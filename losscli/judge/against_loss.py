@@ -98,7 +98,7 @@ class KnownLoss:
         self.seed = seed
         assert candidate.file
         self.definition = candidate.file.definition(loss)
-        check_arguments(candidate.file, self.definition, loss, tuple(job.arguments))
+        check_arguments(candidate.file, self.definition, loss, job.arguments)
         self.parameters = {**made_with(candidate.file, self.definition, loss), **job.parameters}
         """The parameters that it is judged at, where the file or the job says which."""
         self.asked: tuple[DType, ...] = job.dtypes or ("float32",)

@@ -68,7 +68,8 @@ class VerdictCache:
 
     def keep(self, job: Job, verdict: Verdict) -> None:
         """Keep a verdict, if another run would come to the same; a full disk is no error."""
-        if verdict.cached or not is_certain(verdict):
+        codes = {reason.code for reason in verdict.reasons}
+        if verdict.cached or verdict.word in CHANCE_WORDS or codes & CHANCE_CODES:
             return
         files = _files(job)
         # The file may have been changed while it was judged.
@@ -99,12 +100,6 @@ def user_verdicts() -> VerdictCache:
     found = VerdictCache(private_folder("verdicts", "verdicts"))
     found.drop_unused(time.time())
     return found
-
-
-def is_certain(verdict: Verdict) -> bool:
-    """Tell whether another run on this machine would come to the same verdict."""
-    codes = {reason.code for reason in verdict.reasons}
-    return verdict.word not in CHANCE_WORDS and not codes & CHANCE_CODES
 
 
 def describe_machine() -> Iterator[str]:

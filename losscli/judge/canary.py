@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -26,7 +25,7 @@ class Canary:
     device: str
     free_bytes: int | None
     """None where other judges use it as well, and their memory comes and goes."""
-    seconds: float = SECONDS
+    seconds: float
 
     @classmethod
     def of(cls, device: str, call_seconds: float) -> Canary:
@@ -37,22 +36,16 @@ class Canary:
         alone = device != "cpu" and is_alone(device)
         return cls(device, _free(device) if alone else None, SECONDS + call_seconds)
 
-    def trouble(
-        self,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> str:
+    def trouble(self) -> str:
         """Say what is wrong with the GPU after some seconds; empty if it is as it was."""
         if self.device == "cpu":
             return ""
-        limit = clock() + self.seconds
-        while (told := self._trouble(clock, sleep, limit)) and clock() < limit:
-            sleep(_POLL)
+        limit = time.monotonic() + self.seconds
+        while (told := self._trouble(limit)) and time.monotonic() < limit:
+            time.sleep(_POLL)
         return told
 
-    def _trouble(
-        self, clock: Callable[[], float], sleep: Callable[[float], None], limit: float
-    ) -> str:
+    def _trouble(self, limit: float) -> str:
         if is_broken(self.device):
             return f"{self.device} is broken for this process"
         with torch.cuda.device(self.device):
@@ -60,9 +53,9 @@ class Canary:
             torch.ones(2**20, device=self.device).sum()
             done.record()
         while not done.query():
-            if clock() >= limit:
+            if time.monotonic() >= limit:
                 return f"a kernel on {self.device} did not finish within {self.seconds:g} s"
-            sleep(_POLL)
+            time.sleep(_POLL)
         if self.free_bytes is None or not is_alone(self.device):
             return ""
         lost = self.free_bytes - _free(self.device)

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from losscli.errors import UnfitError
+from losscli.errors import writing
 from losscli.files.directories import CACHE_VARIABLE, LOCKS, make_private, private_folder
 from losscli.machine.devices import gpu_uuid
 from losscli.processes.lock import held, open_lock, try_lock, unlock
@@ -83,14 +83,9 @@ def lock_path(device: str, kind: str = "lock") -> Path:
 
 def _open(device: str, kind: str = "lock") -> IO[str]:
     path = lock_path(device, kind)
-    try:
+    with writing(path, f"Name a folder that can be written in {CACHE_VARIABLE}."):
         make_private(path.parent)
         return open_lock(path)
-    except OSError as error:
-        raise UnfitError(
-            f"cannot write {path}: {error.strerror}. Name a folder that can be written in "
-            f"{CACHE_VARIABLE}."
-        ) from None
 
 
 def _identity(device: str) -> str:

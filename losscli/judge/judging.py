@@ -50,7 +50,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
             draft.languages = file.languages
             job, file, model, timed = _recognised(job, file, device, draft.notes)
             named = (job.reference or REFERENCE_MODULE) if model else job.loss
-            setting = Setting(job.limits, tuple(job.arguments), job.require_isolation)
+            setting = Setting(job.limits, job.arguments, job.require_isolation)
             candidate, seed = of_file(file, setting), int.from_bytes(os.urandom(3))
             against: Against
             if model:
@@ -120,7 +120,7 @@ def _recognised(
     file = file.having(job.reduction, {})
     if job.loss:
         return job, file, None, None
-    setting = Setting(job.limits, tuple(job.arguments), job.require_isolation)
+    setting = Setting(job.limits, job.arguments, job.require_isolation)
     reference: Source | None = None
     if job.reference or (file.defines(REFERENCE_MODULE) and file.name != REFERENCE_MODULE):
         given = Source.read(job.reference) if job.reference else replace(file, named=str(file.path))
