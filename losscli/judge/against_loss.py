@@ -93,7 +93,8 @@ class KnownLoss:
 
         ``model``: the reference that computes the loss, beside which it is timed.
         """
-        self.model = model
+        self.model, self.beside = model, model.name if model else REFERENCE
+        """The implementation that is timed as the reference, and its name."""
         self.job, self.device, self.candidate, self.loss = job, device, candidate, loss
         self.seed = seed
         assert candidate.file
@@ -175,7 +176,7 @@ class KnownLoss:
             passes=passes if trains else (FORWARD,),
             implementations=(
                 self.job.file,
-                self.model.name if self.model else REFERENCE,
+                self.beside,
                 *(() if quick else (*self.compared[1:], CUSTOM)),
             ),
             timing=Timing(0.05, 0.2, processes=1) if quick else Timing(0.2, 1.5, processes=3),
@@ -207,10 +208,6 @@ class KnownLoss:
         size = inputs[0][0] if inputs else ()
         same = len(size) == len(SIZES[EVERY_LOSS[self.loss].unit].small)
         return tuple(size) if same and math.prod(size) <= LARGEST else None
-
-    def called(self, implementation: str) -> str:
-        """Return what a verdict calls an implementation that was timed."""
-        return REFERENCE if self.model and implementation == self.model.name else implementation
 
     def _checks(
         self,

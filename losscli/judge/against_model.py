@@ -63,6 +63,7 @@ class AnyModel:
         if file.named == job.file:  # judged by itself, in a worker of its own all the same
             named = file.named.replace(file.path.name, f"./{file.path.name}")
             self.reference = of_file(replace(file, named=named), reference.setting)
+        self.beside = self.reference.name
         self.full: list[ModelCase] = []
         self.smallest: list[ModelCase] = []
 
@@ -134,9 +135,6 @@ class AnyModel:
 
     def has_other_size(self, case: Case) -> bool:
         return False  # all sizes are those of the Model
-
-    def called(self, implementation: str) -> str:
-        return REFERENCE if implementation == self.reference.name else implementation
 
     @property
     def died(self) -> bool:

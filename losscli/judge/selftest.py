@@ -41,6 +41,7 @@ from losscli.judge.job import Job
 from losscli.judge.parts import RIGHT_WORDS
 from losscli.judge.verdict import Verdict
 from losscli.reasons import Code
+from losscli.runs.grouping import grouped
 
 _FIRST_LINE = re.compile(
     r"# expect: (?P<words>[A-Z]+(?:[ |][A-Z]+)*)"
@@ -255,8 +256,9 @@ def _told(verdict: Verdict) -> str:
 
 def counted(found: Iterable[Judged]) -> dict[str, tuple[int, int, int]]:
     """Return how many files of each kind there are, got the verdict that is due, and a cause."""
-    counts = dict.fromkeys((HONEST, *_KINDS), (0, 0, 0))
-    for each in found:
-        files, right, caused = counts[each.kind]
-        counts[each.kind] = files + 1, right + each.as_expected, caused + bool(each.cause)
-    return {kind: count for kind, count in counts.items() if count[0]}
+    by_kind = grouped(found, lambda each: each.kind)
+    return {
+        kind: (len(own), sum(each.as_expected for each in own), sum(bool(o.cause) for o in own))
+        for kind in (HONEST, *_KINDS)
+        if (own := by_kind.get(kind))
+    }

@@ -104,9 +104,8 @@ class Judging(Judgement):
         if self.job.own_kernel or self.job.timed:
             with draft.stage("time"), self._device(shared=False):
                 who_computed(self)
-        if self.job.timed:
-            with draft.stage("time"), self._device(shared=False):
-                time_beside(self)
+                if self.job.timed:
+                    time_beside(self)
 
     def _tell_misfits(self) -> None:
         if not self.job.timed or isinstance(self.against, AnyModel):

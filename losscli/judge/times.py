@@ -19,7 +19,7 @@ from losscli.judge.against_model import AnyModel
 from losscli.judge.judgement import Judgement
 from losscli.judge.parts import REFERENCE, Speed
 from losscli.reasons import Code
-from losscli.runs.records import FAILED, SKIPPED, BenchResult
+from losscli.runs.records import FAILED, SKIPPED, BenchResult, Speedup
 
 OWN_SHARE = {"cpu": 0.3, "cuda": 0.05}
 """The least share of a file's own kernel: on a CPU the interpreter's time is in it."""
@@ -82,12 +82,8 @@ def time_beside(on: Judgement) -> None:
         take_tuning(on)
         known = {} if several or isinstance(against, AnyModel) else _known
         for task, results in timed:
-            reference = next(
-                r.implementation for r in results if against.called(r.implementation) == REFERENCE
-            )
-            for code, text, pass_ in beside.findings(
-                run, task, results, job.file, reference, known
-            ):
+            about = task, results, job.file, against.beside, known
+            for code, text, pass_ in beside.findings(run, *about):
                 on.draft.add(code, text, case=f"{task.case.name}, {pass_}")
 
 
@@ -105,13 +101,18 @@ def _confirmed(on: Judgement, run: beside.Run, task: Task) -> list[BenchResult]:
 def _slower(on: Judgement, result: BenchResult) -> dict[str, float]:
     if result.implementation != on.job.file:
         return {}
-    called = {on.against.called(other): ratio for other, ratio in result.ratios.items()}
     return {
         other: ratio.value
-        for other, ratio in called.items()
+        for other, ratio in _ratios(on, result).items()
         if other in on.against.compared
         and (ratio.verdict == "slower" or ratio.high < beside.CLEARLY_SLOWER)
     }
+
+
+def _ratios(on: Judgement, result: BenchResult) -> dict[str, Speedup]:
+    """Return the ratios to others; what is timed as the reference has that name."""
+    reference = on.against.beside
+    return {REFERENCE if n == reference else n: ratio for n, ratio in result.ratios.items()}
 
 
 def _take_time(on: Judgement, result: BenchResult) -> None:
@@ -134,8 +135,8 @@ def _take_time(on: Judgement, result: BenchResult) -> None:
     share = result.gbps / result.limit_gbps if result.gbps and result.limit_gbps else None
     if result.impossible:
         draft.add(Code.IMPOSSIBLE, result.reason, case=name)
-    ratios = {against.called(other): ratio for other, ratio in result.ratios.items()}
-    values = {other: (ratio.value, ratio.low, ratio.high) for other, ratio in ratios.items()}
+    ratios = _ratios(on, result).items()
+    values = {other: (ratio.value, ratio.low, ratio.high) for other, ratio in ratios}
     measured = result.seconds.median, values, share, result.peak_extra_bytes
     draft.speed.append(Speed(result.case.name, result.pass_, *measured))
     for other, ratio in _slower(on, result).items():
