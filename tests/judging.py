@@ -11,8 +11,8 @@ from typing import Any
 from losscli.errors import UnfitError, UsageError
 from losscli.judge import farm, pool
 from losscli.judge.job import Job
-from losscli.judge.parts import Accuracy, JudgeReason, Speed
 from losscli.judge.verdict import Verdict
+from losscli.judge.verdict_parts import Accuracy, JudgeReason, Speed
 from losscli.reasons import Code
 
 ROOT = Path(__file__).parents[1]

@@ -15,7 +15,6 @@ import pytest
 
 from losscli.cases.axes import DTYPES
 from losscli.judge import device_lock
-from losscli.judge.parts import RIGHT_WORDS, JudgeReason
 from losscli.judge.selftest import (
     HONEST,
     OF_TIME,
@@ -27,6 +26,7 @@ from losscli.judge.selftest import (
     root,
 )
 from losscli.judge.verdict import Verdict
+from losscli.judge.verdict_parts import RIGHT_WORDS, JudgeReason
 from losscli.losses import EVERY_LOSS
 from losscli.processes.lock import LOCK
 from losscli.reasons import CODES, Word

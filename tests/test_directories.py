@@ -12,9 +12,9 @@ from losscli.build.cache import user_cache
 from losscli.errors import UnfitError
 from losscli.files.directories import make_private, weakness_of
 from losscli.implementations.sandbox.scratch import scratch_directory
-from losscli.judge.cache import user_verdicts
 from losscli.judge.device_lock import is_alone
 from losscli.judge.job import Job
+from losscli.judge.verdict_cache import user_verdicts
 from tests.judging import verdict, write
 
 USES: dict[str, Callable[[], object]] = {

@@ -19,7 +19,7 @@ from losscli.cli.main import COMMANDS
 from losscli.config.check_names import ADVICE, CATCHES
 from losscli.config.loader import shipped_configs
 from losscli.doctor.probes import PROBES
-from losscli.judge.parts import JudgeReason
+from losscli.judge.verdict_parts import JudgeReason
 from losscli.losses import EVERY_LOSS, EVERY_ROW_LOSS, LOSSES
 from losscli.reasons import Code
 from losscli.verify.checks import CHECKS

@@ -12,8 +12,8 @@ from math import exp
 import pytest
 from msgspec.structs import replace
 
-from losscli.judge.parts import Accuracy, JudgeReason, Speed
 from losscli.judge.verdict import Verdict
+from losscli.judge.verdict_parts import Accuracy, JudgeReason, Speed
 from losscli.reasons import Code
 from losscli.render.html.page import render_page, sections
 from losscli.report.verdict_writer import Verdicts

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.source import Source
-from losscli.judge import cache as module
+from losscli.judge import verdict_cache as module
 from losscli.judge.batch import judge_batch
-from losscli.judge.cache import UNUSED_SECONDS, VerdictCache, describe_machine
 from losscli.judge.job import Job
-from losscli.judge.parts import JudgeReason
 from losscli.judge.verdict import not_judged
+from losscli.judge.verdict_cache import UNUSED_SECONDS, VerdictCache, describe_machine
+from losscli.judge.verdict_parts import JudgeReason
 from losscli.reasons import Code
 from tests.judging import LAYOUTS, verdict, write
 from tests.parameters import naming

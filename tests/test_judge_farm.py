@@ -17,7 +17,7 @@ from losscli.judge.farm import (
     read_answer,
 )
 from losscli.judge.job import Job
-from losscli.judge.parts import JudgeReason
+from losscli.judge.verdict_parts import JudgeReason
 from losscli.reasons import Code
 from tests.judging import verdict, write
 from tests.parameters import naming

@@ -6,11 +6,11 @@ from msgspec.structs import replace
 
 from losscli.errors import UsageError
 from losscli.judge import on_node, parcel
-from losscli.judge.cache import own_version
 from losscli.judge.farm import read_answer
 from losscli.judge.job import Job
 from losscli.judge.on_node import Order, answer, answer_to, environment, unfit
 from losscli.judge.parcel import pack, restored, unpack
+from losscli.judge.verdict_cache import own_version
 from tests.judging import COMMAND, LAYOUTS, ROOT, verdict, write
 
 

@@ -8,7 +8,7 @@ from losscli.implementations.sandbox import process
 from losscli.implementations.sandbox.parts import NAMES as PARTS
 from losscli.judge.against_loss import worth_processes
 from losscli.judge.draft import code_of
-from losscli.judge.parts import JudgeReason, word_of
+from losscli.judge.verdict_parts import JudgeReason, word_of
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, VerifyResult
 from tests.handmade import case_of

@@ -10,7 +10,7 @@ from losscli.errors import UsageError
 from losscli.judge.ray_address import client_address
 
 if TYPE_CHECKING:
-    from losscli.judge.pool import Pool
+    from losscli.judge.pool import JudgePool
     from losscli.judge.ray_address import Address
 
 USUAL = "ray"
@@ -33,7 +33,7 @@ on_option = option(
 )
 
 
-def local_pool(workers: int | None, device: str | None) -> Pool:
+def local_pool(workers: int | None, device: str | None) -> JudgePool:
     """Return the judges of this machine, for jobs that are for a device."""
     from losscli.judge.pool import LocalPool, default_workers, usable_gpus
 
@@ -41,7 +41,7 @@ def local_pool(workers: int | None, device: str | None) -> Pool:
     return LocalPool(workers or default_workers(len(gpus)), gpus=gpus, notify=note)
 
 
-def farm(engine: Address | str, workers: int | None, *, cached: bool) -> Pool:
+def farm(engine: Address | str, workers: int | None, *, cached: bool) -> JudgePool:
     """Return the judges of a cluster; UsageError if the environment has no valid address."""
     from losscli.judge.farm import Farm
     from losscli.judge.ray_cluster import RayCluster

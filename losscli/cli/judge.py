@@ -188,7 +188,7 @@ def command(
     # What follows takes long to import: an error above answers at once.
     from losscli.cli.running import follow
     from losscli.judge.batch import judge_batch, read_finished
-    from losscli.judge.cache import user_verdicts
+    from losscli.judge.verdict_cache import user_verdicts
     from losscli.report.verdict_block import line, summary
     from losscli.report.verdict_writer import VerdictWriter
 
@@ -232,7 +232,7 @@ def command(
 def exit_code(verdicts: Iterable[Verdict], *, strict: bool = False) -> int:
     """Return the exit code of the worst verdict; ``strict``: right within limits is wrong."""
     verdicts = list(verdicts)
-    limits = any(reason.code == Code.LIMITED for each in verdicts for reason in each.reasons)
+    limits = any(Code.LIMITED in each.codes for each in verdicts)
     return EXIT_FAILED if strict and limits else worst(each.exit_code for each in verdicts)
 
 

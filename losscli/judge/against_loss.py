@@ -17,8 +17,8 @@ from losscli.implementations import CUSTOM, remote
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.sandbox.requests import Inputs as InputShapes
 from losscli.judge.job import Job
-from losscli.judge.parts import REFERENCE
 from losscli.judge.recognition import LARGEST, check_arguments, forms, made_with
+from losscli.judge.verdict_parts import REFERENCE
 from losscli.losses import ELEMENT, EVERY_LOSS, HIDDEN_STATE, ROW, Shape, Unit
 from losscli.verify.checks import CHECKS, Cost, named
 from losscli.verify.runner import Checks

@@ -18,7 +18,7 @@ from losscli.implementations.requests import Call, Forward
 from losscli.implementations.sandbox.requests import ModelArguments, ModelState
 from losscli.judge.against_loss import SMALL_CHECKS
 from losscli.judge.job import Job
-from losscli.judge.parts import REFERENCE
+from losscli.judge.verdict_parts import REFERENCE
 from losscli.losses import MODEL
 from losscli.truth.model import (
     ModelOracle,

@@ -10,16 +10,16 @@ from pathlib import Path
 
 from losscli.errors import UnfitError, UsageError
 from losscli.files.reading import RECORD_BYTES, read_bytes
-from losscli.judge.cache import VerdictCache
 from losscli.judge.job import Job
-from losscli.judge.pool import Item, Pool
+from losscli.judge.pool import Item, JudgePool
 from losscli.judge.verdict import Verdict
+from losscli.judge.verdict_cache import VerdictCache
 from losscli.runs.encoding import UNREADABLE, RecordError, read_object
 
 
 def judge_batch(
     items: Iterable[Item],
-    pool: Pool,
+    pool: JudgePool,
     *,
     cache: VerdictCache | None = None,
     finished: Collection[str] = (),

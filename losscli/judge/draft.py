@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from losscli.cases.case import Case
 from losscli.config.check_names import FACET_OF
-from losscli.judge.parts import RIGHT_WORDS, Accuracy, JudgeReason, Speed, Stage, word_of
+from losscli.judge.verdict_parts import RIGHT_WORDS, Accuracy, JudgeReason, Speed, Stage, word_of
 from losscli.reasons import FACETS, HOME, Code, Facet
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, VerifyResult
 from losscli.verify.repeating import line

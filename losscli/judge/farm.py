@@ -18,12 +18,12 @@ from msgspec.structs import replace
 
 from losscli.errors import UnfitError, UsageError
 from losscli.files.record import Record
-from losscli.judge.cache import own_version
 from losscli.judge.job import Job
 from losscli.judge.on_node import THREADS, Order
 from losscli.judge.parcel import pack
 from losscli.judge.pool import COMMAND, JUDGES_OF_A_GPU, Item
 from losscli.judge.verdict import Verdict, not_judged
+from losscli.judge.verdict_cache import own_version
 from losscli.reasons import Code
 from losscli.runs.encoding import RecordError, read_value
 
@@ -139,7 +139,7 @@ class Farm:
         """When there was last a node for jobs without a GPU, and with one."""
 
     def run(self, jobs: Iterable[Item]) -> Generator[Verdict, None, None]:
-        """See :meth:`losscli.judge.pool.Pool.run`."""
+        """See :meth:`losscli.judge.pool.JudgePool.run`."""
         intake, running = _Intake(jobs), self._running
         try:
             self._cluster.open()
@@ -196,7 +196,7 @@ class Farm:
         if verdict is None:
             self._leave_out(answer, answer.why)
             return job
-        if any(reason.code == Code.QUARANTINED for reason in verdict.reasons):
+        if Code.QUARANTINED in verdict.codes:
             self._leave_out(answer, f"a GPU of it did not recover from {verdict.file}")
             if verdict.word == "NOT JUDGED":
                 return job

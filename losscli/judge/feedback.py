@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from losscli.config.check_names import ADVICE
 from losscli.implementations import CUSTOM
-from losscli.judge.parts import REFERENCE, JudgeReason, Speed
+from losscli.judge.verdict_parts import REFERENCE, JudgeReason, Speed
 from losscli.reasons import Code, Word
 from losscli.units import format_bytes, format_seconds
 
@@ -88,7 +88,7 @@ def _reason(reason: JudgeReason, against: str) -> str:
         text = f"The check {reason.check} against {against} {failed}{smallest}: {reason.text}"
     else:
         text = f"At {reason.case}: {reason.text}" if reason.case else _capital(reason.text)
-    parts = [_ended(text)]
+    parts = [ended(text)]
     if reason.repeat:
         parts.append(f"This repeats it: {reason.repeat}.")
     return " ".join([*parts, advice(reason)])
@@ -137,5 +137,6 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
 
 
-def _ended(text: str) -> str:
+def ended(text: str) -> str:
+    """Return a sentence with its full stop."""
     return text if text.endswith((".", "!", "?")) else f"{text}."

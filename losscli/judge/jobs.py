@@ -14,6 +14,7 @@ from losscli.errors import UsageError, unknown
 from losscli.files.record import Record
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.source import Source
+from losscli.judge.feedback import ended
 from losscli.judge.job import Job
 from losscli.judge.verdict import Verdict, not_judged
 from losscli.losses import EVERY_LOSS, REDUCTIONS
@@ -160,5 +161,4 @@ def _readable(value: Any, where: str) -> Job:
 
 
 def _broken(job: Job, where: str, why: str) -> Verdict:
-    ended = why if why.endswith(".") else f"{why}."
-    return not_judged(job, Code.BAD_JOB, f"{where}: {ended}")
+    return not_judged(job, Code.BAD_JOB, f"{where}: {ended(why)}")

@@ -23,10 +23,10 @@ from losscli.judge.canary import Canary
 from losscli.judge.draft import Draft, Ended
 from losscli.judge.job import Job
 from losscli.judge.judgement import Against
-from losscli.judge.parts import word_of
 from losscli.judge.recognition import UnknownLossError, loss_of, recognise
 from losscli.judge.stages import Judging, why_not_imported
 from losscli.judge.verdict import Verdict
+from losscli.judge.verdict_parts import word_of
 from losscli.machine import devices
 from losscli.machine.description import describe
 from losscli.reasons import Code

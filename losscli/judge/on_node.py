@@ -12,10 +12,10 @@ import msgspec
 
 from losscli.errors import UnfitError
 from losscli.judge import pool
-from losscli.judge.cache import own_version, user_verdicts
 from losscli.judge.parcel import Parcel, restored, unpack
 from losscli.judge.pool import COMMAND, JudgeProcess
 from losscli.judge.verdict import Verdict
+from losscli.judge.verdict_cache import own_version, user_verdicts
 from losscli.machine.description import compiler
 from losscli.runs.encoding import finite
 

@@ -45,7 +45,7 @@ Judge = Callable[..., Verdict]
 """``judge_job(job, notify=...)``."""
 
 
-class Pool(Protocol):
+class JudgePool(Protocol):
     """What judges many jobs."""
 
     def run(self, jobs: Iterable[Item]) -> Generator[Verdict, None, None]:
@@ -92,7 +92,7 @@ class Gpus:
 
     def look_at(self, verdict: Verdict) -> None:
         """Put the GPU of a verdict in quarantine if it says so."""
-        if not any(reason.code == Code.QUARANTINED for reason in verdict.reasons):
+        if Code.QUARANTINED not in verdict.codes:
             return
         with self._lock:
             new = verdict.device not in self._broken
@@ -124,7 +124,7 @@ class LocalPool:
         self._gpus = Gpus(gpus, notify)
 
     def run(self, jobs: Iterable[Item]) -> Generator[Verdict, None, None]:
-        """See :meth:`Pool.run`."""
+        """See :meth:`JudgePool.run`."""
         verdicts: queue.SimpleQueue[Verdict | BaseException | None] = queue.SimpleQueue()
         judges = [JudgeProcess() for _ in range(self.workers)]
         items, taking = iter(jobs), threading.Lock()
@@ -216,7 +216,7 @@ class JudgeProcess:
         if verdict is None:
             how = how_ended(process.end(GRACE))
             verdict = not_judged(job, Code.ERROR, f"the process that judged it ended {how}")
-        if any(reason.code in _RENEW for reason in verdict.reasons):
+        if _RENEW & verdict.codes:
             self.retire()
         return verdict
 

@@ -38,8 +38,8 @@ from losscli.errors import EXIT_FAILED, EXIT_OK, EXIT_UNFIT, UnfitError
 from losscli.files.record import Record
 from losscli.implementations.allowance import Allowance
 from losscli.judge.job import Job
-from losscli.judge.parts import RIGHT_WORDS
 from losscli.judge.verdict import Verdict
+from losscli.judge.verdict_parts import RIGHT_WORDS
 from losscli.reasons import Code
 from losscli.runs.grouping import grouped
 
@@ -141,9 +141,8 @@ class Candidate:
 
         What is right may meet, with parameters that are drawn, what PyTorch's own gets wrong.
         """
-        codes = {reason.code for reason in verdict.reasons}
         words = {*self.words, *(("NO WORSE THAN TORCH",) if "RIGHT" in self.words else ())}
-        return verdict.word in words and (not self.codes or bool(codes & {*self.codes}))
+        return verdict.word in words and (not self.codes or bool(verdict.codes & {*self.codes}))
 
 
 class Judged(Record, frozen=True):

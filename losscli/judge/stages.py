@@ -32,8 +32,8 @@ from losscli.judge.first_look import (
     settle_reduction,
 )
 from losscli.judge.judgement import Judgement
-from losscli.judge.parts import word_of
 from losscli.judge.times import take_tuning, time_beside, who_computed
+from losscli.judge.verdict_parts import word_of
 from losscli.machine import memory
 from losscli.processes.lock import HeldError
 from losscli.reasons import Code

@@ -17,7 +17,7 @@ from losscli.implementations.sandbox.requests import Time, TuningSeconds, WhatRa
 from losscli.judge import beside
 from losscli.judge.against_model import AnyModel
 from losscli.judge.judgement import Judgement
-from losscli.judge.parts import REFERENCE, Speed
+from losscli.judge.verdict_parts import REFERENCE, Speed
 from losscli.reasons import Code
 from losscli.runs.records import FAILED, SKIPPED, BenchResult, Speedup
 

@@ -13,7 +13,7 @@ from losscli.files.record import Record
 from losscli.implementations.source import REFERENCE_MODULE
 from losscli.judge.feedback import feedback
 from losscli.judge.job import Job
-from losscli.judge.parts import REFERENCE, RIGHT_WORDS, SAME, Accuracy, JudgeReason, Speed
+from losscli.judge.verdict_parts import REFERENCE, RIGHT_WORDS, SAME, Accuracy, JudgeReason, Speed
 from losscli.reasons import Code, Facet, Word
 
 
@@ -129,6 +129,11 @@ class Verdict(Record, frozen=True):
         return round(0.5 * facets + 0.5 * faster / (1 + faster), 4)
 
     @property
+    def codes(self) -> set[Code]:
+        """The codes of its reasons."""
+        return {reason.code for reason in self.reasons}
+
+    @property
     def right(self) -> bool:
         """Whether what it computes is right."""
         return self.word in RIGHT_WORDS
@@ -144,7 +149,7 @@ class Verdict(Record, frozen=True):
         """The exit code of ``losscli judge`` for this file alone."""
         if self.right:
             return EXIT_OK
-        if any(reason.code == Code.UNKNOWN_LOSS for reason in self.reasons):
+        if Code.UNKNOWN_LOSS in self.codes:
             return EXIT_USAGE
         known = {"DOES NOT BUILD": EXIT_BUILD, "NOT JUDGED": EXIT_UNFIT}
         return known.get(self.word, EXIT_FAILED)

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from losscli.errors import one_line
 from losscli.implementations.sandbox.parts import NAMES
 from losscli.judge.feedback import advice
-from losscli.judge.parts import REFERENCE, SAME, Accuracy, JudgeReason, word_of
 from losscli.judge.verdict import Verdict, speedup
+from losscli.judge.verdict_parts import REFERENCE, SAME, Accuracy, JudgeReason, word_of
 from losscli.losses import EVERY_LOSS
 from losscli.reasons import FACETS, Code, Word
 from losscli.render.layout import GAP, WIDTH, fill, fit_case, lay_out, left_out

@@ -68,8 +68,7 @@ class VerdictCache:
 
     def keep(self, job: Job, verdict: Verdict) -> None:
         """Keep a verdict, if another run would come to the same; a full disk is no error."""
-        codes = {reason.code for reason in verdict.reasons}
-        if verdict.cached or verdict.word in CHANCE_WORDS or codes & CHANCE_CODES:
+        if verdict.cached or verdict.word in CHANCE_WORDS or verdict.codes & CHANCE_CODES:
             return
         files = _files(job)
         # The file may have been changed while it was judged.
