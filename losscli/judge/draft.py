@@ -1,11 +1,13 @@
 """A verdict while the stages of its job go on: reasons, counts of checks, errors and times."""
 
+from __future__ import annotations
+
 import contextlib
 import math
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from losscli.cases.case import Case
 from losscli.config.check_names import FACET_OF
@@ -13,6 +15,9 @@ from losscli.judge.verdict_parts import RIGHT_WORDS, Accuracy, JudgeReason, Spee
 from losscli.reasons import FACETS, HOME, Code, Facet
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, VerifyResult
 from losscli.verify.repeating import line
+
+if TYPE_CHECKING:
+    from losscli.judge.judgement import Against
 
 SMALL_RESULTS = ("value", "gradients", "_gradient")
 """How the names of results end that a candidate has to have, whatever operands it refuses."""
@@ -53,8 +58,6 @@ class Draft:
     languages: tuple[str, ...] = ()
     dtypes: dict[str, None] = field(default_factory=dict)
     """The dtypes that were looked at."""
-    optional: Collection[str] = ()
-    """The dtypes that a candidate need not take."""
     cases: list[Case] = field(default_factory=list)
     """Those whose results were wrong, the smallest first."""
     cause: str = ""
@@ -62,12 +65,8 @@ class Draft:
     """What was found out about how to judge it."""
     tested: dict[Facet, None] = field(default_factory=dict)
     """The facets that something was asked about."""
-    given: Mapping[str, float] = field(default_factory=dict)
-    """The parameters that the job asks for."""
     home: Collection[Facet] = HOME
     """The facets in which a wrong result is WRONG."""
-    usual: Collection[str] = ()
-    """The reductions that a file is for, where it takes others."""
     now: Stage = "parse"
 
     def facets(self, device: str, *, quick: bool) -> dict[Facet, str]:
@@ -91,28 +90,6 @@ class Draft:
             else:
                 found[facet] = f"not tested: {reasons.get(facet, why)}"
         return found
-
-    def _facet_of(self, result: VerifyResult) -> Facet:
-        case = result.case
-        facet = FACET_OF.get(result.check, "gradient")
-        if result.code == Code.OVERWROTE:
-            return "inputs"
-        if facet not in ("value", "gradient"):
-            return facet
-        if result.code == Code.LIMITED:
-            return "extreme_values"
-        if case.dtype in self.optional:
-            return "dtypes"
-        if is_unusual(case):
-            return "parameters"
-        if self.usual and case.reduction not in self.usual:
-            return "reductions"
-        parameters = {each.name: each for each in case.spec.parameters}
-        unusual = (
-            value not in (parameters[name].default, parameters[name].absent, self.given.get(name))
-            for name, value in case.params.items()
-        )
-        return "parameters" if any(unusual) else facet
 
     @property
     def failures(self) -> list[JudgeReason]:
@@ -147,13 +124,13 @@ class Draft:
         self.add(code, text, **more)
         raise Ended
 
-    def count(self, result: VerifyResult) -> None:
+    def count(self, result: VerifyResult, against: Against) -> None:
         """Take a result of a check."""
         status = result.status
         if not result.shrunk_from:
             self.checks[status] = self.checks.get(status, 0) + 1
-        optional = result.case.dtype in self.optional
-        facet = self._facet_of(result)
+        optional = result.case.dtype in against.others
+        facet = _facet_of(result, against)
         if status != SKIPPED:
             self.tested[facet] = None
         if not optional:  # units of another dtype are no larger or smaller
@@ -172,6 +149,30 @@ class Draft:
             self.reasons[self.reasons.index(known[0])] = reason
         elif not known:
             self.reasons.append(reason)
+
+
+def _facet_of(result: VerifyResult, against: Against) -> Facet:
+    case = result.case
+    facet = FACET_OF.get(result.check, "gradient")
+    if result.code == Code.OVERWROTE:
+        return "inputs"
+    if facet not in ("value", "gradient"):
+        return facet
+    if result.code == Code.LIMITED:
+        return "extreme_values"
+    if case.dtype in against.others:
+        return "dtypes"
+    if is_unusual(case):
+        return "parameters"
+    usual = against.usual_reductions
+    if usual and case.reduction not in usual:
+        return "reductions"
+    asked = against.parameters
+    unusual = (
+        case.params[each.name] not in (each.default, each.absent, asked.get(each.name))
+        for each in case.spec.parameters
+    )
+    return "parameters" if any(unusual) else facet
 
 
 def code_of(

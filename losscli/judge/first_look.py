@@ -51,7 +51,6 @@ def settle_reduction(on: Judgement) -> None:
         if loss.shape == problem.oracle.unreduced_shape != problem.oracle.loss_shape():
             on.draft.notes.append("it takes no reduction and returns one for each: none")
             against.job = on.job = msgspec.structs.replace(job, reduction="none")
-            on.draft.usual = against.usual_reductions
             own = on.file.having("none", on.file.parameters)
             against.candidate = of_file(own, on.implementation.setting)
 

@@ -31,9 +31,6 @@ class Judgement:
     """Seconds of waiting for the device."""
 
     def __post_init__(self) -> None:
-        against, draft = self.against, self.draft
-        draft.optional, draft.given = against.others, against.parameters
-        draft.usual = against.usual_reductions
         self.over = time.monotonic() + self.job.limits.total_seconds
 
     @property

@@ -193,7 +193,7 @@ class Judging(Judgement):
         for job in jobs:
             files = {one.name: one for one, _ in job.trials}
             for result in shrinker.follow(run_checks(job), files):
-                self.draft.count(result)
+                self.draft.count(result, self.against)
             failures = self.draft.failures
             most = 1 if self.job.until_first else MOST_REASONS
             if len(failures) >= most or any(r.code in FATAL for r in failures):
