@@ -21,17 +21,7 @@ Word = Literal[
     "DOES NOT BUILD",
     "NOT JUDGED",
 ]
-"""What a verdict says in a word or two.
-
-``RIGHT`` all checks passed, and where it was timed it is not slower than PyTorch; ``RIGHT BUT NO
-GRADIENT`` the loss is right, but nothing can be trained with it; ``NO WORSE THAN TORCH`` what it
-gets wrong, PyTorch's own formula gets wrong as well; ``RIGHT WITHIN LIMITS`` it is wrong for NaN,
-infinities and other special values, mixed dtypes or layouts alone; ``SLOWER`` right, but slower
-than PyTorch; ``NO KERNEL OF ITS OWN`` right, but what runs is PyTorch's, where ``--own-kernel
-require`` asks for another; ``WRONG`` a check failed; ``CHEATS`` it deceives a judge or a clock;
-``CRASHED`` it raised, or its process ended; ``HANGS`` it did not answer in time; ``DOES NOT BUILD``
-it cannot be loaded; ``NOT JUDGED`` this machine could not judge it.
-"""
+"""What a verdict says in a word or two; ``reasons.yaml`` has what each means."""
 
 Facet = Literal[
     "value",
@@ -79,12 +69,12 @@ class Code(StrEnum):
     @property
     def meaning(self) -> str:
         """What happened."""
-        return _texts()[self][0]
+        return texts()["codes"][self]["means"]
 
     @property
     def advice(self) -> str:
         """What to change; empty where the code is that of a result, not of a verdict."""
-        return "".join(_texts()[self][1:])
+        return texts()["codes"][self].get("advice", "")
 
     NONE = ""
 
@@ -150,14 +140,15 @@ CODES = frozenset(code for code in Code if code.word)
 
 
 @cache
-def _texts() -> dict[str, list[str]]:
+def texts() -> dict[str, dict[str, dict[str, str]]]:
+    """Return what ``reasons.yaml`` says of ``words`` and of ``codes``."""
     from importlib.resources import files
 
     import yaml  # slow to import, and few commands need it
 
-    text = files("losscli").joinpath("reasons.yaml").read_text(encoding="utf-8")
-    texts: dict[str, list[str]] = yaml.safe_load(text)
-    return texts
+    found = yaml.safe_load(files("losscli").joinpath("reasons.yaml").read_text(encoding="utf-8"))
+    assert isinstance(found, dict)
+    return found
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, VerifyResult
 from losscli.verify.repeating import line
 
 if TYPE_CHECKING:
-    from losscli.judge.judgement import Against
+    from losscli.judge.against_loss import KnownLoss
+    from losscli.judge.against_model import AnyModel
 
 SMALL_RESULTS = ("value", "gradients", "_gradient")
 """How the names of results end that a candidate has to have, whatever operands it refuses."""
@@ -124,7 +125,7 @@ class Draft:
         self.add(code, text, **more)
         raise Ended
 
-    def count(self, result: VerifyResult, against: Against) -> None:
+    def count(self, result: VerifyResult, against: KnownLoss | AnyModel) -> None:
         """Take a result of a check."""
         status = result.status
         if not result.shrunk_from:
@@ -151,7 +152,7 @@ class Draft:
             self.reasons.append(reason)
 
 
-def _facet_of(result: VerifyResult, against: Against) -> Facet:
+def _facet_of(result: VerifyResult, against: KnownLoss | AnyModel) -> Facet:
     case = result.case
     facet = FACET_OF.get(result.check, "gradient")
     if result.code == Code.OVERWROTE:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from losscli.config.check_names import ADVICE
 from losscli.implementations import CUSTOM
 from losscli.judge.verdict_parts import REFERENCE, JudgeReason, Speed
-from losscli.reasons import Code, Word
+from losscli.reasons import Code, Word, texts
 from losscli.units import format_bytes, format_seconds
 
 MOST_REASONS = 3
@@ -17,23 +17,6 @@ MUCH_MEMORY = 2**20
 
 PASSES = {"forward": "Forward", "forward_backward": "Forward and backward"}
 OTHERS = {REFERENCE: "the reference", "compile": "torch.compile", CUSTOM: "losscli's own kernel"}
-
-_OPENINGS: dict[Word, str] = {
-    "RIGHT": "is right: it passed every check.",
-    "RIGHT BUT NO GRADIENT": "computes the right loss but has no gradient, so nothing can be "
-    "trained with it.",
-    "NO WORSE THAN TORCH": "is right: what it gets wrong, PyTorch's own formula gets wrong too.",
-    "RIGHT WITHIN LIMITS": "is right for ordinary operands, and wrong for some of special values, "
-    "dtypes or layouts.",
-    "SLOWER": "is right but slower than PyTorch.",
-    "NO KERNEL OF ITS OWN": "is right, but what runs is PyTorch's own.",
-    "WRONG": "is wrong.",
-    "CHEATS": "deceives the judge, so neither its results nor its times count.",
-    "CRASHED": "crashed.",
-    "HANGS": "did not answer in time.",
-    "DOES NOT BUILD": "cannot be loaded.",
-    "NOT JUDGED": "was not judged, which says nothing about the kernel itself.",
-}
 
 _OUTCOMES: dict[Code, str] = {
     Code.NO_WORSE_THAN_TORCH: "finds it as wrong as PyTorch",
@@ -63,7 +46,7 @@ def feedback(
     deterministic: bool | None,
 ) -> str:
     """Return a few sentences on one line: the verdict, its reasons, what to change, the speed."""
-    opening = _OPENINGS[word]
+    opening = texts()["words"][word]["opening"]
     if word == "RIGHT" and reasons:
         opening = "is right where it answers."
     parts = [f"{name} {opening}", *_reasons(reasons, against)]

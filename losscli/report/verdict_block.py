@@ -14,7 +14,7 @@ from losscli.judge.feedback import advice
 from losscli.judge.verdict import Verdict, speedup
 from losscli.judge.verdict_parts import REFERENCE, SAME, Accuracy, JudgeReason, word_of
 from losscli.losses import EVERY_LOSS
-from losscli.reasons import FACETS, Code, Word
+from losscli.reasons import FACETS, Code, texts
 from losscli.render.layout import GAP, WIDTH, fill, fit_case, lay_out, left_out
 from losscli.runs.columns import MARKS
 from losscli.runs.grouping import grouped
@@ -32,17 +32,6 @@ LEAST_IMPORTANT = ("extra", "% of\nlimit")
 _LOG_LINES = 8
 _SHOW_LOG = {"CRASHED", "DOES NOT BUILD"}
 _STATUSES = {PASS: "passed", WARN: "warned", FAIL: "failed", SKIPPED: "skipped"}
-_SUMMARIES: dict[Word, str] = {
-    "CHEATS": "cheats",
-    "WRONG": "wrong",
-    "CRASHED": "crashed",
-    "HANGS": "hangs",
-    "DOES NOT BUILD": "does not build",
-    "NO KERNEL OF ITS OWN": "without a kernel of its own",
-    "NOT JUDGED": "not judged",
-    "SLOWER": "slower than PyTorch",
-}
-"""The words of what is not right, worst first, as the last line has them."""
 _NO_GRADIENT = {True: "", False: "none: nothing can be trained with it", None: "not tested"}
 SAME_BITS = {True: "in every run", False: "not in every run", None: "not tested"}
 
@@ -100,10 +89,12 @@ def conclusion(verdicts: Sequence[Verdict]) -> str:
 
 def summary(verdicts: Sequence[Verdict]) -> str:
     """Return the line that a person can quote."""
-    words = Counter(verdict.word for verdict in verdicts)
+    counts: Counter[str] = Counter(verdict.word for verdict in verdicts)
+    words = texts()["words"].items()
     right = [verdict for verdict in verdicts if verdict.right]
     parts = [f"{len(right)} of {count(len(verdicts), 'file')} right"]
-    parts += [f"{words[word]} {name}" for word, name in _SUMMARIES.items() if words[word]]
+    summaries = {word: known["summary"] for word, known in words if "summary" in known}
+    parts += [f"{counts[word]} {text}" for word, text in summaries.items() if counts[word]]
     if cached := sum(verdict.cached for verdict in verdicts):
         parts.append(f"{cached} from the cache")
     ratios = [(ratio, v) for v in right if (ratio := speedup(v)) is not None]
