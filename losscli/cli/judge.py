@@ -178,10 +178,10 @@ def command(
     """
     if bool(files) == bool(jobs):
         raise UsageError("name files to judge, or --jobs FILE, one of the two.")
+    resumed = resume is not None
     if resume is not None:
         output = _resumed(resume, output, format)
-    streams = jobs is not None or resume is not None
-    format = format or ("jsonl" if streams else FORMATS[0])
+    format = format or ("jsonl" if jobs is not None or resumed else FORMATS[0])
     fields = _fields(**options)
     hold(output)
 
@@ -193,8 +193,8 @@ def command(
     from losscli.report.verdict_writer import VerdictWriter
 
     items = _jobs(jobs, fields) if jobs else _files(files, fields)
-    earlier = read_finished(output) if resume is not None and output else []
-    earlier = [verdict for verdict in earlier if verdict.correct is not None]
+    read = read_finished(output) if resumed and output else []
+    earlier = [verdict for verdict in read if verdict.correct is not None]
     finished = {verdict.id for verdict in earlier}
     if finished:
         note(f"{len(finished)} verdicts are already in {output}")
@@ -205,7 +205,6 @@ def command(
         pool, cache = farm(on, workers, cached=not no_cache), None
     batch = judge_batch(items, pool, cache=cache, finished=finished)
     interrupted = open_to_files = False
-    resumed = resume is not None
     with VerdictWriter(format, output, earlier=earlier, resumed=resumed) as writer:
         try:
             for verdict in follow(batch, Progress([1.0] * len(files)), _WORK):

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 
 from losscli.errors import UnfitError
-from losscli.judge import pool
 from losscli.judge.parcel import Parcel, restored, unpack
 from losscli.judge.pool import COMMAND, JudgeProcess
+from losscli.judge.pool import environment as usual_environment
 from losscli.judge.verdict import Verdict
 from losscli.judge.verdict_cache import own_version, user_verdicts
 from losscli.machine.description import compiler
@@ -85,7 +85,7 @@ def unfit(version: str) -> str:
 
 def environment(threads: str | None) -> dict[str, str]:
     """Return the environment of a process that judges: without what Ray has put into its own."""
-    own = pool.environment().items()
+    own = usual_environment().items()
     found = {n: v for n, v in own if n != THREADS and not n.startswith("RAY_")}
     return found if threads is None else {**found, THREADS: threads}
 
