@@ -200,7 +200,8 @@ def _pieces(at: int, data: Tensor) -> Iterator[tuple[int, Tensor]]:
 
 def _write(file: int, at: int, data: Tensor) -> None:
     for place, piece in _pieces(at, data):
-        write(file, place, _view(piece.cpu()))
+        here = piece.cpu()  # a view of it does not keep it
+        write(file, place, _view(here))
 
 
 def write(file: int, at: int, view: memoryview) -> None:
