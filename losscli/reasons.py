@@ -21,7 +21,7 @@ Word = Literal[
     "DOES NOT BUILD",
     "NOT JUDGED",
 ]
-"""What a verdict says in a word or two; ``reasons.yaml`` has what each means."""
+"""What a verdict says in a word or two; ``reasons.toml`` has what each means."""
 
 Facet = Literal[
     "value",
@@ -53,7 +53,7 @@ limits. In others it is a limit of the kernel, unless it changes what other code
 
 
 class Code(StrEnum):
-    """The codes, each with the word of a verdict; ``reasons.yaml`` says what they mean.
+    """The codes, each with the word of a verdict; ``reasons.toml`` says what they mean.
 
     The word is empty where no verdict has the code. Of several reasons the first word here is said.
     """
@@ -141,14 +141,11 @@ CODES = frozenset(code for code in Code if code.word)
 
 @cache
 def texts() -> dict[str, dict[str, dict[str, str]]]:
-    """Return what ``reasons.yaml`` says of ``words`` and of ``codes``."""
+    """Return what ``reasons.toml`` says of ``words`` and of ``codes``."""
+    import tomllib  # few commands need it
     from importlib.resources import files
 
-    import yaml  # slow to import, and few commands need it
-
-    found = yaml.safe_load(files("losscli").joinpath("reasons.yaml").read_text(encoding="utf-8"))
-    assert isinstance(found, dict)
-    return found
+    return tomllib.loads(files("losscli").joinpath("reasons.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 
 import click
-import yaml
 
 from losscli.cli.main import group
 from tests.documents import ROOT
@@ -48,11 +48,11 @@ def messages(source: str) -> Iterator[str]:
 
 
 def texts(value: object) -> Iterator[str]:
-    """Yield the texts of a file of YAML."""
+    """Yield the texts of a file of TOML."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
+    elif isinstance(value, dict):
+        for each in value.values():
             yield from texts(each)
 
 
@@ -68,8 +68,8 @@ def test_messages_have_the_terms_of_the_field() -> None:
             if not any(known in text for known in OF_KERNELS):
                 with naming(path.relative_to(ROOT), text):
                     assert private_words(text) == []
-    for path in sorted((ROOT / "losscli").rglob("*.yaml")):
-        for text in texts(yaml.safe_load(path.read_text())):
+    for path in sorted((ROOT / "losscli").rglob("*.toml")):
+        for text in texts(tomllib.loads(path.read_text())):
             with naming(path.relative_to(ROOT), text):
                 assert private_words(text) == []
 

@@ -5,13 +5,13 @@ draws; the one whose loss and gradients are the candidate's is named.
 """
 
 import math
+import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 
 import torch
-import yaml
 from msgspec.structs import replace
 from torch import Tensor
 
@@ -33,8 +33,8 @@ LARGE = 4096
 CALLS = 4
 SAME_SUM = 2e-6
 """Relative distance of two sums of float32 that are of the same numbers."""
-MISTAKES: Mapping[str, str] = yaml.safe_load(
-    files("losscli.judge").joinpath("mistakes.yaml").read_text(encoding="utf-8")
+MISTAKES: Mapping[str, str] = tomllib.loads(
+    files("losscli.judge").joinpath("mistakes.toml").read_text(encoding="utf-8")
 )
 """What a mistake of the self-test is, by its name."""
 

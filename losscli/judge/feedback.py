@@ -18,6 +18,7 @@ MUCH_MEMORY = 2**20
 PASSES = {"forward": "Forward", "forward_backward": "Forward and backward"}
 OTHERS = {REFERENCE: "the reference", "compile": "torch.compile", CUSTOM: "losscli's own kernel"}
 
+WORDS = texts()["words"]  # read at once, for verdicts are written while others are judged
 _OUTCOMES: dict[Code, str] = {
     Code.NO_WORSE_THAN_TORCH: "finds it as wrong as PyTorch",
     Code.REFUSES: "met a refusal",
@@ -46,7 +47,7 @@ def feedback(
     deterministic: bool | None,
 ) -> str:
     """Return a few sentences on one line: the verdict, its reasons, what to change, the speed."""
-    opening = texts()["words"][word]["opening"]
+    opening = WORDS[word]["opening"]
     if word == "RIGHT" and reasons:
         opening = "is right where it answers."
     parts = [f"{name} {opening}", *_reasons(reasons, against)]
