@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from losscli.config.fields import check_mapping
+from losscli.config.fields import read_mapping
 from losscli.config.keys import EXTENDS, FIELDS, TABLE_KEYS, TABLES
 from losscli.config.positions import Located, Problems, each, read
 from losscli.config.schema import Config, Exclude, LossChoice
@@ -90,7 +90,7 @@ def _check_sizes(config: Config) -> None:
 
 def _config(keys: Mapping[str, Located]) -> Config:
     values = dict(each(keys.items(), lambda item: (item[0], FIELDS[item[0]].read(item[1]))))
-    config = Config(**values)  # type: ignore[arg-type]
+    config = Config(**values)
     return config if config.losses else replace(config, losses=tuple(map(LossChoice, LOSSES)))
 
 
@@ -102,7 +102,8 @@ def _tables(node: Located, problems: Problems) -> list[dict[str, Located]]:
             node.fail(f"expected a list of tables such as {example}, found {node.describe()}.")
         for item in node.value:
             with problems.caught():
-                keys = check_mapping(item, f"a table such as {example}", TABLE_KEYS)
+                known = dict.fromkeys(TABLE_KEYS, _as_written)
+                keys = read_mapping(item, f"a table such as {example}", known)
                 if "title" not in keys:
                     item.fail(f"a table has no title. Add one, as in {example}.")
                 title = FIELDS["title"].read(keys["title"])
@@ -140,7 +141,7 @@ def _find(name: str) -> Path:
 def _follow(file: Path, children: tuple[Path, ...], problems: Problems) -> dict[str, Located]:
     root, known = read(file), (EXTENDS, TABLES, *FIELDS)
     with problems.caught():
-        check_mapping(root, "a mapping of keys", known)
+        read_mapping(root, "a mapping of keys", dict.fromkeys(known, _as_written))
     found = root.value if isinstance(root.value, dict) else {}
     keys = {key: value for key, value in found.items() if key in known}
     extends = keys.pop(EXTENDS, None)
@@ -149,6 +150,10 @@ def _follow(file: Path, children: tuple[Path, ...], problems: Problems) -> dict[
             parent = _parent(extends, file, children)
             return _over(_follow(parent, (*children, file), problems), keys)
     return keys
+
+
+def _as_written(item: Located) -> Located:
+    return item
 
 
 def _parent(extends: Located, file: Path, children: tuple[Path, ...]) -> Path:
