@@ -65,10 +65,8 @@ class Problems:
         """Collect errors raised inside, without duplicates."""
         try:
             yield
-        except ConfigErrors as several:
-            self._errors |= {str(error): error for error in several.errors}
-        except ConfigError as error:
-            self._errors[str(error)] = error
+        except ConfigError as found:
+            self._errors |= {str(error): error for error in found.errors}
 
     def raise_any(self) -> None:
         """Raise the collected errors: one as it is, several together."""

@@ -24,6 +24,12 @@ class LossChoice:
     name: str
     parameters: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
+    @property
+    def written(self) -> object:
+        """The choice as in a config."""
+        parameters = {name: list(values) for name, values in self.parameters.items()}
+        return {self.name: parameters} if parameters else self.name
+
 
 ALL_WEIGHTED, ALL_ROWS, ALL_LINEAR = "weighted", "rows", "linear"
 """In a list of losses: every weighted, row-wise and fused linear loss, in all forms."""
@@ -112,12 +118,14 @@ class Exclude:
 
     @property
     def written(self) -> dict[str, object]:
-        """The conditions as in a config."""
-        return self.conditions | ({"size": format_size(self.size)} if self.size is not None else {})
+        """The rule as in a config."""
+        size = {} if self.size is None else {"size": format_size(self.size)}
+        return self.conditions | size | ({"reason": self.reason} if self.reason else {})
 
     def __str__(self) -> str:
         """Return the rule as in a config, without the reason."""
-        return "{" + ", ".join(f"{key}: {value}" for key, value in self.written.items()) + "}"
+        written = (f"{key}: {value}" for key, value in self.written.items() if key != "reason")
+        return "{" + ", ".join(written) + "}"
 
 
 @dataclass(frozen=True)
