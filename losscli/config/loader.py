@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from losscli.config.fields import read_mapping
+from losscli.config.fields import read_mapping, read_text
 from losscli.config.keys import EXTENDS, FIELDS, TABLE_KEYS, TABLES
 from losscli.config.positions import Located, Problems, each, read
 from losscli.config.schema import Config, Exclude, LossChoice
@@ -52,7 +52,8 @@ def load_config(path: str | None, overrides: Mapping[str, object]) -> Config:
 
 def load(path: str | None, overrides: Mapping[str, object]) -> Loaded:
     """Load a config with its sources; see :func:`load_config`."""
-    file = shipped_configs()[DEFAULT] if path is None else _find(path)
+    bare = [Path(f"{path}.yaml")] if path and Path(path).name == path else []
+    file = shipped_configs()[DEFAULT] if path is None else _find(path, Path(path), *bare)
     problems = Problems()
     keys = _follow(file, (), problems)
     written = _tables(keys.pop(TABLES), problems) if TABLES in keys else []
@@ -114,14 +115,10 @@ def _tables(node: Located, problems: Problems) -> list[dict[str, Located]]:
     return list(tables.values())
 
 
-def _find(name: str) -> Path:
-    shipped = shipped_configs()
+def _find(name: str, *candidates: Path) -> Path:
+    """Return the first candidate that is there, or the shipped config of this name."""
     if not name:
-        raise UsageError("the name of the config is empty. Name a YAML file or leave -c out.")
-    candidates = [Path(name)]
-    if Path(name).name == name:
-        candidates.append(Path(f"{name}.yaml"))
-        candidates += [shipped[stem] for stem in (name.removesuffix(".yaml"),) if stem in shipped]
+        raise UsageError("the name of the config is empty. Name a YAML file or leave it out.")
     try:
         for candidate in candidates:
             # A pipe works too.
@@ -130,6 +127,9 @@ def _find(name: str) -> Path:
         is_directory = candidates[0].is_dir()
     except OSError as error:
         raise UsageError(f"config '{name}' cannot be read: {error.strerror}.") from None
+    shipped = shipped_configs()
+    if (stem := name.removesuffix(".yaml")) in shipped:
+        return shipped[stem]
     if is_directory:
         raise UsageError(f"config '{name}' is a directory. Name a YAML file in it.")
     raise UsageError(
@@ -159,20 +159,7 @@ def _as_written(item: Located) -> Located:
 def _parent(extends: Located, file: Path, children: tuple[Path, ...]) -> Path:
     if not isinstance(extends.value, str):
         extends.fail(f"expected the name of a config file, found {extends.describe()}.")
-    parent = file.parent / extends.value
-    try:
-        beside = parent.is_file()
-    except OSError as error:
-        extends.fail(f"'{extends.value}' cannot be read: {error.strerror}.")
-    if not beside:
-        shipped = shipped_configs()
-        stem = extends.value.removesuffix(".yaml")
-        if stem not in shipped:
-            extends.fail(
-                f"cannot find '{extends.value}' next to this file or among the shipped configs: "
-                f"{', '.join(shipped)}."
-            )
-        parent = shipped[stem]
+    parent = read_text(extends, lambda name: _find(name, file.parent / name))
     chain = (*children, file)
     if any(parent.samefile(child) for child in chain):
         names = " -> ".join(path.name for path in (*chain, parent))
