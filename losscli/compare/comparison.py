@@ -163,20 +163,20 @@ class Comparison:
         ]
 
 
-@dataclass(frozen=True)
-class Search:
-    """What a comparison is one of, where many are made to find one that differs."""
-
-    comparisons: int
-    """Intervals that have to hold at once, of all rows of all comparisons."""
-    errors: Mapping[Key, float]
-    """The standard error of the log of a row's ratio, as all runs tell it: it is no less."""
-
-
 def compare(
-    before: Run, after: Run, tolerated: float = TOLERATED, search: Search | None = None
+    before: Run,
+    after: Run,
+    tolerated: float = TOLERATED,
+    *,
+    comparisons: int = 0,
+    errors_of: Mapping[Key, float] | None = None,
 ) -> Comparison:
-    """Compare a run with a baseline; ``tolerated`` is the largest difference called the same."""
+    """Compare a run with a baseline; ``tolerated`` is the largest difference called the same.
+
+    Where many comparisons are made to find one that differs, ``comparisons`` is the number of rows
+    of all of them, whose intervals have to hold at once, and ``errors_of`` the least standard error
+    of the log of each row's ratio, as all runs tell it.
+    """
     befores, afters = timed(before), timed(after)
     keys = [name for name in befores if name in afters]
     pairs = [(befores[name], afters[name]) for name in keys]
@@ -194,10 +194,9 @@ def compare(
     on_gpu = str(after.environment.get("device", "cpu")).startswith("cuda")
     device = "cuda" if on_gpu else "cpu"
     noise, noises = noise_of_rows(groups, logs, drifts, control, between, device, why)
-    times = 1
-    if search and keys:
-        errors = np.maximum(errors, [search.errors[key] for key in keys])
-        times = -(-search.comparisons // len(keys))
+    if errors_of:
+        errors = np.maximum(errors, [errors_of[key] for key in keys])
+    times = max(-(-comparisons // max(len(keys), 1)), 1)
     known = np.array([drift or 0.0 for drift in drifts])
     found = ratios(first, second, errors, known, np.array(noise), times)
     rows = [

@@ -50,16 +50,9 @@ class Given(NamedTuple):
         return cls(hidden, weight, numbers, arguments.pop("linear_bias"))
 
 
-def settings_of(
-    ignore_index: int | None,
-    label_smoothing: float = 0.0,
-    temperature: float = 1.0,
-    softcap: float = 0.0,
-    z_loss: float = 0.0,
-) -> Settings:
-    """Return a cross entropy's settings from public arguments."""
-    ignored = -100 if ignore_index is None else ignore_index
-    return Settings(ignored, label_smoothing, temperature, softcap, z_loss)
+def settings_of(ignore_index: int | None, *others: float, **named: float) -> Settings:
+    """Return a cross entropy's settings from public arguments, in their order or by name."""
+    return Settings(-100 if ignore_index is None else ignore_index, *others, **named)  # type: ignore[arg-type]
 
 
 def compute_cross_entropy(

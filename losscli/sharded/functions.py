@@ -130,8 +130,7 @@ def token_log_probs(
 
     Returns:
         The log-probabilities, ``(...)``, or with ``entropy`` these and the entropies; float32 for
-            16-bit
-        logits.
+        16-bit logits.
 
     Raises:
         As :func:`cross_entropy`.
