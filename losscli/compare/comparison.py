@@ -184,27 +184,30 @@ def compare(
     host = any(mode == HOST for mode, _ in groups)
     unlike = tuple(differences(before.environment, after.environment, host=host))
     why = no_controls(unlike)
-    control = [not why and one.implementation in CONTROLS for one, _ in pairs]
+    control = np.array([not why and one.implementation in CONTROLS for one, _ in pairs], dtype=bool)
     first, second = (
         np.array([max(median_of(pair[side]), 1e-12) for pair in pairs]) for side in (0, 1)
     )
-    logs = np.log(second / first).tolist() if pairs else []
+    logs = np.log(second / first)
     drifts = control_drifts(keys, logs, control)
-    errors, between = standard_errors(pairs, groups)
     on_gpu = str(after.environment.get("device", "cpu")).startswith("cuda")
     device = "cuda" if on_gpu else "cpu"
-    noise, noises = noise_of_rows(groups, logs, drifts, control, between, device, why)
+    errors, noise, noises = np.zeros(len(pairs)), np.zeros(len(pairs)), []
+    for group, own in grouped(range(len(pairs)), groups.__getitem__).items():
+        errors[own], between = standard_errors([pairs[index] for index in own])
+        of_group = (group, logs[own], drifts[own], control[own], between, device, why)
+        noise[own], told = noise_of_rows(*of_group)
+        noises.append(told)
     if errors_of:
         errors = np.maximum(errors, [errors_of[key] for key in keys])
     times = max(-(-comparisons // max(len(keys), 1)), 1)
-    known = np.array([drift or 0.0 for drift in drifts])
-    found = ratios(first, second, errors, known, np.array(noise), times)
+    found = ratios(first, second, errors, np.nan_to_num(drifts), noise, times)
     rows = [
         Row(*pair, ratio, _judgement(ratio, tolerated), counts, pair[1].busy)
-        for pair, ratio, counts in zip(pairs, found, control, strict=True)
+        for pair, ratio, counts in zip(pairs, found, control.tolist(), strict=True)
     ]
     gone, new = _missing(befores, afters, after), _missing(afters, befores, before)
-    return Comparison(before, after, tuple(rows), gone, new, unlike, noises, not why)
+    return Comparison(before, after, tuple(rows), gone, new, unlike, tuple(noises), not why)
 
 
 def _judgement(ratio: Change, tolerated: float) -> Judgement:
