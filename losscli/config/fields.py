@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -24,7 +23,7 @@ from losscli.losses import (
     Spec,
     find_loss,
 )
-from losscli.units import parse_memory
+from losscli.units import finite, parse_memory
 
 T = TypeVar("T")
 Name = TypeVar("Name", bound=str)
@@ -66,20 +65,11 @@ check_processes = whole_number("number of processes", 1, schema.MOST_PROCESSES)
 
 def check_grad_output(text: str) -> GradOutput:
     """Parse a grad_output: a finite number or ``changing``."""
-    if text == CHANGING:
-        return text
-    try:
-        value = float(text)
-    except ValueError:
-        close = get_close_matches(text, [CHANGING], 1)
-        hint = f" Did you mean '{close[0]}'?" if close else ""
-        raise UsageError(f"unknown grad_output '{text}'.{hint} {_GRAD_OUTPUTS}") from None
-    if not math.isfinite(value):
-        raise UsageError(f"the grad_output '{text}' is not finite. {_GRAD_OUTPUTS}")
-    return value
-
-
-_GRAD_OUTPUTS = f"Write a number such as 0.5, or {CHANGING}."
+    number = finite(text)
+    if number is None and text != CHANGING:
+        choices = (CHANGING, "a finite number such as 0.5")
+        raise UsageError(unknown("grad_output", text, choices))
+    return text if number is None else number
 
 
 def read_mapping(

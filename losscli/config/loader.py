@@ -59,11 +59,9 @@ def load(path: str | None, overrides: Mapping[str, object]) -> Loaded:
     written = _tables(keys.pop(TABLES), problems) if TABLES in keys else []
     tables = [_over(keys, table) for table in written]
     with problems.caught():
-        config = _config(keys)
-    with problems.caught():
-        blocks = tuple(each(tables, _config))
+        config, *blocks = each((keys, *tables), _config)
     problems.raise_any()
-    config = replace(config, tables=blocks)
+    config = replace(config, tables=tuple(blocks))
     for given in (keys, *written):
         if "tolerances" in given and given["tolerances"].file == str(file):
             _check_tolerances(config, given["tolerances"])
