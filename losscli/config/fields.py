@@ -244,13 +244,6 @@ def read_size(node: Located) -> Shape:
     return shapes[0]
 
 
-def read_grad_output(node: Located) -> GradOutput:
-    """Read one grad_output; a boolean is not a number."""
-    if isinstance(node.value, bool):
-        node.fail(f"expected a number or {CHANGING}, found {node.describe()}.")
-    return read_text(node, check_grad_output)
-
-
 def read_scale(node: Located) -> float:
     """Read a number above 0."""
     value = _number(node)

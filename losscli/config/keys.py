@@ -92,7 +92,7 @@ _VALUES: Mapping[str, Key] = {
     "size": Key(fields.read_size, _SIZE),
     "sizes": Key(fields.read_sizes, _some({"anyOf": [_SIZE, _POWERS]})),
     "grad_output": Key(
-        fields.read_grad_output, {"anyOf": [{"type": "number"}, {"const": CHANGING}]}
+        fields.text(fields.check_grad_output), {"anyOf": [{"type": "number"}, {"const": CHANGING}]}
     ),
     "implementation": Key(fields.read_implementation, _TEXT),
     "scale": Key(fields.read_scale, _ABOVE_0),
