@@ -2,7 +2,7 @@
 
 import inspect
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from pathlib import Path
@@ -23,7 +23,7 @@ from losscli.config.fields import (
 )
 from losscli.config.filters import parse_filter
 from losscli.config.loader import load_config, shipped_configs
-from losscli.config.schema import ALL_LINEAR, ALL_ROWS, ALL_WEIGHTED, Config
+from losscli.config.schema import Config
 from losscli.config.sizes import parse_size
 from losscli.errors import UnfitError, UsageError
 from losscli.implementations import IMPLEMENTATIONS, check_implementation, is_file
@@ -186,14 +186,16 @@ def named_axis(
 columns_option = named_axis("--columns", "columns", "column", COLUMNS, " of tables")
 
 
+_LOSSES: Mapping[str, Collection[str]] = {
+    "all": LOSSES,
+    "weighted": WEIGHTED,
+    "rows": ROW_FORMS,
+    "linear": LINEAR_LOSSES,
+}
+
+
 def _losses(text: str) -> tuple[str, ...]:
-    groups: dict[str, Iterable[str]] = {
-        "all": LOSSES,
-        ALL_WEIGHTED: WEIGHTED,
-        ALL_ROWS: ROW_FORMS,
-        ALL_LINEAR: LINEAR_LOSSES,
-    }
-    return tuple(groups[text]) if text in groups else (check_loss(text),)
+    return tuple(_LOSSES[text]) if text in _LOSSES else (check_loss(text),)
 
 
 def _implementation(text: str) -> tuple[str]:
@@ -217,9 +219,7 @@ _LOSS_HELP = (
     f"weighted is all of these. Row-wise losses are {', '.join(ROW_FORMS)}; rows is all of these. "
     f"Fused linear losses are {', '.join(LINEAR_LOSSES)}; linear is all of these."
 )
-_LOSS_COMPLETE = listed(
-    lambda: ("all", ALL_WEIGHTED, ALL_ROWS, ALL_LINEAR, *EVERY_LOSS), commas=True
-)
+_LOSS_COMPLETE = listed(lambda: (*_LOSSES, *EVERY_LOSS), commas=True)
 _SIZE_HELP = "Choose the size: 1024x1024, 32K, 1K..32K*2 or pow2[10:30:5]."
 
 

@@ -23,6 +23,7 @@ from losscli.losses import (
     Spec,
     find_loss,
 )
+from losscli.losses.rows.spec import LOGITS, VECTORS
 from losscli.units import finite, parse_memory
 
 T = TypeVar("T")
@@ -148,13 +149,13 @@ def read_line(node: Located) -> str:
 def read_losses(node: Located) -> tuple[schema.LossChoice, ...]:
     """Read a name, names with parameters, or a list; see the key's description in ``keys``."""
     items = [node] if isinstance(node.value, dict) else _items(node, "loss")
-    every = next((i.value for i in reversed(items) if i.value in ("all", schema.OFF_DEFAULT)), "")
+    every = next((i.value for i in reversed(items) if i.value in ("all", "off_default")), "")
     choices: list[schema.LossChoice] = []
     for found in each(items, _choices):
         choices += [choice for choice in found if choice not in choices]
     named = {choice.name for choice in choices}
     others = [spec for spec in LOSSES.values() if every and spec.name not in named]
-    if every == schema.OFF_DEFAULT:
+    if every == "off_default":
         return (*choices, *map(_off_default, others))
     return (*choices, *(schema.LossChoice(spec.name) for spec in others))
 
@@ -176,16 +177,14 @@ def _off_default(spec: Spec) -> schema.LossChoice:
 
 _GROUPS: Mapping[str, list[schema.LossChoice]] = {
     "all": [],
-    schema.OFF_DEFAULT: [],
-    schema.ALL_WEIGHTED: list(map(_off_default, WEIGHTED.values())),
-    schema.ROWS_OFF_DEFAULT: list(map(_off_default, ROW_FORMS.values())),
-    schema.ALL_ROWS: list(map(schema.LossChoice, ROW_FORMS)),
-    schema.LINEAR_OFF_DEFAULT: list(map(_off_default, LINEAR_LOSSES.values())),
-    schema.ALL_LINEAR: list(map(schema.LossChoice, LINEAR_LOSSES)),
-    **{
-        name: [schema.LossChoice(spec.name) for spec in ROW_FORMS.values() if spec.holds == held]
-        for name, held in schema.ROWS_HOLDING.items()
-    },
+    "off_default": [],
+    "weighted": list(map(_off_default, WEIGHTED.values())),
+    "rows": list(map(schema.LossChoice, ROW_FORMS)),
+    "rows_off_default": list(map(_off_default, ROW_FORMS.values())),
+    "rows_of_logits": [schema.LossChoice(n) for n, s in ROW_FORMS.items() if s.holds == LOGITS],
+    "rows_of_vectors": [schema.LossChoice(n) for n, s in ROW_FORMS.items() if s.holds == VECTORS],
+    "linear": list(map(schema.LossChoice, LINEAR_LOSSES)),
+    "linear_off_default": list(map(_off_default, LINEAR_LOSSES.values())),
 }
 """The losses of a group's name; unnamed ones come last."""
 

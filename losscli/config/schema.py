@@ -12,7 +12,6 @@ from typing import Annotated, Literal
 from losscli.cases import axes
 from losscli.implementations import CUSTOM
 from losscli.losses import Reduction, Shape, Spec
-from losscli.losses.rows.spec import LOGITS, VECTORS, Content
 from losscli.ranks.placements import WHOLE, Placement
 from losscli.units import format_size
 
@@ -29,15 +28,6 @@ class LossChoice:
         """The choice as in a config."""
         parameters = {name: list(values) for name, values in self.parameters.items()}
         return {self.name: parameters} if parameters else self.name
-
-
-ALL_WEIGHTED, ALL_ROWS, ALL_LINEAR = "weighted", "rows", "linear"
-"""In a list of losses: every weighted, row-wise and fused linear loss, in all forms."""
-OFF_DEFAULT = "off_default"
-ROWS_OFF_DEFAULT, LINEAR_OFF_DEFAULT = "rows_off_default", "linear_off_default"
-"""In a list of losses: each unnamed loss, or those of a group, with non-default parameters."""
-ROWS_HOLDING: Mapping[str, Content] = {"rows_of_logits": LOGITS, "rows_of_vectors": VECTORS}
-"""In a list of losses: those of ``rows`` with such rows, for which sizes are meaningful."""
 
 
 def off_default(spec: Spec) -> dict[str, float]:
