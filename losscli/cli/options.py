@@ -3,7 +3,6 @@
 import inspect
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -72,8 +71,10 @@ def axis_options_of_config(command: Command) -> Command:
 
 def resolve_config(config: str | None, **options: Any) -> Config:
     """Load the config and override it by the options of ``axis_options``."""
+    from losscli.config.expansion import kept_and_excluding, rows  # cases take a while to import
+
     loaded = load_config(config, overrides_of(**options))
-    if loaded.filters and not _keeps_any(loaded):
+    if loaded.filters and not any(kept_and_excluding(*row)[0] for row in rows(loaded, "cpu")):
         raise UsageError(
             "--filter matches no case of the config. --list without --filter lists the cases."
         )
@@ -83,18 +84,6 @@ def resolve_config(config: str | None, **options: Any) -> Config:
 def overrides_of(**options: Any) -> dict[str, object]:
     """Return the fields of a config that options replace."""
     return {field: value for field, value in options.items() if value not in (None, ())}
-
-
-def _keeps_any(config: Config) -> bool:
-    from losscli.config.expansion import asked_for, expand  # cases take a while to import
-
-    return any(
-        asked_for(replace(block, exclude=()), case, name, pass_)
-        for block in config.blocks
-        for case in expand(block, "cpu")
-        for name in block.implementations
-        for pass_ in block.passes
-    )
 
 
 def examples(*lines: str, after: str = "") -> Callable[[Command], Command]:

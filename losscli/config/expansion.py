@@ -104,15 +104,21 @@ def _expand(config: Config, device: str) -> Iterator[Case]:
             )
 
 
+def rows(config: Config, device: str) -> Iterator[tuple[Config, Case, str, PassName]]:
+    """Yield each table with each of its cases, implementations and passes, unfiltered."""
+    for block in config.blocks:
+        for case in expand(block, device):
+            for name, pass_ in itertools.product(block.implementations, block.passes):
+                yield block, case, name, pass_
+
+
 def excluded(config: Config, device: str) -> tuple[Exclusion, ...]:
     """Return each ``exclude`` rule that removes rows, with their number."""
     from losscli.runs.records import Exclusion  # takes a while to import
 
     counts: dict[Exclude, int] = {}
-    for block in config.blocks:
-        for case in expand(block, device) if block.exclude else ():
-            for name, pass_ in itertools.product(block.implementations, block.passes):
-                kept, rule = kept_and_excluding(block, case, name, pass_)
-                if kept and rule is not None:
-                    counts[rule] = counts.get(rule, 0) + 1
+    for row in rows(config, device):
+        kept, rule = kept_and_excluding(*row)
+        if kept and rule is not None:
+            counts[rule] = counts.get(rule, 0) + 1
     return tuple(Exclusion(str(rule), rows, rule.reason) for rule, rows in counts.items())
