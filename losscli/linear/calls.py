@@ -78,7 +78,7 @@ def compute_cross_entropy(
     shard = None
     if of_shard is not None:
         optional = (bias, weight, token_weight)
-        shard = of_shard(operands.hidden, settings, reduction, *(x is None for x in optional))
+        shard = of_shard(operands.hidden, *settings, reduction, *(x is None for x in optional))
     both = weight is not None and token_weight is not None
     if shard is not None and both and reduction == "mean":
         raise NotImplementedError(
@@ -121,7 +121,7 @@ def compute_token_log_probs(
     check_settings(name, settings)
     shard = None
     if of_shard is not None:
-        shard = of_shard(operands.hidden, settings, bias is None)
+        shard = of_shard(operands.hidden, *settings, bias is None)
     found, _ = _compute(name, operands, None, settings, "none", memory_budget, shard)
     return (found[0], found[1]) if entropy else -found
 

@@ -165,7 +165,7 @@ def _losses(
 ) -> Tensor:
     """Return the losses of logits ``(..., C_r)`` per row, ``(N)``, in at least float32."""
     width = logits.shape[-1]
-    alike = (logits.dtype, settings, reduction, weight is None)
+    alike = (logits.dtype, *settings, reduction, weight is None)
     ranks = Ranks.of(name, group, width, sizes, logits.device, alike)
     target = numbers.reshape(-1).long()
     may_ignore = name != "token_log_probs"
