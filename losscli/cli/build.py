@@ -124,7 +124,7 @@ def _needed(command: str, losses: tuple[str, ...], device: str) -> list[Target]:
     from losscli.config.loader import load_config
 
     config = load_config(CONFIGS[command], {"losses": losses} if losses else {})
-    asked = ((row[1], row[2]) for row in rows(config, device) if asked_for(*row))
+    asked = ((row[1], row[2]) for row in rows(config.blocks, device) if asked_for(*row))
     probe = [Target(BENCH, device)] if command == "bench" else []
     return [*libraries(asked, device), *probe]
 

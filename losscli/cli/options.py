@@ -74,7 +74,9 @@ def resolve_config(config: str | None, **options: Any) -> Config:
     from losscli.config.expansion import kept_and_excluding, rows  # cases take a while to import
 
     loaded = load_config(config, overrides_of(**options))
-    if loaded.filters and not any(kept_and_excluding(*row)[0] for row in rows(loaded, "cpu")):
+    if loaded.filters and not any(
+        kept_and_excluding(*row)[0] for row in rows(loaded.blocks, "cpu")
+    ):
         raise UsageError(
             "--filter matches no case of the config. --list without --filter lists the cases."
         )
