@@ -91,6 +91,14 @@ class Machine:
         """The driver's GPUs; none if it does not answer."""
         return self.driver.gpus
 
+    @property
+    def hidden_gpus(self) -> str:
+        """Advice, if a variable may hide GPUs."""
+        given = self.environ.get("CUDA_VISIBLE_DEVICES")
+        if given is None:
+            return ""
+        return f"CUDA_VISIBLE_DEVICES is '{given}' and may hide GPUs: unset it, or name others."
+
     @cached_property
     def device(self) -> str:
         """The device: torch's answer, or a guess from what was requested."""
