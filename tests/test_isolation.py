@@ -68,7 +68,6 @@ def examine(found: dict[str, Any], *, apart: bool = True) -> None:
 KILLED = """
 import os, sys
 from pathlib import Path
-from losscli.implementations.allowance import Allowance
 from losscli.implementations.source import Source
 from losscli.implementations.sandbox.process import Worker
 
@@ -81,7 +80,7 @@ for _ in range(2):
         signal.pause()
 '''
 path = Path(sys.argv[1])
-worker = Worker(Source("k.py", path, "", "", SOURCE.encode()), "cpu", Allowance())
+worker = Worker(Source("k.py", path, "", "", SOURCE.encode()), "cpu")
 children = Path(f"/proc/{worker.keeper}/task/{worker.keeper}/children").read_text().split()
 (pid,) = children or ["0"]
 below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

@@ -24,6 +24,7 @@ from losscli.files.directories import LOCKS, make_private, private_folder
 from losscli.files.record import Record
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import SandboxError
+from losscli.implementations.implementation import Setting
 from losscli.implementations.sandbox.confinement import kernel, limits
 from losscli.implementations.source import Source
 from losscli.processes import how_ended
@@ -215,7 +216,7 @@ def _attempts(
     file = Source("attacks.py", Path(scene.folder, "attacks.py"), "", "", source.encode())
     ended = None
     try:
-        worker = Worker(file, device, SMALL)
+        worker = Worker(file, device, Setting(SMALL))
         log, reached = worker.end(), worker.reached
     except SandboxError as error:
         log, reached, ended = error.log, error.reached, error

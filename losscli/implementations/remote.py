@@ -6,13 +6,8 @@ import atexit
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
-
-from msgspec import structs
 
 from losscli.cases.case import Case
-from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import SandboxError
 from losscli.implementations.implementation import Implementation, Setting
 from losscli.implementations.local import R, Subject
@@ -22,7 +17,6 @@ from losscli.implementations.sandbox.process import Worker
 from losscli.implementations.sandbox.requests import Changes, Compiled, Unmarked
 from losscli.implementations.sandbox.scratch import scratch_directory
 from losscli.implementations.source import Source
-from losscli.machine.memory import free_bytes
 
 MOST_DEATHS = 3
 """The number of deaths after which a file is not restarted."""
@@ -33,7 +27,7 @@ def share_build(implementation: Implementation, device: str) -> Implementation:
 
     Call it before the file gets an operand. If the disk is full, each worker compiles again.
     """
-    packed = workers.of(implementation, device).ask(Compiled(), case=None)
+    packed = workers.of(implementation, device).ask(Compiled())
     assert implementation.file
     if packed.numel():
         path = scratch_directory() / f"built-{implementation.file.sha256[:16]}"
@@ -79,7 +73,7 @@ class Workers:
         assert file
         worker = self._start(file, case.device, implementation.setting, unmarked=True)
         try:
-            found = [*worker.ask(Unmarked(calls, case), case=None)]
+            found = [*worker.ask(Unmarked(calls, case))]
         finally:
             self.logs[file] = worker.end()
         return found
@@ -87,15 +81,8 @@ class Workers:
     def _start(
         self, file: Source, device: str, setting: Setting, *, unmarked: bool = False
     ) -> Worker:
-        allowance, built = setting.allowance or Allowance(), b""
-        memory_bytes = allowance.bytes_of(free_bytes("cpu"))
-        allowance = structs.replace(allowance, memory_bytes=memory_bytes)
-        with suppress(OSError):  # without it the file compiles again
-            built = Path(setting.built).read_bytes() if setting.built else b""
-        isolated = setting.require_isolation
-        more: dict[str, Any] = {"unmarked": unmarked, "built": built, "require_isolation": isolated}
         try:
-            return Worker(file, device, allowance, setting.order, **more)
+            return Worker(file, device, setting, unmarked=unmarked)
         except SandboxError as error:
             self.logs[file] = error.log
             raise
@@ -125,7 +112,7 @@ def changes_of(file: Source) -> list[StateChange]:
     for worker in workers.known(file):
         if not worker.died:
             with suppress(SandboxError):  # it has died: the next question says so
-                changed |= dict.fromkeys(worker.ask(Changes(), case=None))
+                changed |= dict.fromkeys(worker.ask(Changes()))
     return list(changed)
 
 
