@@ -55,8 +55,8 @@ WITH_TORCH = (
             *(
                 "cuda_cache",
                 "gpu_requests",
-                "inspection",
                 "loading",
+                "memory_requests",
                 "passes",
                 "process_state",
                 "requests",

@@ -19,6 +19,7 @@ from losscli.implementations.gpu_requests import (
     Replay,
 )
 from losscli.implementations.local import LocalSubject
+from losscli.implementations.memory_requests import Poisoned
 from losscli.implementations.requests import (
     Accumulate,
     Answer,
@@ -27,7 +28,6 @@ from losscli.implementations.requests import (
     Head,
     InThread,
     JointGradients,
-    Poisoned,
     Request,
     RetainGraph,
     SecondDerivatives,

@@ -12,7 +12,7 @@ from operator import or_
 from typing import Any
 
 from losscli.errors import LosscliError, first_line
-from losscli.implementations import gpu_requests, loading, requests
+from losscli.implementations import gpu_requests, loading, memory_requests, requests
 from losscli.implementations.errors import NoSecondDerivativesError, SubjectError
 from losscli.implementations.languages import Tuning
 from losscli.implementations.requests import Request
@@ -36,7 +36,7 @@ from losscli.machine.devices import is_broken
 from losscli.machine.memory import is_out_of_memory
 from losscli.processes import Channel
 
-_REQUESTS = (requests, gpu_requests, worker_requests)
+_REQUESTS = (requests, memory_requests, gpu_requests, worker_requests)
 
 
 def serve(
