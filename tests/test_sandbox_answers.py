@@ -74,7 +74,7 @@ RESPONSES: list[tuple[Request[Any], Any, bool]] = [
     (OnStreams([[CALL], []]), [[ANSWER], []], True),
     (OnStreams([[CALL], []]), [[ANSWER]], False),
     (OnStreams([[CALL]]), [[]], False),
-    (OnStreams([[Replay(0, CALL)]]), [[SHORT]], False),
+    (OnStreams([[Replay(CALL, 0)]]), [[SHORT]], False),
     (OnStreams([[CALL]]), [[SHORT]], False),
     (Accumulate(CALL, {}, 3), WHOLE, True),
     (Accumulate(CALL, {}, 3), {"target": ONE}, False),

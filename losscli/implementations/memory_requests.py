@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from losscli.implementations.local import LocalSubject
-from losscli.implementations.requests import Answer, Call, Request
+from losscli.implementations.requests import Answer, AnswerOf, Call, Request
 from losscli.machine.allocator import GPU_BLOCK_BYTES, give_back, measure_peak, used_bytes
 
 GROWTH_CALLS = 100
@@ -35,10 +35,9 @@ class SharedMemory(Request[tuple[str, str] | None], frozen=True):
         return None
 
 
-class Poisoned(Request[Answer], frozen=True):
+class Poisoned(AnswerOf, frozen=True):
     """The answer when memory that a result may reuse is filled with one byte."""
 
-    call: Call
     pattern: int
 
     def perform(self, local: LocalSubject) -> Answer:
@@ -59,9 +58,6 @@ class Poisoned(Request[Answer], frozen=True):
         device = self.call.prediction.device
         filled = [torch.full((n,), self.pattern, dtype=torch.uint8, device=device) for n in sizes]
         filled.clear()
-
-    def accepts(self, response: Answer) -> bool:
-        return self.call.accepts(response)
 
 
 class Growth(Request[int], frozen=True):

@@ -134,17 +134,14 @@ class RemoteSubject(Subject):
         return self.implementation.file
 
     def again(self) -> RemoteSubject:
-        """See :class:`Subject`."""
         return replace(self, generation=self.generation + 1)._bound()
 
     def send(self, request: Request[R]) -> R:
-        """See :class:`Subject`."""
         worker = workers.of(self.implementation, self.case.device)
         mends = self.implementation.setting.mends
         return worker.ask(request, case=self.case, generation=self.generation, mends=mends)
 
     def watch(self, step: Callable[[], object]) -> list[StateChange]:
-        """See :class:`Subject`."""
         changes_of(self.file)
         step()
         return changes_of(self.file)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from losscli.cases.case import Case
 from losscli.implementations.errors import NoSecondDerivativesError, SubjectError
-from losscli.implementations.local import Gradients, LocalSubject, Operands, leaves_of
+from losscli.implementations.local import Gradients, LocalSubject, Operands, leaves_of, plain
 from losscli.implementations.local import Request as Request
 from losscli.losses import MODEL
 
@@ -95,9 +95,14 @@ class Call(Request[Answer], frozen=True):
         *,
         retain: bool = False,
     ) -> Answer:
-        """Run backward on a computed loss without waiting for the GPU."""
-        gradients = local.backward(loss, leaves, self.wrt, grad_output, retain=retain)
-        return Answer(loss.detach(), gradients)
+        """Run backward on a computed loss without waiting for the GPU; ``retain`` its graph."""
+        wanted = [leaves[name] for name in self.wrt]
+        with local.blamed():
+            found = torch.autograd.grad(
+                loss, wanted, grad_output, retain_graph=retain, allow_unused=True
+            )
+        gradients = [each if each is None else plain(each) for each in found]
+        return Answer(loss.detach(), dict(zip(self.wrt, gradients, strict=True)))
 
     def perform(self, local: LocalSubject) -> Answer:
         answer = self.begin(local)
@@ -106,6 +111,15 @@ class Call(Request[Answer], frozen=True):
 
     def accepts(self, response: Answer) -> bool:
         return {*response.gradients} == {*self.wrt}
+
+
+class AnswerOf(Request[Answer], frozen=True):
+    """The answer of a call in other conditions."""
+
+    call: Call
+
+    def accepts(self, response: Answer) -> bool:
+        return self.call.accepts(response)
 
 
 class ForEachGradOutput(Request[Iterable[Answer]], frozen=True):
@@ -224,10 +238,9 @@ class JointGradients(Request[list[Gradients]], frozen=True):
         return [{*found} for found in response] == [{*head.call.wrt} for head in self.heads]
 
 
-class ChangedData(Request[Answer], frozen=True):
+class ChangedData(AnswerOf, frozen=True):
     """The answer of a call whose operand gets new ``.data`` between forward and backward."""
 
-    call: Call
     name: str
     data: Tensor
 
@@ -237,9 +250,6 @@ class ChangedData(Request[Answer], frozen=True):
         answer = self.call.backward(local, loss, leaves, self.call.grad_output)
         local.finish()
         return answer
-
-    def accepts(self, response: Answer) -> bool:
-        return self.call.accepts(response)
 
 
 class InThread(Request[list[Answer]], frozen=True):

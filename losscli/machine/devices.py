@@ -26,7 +26,8 @@ class Gpu:
     memory_bytes: int
 
 
-def _driver() -> ctypes.CDLL | None:
+def cuda_driver() -> ctypes.CDLL | None:
+    """Return CUDA's driver library, or None."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -35,7 +36,7 @@ def _driver() -> ctypes.CDLL | None:
 
 def find_gpus() -> list[Gpu]:
     """Return the GPUs in the order ``cuda:0``, ``cuda:1``; empty without a driver."""
-    driver, count = _driver(), ctypes.c_int()
+    driver, count = cuda_driver(), ctypes.c_int()
     if not driver or driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
         return []
     gpus = []
@@ -50,7 +51,7 @@ def find_gpus() -> list[Gpu]:
 
 def gpu_uuid(device: str) -> str | None:
     """Return the UUID of ``cuda:N``, which is the same in all processes, or None."""
-    driver, handle, found = _driver(), ctypes.c_int(), (ctypes.c_ubyte * _UUID_BYTES)()
+    driver, handle, found = cuda_driver(), ctypes.c_int(), (ctypes.c_ubyte * _UUID_BYTES)()
     failed = (
         not driver
         or driver.cuInit(0)
@@ -62,7 +63,7 @@ def gpu_uuid(device: str) -> str | None:
 
 def driver_cuda() -> tuple[int, int] | None:
     """Return the newest CUDA version that the driver runs, or None."""
-    driver, number = _driver(), ctypes.c_int()
+    driver, number = cuda_driver(), ctypes.c_int()
     if not driver or driver.cuDriverGetVersion(ctypes.byref(number)) or not number.value:
         return None
     return number.value // 1000, number.value % 1000 // 10

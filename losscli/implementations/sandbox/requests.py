@@ -70,7 +70,7 @@ class Changes(WorkerRequest[list[StateChange]], frozen=True):
         return [*changed, *unreported]
 
 
-class Inputs(WorkerRequest[list[tuple[Shape, str]]], frozen=True):
+class InputShapes(WorkerRequest[list[tuple[Shape, str]]], frozen=True):
     """Shapes and dtypes from ``get_inputs``, without computing it."""
 
     def perform_at(self, state: State, local: LocalSubject | None) -> list[tuple[Shape, str]]:
