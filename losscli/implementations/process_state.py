@@ -23,13 +23,7 @@ from losscli.errors import printable
 from losscli.implementations.cuda_cache import persisting_cache, reset_persisting_cache
 from losscli.reasons import Code, Reason
 
-_SUBNORMAL = sys.float_info.min / 4
-_OF_PYTHON: dict[str, Any] = {
-    "builtins": builtins,
-    "time": time,
-    "os": os,
-    "statistics": statistics,
-}
+_OF_PYTHON: dict[str, Any] = {each.__name__: each for each in (builtins, time, os, statistics)}
 _OF_TORCH: dict[str, Any] = {
     "torch": torch,
     "torch.Tensor": torch.Tensor,
@@ -112,10 +106,6 @@ def _unlike_states(before: Mapping[str, torch.Tensor], after: Mapping[str, torch
     return "" if all(torch.equal(before[each], after[each]) for each in known) else " (changed)"
 
 
-def _flushes() -> bool:
-    return _SUBNORMAL * 1.0 == 0.0
-
-
 def _environment() -> dict[str, str]:
     return {name: os.environ[name] for name in os.environ if name not in _OF_COMPILERS}
 
@@ -150,11 +140,6 @@ def _contents(spaces: Mapping[str, Any]) -> Namespaces:
     return {name: dict(vars(space)) for name, space in spaces.items()}
 
 
-def _are_same(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Compare two namespaces by object identity, which is fast for thousands of entries."""
-    return len(before) == len(after) and all(map(operator.is_, before.values(), after.values()))
-
-
 def _is_of_compile(namespace: str, before: object, function: object) -> bool:
     """Tell whether torch.compile replaced a function: in a module, or ``torch.manual_seed``."""
     module: str = getattr(function, "__globals__", {}).get("__name__", "")
@@ -166,8 +151,9 @@ def _is_of_compile(namespace: str, before: object, function: object) -> bool:
 def _others(before: Namespaces, after: Namespaces) -> Iterator[tuple[str, str]]:
     """Yield namespace and name of each replaced function; an import only adds functions."""
     for name, contents in before.items():
-        if _are_same(contents, after[name]):
-            continue
+        both = contents.values(), after[name].values()
+        if len(contents) == len(after[name]) and all(map(operator.is_, *both)):
+            continue  # as nearly always, and fast for thousands of entries
         for key, function in contents.items():
             if not callable(function):
                 continue
@@ -265,7 +251,11 @@ PIECES: tuple[Piece, ...] = (
         Code.PATCHED,
     ),
     Piece("anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
-    Piece("flush-denormal mode", _flushes, torch.set_flush_denormal),
+    Piece(
+        "flush-denormal mode",
+        lambda: sys.float_info.min / 4 * 1.0 == 0.0,
+        torch.set_flush_denormal,
+    ),
     Piece(
         "determinism of algorithms",
         lambda: (
@@ -331,12 +321,8 @@ class ProcessState:
 
     def completed(self) -> ProcessState:
         """Return this reading, with pieces that were unreadable taken from now."""
-        return ProcessState(
-            tuple(
-                piece.read() if piece.waits and reading is None else reading
-                for piece, reading in zip(PIECES, self.readings, strict=True)
-            )
-        )
+        both = zip(PIECES, self.readings, strict=True)
+        return ProcessState(tuple(p.read() if p.waits and r is None else r for p, r in both))
 
     def restore(self) -> list[StateChange]:
         """Undo and return all changes since this reading."""
@@ -344,8 +330,7 @@ class ProcessState:
         readings = ProcessState.read().readings
         changed = []
         for piece, before, after in zip(PIECES, self.readings, readings, strict=True):
-            told = piece.told(before, after)
-            if told:
+            if told := piece.told(before, after):
                 piece.restore(before)
                 changed.append(StateChange(f"{piece.name}{told}", piece.code, piece.mild))
         return changed

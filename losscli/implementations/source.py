@@ -14,6 +14,7 @@ from functools import cache, cached_property
 from importlib.machinery import PathFinder
 from importlib.util import resolve_name
 from itertools import chain
+from os.path import isfile
 from pathlib import Path
 
 from losscli.errors import UsageError
@@ -35,7 +36,6 @@ from losscli.reasons import Code, Reason
 
 MODULE = "ModelNew"
 REFERENCE_MODULE = "Model"
-_LONGEST_NAME = 255
 _PATTERN = re.compile(
     r"^(?P<path>.+?\.(?:py|cu|cpp|cc|cxx))(?:@(?P<revision>[^:@]+))?(?::(?P<name>\w+))?$"
 )
@@ -86,7 +86,12 @@ class Source:
             )
             raise UsageError(f"expected {expected}, given '{named}'.")
         path, revision = Path(match["path"]), match["revision"] or ""
-        data = _at_revision(path, revision) if revision else _now(path)
+        if revision:
+            from losscli.machine.commits import content_at  # slow to import
+
+            data = content_at(path, revision)
+        else:
+            data = _now(path)
         return cls(named, path.absolute(), revision, match["name"] or "", data)
 
     @property
@@ -158,7 +163,7 @@ class Source:
         return not (
             parsed.names_itself
             or any((folder / f"{m}.py").exists() or (folder / m).is_dir() for m in modules)
-            or any(_is_file(folder, text) for text in (*parsed.texts, *included(self.text)))
+            or any(isfile(folder / text) for text in (*parsed.texts, *included(self.text)))
         )
 
     def definition(self, loss: str) -> Definition:
@@ -301,10 +306,9 @@ def _definition_in(named: str) -> Definition:
 def _path_of_module(name: str) -> Path:
     """Return the file of an installed module, without importing it or its packages."""
     folders: Sequence[str] | None = None
-    spec = None
-    first, *rest = name.split(".")
-    for count, part in enumerate((first, *rest), 1):
-        spec = PathFinder.find_spec(".".join(name.split(".")[:count]), folders)
+    spec, parts = None, name.split(".")
+    for count, part in enumerate(parts, 1):
+        spec = PathFinder.find_spec(".".join(parts[:count]), folders)
         if spec is None:
             raise UsageError(f"there is no module '{name}' here: '{part}' is not found.")
         folders = spec.submodule_search_locations and [*spec.submodule_search_locations]
@@ -328,21 +332,6 @@ def _now(path: Path) -> bytes:
         raise UsageError(f"'{path}' cannot be read: {error.strerror}.") from None
 
 
-def _at_revision(path: Path, revision: str) -> bytes:
-    import subprocess
-
-    directory = path.absolute().parent
-    command = ["git", "-C", str(directory), "show", f"{revision}:./{path.name}"]
-    try:
-        shown = subprocess.run(command, capture_output=True, check=False)
-    except FileNotFoundError:
-        raise UsageError(f"'{path}@{revision}' needs git, which is not installed.") from None
-    if shown.returncode:
-        why = shown.stderr.decode(errors="replace").strip().partition("\n")[0]
-        raise UsageError(f"git has no '{path}' at '{revision}': {why}")
-    return shown.stdout
-
-
 @cache
 def _function_names(loss: str) -> tuple[str, ...]:
     return EVERY_LOSS[loss].function_names if loss in EVERY_LOSS else (f"{loss}_loss",)
@@ -351,12 +340,3 @@ def _function_names(loss: str) -> tuple[str, ...]:
 def _told(found: Mapping[str, Definition]) -> str:
     names = ", ".join(found) or "no function or module"
     return f"Found: {names}."
-
-
-def _is_file(folder: Path, text: str) -> bool:
-    if not 0 < len(text) <= _LONGEST_NAME or "\0" in text:
-        return False
-    try:
-        return (folder / text).is_file()
-    except OSError:
-        return False

@@ -6,6 +6,7 @@ import os
 import platform
 import re
 from collections.abc import Callable, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -125,10 +126,9 @@ def core_count() -> int:
 
 def cpu_model() -> str | None:
     """Return the CPU's name."""
-    try:
+    text = ""
+    with suppress(OSError):
         text = (kernel_files.PROC / "cpuinfo").read_text()
-    except OSError:
-        return platform.processor() or None
     match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     return match[1].strip() if match else platform.processor() or None
 

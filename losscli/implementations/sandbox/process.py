@@ -12,11 +12,12 @@ import signal
 import socket
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import torch
-from msgspec.structs import replace
+from msgspec import structs
 
 from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
@@ -97,7 +98,7 @@ class Worker:
         self.file, self.device = file, device
         allowance = setting.allowance or Allowance()
         most_bytes = allowance.bytes_of(free_bytes("cpu"))
-        self.allowance = replace(allowance, memory_bytes=most_bytes)
+        self.allowance = structs.replace(allowance, memory_bytes=most_bytes)
         self.died: SandboxError | None = None
         self._flooded = self.tuned = self._has_run = False
         self.reached: tuple[str, ...] = ()
@@ -213,13 +214,9 @@ class Worker:
         return self.log.text
 
     def _load(self, order: tuple[str, ...], unmarked: bool, built: int) -> None:
-        file = self.file
         number = _random_number()
-        wanted = Load(
-            *(number, file.named, file.text, str(file.path), file.revision),
-            *(file.name, file.call, list(order), unmarked, built),
-        )
-        messages.send(self.channel, wanted)
+        file = replace(self.file, reduction="mean", parameters={})  # what else is the judge's
+        messages.send(self.channel, Load(number, file, list(order), unmarked, built))
         reply = self._answer(number, self.allowance.build_seconds)
         if isinstance(reply, Raised):
             raise NotBuiltError(reply.text, compiler=reply.kind == "build")

@@ -1,7 +1,6 @@
 """The state of a worker: a file's module and the subjects bound to it."""
 
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 
 from losscli.cases.case import Case
@@ -37,13 +36,11 @@ class State:
 
     def load(self, wanted: Load, built: memoryview) -> None:
         """Unpack an earlier worker's compiled output and import a file."""
-        path, data = Path(wanted.path), wanted.source.encode()
-        self.file = Source(wanted.named, path, wanted.revision, wanted.name, data, wanted.call)
-        self.order = tuple(wanted.order)
+        self.file, self.order = wanted.file, tuple(wanted.order)
         if built:
             builds.unpack(built, self.scratch)
-        beside = "" if wanted.revision else wanted.path
-        name = self.file.module or path.stem
+        path = self.file.path  # without a revision, it may import neighbouring files
+        beside, name = "" if self.file.revision else str(path), self.file.module or path.stem
         self.source = self.file.program, beside, name, self.scratch
         if not wanted.unmarked:
             self.module = import_source(*self.source)
