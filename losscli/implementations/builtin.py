@@ -166,10 +166,7 @@ def check_implementation(name: str) -> str:
 
 
 def of_file(file: Source, setting: Setting = PLAIN) -> Implementation:
-    """Return the implementation that a file defines."""
-
-    def bind(case: Case) -> BoundLoss:
-        raise RuntimeError("a file runs in a separate process")
+    """Return the implementation that a file defines, which a separate process binds."""
 
     def unavailable(case: Case) -> Reason | None:
         if case.placement:
@@ -179,7 +176,7 @@ def of_file(file: Source, setting: Setting = PLAIN) -> Implementation:
         return file.unavailable(case.loss, case.reduction, case.spec, case.params)
 
     about = f"{file.path.name}, in a separate process"
-    return Implementation(file.named, about, bind, unavailable, file=file, setting=setting)
+    return Implementation(file.named, about, unavailable=unavailable, file=file, setting=setting)
 
 
 @cache

@@ -10,7 +10,6 @@ import random
 import signal
 import statistics
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -60,10 +59,6 @@ class Piece:
     """Whether it can only be read once CUDA has started; until then a reading is None."""
     mild: bool = False
     """Whether formulas stay the same: an import that changes it is a limit, and not WRONG."""
-
-    def told(self, before: Any, after: Any) -> str:
-        """Describe how two readings differ; empty if they are equal or one is missing."""
-        return "" if self.waits and None in (before, after) else self.differ(before, after)
 
 
 def _unlike(before: Any, after: Any) -> str:
@@ -124,11 +119,9 @@ def _handlers() -> dict[signal.Signals, Any]:
 
 
 def _set_handlers(before: Mapping[signal.Signals, Any]) -> None:
-    if threading.current_thread() is not threading.main_thread():
-        return
     for number, handler in before.items():
         if handler is not None and signal.getsignal(number) is not handler:
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError):  # not allowed, or in another thread
                 signal.signal(number, handler)
 
 
@@ -330,7 +323,8 @@ class ProcessState:
         readings = ProcessState.read().readings
         changed = []
         for piece, before, after in zip(PIECES, self.readings, readings, strict=True):
-            if told := piece.told(before, after):
+            is_missing = piece.waits and None in (before, after)
+            if not is_missing and (told := piece.differ(before, after)):
                 piece.restore(before)
                 changed.append(StateChange(f"{piece.name}{told}", piece.code, piece.mild))
         return changed

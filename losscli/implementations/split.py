@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from losscli.implementations.implementation import CUSTOM, BoundLoss, Implementation
-from losscli.implementations.other_projects import lacking, no_kernels
+from losscli.implementations.other_projects import LOGITS, lacking, no_kernels
 from losscli.losses import HIDDEN_STATE, aten
 from losscli.machine.pytorch import Tensor, torch
 from losscli.ranks.placements import CUTS, PLACEMENTS, share
@@ -21,9 +21,6 @@ from losscli.reasons import Code, Reason
 
 if TYPE_CHECKING:
     from losscli.cases.case import Case
-
-LOGITS = "cross_entropy"
-"""The only loss that other projects split by classes."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +75,8 @@ def _gathered(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
 
 
 def _reference(case: Case) -> BoundLoss:
-    if case.spec.unit == HIDDEN_STATE:
-        return _gathered(_of_logits(case), case)
-    return _gathered(case.spec.reference, case)
+    of_hidden_states = case.spec.unit == HIDDEN_STATE
+    return _gathered(_of_logits(case) if of_hidden_states else case.spec.reference, case)
 
 
 def _of_logits(case: Case) -> Callable[..., Tensor]:
@@ -241,24 +237,18 @@ def _only_split(case: Case) -> Reason | None:
     return Reason(Code.NOT_APPLICABLE, text)
 
 
-def _unbound(case: Case) -> BoundLoss:
-    raise RuntimeError("it has no loss of whole operands")
-
-
 ONLY_SPLIT = (
     Implementation(
         "loss_parallel",
         "PyTorch's cross entropy of a DTensor in `loss_parallel`, over ranks",
-        _unbound,
-        _only_split,
+        unavailable=_only_split,
         temporaries=4,
         torchs_own=True,
     ),
     Implementation(
         "transformer_engine",
         "TransformerEngine's cross entropy over ranks; logits are copied",
-        _unbound,
-        _only_split,
+        unavailable=_only_split,
         temporaries=2,
     ),
 )

@@ -104,23 +104,21 @@ class Worker:
         self.reached: tuple[str, ...] = ()
         """The isolation it runs under."""
         self._own_scratch: Path | None = None
-        operands = os.memfd_create("operands", os.MFD_CLOEXEC)
-        results = os.memfd_create("results", os.MFD_CLOEXEC)
-        self.files = (operands, results)
+        self.files = [os.memfd_create(name, os.MFD_CLOEXEC) for name in ("operands", "results")]
+        operands, results = self.files
         self.outgoing = Outgoing(operands, results, device)
         ours, theirs = socket.socketpair()
         status, status_end = os.pipe()
         self.channel, self.status = Channel(ours), status
         self.log = Log(self.allowance.output_bytes, self._flood)
-        cached = file.imports_losscli
         wanted = Wanted(
             device=device,
             memory_bytes=most_bytes,
             processes=self.allowance.processes,
             scratch=str(scratch_directory().absolute()),
-            environ=environment.of_workers(os.environ, cached=cached),
+            environ=environment.of_workers(os.environ, cached=file.imports_losscli),
             shown=[] if file.revision else [str([*packages_of(file.path), file.path.parent][0])],
-            hidden=environment.hidden_from_workers(cached=cached),
+            hidden=environment.hidden_from_workers(cached=file.imports_losscli),
         )
         descriptors = (theirs.fileno(), self.log.writing, status_end, operands, results)
         self.keeper = 0
@@ -181,8 +179,8 @@ class Worker:
             messages.send(self.channel, asked)
         except OSError:
             raise self._ended() from None
-        allowed = self.allowance
-        seconds = allowed.build_seconds if request.takes_long else allowed.call_seconds
+        most = self.allowance
+        seconds = most.build_seconds if request.takes_long else most.call_seconds
         reply = self._answer(number, seconds)
         if self.tuned and request.is_timed:
             raise SubjectError(TUNES_BETWEEN, Code.CLOCK_DISAGREES)
@@ -205,8 +203,7 @@ class Worker:
         if self.channel.socket.fileno() >= 0:
             self._end_processes()
             self.channel.socket.close()
-            os.close(self.status)
-            for file in self.files:
+            for file in (self.status, *self.files):
                 os.close(file)
             self.log.end()
             if self._own_scratch:
@@ -285,9 +282,8 @@ class Worker:
     def _why_interrupted(self) -> str:
         """Name the losscli process that ended; a keeper reports its worker's end if it can."""
         code = self._zygote.ended
-        what = "keeps the worker was killed"
-        if code is not None:
-            what = f"starts workers ended {how_ended(code)}"
+        starts = code is not None and f"starts workers ended {how_ended(code)}"
+        what = starts or "keeps the worker was killed"
         told = f"losscli's process that {what}, as when the system runs out of memory"
         if self._has_run and "signals" not in self.reached:
             told += "; the file may have killed it, for signals are not isolated here"
