@@ -69,7 +69,7 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from losscli.implementations.source import Source
-from losscli.implementations.sandbox.process import Worker
+from losscli.implementations.sandbox.client import Worker
 
 SOURCE = '''
 import ctypes, os, signal

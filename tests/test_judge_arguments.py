@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from losscli.errors import UsageError
+from losscli.implementations.binding import binding
 from losscli.implementations.definitions import NotJudgeableError
-from losscli.implementations.loading import binding
 from losscli.implementations.sandbox.program import bound
 from losscli.implementations.source import Source
 from losscli.judge.against_loss import SIZES, check_arguments, forms, loss_of

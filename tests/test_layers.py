@@ -53,9 +53,9 @@ WITH_TORCH = (
         f"losscli.implementations.{module}"
         for module in (
             *(
+                "binding",
                 "cuda_cache",
                 "gpu_requests",
-                "loading",
                 "memory_requests",
                 "passes",
                 "process_state",

@@ -35,9 +35,9 @@ from losscli.implementations.requests import (
 )
 from losscli.implementations.sandbox.builds import MOST_BYTES
 from losscli.implementations.sandbox.leftovers import WATCHED_SECONDS, goes_on_computing
-from losscli.implementations.sandbox.requests import Compiled, Sample, Time
 from losscli.implementations.sandbox.timed import Flip, Samples, TimedPass
-from losscli.implementations.sandbox.wire import Incoming, Outgoing
+from losscli.implementations.sandbox.wire import JudgeEnd, WorkerEnd
+from losscli.implementations.sandbox.worker_requests import Compiled, Sample, Time
 from losscli.implementations.timer import CpuTimer
 from tests.handmade import case
 from tests.parameters import naming
@@ -121,8 +121,8 @@ def test_thread_that_soon_ends_its_work_is_not_left_behind():
 
 def test_zeros_that_autograd_does_not_store_are_an_answer():
     with memory() as operands, memory() as results:
-        raw = Incoming(operands, results).encode(torch._efficientzerotensor((2, 3)))
-        found = Outgoing(operands, results, "cpu").decode(raw, torch.Tensor)
+        raw = WorkerEnd(operands, results).encode(torch._efficientzerotensor((2, 3)))
+        found = JudgeEnd(operands, results, "cpu").decode(raw, torch.Tensor)
     assert torch.equal(found, torch.zeros(2, 3))
 
 

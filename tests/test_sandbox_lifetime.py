@@ -12,9 +12,9 @@ import pytest
 from losscli.implementations import remote
 from losscli.implementations.errors import SandboxError
 from losscli.implementations.sandbox import zygote
-from losscli.implementations.sandbox.process import Worker
-from losscli.implementations.sandbox.requests import TuningSeconds
+from losscli.implementations.sandbox.client import Worker
 from losscli.implementations.sandbox.scratch import scratch_directory
+from losscli.implementations.sandbox.worker_requests import TuningSeconds
 from losscli.implementations.sandbox.zygote import is_of_a_worker
 from losscli.implementations.source import Source
 from losscli.judge import first_look, stages

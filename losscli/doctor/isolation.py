@@ -209,7 +209,7 @@ def _attempts(
     group: Iterable[Attack], scene: Scene, device: str
 ) -> tuple[tuple[str, ...], Mapping[str, Any], SandboxError | None]:
     """Run attacks in one worker; return its isolation, the outcomes, and how it ended."""
-    from losscli.implementations.sandbox.process import Worker
+    from losscli.implementations.sandbox.client import Worker
 
     tries = [attack.tries for attack in group]
     source = f"{inspect.getsource(attacks)}\n\nrun({tries!r}, {scene.facts!r})\n"

@@ -126,14 +126,10 @@ class LocalSubject(Subject):
             changed = before.restore()
         return changed
 
-    def repeated(self, passes: PassFactory) -> Pass:
-        """Return a pass for repeated calls; its exceptions are not wrapped."""
-        return passes.make(self.timed)
-
-    def graphed(self, passes: PassFactory) -> Pass:
-        """Return a pass captured in a CUDA graph for repeated replay."""
+    def repeated(self, passes: PassFactory, *, captured: bool = False) -> Pass:
+        """Return a pass for repeated calls, or replays; a call's exceptions are not wrapped."""
         with self.blamed():
-            return passes.capture(self.timed)
+            return passes.capture(self.timed) if captured else passes.make(self.timed)
 
     def bound_to(self, case: Case | None) -> LocalSubject:
         """Return the same implementation's subject for a case, bound once."""

@@ -245,9 +245,7 @@ PIECES: tuple[Piece, ...] = (
     ),
     Piece("anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
     Piece(
-        "flush-denormal mode",
-        lambda: sys.float_info.min / 4 * 1.0 == 0.0,
-        torch.set_flush_denormal,
+        "flush-denormal mode", lambda: sys.float_info.min / 4 * 1.0 == 0.0, torch.set_flush_denormal
     ),
     Piece(
         "determinism of algorithms",

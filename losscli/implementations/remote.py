@@ -13,9 +13,9 @@ from losscli.implementations.implementation import Implementation, Setting
 from losscli.implementations.local import R, Subject
 from losscli.implementations.process_state import StateChange
 from losscli.implementations.requests import Answer, Bind, Call, Request
-from losscli.implementations.sandbox.process import Worker
-from losscli.implementations.sandbox.requests import Changes, Compiled, Unmarked
+from losscli.implementations.sandbox.client import Worker
 from losscli.implementations.sandbox.scratch import scratch_directory
+from losscli.implementations.sandbox.worker_requests import Changes, Compiled, Unmarked
 from losscli.implementations.source import Source
 
 MOST_DEATHS = 3

@@ -21,6 +21,7 @@ from losscli.errors import UsageError
 from losscli.files.reading import SOURCE_BYTES, read_bytes
 from losscli.implementations import extension
 from losscli.implementations.definitions import (
+    NO_ARGUMENTS,
     PAIR,
     PAIRED,
     UNKNOWN,
@@ -189,7 +190,7 @@ class Source:
         if not wanted:
             twins = {each.backward.name for each in found.values() if each.backward}
             public = [name for name in found if not name.startswith("_") and name not in twins]
-            public = [name for name in public if found[name].is_called]
+            public = [name for name in public if found[name].signature != NO_ARGUMENTS]
             own = [name for name in public if not found[name].imported]
             wanted = _losses(found, own, operands) or _losses(found, public, operands)
         if not wanted:

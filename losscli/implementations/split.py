@@ -40,12 +40,7 @@ def _custom(case: Case) -> BoundLoss:
     # If ranks know all sizes, no call asks.
     settings["sizes"] = [share(case.classes, case.ranks, n)[1] for n in range(case.ranks)]
     function, names = getattr(sharded, case.spec.function_name), case.spec.names
-
-    def loss(*shards: Tensor) -> Tensor:
-        found: Tensor = function(**dict(zip(names, shards, strict=True)), **settings)
-        return found
-
-    return loss
+    return lambda *shards: function(**dict(zip(names, shards, strict=True)), **settings)
 
 
 def _gathered(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
@@ -148,12 +143,9 @@ def _transformer_engine(case: Case) -> BoundLoss:
 
     params = case.settings
     rest = (params["label_smoothing"], False, dist.group.WORLD, params["ignore_index"])
-
-    def rows(input: Tensor, target: Tensor) -> Tensor:
-        found: Tensor = parallel_cross_entropy(input[None], target[None], *rest)
-        return found
-
-    return _of_rows(case, rows)
+    return _of_rows(
+        case, lambda logits, target: parallel_cross_entropy(logits[None], target[None], *rest)
+    )
 
 
 def _liger(case: Case) -> BoundLoss:
@@ -164,12 +156,8 @@ def _liger(case: Case) -> BoundLoss:
 
     params = case.settings
     module = LigerVocabParallelCrossEntropy(params["ignore_index"], params["label_smoothing"])
-
-    def rows(input: Tensor, target: Tensor) -> Tensor:
-        found: Tensor = module(input[:, None], target[:, None], dist.group.WORLD)
-        return found
-
-    return _of_rows(case, rows)
+    ranks = dist.group.WORLD
+    return _of_rows(case, lambda logits, target: module(logits[:, None], target[:, None], ranks))
 
 
 def _of_rows(case: Case, rows: BoundLoss) -> BoundLoss:

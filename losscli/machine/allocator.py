@@ -65,10 +65,8 @@ GPU_BLOCK_BYTES = 512
 
 def measure_peak(call: Callable[[], object], device: str) -> int:
     """Return a call's peak memory beyond what was allocated before."""
-    return _cpu_peak(call) if device == "cpu" else _cuda_peak(call, device)
-
-
-def _cuda_peak(call: Callable[[], object], device: str) -> int:
+    if device == "cpu":
+        return _cpu_peak(call)
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)

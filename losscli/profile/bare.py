@@ -13,7 +13,7 @@ import torch
 from losscli.cases.axes import PassName
 from losscli.cases.case import Case
 from losscli.implementations import Implementation
-from losscli.implementations.loading import binding
+from losscli.implementations.binding import binding
 from losscli.implementations.local import LocalSubject
 from losscli.implementations.passes import PassFactory, gradients
 from losscli.truth.inputs import make_inputs

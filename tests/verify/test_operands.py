@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from losscli.implementations import Implementation, find_implementation
-from losscli.implementations.loading import binding
+from losscli.implementations.binding import binding
 from losscli.implementations.sandbox.program import bound
 from losscli.implementations.source import Source
 from losscli.losses import LOSSES, REDUCTIONS, Operand

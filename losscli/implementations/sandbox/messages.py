@@ -17,7 +17,7 @@ from losscli.processes import Channel
 from losscli.reasons import Code
 
 
-class Stored(msgspec.Struct):
+class Storage(msgspec.Struct):
     """An operand's storage; its bytes are in the operand file."""
 
     key: int
@@ -33,7 +33,7 @@ class Asked(msgspec.Struct, tag="asked"):
     number: int
     """A random number that the response repeats, so that no older one is accepted."""
     request: msgspec.Raw
-    storages: list[Stored]
+    storages: list[Storage]
     case: Case | None = None
     model: ModelCase | None = None
     """The case, if it is a Model's."""

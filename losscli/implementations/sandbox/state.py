@@ -6,7 +6,7 @@ from types import ModuleType
 from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
 from losscli.errors import LosscliError
-from losscli.implementations import loading
+from losscli.implementations import binding
 from losscli.implementations.implementation import BoundLoss, Implementation, Mend
 from losscli.implementations.languages import Tuning
 from losscli.implementations.local import LocalSubject
@@ -71,16 +71,16 @@ class State:
             return BoundModel(self.module, self.file.definition(""), case, copies=bool(mends))
         function = bound(self.module, self.binding(case))
         if "operands" in mends:
-            function = loading.on_copies(function)
+            function = binding.on_copies(function)
         if "gradients" in mends:
-            function = loading.with_all_gradients(function, case)
-        return loading.mended(function, case) if "results" in mends else function
+            function = binding.with_all_gradients(function, case)
+        return binding.mended(function, case) if "results" in mends else function
 
     def binding(self, case: Case) -> Binding:
         """Return how a case calls the file's definition."""
         definition = self.file.definition(case.loss)
         order = signature_for(definition, case.spec).order(case.spec.names, self.order)
-        return loading.binding(definition, order, case, self.file.call)
+        return binding.binding(definition, order, case, self.file.call)
 
     @property
     def timed_pass(self) -> TimedPass:

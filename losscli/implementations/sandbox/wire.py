@@ -15,7 +15,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from losscli.implementations.sandbox.messages import Stored
+from losscli.implementations.sandbox.messages import Storage
 
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
@@ -44,14 +44,14 @@ class Result(msgspec.Struct):
     at: int
 
 
-class Outgoing:
+class JudgeEnd:
     """The judge's side: writes operands, takes back changes, reads results."""
 
     def __init__(self, operands: int, results: int, device: str) -> None:
         """Take the file descriptors."""
         self.operands, self.results, self.device = operands, results, device
         self._keys: dict[tuple[str, int, int], int] = {}
-        self._sending: dict[int, tuple[Stored, Tensor]] = {}
+        self._sending: dict[int, tuple[Storage, Tensor]] = {}
         self._end = 0
 
     def encode(self, request: Any) -> msgspec.Raw:
@@ -60,7 +60,7 @@ class Outgoing:
         return msgspec.Raw(msgspec.json.encode(request, enc_hook=self._send))
 
     @property
-    def storages(self) -> list[Stored]:
+    def storages(self) -> list[Storage]:
         """The storages that were encoded last."""
         return [stored for stored, _ in self._sending.values()]
 
@@ -84,7 +84,7 @@ class Outgoing:
         key = self._keys.setdefault(place, len(self._keys))
         if key not in self._sending:
             whole = torch.empty(0, dtype=torch.uint8, device=value.device).set_(storage)
-            stored = Stored(key, storage.nbytes(), self._end, str(value.device))
+            stored = Storage(key, storage.nbytes(), self._end, str(value.device))
             _write(self.operands, self._end, whole.cpu())
             self._end += -(-storage.nbytes() // 4096) * 4096
             self._sending[key] = stored, whole
@@ -107,7 +107,7 @@ class Outgoing:
         return data.view(dtype).view(result.shape).to(device)
 
 
-class Incoming:
+class WorkerEnd:
     """The worker's side: keeps operands at fixed addresses and writes results."""
 
     def __init__(self, operands: int, results: int) -> None:
@@ -115,10 +115,10 @@ class Incoming:
         self.operands, self.results = operands, results
         self._kept: dict[int, Tensor] = {}
         self._pinned: set[int] = set()
-        self._stored: Sequence[Stored] = ()
+        self._stored: Sequence[Storage] = ()
         self._end = 0
 
-    def read(self, storages: Sequence[Stored]) -> None:
+    def read(self, storages: Sequence[Storage]) -> None:
         """Load a request's operands; those of earlier requests may be freed."""
         self._end = 0
         self._stored = storages

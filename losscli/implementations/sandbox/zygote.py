@@ -26,8 +26,8 @@ from losscli.implementations.sandbox.confinement import (
     PR_SET_CHILD_SUBREAPER,
     Walls,
     Wanted,
+    control_group,
     environment,
-    group,
     kernel,
     limits,
 )
@@ -141,7 +141,7 @@ def _keep(walls: Walls, descriptors: list[int], zygote: int, prefix: str) -> NoR
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         kernel.call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         # It also counts files in memory.
-        together = group.make(2 * wanted.memory_bytes, wanted.processes)
+        together = control_group.make(2 * wanted.memory_bytes, wanted.processes)
         os.makedirs(wanted.scratch, mode=0o700, exist_ok=True)
         walls.leave()
         keeper = os.getpid()

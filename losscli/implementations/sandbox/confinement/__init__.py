@@ -2,7 +2,7 @@
 
 ``namespaces`` separates it from the judge and drops its capabilities, ``mounts`` restricts which
 files it sees, ``landlock`` which it may write, ``seccomp`` which system calls it may make,
-``limits`` and ``group`` its resources, and ``environment`` its environment variables.
+``limits`` and ``control_group`` its resources, and ``environment`` its environment variables.
 
 A step that the kernel refuses is skipped, and the verdict lists the steps that worked. Several
 barriers overlap on purpose.

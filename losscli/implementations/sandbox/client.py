@@ -49,7 +49,7 @@ from losscli.implementations.sandbox.messages import (
 from losscli.implementations.sandbox.parts import missing
 from losscli.implementations.sandbox.program import packages_of
 from losscli.implementations.sandbox.scratch import scratch_directory
-from losscli.implementations.sandbox.wire import Outgoing, write
+from losscli.implementations.sandbox.wire import JudgeEnd, write
 from losscli.implementations.source import Source
 from losscli.machine.memory import free_bytes
 from losscli.processes import Channel, how_ended
@@ -79,12 +79,7 @@ class Worker:
     """A worker with one file."""
 
     def __init__(
-        self,
-        file: Source,
-        device: str,
-        setting: Setting = PLAIN,
-        *,
-        unmarked: bool = False,
+        self, file: Source, device: str, setting: Setting = PLAIN, *, unmarked: bool = False
     ) -> None:
         """Start a worker and import the file.
 
@@ -106,7 +101,7 @@ class Worker:
         self._own_scratch: Path | None = None
         self.files = [os.memfd_create(name, os.MFD_CLOEXEC) for name in ("operands", "results")]
         operands, results = self.files
-        self.outgoing = Outgoing(operands, results, device)
+        self.tensors = JudgeEnd(operands, results, device)
         ours, theirs = socket.socketpair()
         status, status_end = os.pipe()
         self.channel, self.status = Channel(ours), status
@@ -170,10 +165,10 @@ class Worker:
         """
         if self.died:
             raise self.died
-        encoded = self.outgoing.encode(request)
+        encoded = self.tensors.encode(request)
         number = _random_number()
         model = case if isinstance(case, ModelCase) else None
-        storages, plain = self.outgoing.storages, None if model else case
+        storages, plain = self.tensors.storages, None if model else case
         asked = Asked(number, encoded, storages, plain, model, generation, mends)
         try:
             messages.send(self.channel, asked)
@@ -187,11 +182,11 @@ class Worker:
         if isinstance(reply, Raised):
             raise self._error(reply)
         try:
-            response: R = self.outgoing.decode(reply.value, request.response_type())
+            response: R = self.tensors.decode(reply.value, request.response_type())
             if not request.accepts(response):
                 raise ValueError(f"no response to {type(request).__name__}")
             if not request.owns_operands:
-                self.outgoing.take_back()
+                self.tensors.take_back()
         except (ValueError, TypeError, RuntimeError, msgspec.MsgspecError) as error:
             raise self._forged(str(error)) from None
         if os.fstat(self.files[1]).st_size > LARGE_BYTES:

@@ -115,14 +115,10 @@ def _given(signature: Any, case: Case) -> dict[str, Any]:
 
 def is_of_compiler(error: BaseException) -> bool:
     """Tell whether an exception comes from a compiler or linker."""
-    seen: BaseException | None = error
-    while seen is not None:  # cpp_extension raises from what ended with an error
-        if isinstance(seen, BuildError | CalledProcessError):
-            return True
-        if type(seen).__name__ in _OF_COMPILERS:
-            return True
-        seen = seen.__cause__
-    return False
+    if isinstance(error, BuildError | CalledProcessError) or type(error).__name__ in _OF_COMPILERS:
+        return True
+    cause = error.__cause__  # cpp_extension raises from what ended with an error
+    return cause is not None and is_of_compiler(cause)
 
 
 def first_error(error: BaseException, source: str = "", name: str = "") -> str:
