@@ -56,9 +56,7 @@ def _in_this_process(implementation: Implementation, scratch: str) -> Implementa
 
     def bind(case: Case) -> BoundLoss:
         module = import_source(file.program, str(file.path), file.path.stem, scratch)
-        definition = file.definition(case.loss)
-        order = definition.signature.order(case.spec.names)
-        return bound(module, binding(definition, order, case))
+        return bound(module, binding(file, case))
 
     return Implementation(implementation.name, implementation.description, bind)
 

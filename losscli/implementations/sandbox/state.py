@@ -16,7 +16,7 @@ from losscli.implementations.sandbox.messages import Load
 from losscli.implementations.sandbox.modules import BoundModel
 from losscli.implementations.sandbox.program import Binding, bound, import_source
 from losscli.implementations.sandbox.timed import TimedPass
-from losscli.implementations.source import Source, signature_for
+from losscli.implementations.source import Source
 
 
 class State:
@@ -78,9 +78,7 @@ class State:
 
     def binding(self, case: Case) -> Binding:
         """Return how a case calls the file's definition."""
-        definition = self.file.definition(case.loss)
-        order = signature_for(definition, case.spec).order(case.spec.names, self.order)
-        return binding.binding(definition, order, case, self.file.call)
+        return binding.binding(self.file, case, self.order)
 
     @property
     def timed_pass(self) -> TimedPass:
