@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from losscli.cases.case import Case
 from losscli.implementations.errors import SandboxError
-from losscli.implementations.implementation import Implementation, Setting
+from losscli.implementations.implementation import Implementation
 from losscli.implementations.local import R, Subject
 from losscli.implementations.process_state import StateChange
 from losscli.implementations.requests import Answer, Bind, Call, Request
@@ -62,29 +62,27 @@ class Workers:
         if len(deaths) >= MOST_DEATHS:
             raise SandboxError(deaths[-1].code, f"{deaths[-1]}, {len(deaths)} times")
         if worker is None:
-            worker = self._workers[key] = self._start(file, device, implementation.setting)
+            worker = self._workers[key] = self._start(implementation, device)
         return worker
 
     def unmarked(
         self, implementation: Implementation, calls: list[Call], case: Case
     ) -> list[Answer]:
         """Return answers from processes, run one after the other, that look like a user's."""
-        file = implementation.file
-        assert file
-        worker = self._start(file, case.device, implementation.setting, unmarked=True)
+        worker = self._start(implementation, case.device, unmarked=True)
         try:
-            found = [*worker.ask(Unmarked(calls, case))]
+            return [*worker.ask(Unmarked(calls, case))]
         finally:
-            self.logs[file] = worker.end()
-        return found
+            self.logs[worker.file] = worker.end()
 
     def _start(
-        self, file: Source, device: str, setting: Setting, *, unmarked: bool = False
+        self, implementation: Implementation, device: str, *, unmarked: bool = False
     ) -> Worker:
+        assert implementation.file
         try:
-            return Worker(file, device, setting, unmarked=unmarked)
+            return Worker(implementation.file, device, implementation.setting, unmarked=unmarked)
         except SandboxError as error:
-            self.logs[file] = error.log
+            self.logs[implementation.file] = error.log
             raise
 
     def known(self, file: Source) -> list[Worker]:

@@ -165,11 +165,10 @@ class Worker:
         """
         if self.died:
             raise self.died
-        encoded = self.tensors.encode(request)
         number = _random_number()
         model = case if isinstance(case, ModelCase) else None
-        storages, plain = self.tensors.storages, None if model else case
-        asked = Asked(number, encoded, storages, plain, model, generation, mends)
+        plain = None if model else case
+        asked = Asked(number, *self.tensors.encode(request), plain, model, generation, mends)
         try:
             messages.send(self.channel, asked)
         except OSError:

@@ -84,14 +84,15 @@ class _Server:
         # The operands have started CUDA.
         state = self.state
         state.before = state.before.completed()
-        case = asked.model or asked.case
-        subject = state.subject(case, asked.generation, asked.mends) if case else None
+        state.local = None  # one that is bound anew is freed first
+        if case := asked.model or asked.case:
+            state.local = state.subject(case, asked.generation, asked.mends)
         if request.keeps_operands:
             self.tensors.keep()
         if isinstance(request, WorkerRequest):
-            value = request.perform_at(state, subject)
-        elif subject:
-            value = subject.send(request)
+            value = request.perform_at(state)
+        elif state.local:
+            value = state.local.send(request)
         else:
             raise LosscliError(f"{type(request).__name__} needs a case")
         raw = self.tensors.encode(list(value) if isinstance(value, Iterator) else value)

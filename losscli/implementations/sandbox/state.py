@@ -26,6 +26,8 @@ class State:
         self.device, self.scratch, self.tuning = device, scratch, tuning
         self.module: ModuleType | None = None
         self.subjects: dict[tuple[Case, int, tuple[Mend, ...]], LocalSubject] = {}
+        self.local: LocalSubject | None = None
+        """The subject of a request's case, if it has one."""
         self.timed: TimedPass | None = None
         self.before = ProcessState.read()
         self.constructed: dict[StateChange, bool] = {}

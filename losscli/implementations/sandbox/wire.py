@@ -54,15 +54,11 @@ class JudgeEnd:
         self._sending: dict[int, tuple[Storage, Tensor]] = {}
         self._end = 0
 
-    def encode(self, request: Any) -> msgspec.Raw:
-        """Return a request as JSON and write its tensors."""
+    def encode(self, request: Any) -> tuple[msgspec.Raw, list[Storage]]:
+        """Return a request as JSON, and where its tensors are written."""
         self._sending, self._end = {}, 0
-        return msgspec.Raw(msgspec.json.encode(request, enc_hook=self._send))
-
-    @property
-    def storages(self) -> list[Storage]:
-        """The storages that were encoded last."""
-        return [stored for stored, _ in self._sending.values()]
+        encoded = msgspec.Raw(msgspec.json.encode(request, enc_hook=self._send))
+        return encoded, [storage for storage, _ in self._sending.values()]
 
     def take_back(self) -> None:
         """Copy the worker's changes into the judge's operands."""

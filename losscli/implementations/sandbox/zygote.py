@@ -15,6 +15,7 @@ import socket
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -164,8 +165,6 @@ def _keep(walls: Walls, descriptors: list[int], zygote: int, prefix: str) -> NoR
             status.write(f"{ended}\n".encode())
         code = 0
     except Exception:  # of losscli's own
-        import traceback
-
         traceback.print_exc()
     finally:
         os._exit(code)
@@ -194,8 +193,6 @@ def _work(walls: Walls, descriptors: list[int], keeper: int, prefix: str) -> NoR
         server.serve(channel, operands, results, device, scratch, reached)
         code = 0
     except BaseException:
-        import traceback
-
         traceback.print_exc()
     finally:
         os._exit(code)
