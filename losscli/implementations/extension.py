@@ -49,11 +49,8 @@ def program(text: str, path: Path) -> str:
     exported = [*_DEFINED.finditer(code)] if is_module or library else []
     if not exported:
         there = ", ".join(functions) or "none that returns a tensor"
-        raise NotJudgeableError(
-            Code.NOTHING_TO_JUDGE,
-            f"{path.name} exports no function with PYBIND11_MODULE or TORCH_LIBRARY; its "
-            f"functions: {there}.",
-        )
+        text = f"{path.name} exports no function with PYBIND11_MODULE or TORCH_LIBRARY"
+        raise NotJudgeableError(Code.NOTHING_TO_JUDGE, f"{text}; its functions: {there}.")
     holder = "_extension" if is_module or not library else f"torch.ops.{library['namespace']}"
     head = _PROGRAM.format(
         suffix=path.suffix,

@@ -68,10 +68,9 @@ class Source:
         try:
             str(found.path.absolute()).encode()
         except UnicodeEncodeError:
-            raise UsageError(
-                f"the path '{found.path.absolute()}' is not UTF-8 in this locale. Rename the file "
-                "or its folder, or set PYTHONUTF8=1."
-            ) from None
+            text = f"the path '{found.path.absolute()}' is not UTF-8 in this locale"
+            mend = "Rename the file or its folder, or set PYTHONUTF8=1."
+            raise UsageError(f"{text}. {mend}") from None
         return found
 
     @classmethod
