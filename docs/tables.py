@@ -34,7 +34,7 @@ from losscli.compare.cells import ratio as ratio_to
 from losscli.doctor.attacks import ATTACKS
 from losscli.implementations import CUSTOM
 from losscli.implementations.other_projects import PACKAGES
-from losscli.implementations.sandbox.parts import PARTS
+from losscli.implementations.sandbox.isolation_parts import PARTS
 from losscli.judge.job import Job
 from losscli.losses import ELEMENT, EVERY_ROW_LOSS, LOSSES
 from losscli.losses.elementwise.weighting import is_weighted

@@ -18,7 +18,7 @@ from losscli.doctor import attacks, isolation
 from losscli.doctor.attacks import ATTACKS
 from losscli.doctor.isolation import HELD, NOT_HELD, NOT_THERE, Scene, Siege, Tried, besiege
 from losscli.implementations.sandbox.confinement import limits
-from losscli.implementations.sandbox.parts import NAMES, PARTS
+from losscli.implementations.sandbox.isolation_parts import NAMES, PARTS
 from losscli.judge.selftest import root as candidates_root
 from losscli.render.text import text
 from losscli.views import doctor

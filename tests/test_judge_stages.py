@@ -5,7 +5,7 @@ import pytest
 from losscli.bench.plan import plan
 from losscli.config.schema import Config, LossChoice, Timing
 from losscli.implementations.sandbox import process
-from losscli.implementations.sandbox.parts import NAMES as PARTS
+from losscli.implementations.sandbox.isolation_parts import NAMES as PARTS
 from losscli.judge.against_loss import worth_processes
 from losscli.judge.draft import code_of
 from losscli.judge.parts import JudgeReason, word_of

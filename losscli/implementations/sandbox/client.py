@@ -36,6 +36,7 @@ from losscli.implementations.requests import Request
 from losscli.implementations.sandbox import messages, zygote
 from losscli.implementations.sandbox.confinement import Wanted, environment
 from losscli.implementations.sandbox.confinement.limits import TOO_MANY_PROCESSES, TOO_MUCH_MEMORY
+from losscli.implementations.sandbox.isolation_parts import missing
 from losscli.implementations.sandbox.log import Log
 from losscli.implementations.sandbox.messages import (
     Asked,
@@ -46,7 +47,6 @@ from losscli.implementations.sandbox.messages import (
     Reply,
     Tunes,
 )
-from losscli.implementations.sandbox.parts import missing
 from losscli.implementations.sandbox.program import packages_of
 from losscli.implementations.sandbox.scratch import scratch_directory
 from losscli.implementations.sandbox.wire import JudgeEnd, write

@@ -28,7 +28,7 @@ from losscli.implementations.sandbox.confinement import (
     namespaces,
     seccomp,
 )
-from losscli.implementations.sandbox.parts import NAMES
+from losscli.implementations.sandbox.isolation_parts import NAMES
 
 PR_SET_CHILD_SUBREAPER = 36
 NIXOS_DRIVER = "/run/opengl-driver"
