@@ -61,14 +61,6 @@ _POLL_SECONDS = 0.001
 LARGE_BYTES = 2**26
 """Bytes of results from which memory is returned after each reply."""
 TUNES_BETWEEN = "tunes a kernel between samples, which are not of one kernel"
-EXCESSES: dict[int, tuple[Code, str]] = {
-    TOO_MUCH_MEMORY: (
-        Code.MEMORY_LIMIT,
-        "its processes took more memory than the {memory} they may",
-    ),
-    TOO_MANY_PROCESSES: (Code.PROCESS_DIED, "it had more than {processes} processes and threads"),
-}
-"""Why a keeper ended a worker."""
 
 
 def _random_number() -> int:
@@ -103,8 +95,8 @@ class Worker:
         operands, results = self.files
         self.tensors = JudgeEnd(operands, results, device)
         ours, theirs = socket.socketpair()
-        status, status_end = os.pipe()
-        self.channel, self.status = Channel(ours), status
+        self.status, status_end = os.pipe()
+        self.channel = Channel(ours)
         self.log = Log(self.allowance.output_bytes, self._flood)
         wanted = Wanted(
             device=device,
@@ -207,7 +199,7 @@ class Worker:
     def _load(self, order: tuple[str, ...], unmarked: bool, built: int) -> None:
         number = _random_number()
         file = replace(self.file, reduction="mean", parameters={})  # what else is the judge's
-        messages.send(self.channel, Load(number, file, list(order), unmarked, built))
+        messages.send(self.channel, Load(number, file, order, unmarked, built))
         reply = self._answer(number, self.allowance.build_seconds)
         if isinstance(reply, Raised):
             raise NotBuiltError(reply.text, compiler=reply.kind == "build")
@@ -260,18 +252,21 @@ class Worker:
 
     def _ended(self) -> SandboxError:
         if self._flooded:
-            most = self.allowance.output_bytes
-            return self._fatal(Code.FLOODED_OUTPUT, f"wrote more than {most} bytes of output")
+            text = f"wrote more than {self.allowance.output_bytes} bytes of output"
+            return self._fatal(Code.FLOODED_OUTPUT, text)
         told = self._status()
         if told is None:
             return self._fatal(Code.PROCESS_DIED, "its process hung up, and left others that stay")
         if not told or self._zygote.ended is not None:  # then its keeper has ended it
             return self._fatal(Code.INTERRUPTED, self._why_interrupted())
-        if int(told) in EXCESSES:
-            why, text = EXCESSES[int(told)]
-            memory = format_bytes(self.allowance.memory_bytes)
-            return self._fatal(why, text.format(memory=memory, processes=self.allowance.processes))
-        return self._fatal(Code.PROCESS_DIED, f"its process ended {how_ended(int(told))}")
+        if (code := int(told)) == TOO_MUCH_MEMORY:
+            most = format_bytes(self.allowance.memory_bytes)
+            text = f"its processes took more memory than the {most} they may"
+            return self._fatal(Code.MEMORY_LIMIT, text)
+        text = f"its process ended {how_ended(code)}"
+        if code == TOO_MANY_PROCESSES:
+            text = f"it had more than {self.allowance.processes} processes and threads"
+        return self._fatal(Code.PROCESS_DIED, text)
 
     def _why_interrupted(self) -> str:
         """Name the losscli process that ended; a keeper reports its worker's end if it can."""

@@ -47,7 +47,7 @@ class Load(msgspec.Struct, tag="load"):
 
     number: int
     file: Source
-    order: list[str]
+    order: tuple[str, ...]
     """The order of operands; empty to infer it."""
     unmarked: bool
     """Whether to import it where it is called, in a process that looks like a user's."""

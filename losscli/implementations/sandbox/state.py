@@ -38,7 +38,7 @@ class State:
 
     def load(self, wanted: Load, built: memoryview) -> None:
         """Unpack an earlier worker's compiled output and import a file."""
-        self.file, self.order = wanted.file, tuple(wanted.order)
+        self.file, self.order = wanted.file, wanted.order
         if built:
             builds.unpack(built, self.scratch)
         path = self.file.path  # without a revision, it may import neighbouring files
