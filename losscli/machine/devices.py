@@ -74,11 +74,10 @@ def torch_without_cuda() -> str | None:
     """Return torch's version if it is a CPU-only build."""
     from importlib.metadata import PackageNotFoundError, version  # slow to import
 
-    try:
-        torch = version("torch")
-    except PackageNotFoundError:
-        return None
-    return torch if torch.endswith("+cpu") else None
+    with suppress(PackageNotFoundError):
+        if (found := version("torch")).endswith("+cpu"):
+            return found
+    return None
 
 
 def resolve_device(name: str) -> str:
