@@ -6,7 +6,7 @@ A batch is one call with reduction ``none``; each sample's elements are then red
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +14,15 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 _NARROW = (torch.float16, torch.bfloat16)
+
+
+def arguments_of(
+    operator: OpOverload, given: Sequence[Any], named: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return all arguments of a call by name, those at their defaults as well."""
+    arguments = operator._schema.arguments
+    found = dict(zip((each.name for each in arguments), given, strict=False)) | dict(named or {})
+    return {each.name: found.get(each.name, each.default_value) for each in arguments}
 
 
 def loss(operator: OpOverload, count: int, info: Any, dims: Any, *arguments: Any) -> Any:
@@ -26,15 +35,11 @@ def loss(operator: OpOverload, count: int, info: Any, dims: Any, *arguments: Any
 
 def with_grad(operator: OpOverload, count: int, info: Any, dims: Any, *arguments: Any) -> Any:
     """Return batches of losses and of gradients: ``NAME_with_grad(operands..., ...)``."""
-    # Arguments at their defaults may be missing.
-    names = [argument.name for argument in operator._schema.arguments]
-    last = names.index("grad_output")
-    reduction, *settings = arguments[count:last]
-    grad_output = arguments[last] if len(arguments) > last else None
-    factor = arguments[last + 1] if len(arguments) > last + 1 else 1.0
+    every = [*arguments_of(operator, arguments).values()]
+    reduction, *settings, grad_output, factor = every[count:]
     batch = _Batch(info.batch_size, arguments[:count], dims[:count])
     if grad_output is not None:
-        dim = dims[last]
+        dim = dims[len(every) - 2]
         one = reduction != "none" or _shape(grad_output, dim).numel() == 1
         grad_output = batch.incoming(grad_output, dim, reduction, one=one)
     else:

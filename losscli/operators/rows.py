@@ -1,4 +1,4 @@
-"""Defines a row-wise loss's operators.
+"""The operators of a row-wise loss: their schemas, fake implementations and compositions.
 
 For a loss ``NAME`` of rows ``input, target``, a mask and a parameter ``temperature``::
 
@@ -19,7 +19,6 @@ such as ``torch.func.vmap``, forward mode, second derivatives, and gradients of 
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -30,9 +29,7 @@ from losscli.losses.formulas import widened
 from losscli.losses.kinds import not_floating
 from losscli.losses.shapes import remedy
 
-from .elementwise import AUTOGRAD, KERNELS, tensors
-
-_BATCHED, _COMPOSED = "FuncTorchBatched", "CompositeImplicitAutograd"
+from .elementwise import tensors
 
 
 def schemas(spec: RowSpec) -> dict[str, str]:
@@ -46,37 +43,14 @@ def schemas(spec: RowSpec) -> dict[str, str]:
     backward = f"(Tensor grad_output, {one}, bool[{spec.gradients}] wanted) -> {results}"
     in_place = ", ".join([f"Tensor(a!) {spec.operands[0].name}", *others])
     return {
-        name: f"({one}, int site=0) -> Tensor",
-        f"{name}_backward": backward,
-        f"{name}_with_grad": f"({one}) -> (Tensor, Tensor)",
-        **({f"{name}_with_grad_": f"({in_place}) -> Tensor"} if spec.in_place else {}),
-        **({f"{name}_of_part": f"({one}) -> Tensor"} if spec.part_values else {}),
-        f"{name}_reference": f"({one}) -> Tensor",
-        f"{name}_backward_reference": backward,
+        f"losscli::{name}": f"({one}, int site=0) -> Tensor",
+        f"losscli::{name}_backward": backward,
+        f"losscli::{name}_with_grad": f"({one}) -> (Tensor, Tensor)",
+        **({f"losscli::{name}_with_grad_": f"({in_place}) -> Tensor"} if spec.in_place else {}),
+        **({f"losscli::{name}_of_part": f"({one}) -> Tensor"} if spec.part_values else {}),
+        f"losscli::{name}_reference": f"({one}) -> Tensor",
+        f"losscli::{name}_backward_reference": backward,
     }
-
-
-def define(spec: RowSpec, library: torch.library.Library, stub: Callable[..., Any]) -> None:
-    """Define a loss's operators with fake implementations, vmap rules and stubs."""
-    for name, schema in schemas(spec).items():
-        library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
-        suffix = name.removeprefix(spec.name)
-        if suffix.endswith("_reference"):
-            composed = _COMPOSED_OF[suffix.removesuffix("_reference")]
-            library.impl(name, partial(composed, spec), _COMPOSED)
-            continue
-        library.impl(name, stub(name, spec, KERNELS), KERNELS)
-        if suffix == "_of_part":
-            library.impl(name, torch.library.fallthrough_kernel, AUTOGRAD)
-        else:
-            library.impl(name, stub(name, spec, AUTOGRAD), AUTOGRAD)
-        fake = partial(_FAKES[suffix], spec)
-        torch.library.register_fake(f"losscli::{name}", fake, lib=library)
-        if suffix in ("", "_with_grad_"):
-            library.impl(name, partial(_COMPOSED_OF[suffix], spec), _BATCHED)
-        else:
-            rule = partial(_one_by_one, getattr(torch.ops.losscli, name).default)
-            torch.library.register_vmap(f"losscli::{name}", rule, lib=library)
 
 
 def settings_of(spec: LossSpec | RowSpec, arguments: Sequence[Any]) -> dict[str, Any]:
@@ -181,12 +155,12 @@ def wanted_of(rows: Sequence[Tensor], gradients: Iterable[Tensor], wanted: Seque
     return results if len(results) > 1 else results[0]
 
 
-_COMPOSED_OF: dict[str, Callable[..., Any]] = {
+COMPOSED: dict[str, Callable[..., Any]] = {
     "": _composed_loss,
     "_backward": _composed_backward,
     "_with_grad_": _composed_in_place,
 }
-_FAKES: dict[str, Callable[..., Any]] = {
+FAKES: dict[str, Callable[..., Any]] = {
     "": _fake_loss,
     "_backward": _fake_backward,
     "_with_grad": _fake_with_grad,
@@ -195,7 +169,7 @@ _FAKES: dict[str, Callable[..., Any]] = {
 }
 
 
-def _one_by_one(operator: Any, info: Any, dims: Any, *arguments: Any) -> Any:
+def one_by_one(operator: Any, info: Any, dims: Any, *arguments: Any) -> Any:
     """Call an operator per sample: for derivatives, which vmap rarely needs."""
     results = []
     for sample in range(info.batch_size):

@@ -19,6 +19,8 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._redistribute import redistribute_local_tensor
 
+from .batching import arguments_of
+
 
 def is_supported() -> bool:
     """Tell whether this torch version supports it; if not, DTensor raises its error."""
@@ -34,11 +36,7 @@ def register(operator: OpOverload, suffix: str, count: int) -> None:
 def _handle(
     rule: Callable[..., Any], count: int, operator: OpOverload, arguments: Any, named: Any
 ) -> Any:
-    names = [argument.name for argument in operator._schema.arguments]
-    given = dict(zip(names, arguments, strict=False)) | dict(named)
-    every = [
-        given.get(argument.name, argument.default_value) for argument in operator._schema.arguments
-    ]
+    every = [*arguments_of(operator, arguments, named).values()]
     # The outputs' global shapes, from meta tensors.
     forms = operator(*map(_meta, every))
     with torch.no_grad():
