@@ -99,6 +99,13 @@ class Tolerance:
             raise ValueError("a tolerance needs a reason")
 
 
+def looser(own: Tolerance | None, roundings: int, reason: str) -> Tolerance:
+    """Return a loss's tolerance with further roundings, a quarter of 4 ulp each."""
+    if own is None:
+        return Tolerance(1 + roundings / 4, reason)
+    return Tolerance(own.factor + roundings / 4, f"{own.reason}; {reason}")
+
+
 @dataclass(frozen=True)
 class Terms:
     """The terms that cancel in a loss or its derivatives, with the reason.

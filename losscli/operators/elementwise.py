@@ -1,20 +1,7 @@
 """The operators of an elementwise loss: their schemas and fake implementations.
 
-For a loss ``NAME`` of operands ``input, target`` and a parameter ``beta``::
-
-    losscli::NAME(Tensor input, Tensor target, str reduction, float beta, int site=0) -> Tensor
-    losscli::NAME_with_grad(Tensor input, Tensor target, str reduction, float beta,
-        Tensor? grad_output=None, float factor=1.0) -> (Tensor, Tensor)
-    losscli::NAME_backward(Tensor grad_output, Tensor input, Tensor target, str reduction,
-        float beta, bool[2] wanted) -> (Tensor, Tensor)
-    losscli::NAME_double_backward(Tensor grad_grad_input, Tensor grad_grad_target,
-        Tensor grad_output, Tensor input, Tensor target, str reduction, float beta)
-        -> (Tensor, Tensor, Tensor)
-    losscli_bench::NAME(Tensor input, Tensor target, str reduction, float beta, str strategy)
-        -> Tensor
-
-A fake implementation gives result shapes to torch.compile, export and meta tensors. Each function
-serves losses with ``count`` operands.
+tests/data/golden/schemas.txt has those of some losses. A fake implementation gives result shapes to
+torch.compile, export and meta tensors. Each function serves losses with ``count`` operands.
 """
 
 import functools

@@ -1,18 +1,8 @@
 """The operators of a row-wise loss: their schemas, fake implementations and compositions.
 
-For a loss ``NAME`` of rows ``input, target``, a mask and a parameter ``temperature``::
-
-    losscli::NAME(Tensor input, Tensor target, Tensor? mask, str reduction, float temperature,
-        int site=0) -> Tensor
-    losscli::NAME_backward(Tensor grad_output, Tensor input, Tensor target, Tensor? mask,
-        str reduction, float temperature, bool[2] wanted) -> (Tensor, Tensor)
-    losscli::NAME_with_grad(Tensor input, Tensor target, Tensor? mask, str reduction,
-        float temperature) -> (Tensor, Tensor)
-    losscli::NAME_with_grad_(Tensor(a!) input, ...) -> Tensor: if the spec has it; float32 for 16
-        bits
-    losscli::NAME_of_part(Tensor input, ...) -> Tensor: if the spec has it; the numbers of a part of
-        each row, which :mod:`losscli.sharded` joins; not differentiable
-    losscli::NAME_reference, losscli::NAME_backward_reference: composed of PyTorch's operators
+tests/data/golden/schemas.txt has those of some losses. ``NAME_with_grad_`` returns float32 for 16
+bits. ``NAME_of_part`` returns the numbers of a part of each row, which :mod:`losscli.sharded`
+joins; it is not differentiable.
 
 Kernels compute first derivatives of rows. The reference is used for everything else: transforms
 such as ``torch.func.vmap``, forward mode, second derivatives, and gradients of other operands.

@@ -31,16 +31,11 @@ def as_written(
     input: Tensor, target: Tensor, var: Tensor, *, reduction: str, full: float, eps: float
 ) -> Tensor:
     """PyTorch's code, without its check of variances, which would wait for the GPU."""
-    var = _clamped(var, eps)
-    loss = 0.5 * (torch.log(var) + (input - target) ** 2 / var)
-    return reduce(loss + CONSTANT if full else loss, reduction)
-
-
-def _clamped(var: Tensor, eps: float) -> Tensor:
     var = var.clone()
     with torch.no_grad():
         var.clamp_(min=eps)
-    return var
+    loss = 0.5 * (torch.log(var) + (input - target) ** 2 / var)
+    return reduce(loss + CONSTANT if full else loss, reduction)
 
 
 def terms(

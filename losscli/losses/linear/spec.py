@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 from losscli.machine.pytorch import Tensor
@@ -134,17 +133,7 @@ class LinearSpec(Spec):
             settings["reduction"] = reduction
         defaults = {parameter.name: parameter.default for parameter in self.parameters}
         given = {n: v for n, v in settings.items() if parameters.get(n) != defaults.get(n, v)}
-        return partial(_ordered, partial(self.loss, **given))
-
-
-def _ordered(
-    function: Callable[..., Tensor],
-    hidden: Tensor,
-    numbers: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-) -> Tensor:
-    return function(hidden, weight, numbers, **({} if bias is None else {"linear_bias": bias}))
+        return lambda *tensors: self.loss(**dict(zip(self.names, tensors, strict=True)), **given)
 
 
 def public(name: str) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import Parameter
 from ..shapes import broadcast_tensors
-from ..spec import LOSS, LazyTerms, Operand, Relations, Terms
+from ..spec import Operand, Relations, Terms
 from .spec import VECTORS
 from .terms import OF_LENGTHS, cosine_terms
 
@@ -28,9 +28,7 @@ def reference(x1: Tensor, x2: Tensor, *, reduction: str, eps: float = 1e-8) -> T
 def _terms(x1: Tensor, x2: Tensor, *, eps: float = 1e-8) -> Mapping[str, Tensor]:
     one, other = (torch.linalg.vector_norm(x, dim=-1, keepdim=True) for x in (x1, x2))
     norms = one.clamp_min(eps), other.clamp_min(eps)
-    found = cosine_terms(("x1", "x2"), x1, x2, norms, eps)
-    makers = {name: lambda name=name: found[name] for name in ("x1", "x2")}
-    return LazyTerms({LOSS: lambda: found[LOSS].clamp(min=1.0), **makers})
+    return cosine_terms({"x1": x1, "x2": x2}, norms, eps, lambda cosine: cosine.clamp(min=1.0))
 
 
 def cosine_similarity_loss(

@@ -15,7 +15,7 @@ from losscli.machine.pytorch import Tensor, torch
 from ..calling import named_call
 from ..domain import PROBABILITIES
 from ..parameter import Parameter
-from ..spec import CLASS_NUMBERS, MASK, Operand, Terms, Tolerance
+from ..spec import CLASS_NUMBERS, MASK, Operand, Terms, looser
 from .spec import RowSpec
 
 if TYPE_CHECKING:
@@ -80,6 +80,11 @@ def _form(spec: RowSpec, name: str, optional: Operand | None = None, values: int
         fixed[IGNORE_INDEX.name] = IGNORE_INDEX.default
     form = _Form(spec, operands, fixed, values)
     counts = spec.counts if numbered or optional else None
+    tolerance = spec.tolerance
+    for each in operands:
+        if each.roundings:
+            reason = f"the {each.name} adds {each.roundings} roundings to four"
+            tolerance = looser(tolerance, each.roundings, reason)
     return replace(
         spec,
         name=name,
@@ -91,7 +96,7 @@ def _form(spec: RowSpec, name: str, optional: Operand | None = None, values: int
         counts=form.of(counts) if counts else None,
         from_kinks=form.of(spec.from_kinks) if spec.from_kinks else None,
         undecided=form.of(spec.undecided) if spec.undecided else None,
-        tolerance=_tolerance(spec.tolerance, operands),
+        tolerance=tolerance,
         relations=spec.relations.of_form(name.partition(spec.name)[0]),
         terms=Terms(form.of(spec.terms.of), spec.terms.reason) if spec.terms else None,
         bind_loss=form.bind_loss,
@@ -100,16 +105,6 @@ def _form(spec: RowSpec, name: str, optional: Operand | None = None, values: int
 
 def _are_numbered(operands: tuple[Operand, ...]) -> bool:
     return any(operand.kind == CLASS_NUMBERS for operand in operands)
-
-
-def _tolerance(own: Tolerance | None, operands: tuple[Operand, ...]) -> Tolerance | None:
-    adding = [operand for operand in operands if operand.roundings]
-    if not adding:
-        return own
-    reasons = [own.reason] if own else []
-    reasons += [f"the {each.name} adds {each.roundings} roundings to four" for each in adding]
-    factor = (own.factor if own else 1.0) + sum(each.roundings for each in adding) / 4
-    return Tolerance(factor, "; ".join(reasons))
 
 
 @dataclass(frozen=True)

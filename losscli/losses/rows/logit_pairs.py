@@ -125,8 +125,9 @@ def _terms(
     return masked(of(*pair, temperature, **settings), mask)
 
 
-def counts(input: Tensor, target: Tensor, mask: Tensor | None = None, **_: float) -> Tensor:
-    """Return each row's weight in a mean."""
+def counts(input: Tensor, *others: Tensor | None, **_: float) -> Tensor:
+    """Return each row's weight in a mean, by the mask, which is the last operand."""
+    mask = others[-1]
     found: Tensor = input.new_ones(input.shape[:-1]) if mask is None else mask.to(input.dtype)
     return found
 

@@ -17,13 +17,7 @@ from .spec import SCORES, class_numbers, class_weight, of_last_rows
 
 
 def reference(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    reduction: str,
-    p: float = 1.0,
-    margin: float = 1.0,
+    input: Tensor, target: Tensor, weight: Tensor | None, *, reduction: str, p: float, margin: float
 ) -> Tensor:
     """The formula in PyTorch; 16 bits in float32."""
     (scores,), dtype = at_least_float32(input)
@@ -38,7 +32,7 @@ def reference(
 
 
 def _from_kinks(
-    input: Tensor, target: Tensor, *_: Tensor | None, margin: float = 1.0, **__: float
+    input: Tensor, target: Tensor, *_: Tensor | None, margin: float, **__: float
 ) -> tuple[Tensor, ...]:
     number = target.long().unsqueeze(-1)
     beyond = margin - input.gather(-1, number) + input
@@ -47,12 +41,7 @@ def _from_kinks(
 
 
 def _terms(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    p: float = 1.0,
-    margin: float = 1.0,
+    input: Tensor, target: Tensor, weight: Tensor | None, *, p: float, margin: float
 ) -> Mapping[str, Tensor]:
     number = target.long().unsqueeze(-1)
     own = input.gather(-1, number)

@@ -23,12 +23,7 @@ from .spec import (
 
 
 def reference(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    reduction: str,
-    ignore_index: float = -100,
+    input: Tensor, target: Tensor, weight: Tensor | None, *, reduction: str, ignore_index: float
 ) -> Tensor:
     """PyTorch's function; 16 bits in float32."""
     (wide,), dtype = at_least_float32(input)

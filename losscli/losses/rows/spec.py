@@ -18,21 +18,14 @@ SCORES: Content = "scores"
 """What rows hold: logits for a softmax, vectors with a length, or numbers to compare or pick."""
 
 
-def row_dimension(shape: Shape) -> int:
-    """Return the class dimension."""
-    return min(len(shape) - 1, 1)
-
-
 def of_rows(shape: Shape) -> Shape:
-    """The operand has one value per row of the prediction."""
-    dimension = row_dimension(shape)
-    return shape[:dimension] + shape[dimension + 1 :]
+    """The operand has one value per row of the prediction, whose classes are dimension 1."""
+    return shape[:1] + shape[2:] if len(shape) > 1 else ()
 
 
 def of_classes(shape: Shape) -> Shape:
-    """The operand has one value per class, shared by all rows."""
-    dimension = row_dimension(shape)
-    return shape[dimension : dimension + 1]
+    """The operand has one value per class, shared by all rows; classes are dimension 1."""
+    return shape[1:2] or shape[:1]
 
 
 def of_last_rows(shape: Shape) -> Shape:

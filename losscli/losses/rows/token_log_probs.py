@@ -34,12 +34,7 @@ class _Calls(RowCalls):
 
 
 def reference(
-    logits: Tensor,
-    tokens: Tensor,
-    *,
-    reduction: str,
-    temperature: float = 1.0,
-    entropy: float = 0.0,
+    logits: Tensor, tokens: Tensor, *, reduction: str, temperature: float, entropy: float
 ) -> Tensor:
     """The formula in PyTorch; 16 bits in float32."""
     (wide,), _ = at_least_float32(logits)
@@ -51,7 +46,7 @@ def reference(
 
 
 def _terms(
-    logits: Tensor, tokens: Tensor, *, temperature: float = 1.0, entropy: float = 0.0
+    logits: Tensor, tokens: Tensor, *, temperature: float, entropy: float
 ) -> Mapping[str, Tensor]:
     p = Softmax.of(logits, temperature)
     surprise = WeightedSum(p, p.log, p.size)

@@ -123,12 +123,6 @@ def reference(
     return divergence_of(reverse).reference(*pair, mask, reduction=reduction)
 
 
-def _counts(
-    input: Tensor, classes: Tensor, target: Tensor, mask: Tensor | None = None, **_: float
-) -> Tensor:
-    return counts(input, target, mask)
-
-
 def _terms(
     input: Tensor,
     classes: Tensor,
@@ -238,7 +232,7 @@ SPEC = row_loss(
     wide=True,
     widens=True,
     temporaries=6,
-    counts=_counts,
+    counts=counts,
     relations=Relations(always, reordered=True),
     terms=Terms(_terms, REASON),
 )
