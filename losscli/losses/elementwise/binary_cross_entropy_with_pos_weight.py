@@ -9,7 +9,8 @@ from ..calling import Arguments
 from ..domain import POSITIVE, PROBABILITIES
 from ..formulas import alike, at_least_float32, prediction, reduce
 from ..making import element_loss
-from ..spec import Operand, Terms, Tolerance, last_dimension
+from ..operand import Operand, last_dimension
+from ..spec import Terms, Tolerance
 
 
 def reference(input: Tensor, target: Tensor, pos_weight: Tensor, *, reduction: str) -> Tensor:

@@ -14,7 +14,7 @@ from ..domain import PROBABILITIES
 from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import Parameter
-from ..spec import LOSS, LazyTerms, Operand, Relations, Terms
+from ..spec import LOSS, Operand, Relations, Terms
 from .calls import RowCalls
 from .forms import IGNORE_INDEX
 from .spec import (
@@ -25,6 +25,7 @@ from .spec import (
     of_classes,
     of_rows,
 )
+from .terms import LazyTerms
 
 
 class _Rows(NamedTuple):
@@ -135,15 +136,13 @@ def functional(
     target: Tensor,
     weight: Tensor | None = None,
     *,
-    reduction: str,
     ignore_index: float = -100,
-    label_smoothing: float = 0.0,
     temperature: float = 1.0,
     softcap: float = 0.0,
     z_loss: float = 0.0,
+    **settings: Any,
 ) -> Tensor:
     """PyTorch's function if it has the options, else the reference."""
-    settings: dict[str, Any] = {"reduction": reduction, "label_smoothing": label_smoothing}
     settings["ignore_index"] = int(ignore_index)
     has_numbers = not target.is_floating_point()
     if z_loss or (weight is not None and weight.requires_grad and has_numbers):

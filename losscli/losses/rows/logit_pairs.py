@@ -9,27 +9,16 @@ from typing import Any
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
-from ..domain import MASKS
-from ..formulas import always, at_least_float32
+from ..formulas import always, at_least_float32, weighted_sum
 from ..formulas import reduce as reduced
 from ..making import describe, row_loss
 from ..parameter import Parameter
-from ..spec import LOSS, LazyTerms, Operand, Relations, Terms
-from ..spec import MASK as MASK_KIND
-from .spec import RowSpec, of_last_rows
-from .terms import Softmax, WeightedSum, divergence_terms, known, masked
+from ..spec import LOSS, Operand, Relations, Terms
+from .spec import ROW_MASK, RowSpec, counts_of_mask
+from .terms import LazyTerms, Softmax, WeightedSum, divergence_terms, known, masked
 
 TEMPERATURE = Parameter("temperature", 1.0, 0.0, "divides both sets of logits", 1.3, open=True)
-MASK = Operand(
-    "mask",
-    "whether a row counts",
-    differentiable=False,
-    shape=of_last_rows,
-    domain=MASKS,
-    kind=MASK_KIND,
-    optional=True,
-)
-OPERANDS = (Operand("input", "logits"), Operand("target", "logits"), MASK)
+OPERANDS = (Operand("input", "logits"), Operand("target", "logits"), ROW_MASK)
 
 REASON = "a divergence is a sum of differences of logarithms, its gradients of probabilities"
 
@@ -80,7 +69,7 @@ def _divergence_loss(
         parameters=parameters,
         reference=partial(_reference, divergence),
         widens=True,
-        counts=counts,
+        counts=counts_of_mask,
         terms=Terms(partial(_terms, terms), REASON),
         **fields,
     )
@@ -123,18 +112,6 @@ def _terms(
 ) -> Mapping[str, Tensor]:
     pair = Softmax.of(input, temperature), Softmax.of(target, temperature)
     return masked(of(*pair, temperature, **settings), mask)
-
-
-def counts(input: Tensor, *others: Tensor | None, **_: float) -> Tensor:
-    """Return each row's weight in a mean, by the mask, which is the last operand."""
-    mask = others[-1]
-    found: Tensor = input.new_ones(input.shape[:-1]) if mask is None else mask.to(input.dtype)
-    return found
-
-
-def weighted_sum(weight: Tensor, value: Tensor) -> Tensor:
-    """Return the row sums of weight * value, with 0 times infinity as 0."""
-    return (weight * torch.where(weight == 0, torch.zeros_like(value), value)).sum(-1)
 
 
 def _kl(log_p: Tensor, log_q: Tensor) -> Tensor:

@@ -11,9 +11,11 @@ from ..calling import Arguments, reduction_of
 from ..formulas import always, at_least_float32
 from ..formulas import reduce as reduced
 from ..making import row_loss
+from ..operand import last_dimension
 from ..parameter import Parameter
-from ..spec import LOSS, LazyTerms, Operand, Relations, Terms, last_dimension
+from ..spec import LOSS, Operand, Relations, Terms
 from .spec import SCORES, class_numbers, class_weight, of_last_rows
+from .terms import LazyTerms
 
 
 def reference(

@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Literal
 
 from losscli.machine.pytorch import Tensor, torch
 
-from ..domain import CLASSES, POSITIVE, Domain
-from ..spec import CLASS_NUMBERS, MASK, ROW, Operand, Shape, Spec, Unit, same_shape
+from ..domain import CLASSES, MASKS, POSITIVE, Domain
+from ..operand import CLASS_NUMBERS, MASK, same_shape
+from ..spec import ROW, Operand, Shape, Spec, Unit
 
 Content = Literal["logits", "vectors", "scores"]
 LOGITS: Content = "logits"
@@ -60,6 +61,16 @@ def class_weight(shape: Callable[[Shape], Shape], **fields: Any) -> Operand:
         optional=True,
         **fields,
     )
+
+
+ROW_MASK = Operand(
+    *("mask", "whether a row counts"),
+    differentiable=False,
+    shape=of_last_rows,
+    domain=MASKS,
+    kind=MASK,
+    optional=True,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,3 +181,10 @@ def counts_of_classes(
     ones = torch.ones_like(target, dtype=input.dtype)
     found = ones if weight is None else weight[target.long().clamp(0, len(weight) - 1)]
     return torch.where(kept, found, torch.zeros_like(found))
+
+
+def counts_of_mask(input: Tensor, *others: Tensor | None, **_: float) -> Tensor:
+    """Return each row's weight in a mean, by the mask, which is the last operand."""
+    mask = others[-1]
+    found: Tensor = input.new_ones(input.shape[:-1]) if mask is None else mask.to(input.dtype)
+    return found

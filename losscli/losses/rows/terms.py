@@ -9,14 +9,30 @@ of exponentials is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from losscli.machine.pytorch import Tensor, torch
 
-from ..spec import LOSS, LazyTerms, Tolerance
+from ..spec import LOSS, Tolerance
 
 OF_LENGTHS = Tolerance(1.5, "the root of a length and the quotient by it add two roundings to four")
+
+
+class LazyTerms(Mapping[str, "Tensor"]):
+    """Terms that are computed on access."""
+
+    def __init__(self, makers: Mapping[str, Callable[[], Tensor]]) -> None:
+        self._makers = makers
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._makers[name]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
 
 
 def known(terms: Tensor) -> Tensor:

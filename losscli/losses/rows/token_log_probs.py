@@ -8,15 +8,15 @@ from typing import Any
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
-from ..formulas import always, at_least_float32
+from ..formulas import always, at_least_float32, weighted_sum
 from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import switch
-from ..spec import LOSS, LazyTerms, Operand, Relations, Terms
+from ..spec import LOSS, Operand, Relations, Terms
 from .calls import RowCalls
-from .logit_pairs import TEMPERATURE, weighted_sum
+from .logit_pairs import TEMPERATURE
 from .spec import class_numbers, of_last_rows
-from .terms import Softmax, WeightedSum
+from .terms import LazyTerms, Softmax, WeightedSum
 
 
 class _Calls(RowCalls):

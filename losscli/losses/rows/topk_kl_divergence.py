@@ -17,11 +17,11 @@ from ..domain import DISTINCT_CLASSES, SHARES
 from ..formulas import always, widened
 from ..making import row_loss
 from ..parameter import Parameter, switch
-from ..spec import LOSS, LazyTerms, Operand, Relations, Shape, Terms
+from ..spec import LOSS, Operand, Relations, Shape, Terms
 from .calls import RowCalls
-from .logit_pairs import KL_DIVERGENCE, MASK, REASON, REVERSE_KL_DIVERGENCE, counts, kl_terms
-from .spec import RowSpec, class_numbers
-from .terms import Softmax, known, masked
+from .logit_pairs import KL_DIVERGENCE, REASON, REVERSE_KL_DIVERGENCE, kl_terms
+from .spec import ROW_MASK, RowSpec, class_numbers, counts_of_mask
+from .terms import LazyTerms, Softmax, known, masked
 
 _MOST_CLASSES = 16
 """A teacher's known classes in generated cases, at most half of all."""
@@ -221,7 +221,7 @@ SPEC = row_loss(
         Operand("input", "logits"),
         class_numbers("classes", _of_known_classes, "numbers of k classes", DISTINCT_CLASSES),
         Operand("target", "their log-probabilities", shape=_of_known_classes, domain=SHARES),
-        MASK,
+        ROW_MASK,
     ),
     parameters=(
         switch("reverse", False, "weigh the logarithms by p, not by q"),
@@ -232,7 +232,7 @@ SPEC = row_loss(
     wide=True,
     widens=True,
     temporaries=6,
-    counts=counts,
+    counts=counts_of_mask,
     relations=Relations(always, reordered=True),
     terms=Terms(_terms, REASON),
 )

@@ -14,10 +14,10 @@ from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..parameter import Parameter, switch
 from ..shapes import broadcast_tensors, remedy
-from ..spec import LOSS, LazyTerms, Operand, Relations, Terms
+from ..spec import LOSS, Operand, Relations, Terms
 from .calls import RowCalls
 from .spec import VECTORS
-from .terms import OF_LENGTHS
+from .terms import OF_LENGTHS, LazyTerms
 
 
 class _Calls(RowCalls):
