@@ -102,10 +102,6 @@ LOSS = "loss"
 """The loss itself, among terms and derivatives."""
 
 
-def _not_offered(*operands: Any, **settings: Any) -> Any:
-    raise NotImplementedError("the loss has no function that returns the gradient as well")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Spec:
     """One loss: its name, its formula, and the PyTorch code that defines it.
@@ -145,8 +141,8 @@ class Spec:
     """The PyTorch function that computes it if given the last operand too."""
     bind_loss: Callable[[Reduction, Mapping[str, float]], Callable[..., Tensor]] | None = None
     """Binds ``loss`` as a user would; None if it takes the spec's operands in order."""
-    loss_with_grad: Callable[..., tuple[Tensor, Tensor]] = _not_offered
-    """The public function that also returns the prediction's gradient."""
+    loss_with_grad: Callable[..., tuple[Tensor, Tensor]] | None = None
+    """The public function that also returns the prediction's gradient, if there is one."""
     module: type[Any] = object
     """The class that ``losscli.nn`` combines with ``torch.nn.Module``."""
     kinks: Callable[[Mapping[str, float]], tuple[float, ...]] = NO_KINKS

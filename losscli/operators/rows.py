@@ -72,32 +72,13 @@ def _composed_in_place(spec: RowSpec, first: Tensor, *others: Any) -> Tensor:
 
 def checked(spec: RowSpec, operands: Sequence[Tensor | None]) -> torch.dtype:
     """Return the loss's dtype; raise an error for operands that no kernel would accept."""
-    first = operands[0]
-    assert first is not None
-    dtype = first.dtype
-    for role, operand in zip(spec.roles, operands, strict=True):
-        promotes = role in "rR" or (role in "wW" and "l" not in spec.roles)
-        if promotes and operand is not None:
-            dtype = torch.promote_types(dtype, operand.dtype)
-    _check(spec, operands, dtype)
-    return widened(dtype) if spec.wide else dtype
-
-
-def _fake_loss(spec: RowSpec, *arguments: Any, **_: Any) -> Tensor:
-    first = arguments[0]
-    dtype = checked(spec, arguments[: len(spec.operands)])
-    shape: tuple[int, ...] = ()
-    if arguments[len(spec.operands)] == "none":
-        shape = spec.rows_shape(first.shape)
-    if spec.doubling and settings_of(spec, arguments)[spec.doubling]:
-        shape = (1 + int(settings_of(spec, arguments)[spec.doubling]), *shape)
-    empty: Tensor = first.new_empty(shape, dtype=dtype)
-    return empty
-
-
-def _check(spec: RowSpec, operands: Sequence[Tensor | None], dtype: torch.dtype) -> None:
     first, said = operands[0], spec.names[0]
     assert first is not None
+    dtype = first.dtype
+    for role, tensor in zip(spec.roles, operands, strict=True):
+        promotes = role in "rR" or (role in "wW" and "l" not in spec.roles)
+        if promotes and tensor is not None:
+            dtype = torch.promote_types(dtype, tensor.dtype)
     if not dtype.is_floating_point:
         raise TypeError(f"{spec.name}: {said} {not_floating(dtype)}")
     for operand, tensor in zip(spec.operands, operands, strict=True):
@@ -115,6 +96,16 @@ def _check(spec: RowSpec, operands: Sequence[Tensor | None], dtype: torch.dtype)
                 f"{spec.name}: {operand.name} must have shape {list(due)}, but has "
                 f"{list(tensor.shape)}{remedy(operand.name, tensor.shape, due)}"
             )
+    return widened(dtype) if spec.wide else dtype
+
+
+def _fake_loss(spec: RowSpec, *arguments: Any, **_: Any) -> Tensor:
+    dtype, first = checked(spec, arguments[: len(spec.operands)]), arguments[0]
+    shape = spec.rows_shape(first.shape) if arguments[len(spec.operands)] == "none" else ()
+    if further := settings_of(spec, arguments).get(spec.doubling):
+        shape = (1 + int(further), *shape)
+    empty: Tensor = first.new_empty(shape, dtype=dtype)
+    return empty
 
 
 def _fake_of_part(spec: RowSpec, *arguments: Any) -> Tensor:

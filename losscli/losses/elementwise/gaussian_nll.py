@@ -131,7 +131,6 @@ SPEC = element_loss(
     "GaussianNLLLoss",
     calls=Calls("gaussian_nll", shapes=SHAPES, refuse=refuse),
     formula="0.5 * (log(v) + (x - y)^2 / v), v = max(var, eps)",
-    operands=operands_of({"eps": 1e-6}),
     operands_of=operands_of,
     parameters=(
         switch("full", False, "whether to add the constant 0.5 * log(2 * pi)"),
