@@ -4,8 +4,6 @@ References and baselines call these. Copies made at import would not help: under
 mode, each function looks up its own name again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Makes a spec from the function in the file of a loss, and completes its docstring."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import textwrap

@@ -1,7 +1,5 @@
 """Tensor operands of a loss."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

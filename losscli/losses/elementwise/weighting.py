@@ -1,7 +1,5 @@
 """Specs of ``weighted_NAME``, operators whose elements are ``loss * weight``, the last operand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial

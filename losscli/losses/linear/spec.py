@@ -1,7 +1,5 @@
 """The spec of a fused linear loss, which ``losscli/linear`` computes from hidden states."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The spec of a row-wise loss, whose rows ``csrc/losses/rows/HEADER.h`` computes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
