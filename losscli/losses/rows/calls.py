@@ -33,10 +33,9 @@ class RowCalls(Calls):
 
     def loss(self, given: Arguments, *site: int) -> Tensor:
         """Return the loss; ``site`` identifies a module."""
-        loss: Tensor
         settings = self._settings(given)
         if operators.are_distributed(given.operands):
-            loss = operators.OF_DTENSORS["rows"](self, given)
+            loss: Tensor = operators.OF_DTENSORS["rows"](self, given)
         elif composed := self.composed(given):
             loss = composed(*given.operands, *settings)
         else:
