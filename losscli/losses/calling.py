@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from losscli.machine.pytorch import Tensor, torch
 
 from . import operators
-from .formulas import REDUCTIONS
+from .formulas import REDUCTIONS, promoted, widened
 from .kinds import explain, refuse_script
 from .shapes import broadcasts_to
 
@@ -281,7 +281,5 @@ def _finished(loss: Tensor, divisor: Tensor | float | None, dtype: torch.dtype |
 
 def _mean(weight: Tensor, *others: Tensor) -> Tensor:
     """Return the mean weight, in float32 or, if an operand is float64, in float64."""
-    wide = weight.dtype if weight.is_floating_point() else torch.float32
-    for each in (torch.float32, *(other.dtype for other in others)):
-        wide = torch.promote_types(wide, each)
-    return weight.mean(dtype=wide)
+    every = (*others, weight) if weight.is_floating_point() else others
+    return weight.mean(dtype=widened(promoted(*every)))

@@ -9,8 +9,11 @@ of exponentials is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import UserDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from losscli.machine.pytorch import Tensor, torch
 
@@ -19,20 +22,12 @@ from ..spec import LOSS, Tolerance
 OF_LENGTHS = Tolerance(1.5, "the root of a length and the quotient by it add two roundings to four")
 
 
-class LazyTerms(Mapping[str, "Tensor"]):
+class LazyTerms(UserDict[str, Any]):
     """Terms that are computed on access."""
 
-    def __init__(self, makers: Mapping[str, Callable[[], Tensor]]) -> None:
-        self._makers = makers
-
     def __getitem__(self, name: str) -> Tensor:
-        return self._makers[name]()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._makers)
-
-    def __len__(self) -> int:
-        return len(self._makers)
+        found: Tensor = self.data[name]()
+        return found
 
 
 def known(terms: Tensor) -> Tensor:
@@ -141,7 +136,7 @@ def masked(terms: Mapping[str, Tensor], mask: Tensor | None) -> Mapping[str, Ten
         rows = mask if found.dim() == mask.dim() else mask.unsqueeze(-1)
         return found * rows
 
-    return LazyTerms({name: lambda name=name: kept(name) for name in terms})  # type: ignore[misc]
+    return LazyTerms({name: partial(kept, name) for name in terms})
 
 
 def cosine_terms(
