@@ -17,7 +17,7 @@ from .operand import CLASS_NUMBERS as CLASS_NUMBERS
 from .operand import FLOATING
 from .operand import MASK as MASK
 from .operand import Operand as Operand
-from .parameter import Parameter
+from .parameter import Parameter as Parameter
 from .shapes import Shape as Shape
 from .shapes import Shapes, broadcast
 

@@ -13,9 +13,8 @@ from ..calling import Added, Arguments, Calls
 from ..domain import WEIGHTS
 from ..formulas import REDUCTIONS, at_least_float32, promoted, reduce, widened
 from ..making import element_loss
-from ..parameter import Parameter
 from ..shapes import broadcasts_to, remedy
-from ..spec import Operand, Shape, Tolerance
+from ..spec import Operand, Parameter, Tolerance
 from . import kl_estimate
 
 SEQUENCE_MEAN, SEQUENCE_SUM = "sequence_mean", "sequence_sum"
@@ -227,11 +226,6 @@ def _arguments(
     return Arguments(operands, reduction, parameters, weight, divisor, dtype=dtype)
 
 
-def of_sequences(shape: Shape) -> Shape:
-    """The operand has one value per sequence."""
-    return (*shape[:-1], 1) if shape else shape
-
-
 CALLS = Calls("policy", reductions=(*REDUCTIONS, SEQUENCE_MEAN, SEQUENCE_SUM))
 SPEC = element_loss(
     policy_loss,
@@ -242,7 +236,10 @@ SPEC = element_loss(
         Operand("log_probs", "log-probabilities of the policy"),
         Operand("old_log_probs", "log-probabilities of the old policy", differentiable=False),
         Operand(
-            "advantages", "advantages", differentiable=False, shape=of_sequences, domain=WEIGHTS
+            *("advantages", "advantages"),
+            differentiable=False,
+            shape=lambda shape: (*shape[:-1], 1) if shape else shape,  # one for each sequence
+            domain=WEIGHTS,
         ),
     ),
     parameters=(

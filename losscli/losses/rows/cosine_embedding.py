@@ -12,9 +12,8 @@ from ..domain import SIGNS
 from ..formulas import at_least_float32
 from ..formulas import reduce as reduced
 from ..making import row_loss
-from ..parameter import Parameter
 from ..shapes import broadcast_tensors, remedy
-from ..spec import Operand, Relations, Terms
+from ..spec import Operand, Parameter, Relations, Terms
 from .spec import VECTORS, of_last_rows
 from .terms import OF_LENGTHS, cosine_terms, masked
 

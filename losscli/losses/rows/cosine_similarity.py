@@ -10,9 +10,8 @@ from ..calling import Arguments
 from ..formulas import at_least_float32
 from ..formulas import reduce as reduced
 from ..making import row_loss
-from ..parameter import Parameter
 from ..shapes import broadcast_tensors
-from ..spec import Operand, Relations, Terms
+from ..spec import Operand, Parameter, Relations, Terms
 from .spec import VECTORS
 from .terms import OF_LENGTHS, cosine_terms
 

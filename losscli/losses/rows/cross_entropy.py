@@ -13,8 +13,7 @@ from ..calling import Arguments, reduction_of
 from ..domain import PROBABILITIES
 from ..formulas import reduce as reduced
 from ..making import row_loss
-from ..parameter import Parameter
-from ..spec import LOSS, Operand, Relations, Terms
+from ..spec import LOSS, Operand, Parameter, Relations, Terms
 from .calls import RowCalls
 from .forms import IGNORE_INDEX
 from .spec import (

@@ -13,8 +13,7 @@ from losscli.machine.pytorch import Tensor, torch
 from ..calling import named_call
 from ..domain import PROBABILITIES
 from ..formulas import Reduction
-from ..parameter import Parameter
-from ..spec import CLASS_NUMBERS, MASK, Operand, Terms, looser
+from ..spec import CLASS_NUMBERS, MASK, Operand, Parameter, Terms, looser
 from .spec import RowSpec
 
 NO_INDEX = -(2.0**63)

@@ -12,8 +12,7 @@ from ..calling import Arguments
 from ..formulas import always, at_least_float32, weighted_sum
 from ..formulas import reduce as reduced
 from ..making import describe, row_loss
-from ..parameter import Parameter
-from ..spec import LOSS, Operand, Relations, Terms
+from ..spec import LOSS, Operand, Parameter, Relations, Terms
 from .spec import ROW_MASK, RowSpec, counts_of_mask
 from .terms import LazyTerms, Softmax, WeightedSum, divergence_terms, known, masked
 

@@ -12,8 +12,7 @@ from ..formulas import always, at_least_float32
 from ..formulas import reduce as reduced
 from ..making import row_loss
 from ..operand import last_dimension
-from ..parameter import Parameter
-from ..spec import LOSS, Operand, Relations, Terms
+from ..spec import LOSS, Operand, Parameter, Relations, Terms
 from .spec import SCORES, class_numbers, class_weight, of_last_rows
 from .terms import LazyTerms
 
