@@ -30,8 +30,8 @@ WEIGHTED = "weighted_"
 class Arguments(NamedTuple):
     """The arguments of one call, as the operator takes them."""
 
-    operands: tuple[Tensor, ...]
-    """The operands without the weight."""
+    operands: tuple[Any, ...]
+    """The tensors without the weight of elements; missing operands of rows are None."""
     reduction: str = "mean"
     parameters: tuple[float, ...] = ()
     weight: Tensor | None = None

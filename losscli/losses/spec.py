@@ -141,7 +141,7 @@ class Spec:
     """The PyTorch function that computes it if given the last operand too."""
     bind_loss: Callable[[Reduction, Mapping[str, float]], Callable[..., Tensor]] | None = None
     """Binds ``loss`` as a user would; None if it takes the spec's operands in order."""
-    loss_with_grad: Callable[..., tuple[Tensor, Tensor]] | None = None
+    loss_with_grad: Any = None
     """The public function that also returns the prediction's gradient, if there is one."""
     module: type[Any] = object
     """The class that ``losscli.nn`` combines with ``torch.nn.Module``."""

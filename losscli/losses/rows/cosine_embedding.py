@@ -9,8 +9,7 @@ from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments, reduction_of
 from ..domain import SIGNS
-from ..formulas import at_least_float32
-from ..formulas import reduce as reduced
+from ..formulas import at_least_float32, reduce
 from ..making import row_loss
 from ..shapes import broadcast_tensors, remedy
 from ..spec import Operand, Parameter, Relations, Terms
@@ -29,7 +28,7 @@ def reference(
     unlike = (cosine - margin).clamp_min(0)
     loss = torch.where(target == 1, 1 - cosine, torch.zeros_like(cosine))
     loss = torch.where(target == -1, unlike, loss)
-    return reduced(loss, reduction).to(dtype)
+    return reduce(loss, reduction).to(dtype)
 
 
 def _terms(

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
-from ..formulas import at_least_float32
-from ..formulas import reduce as reduced
+from ..formulas import at_least_float32, reduce
 from ..making import row_loss
 from ..shapes import broadcast_tensors
 from ..spec import Operand, Parameter, Relations, Terms
@@ -21,7 +20,7 @@ def reference(x1: Tensor, x2: Tensor, *, reduction: str, eps: float = 1e-8) -> T
     (first, second), dtype = at_least_float32(x1, x2)
     norms = [torch.linalg.vector_norm(x, dim=-1).clamp_min(eps) for x in (first, second)]
     loss = 1 - (first * second).sum(-1) / norms[0] / norms[1]
-    return reduced(loss, reduction).to(dtype)
+    return reduce(loss, reduction).to(dtype)
 
 
 def _terms(x1: Tensor, x2: Tensor, *, eps: float = 1e-8) -> Mapping[str, Tensor]:

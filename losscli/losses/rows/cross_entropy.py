@@ -11,7 +11,7 @@ from losscli.machine.pytorch import Tensor, torch
 from .. import aten
 from ..calling import Arguments, reduction_of
 from ..domain import PROBABILITIES
-from ..formulas import reduce as reduced
+from ..formulas import reduce
 from ..making import row_loss
 from ..spec import LOSS, Operand, Parameter, Relations, Terms
 from .calls import RowCalls
@@ -126,7 +126,7 @@ def reference(
         loss = loss + z_loss * torch.logsumexp(rows.logits, rows.dim) ** 2
     if rows.kept is not None:
         loss = torch.where(rows.kept, loss, torch.zeros_like(loss))
-    loss = loss.sum() / rows.divisor if reduction == "mean" else reduced(loss, reduction)
+    loss = loss.sum() / rows.divisor if reduction == "mean" else reduce(loss, reduction)
     return loss.to(rows.dtype)
 
 
@@ -270,8 +270,7 @@ def cross_entropy(
         _check_classes(input)
         target = number_of_one_row(target)
     settings = (ignore_index, label_smoothing, temperature, softcap, z_loss)
-    operands = (input, target, weight)
-    return Arguments(operands, reduction, settings, None, None, operator)  # type: ignore[arg-type]
+    return Arguments((input, target, weight), reduction, settings, operator=operator)
 
 
 def _check_probabilities(input: Tensor, target: Tensor, ignore_index: int) -> None:

@@ -9,8 +9,7 @@ from typing import Any
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
-from ..formulas import always, at_least_float32, weighted_sum
-from ..formulas import reduce as reduced
+from ..formulas import always, at_least_float32, reduce, weighted_sum
 from ..making import describe, row_loss
 from ..spec import LOSS, Operand, Parameter, Relations, Terms
 from .spec import ROW_MASK, RowSpec, counts_of_mask
@@ -42,8 +41,7 @@ def _function(name: str, docstring: str) -> Callable[..., Arguments]:
         mask: Tensor | None = None,
         reduction: str = "mean",
     ) -> Arguments:
-        operands = (input, target, mask)
-        return Arguments(operands, reduction, (temperature,))  # type: ignore[arg-type]
+        return Arguments((input, target, mask), reduction, (temperature,))
 
     arguments.__name__ = arguments.__qualname__ = name
     arguments.__doc__ = docstring
@@ -94,9 +92,9 @@ def _reference(
     log_p, log_q = (torch.log_softmax(each / temperature, -1) for each in (first, second))
     loss = divergence(log_p, log_q, **settings)
     if mask is None:
-        return reduced(loss, reduction).to(dtype)
+        return reduce(loss, reduction).to(dtype)
     loss = torch.where(mask, loss, torch.zeros_like(loss))
-    loss = loss.sum() / mask.sum() if reduction == "mean" else reduced(loss, reduction)
+    loss = loss.sum() / mask.sum() if reduction == "mean" else reduce(loss, reduction)
     return loss.to(dtype)
 
 
@@ -298,8 +296,7 @@ def js_divergence(
     Args:
         beta: the weight of p in the mixture; above 0 and below 1.
     """
-    operands = (input, target, mask)
-    return Arguments(operands, reduction, (temperature, beta))  # type: ignore[arg-type]
+    return Arguments((input, target, mask), reduction, (temperature, beta))
 
 
 JS_DIVERGENCE = _divergence_loss(

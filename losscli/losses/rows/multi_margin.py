@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments, reduction_of
-from ..formulas import always, at_least_float32
-from ..formulas import reduce as reduced
+from ..formulas import always, at_least_float32, reduce
 from ..making import row_loss
 from ..operand import last_dimension
 from ..spec import LOSS, Operand, Parameter, Relations, Terms
@@ -29,7 +28,7 @@ def reference(
     loss = (others * (beyond if p == 1 else beyond * beyond)).sum(-1) / input.shape[-1]
     if weight is not None:
         loss = loss * weight.to(loss.dtype)[target.long()]
-    return reduced(loss, reduction).to(dtype)
+    return reduce(loss, reduction).to(dtype)
 
 
 def _from_kinks(
@@ -108,7 +107,7 @@ def multi_margin_loss(
     if one_row:  # its loss has the shape of its target
         input = input.reshape(1, -1) if target.dim() else input.reshape(-1)
     return Arguments(
-        (input, target, weight),  # type: ignore[arg-type]
+        (input, target, weight),
         reduction,
         (p, margin),
         restored=lambda gradient: gradient.reshape(shape),

@@ -64,7 +64,7 @@ def nll_loss(
     reduction = reduction_of(reduction, size_average, reduce)
     if input.dim() == 1:
         target = number_of_one_row(target)
-    return Arguments((input, target, weight), reduction, (ignore_index,))  # type: ignore[arg-type]
+    return Arguments((input, target, weight), reduction, (ignore_index,))
 
 
 SPEC = row_loss(

@@ -8,8 +8,7 @@ from typing import Any
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
-from ..formulas import always, at_least_float32, weighted_sum
-from ..formulas import reduce as reduced
+from ..formulas import always, at_least_float32, reduce, weighted_sum
 from ..making import row_loss
 from ..parameter import switch
 from ..spec import LOSS, Operand, Relations, Terms
@@ -42,7 +41,7 @@ def reference(
     found = logs.gather(-1, tokens.long().unsqueeze(-1)).squeeze(-1)
     if entropy:
         found = torch.stack([found, -weighted_sum(logs.exp(), logs)])
-    return reduced(found, reduction)
+    return reduce(found, reduction)
 
 
 def _terms(

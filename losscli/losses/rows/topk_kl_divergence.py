@@ -208,8 +208,7 @@ def topk_kl_divergence(
         IndexError: on the CPU, a class of a counted row is out of range. On a GPU that row's loss
             and gradients are NaN.
     """
-    operands = (input, classes, target, mask)
-    return Arguments(operands, reduction, (float(reverse), temperature))  # type: ignore[arg-type]
+    return Arguments((input, classes, target, mask), reduction, (float(reverse), temperature))
 
 
 SPEC = row_loss(
