@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from losscli.cases.axes import FORWARD_BACKWARD, PassName
-from losscli.cases.case import ITEM_BYTES, Case
+from losscli.cases.case import BYTES, ITEM_BYTES, Case
 from losscli.losses import MODEL, Domain, Operand, Shape, Spec, Unit
 from losscli.losses.domain import REAL
 from losscli.reasons import Reason
@@ -39,7 +39,6 @@ RANGES: dict[Content, tuple[float, float]] = {
 }
 Draw = Literal["usual", "large", "negative"]
 """``large`` has larger values and rows with sharp peaks, ``negative`` no positive ones."""
-_BYTES = ITEM_BYTES | {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4}
 
 
 class Argument(msgspec.Struct, frozen=True):
@@ -67,7 +66,7 @@ class Argument(msgspec.Struct, frozen=True):
     @property
     def bytes(self) -> int:
         """Bytes of its elements."""
-        return math.prod(self.shape or ()) * _BYTES.get(self.dtype, 8)
+        return math.prod(self.shape or ()) * BYTES.get(self.dtype, 8)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +158,7 @@ class ModelCase(Case, frozen=True):
         )
         return ", ".join(named) + ("" if self.draw == "usual" else f", {self.draw} values")
 
-    def reshaped(self, shape: Shape, target_shape: Shape | None = None, **changes: Any) -> Case:
+    def reshaped(self, *shapes: Any, **changes: Any) -> Case:
         return self
 
     def floor_bytes(self, pass_: PassName) -> int:

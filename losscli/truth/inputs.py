@@ -16,6 +16,7 @@ values as contiguous operands; memory outside a view is NaN.
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -25,12 +26,12 @@ from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
 from losscli.implementations import Implementation
 from losscli.implementations.local import Operands
-from losscli.losses import ELEMENT, Domain, Operand, Shape
+from losscli.losses import ELEMENT, Domain
 from losscli.losses.domain import CLASSES, DISTINCT_CLASSES, MASKS
 from losscli.losses.rows.forms import ignored_index
 from losscli.truth.blocks import blocks, part
 from losscli.truth.model import make_model_inputs
-from losscli.truth.streams import OTHERS, Stream, make_generator
+from losscli.truth.streams import Stream, make_generator
 
 LARGEST = 100.0
 """Bound of heavy tails and impulses."""
@@ -68,11 +69,12 @@ def make_inputs(
         assert reference
         return make_model_inputs(case, reference)
     first, *others = case.spec.operands
-    operands: Operands = {first.name: _empty_input(case)}
-    for number, operand in enumerate(others):
-        draw = _Draws(case, OTHERS[number]).of(operand.domain, operand.factor(case.shape))
-        operands[operand.name] = _fill(_empty_other(case, operand.name), draw)
-        if labels and may_be_labels(operand):
+    operands: Operands = {first.name: _empty(case, first.name)}
+    for number, operand in enumerate(others, 1):
+        source = _Draws(case, "target" if number == 1 else number)
+        draw = source.of(operand.domain, operand.factor(case.shape))
+        operands[operand.name] = _fill(_empty(case, operand.name), draw)
+        if labels and operand.labels:
             operands[operand.name].round_()
     source = _Draws(case, "input")
     if case.distribution == "boundary" and case.spec.unit == ELEMENT:
@@ -80,11 +82,6 @@ def make_inputs(
     else:
         _fill(operands[first.name], source.of(first.domain, case.scale))
     return operands
-
-
-def may_be_labels(operand: Operand) -> bool:
-    """Tell whether a loss is defined on labels, of which other numbers are an extension."""
-    return operand.labels
 
 
 def make_grad_output(case: Case) -> Tensor:
@@ -95,35 +92,21 @@ def make_grad_output(case: Case) -> Tensor:
     return _fill(empty, _Draws(case, "grad_output").normal)
 
 
-def _empty_input(case: Case) -> Tensor:
-    name, shape = next(iter(case.shapes.items()))
-    if case.layout == SLICED:
-        return _wider(case, name)[..., :-1]
-    if case.layout == TRANSPOSED:
-        return _empty(case, name, (*shape[:-2], shape[-1], shape[-2])).transpose(-1, -2)
-    return _empty(case, name, shape)
-
-
-def _empty_other(case: Case, name: str) -> Tensor:
-    if case.layout == SLICED and case.shapes[name]:
-        return _wider(case, name)[..., 1:]
-    return _empty(case, name, case.shapes[name])
-
-
-def _empty(case: Case, name: str, shape: Shape) -> Tensor:
-    return torch.empty(shape, dtype=getattr(torch, case.dtypes[name]), device=case.device)
-
-
-def _wider(case: Case, name: str) -> Tensor:
-    """Allocate an operand with one more element in the last dimension, with fillers at its ends."""
-    *shape, last = case.shapes[name]
-    wider = _empty(case, name, (*shape, last + 1))
-    wider[..., 0] = wider[..., -1] = no_value(wider.dtype)
-    return wider
+def _empty(case: Case, name: str) -> Tensor:
+    """Allocate an operand in the case's layout; around a sliced one there is no value."""
+    shape, is_prediction = case.shapes[name], name == case.spec.names[0]
+    empty = partial(torch.empty, dtype=getattr(torch, case.dtypes[name]), device=case.device)
+    if case.layout == SLICED and shape:
+        wider: Tensor = empty((*shape[:-1], shape[-1] + 1))
+        wider[..., 0] = wider[..., -1] = no_value(wider.dtype)
+        return wider[..., :-1] if is_prediction else wider[..., 1:]
+    if case.layout == TRANSPOSED and is_prediction:
+        return empty((*shape[:-2], shape[-1], shape[-2])).transpose(-1, -2)
+    return empty(shape)
 
 
 class _Draws:
-    def __init__(self, case: Case, stream: Stream) -> None:
+    def __init__(self, case: Case, stream: Stream | int) -> None:
         self.case, self.device = case, torch.device(case.device)
         self.dtype = torch.float64 if case.dtype == "float64" else torch.float32
         self.generator = make_generator(case.seed, stream, case.device)

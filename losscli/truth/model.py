@@ -35,7 +35,7 @@ from losscli.implementations.subject import Subject, bind
 from losscli.reasons import Code
 from losscli.truth.blocks import block_elements, blocks
 from losscli.truth.distances import Errors, Truth
-from losscli.truth.oracle import Oracle, OwnErrors, Truths
+from losscli.truth.oracle import Oracle, OwnErrors, Truths, wide
 from losscli.truth.streams import make_generator
 from losscli.truth.tolerances import (
     ELEMENT_ULP,
@@ -153,10 +153,10 @@ class ModelOracle(Oracle):
 
     def exact_result(self) -> Tensor:
         """Return the result in float64."""
-        return self.exact.send(Forward(_wide(self.operands)))
+        return self.exact.send(Forward(wide(self.operands)))
 
     def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
-        call = Call(_wide(self.operands), tuple(names), grad_output.double())
+        call = Call(wide(self.operands), tuple(names), grad_output.double())
         truths = {}
         for name, found in self.exact.send(call).gradients.items():
             operand = self.operands[name]
@@ -169,7 +169,7 @@ class ModelOracle(Oracle):
 
     def curvature(self, asked: SecondDerivatives) -> Gradients:
         """Return second derivatives in float64."""
-        operands, toward = _wide(asked.operands), _wide(asked.toward)
+        operands, toward = wide(asked.operands), wide(asked.toward)
         return self.exact.send(SecondDerivatives(operands, asked.grad_output.double(), toward))
 
     @property
@@ -257,7 +257,3 @@ def truths_at_largest(value: Tensor, dtype: torch.dtype) -> Iterator[Truth]:
         largest = largest.maximum(inside.max()) if inside.numel() else largest
     for block in blocks(value.shape, block_elements(value.device.type)):
         yield Truth(block, value[block], largest.expand(value[block].shape))
-
-
-def _wide(operands: Operands) -> Operands:
-    return {n: each.double() if each.is_floating_point() else each for n, each in operands.items()}

@@ -285,6 +285,11 @@ class Oracle:
         return {name: each.double().expand(extent) for name, each in own.items()}
 
 
+def wide(operands: Operands) -> Operands:
+    """Return floating operands in float64, and others as they are."""
+    return {n: each.double() if each.is_floating_point() else each for n, each in operands.items()}
+
+
 def exact_sum(elements: Tensor) -> float:
     """Sum a block with an error far below one rounding."""
     flat = elements.flatten()

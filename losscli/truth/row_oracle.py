@@ -19,7 +19,7 @@ from losscli.implementations.local import Operands
 from losscli.losses import RowSpec
 from losscli.truth.blocks import Block, block_elements, whole
 from losscli.truth.distances import Errors, Truth
-from losscli.truth.oracle import Oracle
+from losscli.truth.oracle import Oracle, wide
 from losscli.truth.tolerances import (
     ELEMENT_ULP,
     ONCE_ROUNDED_ULP,
@@ -172,11 +172,9 @@ class RowOracle(Oracle):
     def _read(self, block: Block) -> Operands:
         values: Operands = {}
         for name, operand in self.operands.items():
-            whole = operand.detach()
-            if not self.is_summed(name):
-                whole = whole[self._place(block, operand)]
-            values[name] = whole.double() if whole.is_floating_point() else whole
-        return values
+            own = operand.detach()
+            values[name] = own if self.is_summed(name) else own[self._place(block, operand)]
+        return wide(values)
 
     def _elements(self, values: Operands) -> Tensor:
         with AccurateSums() if self.dtype == torch.float64 else nullcontext():

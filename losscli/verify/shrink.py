@@ -7,7 +7,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from losscli.cases.case import Case
-from losscli.cases.layouts import impossible, shapes_of
+from losscli.cases.layouts import impossible
 from losscli.implementations import Implementation, find_implementation
 from losscli.losses import MODEL
 from losscli.reasons import Code
@@ -76,9 +76,8 @@ def _smaller(case: Case, check: Check) -> Iterator[Case]:
         size = tuple(min(extent, limit) for extent in case.size)
         if impossible(size, case.layout):
             continue
-        usual = size if case.target_shape == case.shape else case.spec.default_target_shape(size)
-        input, target = shapes_of(size, case.layout, usual)
-        smaller = check.adapt(replace(case, shape=input, target_shape=target))
+        target = size if case.target_shape == case.shape else None
+        smaller = check.adapt(case.reshaped(size, target, case.layout))
         if smaller.elements < case.elements and smaller not in tried:
             tried.append(smaller)
             yield smaller

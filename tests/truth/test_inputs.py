@@ -164,7 +164,9 @@ def test_an_incoming_gradient_has_the_shape_of_the_loss_and_a_stream_of_its_own(
 
 def test_no_stream_of_a_seed_is_a_stream_of_another_seed():
     seeds = [
-        make_generator(seed, stream).initial_seed() for seed in range(50) for stream in STREAMS
+        make_generator(seed, stream).initial_seed()
+        for seed in range(50)
+        for stream in (*STREAMS, *range(2, 13))
     ]
     assert len(set(seeds)) == len(seeds)
 

@@ -10,8 +10,7 @@ import torch
 from msgspec import structs
 from torch import Tensor
 
-from losscli.cases import layouts
-from losscli.cases.axes import LAYOUTS, Layout
+from losscli.cases.axes import LAYOUTS
 from losscli.cases.case import Case
 from losscli.implementations import Implementation
 from losscli.implementations.inspection import GROWTH_CALLS
@@ -162,7 +161,7 @@ def allocations(problem: Problem, subject: Subject, tally: Tally) -> None:
     prediction; only for implementations that plan no temporaries, and only for means.
     """
     for layout in LAYOUTS:
-        case = _laid_out(problem.case, layout)
+        case = problem.case.reshaped(problem.case.shape, layout=layout)
         # As PyTorch's own, losses over rows convert operands of several dtypes to one.
         converted = case.spec.unit == ROW and len({case.dtypes[n] for n in case.spec.promoted}) > 1
         if case.impossible or converted:
@@ -173,13 +172,6 @@ def allocations(problem: Problem, subject: Subject, tally: Tally) -> None:
             expected = f"besides the loss and the gradient of {format_bytes(own.prediction.nbytes)}"
             held = f"a call held {format_bytes(extra)} more"
             tally.fail(f"{layout}: expected no memory {expected}, but {held}")
-
-
-def _laid_out(case: Case, layout: Layout) -> Case:
-    size = case.shape
-    usual = case.spec.default_target_shape(size)
-    input, target = layouts.shapes_of(size, layout, usual)
-    return structs.replace(case, shape=input, target_shape=target, layout=layout)
 
 
 PLAN_SHAPE = (1100, 16, 512)

@@ -23,6 +23,7 @@ from losscli.reasons import Code
 from losscli.runs.records import FAIL, WARN
 from losscli.truth.distances import Errors
 from losscli.truth.excuse import LUCK
+from losscli.truth.oracle import wide
 from losscli.truth.problem import Problem, operand_of
 from losscli.truth.related import judge_pair, judge_sum_of_rows, scale_of
 from losscli.truth.tolerances import Outcome
@@ -204,8 +205,7 @@ def _count(problem: Problem, operands: Operands) -> float:
     counts = getattr(problem.case.spec, "counts", None)
     if counts is None:
         return float(next(iter(operands.values())).shape[0])
-    wide = {n: each.double() if each.is_floating_point() else each for n, each in operands.items()}
-    return float(counts(*wide.values(), **problem.case.params).sum())
+    return float(counts(*wide(operands).values(), **problem.case.params).sum())
 
 
 def _numbered(problem: Problem, subject: Subject) -> Iterator[Judged]:

@@ -18,7 +18,6 @@ from losscli.reasons import Code
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, VerifyResult
 from losscli.truth.distances import index_of, misfit
 from losscli.truth.excuse import TWICE_AS_FAR, no_worse
-from losscli.truth.inputs import may_be_labels
 from losscli.truth.model import ModelOracle, WrongReferenceError
 from losscli.truth.problem import Problem
 from losscli.truth.streams import make_generator
@@ -91,7 +90,7 @@ def _question(problem: Problem) -> SecondDerivatives:
     toward = {name: drawn(problem.operands[name]) for name in problem.wrt}
     domains = problem.case.spec.domains
     own, labels = problem.operands, problem.third_party and problem.third_party.labels
-    kept = {o.name for o in problem.case.spec.operands if labels and may_be_labels(o)}
+    kept = {o.name for o in problem.case.spec.operands if labels and o.labels}
     moved = [name for name in own if name not in kept and not domains[name].discrete]
     inside = {name: domains[name].inside(own[name], FROM_ENDS) for name in moved}
     return SecondDerivatives({**own, **inside}, grad_output, toward)
