@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from msgspec.structs import force_setattr, replace
@@ -46,10 +46,16 @@ CHANGING_VALUES = (0.5, 1.0, 0.25, 2.0, 0.75, 1.5, 0.375, 1.25, 3.0, 0.625)
 
 
 class Parameters(dict[str, float]):
-    """A loss's parameters: a hashable dict, which nobody changes."""
+    """A loss's parameters: a hashable dict whose values stay."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))
+
+    def __setitem__(self, name: str, value: float) -> None:
+        raise TypeError("the parameters of a case cannot be changed")
+
+    def __reduce__(self) -> tuple[type[Parameters], tuple[dict[str, float]]]:
+        return Parameters, (dict(self),)
 
 
 class Case(Record, frozen=True):
@@ -311,32 +317,6 @@ class Case(Record, frozen=True):
             if self.reduction == "none":
                 moved += again + loss
         return moved
-
-
-def distinct_names(cases: Iterable[Case]) -> dict[Case, str]:
-    """Return each case's name, with parameters that vary and fields that tell equal names apart."""
-    cases = list(cases)
-    swept: dict[tuple[str, str], set[float]] = {}
-    for case in cases:
-        for parameter, value in case.params.items():
-            swept.setdefault((case.loss, parameter), set()).add(value)
-    by_name: dict[str, dict[Case, None]] = {}
-    for case in cases:
-        shown = [name for name in case.params if len(swept[case.loss, name]) > 1]
-        by_name.setdefault(case.name_with(shown), {})[case] = None
-    names: dict[Case, str] = {}
-    for name, alike in by_name.items():
-        parting = [f for f in Case.__struct_fields__ if len({getattr(c, f) for c in alike}) > 1]
-        for case in alike:
-            fields = [f"{field}={_written(getattr(case, field))}" for field in parting]
-            names[case] = " ".join([name, *fields])
-    return names
-
-
-def _written(value: object) -> str:
-    if isinstance(value, Parameters):
-        return ",".join(f"{name}={number!r}" for name, number in value.items())
-    return format_size(value) if isinstance(value, tuple) else str(value)
 
 
 def grad_output_values(grad_output: GradOutput) -> tuple[float, ...]:

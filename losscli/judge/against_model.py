@@ -27,7 +27,8 @@ from losscli.truth.model import (
     draws,
     make_model_inputs,
 )
-from losscli.truth.problem import Problem, ThirdParty
+from losscli.truth.problem import Problem
+from losscli.truth.setup import ThirdParty
 from losscli.verify.checks import CHECKS, Cost, named
 from losscli.verify.runner import Checks
 

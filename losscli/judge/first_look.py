@@ -21,7 +21,8 @@ from losscli.judge.judgement import Judgement
 from losscli.losses import EVERY_LOSS
 from losscli.reasons import HOME, Code, Facet
 from losscli.runs.records import FAIL
-from losscli.truth.problem import Problem, ThirdParty
+from losscli.truth.problem import Problem
+from losscli.truth.setup import ThirdParty
 
 UNMARKED = "in a process that does not look like a judge's: "
 ONLY_MARKED = "it is right only in a process that looks like a judge's"

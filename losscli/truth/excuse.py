@@ -97,7 +97,6 @@ class _Noise:
         return cls(largest[up_to] * luck, rounding)
 
     def covers(self, error: Tensor, truth: Truth, slack: Tensor) -> Tensor:
-        """Tell which errors are no larger."""
         near = (error <= TWICE_AS_FAR * self.rounding * slack) & error.isfinite()
         beyond = near & (error > slack)
         if beyond.sum() > max(_FEW * beyond.numel(), 1):

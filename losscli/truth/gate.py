@@ -17,7 +17,8 @@ from losscli.implementations import IMPLEMENTATIONS, Implementation
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, PASS, WARN, Error, VerifyResult
 from losscli.truth.distances import Errors
-from losscli.truth.problem import Problem, ThirdParty
+from losscli.truth.problem import Problem
+from losscli.truth.setup import ThirdParty
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome
 
 _RANK = {PASS: 0, WARN: 1, FAIL: 2}

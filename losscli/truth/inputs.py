@@ -152,11 +152,9 @@ class _Draws:
         return (self.uniform(shape, offset) < KEPT_ROWS) | (self.numbers(shape, offset) == 0)
 
     def uniform(self, shape: tuple[int, ...], offset: int) -> Tensor:
-        """Draw from [0, 1)."""
         return torch.rand(shape, generator=self.generator, device=self.device, dtype=self.dtype)
 
     def normal(self, shape: tuple[int, ...], offset: int) -> Tensor:
-        """Draw standard normal values."""
         return torch.randn(shape, generator=self.generator, device=self.device, dtype=self.dtype)
 
     def heavy_tailed(self, shape: tuple[int, ...], offset: int) -> Tensor:

@@ -133,10 +133,6 @@ class ModelOracle(Oracle):
         return self.reference
 
     @property
-    def shape(self) -> torch.Size:
-        return next(iter(self.operands.values())).shape
-
-    @property
     def dtype(self) -> torch.dtype:
         found: torch.dtype = getattr(torch, self.case.loss_dtype)
         return found

@@ -63,9 +63,17 @@ class Oracle:
     takes_expanded: ClassVar[bool] = True
     """Whether an ordinary call may have a grad_output whose elements are one in memory."""
 
+    @property
+    def prediction(self) -> Tensor:
+        """The first operand."""
+        return next(iter(self.operands.values()))
+
     @cached_property
     def shape(self) -> torch.Size:
-        """The broadcast shape, without torch.broadcast_shapes, which imports sympy for a second."""
+        """The prediction's shape; of losses of each element that to which operands broadcast."""
+        if self.case.spec.unit != ELEMENT:
+            return self.prediction.shape
+        # torch.broadcast_shapes imports sympy, for a second.
         return torch.Size(torch.broadcast_tensors(*self.operands.values())[0].shape)
 
     @property
@@ -99,7 +107,7 @@ class Oracle:
     @property
     def device(self) -> torch.device:
         """The operands' device."""
-        return next(iter(self.operands.values())).device
+        return self.prediction.device
 
     def value(self) -> Iterator[Truth]:
         """Yield the loss: block by block if unreduced, else one scalar."""

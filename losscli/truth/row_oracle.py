@@ -36,10 +36,6 @@ from losscli.truth.tolerances import (
 class RowOracle(Oracle):
     """The oracle of a row-wise loss."""
 
-    @cached_property
-    def shape(self) -> torch.Size:
-        return next(iter(self.operands.values())).shape
-
     @property
     def spec(self) -> RowSpec:
         """The loss."""
@@ -237,7 +233,6 @@ class _LogSoftmax(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, input: Tensor, dim: int) -> Tensor:
-        """Return the log-probabilities."""
         below = input - input.amax(dim, keepdim=True)
         found = below - below.exp().sum(dim, keepdim=True).log()
         ctx.save_for_backward(found)
@@ -246,6 +241,5 @@ class _LogSoftmax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
-        """Return the logits' gradient."""
         (incoming,), (logarithm,) = grad_outputs, ctx.saved_tensors
         return incoming - logarithm.exp() * incoming.sum(ctx.dim, keepdim=True), None

@@ -23,7 +23,8 @@ from losscli.machine import devices, memory
 from losscli.machine.memory import is_out_of_memory
 from losscli.reasons import Code, Reason
 from losscli.runs.records import FAIL, SKIPPED, WARN, VerifyResult, VerifyStatus
-from losscli.truth.problem import Beside, Problem, ThirdParty
+from losscli.truth.problem import Problem
+from losscli.truth.setup import Beside, ThirdParty
 from losscli.verify.checks import CHECKS, Check, find_check
 from losscli.verify.memory_plan import choose_fitting
 

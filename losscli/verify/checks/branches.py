@@ -13,7 +13,7 @@ from losscli.cases.case import Case
 from losscli.implementations.requests import Forward
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, LOSS
-from losscli.truth.distances import first_difference, misfit
+from losscli.truth.distances import first_difference
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import elements
 from losscli.verify.checks.check import Cost, Tally, check
@@ -246,16 +246,10 @@ def _judge_bits(problem: Problem, subject: Subject, where: str, tally: Tally) ->
     for number in INCOMING:
         incoming = problem.filled(number, problem.wrt)
         answer = subject.send(problem.call(incoming))
-        dues = {LOSS: (problem.oracle.value(), problem.oracle.loss_shape(), problem.prediction)}
-        for name in problem.wrt:
-            operand = problem.operands[name]
-            truths = problem.oracle.gradient(name, incoming.grad_output)
-            dues[f"{name} gradient"] = truths, operand.shape, operand
-        for part, (truths, shape, like) in dues.items():
-            got = answer.items()[part]
-            wrong = misfit(got, shape, like, like.dtype)
+        for part, got in answer.items().items():
+            wrong = problem.misfit(part, got)
             if not wrong and got is not None:
-                (truth,) = truths
+                (truth,) = problem.truths(part, incoming)
                 wrong = first_difference(got, truth.value.to(got.dtype), 17, " exactly")
                 wrong = wrong and f"{wrong}; these additions are exact in every order"
             if wrong:

@@ -11,7 +11,8 @@ from torch import Tensor
 from losscli.cases.case import Case
 from losscli.losses import Shape
 from losscli.truth.inputs import no_value
-from losscli.truth.problem import Incoming, Problem
+from losscli.truth.problem import Problem
+from losscli.truth.setup import Incoming
 
 Variants = Iterable[tuple[str, Callable[[], Problem]]]
 """Problems that are made of one, by name."""

@@ -13,10 +13,16 @@ from torch import Tensor
 from losscli.cases.case import Case
 from losscli.implementations import Implementation
 from losscli.losses import ELEMENT, HIDDEN_STATE, ROW, Unit
-from losscli.losses.rows.forms import IGNORE_INDEX
-from losscli.reasons import Code, Reason
 from losscli.verify.checks.branches import has_exact_values
-from losscli.verify.selftest.surgery import Linear, Make, Stored, formula, graft, regrade, unreduced
+from losscli.verify.selftest.surgery import (
+    Linear,
+    Stored,
+    formula,
+    graft,
+    regrade,
+    stand_in,
+    unreduced,
+)
 from losscli.verify.selftest.wrong import behaviour, composed, elements, rows
 
 
@@ -43,10 +49,6 @@ def _target_has_gradient(case: Case) -> bool:
     return case.spec.operands[1].differentiable
 
 
-def _smooths(case: Case) -> bool:
-    return {"label_smoothing", IGNORE_INDEX.name} <= {*case.params}
-
-
 def _counts_rows(case: Case) -> bool:
     counts = getattr(case.spec, "counts", None) is not None
     return _MEAN(case) and (counts or case.spec.unit == HIDDEN_STATE)
@@ -56,22 +58,8 @@ def _of(*losses: str) -> Callable[[Case], bool]:
     return lambda case: case.loss in losses
 
 
-def _bound(
-    name: str,
-    bind: Make,
-    applies: Callable[[Case], bool] = lambda case: True,
-    *,
-    units: tuple[Unit, ...] = (ELEMENT, ROW, HIDDEN_STATE),
-    **claims: Any,
-) -> Implementation:
-    """Return a mistake as an implementation for the losses of ``units`` where it ``applies``."""
-
-    def unavailable(case: Case) -> Reason | None:
-        if case.spec.unit in units and applies(case):
-            return None
-        return Reason(Code.NOT_APPLICABLE, f"{name} is no mistake here")
-
-    return Implementation(f"wrong:{name}", "", bind, unavailable, **claims)
+def _bound(name: str, *given: Any, **claims: Any) -> Implementation:
+    return stand_in(f"wrong:{name}", *given, **claims)
 
 
 def _planted(
@@ -203,12 +191,12 @@ WRONG: tuple[Implementation, ...] = (
         lambda case, x, y, weight: formula(case, x, y, torch.ones_like(weight) + 0 * weight),
         lambda case: "weight" in case.spec.names,
     ),
-    _rows("softmax alone", rows.sum_of_softmax, _smooths),
-    _rows("maximum kept", rows.without_maximum, _smooths),
-    _rows("dropped classes", rows.dropped_classes, _smooths),
-    _rows("narrow sum of a row", rows.narrow_sum, _smooths),
-    _rows("smooths the others", rows.smooths_the_others, _smooths),
-    _rows("smooths a part", rows.smooths_a_part, _smooths),
+    _rows("softmax alone", rows.sum_of_softmax, rows.is_smoothed),
+    _rows("maximum kept", rows.without_maximum, rows.is_smoothed),
+    _rows("dropped classes", rows.dropped_classes, rows.is_smoothed),
+    _rows("narrow sum of a row", rows.narrow_sum, rows.is_smoothed),
+    _rows("smooths the others", rows.smooths_the_others, rows.is_smoothed),
+    _rows("smooths a part", rows.smooths_a_part, rows.is_smoothed),
     # To save memory.
     _rows(
         "gradient over the logits",
@@ -220,8 +208,8 @@ WRONG: tuple[Implementation, ...] = (
         lambda case, x, y, weight: formula(case, x, y, regrade(weight, torch.zeros_like)),
         lambda case: "weight" in case.spec.differentiable,
     ),
-    _rows("gradient of ignored rows", rows.gradient_of_ignored, _smooths),
-    _rows("classes last", rows.last_dimension, _smooths),
+    _rows("gradient of ignored rows", rows.gradient_of_ignored, rows.is_smoothed),
+    _rows("classes last", rows.last_dimension, rows.is_smoothed),
     _planted(
         (ROW, HIDDEN_STATE),
         "incoming of the first row",
@@ -229,7 +217,7 @@ WRONG: tuple[Implementation, ...] = (
         _UNREDUCED,
     ),
     # On a GPU the check is of what promises NaN.
-    _rows("clamps targets", rows.clamps_targets, _smooths, held_to_oracle=True),
+    _rows("clamps targets", rows.clamps_targets, rows.is_smoothed, held_to_oracle=True),
     _rows(
         "input for target",
         lambda case, x, y, mask: formula(case, y, x, mask),

@@ -55,18 +55,16 @@ def filtered(case: Case, logits: Tensor, numbers: Tensor) -> Tensor:
     return formula(case, regrade(logits, lambda g: g.masked_fill(improbable, 0)), numbers)
 
 
-class NarrowSums(torch.autograd.Function):
+class _NarrowSums(torch.autograd.Function):
     """A linear layer that adds up the gradient of its weight in bfloat16, chunk by chunk."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor) -> Tensor:
-        """Return the logits."""
         ctx.save_for_backward(hidden, weight)
         return linear(hidden, weight)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return both gradients."""
         hidden, weight = ctx.saved_tensors
         (gradient,) = grad_outputs
         total = torch.zeros_like(weight, dtype=torch.bfloat16)
@@ -80,7 +78,7 @@ def narrow_sums(
 ) -> Tensor:
     """Adds up the gradient of the weight in bfloat16."""
     rows = hidden.reshape(numbers.numel(), -1)
-    logits = NarrowSums.apply(rows, weight)  # type: ignore[no-untyped-call]
+    logits = _NarrowSums.apply(rows, weight)  # type: ignore[no-untyped-call]
     logits = logits + bias[0] if bias else logits
     return _as_tokens(case, formula(_of_logits(case), logits, numbers.reshape(-1)), numbers)
 

@@ -30,6 +30,11 @@ def _kept(case: Case, target: Tensor) -> Tensor:
     return target != int(case.params[IGNORE_INDEX.name])
 
 
+def is_smoothed(case: Case) -> bool:
+    """Tell whether a loss is a cross entropy of class numbers."""
+    return {"label_smoothing", IGNORE_INDEX.name} <= {*case.params}
+
+
 def class_dimension(input: Tensor) -> int:
     """Return the dimension along which the classes lie."""
     return min(input.dim() - 1, 1)
