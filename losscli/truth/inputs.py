@@ -30,8 +30,8 @@ from losscli.losses import ELEMENT, Domain
 from losscli.losses.domain import CLASSES, DISTINCT_CLASSES, MASKS
 from losscli.losses.rows.forms import ignored_index
 from losscli.truth.blocks import blocks, part
+from losscli.truth.generators import Stream, make_generator
 from losscli.truth.model import make_model_inputs
-from losscli.truth.streams import Stream, make_generator
 
 LARGEST = 100.0
 """Bound of heavy tails and impulses."""

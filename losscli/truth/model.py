@@ -35,8 +35,8 @@ from losscli.implementations.subject import Subject, bind
 from losscli.reasons import Code
 from losscli.truth.blocks import block_elements, blocks
 from losscli.truth.distances import Errors, Truth
+from losscli.truth.generators import make_generator
 from losscli.truth.oracle import Oracle, OwnErrors, Truths, wide
-from losscli.truth.streams import make_generator
 from losscli.truth.tolerances import (
     ELEMENT_ULP,
     REFERENCE_FACTOR,

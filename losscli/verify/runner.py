@@ -26,7 +26,7 @@ from losscli.runs.records import FAIL, SKIPPED, WARN, VerifyResult, VerifyStatus
 from losscli.truth.problem import Problem
 from losscli.truth.setup import Beside, ThirdParty
 from losscli.verify.checks import CHECKS, Check, find_check
-from losscli.verify.memory_plan import choose_fitting
+from losscli.verify.needed_memory import choose_fitting
 
 Trial = tuple[Implementation, Check]
 

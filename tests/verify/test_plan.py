@@ -15,7 +15,7 @@ from losscli.implementations import find_implementation, reference_bytes
 from losscli.losses import LOSSES, REDUCTIONS, ROW_FORMS, LossSpec, find_loss
 from losscli.verify import pool, runner
 from losscli.verify.checks import CHECKS, behaviour
-from losscli.verify.memory_plan import bytes_to_verify
+from losscli.verify.needed_memory import bytes_to_verify
 from tests.machinery import MACHINERY
 from tests.parameters import few, naming
 

@@ -23,7 +23,7 @@ from losscli.truth.tolerances import Outcome
 from losscli.verify.checks.check import NO_ORDER, Cost, Tally, check
 from losscli.verify.checks.plain_calls import PlainCalls, differing, distance, judge_each
 from losscli.verify.geometry.element import small_case
-from losscli.verify.memory_plan import Held
+from losscli.verify.needed_memory import Held
 
 
 @check(

@@ -22,7 +22,7 @@ from losscli.truth.problem import Problem
 from losscli.truth.setup import Incoming
 from losscli.truth.tolerances import Outcome
 from losscli.verify.geometry.geometry import Variants, usual_and_other
-from losscli.verify.memory_plan import Held
+from losscli.verify.needed_memory import Held
 
 COPIES = "each rank copies its shard out of whole operands"
 NO_ORDER = "collectives have no order between streams and graphs"

@@ -28,14 +28,14 @@ from losscli.truth.tolerances import (
     largest_terms,
 )
 from losscli.verify.checks.check import Cost, Tally, check, paths
-from losscli.verify.checks.probes import (
+from losscli.verify.checks.perturbation import (
     TILE,
     at_least_loss,
     find_change,
     least_loss_values,
     probed_elements,
 )
-from losscli.verify.memory_plan import Held
+from losscli.verify.needed_memory import Held
 
 _NAMED = 4
 """Elements that a report names."""

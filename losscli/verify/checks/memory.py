@@ -28,7 +28,7 @@ from losscli.units import format_bytes
 from losscli.verify.checks.check import COPIES, Cost, Tally, check
 from losscli.verify.checks.plain_calls import PlainCalls
 from losscli.verify.geometry.geometry import of_shape
-from losscli.verify.memory_plan import Held
+from losscli.verify.needed_memory import Held
 
 BAND = 4096
 """Elements of a band: more than a block reads at once, and a multiple of every alignment."""

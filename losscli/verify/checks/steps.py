@@ -21,7 +21,7 @@ from losscli.truth.tolerances import describe
 from losscli.verify.checks.check import NO_ORDER, Cost, Tally, check
 from losscli.verify.checks.plain_calls import distance
 from losscli.verify.geometry.element import small_case
-from losscli.verify.memory_plan import Held
+from losscli.verify.needed_memory import Held
 
 STEPS = (*(1.0, 1.0, 1.0), *(0.5, 0.5, 0.5), *CHANGING_VALUES, *(0.5, 0.5, 0.5), *(-2.0, 1.0, 1.0))
 """Incoming gradients: three alike are a habit, of which the next is a break."""

@@ -64,7 +64,7 @@ class Linear(torch.autograd.Function):
         return None, *(None if gradient is None else gradient + nothing for gradient in found)
 
 
-class Stored(torch.autograd.Function):
+class StoredGradients(torch.autograd.Function):
     """A reduced function that writes its gradients in forward, as losscli's own kernels do.
 
     Backward scales what is stored, in place.

@@ -16,14 +16,14 @@ from losscli.losses import ELEMENT, HIDDEN_STATE, ROW, Unit
 from losscli.verify.checks.branches import has_exact_values
 from losscli.verify.selftest.surgery import (
     Linear,
-    Stored,
+    StoredGradients,
     formula,
     graft,
     regrade,
     stand_in,
     unreduced,
 )
-from losscli.verify.selftest.wrong import behaviour, composed, elements, rows
+from losscli.verify.selftest.wrong import composed, elements, rows, side_effects
 
 
 def _by(*reductions: str) -> Callable[[Case], bool]:
@@ -150,17 +150,17 @@ WRONG: tuple[Implementation, ...] = (
         # What PyTorch refuses to compute has no result to miss.
         lambda case: not case.spec.operands[0].refused,
     ),
-    _all("in place", behaviour.in_place),
-    _bound("cached", behaviour.cached),
-    _bound("first call only", behaviour.first_call_only),
-    _all("uninitialised", behaviour.uninitialised),
-    _elements("beyond the end", behaviour.beyond_the_end),
-    _all("unsteady", _of_value(behaviour.unsteady)),
+    _all("in place", side_effects.in_place),
+    _bound("cached", side_effects.cached),
+    _bound("first call only", side_effects.first_call_only),
+    _all("uninitialised", side_effects.uninitialised),
+    _elements("beyond the end", side_effects.beyond_the_end),
+    _all("unsteady", _of_value(side_effects.unsteady)),
     _all("wrong when recording", _changed(lambda x: 1.01 * x if x.requires_grad else x)),
     _all("shape (1,)", _changed(lambda loss: loss.reshape(1)), _REDUCED),
     _all("other dtype", _changed(lambda x: x.double() if x.dtype != torch.float64 else x.float())),
     _all("no curvature", _through(Linear)),
-    _all("scales in place", _through(Stored), _REDUCED),
+    _all("scales in place", _through(StoredGradients), _REDUCED),
     _all("clears .grad", elements.clears_gradients),
     _bound("last incoming", elements.last_incoming),
     _bound("habit", elements.habit, _REDUCED),
@@ -251,8 +251,8 @@ WRONG: tuple[Implementation, ...] = (
         held_to_oracle=True,
     ),
     *(
-        _bound(f"leaves {name}", behaviour.leaves(change), units=(ELEMENT,))
-        for name, change in behaviour.LEFT_BEHIND.items()
+        _bound(f"leaves {name}", side_effects.leaves(change), units=(ELEMENT,))
+        for name, change in side_effects.LEFT_BEHIND.items()
     ),
     _elements(
         "copies",

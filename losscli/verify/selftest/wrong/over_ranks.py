@@ -42,7 +42,7 @@ def _sum(values: Tensor) -> Tensor:
     return total
 
 
-class _Rows(torch.autograd.Function):
+class _RowsOverRanks(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, input: Tensor, target: Tensor, case: Case, does: _Mistakes) -> Tensor:
         smoothing, ignored = case.params["label_smoothing"], int(case.params[IGNORE_INDEX.name])
@@ -85,7 +85,7 @@ class _Rows(torch.autograd.Function):
 
 
 def _loss(does: _Mistakes, case: Case, input: Tensor, target: Tensor) -> Tensor:
-    rows: Tensor = _Rows.apply(input, target, case, does)  # type: ignore[no-untyped-call]
+    rows: Tensor = _RowsOverRanks.apply(input, target, case, does)  # type: ignore[no-untyped-call]
     count = (target != int(case.params[IGNORE_INDEX.name])).sum()
     if does.counts_share:
         count = count / dist.get_world_size()
