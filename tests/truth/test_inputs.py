@@ -8,8 +8,7 @@ import torch
 from losscli.cases.axes import DISTRIBUTIONS, DTYPES
 from losscli.losses import LOSSES
 from losscli.truth import blocks, inputs
-from losscli.truth.generators import STREAMS, make_generator
-from losscli.truth.inputs import make_grad_output, make_inputs
+from losscli.truth.inputs import STREAMS, make_generator, make_grad_output, make_inputs
 from tests.parameters import naming
 
 

@@ -226,8 +226,9 @@ def _judge_loss(probe: _Probe, subject: Subject, tally: Tally) -> None:
         if missed:
             number, reason = missed[0]
             names = ", ".join(probe.where(each) for each, _ in missed)
+            changed = float(probe.change.take(number, number + 1))
             text = (
-                f"{reason} when {probe.where(number)} alone becomes {probe.change.value(number):g}"
+                f"{reason} when {probe.where(number)} alone becomes {changed:g}"
                 f"{title}; {count} elements were changed, one a tile of {TILE:,}; wrong at least "
                 f"for {names}"
             )

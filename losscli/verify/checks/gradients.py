@@ -17,7 +17,7 @@ from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.blocks import blocks
 from losscli.truth.distances import Errors, Truth, compare, misfit
 from losscli.truth.gate import Worst, to_error
-from losscli.truth.generators import make_generator
+from losscli.truth.inputs import make_generator
 from losscli.truth.problem import Problem
 from losscli.truth.setup import Incoming
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome, judge_sums, magnitudes, sum_bound

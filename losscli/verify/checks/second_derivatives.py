@@ -18,7 +18,7 @@ from losscli.reasons import Code
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, VerifyResult
 from losscli.truth.distances import index_of, misfit
 from losscli.truth.excuse import TWICE_AS_FAR, no_worse
-from losscli.truth.generators import make_generator
+from losscli.truth.inputs import make_generator
 from losscli.truth.model import ModelOracle, WrongReferenceError
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import REFERENCE_FACTOR, largest_terms, unit_roundoff

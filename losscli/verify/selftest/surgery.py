@@ -144,6 +144,12 @@ def unreduced(case: Case, *operands: Tensor, **changes: object) -> Tensor:
     return formula(case, *operands, reduction="none", **changes)
 
 
+def reduced_where(case: Case, rows: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Reduce the rows that a mask keeps."""
+    kept = torch.ones_like(rows, dtype=torch.bool) if mask is None else mask
+    return reduced(case, torch.where(kept, rows, 0.0), kept.sum())
+
+
 def reduced(case: Case, elements: Tensor, count: Tensor | None = None) -> Tensor:
     """Reduce elements as the case asks for; a mean over ``count``, or over all that are given."""
     if case.reduction == "none":

@@ -236,8 +236,14 @@ WRONG: tuple[Implementation, ...] = (
     _rows("epsilon added", rows.added_epsilon, _of("cosine_similarity")),
     _rows("other side", lambda case, x, y: formula(case, -x, y), _of("multi_margin")),
     *(_topk(name, composed.of_bins(change)) for name, change in composed.MISTAKES.items()),
-    _topk("other direction", composed.other_direction),
-    _topk("classes in order", composed.classes_in_order),
+    _topk(
+        "other direction", lambda case, *x: formula(case, *x, reverse=1 - case.params["reverse"])
+    ),
+    # Whatever the order of the log-probabilities is.
+    _topk(
+        "classes in order",
+        lambda case, x, classes, *more: formula(case, x, classes.sort(-1).values, *more),
+    ),
     _topk("sum above 1", composed.sum_above_one),
     _on_logits("counts ignored rows", rows.counts_ignored, _counts_rows),
     _on_logits("softmax alone", rows.sum_of_softmax),
