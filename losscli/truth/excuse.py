@@ -1,4 +1,8 @@
-"""Accepts a wrong result that is no worse than PyTorch's own formula."""
+"""Accepts a wrong result that is no worse than PyTorch's own formula on the same inputs.
+
+losscli's kernels are held to the oracle. Judged files may be as wrong at other elements of the same
+size, because they may reorder a formula.
+"""
 
 from __future__ import annotations
 

@@ -26,11 +26,6 @@ _REACH = (0.25, 1.0, 3.0)
 """How far beyond the outermost kinks, over their own size or 1."""
 
 
-def has_branches(case: Case) -> bool:
-    """Tell whether a loss has a kink, and the case an element on either side of it."""
-    return all(map(prod, case.shapes.values())) and len(case.spec.branches(case.params)) > 1
-
-
 @check(
     place=40,
     facet="value",
@@ -39,7 +34,7 @@ def has_branches(case: Case) -> bool:
     advice="Check each branch of the formula, and on which side its edges belong.",
     cost=Cost.QUICK,
     once=False,
-    asks=has_branches,
+    asks=lambda case: all(map(prod, case.shapes.values())) and bool(case.spec.kinks(case.params)),
     needs="losses with a non-differentiable point, and cases with elements",
     units=(ELEMENT,),
 )

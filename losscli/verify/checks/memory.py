@@ -136,18 +136,14 @@ GPU_SIZE = (512, 512)
 """A GPU's sums take more."""
 
 
-def allocations_case(case: Case) -> Case:
-    """Return the case with the size of this check."""
-    size = SIZE if case.device == "cpu" else GPU_SIZE
-    return case.reshaped(size, distribution="uniform")
-
-
 @check(
     place=330,
     facet="memory",
     catches="copied operands, temporaries of full size",
     advice="Make no copy of an operand and no temporary of its size.",
-    adapt=allocations_case,
+    adapt=lambda case: case.reshaped(
+        SIZE if case.device == "cpu" else GPU_SIZE, distribution="uniform"
+    ),
     one_process=COPIES,
     asks=lambda case: case.reduction == "mean" and not case.spec.composed_of,
     needs="means of losses with kernels of their own",
