@@ -37,8 +37,8 @@ from losscli.reasons import Code, Reason
 from losscli.units import format_size
 
 ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
-BYTES = ITEM_BYTES | {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8}
-"""Bytes of an element of any operand; integers are no axis."""
+_BYTES = ITEM_BYTES | {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4}
+"""Bytes of an element of any operand, if not 8; integers are no axis."""
 SECTOR_BYTES = 32
 """The smallest unit of GPU memory traffic."""
 CHANGING_VALUES = (0.5, 1.0, 0.25, 2.0, 0.75, 1.5, 0.375, 1.25, 3.0, 0.625)
@@ -210,14 +210,14 @@ class Case(Record, frozen=True):
     def operand_bytes(self) -> dict[str, int]:
         """Bytes of each operand's elements, by name."""
         dtypes = self.dtypes
-        return {n: math.prod(s) * BYTES[dtypes[n]] for n, s in self.shapes.items()}
+        return {n: math.prod(s) * _BYTES.get(dtypes[n], 8) for n, s in self.shapes.items()}
 
     @property
     def stored_bytes(self) -> int:
         """Bytes of the operands' storage, which exceeds a view's."""
         dtypes = self.dtypes
         return sum(
-            layouts.stored_elements(shape, self.layout) * BYTES[dtypes[name]]
+            layouts.stored_elements(shape, self.layout) * _BYTES.get(dtypes[name], 8)
             for name, shape in self.shapes.items()
         )
 

@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from losscli.cases.axes import FORWARD_BACKWARD, PassName
-from losscli.cases.case import BYTES, ITEM_BYTES, Case
+from losscli.cases.case import ITEM_BYTES, Case
 from losscli.losses import MODEL, Domain, Operand, Shape, Spec, Unit
 from losscli.losses.domain import REAL
 from losscli.reasons import Reason
@@ -63,11 +63,6 @@ class Argument(msgspec.Struct, frozen=True):
         """Whether it is a floating-point tensor."""
         return self.dtype in ITEM_BYTES
 
-    @property
-    def bytes(self) -> int:
-        """Bytes of its elements."""
-        return math.prod(self.shape or ()) * BYTES.get(self.dtype, 8)
-
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec(Spec):
@@ -112,14 +107,6 @@ class ModelCase(Case, frozen=True):
     @property
     def dtypes(self) -> dict[str, str]:
         return {a.name: a.dtype for a in self.tensors}
-
-    @property
-    def operand_bytes(self) -> dict[str, int]:
-        return {a.name: a.bytes for a in self.tensors}
-
-    @property
-    def stored_bytes(self) -> int:
-        return sum(self.operand_bytes.values())
 
     @property
     def drawn(self) -> tuple[str, ...]:

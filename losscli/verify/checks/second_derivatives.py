@@ -88,11 +88,12 @@ def _question(problem: Problem) -> SecondDerivatives:
 
     grad_output = drawn(problem.ones) if problem.case.reduction == "none" else problem.ones * 3
     toward = {name: drawn(problem.operands[name]) for name in problem.wrt}
-    domains = problem.case.spec.domains
     own, labels = problem.operands, problem.third_party and problem.third_party.labels
-    kept = {o.name for o in problem.case.spec.operands if labels and o.labels}
-    moved = [name for name in own if name not in kept and not domains[name].discrete]
-    inside = {name: domains[name].inside(own[name], FROM_ENDS) for name in moved}
+    inside = {
+        o.name: o.domain.inside(own[o.name], FROM_ENDS)
+        for o in problem.case.spec.operands
+        if not (o.domain.discrete or (labels and o.labels))
+    }
     return SecondDerivatives({**own, **inside}, grad_output, toward)
 
 
