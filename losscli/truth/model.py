@@ -130,9 +130,6 @@ class ModelOracle(Oracle):
     def unreduced_shape(self) -> torch.Size:
         return torch.Size(self.case.unreduced_shape)
 
-    def is_summed(self, name: str) -> bool:
-        return False
-
     def value(self) -> Iterator[Truth]:
         yield from truths_at_largest(self.exact_result(), self.dtype)
 

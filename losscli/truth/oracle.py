@@ -101,8 +101,10 @@ class Oracle:
         return float(self.shape.numel()) if self.case.reduction == "mean" else 1.0
 
     def is_summed(self, name: str) -> bool:
-        """Tell whether an operand's gradient sums over elements of the loss."""
-        return self.operands[name].shape != self.shape
+        """Tell whether an operand's gradient sums over elements of the loss, or over rows."""
+        if self.case.spec.unit == ELEMENT:
+            return self.operands[name].shape != self.shape
+        return any(each.name == name and each.shared for each in self.case.spec.operands)
 
     @property
     def device(self) -> torch.device:

@@ -60,9 +60,6 @@ class RowOracle(Oracle):
         blocks = self._blocks(self.units)
         return math.fsum(float(self._counts(self._read(block)).sum()) for block in blocks)
 
-    def is_summed(self, name: str) -> bool:
-        return any(each.name == name and each.shared for each in self.spec.operands)
-
     def granted(self, loosened: float | None) -> float | None:
         """See :class:`Oracle`; roundings in 16 bits are those of float32, which terms allow for."""
         return loosened if self.case.item_bytes == 2 else super().granted(loosened)

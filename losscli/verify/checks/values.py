@@ -220,9 +220,7 @@ DISTRIBUTIONS: tuple[Distribution, ...] = ("uniform", "normal", "heavy_tailed")
     catches="a sum that loses more than a unit in the last place",
     advice="Sum float64 in float64, pairwise or compensated; never in float32.",
     pass_="forward",
-    adapt=lambda case: case.reshaped(
-        (SUMMED_ELEMENTS,), (SUMMED_ELEMENTS,), distribution="uniform"
-    ),
+    adapt=of_shape((SUMMED_ELEMENTS,), (SUMMED_ELEMENTS,), distribution="uniform"),
     asks=lambda case: case.reduction != "none" and case.dtype == "float64",
     needs="sums of float64",
     concerns=lambda implementation: implementation.exact_sums,
