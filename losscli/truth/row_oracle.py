@@ -5,7 +5,7 @@ blocks; each row's part is measured at the spec's terms, or at itself, assuming 
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -207,17 +207,10 @@ class AccurateSums(TorchFunctionMode):
     grants; ``torch.sum`` adds pairwise.
     """
 
-    def __torch_function__(
-        self,
-        function: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call a PyTorch function."""
-        if function in (torch.log_softmax, Tensor.log_softmax):
-            return log_softmax(*args, **(kwargs or {}))
-        return function(*args, **(kwargs or {}))
+        called = log_softmax if func in (torch.log_softmax, Tensor.log_softmax) else func
+        return called(*args, **(kwargs or {}))
 
 
 def log_softmax(input: Tensor, dim: int) -> Tensor:

@@ -70,14 +70,12 @@ class Shrinker:
                 return
 
 
-def _smaller(case: Case, check: Check) -> Iterator[Case]:
-    tried: list[Case] = []
-    for limit in EXTENTS:
-        size = tuple(min(extent, limit) for extent in case.size)
-        if impossible(size, case.layout):
-            continue
-        target = size if case.target_shape == case.shape else None
-        smaller = check.adapt(case.reshaped(size, target, case.layout))
-        if smaller.elements < case.elements and smaller not in tried:
-            tried.append(smaller)
-            yield smaller
+def _smaller(case: Case, check: Check) -> Iterable[Case]:
+    sizes = (tuple(min(extent, limit) for extent in case.size) for limit in EXTENTS)
+    is_alike = case.target_shape == case.shape
+    cases = (
+        check.adapt(case.reshaped(size, size if is_alike else None, case.layout))
+        for size in sizes
+        if not impossible(size, case.layout)
+    )
+    return dict.fromkeys(each for each in cases if each.elements < case.elements)
