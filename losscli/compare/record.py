@@ -1,8 +1,9 @@
 """A comparison as ``losscli compare --format json`` writes it, and reads it again."""
 
 from collections.abc import Mapping
+from typing import Annotated
 
-from msgspec import field
+from msgspec import Meta, field
 
 from losscli.compare.change import CONFIDENCE
 from losscli.compare.comparison import Comparison, Mean, Untimed
@@ -12,7 +13,7 @@ from losscli.compare.rows import named
 from losscli.files.record import Record
 from losscli.machine.differences import Difference
 from losscli.runs.judgements import Judgement
-from losscli.runs.records import SCHEMA_VERSION
+from losscli.runs.records import SCHEMA_VERSION, Ratio
 
 
 class ComparedRow(Record, frozen=True, kw_only=True):
@@ -31,9 +32,9 @@ class ComparedRow(Record, frozen=True, kw_only=True):
     peak_extra_bytes_after: int | None = None
     ulp_before: float | None = None
     ulp_after: float | None = None
-    ratio: float
-    ratio_low: float
-    ratio_high: float
+    ratio: Ratio
+    ratio_low: Ratio
+    ratio_high: Ratio
     verdict: Judgement
     control: bool = False
     regression: bool = False
@@ -48,7 +49,7 @@ class ComparedRun(Record, frozen=True):
     run: str
     comparable: bool = True
     differences: tuple[Difference, ...] = ()
-    noise: float = 0.0
+    noise: Annotated[float, Meta(ge=0, lt=1e30)] = 0.0
     controls: int = 0
     noises: tuple[Noise, ...] = ()
     undecided: int | None = None

@@ -25,9 +25,6 @@ from losscli.runs.records import (
     TimerTestResult,
 )
 
-_LONGEST = 1e9
-"""Seconds that no call takes; slightly larger numbers can still be divided and squared."""
-
 _Fields = dict[str, msgspec.Raw]
 
 
@@ -83,7 +80,7 @@ def _plausible(results: Sequence[Result]) -> tuple[Result, ...]:
                 case = result.case
                 _check_case(case)
             if isinstance(result, BenchResult):
-                _check(result)
+                _check_bench(result)
                 _refuse_duplicate(result, index, seen)
         except RecordError as error:
             raise RecordError(str(error), index) from None
@@ -100,18 +97,14 @@ def _refuse_duplicate(result: BenchResult, index: int, seen: dict[object, int]) 
         )
 
 
-def _check(result: BenchResult) -> None:
-    if result.seconds is None:
-        return
-    samples, counts = result.seconds.samples, result.seconds.processes
-    if not samples:
-        raise RecordError("'seconds': 'samples' is empty, so no time was measured")
-    for field, times in (("median", (result.seconds.median,)), ("samples", samples)):
-        for seconds in (min(times), max(times)):
-            if not 0 < seconds < _LONGEST:
-                raise RecordError(f"'seconds': '{field}': {seconds:g} s is not a valid time")
-    if counts and (min(counts) < 1 or sum(counts) != len(samples)):
+def _check_bench(result: BenchResult) -> None:
+    seconds, conditions = result.seconds, result.conditions
+    if seconds and seconds.processes and sum(seconds.processes) != len(seconds.samples):
         raise RecordError("'seconds': 'processes': expected the number of samples of each process")
+    reasons = conditions.get("throttle_reasons", [])
+    texts = isinstance(reasons, list) and all(isinstance(reason, str) for reason in reasons)
+    if not isinstance(conditions.get("others"), float | int | None) or not texts:
+        raise RecordError("'conditions' are not those of a bench")
 
 
 def _check_case(case: Case) -> None:

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from itertools import accumulate
-from typing import Any, ClassVar, Final, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
-from msgspec import field
+from msgspec import Meta, field
 
 from losscli.cases.axes import COLD, DEVICE, Cache, Mode, PassName
 from losscli.cases.case import Case
@@ -29,17 +29,23 @@ HOST_GAPS = "host_gaps"
 """In a result's conditions: batches in which the GPU waited for the host."""
 
 
+CallSeconds = Annotated[float, Meta(gt=0, lt=1e9)]
+"""A time that a call can take, and that can still be divided and squared."""
+Ratio = Annotated[float, Meta(gt=0, lt=1e30)]
+"""A ratio of two times."""
+
+
 class Seconds(Record, frozen=True):
     """The distribution of one call's time."""
 
-    median: float
+    median: CallSeconds
     p20: float
     p80: float
     min: float
-    samples: tuple[float, ...]
+    samples: Annotated[tuple[CallSeconds, ...], Meta(min_length=1)]
     interval: tuple[float, float] | None = None
     """Of the median, with 95%; of several processes, of the next run's median. None if too few."""
-    processes: tuple[int, ...] = ()
+    processes: tuple[Annotated[int, Meta(ge=1)], ...] = ()
     """Numbers of samples, which are ordered by process; empty if the command's process took all."""
 
     @property
@@ -80,9 +86,9 @@ class Seconds(Record, frozen=True):
 class Speedup(Record, frozen=True):
     """The speedup over another implementation: its time over this one's."""
 
-    value: float
-    low: float
-    high: float
+    value: Ratio
+    low: Ratio
+    high: Ratio
     """The ratio's 95% confidence interval; with fewer than six rounds, its range."""
     confident: bool = True
     """Whether there were enough rounds for an interval and a reliable verdict."""
@@ -160,7 +166,7 @@ class BenchResult(Record, frozen=True):
     """The same for a copy kernel, or for the bare matrix products, in the same run and size."""
     default_allocator_seconds: float | None = None
     """Median with glibc's default allocator; None if the other processes had no other."""
-    speedup: Mapping[str, float] = field(default_factory=dict)
+    speedup: Mapping[str, Ratio] = field(default_factory=dict)
     """Each other's time over this one's, the median over rounds: above 1 this one is faster."""
     ratios: Mapping[str, Speedup] = field(default_factory=dict)
     """The same with interval and verdict."""
