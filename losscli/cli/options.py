@@ -55,13 +55,10 @@ def case_options(command: Command) -> Command:
         help=_CONFIG_HELP,
         shell_complete=listed(shipped_configs, files=True),
     )
-    filter = option(
-        "--filter", "filters", multiple=True, type=parse_filter, metavar="FILTER", help=FILTER_HELP
-    )
     names = switch("--list", "list_cases", help="List the names of the cases; run nothing.")
     memory = "List the cases, their memory and which cases fit; run nothing."
     dry_run = switch("--dry-run", help=memory)
-    options = (config, *_AXES, device_option(), _SEED, filter, names, dry_run)
+    options = (config, *_AXES, device_option(), _SEED, filter_option, names, dry_run)
     return _decorate(command, options)
 
 
@@ -244,8 +241,13 @@ _AXES = (
 )
 _SEED = option("--seed", type=check_seed, metavar="N", help="Seed the inputs with N.")
 _CONFIG_HELP = "Read the YAML file FILE, or a shipped config such as full.yaml."
-FILTER_HELP = (
-    "Keep only cases that match FILTER: loss=mse,dtype=bfloat16; size!=1Kx1K; impl=custom*|compile."
+filter_option = option(
+    *("--filter", "filters"),
+    multiple=True,
+    type=parse_filter,
+    metavar="FILTER",
+    help="Keep only cases that match FILTER: loss=mse,dtype=bfloat16; size!=1Kx1K; "
+    "impl=custom*|compile.",
 )
 
 

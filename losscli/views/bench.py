@@ -149,19 +149,15 @@ def tables(ran: Results, chosen: Sequence[str] = ()) -> list[Table]:
     made = []
     for title, results in grouped(ran, lambda result: result.table).items():
         columns = [known[name] for name in chosen or known if chosen or known[name].usual(results)]
-        groups = {
-            case: [[*_row(r, mixed), *(column.cell(r) for column in columns)] for r in found]
-            for case, found in grouped(results, lambda r: names[r.case]).items()
-        }
+        rows = []
+        for r in results:
+            warm = " warm" * (mixed and r.cache == WARM)
+            row = [names[r.case], short_pass(r) + warm, shorten(r.implementation)]
+            rows.append([*row, *(column.cell(r) for column in columns)])
         headers = ["pass", "impl", *(column.header for column in columns)]
         least = [] if chosen else [known[name].header for name in LEAST_IMPORTANT]
-        made.append(case_table(headers, groups, title, least))
+        made.append(case_table(headers, rows, title, least))
     return made
-
-
-def _row(result: BenchResult, mixed: bool) -> tuple[str, str]:
-    warm = " warm" * (mixed and result.cache == WARM)
-    return short_pass(result) + warm, shorten(result.implementation)
 
 
 def _legend(ran: Results, headers: Collection[str]) -> str:

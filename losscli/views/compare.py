@@ -113,14 +113,14 @@ def _caption(title: str, run: Run) -> str:
 
 def _rows(one: ComparedRun) -> Table:
     headers = ["pass", "impl", "base", "new", "new/base", "interval", "verdict"]
-    groups: dict[str, list[list[str]]] = {}
+    rows = []
     for row in one.rows:
-        cells = [_pass(row), shorten(row.implementation)]
+        cells = [f"{row.case} ({row.table})" if row.table else row.case]
+        cells += [_pass(row), shorten(row.implementation)]
         cells += [_seconds(row.seconds_before), _seconds(row.seconds_after), f"{row.ratio:.3f}"]
         cells += [f"{row.ratio_low:.3f}-{row.ratio_high:.3f}", _verdict(row.verdict)]
-        title = f"{row.case} ({row.table})" if row.table else row.case
-        groups.setdefault(title, []).append(cells)
-    return case_table(headers, groups, least=LEAST_IMPORTANT)
+        rows.append(cells)
+    return case_table(headers, rows, least=LEAST_IMPORTANT)
 
 
 def _verdict(verdict: Judgement) -> str:

@@ -12,6 +12,7 @@ from typing import Final
 
 from losscli.units import format_seconds
 
+TEMPLATES = files("losscli.render.html") / "templates"
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
@@ -168,7 +169,7 @@ class Picture:
 
 def stylesheet(name: str) -> str:
     """Return a style sheet of the templates, without comments and needless space."""
-    source = files("losscli.render.html").joinpath("templates", name).read_text(encoding="utf-8")
+    source = (TEMPLATES / name).read_text(encoding="utf-8")
     plain = re.sub(r"/\*.*?\*/", "", source, flags=re.DOTALL)
     return re.sub(r"\s*([{};,])\s*", r"\1", re.sub(r"\s+", " ", plain)).strip()
 
