@@ -2,7 +2,7 @@ import pytest
 from msgspec.structs import replace
 
 from losscli.losses import EVERY_LOSS, EVERY_ROW_LOSS, LOSSES, ROW_FORMS
-from losscli.runs.records import Speedup
+from losscli.runs.measurements import Speedup
 from tests.documents import tables
 from tests.handmade import around, case, result, run, timed
 from tests.parameters import titled

@@ -17,7 +17,8 @@ from losscli.judge.verdict import Verdict
 from losscli.reasons import Code
 from losscli.render.html.page import render_page, sections
 from losscli.report.verdict_writer import Verdicts
-from losscli.runs.records import FAIL, SKIPPED, Error, Run, Seconds, Speedup, VerifyResult
+from losscli.runs.measurements import Error, Seconds, Speedup
+from losscli.runs.records import FAIL, SKIPPED, Run, VerifyResult
 from tests import handmade
 from tests.handmade import case, failed, result, run, skipped
 from tests.parameters import naming, titled

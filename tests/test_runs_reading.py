@@ -13,16 +13,9 @@ from losscli.files.record import Record
 from losscli.reasons import Code
 from losscli.render.records import render
 from losscli.runs.encoding import RecordError, read_array
+from losscli.runs.measurements import Error
 from losscli.runs.reading import read_run
-from losscli.runs.records import (
-    RESULTS,
-    Error,
-    Kind,
-    Run,
-    SelfTestResult,
-    TimerTestResult,
-    VerifyResult,
-)
+from losscli.runs.records import RESULTS, Kind, Run, SelfTestResult, TimerTestResult, VerifyResult
 from tests.handmade import PAIR, failed, result, run, skipped
 
 CASE = PAIR[0].case

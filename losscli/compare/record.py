@@ -13,7 +13,8 @@ from losscli.compare.rows import named
 from losscli.files.record import Record
 from losscli.machine.differences import Difference
 from losscli.runs.judgements import Judgement
-from losscli.runs.records import SCHEMA_VERSION, Ratio
+from losscli.runs.measurements import Ratio
+from losscli.runs.records import SCHEMA_VERSION
 
 
 class ComparedRow(Record, frozen=True, kw_only=True):

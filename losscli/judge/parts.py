@@ -5,7 +5,7 @@ from typing import Literal
 
 from losscli.files.record import Record
 from losscli.reasons import Code, Facet, Word
-from losscli.runs.records import CallSeconds, Ratio
+from losscli.runs.measurements import CallSeconds, Ratio
 
 REFERENCE = "reference"
 """The implementation that a file's times are compared with."""

@@ -12,7 +12,8 @@ from losscli.compare.record import record_of
 from losscli.profile.record import Profile
 from losscli.render.layout import as_csv
 from losscli.runs.encoding import finite, json_line
-from losscli.runs.records import BenchResult, Collective, Result, Run, Seconds, Speedup
+from losscli.runs.measurements import Collective, Seconds, Speedup
+from losscli.runs.records import BenchResult, Result, Run
 from losscli.units import format_size
 
 AnyRecord = Run | Comparisons | History | Profile

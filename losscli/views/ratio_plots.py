@@ -7,7 +7,8 @@ from losscli.compare.record import ComparedRow, ComparedRun
 from losscli.compare.rows import mode_and_cache
 from losscli.runs.grouping import grouped
 from losscli.runs.judgements import SAME_WITHIN, UNCLEAR
-from losscli.runs.records import BenchResult, Speedup
+from losscli.runs.measurements import Speedup
+from losscli.runs.records import BenchResult
 from losscli.views.bench import LONG_PASSES, place
 from losscli.views.document import Document, Part, Plot, Point, Sentence, Series
 from losscli.views.phrases import count, slug
