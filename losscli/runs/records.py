@@ -9,7 +9,7 @@ from losscli.cases.axes import COLD, DEVICE, Cache, Mode, PassName
 from losscli.cases.case import Case
 from losscli.files.record import Record
 from losscli.reasons import Code
-from losscli.runs.judgements import is_busy, is_impossible
+from losscli.runs.judgements import CALL_SECONDS, IMPOSSIBLE_SHARE, is_busy
 from losscli.runs.measurements import Collective, Error, OfRank, Ratio, Seconds, Speedup
 
 SCHEMA_VERSION = 1
@@ -115,10 +115,11 @@ class BenchResult(Record, frozen=True):
 
     @property
     def impossible(self) -> bool:
-        """Whether this is faster than the hardware allows."""
-        if not (self.seconds and self.gbps and self.limit_gbps):
+        """Whether this is faster than the hardware allows, and no other program disturbed it."""
+        share = self.limit_share
+        if self.seconds is None or share is None or share <= IMPOSSIBLE_SHARE or self.busy:
             return False
-        return is_impossible(self.gbps, self.limit_gbps, self.seconds.median, self.conditions)
+        return (share - 1) * self.seconds.median > CALL_SECONDS
 
 
 class VerifyResult(Record, frozen=True):

@@ -10,6 +10,7 @@ from losscli.compare.record import ComparisonRecord, record_of
 from losscli.judge.verdict import Verdict
 from losscli.machine.differences import LABELS
 from losscli.render.html.any_record import AnyRecord
+from losscli.render.output import state_of
 from losscli.render.records import view
 from losscli.report.verdict_block import block, line, summary
 from losscli.report.verdict_writer import Verdicts
@@ -110,21 +111,20 @@ def _of_verdicts(record: Verdicts) -> Iterator[Part]:
     """Yield a table of several files, then for each file what failed, why, and what to do."""
     verdicts = record.verdicts
     said = line(verdicts[0]) if len(verdicts) == 1 else summary(verdicts).removeprefix("judge: ")
-    states = [state_of(verdict) for verdict in verdicts]
-    worst: State = next((s for s in ("bad", "warn", "off", "good") if s in states), "")
+    states = [state_of(verdict.word) for verdict in verdicts]
+    worst: State = next((s for s in ("bad", "warn", "good") if s in states), "")
     yield Part("Result", (Sentence(said, worst),))
     if len(verdicts) > 1:
+        reasons = [v.reasons[0].text if v.reasons else "" for v in verdicts]
         rows = [
-            (v.file or v.id, v.word, v.against, v.reasons[0].text if v.reasons else "")
-            for v in verdicts
+            (v.file or v.id, v.word, v.against, r) for v, r in zip(verdicts, reasons, strict=True)
         ]
         yield Part("All results", (Table(("file", "verdict", "against", "first reason"), rows),))
     for index, verdict in enumerate(verdicts, 1):
         drawn = tuple(_speedups(verdict, index))
         found = Verbatim(block(verdict))
-        yield Part(
-            verdict.file or verdict.id, (Sentence(verdict.word, state_of(verdict)), *drawn, found)
-        )
+        word = Sentence(verdict.word, state_of(verdict.word))
+        yield Part(verdict.file or verdict.id, (word, *drawn, found))
     facts = {"command": " ".join(record.command), "created": record.created}
     for name in ("losscli", "torch", "kind_of_machine"):
         values = dict.fromkeys(getattr(verdict, name) for verdict in verdicts)
@@ -146,15 +146,6 @@ def _speedups(verdict: Verdict, index: int) -> Iterator[Plot]:
                 points,
                 sides=("slower", "faster than the others"),
             )
-
-
-def state_of(verdict: Verdict) -> State:
-    """Return the colour of a verdict."""
-    if verdict.word == "NOT JUDGED":
-        return "off"
-    if not verdict.right:
-        return "bad"
-    return "good" if verdict.word == "RIGHT" else "warn"
 
 
 def short(name: str) -> str:
