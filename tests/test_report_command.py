@@ -86,7 +86,7 @@ WRONG = {
     "base.json --format svg --plot x": "unknown plot 'x'",
     "base.json --format pdf": "unknown format 'pdf'",
     ".": "is a directory",
-    "/dev/zero": "is no regular file",
+    "/dev/zero": "neither a file nor a pipe",
 }
 
 

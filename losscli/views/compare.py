@@ -30,7 +30,7 @@ _LEGEND = (
 )
 
 
-def view(compared: Comparisons, *, verbose: bool = False) -> Document:
+def view(compared: Comparisons) -> Document:
     """Return the report of a comparison that was just made."""
     runs = {f"base: {compared.baseline}": compared.before}
     runs |= {f"new: {name}": one.after for name, one in compared.comparisons.items()}

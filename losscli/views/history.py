@@ -18,7 +18,7 @@ _MORE = "that is no history; measure another with `losscli bench --save NAME`"
 _SIDES: list[Side] = ["left", "left", "right", "right", "right", "left"]
 
 
-def view(found: History, *, verbose: bool = False) -> Document:
+def view(found: History) -> Document:
     """Return the report of a history."""
     few = len(found.series) <= FEW
     shown: list[Part | Table] = [_summary(found.series)]

@@ -10,7 +10,7 @@ MOST = 12
 LONGEST_NAME = 28
 
 
-def view(profile: Profile, *, verbose: bool = False) -> Document:
+def view(profile: Profile) -> Document:
     """Return the report of a profile."""
     shown = sorted(profile.launches, key=lambda each: -each.seconds)[:MOST]
     columns = [

@@ -9,19 +9,17 @@ from msgspec.structs import replace
 
 from losscli.compare.record import ComparedRow, ComparisonRecord
 from losscli.errors import UsageError
-from losscli.files.reading import RECORD_BYTES, read_bytes
 from losscli.judge.verdict import Verdict
 from losscli.report.verdict_writer import Verdicts
 from losscli.runs.encoding import UNREADABLE, RecordError, read_object
 from losscli.runs.grouping import grouped
-from losscli.runs.reading import read_run
+from losscli.runs.reading import damaged, data_of, run_of
 from losscli.runs.records import Kind, Run
 
 _HEAD = 64 * 2**10
 _KIND = re.compile(rb'"kind"\s*:\s*"([a-z-]+)"')
 _VERDICT = re.compile(rb'\A\s*\{\s*"id"\s*:')
 """How a line of verdicts begins, which have no header."""
-_NAMED = "a run of bench, verify or self-test, verdicts of judge, or a comparison"
 
 
 AnyRecord = Run | Verdicts | ComparisonRecord
@@ -29,38 +27,28 @@ AnyRecord = Run | Verdicts | ComparisonRecord
 
 def read_record(path: Path) -> AnyRecord:
     """Return what a file holds, whatever its kind; UsageError if losscli did not write it."""
-    kind = _kind_of(path)
+    data = data_of(path)
+    kind = _kind_of(path, data)
+    if kind in get_args(Kind):
+        return run_of(path, data, cast(Kind, kind))
     try:
-        if kind in get_args(Kind):
-            return read_run(path, cast(Kind, kind))
-        data = read_bytes(path, RECORD_BYTES)
         if kind == "compare":
             return _comparison(data)
         return read_object(Verdicts, data) if kind == "judge" else _verdicts(data)
     except RecordError as error:
         raise UsageError(f"{path}: the record is not valid: {error}.") from None
     except UNREADABLE as error:
-        raise UsageError(f"{path} is cut off or damaged: {error}.") from None
-    except OSError as error:
-        raise UsageError(f"cannot read '{path}': {error.strerror}.") from None
+        raise damaged(path, error) from None
 
 
-def _kind_of(path: Path) -> str:
+def _kind_of(path: Path, data: bytes) -> str:
     """Return the kind that a file says it is of; ``verdicts`` where it has a verdict a line."""
-    try:
-        if path.is_dir():
-            raise UsageError(f"'{path}' is a directory. Name {_NAMED}.")
-        if not path.is_file():
-            raise UsageError(f"'{path}' is no regular file. Save it as a file, and name that.")
-        with path.open("rb") as file:
-            head = file.read(_HEAD)
-    except OSError as error:
-        raise UsageError(f"cannot read '{path}': {error.strerror}.") from None
-    found = _KIND.search(head)
-    kind = found[1].decode() if found else "verdicts" if _VERDICT.match(head) else ""
+    found = _KIND.search(data, 0, _HEAD)
+    kind = found[1].decode() if found else "verdicts" if _VERDICT.match(data) else ""
     if kind not in (*get_args(Kind), "judge", "compare", "verdicts"):
         given = f"holds a record of '{kind}'" if kind else "is not a record of losscli"
-        raise UsageError(f"'{path}' {given}. Name {_NAMED}, in JSON or JSONL.")
+        named = "a run of bench, verify or self-test, verdicts of judge, or a comparison"
+        raise UsageError(f"'{path}' {given}. Name {named}, in JSON or JSONL.")
     return kind
 
 
