@@ -99,7 +99,7 @@ def test_bench_page_has_the_answer_first_then_plots_with_words_then_the_table():
     plots = [svg for svg in Elements(text).of("svg") if "aria-hidden" not in svg]
     assert len(plots) == 14
     assert {svg["role"] for svg in plots} == {"img"}
-    named = re.findall(r"<svg role=img [^>]*><title>[^<]+</title><desc>[^<]+</desc>", text)
+    named = re.findall(r'<svg role="img" [^>]*><title>[^<]+</title><desc>[^<]+</desc>', text)
     assert len(named) == len(plots)
 
 

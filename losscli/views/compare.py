@@ -13,12 +13,12 @@ from losscli.compare.comparison import Comparison, Untimed
 from losscli.compare.figures import FIGURES, MEMORY
 from losscli.compare.gate import Comparisons
 from losscli.compare.record import ComparedRow, ComparedRun, ComparisonRecord, record_of
-from losscli.compare.rows import mode_and_cache
+from losscli.compare.rows import long_name, mode_and_cache
 from losscli.runs.grouping import grouped
 from losscli.runs.judgements import SLOWER, UNCLEAR, Judgement
 from losscli.runs.records import FAILED, SKIPPED, Run
 from losscli.units import format_seconds
-from losscli.views.bench import SHORT_PASSES
+from losscli.views.bench import short_pass
 from losscli.views.document import Document, Notes, Part, Sentence, Table, case_table
 from losscli.views.phrases import count, listed, machine, shorten
 
@@ -94,14 +94,15 @@ def _means(one: ComparedRun) -> Iterator[list[str]]:
     conclusive = (row for row in one.rows if row.verdict != UNCLEAR)
 
     def key(row: ComparedRow) -> tuple[str, str, str]:
-        return row.case.partition(" ")[0], _pass(row), row.implementation
+        pass_ = short_pass(row.pass_, row.mode, row.cache)
+        return row.case.partition(" ")[0], pass_, row.implementation
 
     for alike, rows in grouped(conclusive, key).items():
         yield [*alike, str(len(rows)), f"{geometric_mean(row.ratio for row in rows):.3f}"]
 
 
 def _label(row: ComparedRow | Untimed) -> str:
-    words = [row.case, row.implementation, row.pass_.replace("_", "+")]
+    words = [row.case, row.implementation, long_name(row.pass_)]
     text = ", ".join([*words, *mode_and_cache(row.mode, row.cache)])
     return f"{text} ({row.table})" if row.table else text
 
@@ -116,7 +117,7 @@ def _rows(one: ComparedRun) -> Table:
     rows = []
     for row in one.rows:
         cells = [f"{row.case} ({row.table})" if row.table else row.case]
-        cells += [_pass(row), shorten(row.implementation)]
+        cells += [short_pass(row.pass_, row.mode, row.cache), shorten(row.implementation)]
         cells += [_seconds(row.seconds_before), _seconds(row.seconds_after), f"{row.ratio:.3f}"]
         cells += [f"{row.ratio_low:.3f}-{row.ratio_high:.3f}", _verdict(row.verdict)]
         rows.append(cells)
@@ -125,12 +126,6 @@ def _rows(one: ComparedRun) -> Table:
 
 def _verdict(verdict: Judgement) -> str:
     return {SLOWER: "SLOWER", UNCLEAR: "inconclusive"}.get(verdict, verdict)
-
-
-def _pass(timed: ComparedRow) -> str:
-    """Return ``fwd``, or ``fwd host warm`` where mode and cache are not the usual."""
-    name = SHORT_PASSES.get(timed.pass_, timed.pass_)
-    return " ".join([name, *mode_and_cache(timed.mode, timed.cache)])
 
 
 def _seconds(seconds: float | None) -> str:

@@ -59,7 +59,7 @@ def _summary(series: Sequence[Series]) -> Table:
         first, last, result = each.points[0], each.points[-1], each.result
         name = names[result.case]
         cells = [f"{name} ({result.table})" if result.table else name]
-        cells += [short_pass(result), shorten(result.implementation)]
+        cells += [short_pass(result.pass_, result.mode), shorten(result.implementation)]
         cells += [str(sum(point.runs for point in each.points))]
         cells += [format_seconds(point.seconds) for point in (first, last)]
         cells += [f"{last.seconds / first.seconds:.3f}", str(len(each.steps))]

@@ -7,6 +7,7 @@ from typing import Any, TypeGuard
 
 from losscli.compare.gate import Comparisons
 from losscli.compare.record import ComparisonRecord, record_of
+from losscli.compare.rows import long_name
 from losscli.judge.verdict import Verdict
 from losscli.machine.differences import LABELS
 from losscli.render.html.any_record import AnyRecord
@@ -142,7 +143,7 @@ def _speedups(verdict: Verdict, index: int) -> Iterator[Plot]:
         if points:
             yield ratio_plots.forest(
                 f"speedup-file{index}-{slug(pass_)}",
-                f"Speedup of the file, {pass_.replace('_', '+')}",
+                f"Speedup of the file, {long_name(pass_)}",
                 points,
                 sides=("slower", "faster than the others"),
             )

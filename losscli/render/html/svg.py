@@ -20,8 +20,6 @@ _UNPRINTABLE = re.compile(
 STYLES: Final = 10
 _ANCHORS = {"middle": "mid", "end": "end"}
 """Classes of texts that do not begin at their place."""
-_QUOTED = re.compile(r'="([\w.#-]+)"(/?)')
-"""What HTML, unlike XML, takes without quotes."""
 _LEGEND_HEIGHT = 22
 
 
@@ -116,10 +114,9 @@ class Picture:
     """The colour of each implementation that the plot has."""
 
     def in_page(self) -> str:
-        """Return the element for a page, in as few characters as HTML allows."""
+        """Return the element for a page, which has the legend and the colours."""
         box = f"0 0 {self.width} {self.height}"
-        whole = element("svg", self._words() + self.body, role="img", viewBox=box)
-        return _QUOTED.sub(lambda found: f"={found[1]}{' /' if found[2] else ''}", whole)
+        return element("svg", self._words() + self.body, role="img", viewBox=box)
 
     def standalone(self) -> str:
         """Return a file of its own, with title, legend and both themes."""
