@@ -26,7 +26,7 @@ from losscli.config.loader import load_config, shipped_configs
 from losscli.config.schema import ALL_LINEAR, ALL_ROWS, ALL_WEIGHTED, Config
 from losscli.config.sizes import parse_size
 from losscli.errors import UnfitError, UsageError
-from losscli.implementations import IMPLEMENTATIONS, check_implementation, is_file
+from losscli.implementations import IMPLEMENTATIONS, check_implementation
 from losscli.losses import EVERY_LOSS, LINEAR_LOSSES, LOSSES, REDUCTIONS, ROW_FORMS, WEIGHTED
 from losscli.runs.columns import COLUMNS
 from losscli.runs.parts import Part, parse_part
@@ -193,12 +193,6 @@ def _losses(text: str) -> tuple[str, ...]:
     return tuple(groups[text]) if text in groups else (check_loss(text),)
 
 
-def _implementation(text: str) -> tuple[str]:
-    if is_file(text):
-        return (check_implementation(text),)
-    return (check_name("implementation", text, IMPLEMENTATIONS),)
-
-
 _IMPL_HELP = (
     f"Choose the implementation: {', '.join(IMPLEMENTATIONS)}, or a file of yours: FILE.py, "
     "FILE.py:FUNCTION or FILE.py@REVISION."
@@ -237,7 +231,11 @@ _AXES = (
         _GRAD_OUTPUT_HELP,
     ),
     named_axis("--layout", "layouts", "layout", LAYOUTS),
-    axis("--impl", "implementations", "NAME", _implementation, _IMPL_HELP, _IMPL_COMPLETE),
+    axis(
+        *("--impl", "implementations", "NAME"),
+        lambda text: (check_implementation(text),),
+        *(_IMPL_HELP, _IMPL_COMPLETE),
+    ),
 )
 _SEED = option("--seed", type=check_seed, metavar="N", help="Seed the inputs with N.")
 _CONFIG_HELP = "Read the YAML file FILE, or a shipped config such as full.yaml."

@@ -32,7 +32,6 @@ FINISHED, KILLED, RUNNING = "finished", "killed", "running"
 OUTDATED = "finished, a later one was killed"
 _LEAST_IMPORTANT = ("commit", "device", "cases", "created")
 _NONE = "no runs in {}. `losscli bench --save NAME` saves one."
-_UNKNOWN: dict[str, object] = dict.fromkeys(("created", "device", "cases", "commit"))
 
 
 def _runs() -> dict[str, Path]:
@@ -121,18 +120,18 @@ def _describe(name: str, path: Path, state: str) -> dict[str, object]:
     from losscli.runs.reading import read_run
     from losscli.runs.records import BenchResult
 
-    known: dict[str, object] = {"name": name, "path": str(path), "state": state}
+    found: dict[str, object] = {"name": name, "path": str(path), "state": state}
+    found |= dict.fromkeys(("created", "device", "cases", "commit", "problem"))
     try:
         run = read_run(path, "bench")
     except UsageError as error:
-        return known | _UNKNOWN | {"problem": str(error)}
+        return found | {"problem": str(error)}
     machine = run.environment
-    return known | {
+    return found | {
         "created": run.created,
         "device": machine.get("gpu") or machine.get("cpu") or machine.get("device"),
         "cases": len({result.case for result in run.of(BenchResult)}),
         "commit": machine.get("commit"),
-        "problem": None,
     }
 
 

@@ -19,6 +19,9 @@ _PLACE = re.compile(r" - at `\$(?:\[(?P<index>\d+)\])?\.?(?P<field>.*)`$")
 """Where msgspec says that something is wrong: the index of a record, and its field."""
 _QUOTED = re.compile(r"'([^']*)'")
 
+_decoder = cache(msgspec.json.Decoder)
+"""Creating a decoder is slower than using it."""
+
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -96,9 +99,3 @@ def _candidates(kind: Any, path: str) -> tuple[str, ...]:
         types = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
         kind = types.get(name)
     return get_args(kind) if get_origin(kind) is Literal else ()
-
-
-@cache
-def _decoder(kind: type[Record]) -> msgspec.json.Decoder[Any]:
-    """Return a cached decoder, because creating one is slower than using it."""
-    return msgspec.json.Decoder(kind)

@@ -128,10 +128,10 @@ def render_page(found: Sequence[Section]) -> str:
 def _in_script(value: object) -> str:
     """Return JSON that cannot end the element that holds it."""
     text = json.dumps(finite(value), separators=(",", ":"), allow_nan=False, ensure_ascii=False)
-    escapes = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "", "\u2029": ""}
-    for letter, written in escapes.items():
-        text = text.replace(letter, written)
-    return text.encode("utf-8", "replace").decode()
+    escapes = str.maketrans(
+        {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "", "\u2029": ""}
+    )
+    return text.translate(escapes).encode("utf-8", "replace").decode()
 
 
 def _laid_out(table: Table, section: Section) -> dict[str, Any]:
