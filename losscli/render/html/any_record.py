@@ -22,10 +22,10 @@ _VERDICT = re.compile(rb'\A\s*\{\s*"id"\s*:')
 """How a line of verdicts begins, which have no header."""
 
 
-AnyRecord = Run | Verdicts | ComparisonRecord
+Reported = Run | Verdicts | ComparisonRecord
 
 
-def read_record(path: Path) -> AnyRecord:
+def read_record(path: Path) -> Reported:
     """Return what a file holds, whatever its kind; UsageError if losscli did not write it."""
     data = data_of(path)
     kind = _kind_of(path, data)

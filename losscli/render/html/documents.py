@@ -10,7 +10,7 @@ from losscli.compare.record import ComparisonRecord, record_of
 from losscli.compare.rows import long_name
 from losscli.judge.verdict import Verdict
 from losscli.machine.differences import LABELS
-from losscli.render.html.any_record import AnyRecord
+from losscli.render.html.any_record import Reported
 from losscli.render.output import state_of
 from losscli.render.records import view
 from losscli.report.verdict_block import block, line, summary
@@ -41,7 +41,7 @@ _RANGES = (
 """Conditions of a GPU: their key, label, scale and unit."""
 
 
-def document_of(record: AnyRecord) -> Document:
+def document_of(record: Reported) -> Document:
     """Return the document of a record: its first part is the answer."""
     if isinstance(record, Verdicts):
         return tuple(_of_verdicts(record))
@@ -154,7 +154,7 @@ def short(name: str) -> str:
     return PurePath(name).name or name
 
 
-def about(record: AnyRecord) -> str:
+def about(record: Reported) -> str:
     """Return the kind of a record, its machine and its time."""
     if isinstance(record, ComparisonRecord):
         return f"compare, baseline {short(record.baseline)}"

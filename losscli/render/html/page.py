@@ -14,7 +14,7 @@ from losscli.compare.comparison import compare
 from losscli.compare.gate import Comparisons
 from losscli.compare.noise import CONTROLS
 from losscli.implementations import CUSTOM
-from losscli.render.html.any_record import AnyRecord
+from losscli.render.html.any_record import Reported
 from losscli.render.html.documents import about, document_of, document_of_comparison, short
 from losscli.render.html.plots import draw, shape_at
 from losscli.render.html.summary import summary
@@ -59,7 +59,7 @@ class Section:
         return [draw(plot, self.styles) for plot in blocks_of(self.document, Plot)]
 
 
-def sections(records: Mapping[str, AnyRecord]) -> list[Section]:
+def sections(records: Mapping[str, Reported]) -> list[Section]:
     """Return a section for each record, and first one that compares several bench runs."""
     found = []
     benches = {n: r for n, r in records.items() if isinstance(r, Run) and r.kind == "bench"}

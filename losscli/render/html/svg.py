@@ -18,8 +18,6 @@ _UNPRINTABLE = re.compile(
 )
 """What neither HTML nor XML may hold, what a terminal obeys, and what turns text around."""
 STYLES: Final = 10
-_ANCHORS = {"middle": "mid", "end": "end"}
-"""Classes of texts that do not begin at their place."""
 _LEGEND_HEIGHT = 22
 
 
@@ -57,10 +55,8 @@ def element(name: str, content: str = "", /, **attributes: object) -> str:
 
 
 def text(x: float, y: float, words: object, **attributes: object) -> str:
-    """Return a text at a place; ``anchor`` is ``middle`` or ``end``, else it begins there."""
-    kinds = (attributes.pop("class_", None), _ANCHORS.get(str(attributes.pop("anchor", ""))))
-    name = " ".join(str(kind) for kind in kinds if kind) or None
-    return element("text", escape(words), x=x, y=y, class_=name, **attributes)
+    """Return a text that begins at a place, or has its class ``mid`` or ``end`` there."""
+    return element("text", escape(words), x=x, y=y, **attributes)
 
 
 def shortened(words: str, most: int = 60) -> str:
@@ -89,7 +85,7 @@ def upright(ticks: Ticks, across: Scale, top: float, bottom: float) -> str:
 def below(ticks: Ticks, across: Scale, y: float, width: float) -> str:
     """Return the words of ticks in a line, moved to lie within a width."""
     return "".join(
-        text(within(across(value), words, 0, width), y, words, anchor="middle")
+        text(within(across(value), words, 0, width), y, words, class_="mid")
         for value, words in ticks
     )
 
