@@ -130,12 +130,16 @@ def case_table(
     least: Sequence[str] = (),
 ) -> Table:
     """Return a table of rows that begin with their case, which it names once, in its first row."""
-    grouped_rows = [
+    return Table(["case", *headers], named_once(rows), title, by_case=True, least=least)
+
+
+def named_once(rows: Iterable[Sequence[str]]) -> list[list[str]]:
+    """Return rows grouped by their first cell, which only the first of a group keeps."""
+    return [
         ["" if index else name, *cells]
         for name, group in grouped(rows, lambda row: row[0]).items()
         for index, (_, *cells) in enumerate(group)
     ]
-    return Table(["case", *headers], grouped_rows, title, by_case=True, least=least)
 
 
 def blocks_of(document: Document, kind: type[B]) -> Iterator[B]:
