@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 from losscli.compare.gate import Comparisons
 from losscli.compare.record import ComparisonRecord, record_of
@@ -15,6 +15,7 @@ from losscli.render.output import state_of
 from losscli.render.records import view
 from losscli.report.verdict_block import block, line, summary
 from losscli.report.verdict_writer import Verdicts
+from losscli.runs.grouping import grouped
 from losscli.runs.records import BenchResult, Run
 from losscli.units import format_bytes
 from losscli.views import compare, plots, ratio_plots
@@ -81,8 +82,9 @@ def environment(run: Run) -> Part:
     """Return the machine, the software and the command of a run."""
     facts = {"command": shlex.join(run.command), "created": run.created}
     for key, value in run.environment.items():
+        in_bytes = key.endswith("_bytes") and isinstance(value, int | float)
         if value is not None:
-            facts[LABELS.get(key, key)] = _written(key, value)
+            facts[LABELS.get(key, key)] = format_bytes(value) if in_bytes else str(value)
     for key, label, scale, unit in _RANGES:
         known = (result.conditions.get(key) for result in run.of(BenchResult))
         if ranges := [each for each in known if _is_range(each)]:
@@ -100,12 +102,6 @@ def _is_range(value: object) -> TypeGuard[Sequence[float]]:
 
 def _facts(facts: Mapping[str, str]) -> Table:
     return Table(("fact", "value"), [(name, text) for name, text in facts.items() if text])
-
-
-def _written(key: str, value: Any) -> str:
-    if key.endswith("_bytes") and isinstance(value, int | float):
-        return format_bytes(value)
-    return str(value)
 
 
 def _of_verdicts(record: Verdicts) -> Iterator[Part]:
@@ -134,12 +130,11 @@ def _of_verdicts(record: Verdicts) -> Iterator[Part]:
 
 
 def _speedups(verdict: Verdict, index: int) -> Iterator[Plot]:
-    for pass_ in dict.fromkeys(speed.pass_ for speed in verdict.speed):
+    for pass_, times in grouped(verdict.speed, lambda speed: speed.pass_).items():
         points: dict[str, list[Point]] = {}
-        for speed in verdict.speed:
+        for speed in times:
             for other, (value, low, high) in speed.ratios.items():
-                if speed.pass_ == pass_ and low > 0:
-                    points.setdefault(other, []).append(Point(speed.case, value, 0.0, low, high))
+                points.setdefault(other, []).append(Point(speed.case, value, 0.0, low, high))
         if points:
             yield ratio_plots.forest(
                 f"speedup-file{index}-{slug(pass_)}",
