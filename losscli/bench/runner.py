@@ -30,7 +30,8 @@ from losscli.implementations.timer import Timer, make_timer, needs_eviction
 from losscli.machine import memory
 from losscli.reasons import Code, Reason
 from losscli.runs.judgements import is_busy
-from losscli.runs.records import FAIL, HOST_GAPS, SKIPPED, BenchResult, Collective, OfRank
+from losscli.runs.measurements import Collective, OfRank
+from losscli.runs.records import FAIL, HOST_GAPS, SKIPPED, BenchResult
 from losscli.truth.inputs import make_inputs
 
 
@@ -209,7 +210,7 @@ def _admit(
             entry = RemotePass(remote, pass_, contents, evicts=evicts, captured=captured)
         else:
             subject = LocalSubject.bind(implementation, case)
-            made = subject.graphed(passes) if captured else subject.repeated(passes)
+            made = subject.repeated(passes, captured=captured)
             entry = LocalPass(name, pass_, made, contents)
         verdict = entry.admit()
     except LosscliError:

@@ -15,7 +15,7 @@ from losscli.config.expansion import expand
 from losscli.config.schema import Config, Inputs, LossChoice, Timing, off_default
 from losscli.implementations import CUSTOM, remote
 from losscli.implementations.implementation import Implementation
-from losscli.implementations.sandbox.requests import Inputs as InputShapes
+from losscli.implementations.sandbox.worker_requests import InputShapes
 from losscli.judge.job import Job
 from losscli.judge.recognition import LARGEST, check_arguments, forms, made_with
 from losscli.judge.verdict_parts import REFERENCE

@@ -20,13 +20,14 @@ from losscli.implementations.definitions import Definition, NotJudgeableError, S
 from losscli.implementations.errors import SandboxError, SubjectError
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.requests import Forward
-from losscli.implementations.sandbox.requests import Inputs as InputShapes
+from losscli.implementations.sandbox.worker_requests import InputShapes
 from losscli.implementations.source import Source
 from losscli.implementations.subject import bind, subject_of
 from losscli.losses import CLASS_NUMBERS, EVERY_LOSS, HIDDEN_STATE, MASK, Reduction, Shape, Spec
 from losscli.reasons import Code
 from losscli.truth.model import WrongReferenceError
-from losscli.truth.problem import Problem, ThirdParty
+from losscli.truth.problem import Problem
+from losscli.truth.setup import ThirdParty
 
 Inputs = list[tuple[Shape, str]]
 """Shape and dtype of what ``get_inputs`` gives."""

@@ -13,13 +13,14 @@ from losscli.implementations import remote
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.remote import RemoteSubject
 from losscli.implementations.sandbox.owners import OWN, TRITON
-from losscli.implementations.sandbox.requests import Time, TuningSeconds, WhatRan
+from losscli.implementations.sandbox.worker_requests import Time, TuningSeconds, WhatRan
 from losscli.judge import beside
 from losscli.judge.against_model import AnyModel
 from losscli.judge.judgement import Judgement
 from losscli.judge.verdict_parts import REFERENCE, Speed
 from losscli.reasons import Code
-from losscli.runs.records import FAILED, SKIPPED, BenchResult, Speedup
+from losscli.runs.measurements import Speedup
+from losscli.runs.records import FAILED, SKIPPED, BenchResult
 
 OWN_SHARE = {"cpu": 0.3, "cuda": 0.05}
 """The least share of a file's own kernel: on a CPU the interpreter's time is in it."""
