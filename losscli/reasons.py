@@ -256,6 +256,7 @@ class Code(StrEnum):
     LAYOUT = "layout", "", "the size cannot have the layout"
     OUT_OF_MEMORY = "out_of_memory", "", "the memory ran out"
     DEVICE_BROKEN = "device_broken", "", "an earlier call left the device unusable"
+    BUDGET = "budget", "", "the budget of the run was used up"
     THROTTLED = "throttled", "", "every sample was discarded, for the GPU was throttled"
     LESS_ACCURATE = "less_accurate", "", "a gradient is less accurate as a whole than one product"
 

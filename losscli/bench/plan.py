@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from losscli.bench.budget import Budget
 from losscli.bench.memory_plan import those_that_fit
 from losscli.build.targets import BENCH, Target, shared
 from losscli.cases.axes import DEVICE, GRAPH, HOST, WARM, Cache, Mode, PassName
@@ -41,6 +42,8 @@ class Task:
     """What files define that were read already, by their names."""
     reference: Implementation | None = field(default=None, repr=False)
     """What computes the truth of a Model."""
+    budget: Budget | None = field(default=None, repr=False)
+    """The time that it may take; None without a limit."""
 
     def find(self, name: str) -> Implementation:
         """Return an implementation by its name; UsageError lists the names."""
@@ -121,9 +124,14 @@ def plan_id(tasks: Sequence[Task]) -> str:
 def remaining(
     tasks: Iterable[Task], results: Iterable[BenchResult]
 ) -> tuple[list[Task], list[BenchResult]]:
-    """Return the passes of tasks that lack a result, and the results of the others, which stay."""
+    """Return the passes of tasks that lack a result, and the results of the others, which stay.
+
+    What no time was left for is lacking.
+    """
     found: dict[tuple[str, Case, str, str], list[BenchResult]] = {}
     for result in results:
+        if result.code == Code.BUDGET:
+            continue
         found.setdefault((result.table, result.case, result.pass_, result.mode), []).append(result)
     left, kept = [], []
     for task in tasks:

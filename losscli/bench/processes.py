@@ -10,9 +10,11 @@ default allocator measures the difference.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +22,8 @@ from functools import cache, partial
 
 from msgspec import structs
 
-from losscli.bench.plan import Task, libraries_of
+from losscli.bench.budget import TimeIsUp, Turns, alarm
+from losscli.bench.plan import START_SECONDS, Task, libraries_of
 from losscli.bench.results import compared, merge, untimed
 from losscli.bench.runner import Measured, Runner
 from losscli.build.builder import kernels_of_wheel
@@ -34,6 +37,8 @@ from losscli.runs.records import SKIPPED, BenchResult
 
 COMMAND: tuple[str, ...] = (sys.executable, "-m", "losscli.bench.worker")
 
+GRACE_SECONDS = 0.2
+"""The time after which a process that does not end with its budget is killed."""
 END_SECONDS = 5.0
 """The time that a process which answers no more may take to end."""
 _DEFAULT_ALLOCATOR = -1
@@ -82,16 +87,21 @@ class Processes:
         threads: int,
         *,
         notify: Callable[[str], None] = lambda note: None,
+        show: Callable[[Sequence[BenchResult]], object] = lambda results: None,
         start: Callable[[Sequence[str], Mapping[str, str]], MeasuringProcess] = MeasuringProcess,
         unsettable: Callable[[], str] = allocator.unsettable,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """``notify`` receives notes for the user; tests replace the other arguments."""
-        self.notify = notify
+        """``notify`` receives notes for the user, ``show`` the results of the first process.
+
+        Tests replace the other arguments.
+        """
+        self.notify, self.show, self.clock = notify, show, clock
         self._start = start
         self._command = (*COMMAND, device, str(threads))
         self._sets_allocator = device == "cpu" and not unsettable()
         self._workers: dict[int, MeasuringProcess] = {}
-        self._runner = cache(partial(Runner, device, notify=notify))
+        self._runner = cache(partial(Runner, device, notify=notify, show=show))
 
     def __enter__(self) -> Processes:
         return self
@@ -102,15 +112,27 @@ class Processes:
         self._workers.clear()
 
     def run(self, task: Task) -> Generator[BenchResult, None, None]:
-        """Yield a task's results; each process measures what had a time in all before it."""
+        """Yield a task's results; each process measures what had a time in all before it.
+
+        The first one measures before others start, so that its results are soon there to be shown.
+        With a budget others start as far as there is time for them.
+        """
         if not task.timing.several_processes:
             yield from self._runner().run(task)
             return
-        count = task.timing.processes or 1
+        numbers = self._numbers(task.timing.processes or 1)
+        turns = Turns(task.budget, self.clock) if task.budget else None
         left = replace(task, timing=share(task.timing))
         found: dict[tuple[PassName, str], list[BenchResult]] = defaultdict(list)
         default: dict[tuple[PassName, str], BenchResult] = {}
-        for number in self._prepare(count):
+        for place, number in enumerate(numbers):
+            if turns:
+                kind = task.case.device.partition(":")[0]
+                if not turns.has_time(0.0 if number in self._workers else START_SECONDS[kind]):
+                    break
+            self._prepare(numbers if place and not turns else [number])
+            if turns:
+                left = replace(left, budget=turns.take(len(numbers) - place))
             if number == _DEFAULT_ALLOCATOR:  # only changes of more than a tenth are told
                 least, most = left.timing.min_time / 2, left.timing.max_time / 2
                 half = replace(left.timing, min_time=least, max_time=most)
@@ -119,45 +141,57 @@ class Processes:
                 continue
             with contextlib.suppress(OSError):  # it has ended
                 self._workers[number].channel.put(left)
-            results, left = self._answers(number, left)
+            results, left = self._answers(number, left, first=place == 0)
             for each in results:
                 key = each.pass_, each.implementation
+                if place and each.code == Code.BUDGET:
+                    continue  # the processes before it have a time
                 if number == _DEFAULT_ALLOCATOR:
                     default[key] = each
                 else:
                     found[key].append(each)
         for pass_, names in task.passes.items():
+            if task.budget:
+                for name in names:
+                    if not found[pass_, name]:
+                        why = task.budget.used_up
+                        found[pass_, name].append(untimed(task, pass_, name, why, status=SKIPPED))
             merged = [_with_default(merge(found[pass_, n]), default.get((pass_, n))) for n in names]
             yield from compared(merged)
 
-    def _prepare(self, count: int) -> list[int]:
-        """Return the numbers of the processes when all are ready: a start would disturb samples."""
-        numbers = self.start(count)
+    def _numbers(self, count: int) -> list[int]:
+        return [*range(count), *([_DEFAULT_ALLOCATOR] if self._sets_allocator else [])]
+
+    def _prepare(self, numbers: Sequence[int]) -> None:
+        """Start missing processes, all at once, and wait for them: a start disturbs samples."""
+        self.start(numbers)
         for worker in self._workers.values():
             if not worker.ready:
                 list(worker.answers(self.notify))  # none, and waits for it
                 worker.ready = True
-        return numbers
 
-    def start(self, count: int) -> list[int]:
-        """Start missing processes, all at once; return the numbers of all."""
-        numbers = [*range(count), *([_DEFAULT_ALLOCATOR] if self._sets_allocator else [])]
+    def start(self, numbers: Sequence[int]) -> None:
+        """Start missing processes, all at once."""
         for number in numbers:
             if number not in self._workers:
                 environ: Mapping[str, str] = os.environ
                 if self._sets_allocator:
                     environ = allocator.environment(keeps=number != _DEFAULT_ALLOCATOR)
                 self._workers[number] = self._start(self._command, environ)
-        return numbers
 
-    def _answers(self, number: int, task: Task) -> tuple[list[BenchResult], Task]:
+    def _answers(self, number: int, task: Task, *, first: bool) -> tuple[list[BenchResult], Task]:
         """Return a process's results, and the task of the next: what had a time in this one."""
         results: list[BenchResult] = []
         right = {**task.right}
         try:
-            for measured in self._workers[number].answers(self.notify):
-                results += measured.results
-                right |= measured.right
+            with alarm(task.budget.left + GRACE_SECONDS if task.budget else math.inf):
+                for measured in self._workers[number].answers(self.notify):
+                    results += measured.results
+                    if first:
+                        self.show(compared(measured.results))
+                    right |= measured.right
+        except TimeIsUp:
+            self._workers.pop(number).close()
         except ProcessDiedError as error:
             self._workers.pop(number).close()
             told = {each.pass_ for each in results}

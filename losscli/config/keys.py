@@ -59,8 +59,7 @@ def _some_of(kind: str, candidates: Collection[str]) -> Key:
 
 
 def _time(which: str) -> Key:
-    help = f"{which} sampling time: 0.2s, 50ms, 1m or seconds."
-    return Key(fields.text(parse_seconds), _TIME, help)
+    return Key(fields.text(parse_seconds), _TIME, f"{which}: 0.2s, 50ms, 1m or seconds.")
 
 
 def _mapping(keys: Mapping[str, Key], **more: Any) -> Schema:
@@ -86,8 +85,8 @@ _INPUTS = {
     ),
 }
 _TIMING = {
-    "min_time": _time("Shortest"),
-    "max_time": _time("Longest"),
+    "min_time": _time("Shortest sampling time of a pass of a case"),
+    "max_time": _time("Longest sampling time of a pass of a case, after three rounds"),
     "confidence": Key(
         fields.text(parse_fraction),
         _TIME,
@@ -102,6 +101,7 @@ _TIMING = {
         "Number of fresh processes that sample each case and share its time; 1 samples in the "
         "process of the command.",
     ),
+    "budget": _time("Longest time of the whole run"),
 }
 _EXCLUDE = {
     "loss": Key(fields.text(fields.check_loss), _TEXT),

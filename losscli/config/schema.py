@@ -67,6 +67,8 @@ class Timing:
     processes: int | None = None
     """Number of fresh processes that sample each case and share its time; 1 is the command's own,
     None is the device's number in PROCESSES."""
+    budget: float | None = field(default=None, repr=False)
+    """The longest time of the whole run; of tables the shortest counts. None is no limit."""
 
     @property
     def several_processes(self) -> bool:
@@ -168,6 +170,12 @@ class Config:
     def blocks(self) -> tuple[Config, ...]:
         """The configs to run: the tables, or this one."""
         return self.tables or (self,)
+
+    @property
+    def budget(self) -> float | None:
+        """The longest time of the whole run: the shortest of the tables'; None is no limit."""
+        given = [block.timing.budget for block in self.blocks]
+        return min((each for each in given if each is not None), default=None)
 
     def changed(self, change: Callable[[Config], Config]) -> Config:
         """Apply a change to this config and each table."""
