@@ -1,19 +1,12 @@
-"""The budget of a run: its time is divided over the tasks as they begin, and ends them."""
-
-from __future__ import annotations
+"""The budget of a run: the time that a task has, and what ends it."""
 
 import math
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from losscli.reasons import Code, Reason
-from losscli.units import format_duration
-
-if TYPE_CHECKING:
-    from losscli.bench.plan import Task
 
 PART_OF_LONGEST = 0.75
 """Another process measures a task if this part of the longest turn before it is left."""
@@ -33,9 +26,9 @@ class Budget:
     @property
     def used_up(self) -> Reason:
         """Why something was not measured."""
-        return Reason(Code.BUDGET, f"the budget of {format_duration(self.total)} is used up")
+        return Reason(Code.BUDGET, f"the budget of {self.total:g} s is used up")
 
-    def after(self, seconds: float, turns: int = 1) -> Budget:
+    def after(self, seconds: float, turns: int = 1) -> "Budget":
         """Return what is left after some time, with the share divided over ``turns``."""
         share = max(self.share - seconds, 0.0) / turns
         return replace(self, left=self.left - seconds, share=share)
@@ -65,43 +58,6 @@ class Turns:
         now = self.clock()
         self.starts.append(now)
         return self.budget.after(now - self.began, turns)
-
-
-class Schedule:
-    """The tasks of a run, each with its share of the time that is left when it begins."""
-
-    def __init__(
-        self,
-        tasks: Sequence[Task],
-        seconds_of: Callable[[Task], float],
-        total: float | None,
-        elapsed: Callable[[], float],
-        build: Callable[[Sequence[Task]], object] = lambda tasks: None,
-    ) -> None:
-        """Take a run's budget of ``total`` seconds, and what tells the seconds since it began.
-
-        ``build`` makes what tasks need: at first for one, so that its results come soon, and then
-        for all others together.
-        """
-        self.tasks, self.seconds_of, self.total = tasks, seconds_of, total
-        self.elapsed, self.build = elapsed, build
-
-    def __len__(self) -> int:
-        return len(self.tasks)
-
-    def __iter__(self) -> Iterator[Task]:
-        weights = [*map(self.seconds_of, self.tasks)]
-        for number, task in enumerate(self.tasks):
-            if number < 2:
-                left = math.inf if self.total is None else self.total - self.elapsed()
-                with suppress(TimeIsUp), alarm(left):
-                    self.build(self.tasks[1:] if number else self.tasks[:1])
-            if self.total is None:
-                yield task
-            else:
-                left = max(self.total - self.elapsed(), 0.0)
-                share = left * weights[number] / sum(weights[number:])
-                yield replace(task, budget=Budget(self.total, left, share))
 
 
 class TimeIsUp(BaseException):

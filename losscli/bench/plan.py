@@ -1,11 +1,13 @@
 """The tasks of a bench run: the cases of a config in order, and how long they may take."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from losscli.bench.budget import Budget
+from losscli.bench.budget import Budget, TimeIsUp, alarm
 from losscli.bench.memory_plan import those_that_fit
 from losscli.build.targets import BENCH, Target, shared
 from losscli.cases.axes import DEVICE, GRAPH, HOST, WARM, Cache, Mode, PassName
@@ -175,6 +177,10 @@ SAMPLED = 0.7
 """The part that is used of the longest time for sampling: not every case needs it all."""
 
 
+BEFORE_REPORT = 0.97
+"""The part of a budget after which nothing is measured."""
+
+
 def seconds_of(task: Task) -> float:
     """Return how many seconds a task may take."""
     kind = task.case.device.partition(":")[0]
@@ -191,3 +197,39 @@ def seconds_of_all(tasks: Sequence[Task]) -> float:
     kind = tasks[0].case.device.partition(":")[0]
     processes = max(task.timing.processes or 1 for task in tasks)
     return START_SECONDS[kind] * processes + sum(map(seconds_of, tasks))
+
+
+class Schedule:
+    """The tasks of a run, each with its share of the time that is left when it begins."""
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        budget: float,
+        elapsed: Callable[[], float],
+        build: Callable[[Sequence[Task]], object] = lambda tasks: None,
+    ) -> None:
+        """Take the seconds of the run, and what tells those since it began.
+
+        ``build`` makes what tasks need: at first for one, so that its results come soon, and then
+        for all others together.
+        """
+        self.tasks, self.budget, self.elapsed, self.build = tasks, budget, elapsed, build
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def __iter__(self) -> Iterator[Task]:
+        weights = [*map(seconds_of, self.tasks)]
+        for number, task in enumerate(self.tasks):
+            if number < 2:
+                with suppress(TimeIsUp), alarm(self.left()):
+                    self.build(self.tasks[1:] if number else self.tasks[:1])
+            left = self.left()
+            share = max(left, 0.0) * weights[number] / sum(weights[number:])
+            limited = left < math.inf
+            yield replace(task, budget=Budget(self.budget, left, share) if limited else None)
+
+    def left(self) -> float:
+        """Return the seconds until the report is to be written."""
+        return self.budget * BEFORE_REPORT - self.elapsed()

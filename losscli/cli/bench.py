@@ -6,7 +6,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache as cache_calls
-from math import inf
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -170,8 +169,15 @@ def command(
 
     # Whatever follows needs torch, or takes long to import: an error above answers at once.
     status(LOADING)
-    from losscli.bench.budget import Schedule
-    from losscli.bench.plan import able, libraries_of, plan, plan_id, seconds_of, seconds_of_all
+    from losscli.bench.plan import (
+        Schedule,
+        able,
+        libraries_of,
+        plan,
+        plan_id,
+        seconds_of,
+        seconds_of_all,
+    )
     from losscli.bench.processes import Processes, environment
     from losscli.bench.ranks import runner_of_ranks
     from losscli.bench.runner import Runner
@@ -193,7 +199,7 @@ def command(
         return EXIT_OK
     if dry_run:
         print_plans(config, device, memory.free_bytes(device))
-        emit(duration(min(seconds_of_all(plan(config, device)), config.budget or inf)))
+        emit(duration(min(seconds_of_all(plan(config, device)), config.budget)))
         return EXIT_OK
 
     tasks = plan(config, device)
@@ -217,7 +223,7 @@ def command(
         "resumed": unfinished,
         "keep_going": keep_going,
         "weights": [seconds_of(task) for task in tasks],
-        "guess": min(seconds_of_all(tasks), config.budget or inf),
+        "guess": min(seconds_of_all(tasks), config.budget),
         "columns": config.columns,
         "verbose": verbose,
     }
@@ -227,7 +233,7 @@ def command(
         loading.build_ahead(libraries_of(possible, device))
         runner = runner_of_ranks(group, device, notify)
         began = runner.clock() - largest(group, perf_counter() - began)
-        jobs = Schedule(tasks, seconds_of, config.budget, lambda: runner.clock() - began)
+        jobs = Schedule(tasks, config.budget, lambda: runner.clock() - began)
         return run_in_ranks(run, jobs, runner.run, **report)
     if not possible:  # says why: no process is started, and nothing is built
         return run_jobs(run, tasks, Runner(device, notify=note).run, **report)
@@ -235,7 +241,7 @@ def command(
     def build(tasks: Sequence[Task]) -> None:
         loading.build_ahead(libraries_of(able(tasks, most), device))
 
-    jobs = Schedule(tasks, seconds_of, config.budget, lambda: perf_counter() - began, build)
+    jobs = Schedule(tasks, config.budget, lambda: perf_counter() - began, build)
     threads_of_run = run.environment["threads"]
     with Processes(device, threads_of_run, notify=notify, show=_show) as processes_of_run:
         if possible[0].timing.several_processes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 
@@ -172,10 +173,10 @@ class Config:
         return self.tables or (self,)
 
     @property
-    def budget(self) -> float | None:
-        """The longest time of the whole run: the shortest of the tables'; None is no limit."""
+    def budget(self) -> float:
+        """The longest time of the whole run: the shortest of the tables'."""
         given = [block.timing.budget for block in self.blocks]
-        return min((each for each in given if each is not None), default=None)
+        return min((each for each in given if each is not None), default=math.inf)
 
     def changed(self, change: Callable[[Config], Config]) -> Config:
         """Apply a change to this config and each table."""
