@@ -87,14 +87,15 @@ class Processes:
         threads: int,
         *,
         notify: Callable[[str], None] = lambda note: None,
-        show: Callable[[Sequence[BenchResult]], object] = lambda results: None,
+        show: Callable[[Sequence[BenchResult]], object] | None = None,
         start: Callable[[Sequence[str], Mapping[str, str]], MeasuringProcess] = MeasuringProcess,
         unsettable: Callable[[], str] = allocator.unsettable,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """``notify`` receives notes for the user, ``show`` the results of the first process.
 
-        Tests replace the other arguments.
+        With ``show`` that one measures before others start, so that its results come soon. Tests
+        replace the other arguments.
         """
         self.notify, self.show, self.clock = notify, show, clock
         self._start = start
@@ -114,8 +115,7 @@ class Processes:
     def run(self, task: Task) -> Generator[BenchResult, None, None]:
         """Yield a task's results; each process measures what had a time in all before it.
 
-        The first one measures before others start, so that its results are soon there to be shown.
-        With a budget others start as far as there is time for them.
+        With a budget others than the first start as far as there is time for them.
         """
         if not task.timing.several_processes:
             yield from self._runner().run(task)
@@ -130,7 +130,8 @@ class Processes:
                 kind = task.case.device.partition(":")[0]
                 if not turns.has_time(0.0 if number in self._workers else START_SECONDS[kind]):
                     break
-            self._prepare(numbers if place and not turns else [number])
+            alone = turns or (self.show and not place)
+            self._prepare([number] if alone else numbers)
             if turns:
                 left = replace(left, budget=turns.take(len(numbers) - place))
             if number == _DEFAULT_ALLOCATOR:  # only changes of more than a tenth are told
@@ -187,7 +188,7 @@ class Processes:
             with alarm(task.budget.left + GRACE_SECONDS if task.budget else math.inf):
                 for measured in self._workers[number].answers(self.notify):
                     results += measured.results
-                    if first:
+                    if first and self.show:
                         self.show(compared(measured.results))
                     right |= measured.right
         except TimeIsUp:

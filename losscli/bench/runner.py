@@ -70,7 +70,7 @@ class Runner:
         clock: Callable[[], float] = time.perf_counter,
         contents: Callable[[Task], Contents] = make_contents,
         exchange: Callable[[Case, PassName, Timer], Collective | None] | None = None,
-        show: Callable[[Sequence[BenchResult]], object] = lambda results: None,
+        show: Callable[[Sequence[BenchResult]], object] | None = None,
     ) -> None:
         """``notify`` and ``show`` receive notes and first results for the user.
 
@@ -88,7 +88,8 @@ class Runner:
         """Yield the results of a task in the order asked for, each pass when it is finished."""
         for measured in self.measure(task):
             results = compared(measured.results)
-            self.show(results)
+            if self.show:
+                self.show(results)
             yield from results
 
     def measure(self, task: Task) -> Generator[Measured, None, None]:

@@ -231,7 +231,7 @@ def command(
     possible = able(tasks, most)
     if place:
         loading.build_ahead(libraries_of(possible, device))
-        runner = runner_of_ranks(group, device, notify)
+        runner = runner_of_ranks(group, device, notify, _show)
         began = runner.clock() - largest(group, perf_counter() - began)
         jobs = Schedule(tasks, config.budget, lambda: runner.clock() - began)
         return run_in_ranks(run, jobs, runner.run, **report)
