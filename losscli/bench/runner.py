@@ -135,7 +135,7 @@ class Runner:
         share = task.budget.share if task.budget else math.inf
         found: dict[str, BenchResult] = {}
         entries: list[JudgedPass] = []
-        passes = PassFactory.of_case(case, pass_, contents.timed)
+        passes = PassFactory(case, pass_, contents.timed)
         evicts = needs_eviction(self.device, task.cache, case.floor_bytes(pass_))
         timer = self.timer(evicts, HOST if task.mode == HOST else DEVICE)
         if any(implementation.file for implementation in implementations):
@@ -234,13 +234,14 @@ def _admit(
             subject = LocalSubject.bind(implementation, case)
             made = subject.graphed(passes) if captured else subject.repeated(passes)
             entry = LocalPass(name, pass_, made, contents)
-        verdict = entry.admit()
+        verdict = entry.first()
     except LosscliError:
         raise
     except Exception as error:
         return lost(error)
     if verdict.status == FAIL:
         return lost(Reason(verdict.code, verdict.reason), verdict.error)
+    entry.error, entry.code = verdict.error, verdict.code
     return entry
 
 

@@ -98,7 +98,7 @@ class TimedPass:
                 for name, each in given.items()
             )
             self.leaves += [each for each in operands[1:] if each.requires_grad]
-        passes = PassFactory.of_case(case, pass_, operands)
+        passes = PassFactory(case, pass_, operands)
         with gradients(pass_):
             self.call: Pass = subject.graphed(passes) if captured else subject.repeated(passes)
         self.timer: Timer = make_timer(case.device, evicts, DEVICE)
