@@ -108,14 +108,13 @@ class Runner:
             # Ranks would no longer call equally often if one of them stopped in the middle.
             rings = not task.case.placement
             with suppress(TimeIsUp), alarm(budget.left if budget else math.inf, rings=rings):
-                if able and contents is None:
-                    try:
-                        contents = self.contents(task)
-                    except Exception as error:
-                        if not memory.is_out_of_memory(error):
-                            raise
-                        found |= {i.name: lost(i.name, error) for i in able}
-                if able and contents is not None:
+                try:
+                    contents = contents or (self.contents(task) if able else None)
+                except Exception as error:
+                    if not memory.is_out_of_memory(error):
+                        raise
+                    found |= {i.name: lost(i.name, error) for i in able}
+                if able and contents:
                     found |= self._run_pass(contents, replace(task, budget=budget), pass_, able)
             for name in task.passes[pass_]:
                 if budget and name not in found:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache as cache_calls
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -49,31 +50,17 @@ NEXT = (
 )
 """What to try after a bench without options, which is the first that people run."""
 MOST_THREADS = 1024
-_TIMING = ("min_time", "max_time", "budget", "confidence", "cache", "mode", "processes")
-
 _PROCESSES = f"{PROCESSES['cpu']} on a CPU and {PROCESSES['cuda']} on a GPU"
+_time_option = partial(option, type=parse_seconds, metavar="TIME")
 
 
 @click.command("bench")
 @axis_options
-@option(
-    "--min-time",
-    type=parse_seconds,
-    metavar="TIME",
-    help="Sample each pass of a case for at least TIME.",
+@_time_option("--min-time", help="Sample each pass of a case for at least TIME.")
+@_time_option(
+    "--max-time", help="Stop sampling a pass of a case after TIME, once it has three samples."
 )
-@option(
-    "--max-time",
-    type=parse_seconds,
-    metavar="TIME",
-    help="Stop sampling a pass of a case after TIME, once it has three samples.",
-)
-@option(
-    "--budget",
-    type=parse_seconds,
-    metavar="TIME",
-    help="End the whole run after TIME; rows that it has no time for are skipped.",
-)
+@_time_option("--budget", help="End the whole run after TIME; skip rows that no time is left for.")
 @option(
     "--confidence",
     type=parse_fraction,
@@ -151,7 +138,7 @@ def command(
         )
     began = perf_counter()
     refuse_listing_part(part, listing=list_cases or dry_run)
-    given = {name: options.pop(name) for name in _TIMING}
+    given = {each.name: options.pop(each.name) for each in fields(Timing)}
     config = resolve_config(**options).changed(
         lambda block: replace(block, timing=_override(block.timing, given))
     )
