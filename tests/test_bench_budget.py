@@ -67,9 +67,8 @@ def test_each_task_has_its_share_of_the_time_that_is_left():
 
 
 def test_run_without_a_budget_has_no_limit():
-    assert [task.budget for task in Schedule(tasks(2), Config().budget, time.monotonic)] == [
-        None
-    ] * 2
+    unlimited = Schedule(tasks(2), Config().budget, time.monotonic)
+    assert [task.budget for task in unlimited] == [Budget()] * 2
 
 
 def test_first_task_is_built_for_before_all_others():

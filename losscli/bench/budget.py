@@ -16,11 +16,11 @@ PART_OF_LONGEST = 0.75
 class Budget:
     """The seconds that a task, or a process that measures it, has when it begins."""
 
-    total: float
+    total: float = math.inf
     """The budget of the run."""
-    left: float
+    left: float = math.inf
     """The time until the run has to end."""
-    share: float
+    share: float = math.inf
     """The part of it after which sampling stops."""
 
     @property
@@ -39,8 +39,8 @@ class Turns:
 
     def __init__(self, budget: Budget, clock: Callable[[], float]) -> None:
         """``clock`` tells seconds."""
-        self.budget, self.clock = budget, clock
-        self.began = clock()
+        self.budget, self.clock, self.began = budget, clock, clock()
+        self.limited = budget.total < math.inf
         self.starts: list[float] = []
 
     def has_time(self, start_seconds: float) -> bool:

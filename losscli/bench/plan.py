@@ -44,8 +44,7 @@ class Task:
     """What files define that were read already, by their names."""
     reference: Implementation | None = field(default=None, repr=False)
     """What computes the truth of a Model."""
-    budget: Budget | None = field(default=None, repr=False)
-    """The time that it may take; None without a limit."""
+    budget: Budget = field(default=Budget(), repr=False)
 
     def find(self, name: str) -> Implementation:
         """Return an implementation by its name; UsageError lists the names."""
@@ -225,10 +224,9 @@ class Schedule:
             if number < 2:
                 with suppress(TimeIsUp), alarm(self.left()):
                     self.build(self.tasks[1:] if number else self.tasks[:1])
-            left = self.left()
-            share = max(left, 0.0) * weights[number] / sum(weights[number:])
-            limited = left < math.inf
-            yield replace(task, budget=Budget(self.budget, left, share) if limited else None)
+            left, part = self.left(), weights[number] / (sum(weights[number:]) or 1.0)
+            budget = Budget(self.budget, left, max(left, 0.0) * part)
+            yield replace(task, budget=budget) if left < math.inf else task
 
     def left(self) -> float:
         """Return the seconds until the report is to be written."""

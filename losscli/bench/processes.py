@@ -10,7 +10,6 @@ default allocator measures the difference.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import signal
 import sys
@@ -99,6 +98,7 @@ class Processes:
         """
         self.notify, self.show, self.clock = notify, show, clock
         self._start = start
+        self._start_seconds = START_SECONDS[device.partition(":")[0]]
         self._command = (*COMMAND, device, str(threads))
         self._sets_allocator = device == "cpu" and not unsettable()
         self._workers: dict[int, MeasuringProcess] = {}
@@ -121,25 +121,21 @@ class Processes:
             yield from self._runner().run(task)
             return
         numbers = self._numbers(task.timing.processes or 1)
-        turns = Turns(task.budget, self.clock) if task.budget else None
+        turns = Turns(task.budget, self.clock)
         left = replace(task, timing=share(task.timing))
         found: dict[tuple[PassName, str], list[BenchResult]] = defaultdict(list)
         default: dict[tuple[PassName, str], BenchResult] = {}
         for place, number in enumerate(numbers):
-            if turns:
-                kind = task.case.device.partition(":")[0]
-                if not turns.has_time(0.0 if number in self._workers else START_SECONDS[kind]):
-                    break
-            alone = turns or (self.show and not place)
+            start_seconds = 0.0 if number in self._workers else self._start_seconds
+            if not (left.passes and turns.has_time(start_seconds)):
+                break
+            alone = turns.limited or (self.show and not place)
             self._prepare([number] if alone else numbers)
-            if turns:
-                left = replace(left, budget=turns.take(len(numbers) - place))
+            left = replace(left, budget=turns.take(len(numbers) - place))
             if number == _DEFAULT_ALLOCATOR:  # only changes of more than a tenth are told
                 least, most = left.timing.min_time / 2, left.timing.max_time / 2
                 half = replace(left.timing, min_time=least, max_time=most)
                 left = replace(left, limited=False, timing=half)
-            if not left.passes:
-                continue
             with contextlib.suppress(OSError):  # it has ended
                 self._workers[number].channel.put(left)
             results, left = self._answers(number, left, first=place == 0)
@@ -152,12 +148,11 @@ class Processes:
                 else:
                     found[key].append(each)
         for pass_, names in task.passes.items():
-            if task.budget:
-                for name in names:
-                    if not found[pass_, name]:
-                        why = task.budget.used_up
-                        found[pass_, name].append(untimed(task, pass_, name, why, status=SKIPPED))
-            merged = [_with_default(merge(found[pass_, n]), default.get((pass_, n))) for n in names]
+            merged = []
+            for name in names:
+                skipped = untimed(task, pass_, name, task.budget.used_up, status=SKIPPED)
+                result = merge(found[pass_, name] or [skipped])
+                merged.append(_with_default(result, default.get((pass_, name))))
             yield from compared(merged)
 
     def _numbers(self, count: int) -> list[int]:
@@ -185,7 +180,7 @@ class Processes:
         results: list[BenchResult] = []
         right = {**task.right}
         try:
-            with alarm(task.budget.left + GRACE_SECONDS if task.budget else math.inf):
+            with alarm(task.budget.left + GRACE_SECONDS):
                 for measured in self._workers[number].answers(self.notify):
                     results += measured.results
                     if first and self.show:

@@ -1,6 +1,5 @@
 """Run tasks: fit them into memory, judge each implementation, and time those that are right."""
 
-import math
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
@@ -104,10 +103,10 @@ class Runner:
         for number, (pass_, (able, reasons)) in enumerate(lineups.items()):
             lost = partial(untimed, task, pass_)
             found = {name: lost(name, why, status=SKIPPED) for name, why in reasons.items()}
-            budget = task.budget and task.budget.after(self.clock() - began, len(lineups) - number)
+            budget = task.budget.after(self.clock() - began, len(lineups) - number)
             # Ranks would no longer call equally often if one of them stopped in the middle.
             rings = not task.case.placement
-            with suppress(TimeIsUp), alarm(budget.left if budget else math.inf, rings=rings):
+            with suppress(TimeIsUp), alarm(budget.left, rings=rings):
                 try:
                     contents = contents or (self.contents(task) if able else None)
                 except Exception as error:
@@ -117,7 +116,7 @@ class Runner:
                 if able and contents:
                     found |= self._run_pass(contents, replace(task, budget=budget), pass_, able)
             for name in task.passes[pass_]:
-                if budget and name not in found:
+                if name not in found:
                     found[name] = lost(name, budget.used_up, status=SKIPPED)
             results = [found[name] for name in task.passes[pass_]]
             yield Measured(results, contents.right if contents else {})
@@ -130,8 +129,7 @@ class Runner:
         implementations: Sequence[Implementation],
     ) -> dict[str, BenchResult]:
         """Find the limit, judge, warm up, sample and judge again; return results by name."""
-        case, now = task.case, self.clock()
-        share = task.budget.share if task.budget else math.inf
+        case, until = task.case, self.clock() + task.budget.share
         found: dict[str, BenchResult] = {}
         entries: list[JudgedPass] = []
         passes = PassFactory(case, pass_, contents.timed)
@@ -141,7 +139,7 @@ class Runner:
             timer = SharedTimer(timer, self.device)
         reads = [t for t in (*contents.read, passes.full_grad_output) if t is not None]
         find = partial(self.limits.find, case.shard, pass_, timer, reads)
-        seconds = min(TIMED.max_time, share / 4)
+        seconds = min(TIMED.max_time, task.budget.share / 4)
         timing = replace(TIMED, max_time=seconds, confidence=task.timing.confidence)
         limit = Limit()
         mover: Contender | None = None
@@ -175,9 +173,9 @@ class Runner:
                 before=contents.change,  # in each batch of samples others
                 slowed=self.conditions.slowed,
                 clock=self.clock,
-                until=now + share,
+                until=until,
             )
-            if self.clock() >= now + share:
+            if self.clock() >= until:
                 task = replace(task, energy=False)
             conditions = dict(self.conditions.record())
             if timer.gaps > gaps:
