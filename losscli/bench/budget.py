@@ -45,19 +45,21 @@ class Turns:
 
     def has_time(self, start_seconds: float) -> bool:
         """Tell whether another process can measure, which takes so long to start."""
-        now = self.clock()
-        left = self.budget.after(now - self.began)
+        left = self.left()
         if not self.starts:
             return left.left > 0
-        ends = [*self.starts[1:], now]
+        ends = [*self.starts[1:], self.clock()]
         longest = max(end - start for start, end in zip(self.starts, ends, strict=True))
         return left.share >= start_seconds + PART_OF_LONGEST * longest
 
     def take(self, turns: int) -> Budget:
         """Return the budget of the next of ``turns`` processes."""
-        now = self.clock()
-        self.starts.append(now)
-        return self.budget.after(now - self.began, turns)
+        self.starts.append(self.clock())
+        return self.left(turns)
+
+    def left(self, turns: int = 1) -> Budget:
+        """Return what is left of the budget, with its share divided over ``turns``."""
+        return self.budget.after(self.clock() - self.began, turns)
 
 
 class TimeIsUp(BaseException):

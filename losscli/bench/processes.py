@@ -130,7 +130,7 @@ class Processes:
             if not (left.passes and turns.has_time(start_seconds)):
                 break
             alone = turns.limited or (self.show and not place)
-            self._prepare([number] if alone else numbers)
+            self._prepare([number] if alone else numbers, turns.left().left)
             left = replace(left, budget=turns.take(len(numbers) - place))
             if number == _DEFAULT_ALLOCATOR:  # only changes of more than a tenth are told
                 least, most = left.timing.min_time / 2, left.timing.max_time / 2
@@ -158,13 +158,14 @@ class Processes:
     def _numbers(self, count: int) -> list[int]:
         return [*range(count), *([_DEFAULT_ALLOCATOR] if self._sets_allocator else [])]
 
-    def _prepare(self, numbers: Sequence[int]) -> None:
+    def _prepare(self, numbers: Sequence[int], seconds: float) -> None:
         """Start missing processes, all at once, and wait for them: a start disturbs samples."""
         self.start(numbers)
-        for worker in self._workers.values():
-            if not worker.ready:
-                list(worker.answers(self.notify))  # none, and waits for it
-                worker.ready = True
+        with contextlib.suppress(TimeIsUp), alarm(seconds):
+            for worker in self._workers.values():
+                if not worker.ready:
+                    list(worker.answers(self.notify))  # none, and waits for it
+                    worker.ready = True
 
     def start(self, numbers: Sequence[int]) -> None:
         """Start missing processes, all at once."""
