@@ -33,6 +33,7 @@ from losscli.implementations.requests import (
     SecondDerivatives,
     toggle,
 )
+from losscli.implementations.sandbox import wire
 from losscli.implementations.sandbox.builds import MOST_BYTES
 from losscli.implementations.sandbox.leftovers import WATCHED_SECONDS, goes_on_computing
 from losscli.implementations.sandbox.requests import Compiled, Sample, Time
@@ -124,6 +125,27 @@ def test_zeros_that_autograd_does_not_store_are_an_answer():
         raw = Incoming(operands, results).encode(torch._efficientzerotensor((2, 3)))
         found = Outgoing(operands, results, "cpu").decode(raw, torch.Tensor)
     assert torch.equal(found, torch.zeros(2, 3))
+
+
+def test_tensors_travel_in_pieces_and_only_what_a_call_changed_comes_back(monkeypatch):
+    monkeypatch.setattr(wire, "_PIECE", 7)
+    kept, changed = torch.rand(5, 3), torch.rand(4)
+    before = kept.clone()
+    with memory() as operands, memory() as results:
+        judge, worker = Outgoing(operands, results, "cpu"), Incoming(operands, results)
+        raw = judge.encode([kept, changed])
+        worker.read(judge.storages)
+        first, second = worker.decode(raw, list[torch.Tensor])
+        second.mul_(2)
+        found = judge.decode(worker.encode(first.T), torch.Tensor)
+        keys = worker.write_back()
+        assert keys == [judge.storages[1].key]
+        judge.take_back(keys)
+        with pytest.raises(KeyError):
+            judge.take_back([9])
+    assert torch.equal(found, before.T)
+    assert torch.equal(kept, before)
+    assert torch.equal(changed, second)
 
 
 @contextmanager

@@ -73,6 +73,8 @@ class Replied(msgspec.Struct, tag="replied"):
 
     number: int
     value: msgspec.Raw
+    changed: list[int] = []
+    """Keys of the operands that the call wrote to."""
 
 
 class Raised(msgspec.Struct, tag="raised"):

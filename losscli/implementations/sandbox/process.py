@@ -288,8 +288,8 @@ class Worker:
             if not request.accepts(response):
                 raise ValueError(f"no response to {type(request).__name__}")
             if not request.owns_operands:
-                self.outgoing.take_back()
-        except (ValueError, TypeError, RuntimeError, msgspec.MsgspecError) as error:
+                self.outgoing.take_back(reply.changed)
+        except (ValueError, TypeError, KeyError, RuntimeError, msgspec.MsgspecError) as error:
             raise self._forged(str(error)) from None
         if os.fstat(self.files[1]).st_size > LARGE_BYTES:
             os.ftruncate(self.files[1], 0)

@@ -66,20 +66,21 @@ class _Server:
         self.number = question.number
         self.state.tuning.watch()
         try:
-            value = self._load(question) if isinstance(question, Load) else self._answer(question)
+            if isinstance(question, Load):
+                return Replied(question.number, self._load(question))
+            return self._answer(question)
         except Exception as error:
             raised = _raised(error, isinstance(question, Load), self.state.file)
             raised.broke = is_broken(self.state.device)
             raised.number = question.number
             return raised
-        return Replied(question.number, value)
 
     def _load(self, question: Load) -> Any:
         built = read(self.incoming.operands, 0, question.built).numpy().data
         self.state.load(question, built)
         return self.incoming.encode(None)
 
-    def _answer(self, asked: Asked) -> Any:
+    def _answer(self, asked: Asked) -> Replied:
         self.incoming.read(asked.storages)
         request = self.incoming.decode(asked.request, _any_request())
         # The operands have started CUDA.
@@ -98,9 +99,8 @@ class _Server:
         raw = self.incoming.encode(list(value) if isinstance(value, Iterator) else value)
         if request.drops_operands:
             self.incoming.drop()
-        if not request.owns_operands:
-            self.incoming.write_back()
-        return raw
+        changed = [] if request.owns_operands else self.incoming.write_back()
+        return Replied(asked.number, raw, changed)
 
 
 @cache

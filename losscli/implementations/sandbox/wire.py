@@ -8,7 +8,7 @@ contiguous bytes. Neither process maps the other's memory.
 import ctypes
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -22,7 +22,9 @@ _DTYPES = {
     for dtype in vars(torch).values()
     if isinstance(dtype, torch.dtype)
 }
-_CHUNK = 2**26
+_PIECE = 2**24
+"""Bytes copied at once. The allocator hands the same memory out again for pieces of this size."""
+_SMALL = 2**26
 
 
 class Sent(msgspec.Struct):
@@ -64,13 +66,11 @@ class Outgoing:
         """The storages that were encoded last."""
         return [stored for stored, _ in self._sending.values()]
 
-    def take_back(self) -> None:
-        """Copy the worker's changes into the judge's operands."""
-        for stored, whole in self._sending.values():
-            now = read(self.operands, stored.at, stored.bytes)
-            before = whole.cpu()
-            if not torch.equal(now, before):
-                whole.copy_(now)
+    def take_back(self, changed: Sequence[int]) -> None:
+        """Copy the changed operands back from the worker; KeyError if it had no such operand."""
+        for key in changed:
+            stored, whole = self._sending[key]
+            _read_into(self.operands, stored.at, whole)
 
     def decode(self, raw: msgspec.Raw, kind: Any) -> Any:
         """Return a worker's response with its tensors; ValueError if it is invalid."""
@@ -85,7 +85,7 @@ class Outgoing:
         if key not in self._sending:
             whole = torch.empty(0, dtype=torch.uint8, device=value.device).set_(storage)
             stored = Stored(key, storage.nbytes(), self._end, str(value.device))
-            _write(self.operands, self._end, whole.cpu())
+            _write(self.operands, self._end, whole)
             self._end += -(-storage.nbytes() // 4096) * 4096
             self._sending[key] = stored, whole
         dtype = str(value.dtype).removeprefix("torch.")
@@ -103,8 +103,8 @@ class Outgoing:
         if device.type not in ("cpu", "cuda"):
             raise ValueError(f"a tensor on {device}")
         count = math.prod(result.shape) * dtype.itemsize
-        data = read(self.results, result.at, count)
-        return data.view(dtype).view(result.shape).to(device)
+        data = read(self.results, result.at, count, device)
+        return data.view(dtype).view(result.shape)
 
 
 class Incoming:
@@ -123,17 +123,14 @@ class Incoming:
         self._end = 0
         self._stored = storages
         wanted = self._pinned | {stored.key for stored in storages}
-        small = sum(t.nbytes for t in self._kept.values()) <= _CHUNK
+        small = sum(t.nbytes for t in self._kept.values()) <= _SMALL
         self._kept = {key: t for key, t in self._kept.items() if small or key in wanted}
         for stored in storages:
             kept = self._kept.get(stored.key)
             if kept is None or kept.nbytes != stored.bytes:
                 kept = torch.empty(stored.bytes, dtype=torch.uint8, device=stored.device)
                 self._kept[stored.key] = kept
-            if kept.device.type == "cpu":
-                _read_into(self.operands, stored.at, kept)
-            else:
-                kept.copy_(read(self.operands, stored.at, stored.bytes))
+            _read_into(self.operands, stored.at, kept)
 
     def keep(self) -> None:
         """Keep this request's operands in place for later requests."""
@@ -143,12 +140,18 @@ class Incoming:
         """Stop keeping operands."""
         self._pinned.clear()
 
-    def write_back(self) -> None:
-        """Write changed operands back."""
+    def write_back(self) -> list[int]:
+        """Write changed operands back; return their keys."""
+        changed = []
         for stored in self._stored:
-            kept = self._kept[stored.key].cpu()
-            if not torch.equal(kept, read(self.operands, stored.at, stored.bytes)):
+            kept = self._kept[stored.key]
+            pieces = _pieces(stored.at, kept)
+            if not all(
+                torch.equal(p.cpu(), read(self.operands, at, p.numel())) for at, p in pieces
+            ):
                 _write(self.operands, stored.at, kept)
+                changed.append(stored.key)
+        return changed
 
     def decode(self, raw: msgspec.Raw, kind: Any) -> Any:
         """Return a decoded request."""
@@ -170,9 +173,11 @@ class Incoming:
     def _result(self, value: Any) -> Any:
         if not isinstance(value, Tensor):
             return dict(value)
-        plain = Tensor.detach(value).cpu().contiguous().resolve_conj().resolve_neg()
+        plain = Tensor.detach(value).resolve_conj().resolve_neg()
         if torch._is_zerotensor(plain):  # autograd's, which has no memory
             plain = torch.zeros_like(plain)
+        if not plain.is_contiguous():
+            plain = plain.cpu().contiguous()
         at = self._end
         whole = torch.empty(0, dtype=torch.uint8)
         if plain.numel():
@@ -188,34 +193,42 @@ def _view(tensor: Tensor) -> memoryview:
     return memoryview(array).cast("B")
 
 
+def _pieces(at: int, data: Tensor) -> Iterator[tuple[int, Tensor]]:
+    for start in range(0, data.numel(), _PIECE):
+        yield at + start, data[start : start + _PIECE]
+
+
 def _write(file: int, at: int, data: Tensor) -> None:
-    if data.numel():
-        write(file, at, _view(data))
+    for place, piece in _pieces(at, data):
+        here = piece.cpu()  # a view of it does not keep it
+        write(file, place, _view(here))
 
 
 def write(file: int, at: int, view: memoryview) -> None:
     """Write all bytes of a view."""
     done = 0
     while done < len(view):
-        done += os.pwrite(file, view[done : done + _CHUNK], at + done)
+        done += os.pwrite(file, view[done:], at + done)
 
 
-def read(file: int, at: int, count: int) -> Tensor:
+def read(file: int, at: int, count: int, device: torch.device | str = "cpu") -> Tensor:
     """Read bytes into a tensor; ValueError if they are missing."""
     if count > max(os.fstat(file).st_size - at, 0):
         raise ValueError(f"{count} bytes are not there")
-    data = torch.empty(count, dtype=torch.uint8)
+    data = torch.empty(count, dtype=torch.uint8, device=device)
     _read_into(file, at, data)
     return data
 
 
 def _read_into(file: int, at: int, data: Tensor) -> None:
-    if not data.numel():
-        return
-    view = _view(data)
-    done = 0
-    while done < len(view):
-        count = os.preadv(file, [view[done : done + _CHUNK]], at + done)
-        if not count:
-            raise ValueError(f"{len(view) - done} bytes are not there")
-        done += count
+    for place, piece in _pieces(at, data):
+        here = piece if piece.device.type == "cpu" else torch.empty_like(piece, device="cpu")
+        view = _view(here)
+        done = 0
+        while done < len(view):
+            count = os.preadv(file, [view[done:]], place + done)
+            if not count:
+                raise ValueError(f"{len(view) - done} bytes are not there")
+            done += count
+        if here is not piece:
+            piece.copy_(here)
