@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from losscli.reasons import Code, Reason
 
-PART_OF_LONGEST = 0.75
-"""Another process measures a task if this part of the longest turn before it is left."""
+PART_OF_LAST = 0.75
+"""Another process measures a task if this part of the turn before it is left."""
 
 
 @dataclass(frozen=True)
@@ -41,20 +41,18 @@ class Turns:
         """``clock`` tells seconds."""
         self.budget, self.clock, self.began = budget, clock, clock()
         self.limited = budget.total < math.inf
-        self.starts: list[float] = []
+        self.last: float | None = None
 
     def has_time(self, start_seconds: float) -> bool:
         """Tell whether another process can measure, which takes so long to start."""
         left = self.left()
-        if not self.starts:
+        if self.last is None:
             return left.left > 0
-        ends = [*self.starts[1:], self.clock()]
-        longest = max(end - start for start, end in zip(self.starts, ends, strict=True))
-        return left.share >= start_seconds + PART_OF_LONGEST * longest
+        return left.share >= start_seconds + PART_OF_LAST * (self.clock() - self.last)
 
     def take(self, turns: int) -> Budget:
         """Return the budget of the next of ``turns`` processes."""
-        self.starts.append(self.clock())
+        self.last = self.clock()
         return self.left(turns)
 
     def left(self, turns: int = 1) -> Budget:

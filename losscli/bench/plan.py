@@ -70,8 +70,21 @@ def plan(
     config: Config, device: str, files: Mapping[str, Implementation] = MappingProxyType({})
 ) -> list[Task]:
     """Return the tasks of a config on a device; ``files`` are what was read already, by name."""
-    tasks = (task for block in config.blocks for task in _plan(block, device))
-    return [replace(task, files=files) if files else task for task in tasks]
+    tasks = []
+    for block in config.blocks:
+        loosened = {tolerance.case: tolerance.ulp for tolerance in block.tolerances}
+        energy = not ENERGY.isdisjoint(block.columns)
+        timing = block.timing.on(device)
+        for case in expand(block, device):
+            passes = {
+                pass_: tuple(n for n in block.implementations if asked_for(block, case, n, pass_))
+                for pass_ in block.passes
+            }
+            passes = {pass_: names for pass_, names in passes.items() if names}
+            for mode in timing.mode if passes else ():
+                task = Task(case, passes, timing, mode, loosened.get(case.name), block.title)
+                tasks.append(replace(task, energy=energy, files=dict(files)))
+    return tasks
 
 
 def libraries_of(tasks: Sequence[Task], device: str) -> list[Target]:
@@ -146,25 +159,6 @@ def remaining(
         if passes:
             left.append(replace(task, passes=passes))
     return left, kept
-
-
-def _plan(config: Config, device: str) -> list[Task]:
-    loosened = {tolerance.case: tolerance.ulp for tolerance in config.tolerances}
-    energy = not ENERGY.isdisjoint(config.columns)
-    tasks = []
-    for case in expand(config, device):
-        passes = {
-            pass_: tuple(
-                name for name in config.implementations if asked_for(config, case, name, pass_)
-            )
-            for pass_ in config.passes
-        }
-        passes = {pass_: names for pass_, names in passes.items() if names}
-        for mode in config.timing.mode if passes else ():
-            ulp = loosened.get(case.name)
-            timing = config.timing.on(device)
-            tasks.append(Task(case, passes, timing, mode, ulp, config.title, energy=energy))
-    return tasks
 
 
 START_SECONDS = {"cpu": 2.0, "cuda": 4.0}
