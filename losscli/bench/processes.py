@@ -120,7 +120,7 @@ class Processes:
         if not task.timing.several_processes:
             yield from self._runner().run(task)
             return
-        numbers = self._numbers(task.timing.processes or 1)
+        numbers = [*range(task.timing.processes or 1), *[_DEFAULT_ALLOCATOR] * self._sets_allocator]
         turns = Turns(task.budget, self.clock)
         left = replace(task, timing=share(task.timing))
         found: dict[tuple[PassName, str], list[BenchResult]] = defaultdict(list)
@@ -154,9 +154,6 @@ class Processes:
                 result = merge(found[pass_, name] or [skipped])
                 merged.append(_with_default(result, default.get((pass_, name))))
             yield from compared(merged)
-
-    def _numbers(self, count: int) -> list[int]:
-        return [*range(count), *([_DEFAULT_ALLOCATOR] if self._sets_allocator else [])]
 
     def _prepare(self, numbers: Sequence[int], seconds: float) -> None:
         """Start missing processes, all at once, and wait for them: a start disturbs samples."""
