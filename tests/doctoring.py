@@ -77,10 +77,8 @@ class MadeUp:
             },
             "driver": {
                 "cuda": [13, 0],
-                "gpus": [
-                    {"name": "cuda:0", "model": "NVIDIA H200", "memory_bytes": 150 * 2**30}
-                    | {"uuid": UUID}
-                ],
+                "gpus": [{"name": "cuda:0", "model": "NVIDIA H200", "memory_bytes": 150 * 2**30}],
+                "uuids": {"cuda:0": UUID},
             },
             "conditions": {
                 "sm_clock_hz": [345e6, 345e6],

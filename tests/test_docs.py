@@ -13,6 +13,7 @@ import click
 import pytest
 
 import losscli
+from docs import ages, tables
 from losscli.cli import main
 from losscli.cli.guide import guide
 from losscli.cli.main import COMMANDS
@@ -23,7 +24,7 @@ from losscli.judge.parts import JudgeReason
 from losscli.losses import EVERY_LOSS, EVERY_ROW_LOSS, LOSSES
 from losscli.reasons import Code
 from losscli.verify.checks import CHECKS
-from tests.documents import RESULTS, ROOT, tables
+from tests.documents import RESULTS, ROOT
 from tests.judging import RIGHT, WRONG, verdict
 from tests.parameters import naming
 
@@ -37,10 +38,10 @@ def test_documents_name_every_command_config_check_probe_and_loss():
 
     functions = [EVERY_LOSS[loss].function_name for loss in (*LOSSES, *EVERY_ROW_LOSS)]
     assert lacking("README.md", "losscli {}", COMMANDS) == []
-    assert lacking("docs/configs.md", "{}.yaml", shipped_configs()) == []
-    assert lacking("docs/verification.md", "| `{}` |", CHECKS) == []
+    assert lacking("docs/reference.md", "{}.yaml", shipped_configs()) == []
+    assert lacking("docs/reference.md", "| `{}` |", CHECKS) == []
     assert lacking("docs/training-code.md", "| `{}` |", functions) == []
-    rows = re.findall(r"^\| (\w+) \| (.+?) \|", (DOCS / "command-line.md").read_text(), re.M)
+    rows = re.findall(r"^\| (\w+) \| (.+?) \|", (DOCS / "reference.md").read_text(), re.M)
     described = {(area, name) for area, names in rows for name in names.split(", ")}
     assert {(probe.area, probe.name) for probe in PROBES} <= described
 
@@ -65,7 +66,7 @@ def test_a_document_shows_the_measured_results(document):
     assert text.count("<!--") == 2 * len(tables.MARKER.findall(text)) > 0
     try:
         assert text == tables.with_tables(text)
-    except tables.ages.NoHistoryError as error:
+    except ages.NoHistoryError as error:
         pytest.skip(f"which records are older than the kernels is not known: {error}")
 
 

@@ -1,9 +1,9 @@
 import pytest
 from msgspec.structs import replace
 
+from docs import baselines, program, tables, times
 from losscli.losses import EVERY_LOSS, EVERY_ROW_LOSS, LOSSES, ROW_FORMS
 from losscli.runs.records import Speedup
-from tests.documents import tables
 from tests.handmade import around, case, result, run, timed
 from tests.parameters import titled
 
@@ -40,8 +40,8 @@ def of_weights():
         ("forward_backward", (2e-3, {"reference": 3.0, "functional": 5.0, "compile": 1.2})),
     )
     for loss in ("log_cosh", "weighted_log_cosh"):
-        for pass_, times in passes:
-            for name, seconds, speedup in (("custom", *times), ("reference", 1.0, {})):
+        for pass_, own in passes:
+            for name, seconds, speedup in (("custom", *own), ("reference", 1.0, {})):
                 given = {"case": case(loss=loss), "pass_": pass_, "speedup": speedup}
                 yield result(name, median=seconds, **given)
 
@@ -67,43 +67,43 @@ TWO = timings(("custom", 1.0, {"table": "peers"}), ("compile", 2.0, {"table": "p
 )
 TABLES = {
     "slower cell is bold and counted": (
-        tables.ratios,
+        baselines.ratios,
         timings(
             *(("custom", 4.5e-6, {}), ("reference", 9e-6, {}), ("compile", 4e-6, {})), case=SMALL
         )
         + timings(("custom", 1e-3, {}), ("compile", 2e-3, {})),
     ),
-    "usual layout": (tables.ratios, [*of_layouts()]),
-    "other layouts and grad_outputs": (tables.axes, [*of_layouts()]),
-    "all layouts are counted": (tables.slower, [*of_layouts()]),
+    "usual layout": (baselines.ratios, [*of_layouts()]),
+    "other layouts and grad_outputs": (baselines.axes, [*of_layouts()]),
+    "all layouts are counted": (baselines.slower, [*of_layouts()]),
     "cell within noise is not bold": (
-        tables.ratios,
+        baselines.ratios,
         [timed("custom", around(1.0)), timed("compile", around(0.95, width=0.1))],
     ),
     "ratio of the rounds is preferred": (
-        tables.ratios,
+        baselines.ratios,
         timings(("custom", 1.0, {"ratios": RATIO}), ("compile", 0.95, {})),
     ),
     "count by single verdicts": (
-        tables.slower,
+        baselines.slower,
         [
             timed("custom", around(1.0), ratios={"compile": Speedup(0.9, 0.8, 0.95)}),
             timed("compile", SCATTERED),
         ],
     ),
     "too few samples": (
-        tables.slower,
+        baselines.slower,
         [timed("custom", FEW), timed("compile", [sample * 0.9 for sample in FEW])],
     ),
     "case in two tables is one cell with the worse ratio": (
-        tables.ratios,
+        baselines.ratios,
         timings(("custom", 1.0, {}), ("reference", 3.0, {}), table="one")
         + timings(("custom", 2.0, {}), ("compile", 1.0, {}), table="two"),
     ),
-    "strategies are in their own table only": (tables.strategies, TWO),
-    "peers": (tables.bench, TWO),
+    "strategies are in their own table only": (times.strategies, TWO),
+    "peers": (times.bench, TWO),
     "speedup of another table has no time": (
-        tables.bench,
+        times.bench,
         [
             result("custom", table="one", speedup={"reference": 2.0}),
             timed("reference", around(1.0), table="one"),
@@ -111,13 +111,13 @@ TABLES = {
             timed("compile", around(1.0), table="two"),
         ],
     ),
-    "faster of reference and functional, no weights": (tables.losses, [*of_weights()]),
-    "losses over rows": (tables.rows, of_rows()),
+    "faster of reference and functional, no weights": (times.losses, [*of_weights()]),
+    "losses over rows": (times.rows, of_rows()),
     "losses over rows with quack": (
-        tables.rows,
+        times.rows,
         [*of_rows(), *timings(("quack", 2e-3, {}), case=logits(4096, 1024))],
     ),
-    "hidden states": (tables.linear, [*of_hidden_states()]),
+    "hidden states": (times.linear, [*of_hidden_states()]),
 }
 
 
@@ -141,7 +141,7 @@ def test_marker_keys_select_results():
 
 def test_functions_of_the_losses_have_a_row_each():
     for unit, losses in (("element", LOSSES), ("row", EVERY_ROW_LOSS)):
-        lines = [line for line in tables.functions(unit).splitlines() if line.startswith("| `")]
+        lines = [line for line in program.functions(unit).splitlines() if line.startswith("| `")]
         functions = dict.fromkeys(f"`{spec.function_name}`" for spec in losses.values())
         assert [line.split(" | ")[0].strip("| ") for line in lines] == list(functions)
-    assert "| `mask`, `temperature` |" in tables.functions("row")
+    assert "| `mask`, `temperature` |" in program.functions("row")

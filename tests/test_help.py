@@ -122,7 +122,7 @@ def test_verdicts_are_coloured_and_nothing_else():
         assert with_verdicts_in_colour(text) == text
 
 
-TEXT = (ROOT / "docs" / "command-line.md").read_text()
+TEXT = (ROOT / "docs" / "reference.md").read_text()
 
 
 def test_every_exit_code_shell_format_and_variable_is_described():

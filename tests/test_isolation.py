@@ -13,6 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from docs import program
 from losscli.cli.main import run as command_line
 from losscli.doctor import attacks, isolation
 from losscli.doctor.attacks import ATTACKS
@@ -22,7 +23,7 @@ from losscli.implementations.sandbox.parts import NAMES, PARTS
 from losscli.judge.selftest import root as candidates_root
 from losscli.render.text import text
 from losscli.views import doctor
-from tests.documents import ROOT, tables
+from tests.documents import ROOT
 from tests.modes import AS_IT_IS, CONTAINER, MODES
 from tests.parameters import naming
 
@@ -182,6 +183,6 @@ def test_report_counts_states_and_says_what_is_missing():
 
 
 def test_table_of_the_documents_has_each_part_and_each_attack():
-    text = tables.walls()
+    text = program.walls()
     assert all(f"| {name} |" in text for name in NAMES)
     assert all(attack.tries in text for attack in ATTACKS)

@@ -15,8 +15,10 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 WORKFLOWS = {path.name: path.read_text() for path in (ROOT / ".github/workflows").glob("*.yml")}
 # The workflow to copy stands in the documents.
-(COPIED,) = re.findall(r"```yaml\n(name: losses\n.*?)```", (ROOT / "docs/ci.md").read_text(), re.S)
-ALL_WORKFLOWS = WORKFLOWS | {"docs/ci.md": COPIED}
+(COPIED,) = re.findall(
+    r"```yaml\n(name: losses\n.*?)```", (ROOT / "docs/comparing.md").read_text(), re.S
+)
+ALL_WORKFLOWS = WORKFLOWS | {"docs/comparing.md": COPIED}
 
 
 def steps(text: str) -> Iterator[dict[str, Any]]:

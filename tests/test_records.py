@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from docs import ages, tables, times
 from losscli.build import targets
 from losscli.losses import LOSSES, ROW_FORMS, ROW_LOSSES
-from tests.documents import RESULTS, ROOT, tables
+from tests.documents import RESULTS, ROOT
 from tests.parameters import naming
 
-ages = tables.ages
 FILES = sorted(path.name for path in RESULTS.glob("*.json"))
 MARKED = re.compile(r"<!-- (\w+): (\S+\.json)[^>]* -->\n\n(.*?)<!-- end -->", re.DOTALL)
 
@@ -68,7 +68,7 @@ def test_record_older_than_its_kernels_is_named_in_each_document_that_shows_it(f
     assert row.endswith("| none |") is (not changed)
     for document in tables.DOCUMENTS:
         for kind, shown, text in MARKED.findall(document.read_text()):
-            if shown != file or kind == tables.environment.__name__:
+            if shown != file or kind == times.environment.__name__:
                 continue
             is_told = f"Measured at {ages.commits()[file]}; the kernels of" in text
             # Where some have changed, a table may be of others; test_docs makes each anew.

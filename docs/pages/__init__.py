@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from docs.pages import api, checks, commands, losses, plots, records
+from docs.pages import api, commands, losses, plots, records
 
 PAGES = {
     "api.md": api.page,
-    "checks.md": checks.page,
     "commands.md": commands.page,
     "losses.md": losses.page,
     "plots.md": plots.page,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from losscli.errors import BuildError, LosscliError, UnfitError
+from losscli.files.directories import note_use
 from losscli.machine.devices import core_count
 from losscli.machine.memory import free_bytes
 from losscli.processes.lock import locked
@@ -118,7 +119,7 @@ class Builder:
             return plan
         found = self.cache.find(plan)
         if found:
-            self.cache.touch(found)
+            note_use(found.parent)
             return BuildResult(plan.name, CACHED, path=found)
         shipped = self._shipped(plan)
         if not shipped:
@@ -130,7 +131,7 @@ class Builder:
         found = self.cache.find_without_tools(plan, self.compilers.can_run)
         if not found:
             return None
-        self.cache.touch(found)
+        note_use(found.parent)
         return BuildResult(plan.name, CACHED, reason, found)
 
     def _shipped(self, plan: Plan) -> BuildResult | None:

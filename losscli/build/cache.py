@@ -185,10 +185,6 @@ class Cache:
             os.rename(new, folder)
         return folder / plan.library
 
-    def touch(self, library: Path) -> None:
-        """Record the use of a library; a read-only cache is fine."""
-        directories.note_use(library.parent)
-
     def drop_unused(self, now: float) -> None:
         """Remove folders that were not used for long; ``now`` in seconds since the epoch."""
         # Matched by name and content: the cache may be in a directory with other files.

@@ -81,13 +81,14 @@ def leave_files(scene: Scene) -> str:
 def change_attributes(scene: Scene) -> str:
     """Change a file's mode, owner, times and extended attributes."""
     path = f"{scene['folder']}/file"
-    changes: dict[str, Callable[[], object]] = {
-        "mode": lambda: os.chmod(path, 0o600),
-        "owner": lambda: os.chown(path, os.getuid(), os.getgid()),
-        "times": lambda: os.utime(path, (0, 0)),
-        "attributes": lambda: os.setxattr(path, "user.doctor", b"1"),
-    }
-    return _made(changes)
+    return _made(
+        {
+            "mode": lambda: os.chmod(path, 0o600),
+            "owner": lambda: os.chown(path, os.getuid(), os.getgid()),
+            "times": lambda: os.utime(path, (0, 0)),
+            "attributes": lambda: os.setxattr(path, "user.doctor", b"1"),
+        }
+    )
 
 
 def hold_capabilities(scene: Scene) -> str:
@@ -169,16 +170,14 @@ def fill_memory(scene: Scene) -> str:
     """Exceed the total memory limit in children that are each below it."""
     part = scene["memory"] // 4
     reading, writing = os.pipe()
-    children = []
     for _ in range(8):
-        if (child := os.fork()) == 0:
+        if os.fork() == 0:
             try:
                 taken = b"x" * part
                 os.write(writing, taken[:1])
                 signal.sigtimedwait({signal.SIGTERM}, _PAUSE_SECONDS)
             finally:
                 os._exit(0)
-        children.append(child)
     os.close(writing)
     filled = 0
     while os.read(reading, 1):
@@ -227,7 +226,8 @@ def _call(scene: Scene, name: str, *arguments: int) -> int:
     return found
 
 
-def _connect(address: Any, family: int = socket.AF_UNIX) -> str:
+def _connect(address: str | tuple[str, int]) -> str:
+    family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
     with socket.socket(family) as end:
         end.settimeout(1)
         end.connect(address)
@@ -293,10 +293,7 @@ ATTACKS = (
     Attack("signals", "read the environment of the judge", _at(_read, "/proc/{judge}/environ")),
     Attack("signals", "enter the memory of another process", enter_memory),
     Attack("signals", "end another process", kill_process, "victim_ended"),
-    Attack(
-        *("network", "connect by TCP"),
-        lambda scene: _connect(("127.0.0.1", scene["tcp"]), socket.AF_INET),
-    ),
+    Attack("network", "connect by TCP", lambda scene: _connect(("127.0.0.1", scene["tcp"]))),
     Attack("network", "send by UDP", send_by_udp, "received"),
     Attack("sockets", "connect to a socket in /tmp", _at(_connect, "{temporary}/socket")),
     Attack(

@@ -20,7 +20,7 @@ from losscli.doctor.findings import PROBLEM, WARNING, Answer, ok, problem, refus
 from losscli.doctor.machine import Machine
 from losscli.errors import LosscliError, UnfitError, UsageError
 from losscli.files.directories import CACHE_VARIABLE
-from losscli.machine.commands import first_line
+from losscli.machine.commands import first_line, run
 from losscli.units import format_bytes
 
 SPACE_BYTES = 2 * 2**30
@@ -173,28 +173,19 @@ def _trial(machine: Machine, target: Target) -> str:
 
 
 def _run(plan: Plan, work: Path) -> str:
+    environ = {**os.environ, "LC_ALL": "C"}
     for step, command in plan.commands(plan.target.name):
         try:
-            done = subprocess.run(
-                command,
-                cwd=work,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                env={**os.environ, "LC_ALL": "C"},
-                timeout=TRIAL_SECONDS,
-                check=False,
-            )
+            done = run(command, cwd=work, env=environ, timeout=TRIAL_SECONDS)
         except subprocess.TimeoutExpired:
             return f"a few lines take longer than {TRIAL_SECONDS} s"
         except OSError as error:
             return str(error.strerror)
         if done.returncode:
             # Hints are sentences; a compiler's first error may be one.
-            first = diagnosis.first_error(done.stdout).rstrip(".").replace(". ", ": ")
-            return f"{first}. {diagnosis.hint(done.stdout)}".removesuffix(" ")
+            told = done.stdout + done.stderr
+            first = diagnosis.first_error(told).rstrip(".").replace(". ", ": ")
+            return f"{first}. {diagnosis.hint(told)}".removesuffix(" ")
         if not Path(work, plan.target.name, step.output).exists():
             return "it reports success but makes no output. Is it a compiler?"
     return ""

@@ -38,14 +38,14 @@ def gpus(machine: Machine) -> Answer:
     there = machine.gpus
     if not there:
         if machine.on_gpu:
-            hidden = _hidden(machine)
-            return problem("the driver shows none", hidden or "See the line about the driver.")
+            hidden = machine.hidden_gpus or "See the line about the driver."
+            return problem("the driver shows none", hidden)
         return ok("none; runs use the CPU")
     names = [f"{gpu.name} {gpu.model} ({format_bytes(gpu.memory_bytes)})" for gpu in there]
     if machine.on_gpu and machine.device not in {gpu.name for gpu in there}:
         return problem(
             f"there is no {machine.device}; the driver shows {', '.join(names)}",
-            f"Choose another with --device. {_hidden(machine)}".strip(),
+            f"Choose another with --device. {machine.hidden_gpus}".strip(),
         )
     return ok(", ".join(names))
 
@@ -119,10 +119,3 @@ def others(machine: Machine) -> Answer:
             "They may run in other containers: look at `nvidia-smi` on the host.",
         )
     return ok("none")
-
-
-def _hidden(machine: Machine) -> str:
-    given = machine.environ.get("CUDA_VISIBLE_DEVICES")
-    if given is None:
-        return ""
-    return f"CUDA_VISIBLE_DEVICES is '{given}' and may hide GPUs: unset it, or name others."

@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from msgspec import convert
+
 from losscli.build.builder import Builder, BuildResult
 from losscli.build.cache import Cache, user_cache
 from losscli.build.compilers import Compilers
@@ -69,30 +71,33 @@ class Machine:
     def torch(self) -> Torch | None:
         """Torch, or None if it cannot be imported."""
         try:
-            answer = {**questions.ask("torch", self.asked)}
+            answer = questions.ask("torch", self.asked)
         except questions.NoAnswerError as error:
             self.torch_error = str(error)
             return None
-        installed = {name: answer.pop(name) for name in ("version", "cuda", "cxx11_abi", "hip")}
-        install = TorchInstall(root=Path(answer.pop("root")), **installed)
-        capabilities = [(major, minor) for major, minor in answer.pop("capabilities")]
-        return Torch(install, capabilities=capabilities, **answer)
+        # Its answer has the fields of both.
+        return convert({**answer, "install": answer}, Torch, dec_hook=lambda kind, text: kind(text))
 
     @cached_property
     def driver(self) -> Driver:
         """NVIDIA's driver."""
         try:
-            answer = questions.ask("driver")
+            return convert(questions.ask("driver"), Driver)
         except questions.NoAnswerError as error:
             return Driver(trouble=str(error))
-        uuids = {gpu["name"]: gpu["uuid"] or "" for gpu in answer["gpus"]}
-        gpus = (Gpu(gpu["name"], gpu["model"], gpu["memory_bytes"]) for gpu in answer["gpus"])
-        return Driver(tuple(answer["cuda"]) if answer["cuda"] else None, tuple(gpus), uuids)
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
         """The driver's GPUs; none if it does not answer."""
         return self.driver.gpus
+
+    @property
+    def hidden_gpus(self) -> str:
+        """Advice, if a variable may hide GPUs."""
+        given = self.environ.get("CUDA_VISIBLE_DEVICES")
+        if given is None:
+            return ""
+        return f"CUDA_VISIBLE_DEVICES is '{given}' and may hide GPUs: unset it, or name others."
 
     @cached_property
     def device(self) -> str:

@@ -68,8 +68,9 @@ def _torch(asked: str) -> dict[str, Any]:
 def _driver() -> dict[str, Any]:
     from losscli.machine.devices import driver_cuda, find_gpus, gpu_uuid
 
-    gpus = [{**asdict(gpu), "uuid": gpu_uuid(gpu.name)} for gpu in find_gpus()]
-    return {"cuda": driver_cuda(), "gpus": gpus}
+    gpus = find_gpus()
+    uuids = {gpu.name: gpu_uuid(gpu.name) or "" for gpu in gpus}
+    return {"cuda": driver_cuda(), "gpus": [asdict(gpu) for gpu in gpus], "uuids": uuids}
 
 
 def _conditions(device: str, uuid: str) -> dict[str, Any]:

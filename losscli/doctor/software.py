@@ -6,7 +6,7 @@ import sys
 from losscli.build.compilers import NO_ROCM, require_platform
 from losscli.build.nvcc import Requirements, parse_version
 from losscli.doctor.findings import Answer, ok, problem, warning
-from losscli.doctor.machine import Machine
+from losscli.doctor.machine import Machine, Torch
 
 MINIMUM_TORCH = (2, 10)
 _INSTEAD = "; use --device cpu"
@@ -48,7 +48,7 @@ def device(machine: Machine) -> Answer:
     if found.unfit:
         what = found.unfit.removesuffix(_INSTEAD)
         advice = "Use --device cpu." if what != found.unfit else "Choose another with --device."
-        return problem("; ".join([what, *found.warnings]), _advice(machine) or advice)
+        return problem("; ".join([what, *found.warnings]), _advice(machine, found) or advice)
     if found.trouble:
         return problem(
             f"{machine.device} does not compute: {found.trouble}",
@@ -58,22 +58,15 @@ def device(machine: Machine) -> Answer:
         why = "; ".join(found.warnings) or f"torch {found.install.version} does not use it"
         return warning(
             f"cpu, although there is a GPU ({machine.gpus[0].model}): {why}",
-            _advice(machine) or "`losscli doctor --device cuda` says more.",
+            _advice(machine, found) or "`losscli doctor --device cuda` says more.",
         )
     return ok(f"{machine.device}, a small calculation is right")
 
 
-def _advice(machine: Machine) -> str:
-    hidden = machine.environ.get("CUDA_VISIBLE_DEVICES")
-    torch = machine.torch
-    if torch and not torch.install.cuda:
-        if not machine.gpus:
-            return ""
+def _advice(machine: Machine, torch: Torch) -> str:
+    if not machine.gpus:
+        return machine.hidden_gpus if torch.install.cuda else ""
+    built, driver = parse_version(torch.install.cuda), machine.driver.cuda
+    if not torch.install.cuda:
         return "Install a torch that is built with CUDA, as https://pytorch.org/get-started shows."
-    if torch and torch.install.cuda and machine.gpus:
-        driver, built = machine.driver.cuda, parse_version(torch.install.cuda)
-        if driver and built and built[0] > driver[0]:
-            return Requirements(driver, built).advice
-    if hidden is not None and not machine.gpus:
-        return f"CUDA_VISIBLE_DEVICES is '{hidden}' and hides GPUs: unset it, or name others."
-    return ""
+    return Requirements(driver, built).advice if driver and built and built[0] > driver[0] else ""

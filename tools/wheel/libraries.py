@@ -47,6 +47,8 @@ TRAINING = (
 distillation and reinforcement learning too. Others are built when they are first called."""
 ARCHITECTURES = "80;90"
 """GPUs that code is compiled for; newer ones translate the PTX of the last."""
+COMPRESSES = (12, 8)
+"""The first nvcc that packs code for GPUs as small as it can: a third of the size."""
 OLDEST_GLIBC = "2.17"
 """The oldest version with a tag ``manylinux_2_X``."""
 
@@ -134,12 +136,14 @@ class Kit:
         compilers.capabilities = []
         try:
             variant = cuda_variant(dotted(compilers.nvcc.version)) or ""
-            return [
-                make_plan(target, csrc_root(), self.torches[0], variant).with_tools(
-                    compilers.tools(target)
-                )
-                for target in _kernels_of(self.cuda_losses, CUDA)
-            ]
+            packed = ("--compress-mode=size",) if compilers.nvcc.version >= COMPRESSES else ()
+            plans = []
+            for target in _kernels_of(self.cuda_losses, CUDA):
+                tools = compilers.tools(target)
+                tools = replace(tools, compile_flags=(*tools.compile_flags, *packed))
+                plan = make_plan(target, csrc_root(), self.torches[0], variant)
+                plans.append(plan.with_tools(tools))
+            return plans
         except UnfitError as error:
             self.left_out.append(f"CUDA: {error}")
             return []
