@@ -48,15 +48,18 @@ class ConfigError(UsageError):
         self.message, self.file, self.line, self.column = message, file, line, column
         where = ":".join(str(part) for part in (file, line, column) if part not in ("", None))
         super().__init__(f"{where}: {message}" if where else message)
+        self.errors: tuple[ConfigError, ...] = (self,)
+        """What :class:`ConfigErrors` tells together."""
 
 
 class ConfigErrors(ConfigError):  # noqa: N818
     """Several errors of a config, which are told together."""
 
     def __init__(self, errors: Iterable[ConfigError]) -> None:
-        self.errors = tuple(sorted(errors, key=lambda e: (e.file, e.line or 0, e.column or 0)))
-        first = self.errors[0]
+        several = sorted(errors, key=lambda e: (e.file, e.line or 0, e.column or 0))
+        first = several[0]
         super().__init__(first.message, file=first.file, line=first.line, column=first.column)
+        self.errors = tuple(several)
         title = f"{len(self.errors)} errors, which `losscli config check` shows in their lines:"
         self.args = ("\n".join([title, *map(str, self.errors)]),)
 

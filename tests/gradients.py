@@ -5,7 +5,8 @@ from torch import Tensor
 
 from losscli.implementations.requests import Answer
 from losscli.runs.records import PASS, WARN
-from losscli.truth.problem import Incoming, Problem
+from losscli.truth.problem import Problem
+from losscli.truth.setup import Incoming
 
 
 def both(loss: Tensor, *leaves: Tensor, incoming: Tensor | None = None) -> tuple[Tensor, ...]:

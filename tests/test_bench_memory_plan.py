@@ -15,7 +15,7 @@ from losscli.implementations.source import Source
 from losscli.losses import LOSSES
 from losscli.reasons import Code, Reason
 from losscli.truth.inputs import make_inputs
-from losscli.verify.memory_plan import choose_fitting
+from losscli.verify.needed_memory import choose_fitting
 from tests.handmade import case_of
 from tests.machinery import MACHINERY
 

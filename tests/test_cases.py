@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from losscli.bench.memory_plan import plan_memory
 from losscli.bench.plan import plan
 from losscli.cases.axes import CHANGING, CONTIGUOUS, LAYOUTS, PASSES
-from losscli.cases.case import Case, Parameters, distinct_names
+from losscli.cases.case import Case, Parameters
+from losscli.cases.names import distinct_names
 from losscli.cli import main
 from losscli.compare.cells import cells
 from losscli.compare.rows import key

@@ -90,7 +90,7 @@ def test_wrong_command_line_is_one_message_exits_2_and_needs_no_torch():
         (
             ["-c", "{}.yaml"],
             EXIT_USAGE,
-            "{}.yaml:1:10: 'closed/x.yaml' cannot be read: Permission denied.",
+            "{}.yaml:1:10: config 'closed/x.yaml' cannot be read: Permission denied.",
         ),
     ],
 )

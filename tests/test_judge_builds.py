@@ -11,7 +11,8 @@ from losscli.implementations.source import Source
 from losscli.judge.recognition import Recognised, UnknownLossError, recognise
 from losscli.losses import EVERY_LOSS, HIDDEN_STATE, LOSSES
 from losscli.operators import loading
-from losscli.truth.problem import Problem, ThirdParty
+from losscli.truth.problem import Problem
+from losscli.truth.setup import ThirdParty
 from tests.handmade import case_of
 from tests.parameters import naming
 

@@ -3,7 +3,8 @@ import torch
 
 from losscli.implementations import Implementation
 from losscli.judge.cause import MISTAKES, cause_of
-from losscli.truth.problem import Problem, ThirdParty
+from losscli.truth.problem import Problem
+from losscli.truth.setup import ThirdParty
 from losscli.verify.selftest.wrong import WRONG, find_wrong
 from tests.handmade import case_of
 from tests.parameters import naming

@@ -14,7 +14,8 @@ from losscli.implementations.subject import bind
 from losscli.losses import EVERY_LOSS
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, PASS, WARN
-from losscli.truth.problem import Problem, ThirdParty
+from losscli.truth.problem import Problem
+from losscli.truth.setup import ThirdParty
 from losscli.truth.tolerances import Outcome
 from losscli.verify.checks import CHECKS
 from losscli.verify.checks.check import Tally

@@ -19,7 +19,8 @@ from losscli.implementations.requests import Answer
 from losscli.losses import ROW_FORMS, ROW_LOSSES, RowSpec, find_loss
 from losscli.machine.memory import free_bytes
 from losscli.runs.records import PASS
-from losscli.truth.problem import Incoming, Problem
+from losscli.truth.problem import Problem
+from losscli.truth.setup import Incoming
 from tests.gradients import assert_right, both, ramp
 from tests.handmade import case_of
 from tests.parameters import SLOW, few, naming

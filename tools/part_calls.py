@@ -72,10 +72,7 @@ def put_together(
     from losscli.linear.parts import Part, finished
 
     firsts = itertools.accumulate(widths, initial=0)
-    parts = [
-        Part(rows, logits[:, first:end], slice(first, end))
-        for first, end in itertools.pairwise(firsts)
-    ]
+    parts = [Part(rows, logits[:, first:end], first) for first, end in itertools.pairwise(firsts)]
     numbers = [part.numbers() for part in parts]
     losses, _, found = finished(rows, numbers, widths[0], logits.shape[1])
     return losses, found, parts

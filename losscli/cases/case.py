@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from msgspec.structs import force_setattr, replace
@@ -37,45 +37,25 @@ from losscli.reasons import Code, Reason
 from losscli.units import format_size
 
 ITEM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
-INTEGER_BYTES = {"int64": 8, "int32": 4}
-"""The dtypes of class indices, which are not an axis: int32 if dtypes are mixed."""
-_BYTES = ITEM_BYTES | INTEGER_BYTES | {"bool": 1}
+_BYTES = ITEM_BYTES | {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4}
+"""Bytes of an element of any operand, if not 8; integers are no axis."""
 SECTOR_BYTES = 32
 """The smallest unit of GPU memory traffic."""
 CHANGING_VALUES = (0.5, 1.0, 0.25, 2.0, 0.75, 1.5, 0.375, 1.25, 3.0, 0.625)
 """The cycle of grad_outputs for ``changing``: distinct, and exact in every dtype."""
 
 
-class Parameters(Mapping[str, float]):
-    """A loss's ordered parameters: a hashable mapping."""
+class Parameters(dict[str, float]):
+    """A loss's parameters: a hashable dict whose values stay."""
 
-    __slots__ = ("_pairs",)
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
 
-    def __init__(self, given: Mapping[str, float]) -> None:
-        self._pairs = tuple(given.items())
+    def __setitem__(self, name: str, value: float) -> None:
+        raise TypeError("the parameters of a case cannot be changed")
 
-    def __getitem__(self, name: str) -> float:
-        for known, value in self._pairs:
-            if known == name:
-                return value
-        raise KeyError(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return (name for name, _ in self._pairs)
-
-    def __len__(self) -> int:
-        return len(self._pairs)
-
-    def __eq__(self, other: object) -> bool:
-        if type(other) is Parameters and self._pairs == other._pairs:
-            return True
-        return dict(self._pairs) == other if isinstance(other, Mapping) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(frozenset(self._pairs))
-
-    def __repr__(self) -> str:
-        return repr(dict(self._pairs))
+    def __reduce__(self) -> tuple[type[Parameters], tuple[dict[str, float]]]:
+        return Parameters, (dict(self),)
 
 
 class Case(Record, frozen=True):
@@ -179,18 +159,12 @@ class Case(Record, frozen=True):
         return ITEM_BYTES[self.dtype]
 
     @property
-    def target_dtype(self) -> str:
-        """The dtype of the target."""
-        return self._dtype_of(self.spec.operands[1], mixed=self.layout == MIXED_DTYPE)
-
-    @property
     def dtypes(self) -> dict[str, str]:
         """Each operand's dtype by name; only the target's may differ."""
-        prediction, target, *others = self.spec.operands
-        dtypes = {prediction.name: str(self.dtype), target.name: self.target_dtype}
-        return dtypes | {each.name: self._dtype_of(each) for each in others}
+        target = self.spec.names[1] if self.layout == MIXED_DTYPE else ""
+        return {o.name: self._dtype_of(o, mixed=o.name == target) for o in self.spec.operands}
 
-    def _dtype_of(self, operand: Operand, *, mixed: bool = False) -> str:
+    def _dtype_of(self, operand: Operand, *, mixed: bool) -> str:
         if operand.kind == MASK:
             return "bool"
         if operand.kind == CLASS_NUMBERS:
@@ -229,20 +203,21 @@ class Case(Record, frozen=True):
     @property
     def mixes_dtypes(self) -> bool:
         """Whether the target has another floating dtype than the prediction."""
-        return self.target_dtype in ITEM_BYTES and self.target_dtype != self.dtype
+        target = self.dtypes[self.spec.names[1]]
+        return target in ITEM_BYTES and target != self.dtype
 
     @property
     def operand_bytes(self) -> dict[str, int]:
         """Bytes of each operand's elements, by name."""
         dtypes = self.dtypes
-        return {n: math.prod(s) * _BYTES[dtypes[n]] for n, s in self.shapes.items()}
+        return {n: math.prod(s) * _BYTES.get(dtypes[n], 8) for n, s in self.shapes.items()}
 
     @property
     def stored_bytes(self) -> int:
         """Bytes of the operands' storage, which exceeds a view's."""
         dtypes = self.dtypes
         return sum(
-            layouts.stored_elements(shape, self.layout) * _BYTES[dtypes[name]]
+            layouts.stored_elements(shape, self.layout) * _BYTES.get(dtypes[name], 8)
             for name, shape in self.shapes.items()
         )
 
@@ -296,8 +271,14 @@ class Case(Record, frozen=True):
         words += [f"ranks={self.ranks}"] if self.placement else []
         return " ".join(words)
 
-    def reshaped(self, shape: Shape, target_shape: Shape | None = None, **changes: Any) -> Case:
-        """Return the case with contiguous operands of other shapes.
+    def reshaped(
+        self,
+        shape: Shape,
+        target_shape: Shape | None = None,
+        layout: Layout = CONTIGUOUS,
+        **changes: Any,
+    ) -> Case:
+        """Return the case with operands of other shapes, which a layout may change.
 
         ``shape`` may be tokens and classes of hidden states; ``target_shape`` has a default.
         """
@@ -305,8 +286,8 @@ class Case(Record, frozen=True):
             shape = shape[0], self.shape[1], shape[1]
         if target_shape is None:
             target_shape = self.spec.default_target_shape(shape)
-        shapes: dict[str, Any] = {"shape": shape, "target_shape": target_shape}
-        return replace(self, layout=CONTIGUOUS, **shapes, **changes)
+        changes["shape"], changes["target_shape"] = layouts.shapes_of(shape, layout, target_shape)
+        return replace(self, layout=layout, **changes)
 
     def operations(self, pass_: PassName) -> int:
         """Return the operations that limit a pass, on the first rank; 0 if memory does."""
@@ -336,32 +317,6 @@ class Case(Record, frozen=True):
             if self.reduction == "none":
                 moved += again + loss
         return moved
-
-
-def distinct_names(cases: Iterable[Case]) -> dict[Case, str]:
-    """Return each case's name, with parameters that vary and fields that tell equal names apart."""
-    cases = list(cases)
-    swept: dict[tuple[str, str], set[float]] = {}
-    for case in cases:
-        for parameter, value in case.params.items():
-            swept.setdefault((case.loss, parameter), set()).add(value)
-    by_name: dict[str, dict[Case, None]] = {}
-    for case in cases:
-        shown = [name for name in case.params if len(swept[case.loss, name]) > 1]
-        by_name.setdefault(case.name_with(shown), {})[case] = None
-    names: dict[Case, str] = {}
-    for name, alike in by_name.items():
-        parting = [f for f in Case.__struct_fields__ if len({getattr(c, f) for c in alike}) > 1]
-        for case in alike:
-            fields = [f"{field}={_written(getattr(case, field))}" for field in parting]
-            names[case] = " ".join([name, *fields])
-    return names
-
-
-def _written(value: object) -> str:
-    if isinstance(value, Parameters):
-        return ",".join(f"{name}={number!r}" for name, number in value.items())
-    return format_size(value) if isinstance(value, tuple) else str(value)
 
 
 def grad_output_values(grad_output: GradOutput) -> tuple[float, ...]:

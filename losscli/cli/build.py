@@ -120,17 +120,11 @@ def command(
 
 
 def _needed(command: str, losses: tuple[str, ...], device: str) -> list[Target]:
-    from losscli.config.expansion import asked_for, expand
+    from losscli.config.expansion import asked_for, rows
     from losscli.config.loader import load_config
 
     config = load_config(CONFIGS[command], {"losses": losses} if losses else {})
-    asked = (
-        (case, name)
-        for block in config.blocks
-        for case in expand(block, device)
-        for name in block.implementations
-        if any(asked_for(block, case, name, pass_) for pass_ in block.passes)
-    )
+    asked = ((row[1], row[2]) for row in rows(config.blocks, device) if asked_for(*row))
     probe = [Target(BENCH, device)] if command == "bench" else []
     return [*libraries(asked, device), *probe]
 

@@ -1,5 +1,6 @@
 """``losscli compare``: compares runs with a baseline and fails if a row became slower."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -85,8 +86,8 @@ def command(
     paths = {name: find_run(name) for name in names}
     refuse_to_overwrite(output, "run", paths)
     baseline, *others = [(name, read_run(paths[name], "bench")) for name in names]
-    threshold = by_figure.pop(TIME, None)
-    tolerated = TOLERATED if threshold is None else threshold
+    tolerated = by_figure.get(TIME, TOLERATED)
+    threshold = by_figure.pop(TIME, math.inf)
     found = {name: compare(baseline[1], run, tolerated) for name, run in others}
     for name, comparison in found.items():
         if not comparison.comparable and not force:

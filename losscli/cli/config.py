@@ -15,7 +15,7 @@ from losscli.config.loader import load, load_config
 from losscli.config.positions import excerpt
 from losscli.config.showing import as_yaml, shown
 from losscli.console.streams import emit
-from losscli.errors import EXIT_OK, EXIT_USAGE, ConfigError, ConfigErrors, UsageError
+from losscli.errors import EXIT_OK, EXIT_USAGE, ConfigError, UsageError
 from losscli.render import output
 from losscli.views.phrases import count
 
@@ -64,10 +64,8 @@ def check(files: tuple[str, ...], format: str) -> int:
 def _errors(file: str) -> tuple[ConfigError, ...]:
     try:
         load_config(file, {})
-    except ConfigErrors as several:
-        return several.errors
-    except ConfigError as error:
-        return (error,)
+    except ConfigError as found:
+        return found.errors
     except UsageError as error:  # no such file: the others are checked all the same
         return (ConfigError(str(error)),)
     return ()

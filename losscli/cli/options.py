@@ -2,8 +2,7 @@
 
 import inspect
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -23,7 +22,7 @@ from losscli.config.fields import (
 )
 from losscli.config.filters import parse_filter
 from losscli.config.loader import load_config, shipped_configs
-from losscli.config.schema import ALL_LINEAR, ALL_ROWS, ALL_WEIGHTED, Config
+from losscli.config.schema import Config
 from losscli.config.sizes import parse_size
 from losscli.errors import UnfitError, UsageError
 from losscli.implementations import IMPLEMENTATIONS, check_implementation, is_file
@@ -72,8 +71,12 @@ def axis_options_of_config(command: Command) -> Command:
 
 def resolve_config(config: str | None, **options: Any) -> Config:
     """Load the config and override it by the options of ``axis_options``."""
+    from losscli.config.expansion import kept_and_excluding, rows  # cases take a while to import
+
     loaded = load_config(config, overrides_of(**options))
-    if loaded.filters and not _keeps_any(loaded):
+    if loaded.filters and not any(
+        kept_and_excluding(*row)[0] for row in rows(loaded.blocks, "cpu")
+    ):
         raise UsageError(
             "--filter matches no case of the config. --list without --filter lists the cases."
         )
@@ -83,18 +86,6 @@ def resolve_config(config: str | None, **options: Any) -> Config:
 def overrides_of(**options: Any) -> dict[str, object]:
     """Return the fields of a config that options replace."""
     return {field: value for field, value in options.items() if value not in (None, ())}
-
-
-def _keeps_any(config: Config) -> bool:
-    from losscli.config.expansion import asked_for, expand  # cases take a while to import
-
-    return any(
-        asked_for(replace(block, exclude=()), case, name, pass_)
-        for block in config.blocks
-        for case in expand(block, "cpu")
-        for name in block.implementations
-        for pass_ in block.passes
-    )
 
 
 def examples(*lines: str, after: str = "") -> Callable[[Command], Command]:
@@ -186,14 +177,16 @@ def named_axis(
 columns_option = named_axis("--columns", "columns", "column", COLUMNS, " of tables")
 
 
+_LOSSES: Mapping[str, Collection[str]] = {
+    "all": LOSSES,
+    "weighted": WEIGHTED,
+    "rows": ROW_FORMS,
+    "linear": LINEAR_LOSSES,
+}
+
+
 def _losses(text: str) -> tuple[str, ...]:
-    groups: dict[str, Iterable[str]] = {
-        "all": LOSSES,
-        ALL_WEIGHTED: WEIGHTED,
-        ALL_ROWS: ROW_FORMS,
-        ALL_LINEAR: LINEAR_LOSSES,
-    }
-    return tuple(groups[text]) if text in groups else (check_loss(text),)
+    return tuple(_LOSSES[text]) if text in _LOSSES else (check_loss(text),)
 
 
 def _implementation(text: str) -> tuple[str]:
@@ -217,9 +210,7 @@ _LOSS_HELP = (
     f"weighted is all of these. Row-wise losses are {', '.join(ROW_FORMS)}; rows is all of these. "
     f"Fused linear losses are {', '.join(LINEAR_LOSSES)}; linear is all of these."
 )
-_LOSS_COMPLETE = listed(
-    lambda: ("all", ALL_WEIGHTED, ALL_ROWS, ALL_LINEAR, *EVERY_LOSS), commas=True
-)
+_LOSS_COMPLETE = listed(lambda: (*_LOSSES, *EVERY_LOSS), commas=True)
 _SIZE_HELP = "Choose the size: 1024x1024, 32K, 1K..32K*2 or pow2[10:30:5]."
 
 

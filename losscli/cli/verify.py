@@ -131,7 +131,7 @@ def command(
     from losscli.verify.shrink import Shrinker
 
     if dry_run:
-        from losscli.verify.memory_plan import bytes_to_verify, choose_fitting
+        from losscli.verify.needed_memory import bytes_to_verify, choose_fitting
 
         print_cases(config, device, bytes_to_verify, choose_fitting, memory.free_bytes(device))
         jobs = plan(config, device, checks=checks)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from losscli.compare.comparison import Row, Search, compare
+from losscli.compare.comparison import Row, compare
 from losscli.compare.noise import noise_between_runs
 from losscli.compare.rows import Key, median_of, timed
 from losscli.runs.records import BenchResult, Run
@@ -93,7 +93,7 @@ class ChangePoints:
                 for key in timed(before)
                 if key in second
             }
-            found = compare(before, after, search=Search(self._comparisons, errors))
+            found = compare(before, after, comparisons=self._comparisons, errors_of=errors)
             self._made[place] = dict(zip(errors, found.rows, strict=True))
         return self._made[place]
 

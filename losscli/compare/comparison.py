@@ -1,6 +1,6 @@
 """The comparison of two runs: rows that both timed, and rows that only one has. Needs no torch."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import geometric_mean
 
@@ -38,26 +38,38 @@ class Row:
     verdict: Judgement
     control: bool
     """Whether it is the same code in both runs."""
+    disturbed: bool
+    """Whether other programs used the machine while it was timed in the new run."""
 
     @property
     def name(self) -> str:
         """The name for people."""
         return label(self.after)
 
-    @property
-    def disturbed(self) -> bool:
-        """Whether other programs used the machine while it was timed in the new run."""
-        return self.after.busy
-
     def is_slower(self, threshold: float) -> bool:
-        """Tell whether it is slower beyond both the threshold and the noise."""
-        return not self.control and self.ratio.value > 1 + threshold and self.ratio.low > 1
+        """Tell whether it is slower beyond both the threshold and the noise; no control is."""
+        slower = self.ratio.value > 1 + threshold and self.ratio.low > 1
+        return slower and not self.control and not self.disturbed
 
     def is_undecided(self, threshold: float) -> bool:
         """Tell whether noise can hide a slowdown by the threshold, or the ratio is beyond it."""
+        if self.control or self.disturbed or self.verdict != UNCLEAR:
+            return False
         limit, ratio = 1 + threshold, self.ratio
-        wide = ratio.high > limit * ratio.value or ratio.value > limit
-        return not self.control and self.verdict == UNCLEAR and wide
+        return ratio.high > limit * ratio.value or ratio.value > limit
+
+    def both(self, figure: str) -> tuple[float, float] | None:
+        """Return a figure before and after, if both runs have it."""
+        before, after = map(FIGURES[figure].of, (self.before, self.after))
+        return None if before is None or after is None else (before, after)
+
+    def has_grown(self, figure: str, limit: float) -> bool:
+        """Tell whether a figure has grown beyond a limit and its noise; no control's has."""
+        both = self.both(figure)
+        # The energy is that of the whole device.
+        if both is None or self.control or (self.disturbed and figure == ENERGY):
+            return False
+        return FIGURES[figure].grown(*both, self.ratio, limit)
 
 
 class Untimed(Record, frozen=True, kw_only=True):
@@ -73,16 +85,6 @@ class Untimed(Record, frozen=True, kw_only=True):
     """The status of the row in the other run; empty if that run did not have it."""
     reason: str = ""
     """The status and the reason there."""
-
-
-@dataclass(frozen=True)
-class Grown:
-    """A row whose figure has grown beyond its limit."""
-
-    figure: str
-    row: Row
-    before: float
-    after: float
 
 
 class Mean(Record, frozen=True):
@@ -136,31 +138,12 @@ class Comparison:
         return not any(difference.decisive for difference in self.differences)
 
     def regressions(self, threshold: float) -> list[Row]:
-        """Return the rows, but for controls, that are slower beyond the threshold and the noise."""
-        return [row for row in self.rows if row.is_slower(threshold) and not row.disturbed]
-
-    def grown(self, figure: str, limit: float) -> list[Grown]:
-        """Return the rows whose figure has grown beyond a limit and its noise; no controls."""
-        return [
-            Grown(figure, row, before, after)
-            for row, before, after in self.both(figure)
-            if not row.control
-            and FIGURES[figure].grown(before, after, row.ratio, limit)
-            # The energy is that of the whole device.
-            and not (row.disturbed and figure == ENERGY)
-        ]
-
-    def both(self, figure: str) -> Iterator[tuple[Row, float, float]]:
-        """Return the rows of which both runs have a figure, with both."""
-        of = FIGURES[figure].of
-        for row in self.rows:
-            before, after = of(row.before), of(row.after)
-            if before is not None and after is not None:
-                yield row, before, after
+        """Return the rows that are slower beyond the threshold and the noise."""
+        return [row for row in self.rows if row.is_slower(threshold)]
 
     def undecided(self, threshold: float) -> list[Row]:
         """Return the rows in which noise can hide a slowdown by the threshold."""
-        return [row for row in self.rows if row.is_undecided(threshold) and not row.disturbed]
+        return [row for row in self.rows if row.is_undecided(threshold)]
 
     def blind(self, threshold: float) -> bool:
         """Tell whether no row can be judged as slower."""
@@ -180,20 +163,20 @@ class Comparison:
         ]
 
 
-@dataclass(frozen=True)
-class Search:
-    """What a comparison is one of, where many are made to find one that differs."""
-
-    comparisons: int
-    """Intervals that have to hold at once, of all rows of all comparisons."""
-    errors: Mapping[Key, float]
-    """The standard error of the log of a row's ratio, as all runs tell it: it is no less."""
-
-
 def compare(
-    before: Run, after: Run, tolerated: float = TOLERATED, search: Search | None = None
+    before: Run,
+    after: Run,
+    tolerated: float = TOLERATED,
+    *,
+    comparisons: int = 0,
+    errors_of: Mapping[Key, float] | None = None,
 ) -> Comparison:
-    """Compare a run with a baseline; ``tolerated`` is the largest difference called the same."""
+    """Compare a run with a baseline; ``tolerated`` is the largest difference called the same.
+
+    Where many comparisons are made to find one that differs, ``comparisons`` is the number of rows
+    of all of them, whose intervals have to hold at once, and ``errors_of`` the least standard error
+    of the log of each row's ratio, as all runs tell it.
+    """
     befores, afters = timed(before), timed(after)
     keys = [name for name in befores if name in afters]
     pairs = [(befores[name], afters[name]) for name in keys]
@@ -201,28 +184,30 @@ def compare(
     host = any(mode == HOST for mode, _ in groups)
     unlike = tuple(differences(before.environment, after.environment, host=host))
     why = no_controls(unlike)
-    control = [not why and one.implementation in CONTROLS for one, _ in pairs]
+    control = np.array([not why and one.implementation in CONTROLS for one, _ in pairs], dtype=bool)
     first, second = (
         np.array([max(median_of(pair[side]), 1e-12) for pair in pairs]) for side in (0, 1)
     )
-    logs = np.log(second / first).tolist() if pairs else []
+    logs = np.log(second / first)
     drifts = control_drifts(keys, logs, control)
-    errors, between = standard_errors(pairs, groups)
     on_gpu = str(after.environment.get("device", "cpu")).startswith("cuda")
     device = "cuda" if on_gpu else "cpu"
-    noise, noises = noise_of_rows(groups, logs, drifts, control, between, device, why)
-    times = 1
-    if search and keys:
-        errors = np.maximum(errors, [search.errors[key] for key in keys])
-        times = -(-search.comparisons // len(keys))
-    known = np.array([drift or 0.0 for drift in drifts])
-    found = ratios(first, second, errors, known, np.array(noise), times)
+    errors, noise, noises = np.zeros(len(pairs)), np.zeros(len(pairs)), []
+    for group, own in grouped(range(len(pairs)), groups.__getitem__).items():
+        errors[own], between = standard_errors([pairs[index] for index in own])
+        of_group = (group, logs[own], drifts[own], control[own], between, device, why)
+        noise[own], told = noise_of_rows(*of_group)
+        noises.append(told)
+    if errors_of:
+        errors = np.maximum(errors, [errors_of[key] for key in keys])
+    times = max(-(-comparisons // max(len(keys), 1)), 1)
+    found = ratios(first, second, errors, np.nan_to_num(drifts), noise, times)
     rows = [
-        Row(*pair, ratio, _judgement(ratio, tolerated), counts)
-        for pair, ratio, counts in zip(pairs, found, control, strict=True)
+        Row(*pair, ratio, _judgement(ratio, tolerated), counts, pair[1].busy)
+        for pair, ratio, counts in zip(pairs, found, control.tolist(), strict=True)
     ]
     gone, new = _missing(befores, afters, after), _missing(afters, befores, before)
-    return Comparison(before, after, tuple(rows), gone, new, unlike, noises, not why)
+    return Comparison(before, after, tuple(rows), gone, new, unlike, tuple(noises), not why)
 
 
 def _judgement(ratio: Change, tolerated: float) -> Judgement:

@@ -1,10 +1,11 @@
 """What makes a comparison fail: the options of `losscli compare`, and what they find."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from losscli.compare.comparison import Comparison, Grown, Row, Untimed
+from losscli.compare.comparison import Comparison, Row, Untimed
 from losscli.compare.figures import ENERGY, FIGURES, MEMORY
 from losscli.implementations import is_own
 from losscli.runs.judgements import FASTER, SLOWER
@@ -17,8 +18,9 @@ T = TypeVar("T")
 class FailOn:
     """The options of `losscli compare` that decide its exit code."""
 
-    threshold: float | None = None
-    """``--fail-on time=``: a row fails that is slower by more than this fraction."""
+    threshold: float = math.inf
+    """``--fail-on time=``: a row fails that is slower by more than this fraction; infinite where
+    time has no limit."""
     missing: bool | None = None
     """``--fail-on-missing``: rows of the baseline have to be timed again. None is the default:
     where there is a threshold, the rows of losscli's own implementations have to be."""
@@ -31,7 +33,7 @@ class FailOn:
     @property
     def gates(self) -> bool:
         """Whether any figure has a limit."""
-        return self.threshold is not None or bool(self.limits)
+        return math.isfinite(self.threshold) or bool(self.limits)
 
     @property
     def minds_missing(self) -> bool:
@@ -58,8 +60,8 @@ class Comparisons:
     fail_on: FailOn = FailOn()
 
     @property
-    def threshold(self) -> float | None:
-        """The slowdown beyond which a row fails the comparison, if there is one."""
+    def threshold(self) -> float:
+        """The slowdown beyond which a row fails the comparison."""
         return self.fail_on.threshold
 
     @property
@@ -83,44 +85,39 @@ class Comparisons:
 
     def undecided(self) -> list[tuple[str, Row]]:
         """Return the rows whose noise fails the comparison."""
-        if (threshold := self.threshold) is None or not self.fail_on.minds_undecided:
+        if not self.fail_on.minds_undecided:
             return []
-        undecided = self._all(lambda one: one.undecided(threshold))
+        undecided = self._all(lambda one: one.undecided(self.threshold))
         return [(name, row) for name, row in undecided if self.fail_on.minds(row)]
 
     def blind(self) -> list[str]:
         """Return the names of the runs in which no row could be judged, where that fails."""
-        if self.threshold is None or not self.fail_on.minds_undecided:
+        if math.isinf(self.threshold) or not self.fail_on.minds_undecided:
             return []
         return [name for name, one in self.comparisons.items() if one.blind(self.threshold)]
 
     def regressions(self) -> list[tuple[str, Row]]:
         """Return what is slower beyond threshold and noise."""
-        if (threshold := self.threshold) is None:
-            return []
-        return self._all(lambda one: one.regressions(threshold))
+        return self._all(lambda one: one.regressions(self.threshold))
 
     def disturbed(self) -> list[tuple[str, Row]]:
         """Return the rows that have to be measured again, as other programs ran meanwhile."""
         return self._all(lambda one: (r for r in one.rows if r.disturbed and self._would_fail(r)))
 
-    def _would_fail(self, row: Row) -> bool:
+    def _would_fail(self, disturbed: Row) -> bool:
         """Tell whether a row would fail, had no other program disturbed it."""
-        fail_on, threshold = self.fail_on, self.threshold
-        if threshold is not None:
-            minds = fail_on.minds_undecided and fail_on.minds(row)
-            if row.is_slower(threshold) or (minds and row.is_undecided(threshold)):
-                return True
-        limit, joules = fail_on.limits.get(ENERGY), (row.before.joules, row.after.joules)
-        if limit is None or row.control or None in joules:
-            return False
-        before, after = (each or 0.0 for each in joules)
-        return FIGURES[ENERGY].grown(before, after, row.ratio, limit)
+        row, fail_on = replace(disturbed, disturbed=False), self.fail_on
+        minds = fail_on.minds_undecided and fail_on.minds(row)
+        return (
+            row.is_slower(self.threshold)
+            or (minds and row.is_undecided(self.threshold))
+            or row.has_grown(ENERGY, fail_on.limits.get(ENERGY, math.inf))
+        )
 
-    def grown(self) -> list[tuple[str, Grown]]:
-        """Return the rows with another figure beyond its limit."""
-        limits = self.fail_on.limits.items()
-        return self._all(lambda one: (each for limit in limits for each in one.grown(*limit)))
+    def grown(self, figure: str) -> list[tuple[str, Row]]:
+        """Return the rows with a figure beyond its limit."""
+        limit = self.fail_on.limits[figure]
+        return self._all(lambda one: (row for row in one.rows if row.has_grown(figure, limit)))
 
     def unmeasured(self) -> list[tuple[str, str, list[Row]]]:
         """Return the run, figure and rows of what was not measured; without rows none of it was."""
@@ -144,7 +141,7 @@ class Comparisons:
             one.only_before
             or one.only_after
             or any(row.verdict in (FASTER, SLOWER) for row in one.rows if not row.control)
-            or any(before != after for _, before, after in one.both(MEMORY))
+            or any(both and both[0] != both[1] for both in (row.both(MEMORY) for row in one.rows))
             for one in self.comparisons.values()
         )
 
@@ -153,7 +150,7 @@ class Comparisons:
         """Whether it fails: something is slower, larger, broken, missing or undecided."""
         broken = self.fail_on.gates and self._all(lambda one: one.broken)
         unseen = self.missing() or self.cut_off() or self.undecided() or self.blind()
-        worse = self.regressions() or self.grown()
+        worse = self.regressions() or any(map(self.grown, self.fail_on.limits))
         return bool(worse or broken or unseen or self.unmeasured())
 
     def _all(self, of: Callable[[Comparison], Iterable[T]]) -> list[tuple[str, T]]:

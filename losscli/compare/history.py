@@ -118,9 +118,8 @@ def _by_commit(
     by_time = sorted(runs.items(), key=lambda item: item[1].created)
     found: list[tuple[int, str, Run]] = []
     for name, run in by_time:
-        known = (
-            run.environment
-        )  # the commit of the file that was timed, or of losscli's own sources
+        known = run.environment
+        # The commit of the file that was timed, or of losscli's own sources.
         commit: str = known.get("file_commit", known.get("commit")) or name
         if commit.endswith("+"):  # changes that no commit has
             commit = f"{commit} {name}"

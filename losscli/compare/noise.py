@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from statistics import NormalDist, median
 
 import numpy as np
+from numpy.typing import NDArray
 
 from losscli.cases.axes import HOST, Cache, Mode
 from losscli.compare.change import Array, process_errors, uncertainties
@@ -30,6 +31,7 @@ CONTROLS = ("reference", "functional", "compile")
 _MAD = 1 / NormalDist().inv_cdf(0.75)
 """Standard deviations in a median of absolute deviations."""
 
+Flags = NDArray[np.bool_]
 Group = tuple[Mode, Cache]
 """Mode and cache: rows that are called and timed alike, and so are as noisy."""
 
@@ -52,7 +54,7 @@ class Noise(Record, frozen=True):
     """Whether, in their stead, the spread between processes tells it; else it is supposed."""
 
 
-def noise_between_runs(control_logs: Sequence[float], device: str) -> float:
+def noise_between_runs(control_logs: Sequence[float] | Array, device: str) -> float:
     """Return the standard deviation between runs that the logs of the controls' ratios tell.
 
     It is taken about 0, not about their mean: that a whole run is slower is noise as well. One
@@ -63,30 +65,24 @@ def noise_between_runs(control_logs: Sequence[float], device: str) -> float:
     return max(LEAST_NOISE[device], _MAD * float(np.median(np.abs(control_logs))))
 
 
-def control_drifts(
-    keys: Sequence[Key], logs: Sequence[float], control: Sequence[bool]
-) -> list[float | None]:
-    """Return how far the other controls beside each pair are off; None where there are none."""
+def control_drifts(keys: Sequence[Key], logs: Array, control: Flags) -> Array:
+    """Return how far the other controls beside each pair are off; NaN where there are none."""
     groups = [key.beside for key in keys]
-    beside = grouped((i for i, counts in enumerate(control) if counts), groups.__getitem__)
+    beside = grouped(np.flatnonzero(control).tolist(), groups.__getitem__)
     others = [[i for i in beside.get(group, ()) if i != own] for own, group in enumerate(groups)]
-    return [median(logs[i] for i in found) if found else None for found in others]
+    return np.array([median(logs[i] for i in found) if found else math.nan for found in others])
 
 
-def standard_errors(
-    pairs: Sequence[tuple[BenchResult, BenchResult]], groups: Sequence[Group]
-) -> tuple[Array, Array]:
+def standard_errors(pairs: Sequence[tuple[BenchResult, BenchResult]]) -> tuple[Array, Array]:
     """Return the standard error of the log of each ratio, as far as samples tell it.
 
-    It is at least what the spread between processes says, which is returned as well, or NaN.
+    The pairs are of one mode and cache. It is at least what the spread between processes says,
+    which is returned as well, or NaN.
     """
     sides = [[pair[side].seconds for pair in pairs] for side in (0, 1)]
-    within = [uncertainties([s.samples for s in side if s]) for side in sides]
-    between = np.full(len(pairs), math.nan)
-    for own in _of_groups(groups).values():
-        of_group = (process_errors([_process_medians(side[i]) for i in own]) for side in sides)
-        between[own] = np.hypot(*of_group)
-    return np.fmax(np.hypot(*within), between), between
+    within = np.hypot(*(uncertainties([s.samples for s in side if s]) for side in sides))
+    between = np.hypot(*(process_errors(list(map(_process_medians, side))) for side in sides))
+    return np.fmax(within, between), between
 
 
 def no_controls(unlike: Sequence[Difference]) -> str:
@@ -98,68 +94,52 @@ def no_controls(unlike: Sequence[Difference]) -> str:
 
 
 def noise_of_rows(
-    groups: Sequence[Group],
-    logs: Sequence[float],
-    drifts: Sequence[float | None],
-    control: Sequence[bool],
+    group: Group,
+    logs: Array,
+    drifts: Array,
+    control: Flags,
     between: Array,
     device: str,
     why: str,
-) -> tuple[list[float], tuple[Noise, ...]]:
-    """Return the noise between runs of each row, and that of each mode and cache.
+) -> tuple[Array, Noise]:
+    """Return the noise between runs of each row of a mode and cache, and of all of them.
 
-    A row has the noise of the controls of its mode and cache. Where they are too few, the processes
-    tell theirs, if there were several, and what is left is the least there is.
+    A row has the noise of the controls. Where they are too few, the processes tell theirs, if there
+    were several, and what is left is the least there is.
 
     ``drifts`` says by how much the controls beside each row are off, ``between`` which standard
     error the spread between its processes tells, and ``why`` why no row is a control, if none is.
     """
-    noises, found = [0.0] * len(logs), []
-    for group, own in _of_groups(groups).items():
-        controls = sum(control[index] for index in own)
-        enough = controls >= ENOUGH_CONTROLS
-        # What the host takes for a call arises in the CPU.
-        place = "cpu" if group[0] == HOST else device
-        from_processes = not enough and not np.isnan(between[own]).any()
-        if from_processes:
-            of_own = dict.fromkeys(own, LEAST_NOISE[place])
-            value = max(LEAST_NOISE[place], float(np.median(between[own])))
-        else:
-            of_own = _noises(own, logs, drifts, control, place)
-            value = max(of_own.values())
-        for index, noise in of_own.items():
-            noises[index] = noise
-        noises_of_own = [abs(math.expm1(logs[index])) for index in own if control[index]]
-        off = noises_of_own or [0.0]
-        few = f"because there are too few controls: {controls} of {ENOUGH_CONTROLS}"
-        missing = "" if enough else why or few
-        found.append(Noise(*group, value, controls, median(off), max(off), missing, from_processes))
-    return noises, tuple(found)
+    controls = int(control.sum())
+    enough = controls >= ENOUGH_CONTROLS
+    # What the host takes for a call arises in the CPU.
+    place = "cpu" if group[0] == HOST else device
+    from_processes = not enough and not np.isnan(between).any()
+    if from_processes:
+        noises = np.full(len(logs), LEAST_NOISE[place])
+        value = max(LEAST_NOISE[place], float(np.median(between)))
+    else:
+        noises = _noises(logs, drifts, control, place)
+        value = float(noises.max())
+    off = [abs(math.expm1(log)) for log in logs[control]] or [0.0]
+    few = f"because there are too few controls: {controls} of {ENOUGH_CONTROLS}"
+    missing = "" if enough else why or few
+    told = Noise(*group, value, controls, median(off), max(off), missing, from_processes)
+    return noises, told
 
 
-def _of_groups(groups: Sequence[Group]) -> dict[Group, list[int]]:
-    return grouped(range(len(groups)), groups.__getitem__)
-
-
-def _noises(
-    own: Sequence[int],
-    logs: Sequence[float],
-    drifts: Sequence[float | None],
-    control: Sequence[bool],
-    device: str,
-) -> dict[int, float]:
-    """Return the noise of the rows of one mode and cache, whose indices are ``own``.
+def _noises(logs: Array, drifts: Array, control: Flags, device: str) -> Array:
+    """Return the noise of each row by the controls.
 
     Of a row beside controls of its own case, it is that of a control beside the others of its case,
     if this is less: the interval reaches to the ratio as measured and to the one beside controls.
     """
-    controls = [index for index in own if control[index]]
-    beside = [logs[i] - drift for i in controls if (drift := drifts[i]) is not None]
-    anywhere = noise_between_runs([logs[i] for i in controls], device)
+    anywhere = noise_between_runs(logs[control], device)
+    beside = (logs - drifts)[control & ~np.isnan(drifts)]
     if len(beside) < ENOUGH_CONTROLS:
-        return dict.fromkeys(own, anywhere)
+        return np.full(len(logs), anywhere)
     accompanied = min(noise_between_runs(beside, device), anywhere)
-    return {index: anywhere if drifts[index] is None else accompanied for index in own}
+    return np.where(np.isnan(drifts), anywhere, accompanied)
 
 
 def _process_medians(seconds: Seconds | None) -> list[float]:

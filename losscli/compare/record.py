@@ -1,5 +1,6 @@
 """A comparison as ``losscli compare --format json`` writes it, and reads it again."""
 
+import math
 from collections.abc import Mapping
 
 from msgspec import field
@@ -8,7 +9,7 @@ from losscli.compare.change import CONFIDENCE
 from losscli.compare.comparison import Comparison, Mean, Untimed
 from losscli.compare.gate import Comparisons, FailOn
 from losscli.compare.noise import Noise
-from losscli.compare.rows import named
+from losscli.compare.rows import median_of, named
 from losscli.files.record import Record
 from losscli.machine.differences import Difference
 from losscli.runs.judgements import Judgement
@@ -80,7 +81,7 @@ def record_of(compared: Comparisons) -> ComparisonRecord:
     """Return the record of a comparison."""
     return ComparisonRecord(
         baseline=compared.baseline,
-        threshold=compared.threshold,
+        threshold=compared.threshold if math.isfinite(compared.threshold) else None,
         limits=compared.fail_on.limits,
         fail_on_missing=compared.fail_on.minds_missing,
         fail_on_undecided=compared.fail_on.minds_undecided,
@@ -97,18 +98,13 @@ def record_of(compared: Comparisons) -> ComparisonRecord:
 
 def _run(name: str, comparison: Comparison, fail_on: FailOn) -> ComparedRun:
     """Return a comparison with its rows; without a threshold no row is slower or undecided."""
-    slow = noisy = frozenset[int]()
-    threshold, limits = fail_on.threshold, fail_on.limits.items()
-    grown = [each for limit in limits for each in comparison.grown(*limit)]
-    if threshold is not None:
-        slow = frozenset(map(id, comparison.regressions(threshold)))
-        noisy = frozenset(map(id, comparison.undecided(threshold)))
+    threshold = fail_on.threshold
     rows = tuple(
         ComparedRow(
             run=name,
             **named(row.after),
-            seconds_before=row.before.seconds.median if row.before.seconds else None,
-            seconds_after=row.after.seconds.median if row.after.seconds else None,
+            seconds_before=median_of(row.before),
+            seconds_after=median_of(row.after),
             peak_extra_bytes_before=row.before.peak_extra_bytes,
             peak_extra_bytes_after=row.after.peak_extra_bytes,
             ulp_before=row.before.error.ulp,
@@ -118,15 +114,16 @@ def _run(name: str, comparison: Comparison, fail_on: FailOn) -> ComparedRun:
             ratio_high=row.ratio.high,
             verdict=row.verdict,
             control=row.control,
-            regression=id(row) in slow,
-            grown=tuple(each.figure for each in grown if each.row is row),
-            undecided=id(row) in noisy,
+            regression=row.is_slower(threshold),
+            grown=tuple(f for f, limit in fail_on.limits.items() if row.has_grown(f, limit)),
+            undecided=row.is_undecided(threshold),
         )
         for row in comparison.rows
     )
+    undecided = sum(row.undecided for row in rows) if math.isfinite(threshold) else None
     return ComparedRun(
         *(name, comparison.comparable, comparison.differences),
         *(comparison.noise, comparison.controls, comparison.noises),
-        *(None if threshold is None else len(noisy), rows, tuple(comparison.means())),
+        *(undecided, rows, tuple(comparison.means())),
         *(comparison.only_before, comparison.only_after),
     )

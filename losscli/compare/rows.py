@@ -38,12 +38,7 @@ class Key:
         return {"table": self.table, **case, **calls, "implementation": self.implementation}
 
 
-_PARTS = {
-    "shape": "size",
-    "target_shape": "size of the target",
-    "params": "parameters",
-    "grad_output": "grad_output",
-}
+_PARTS = {"shape": "size", "target_shape": "size of the target", "params": "parameters"}
 """Fields of a case that a user knows by another name."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -104,15 +104,21 @@ def _expand(config: Config, device: str) -> Iterator[Case]:
             )
 
 
+def rows(tables: Iterable[Config], device: str) -> Iterator[tuple[Config, Case, str, PassName]]:
+    """Yield each table with each of its cases, implementations and passes, unfiltered."""
+    for table in tables:
+        for case in expand(table, device):
+            for name, pass_ in itertools.product(table.implementations, table.passes):
+                yield table, case, name, pass_
+
+
 def excluded(config: Config, device: str) -> tuple[Exclusion, ...]:
     """Return each ``exclude`` rule that removes rows, with their number."""
     from losscli.runs.records import Exclusion  # takes a while to import
 
     counts: dict[Exclude, int] = {}
-    for block in config.blocks:
-        for case in expand(block, device) if block.exclude else ():
-            for name, pass_ in itertools.product(block.implementations, block.passes):
-                kept, rule = kept_and_excluding(block, case, name, pass_)
-                if kept and rule is not None:
-                    counts[rule] = counts.get(rule, 0) + 1
+    for row in rows((block for block in config.blocks if block.exclude), device):
+        kept, rule = kept_and_excluding(*row)
+        if kept and rule is not None:
+            counts[rule] = counts.get(rule, 0) + 1
     return tuple(Exclusion(str(rule), rows, rule.reason) for rule, rows in counts.items())

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,7 +14,6 @@ from losscli.config.sizes import parse_size, powers_of_two
 from losscli.errors import UsageError, unknown
 from losscli.implementations import IMPLEMENTATIONS, check_implementation, is_file
 from losscli.losses import (
-    EVERY_LOSS,
     LINEAR_LOSSES,
     LOSSES,
     ROW_FORMS,
@@ -24,7 +23,8 @@ from losscli.losses import (
     Spec,
     find_loss,
 )
-from losscli.units import parse_memory
+from losscli.losses.rows.spec import LOGITS, VECTORS
+from losscli.units import finite, parse_memory
 
 T = TypeVar("T")
 Name = TypeVar("Name", bound=str)
@@ -66,38 +66,26 @@ check_processes = whole_number("number of processes", 1, schema.MOST_PROCESSES)
 
 def check_grad_output(text: str) -> GradOutput:
     """Parse a grad_output: a finite number or ``changing``."""
-    if text == CHANGING:
-        return text
-    try:
-        value = float(text)
-    except ValueError:
-        close = get_close_matches(text, [CHANGING], 1)
-        hint = f" Did you mean '{close[0]}'?" if close else ""
-        raise UsageError(f"unknown grad_output '{text}'.{hint} {_GRAD_OUTPUTS}") from None
-    if not math.isfinite(value):
-        raise UsageError(f"the grad_output '{text}' is not finite. {_GRAD_OUTPUTS}")
-    return value
+    number = finite(text)
+    if number is None and text != CHANGING:
+        choices = (CHANGING, "a finite number such as 0.5")
+        raise UsageError(unknown("grad_output", text, choices))
+    return text if number is None else number
 
 
-_GRAD_OUTPUTS = f"Write a number such as 0.5, or {CHANGING}."
-
-
-def check_mapping(
-    node: Located, what: str, keys: Collection[str] | None = None, kind: str = "key"
-) -> dict[str, Located]:
-    """Return a mapping with known keys; None if keys are checked elsewhere."""
+def read_mapping(
+    node: Located, what: str, readers: Mapping[str, Callable[[Located], T]], kind: str = "key"
+) -> dict[str, T]:
+    """Read a mapping's values by their keys; an unknown key is an error that suggests another."""
     if not isinstance(node.value, dict):
         node.fail(f"expected {what}, found {node.describe()}.")
-    if keys is None:
-        return node.value
-    each(node.value.items(), lambda item: check_key(*item, keys, kind))
-    return node.value
 
+    def read(name: str, value: Located) -> tuple[str, T]:
+        if name not in readers and value.key is not None:
+            value.key.fail(unknown(kind, name, readers))
+        return name, readers[name](value)
 
-def check_key(name: str, value: Located, keys: Collection[str], kind: str) -> None:
-    """Reject an unknown key and suggest another."""
-    if name not in keys and value.key is not None:
-        value.key.fail(unknown(kind, name, keys))
+    return dict(each(node.value.items(), lambda entry: read(*entry)))
 
 
 def read_text(node: Located, read: Callable[[str], T]) -> T:
@@ -115,9 +103,10 @@ def text(read: Callable[[str], T]) -> Callable[[Located], T]:
     return lambda node: read_text(node, read)
 
 
-def _items(node: Located, what: str) -> list[Located]:
+def _items(node: Located, kind: str) -> list[Located]:
     if isinstance(node.value, dict) or node.value in (None, []):
-        node.fail(f"expected {what} or a list of them, found {node.describe()}.")
+        article = "an" if kind[0] in "aeiou" else "a"
+        node.fail(f"expected {article} {kind} or a list of them, found {node.describe()}.")
     return node.value if isinstance(node.value, list) else [node]
 
 
@@ -133,14 +122,9 @@ def one_name(kind: str, candidates: Collection[str]) -> Callable[[Located], str]
     return text(lambda name: check_name(kind, name, candidates))
 
 
-def several(what: str, read: Callable[[Located], T]) -> Callable[[Located], tuple[T, ...]]:
+def several(kind: str, read: Callable[[Located], T]) -> Callable[[Located], tuple[T, ...]]:
     """Return a reader of one value or a list, without duplicates."""
-    return lambda node: tuple(dict.fromkeys(each(_items(node, what), read)))
-
-
-def names(kind: str, candidates: Collection[str]) -> Callable[[Located], tuple[str, ...]]:
-    """Return a reader of one name or a list."""
-    return several(f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}", one_name(kind, candidates))
+    return lambda node: tuple(dict.fromkeys(each(_items(node, kind), read)))
 
 
 def read_implementation(node: Located) -> str:
@@ -164,14 +148,14 @@ def read_line(node: Located) -> str:
 
 def read_losses(node: Located) -> tuple[schema.LossChoice, ...]:
     """Read a name, names with parameters, or a list; see the key's description in ``keys``."""
-    items = [node] if isinstance(node.value, dict) else _items(node, "a loss")
-    every = next((i.value for i in reversed(items) if i.value in ("all", schema.OFF_DEFAULT)), "")
+    items = [node] if isinstance(node.value, dict) else _items(node, "loss")
+    every = next((i.value for i in reversed(items) if i.value in ("all", "off_default")), "")
     choices: list[schema.LossChoice] = []
     for found in each(items, _choices):
         choices += [choice for choice in found if choice not in choices]
     named = {choice.name for choice in choices}
     others = [spec for spec in LOSSES.values() if every and spec.name not in named]
-    if every == schema.OFF_DEFAULT:
+    if every == "off_default":
         return (*choices, *map(_off_default, others))
     return (*choices, *(schema.LossChoice(spec.name) for spec in others))
 
@@ -179,9 +163,7 @@ def read_losses(node: Located) -> tuple[schema.LossChoice, ...]:
 def _choices(item: Located) -> list[schema.LossChoice]:
     """Read a list item's losses, without those that ``all`` adds."""
     if isinstance(item.value, dict):
-        known = LOSSES | {n: s for n, s in EVERY_LOSS.items() if n in item.value}
-        entries = check_mapping(item, "a loss", known, "loss")
-        return each(entries, lambda n: schema.LossChoice(n, _parameters(entries[n], find_loss(n))))
+        return each(item.value.values(), _choice)
     if isinstance(item.value, str) and item.value in _GROUPS:
         return _GROUPS[item.value]
     return [schema.LossChoice(read_text(item, check_loss))]
@@ -195,16 +177,14 @@ def _off_default(spec: Spec) -> schema.LossChoice:
 
 _GROUPS: Mapping[str, list[schema.LossChoice]] = {
     "all": [],
-    schema.OFF_DEFAULT: [],
-    schema.ALL_WEIGHTED: list(map(_off_default, WEIGHTED.values())),
-    schema.ROWS_OFF_DEFAULT: list(map(_off_default, ROW_FORMS.values())),
-    schema.ALL_ROWS: list(map(schema.LossChoice, ROW_FORMS)),
-    schema.LINEAR_OFF_DEFAULT: list(map(_off_default, LINEAR_LOSSES.values())),
-    schema.ALL_LINEAR: list(map(schema.LossChoice, LINEAR_LOSSES)),
-    **{
-        name: [schema.LossChoice(spec.name) for spec in ROW_FORMS.values() if spec.holds == held]
-        for name, held in schema.ROWS_HOLDING.items()
-    },
+    "off_default": [],
+    "weighted": list(map(_off_default, WEIGHTED.values())),
+    "rows": list(map(schema.LossChoice, ROW_FORMS)),
+    "rows_off_default": list(map(_off_default, ROW_FORMS.values())),
+    "rows_of_logits": [schema.LossChoice(n) for n, s in ROW_FORMS.items() if s.holds == LOGITS],
+    "rows_of_vectors": [schema.LossChoice(n) for n, s in ROW_FORMS.items() if s.holds == VECTORS],
+    "linear": list(map(schema.LossChoice, LINEAR_LOSSES)),
+    "linear_off_default": list(map(_off_default, LINEAR_LOSSES.values())),
 }
 """The losses of a group's name; unnamed ones come last."""
 
@@ -214,24 +194,23 @@ def check_loss(name: str) -> str:
     return find_loss(name).name
 
 
-def _parameters(node: Located, spec: Spec) -> Mapping[str, tuple[float, ...]]:
-    if node.value is None:
-        return {}
-    if not spec.parameters and node.value != {}:
-        node.fail(f"{spec.name} has no parameters. Write the name alone.")
-    known = {parameter.name: parameter for parameter in spec.parameters}
+def _choice(given: Located) -> schema.LossChoice:
+    assert given.key
+    spec = read_text(given.key, find_loss)
+    if given.value is None:
+        return schema.LossChoice(spec.name)
+    if not spec.parameters and given.value != {}:
+        given.fail(f"{spec.name} has no parameters. Write the name alone.")
+    readers = {p.name: several("number", partial(_parameter, p)) for p in spec.parameters}
+    what = f"the parameters of {spec.name}"
+    return schema.LossChoice(spec.name, read_mapping(given, what, readers, "parameter"))
 
-    def checked(item: Located, parameter: Parameter) -> float:
-        number = read_text(item, parse_memory) if parameter.is_bytes else _number(item)
-        if complaint := parameter.check(number):
-            item.fail(f"{complaint}.")
-        return number
 
-    def values(name: str, given: Located) -> tuple[str, tuple[float, ...]]:
-        return name, several("a number", lambda item: checked(item, known[name]))(given)
-
-    entries = check_mapping(node, f"the parameters of {spec.name}", known, "parameter")
-    return dict(each(entries.items(), lambda entry: values(*entry)))
+def _parameter(parameter: Parameter, item: Located) -> float:
+    number = read_text(item, parse_memory) if parameter.is_bytes else _number(item)
+    if complaint := parameter.check(number):
+        item.fail(f"{complaint}.")
+    return number
 
 
 def read_sizes(node: Located) -> tuple[Shape, ...]:
@@ -240,15 +219,14 @@ def read_sizes(node: Located) -> tuple[Shape, ...]:
     def read(item: Located) -> Sequence[Shape]:
         return _powers(item) if isinstance(item.value, dict) else read_text(item, parse_size)
 
-    items = [node] if isinstance(node.value, dict) else _items(node, "a size")
+    items = [node] if isinstance(node.value, dict) else _items(node, "size")
     return tuple(dict.fromkeys(shape for shapes in each(items, read) for shape in shapes))
 
 
 def _powers(node: Located) -> tuple[Shape, ...]:
-    entries = check_mapping(node, "a size", ("pow2",))
-    parts = entries["pow2"].value if entries else None
+    parts = read_mapping(node, "a size", {"pow2": lambda item: item.value}).get("pow2")
     numbers = [item.value for item in parts] if isinstance(parts, list) else []
-    exponents = [n for n in numbers if isinstance(n, int) and not isinstance(n, bool)]
+    exponents = [number for number in numbers if type(number) is int]  # a boolean is none
     if len(exponents) != len(numbers) or len(numbers) not in (2, 3):
         node.fail("expected {pow2: [START, STOP, STEP]} with two or three whole numbers.")
     try:
@@ -263,13 +241,6 @@ def read_size(node: Located) -> Shape:
     if len(shapes) != 1:
         node.fail(f"expected one size, found {len(shapes)} in '{node.text}'.")
     return shapes[0]
-
-
-def read_grad_output(node: Located) -> GradOutput:
-    """Read one grad_output; a boolean is not a number."""
-    if isinstance(node.value, bool):
-        node.fail(f"expected a number or {CHANGING}, found {node.describe()}.")
-    return read_text(node, check_grad_output)
 
 
 def read_scale(node: Located) -> float:

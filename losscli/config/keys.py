@@ -1,16 +1,22 @@
-"""The keys of a config: their readers and JSON Schema."""
+"""The keys of a config: how each is read, and their JSON Schema.
 
-from collections.abc import Callable, Collection, Mapping
+They follow from the fields of ``losscli.config.schema``: a key of a ``Literal`` is one of its
+names, that of a tuple one value or a list of them, and a description is what editors show. What a
+type does not say stands here by the key's name.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from functools import partial
+from keyword import iskeyword
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
-from losscli.cases.axes import CACHES, CHANGING, DISTRIBUTIONS, DTYPES, LAYOUTS, MODES, PASSES
+from losscli.cases.axes import CHANGING
 from losscli.config import fields
 from losscli.config.check_names import CATCHES, FORMERLY
 from losscli.config.positions import Located, each
-from losscli.config.schema import MOST_PROCESSES, Exclude, Inputs, Timing, Tolerance
-from losscli.losses import REDUCTIONS
-from losscli.ranks.placements import PLACEMENTS
+from losscli.config.schema import MOST_PROCESSES, Config, Exclude, Inputs, Timing, Tolerance
 from losscli.runs.columns import COLUMNS
 from losscli.units import parse_fraction, parse_seconds
 
@@ -21,20 +27,17 @@ Schema = Mapping[str, Any]
 class Key:
     """A key's reader and its JSON Schema."""
 
-    read: Callable[[Located], object]
+    read: Callable[[Located], Any]
     schema: Schema
-    description: str = ""
-
-    def json_schema(self) -> Schema:
-        """Return the schema with the description for editors."""
-        return ({"description": self.description} if self.description else {}) | dict(self.schema)
 
 
+_SINGULAR = {"losses": "loss", "passes": "pass"}
+"""What a list of values holds, where that is not its key without an s."""
+_NOT_KEYS = ("filters", "ranks", "tables")
+"""Fields of Config that the command line sets, and the tables."""
 _TEXT: Schema = {"type": "string"}
-_NUMBER: Schema = {"type": "number"}
-_ABOVE_0: Schema = {"type": "number", "exclusiveMinimum": 0}
 _TIME: Schema = {"type": ["string", "number"]}
-_GRAD_OUTPUT: Schema = {"anyOf": [_NUMBER, {"const": CHANGING}]}
+_ABOVE_0: Schema = {"type": "number", "exclusiveMinimum": 0}
 _SIZE: Schema = {"type": ["string", "integer"]}
 _POWERS: Schema = {
     "type": "object",
@@ -46,85 +49,90 @@ _POWERS: Schema = {
 }
 
 
+def keys_of(record: type, known: Mapping[str, Key]) -> dict[str, Key]:
+    """Return the keys of a class of ``schema``; ``known`` are those that types do not tell."""
+    hints = get_type_hints(record, include_extras=True)
+    names = {field.rstrip("_"): hint for field, hint in hints.items() if field not in _NOT_KEYS}
+    return {name: _key(name, hint, known) for name, hint in names.items()}
+
+
+def _key(name: str, hint: Any, known: Mapping[str, Key]) -> Key:
+    kinds = [kind for kind in get_args(hint) if kind is not NoneType]
+    if get_origin(hint) is Annotated:
+        kind, description = kinds
+        key = _key(name, kind, known)
+        return replace(key, schema={"description": description, **key.schema})
+    if get_origin(hint) in (Union, UnionType) and len(kinds) == 1:
+        return _key(name, kinds[0], known)
+    if get_origin(hint) is Literal:
+        names = [kind for kind in kinds if kind]
+        return Key(fields.one_name(name, names), {"enum": names})
+    if name in known:
+        return known[name]
+    assert get_origin(hint) is tuple
+    singular = _SINGULAR.get(name, name.removesuffix("s"))
+    item = _key(singular, kinds[0], known)
+    return Key(fields.several(singular, item.read), _some(item.schema))
+
+
 def _some(item: Schema) -> Schema:
     return {"anyOf": [item, {"type": "array", "minItems": 1, "items": item}]}
 
 
-def _one_of(kind: str, candidates: Collection[str]) -> Key:
-    return Key(fields.one_name(kind, candidates), {"enum": list(candidates)})
-
-
-def _some_of(kind: str, candidates: Collection[str]) -> Key:
-    return Key(fields.names(kind, candidates), _some({"enum": list(candidates)}))
-
-
-def _time(which: str) -> Key:
-    return Key(fields.text(parse_seconds), _TIME, f"{which}: 0.2s, 50ms, 1m or seconds.")
-
-
-def _mapping(keys: Mapping[str, Key], **more: Any) -> Schema:
-    properties = {name: key.json_schema() for name, key in keys.items()}
-    return {"type": "object", "additionalProperties": False, **more, "properties": properties}
-
-
-def _record(node: Located, what: str, keys: Mapping[str, Key]) -> dict[str, object]:
-    def read(name: str, item: Located) -> tuple[str, object]:
-        fields.check_key(name, item, keys, "key")
-        return name, keys[name].read(item)
-
-    entries = fields.check_mapping(node, what)
-    return dict(each(entries.items(), lambda entry: read(*entry)))
-
-
-_INPUTS = {
-    "distribution": _some_of("distribution", DISTRIBUTIONS),
-    "scale": Key(fields.read_scale, _ABOVE_0, "Factor of every prediction."),
+_VALUES: Mapping[str, Key] = {
+    **dict.fromkeys(("title", "reason"), Key(fields.read_line, _TEXT)),
+    **dict.fromkeys(("min_time", "max_time", "budget"), Key(fields.text(parse_seconds), _TIME)),
+    "confidence": Key(fields.text(parse_fraction), _TIME),
+    "device": Key(
+        fields.text(fields.check_device),
+        {"type": "string", "pattern": "^(auto|cpu|cuda(:[0-9]+)?)$"},
+    ),
+    "loss": Key(fields.text(fields.check_loss), _TEXT),
+    "losses": Key(fields.read_losses, _some({"type": ["string", "object"]})),
+    "size": Key(fields.read_size, _SIZE),
+    "sizes": Key(fields.read_sizes, _some({"anyOf": [_SIZE, _POWERS]})),
+    "grad_output": Key(
+        fields.text(fields.check_grad_output), {"anyOf": [{"type": "number"}, {"const": CHANGING}]}
+    ),
+    "implementation": Key(fields.read_implementation, _TEXT),
+    "scale": Key(fields.read_scale, _ABOVE_0),
     "seed": Key(
         fields.text(fields.check_seed),
         {"type": "integer", "minimum": 0, "maximum": fields.LARGEST_SEED},
     ),
-}
-_TIMING = {
-    "min_time": _time("Shortest sampling time of a pass of a case"),
-    "max_time": _time("Longest sampling time of a pass of a case, after three rounds"),
-    "confidence": Key(
-        fields.text(parse_fraction),
-        _TIME,
-        "Relative half-width of the median's confidence interval at which sampling stops: 1% or "
-        "0.01.",
-    ),
-    "cache": _one_of("cache", CACHES),
-    "mode": _some_of("mode", MODES),
     "processes": Key(
         fields.text(fields.check_processes),
         {"type": "integer", "minimum": 1, "maximum": MOST_PROCESSES},
-        "Number of fresh processes that sample each case and share its time; 1 samples in the "
-        "process of the command.",
     ),
-    "budget": _time("Longest time of the whole run"),
+    "check": Key(
+        fields.text(lambda name: fields.check_name("check", FORMERLY.get(name, name), CATCHES)),
+        _TEXT,
+    ),
+    "column": Key(fields.one_name("column", COLUMNS), {"enum": list(COLUMNS)}),
 }
-_EXCLUDE = {
-    "loss": Key(fields.text(fields.check_loss), _TEXT),
-    "size": Key(fields.read_size, _SIZE),
-    "dtype": _one_of("dtype", DTYPES),
-    "reduction": _one_of("reduction", REDUCTIONS),
-    "device": _one_of("device", ("cpu", "cuda")),
-    "implementation": Key(fields.read_implementation, _TEXT),
-    "pass": _one_of("pass", PASSES),
-    "layout": _one_of("layout", LAYOUTS),
-    "grad_output": Key(fields.read_grad_output, _GRAD_OUTPUT),
-    "reason": Key(fields.read_line, _TEXT, "Reason for the rule, shown in the report."),
-}
-_TOLERANCE = {"ulp": Key(fields.read_scale, _ABOVE_0)}
+"""The keys of single values, and lists of values that may be written in several ways."""
 
 
-def _inputs(node: Located) -> Inputs:
-    return Inputs(**_record(node, "a mapping such as {seed: 1}", _INPUTS))  # type: ignore[arg-type]
+def _record(kind: type, what: str, **more: Any) -> Key:
+    keys = keys_of(kind, _VALUES)
+
+    def read(node: Located) -> Any:
+        readers = {name: key.read for name, key in keys.items()}
+        values = fields.read_mapping(node, what, readers)
+        return kind(**{f"{n}_" if iskeyword(n) else n: value for n, value in values.items()})
+
+    properties = {name: key.schema for name, key in keys.items()}
+    shape = {"type": "object", "additionalProperties": False, **more, "properties": properties}
+    return Key(read, shape)
+
+
+_INPUTS = _record(Inputs, "a mapping such as {seed: 1}")
+_TIMING = _record(Timing, "a mapping such as {min_time: 0.2s}")
+_RULE = _record(Exclude, "a rule such as {dtype: float64}", minProperties=1)
 
 
 def _timing(node: Located) -> Timing:
-    values = _record(node, "a mapping such as {min_time: 0.2s}", _TIMING)
-    timing = Timing(**values)  # type: ignore[arg-type]
+    timing: Timing = _TIMING.read(node)
     # A bound given alone in a file moves the other; the nearest file's keys come last.
     written = cast("dict[str, Located]", node.value)
     bounds = [key for key in written if key in ("min_time", "max_time")]
@@ -148,97 +156,42 @@ def _exclude(node: Located) -> tuple[Exclude, ...]:
 
 
 def _rule(item: Located) -> Exclude:
-    values = _record(item, "a rule such as {dtype: float64}", _EXCLUDE)
-    if not values.keys() - {"reason"}:
+    rule: Exclude = _RULE.read(item)
+    if not rule.conditions:
         item.fail("an empty rule would leave every case out. Name what to leave out.")
-    if "pass" in values:
-        values["pass_"] = values.pop("pass")
-    return Exclude(**values)  # type: ignore[arg-type]
+    return rule
 
 
 def _tolerances(node: Located) -> tuple[Tolerance, ...]:
     if not isinstance(node.value, dict):
         node.fail(f"expected {{CASE NAME: {{ulp: N}}}}, found {node.describe()}.")
-    return tuple(each(node.value.items(), lambda entry: _tolerance(*entry)))
+    readers = {case: partial(_tolerance, case) for case in node.value}
+    return tuple(fields.read_mapping(node, "tolerances", readers).values())
 
 
 def _tolerance(case: str, item: Located) -> Tolerance:
-    values = _record(item, "{ulp: N}", _TOLERANCE)
+    values = fields.read_mapping(item, "{ulp: N}", {"ulp": fields.read_scale})
     if not values:
         item.fail("expected {ulp: N}, found an empty mapping.")
-    return Tolerance(case, cast("float", values["ulp"]))
+    return Tolerance(case, values["ulp"])
 
 
-FIELDS: Mapping[str, Key] = {
-    "title": Key(fields.read_line, _TEXT, "Title above the table of results."),
-    "device": Key(
-        fields.text(fields.check_device),
-        {"type": "string", "pattern": "^(auto|cpu|cuda(:[0-9]+)?)$"},
-        "Device to run on: auto, cpu, cuda or cuda:N.",
-    ),
-    "losses": Key(
-        fields.read_losses,
-        _some({"type": ["string", "object"]}),
-        "Losses: all, names, or maps with parameters such as {smooth_l1: {beta: [0.5, 1.0]}}; "
-        "off_default adds the losses that are not named, with parameters off their defaults; "
-        "weighted adds each loss with a weight (weighted_mse, ...), with such parameters; rows "
-        "adds each loss over rows, in all of its forms; rows_off_default adds them with such "
-        "parameters; rows_of_logits and rows_of_vectors add those whose rows hold these; linear "
-        "adds the fused linear losses, linear_off_default with such parameters.",
-    ),
-    "sizes": Key(
-        fields.read_sizes,
-        _some({"anyOf": [_SIZE, _POWERS]}),
-        "Sizes: 1024x1024, 32K (32768), 1K..32K*2, pow2[10:30:5] or {pow2: [10, 30, 5]}; of hidden "
-        "states tokens x width x classes.",
-    ),
-    "dtypes": _some_of("dtype", DTYPES),
-    "reductions": _some_of("reduction", REDUCTIONS),
-    "passes": _some_of("pass", PASSES),
-    "grad_outputs": Key(
-        fields.several(f"a number or {CHANGING},", fields.read_grad_output),
-        _some(_GRAD_OUTPUT),
-        "Values of grad_output for forward_backward: numbers, or changing for another number in "
-        "each call.",
-    ),
-    "layouts": _some_of("layout", LAYOUTS),
-    "implementations": Key(
-        fields.several("an implementation", fields.read_implementation),
-        _some(_TEXT),
-        "Implementations, as `losscli list implementations` names them.",
-    ),
-    "inputs": Key(_inputs, _mapping(_INPUTS)),
-    "exclude": Key(
-        _exclude,
-        {"type": "array", "items": _mapping(_EXCLUDE, minProperties=1)},
-        "Rules that leave rows out. A row is left out if it matches every key of a rule, unless "
-        "the command line names each value of the rule.",
-    ),
-    "timing": Key(_timing, _mapping(_TIMING)),
-    "placement": replace(
-        _one_of("placement", PLACEMENTS),
-        description="How operands are split over ranks, which --ranks or torchrun starts: "
-        "vocabulary gives each rank some of the classes of every row.",
-    ),
-    "tolerances": Key(
-        _tolerances,
-        {"type": "object", "additionalProperties": _mapping(_TOLERANCE, required=["ulp"])},
-        "Tolerances: {CASE NAME: {ulp: N}} loosens that of one case; --dry-run lists the names.",
-    ),
-    "checks": Key(
-        fields.several(
-            "a check",
-            fields.text(lambda n: fields.check_name("check", FORMERLY.get(n, n), CATCHES)),
-        ),
-        _some(_TEXT),
-        "Checks that `losscli verify` runs, as `losscli list checks` names them; all without it.",
-    ),
-    "columns": replace(
-        _some_of("column", COLUMNS),
-        description="Columns of the tables of `losscli bench`, as `losscli list columns` names "
-        "them.",
-    ),
+_TOLERANCE: Schema = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["ulp"],
+    "properties": {"ulp": _ABOVE_0},
 }
+FIELDS: Mapping[str, Key] = keys_of(
+    Config,
+    {
+        **_VALUES,
+        "inputs": _INPUTS,
+        "timing": Key(_timing, _TIMING.schema),
+        "exclude": Key(_exclude, {"type": "array", "items": _RULE.schema}),
+        "tolerances": Key(_tolerances, {"type": "object", "additionalProperties": _TOLERANCE}),
+    },
+)
 
 EXTENDS = "extends"
 TABLES = "tables"
@@ -248,7 +201,6 @@ TABLE_KEYS = tuple(key for key in FIELDS if key not in ("device", "columns"))
 
 def json_schema() -> Schema:
     """Return a config's JSON Schema."""
-    properties = {name: key.json_schema() for name, key in FIELDS.items()}
     extends = {
         "description": "Name of the config to extend: a file next to this one, or a shipped "
         "config. A key of this file replaces the same key of that config.",
@@ -266,6 +218,7 @@ def json_schema() -> Schema:
             "properties": {key: {"$ref": f"#/properties/{key}"} for key in TABLE_KEYS},
         },
     }
+    properties = {name: key.schema for name, key in FIELDS.items()}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "losscli config",

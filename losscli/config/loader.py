@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from losscli.config.fields import check_mapping
+from losscli.config.fields import read_mapping, read_text
 from losscli.config.keys import EXTENDS, FIELDS, TABLE_KEYS, TABLES
 from losscli.config.positions import Located, Problems, each, read
 from losscli.config.schema import Config, Exclude, LossChoice
@@ -52,17 +52,16 @@ def load_config(path: str | None, overrides: Mapping[str, object]) -> Config:
 
 def load(path: str | None, overrides: Mapping[str, object]) -> Loaded:
     """Load a config with its sources; see :func:`load_config`."""
-    file = shipped_configs()[DEFAULT] if path is None else _find(path)
+    bare = [Path(f"{path}.yaml")] if path and Path(path).name == path else []
+    file = shipped_configs()[DEFAULT] if path is None else _find(path, Path(path), *bare)
     problems = Problems()
     keys = _follow(file, (), problems)
     written = _tables(keys.pop(TABLES), problems) if TABLES in keys else []
     tables = [_over(keys, table) for table in written]
     with problems.caught():
-        config = _config(keys)
-    with problems.caught():
-        blocks = tuple(each(tables, _config))
+        config, *blocks = each((keys, *tables), _config)
     problems.raise_any()
-    config = replace(config, tables=blocks)
+    config = replace(config, tables=tuple(blocks))
     for given in (keys, *written):
         if "tolerances" in given and given["tolerances"].file == str(file):
             _check_tolerances(config, given["tolerances"])
@@ -90,7 +89,7 @@ def _check_sizes(config: Config) -> None:
 
 def _config(keys: Mapping[str, Located]) -> Config:
     values = dict(each(keys.items(), lambda item: (item[0], FIELDS[item[0]].read(item[1]))))
-    config = Config(**values)  # type: ignore[arg-type]
+    config = Config(**values)
     return config if config.losses else replace(config, losses=tuple(map(LossChoice, LOSSES)))
 
 
@@ -102,7 +101,8 @@ def _tables(node: Located, problems: Problems) -> list[dict[str, Located]]:
             node.fail(f"expected a list of tables such as {example}, found {node.describe()}.")
         for item in node.value:
             with problems.caught():
-                keys = check_mapping(item, f"a table such as {example}", TABLE_KEYS)
+                known = dict.fromkeys(TABLE_KEYS, _as_written)
+                keys = read_mapping(item, f"a table such as {example}", known)
                 if "title" not in keys:
                     item.fail(f"a table has no title. Add one, as in {example}.")
                 title = FIELDS["title"].read(keys["title"])
@@ -113,14 +113,10 @@ def _tables(node: Located, problems: Problems) -> list[dict[str, Located]]:
     return list(tables.values())
 
 
-def _find(name: str) -> Path:
-    shipped = shipped_configs()
+def _find(name: str, *candidates: Path) -> Path:
+    """Return the first candidate that is there, or the shipped config of this name."""
     if not name:
-        raise UsageError("the name of the config is empty. Name a YAML file or leave -c out.")
-    candidates = [Path(name)]
-    if Path(name).name == name:
-        candidates.append(Path(f"{name}.yaml"))
-        candidates += [shipped[stem] for stem in (name.removesuffix(".yaml"),) if stem in shipped]
+        raise UsageError("the name of the config is empty. Name a YAML file or leave it out.")
     try:
         for candidate in candidates:
             # A pipe works too.
@@ -129,6 +125,9 @@ def _find(name: str) -> Path:
         is_directory = candidates[0].is_dir()
     except OSError as error:
         raise UsageError(f"config '{name}' cannot be read: {error.strerror}.") from None
+    shipped = shipped_configs()
+    if (stem := name.removesuffix(".yaml")) in shipped:
+        return shipped[stem]
     if is_directory:
         raise UsageError(f"config '{name}' is a directory. Name a YAML file in it.")
     raise UsageError(
@@ -140,7 +139,7 @@ def _find(name: str) -> Path:
 def _follow(file: Path, children: tuple[Path, ...], problems: Problems) -> dict[str, Located]:
     root, known = read(file), (EXTENDS, TABLES, *FIELDS)
     with problems.caught():
-        check_mapping(root, "a mapping of keys", known)
+        read_mapping(root, "a mapping of keys", dict.fromkeys(known, _as_written))
     found = root.value if isinstance(root.value, dict) else {}
     keys = {key: value for key, value in found.items() if key in known}
     extends = keys.pop(EXTENDS, None)
@@ -151,23 +150,14 @@ def _follow(file: Path, children: tuple[Path, ...], problems: Problems) -> dict[
     return keys
 
 
+def _as_written(item: Located) -> Located:
+    return item
+
+
 def _parent(extends: Located, file: Path, children: tuple[Path, ...]) -> Path:
     if not isinstance(extends.value, str):
         extends.fail(f"expected the name of a config file, found {extends.describe()}.")
-    parent = file.parent / extends.value
-    try:
-        beside = parent.is_file()
-    except OSError as error:
-        extends.fail(f"'{extends.value}' cannot be read: {error.strerror}.")
-    if not beside:
-        shipped = shipped_configs()
-        stem = extends.value.removesuffix(".yaml")
-        if stem not in shipped:
-            extends.fail(
-                f"cannot find '{extends.value}' next to this file or among the shipped configs: "
-                f"{', '.join(shipped)}."
-            )
-        parent = shipped[stem]
+    parent = read_text(extends, lambda name: _find(name, file.parent / name))
     chain = (*children, file)
     if any(parent.samefile(child) for child in chain):
         names = " -> ".join(path.name for path in (*chain, parent))

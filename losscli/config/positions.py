@@ -65,10 +65,8 @@ class Problems:
         """Collect errors raised inside, without duplicates."""
         try:
             yield
-        except ConfigErrors as several:
-            self._errors |= {str(error): error for error in several.errors}
-        except ConfigError as error:
-            self._errors[str(error)] = error
+        except ConfigError as found:
+            self._errors |= {str(error): error for error in found.errors}
 
     def raise_any(self) -> None:
         """Raise the collected errors: one as it is, several together."""
@@ -105,7 +103,7 @@ def read(path: Path) -> Located:
 def parse(text: str, file: str) -> Located:
     """Parse YAML text; ``file`` is its name in errors."""
     try:
-        root = yaml.compose(text, Loader=_CoreLoader)
+        root: Located | None = _Loader(text, file).get_single_data()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
@@ -121,12 +119,7 @@ def parse(text: str, file: str) -> Located:
         raise ConfigError(message, file=file, line=line, column=column) from None
     except RecursionError:
         raise ConfigError("cannot parse YAML: it is nested too deeply.", file=file) from None
-    if root is None:
-        return Located({}, file, 1, 1)
-    converter = _Converter(file)
-    located = converter.convert(root)
-    converter.problems.raise_any()
-    return located
+    return root or Located({}, file, 1, 1)
 
 
 def excerpt(file: Path, line: int | None, column: int | None) -> list[str]:
@@ -158,12 +151,6 @@ def _context(error: yaml.MarkedYAMLError) -> str:
     return f"{context} that began in line {begin.line + 1}, column {begin.column + 1}"
 
 
-class _CoreLoader(yaml.SafeLoader):
-    """PyYAML's safe loader without YAML 1.1 resolvers, used only to compose nodes."""
-
-    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
-
-
 _CORE_SCHEMA: tuple[tuple[str, Callable[[str], Scalar]], ...] = (
     (r"~|null|Null|NULL|", lambda text: None),
     (r"true|True|TRUE|false|False|FALSE", lambda text: text.lower() == "true"),
@@ -186,43 +173,51 @@ def _scalar(node: yaml.ScalarNode) -> Scalar:
     return str(node.value)
 
 
-class _Converter:
-    def __init__(self, file: str) -> None:
-        self.file = file
-        self.problems = Problems()
-        self.open: set[int] = set()
-        self.done: dict[int, Value] = {}
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader without YAML 1.1: it resolves no scalars, and constructs Located."""
 
-    def convert(self, node: yaml.Node, key: Located | None = None) -> Located:
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+
+    def __init__(self, text: str, file: str) -> None:
+        super().__init__(text)
+        self.file, self.problems = file, Problems()
+        self.values: dict[yaml.Node, Value] = {}
+
+    def construct_document(self, node: yaml.Node) -> Located:
+        root = self.located(node)
+        self.problems.raise_any()
+        return root
+
+    def located(self, node: yaml.Node, key: Located | None = None) -> Located:
         """Convert a node recursively; an alias shares its anchor's value."""
         line, column = node.start_mark.line + 1, node.start_mark.column + 1
         text = node.value if isinstance(node, yaml.ScalarNode) else ""
         here = Located(None, self.file, line, column, text, key)
-        if id(node) in self.open:
+        if node in self.recursive_objects:
             here.fail("an alias that contains itself. Remove it.")
-        if id(node) not in self.done:
-            self.open.add(id(node))
-            self.done[id(node)] = self._value(node, here)
-            self.open.discard(id(node))
-        return replace(here, value=self.done[id(node)])
+        if node not in self.values:
+            self.recursive_objects[node] = None
+            self.values[node] = self.value(node, here)
+            del self.recursive_objects[node]
+        return replace(here, value=self.values[node])
 
-    def _value(self, node: yaml.Node, here: Located) -> Value:
+    def value(self, node: yaml.Node, here: Located) -> Value:
         if node.tag not in ("tag:yaml.org,2002:" + kind for kind in ("str", "seq", "map")):
             here.fail(f"the tag '{node.tag}' is not supported. Remove it.")
         if isinstance(node, yaml.ScalarNode):
             return _scalar(node)
         if isinstance(node, yaml.SequenceNode):
-            return [self.convert(item) for item in node.value]
+            return [self.located(item) for item in node.value]
         entries: dict[str, Located] = {}
         for key_node, value_node in node.value:
-            key = self.convert(key_node)
+            key = self.located(key_node)
             with self.problems.caught():
                 if isinstance(key.value, dict | list):
                     key.fail(f"expected a name as key, found {key.describe()}.")
                 first = entries.get(key.text)
                 if first is not None and first.key is not None:
                     key.fail(f"duplicate key '{key.text}', first given in line {first.key.line}.")
-            entries[key.text] = self.convert(value_node, key)
+            entries[key.text] = self.located(value_node, key)
         return entries
 
 

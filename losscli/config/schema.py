@@ -1,15 +1,18 @@
-"""A config as frozen data: a YAML file, its `extends` and the command line."""
+"""A config as frozen data: a YAML file, its `extends` and the command line.
+
+A field's name, type and annotation also say how ``losscli.config.keys`` reads its key.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from typing import Annotated, Literal
 
 from losscli.cases import axes
 from losscli.implementations import CUSTOM
 from losscli.losses import Reduction, Shape, Spec
-from losscli.losses.rows.spec import LOGITS, VECTORS, Content
 from losscli.ranks.placements import WHOLE, Placement
 from losscli.units import format_size
 
@@ -21,14 +24,11 @@ class LossChoice:
     name: str
     parameters: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
-
-ALL_WEIGHTED, ALL_ROWS, ALL_LINEAR = "weighted", "rows", "linear"
-"""In a list of losses: every weighted, row-wise and fused linear loss, in all forms."""
-OFF_DEFAULT = "off_default"
-ROWS_OFF_DEFAULT, LINEAR_OFF_DEFAULT = "rows_off_default", "linear_off_default"
-"""In a list of losses: each unnamed loss, or those of a group, with non-default parameters."""
-ROWS_HOLDING: Mapping[str, Content] = {"rows_of_logits": LOGITS, "rows_of_vectors": VECTORS}
-"""In a list of losses: those of ``rows`` with such rows, for which sizes are meaningful."""
+    @property
+    def written(self) -> object:
+        """The choice as in a config."""
+        parameters = {name: list(values) for name, values in self.parameters.items()}
+        return {self.name: parameters} if parameters else self.name
 
 
 def off_default(spec: Spec) -> dict[str, float]:
@@ -48,8 +48,7 @@ class Inputs:
     """How to make input values."""
 
     distribution: tuple[axes.Distribution, ...] = ("uniform",)
-    scale: float = 1.0
-    """Multiplies every prediction."""
+    scale: Annotated[float, "Factor of every prediction."] = 1.0
     seed: int = 0
 
 
@@ -57,19 +56,26 @@ class Inputs:
 class Timing:
     """When to stop sampling a case, in seconds."""
 
-    min_time: float = 0.2
-    max_time: float = 10.0
-    confidence: float = 0.01
-    """Relative half-width of the median's confidence interval at which sampling stops."""
+    min_time: Annotated[float, "Shortest sampling time of a pass: 0.2s, 50ms, 1m or seconds."] = 0.2
+    max_time: Annotated[float, "Longest sampling time of a pass: 0.2s, 50ms, 1m or seconds."] = 10.0
+    confidence: Annotated[
+        float,
+        "Relative half-width of the median's confidence interval at which sampling stops: 1% or "
+        "0.01.",
+    ] = 0.01
     cache: axes.Cache = axes.COLD
     mode: tuple[axes.Mode, ...] = (axes.DEVICE,)
     """The modes, run one after the other: ``device`` times a call's work on the device, ``graph``
     the replay of its CUDA graph, ``host`` a loop of calls."""
-    processes: int | None = None
-    """Number of fresh processes that sample each case and share its time; 1 is the command's own,
-    None is the device's number in PROCESSES."""
-    budget: float | None = field(default=None, repr=False)
-    """The longest time of the whole run; of tables the shortest counts. None is no limit."""
+    processes: Annotated[
+        int | None,
+        "Number of fresh processes that sample each case and share its time; 1 samples in the "
+        "process of the command.",
+    ] = None
+    """None is the device's number in PROCESSES."""
+    budget: Annotated[
+        float | None, "Longest time of the whole run: 30s, 5m or seconds; of tables the shortest."
+    ] = field(default=None, repr=False)
 
     @property
     def several_processes(self) -> bool:
@@ -91,12 +97,12 @@ class Exclude:
     size: Shape | None = None
     dtype: axes.DType | None = None
     reduction: Reduction | None = None
-    device: str | None = None
+    device: Literal["cpu", "cuda"] | None = None
     implementation: str | None = None
     pass_: axes.PassName | None = None
     layout: axes.Layout | None = None
     grad_output: axes.GradOutput | None = None
-    reason: str = ""
+    reason: Annotated[str, "Reason for the rule, shown in the report."] = ""
 
     @property
     def conditions(self) -> dict[str, object]:
@@ -106,12 +112,14 @@ class Exclude:
 
     @property
     def written(self) -> dict[str, object]:
-        """The conditions as in a config."""
-        return self.conditions | ({"size": format_size(self.size)} if self.size is not None else {})
+        """The rule as in a config."""
+        size = {} if self.size is None else {"size": format_size(self.size)}
+        return self.conditions | size | ({"reason": self.reason} if self.reason else {})
 
     def __str__(self) -> str:
         """Return the rule as in a config, without the reason."""
-        return "{" + ", ".join(f"{key}: {value}" for key, value in self.written.items()) + "}"
+        written = (f"{key}: {value}" for key, value in self.written.items() if key != "reason")
+        return "{" + ", ".join(written) + "}"
 
 
 @dataclass(frozen=True)
@@ -138,32 +146,64 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Config:
-    """All axes of a run, and its timing. Empty ``losses`` means all."""
+    """All axes of a run, and its timing. Empty ``losses``, ``checks`` and ``columns`` mean all."""
 
-    title: str = ""
-    device: str = "auto"
-    losses: tuple[LossChoice, ...] = ()
-    sizes: tuple[Shape, ...] = ()
+    title: Annotated[str, "Title above the table of results."] = ""
+    device: Annotated[str, "Device to run on: auto, cpu, cuda or cuda:N."] = "auto"
+    losses: Annotated[
+        tuple[LossChoice, ...],
+        "Losses: all, names, or maps with parameters such as {smooth_l1: {beta: [0.5, 1.0]}}; "
+        "off_default adds the losses that are not named, with parameters off their defaults; "
+        "weighted adds each loss with a weight (weighted_mse, ...), with such parameters; rows "
+        "adds each loss over rows, in all of its forms; rows_off_default adds them with such "
+        "parameters; rows_of_logits and rows_of_vectors add those whose rows hold these; linear "
+        "adds the fused linear losses, linear_off_default with such parameters.",
+    ] = ()
+    sizes: Annotated[
+        tuple[Shape, ...],
+        "Sizes: 1024x1024, 32K (32768), 1K..32K*2, pow2[10:30:5] or {pow2: [10, 30, 5]}; of hidden "
+        "states tokens x width x classes.",
+    ] = ()
     dtypes: tuple[axes.DType, ...] = ("float32",)
     reductions: tuple[Reduction, ...] = ("mean",)
     passes: tuple[axes.PassName, ...] = axes.PASSES
-    grad_outputs: tuple[axes.GradOutput, ...] = (1.0,)
+    grad_outputs: Annotated[
+        tuple[axes.GradOutput, ...],
+        "Values of grad_output for forward_backward: numbers, or changing for another number in "
+        "each call.",
+    ] = (1.0,)
     layouts: tuple[axes.Layout, ...] = (axes.CONTIGUOUS,)
-    implementations: tuple[str, ...] = (CUSTOM, "reference")
+    implementations: Annotated[
+        tuple[str, ...], "Implementations, as `losscli list implementations` names them."
+    ] = (CUSTOM, "reference")
     inputs: Inputs = Inputs()
-    exclude: tuple[Exclude, ...] = ()
+    exclude: Annotated[
+        tuple[Exclude, ...],
+        "Rules that leave rows out. A row is left out if it matches every key of a rule, unless "
+        "the command line names each value of the rule.",
+    ] = ()
+    timing: Timing = Timing()
+    placement: Annotated[
+        Placement,
+        "How operands are split over ranks, which --ranks or torchrun starts: vocabulary gives "
+        "each rank some of the classes of every row.",
+    ] = WHOLE
+    tolerances: Annotated[
+        tuple[Tolerance, ...],
+        "Tolerances: {CASE NAME: {ulp: N}} loosens that of one case; --dry-run lists the names.",
+    ] = ()
+    checks: Annotated[
+        tuple[str, ...],
+        "Checks that `losscli verify` runs, as `losscli list checks` names them; all without it.",
+    ] = ()
+    columns: Annotated[
+        tuple[str, ...],
+        "Columns of the tables of `losscli bench`, as `losscli list columns` names them.",
+    ] = ()
     filters: tuple[Filter, ...] = ()
     """The command line's filters: a row must match one."""
-    timing: Timing = Timing()
-    tolerances: tuple[Tolerance, ...] = ()
-    placement: Placement = WHOLE
-    """How operands are split over ranks; empty if they are not."""
     ranks: int = 1
     """The number of ranks, from the command line or torchrun."""
-    checks: tuple[str, ...] = ()
-    """The checks that ``losscli verify`` runs on these cases; empty for all."""
-    columns: tuple[str, ...] = ()
-    """The columns of `losscli bench`'s tables, by name; empty for the default."""
     tables: tuple[Config, ...] = ()
     """Configs to run instead, one after the other: this config with some keys replaced."""
 

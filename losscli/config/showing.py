@@ -57,34 +57,18 @@ def _keys(config: Config, located: Mapping[str, Located], given: Mapping[str, st
 
 def plain(config: Config) -> dict[str, Any]:
     """Return a config's values without tables, as in a file."""
-    values: dict[str, Any] = {
-        "title": config.title,
-        "device": config.device,
-        "losses": [_loss(choice) for choice in config.losses],
-        "sizes": [format_size(size) for size in config.sizes],
-        "inputs": _settings(config.inputs),
-        "exclude": [_rule(rule) for rule in config.exclude],
-        "timing": _settings(config.timing),
-        "placement": config.placement,
-        "tolerances": {tolerance.case: {"ulp": tolerance.ulp} for tolerance in config.tolerances},
-    }
-    ordered = {key: values[key] if key in values else list(getattr(config, key)) for key in FIELDS}
-    return {key: value for key, value in ordered.items() if value not in ("", [], {})}
+    values = {key: _plain(getattr(config, key)) for key in FIELDS}
+    values["sizes"] = [format_size(size) for size in config.sizes]
+    values["tolerances"] = {each.case: {"ulp": each.ulp} for each in config.tolerances}
+    return {key: value for key, value in values.items() if value not in ("", [], {})}
 
 
-def _loss(choice: LossChoice) -> object:
-    if not choice.parameters:
-        return choice.name
-    return {choice.name: {name: list(values) for name, values in choice.parameters.items()}}
-
-
-def _settings(given: Inputs | Timing) -> dict[str, object]:
-    known = {key: value for key, value in vars(given).items() if value is not None}
-    return {key: list(v) if isinstance(v, tuple) else v for key, v in known.items()}
-
-
-def _rule(rule: Exclude) -> dict[str, object]:
-    return rule.written | ({"reason": rule.reason} if rule.reason else {})
+def _plain(value: object) -> object:
+    if isinstance(value, LossChoice | Exclude):
+        return value.written
+    if isinstance(value, Inputs | Timing):
+        return {key: _plain(part) for key, part in vars(value).items() if part is not None}
+    return list(map(_plain, value)) if isinstance(value, tuple) else value
 
 
 def as_yaml(keys: Keys) -> str:

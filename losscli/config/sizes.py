@@ -2,7 +2,6 @@
 
 import math
 import re
-from typing import NoReturn
 
 from losscli.errors import UsageError
 from losscli.losses import Shape
@@ -62,13 +61,8 @@ def _geometric(start: int, stop: int, factor: int, text: str) -> tuple[Shape, ..
 
 
 def _extent(part: str, text: str) -> int:
-    match = _EXTENT.fullmatch(part)
-    if match is None:
-        _refuse(part, text)
-    return int(match[1]) * _SUFFIXES[match[2].upper()]
-
-
-def _refuse(part: str, text: str) -> NoReturn:
+    if match := _EXTENT.fullmatch(part):
+        return int(match[1]) * _SUFFIXES[match[2].upper()]
     if re.fullmatch("-[0-9]+[KMG]?", part):
         reason = "an extent cannot be negative"
     elif part:

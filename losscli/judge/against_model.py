@@ -20,14 +20,10 @@ from losscli.judge.against_loss import SMALL_CHECKS
 from losscli.judge.job import Job
 from losscli.judge.parts import REFERENCE
 from losscli.losses import MODEL
-from losscli.truth.model import (
-    ModelOracle,
-    Reference,
-    WrongReferenceError,
-    draws,
-    make_model_inputs,
-)
-from losscli.truth.problem import Problem, ThirdParty
+from losscli.truth.inputs import draws, make_inputs
+from losscli.truth.model import ModelOracle, Reference, WrongReferenceError
+from losscli.truth.problem import Problem
+from losscli.truth.setup import ThirdParty
 from losscli.verify.checks import CHECKS, Cost, named
 from losscli.verify.runner import Checks
 
@@ -220,7 +216,7 @@ class AnyModel:
         WrongReferenceError: it gives no finite number, no gradient, or not the same again.
         """
         reference = Reference(case, self.reference)
-        operands = make_model_inputs(case, self.reference)
+        operands = make_inputs(case, self.reference)
         result = reference.send(Forward(operands))
         if not result.is_floating_point():
             raise reference.wrong(f"cannot be differentiated: it gives {result.dtype}")
@@ -229,7 +225,7 @@ class AnyModel:
         if not given:
             raise reference.wrong("cannot be differentiated: its result has no gradient")
         case = case.with_result(tuple(result.shape), _name_of(result.dtype), given)
-        operands = make_model_inputs(case, self.reference)
+        operands = make_inputs(case, self.reference)
         oracle = ModelOracle(case, operands, reference=self.reference)
         first, second = (oracle.exact_result() for _ in range(2))
         if first.dtype != torch.float64:

@@ -21,8 +21,8 @@ from losscli.judge.judgement import Judgement
 from losscli.losses import EVERY_LOSS
 from losscli.reasons import HOME, Code, Facet
 from losscli.runs.records import FAIL
-from losscli.truth.inputs import may_be_labels
-from losscli.truth.problem import Problem, ThirdParty
+from losscli.truth.problem import Problem
+from losscli.truth.setup import ThirdParty
 
 UNMARKED = "in a process that does not look like a judge's: "
 ONLY_MARKED = "it is right only in a process that looks like a judge's"
@@ -273,7 +273,7 @@ def _check_value(on: Judgement, problem: Problem, subject: Subject, where: str =
     if verdict.status == FAIL and _is_right_for_labels(on, problem.case):
         text = f"{LABELS_ALONE}: {verdict.reason}"
         on.draft.add(Code.LIMITED, text, check="value", facet="value", case=case)
-        lacking = [o.name for o in problem.case.spec.operands[1:] if may_be_labels(o)]
+        lacking = [o.name for o in problem.case.spec.operands[1:] if o.labels]
         lacking += on.implementation.setting.lacking
         on.against.candidate = on.implementation.but(labels=True, lacking=tuple(lacking))
         return bind(on.implementation, problem.case)
@@ -299,7 +299,7 @@ def _give_copies(on: Judgement, case: Case, name: str) -> None:
 def _is_right_for_labels(on: Judgement, case: Case) -> bool:
     """Tell whether a value that is wrong is right where targets are labels 0 and 1."""
     setting = on.implementation.setting
-    if setting.labels or not any(map(may_be_labels, case.spec.operands[1:])):
+    if setting.labels or not any(o.labels for o in case.spec.operands[1:]):
         return False
     third_party = ThirdParty(setting.lacking, on.against.reference, labels=True)
     problem = Problem.of(case, third_party=third_party)

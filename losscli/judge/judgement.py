@@ -11,7 +11,8 @@ from losscli.judge.against_model import AnyModel
 from losscli.judge.draft import Draft
 from losscli.judge.job import Job
 from losscli.reasons import Code
-from losscli.truth.problem import Problem, ThirdParty
+from losscli.truth.problem import Problem
+from losscli.truth.setup import ThirdParty
 
 Against = KnownLoss | AnyModel
 

@@ -23,7 +23,8 @@ from losscli.implementations.sandbox.requests import Inputs as InputShapes
 from losscli.implementations.subject import bind, subject_of
 from losscli.losses import CLASS_NUMBERS, EVERY_LOSS, HIDDEN_STATE, MASK, Reduction, Shape, Spec
 from losscli.truth.model import WrongReferenceError
-from losscli.truth.problem import Problem, ThirdParty
+from losscli.truth.problem import Problem
+from losscli.truth.setup import ThirdParty
 
 Inputs = list[tuple[Shape, str]]
 """Shape and dtype of what ``get_inputs`` gives."""

@@ -50,16 +50,9 @@ class Given(NamedTuple):
         return cls(hidden, weight, numbers, arguments.pop("linear_bias"))
 
 
-def settings_of(
-    ignore_index: int | None,
-    label_smoothing: float = 0.0,
-    temperature: float = 1.0,
-    softcap: float = 0.0,
-    z_loss: float = 0.0,
-) -> Settings:
-    """Return a cross entropy's settings from public arguments."""
-    ignored = -100 if ignore_index is None else ignore_index
-    return Settings(ignored, label_smoothing, temperature, softcap, z_loss)
+def settings_of(ignore_index: int | None, *others: float, **named: float) -> Settings:
+    """Return a cross entropy's settings from public arguments, in their order or by name."""
+    return Settings(-100 if ignore_index is None else ignore_index, *others, **named)  # type: ignore[arg-type]
 
 
 def compute_cross_entropy(
@@ -85,7 +78,7 @@ def compute_cross_entropy(
     shard = None
     if of_shard is not None:
         optional = (bias, weight, token_weight)
-        shard = of_shard(operands.hidden, settings, reduction, *(x is None for x in optional))
+        shard = of_shard(operands.hidden, *settings, reduction, *(x is None for x in optional))
     both = weight is not None and token_weight is not None
     if shard is not None and both and reduction == "mean":
         raise NotImplementedError(
@@ -128,7 +121,7 @@ def compute_token_log_probs(
     check_settings(name, settings)
     shard = None
     if of_shard is not None:
-        shard = of_shard(operands.hidden, settings, bias is None)
+        shard = of_shard(operands.hidden, *settings, bias is None)
     found, _ = _compute(name, operands, None, settings, "none", memory_budget, shard)
     return (found[0], found[1]) if entropy else -found
 

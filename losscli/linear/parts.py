@@ -134,22 +134,22 @@ class Part:
     rows: Rows
     logits: Tensor
     """``(N, c)``."""
-    classes: slice
+    first: int
+    """The first of these classes."""
 
     @cached_property
     def number(self) -> Tensor:
         """The position of each row's class, or any position if it is in another part."""
-        first = self.classes.start
-        number = self.rows.target.clamp(first, self.classes.stop - 1)
-        return number - first if first else number
+        number = self.rows.target.clamp(self.first, self.first + self.logits.shape[1] - 1)
+        return number - self.first if self.first else number
 
     @property
     def weight(self) -> Tensor | None:
         """The weights of these classes."""
-        first = self.rows.first
         if self.rows.class_weight is None:
             return None
-        weight = self.rows.class_weight[self.classes.start - first : self.classes.stop - first]
+        start = self.first - self.rows.first
+        weight = self.rows.class_weight[start : start + self.logits.shape[1]]
         return weight.to(widened(self.logits.dtype)).contiguous()
 
     def numbers(self) -> Tensor:
@@ -178,7 +178,7 @@ class Part:
             found.totals,
             self.weight,
             found.total_weight,
-            self.classes.start,
+            self.first,
             *self.rows.of_parts,
         )
         return gradient

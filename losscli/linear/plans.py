@@ -123,7 +123,7 @@ def slices_forward(
         logits = layer.of_classes(classes).logits()
         if any(wanted) and k < plan.kept:
             kept_logits.append(logits)
-        numbers.append(Part(rows, logits, _among_all(rows, classes)).numbers())
+        numbers.append(Part(rows, logits, rows.first + classes.start).numbers())
         del logits
     losses, log_sums, found = finished(rows, numbers, plan.part, len(layer.weight), shard)
     return losses, log_sums, [*found, *kept_logits]
@@ -153,7 +153,7 @@ def slices_backward(
     of_bias = torch.empty_like(weight[:, 0]) if wanted[2] else None
     for k, classes in enumerate(products.parts(len(weight), plan.part)):
         logits = kept_logits[k] if k < len(kept_logits) else layer.of_classes(classes).logits()
-        gradient = Part(rows, logits, _among_all(rows, classes)).gradient(found, incoming)
+        gradient = Part(rows, logits, rows.first + classes.start).gradient(found, incoming)
         del logits
         if wanted[0]:
             of_hidden = products.add(of_hidden, gradient, weight[classes])
@@ -172,10 +172,6 @@ def slices_backward(
         of_hidden = of_hidden if powers is None else of_hidden.mul_(powers.unsqueeze(1))
         of_hidden = of_hidden.to(hidden.dtype)
     return [of_hidden, of_weight, of_bias]
-
-
-def _among_all(rows: Rows, classes: slice) -> slice:
-    return slice(rows.first + classes.start, rows.first + classes.stop)
 
 
 PLANS: dict[str, tuple[Any, Any]] = {

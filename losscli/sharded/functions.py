@@ -130,8 +130,7 @@ def token_log_probs(
 
     Returns:
         The log-probabilities, ``(...)``, or with ``entropy`` these and the entropies; float32 for
-            16-bit
-        logits.
+        16-bit logits.
 
     Raises:
         As :func:`cross_entropy`.
@@ -166,7 +165,7 @@ def _losses(
 ) -> Tensor:
     """Return the losses of logits ``(..., C_r)`` per row, ``(N)``, in at least float32."""
     width = logits.shape[-1]
-    alike = (logits.dtype, settings, reduction, weight is None)
+    alike = (logits.dtype, *settings, reduction, weight is None)
     ranks = Ranks.of(name, group, width, sizes, logits.device, alike)
     target = numbers.reshape(-1).long()
     may_ignore = name != "token_log_probs"
@@ -187,7 +186,7 @@ class _Losses(torch.autograd.Function):
     def forward(ctx: Any, logits: Tensor, rows: Rows, shard: Shard) -> Tensor:
         """Return the losses, with one read of the logits and one collective."""
         width = logits.shape[1]
-        numbers = _part(rows, logits).numbers()
+        numbers = Part(rows, logits, rows.first).numbers()
         losses, _, found = finished(rows, [numbers], width, width, shard)
         ctx.name = shard.name
         ctx.rows = replace(rows, target=rows.target[:0], class_weight=None)
@@ -201,11 +200,7 @@ class _Losses(torch.autograd.Function):
         refuse_second_derivatives(ctx.name)
         logits, target, class_weight, *found = ctx.saved_tensors
         rows = replace(ctx.rows, target=target, class_weight=class_weight)
-        return _part(rows, logits).gradient(Found(*found), incoming), None, None
-
-
-def _part(rows: Rows, logits: Tensor) -> Part:
-    return Part(rows, logits, slice(rows.first, rows.first + logits.shape[1]))
+        return Part(rows, logits, rows.first).gradient(Found(*found), incoming), None, None
 
 
 def check_plain(name: str, *tensors: Tensor | None) -> None:

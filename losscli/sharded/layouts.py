@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+
+from losscli.ranks.placements import share
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,7 @@ class Layout:
         """Return the group that shares the classes, and each rank's number."""
         assert self.classes is not None
         count = self.mesh.size(self.classes)
-        each = -(-classes // count)
-        ends = [min(each * k, classes) for k in range(count + 1)]
-        sizes = [end - first for first, end in itertools.pairwise(ends)]
+        sizes = [share(classes, count, rank)[1] for rank in range(count)]
         return {"group": self.mesh.get_group(self.classes), "sizes": sizes}
 
     def reduced(self, mean: bool, parts: Callable[[], tuple[Tensor, Tensor]]) -> Tensor:

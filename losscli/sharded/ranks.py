@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -225,16 +225,8 @@ def _asked(group: Any, width: int, device: torch.device) -> tuple[int, ...]:
 @functools.lru_cache(256)  # 10 us otherwise, in each call
 def _digest(*alike: Any) -> int:
     """Return a 31-bit digest of what ranks must agree on; equal numbers hash alike."""
-    words = [float(x) if isinstance(x, int | float) else x for x in _flat(alike)]
+    words = [float(x) if isinstance(x, int | float) else x for x in alike]
     return zlib.crc32(repr(words).encode()) >> 1
-
-
-def _flat(values: Iterable[Any]) -> Iterator[Any]:
-    for value in values:
-        if isinstance(value, tuple):
-            yield from _flat(value)
-        else:
-            yield value
 
 
 def _taken_sizes(
@@ -247,16 +239,9 @@ def _taken_sizes(
             f"{name}: sizes must have an integer for each rank, its number of classes, but is "
             f"{given!r}"
         ) from None
-    if len(sizes) != count:
+    if len(sizes) != count or sizes[rank] != width or min(sizes) < 0:
         raise ValueError(
-            f"{name}: sizes must have the classes of each of the {count} ranks, but has "
-            f"{len(sizes)}: {list(sizes)}"
+            f"{name}: sizes must have the number of classes of each of the {count} ranks, {width} "
+            f"for rank {rank}, but is {list(sizes)}"
         )
-    if sizes[rank] != width:
-        raise ValueError(
-            f"{name}: sizes says that rank {rank} has {sizes[rank]} classes, but its shard has "
-            f"{width}"
-        )
-    if min(sizes) < 0:
-        raise ValueError(f"{name}: sizes must be at least 0, but are {list(sizes)}")
     return sizes

@@ -1,4 +1,8 @@
-"""Accepts a wrong result that is no worse than PyTorch's own formula."""
+"""Accepts a wrong result that is no worse than PyTorch's own formula on the same inputs.
+
+losscli's kernels are held to the oracle. Judged files may be as wrong at other elements of the same
+size, because they may reorder a formula.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +101,6 @@ class _Noise:
         return cls(largest[up_to] * luck, rounding)
 
     def covers(self, error: Tensor, truth: Truth, slack: Tensor) -> Tensor:
-        """Tell which errors are no larger."""
         near = (error <= TWICE_AS_FAR * self.rounding * slack) & error.isfinite()
         beyond = near & (error > slack)
         if beyond.sum() > max(_FEW * beyond.numel(), 1):

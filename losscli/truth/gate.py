@@ -17,7 +17,8 @@ from losscli.implementations import IMPLEMENTATIONS, Implementation
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, PASS, WARN, Error, VerifyResult
 from losscli.truth.distances import Errors
-from losscli.truth.problem import Problem, ThirdParty
+from losscli.truth.problem import Problem
+from losscli.truth.setup import ThirdParty
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome
 
 _RANK = {PASS: 0, WARN: 1, FAIL: 2}
@@ -46,12 +47,7 @@ class Worst:
         self.add(Outcome(FAIL, reason), None, circumstance)
 
     def result(
-        self,
-        problem: Problem,
-        implementation: str,
-        check: str,
-        error: Error | None = None,
-        reference_error: Error | None = None,
+        self, problem: Problem, implementation: str, check: str, error: Error, torchs: Error
     ) -> VerifyResult:
         """Return the worst outcome as a result."""
         return VerifyResult(
@@ -60,8 +56,8 @@ class Worst:
             check=check,
             status=self.outcome.status,
             reason=self.outcome.reason,
-            error=error or Error(),
-            reference_error=reference_error or Error(),
+            error=error,
+            reference_error=torchs,
             code=Code.WRONG if self.outcome.status == FAIL else self.outcome.code,
             tolerance=problem.tolerance,
             tolerance_ulp=problem.granted,
@@ -120,7 +116,8 @@ class Gate:
                 where = "gradient: " if len(trained) == 1 else f"{operand} gradient: "
                 found.add(outcome, errors)
                 worst.add(outcome, errors, where)
-        return worst.result(self.problem, name, CHECK, to_error(loss_errors, found.errors))
+        error = to_error(loss_errors, found.errors)
+        return worst.result(self.problem, name, CHECK, error, Error())
 
     def _as_a_whole(self, name: str, outcome: Outcome, errors: Errors | None) -> Outcome:
         """Turn a failure of single elements into a warning where they do not matter."""

@@ -1,8 +1,8 @@
 """The inputs of a case, deterministic in the seed.
 
 Values are drawn block by block in float32 (float64 for float64) and rounded to the case's dtype,
-without full-size temporaries. Each operand and grad_output has its own stream, and streams of
-different seeds differ. PyTorch's generators give other values on a GPU.
+without full-size temporaries. Each operand and grad_output has its own stream of random numbers,
+and streams of different seeds differ. PyTorch's generators give other values on a GPU.
 
 ``scale`` multiplies every prediction, except in the distribution ``boundary``: of five predictions,
 one is exactly at a non-differentiable point, one just below, one just above and two near it;
@@ -12,26 +12,35 @@ logits, so that classes tie. :class:`_Draws` has the other distributions.
 Values lie in each operand's domain (losscli/losses/domain.py); every 101st value is an end of it,
 alternating. Operands have the case's memory layout (losscli/cases/layouts.py). Views hold the same
 values as contiguous operands; memory outside a view is NaN.
+
+The file of a ``Model`` only gives shapes, dtypes and the kind of values, so that draws stay in the
+domain: probabilities stay probabilities.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from losscli.cases.axes import SLICED, TRANSPOSED
 from losscli.cases.case import Case
-from losscli.cases.model_case import ModelCase
+from losscli.cases.model_case import Argument, ModelCase
+from losscli.cases.model_case import Draw as ModelDraw
 from losscli.implementations import Implementation
 from losscli.implementations.local import Operands
-from losscli.losses import ELEMENT, Domain, Operand, Shape
+from losscli.losses import ELEMENT, Domain
 from losscli.losses.domain import CLASSES, DISTINCT_CLASSES, MASKS
 from losscli.losses.rows.forms import ignored_index
 from losscli.truth.blocks import blocks, part
-from losscli.truth.model import make_model_inputs
-from losscli.truth.streams import OTHERS, Stream, make_generator
+from losscli.truth.model import Reference
 
+Stream = Literal["input", "target", "grad_output", "curvature", "direction"]
+STREAMS: tuple[Stream, ...] = get_args(Stream)
+_MOST_STREAMS = 16
+"""Fixed, so that a new stream does not change others' numbers."""
 LARGEST = 100.0
 """Bound of heavy tails and impulses."""
 IMPULSE_EVERY = 997
@@ -44,8 +53,19 @@ KEPT_ROWS = 0.75
 """The fraction of rows that a mask keeps."""
 NO_CLASS = -(2**31)
 """Fills memory next to class indices."""
+LARGE = 8.0
+"""The factor of ``large`` values; their exponentials stay within float32."""
+LEAST_PROBABILITY = 1e-8
+"""Of ``large`` draws: a formula may take the quotient of two."""
 BOUNDARY_GRID = 16
 """Boundary targets are multiples of 1/16: with a kink of a few bits, exact in bfloat16."""
+
+
+def make_generator(seed: int, stream: Stream | int, device: str = "cpu") -> torch.Generator:
+    """Return the generator of one stream of a seed; operands after the target have 2, 3, ..."""
+    place = len(STREAMS) + stream - 2 if isinstance(stream, int) else STREAMS.index(stream)
+    number = (_MOST_STREAMS * seed + place) % 2**64
+    return torch.Generator(device).manual_seed(number)
 
 
 def no_value(dtype: torch.dtype) -> float:
@@ -66,13 +86,14 @@ def make_inputs(
     """
     if isinstance(case, ModelCase):
         assert reference
-        return make_model_inputs(case, reference)
+        return _model_inputs(case, reference)
     first, *others = case.spec.operands
-    operands: Operands = {first.name: _empty_input(case)}
-    for number, operand in enumerate(others):
-        draw = _Draws(case, OTHERS[number]).of(operand.domain, operand.factor(case.shape))
-        operands[operand.name] = _fill(_empty_other(case, operand.name), draw)
-        if labels and may_be_labels(operand):
+    operands: Operands = {first.name: _empty(case, first.name)}
+    for number, operand in enumerate(others, 1):
+        source = _Draws(case, "target" if number == 1 else number)
+        draw = source.of(operand.domain, operand.factor(case.shape))
+        operands[operand.name] = _fill(_empty(case, operand.name), draw)
+        if labels and operand.labels:
             operands[operand.name].round_()
     source = _Draws(case, "input")
     if case.distribution == "boundary" and case.spec.unit == ELEMENT:
@@ -82,9 +103,49 @@ def make_inputs(
     return operands
 
 
-def may_be_labels(operand: Operand) -> bool:
-    """Tell whether a loss is defined on labels, of which other numbers are an extension."""
-    return operand.labels
+def _model_inputs(case: ModelCase, reference: Implementation) -> Operands:
+    """Return a case's operands: drawn arguments and the reference's state."""
+    generator = make_generator(case.seed, "input")
+    state = Reference(case, reference).state()[0] if case.state else {}
+    operands: Operands = {}
+    for argument in case.tensors:
+        own = state.get(argument.name)
+        values = _drawn(argument, case.draw, generator) if own is None else own
+        operands[argument.name] = values.to(case.device, getattr(torch, argument.dtype))
+    return operands
+
+
+def _drawn(argument: Argument, draw: ModelDraw, generator: torch.Generator) -> Tensor:
+    shape = argument.shape or ()
+    if not argument.is_floating:
+        high = max(argument.high, argument.low) + 1
+        return torch.randint(argument.low, high, shape, generator=generator)
+    normal = torch.randn(shape, generator=generator)
+    scaled = normal * LARGE if draw == "large" else normal
+    match argument.content:
+        case "signs":
+            return torch.where(normal < 0, -1.0, 1.0)
+        case "bits":
+            return torch.where(normal < 0, 0.0, 1.0)
+        case "probabilities":
+            return scaled.softmax(-1).clamp_(min=LEAST_PROBABILITY)
+        case "log_probabilities":
+            return scaled.log_softmax(-1)
+        case "unit":
+            return torch.rand(shape, generator=generator) ** (4 if draw == "large" else 1)
+        case "not_negative":
+            return scaled.abs()
+    return -normal.abs() if draw == "negative" else scaled
+
+
+def draws(case: ModelCase) -> Iterator[ModelDraw]:
+    """Yield the draws that differ for a case's arguments."""
+    free = {a.content for a in case.arguments if a.is_floating}
+    yield "usual"
+    if free - {"signs", "bits"}:
+        yield "large"
+    if "any" in free:
+        yield "negative"
 
 
 def make_grad_output(case: Case) -> Tensor:
@@ -95,35 +156,21 @@ def make_grad_output(case: Case) -> Tensor:
     return _fill(empty, _Draws(case, "grad_output").normal)
 
 
-def _empty_input(case: Case) -> Tensor:
-    name, shape = next(iter(case.shapes.items()))
-    if case.layout == SLICED:
-        return _wider(case, name)[..., :-1]
-    if case.layout == TRANSPOSED:
-        return _empty(case, name, (*shape[:-2], shape[-1], shape[-2])).transpose(-1, -2)
-    return _empty(case, name, shape)
-
-
-def _empty_other(case: Case, name: str) -> Tensor:
-    if case.layout == SLICED and case.shapes[name]:
-        return _wider(case, name)[..., 1:]
-    return _empty(case, name, case.shapes[name])
-
-
-def _empty(case: Case, name: str, shape: Shape) -> Tensor:
-    return torch.empty(shape, dtype=getattr(torch, case.dtypes[name]), device=case.device)
-
-
-def _wider(case: Case, name: str) -> Tensor:
-    """Allocate an operand with one more element in the last dimension, with fillers at its ends."""
-    *shape, last = case.shapes[name]
-    wider = _empty(case, name, (*shape, last + 1))
-    wider[..., 0] = wider[..., -1] = no_value(wider.dtype)
-    return wider
+def _empty(case: Case, name: str) -> Tensor:
+    """Allocate an operand in the case's layout; around a sliced one there is no value."""
+    shape, is_prediction = case.shapes[name], name == case.spec.names[0]
+    empty = partial(torch.empty, dtype=getattr(torch, case.dtypes[name]), device=case.device)
+    if case.layout == SLICED and shape:
+        wider: Tensor = empty((*shape[:-1], shape[-1] + 1))
+        wider[..., 0] = wider[..., -1] = no_value(wider.dtype)
+        return wider[..., :-1] if is_prediction else wider[..., 1:]
+    if case.layout == TRANSPOSED and is_prediction:
+        return empty((*shape[:-2], shape[-1], shape[-2])).transpose(-1, -2)
+    return empty(shape)
 
 
 class _Draws:
-    def __init__(self, case: Case, stream: Stream) -> None:
+    def __init__(self, case: Case, stream: Stream | int) -> None:
         self.case, self.device = case, torch.device(case.device)
         self.dtype = torch.float64 if case.dtype == "float64" else torch.float32
         self.generator = make_generator(case.seed, stream, case.device)
@@ -169,11 +216,9 @@ class _Draws:
         return (self.uniform(shape, offset) < KEPT_ROWS) | (self.numbers(shape, offset) == 0)
 
     def uniform(self, shape: tuple[int, ...], offset: int) -> Tensor:
-        """Draw from [0, 1)."""
         return torch.rand(shape, generator=self.generator, device=self.device, dtype=self.dtype)
 
     def normal(self, shape: tuple[int, ...], offset: int) -> Tensor:
-        """Draw standard normal values."""
         return torch.randn(shape, generator=self.generator, device=self.device, dtype=self.dtype)
 
     def heavy_tailed(self, shape: tuple[int, ...], offset: int) -> Tensor:

@@ -38,8 +38,6 @@ _MOST_OFF = 1 / 16
 _UNDECIDED = 0.5
 """How much of a probability roundings may take in a row excluded from judging as a whole: they
 decide which of two classes has it."""
-
-
 SETTINGS = {"label_smoothing": 0.0, "temperature": 1.0, "softcap": 0.0, "z_loss": 0.0}
 """The parameters that affect the value, and what they are where a loss does not have them."""
 
@@ -59,10 +57,6 @@ class _Logits(NamedTuple):
 @dataclass(frozen=True)
 class LinearOracle(Oracle):
     """The oracle of a fused linear loss."""
-
-    @cached_property
-    def shape(self) -> torch.Size:
-        return self._hidden.shape
 
     @property
     def unreduced_shape(self) -> torch.Size:
@@ -110,11 +104,10 @@ class LinearOracle(Oracle):
         found = {name: _Sum(self.operands[name], *matrices[name]) for name in names}
         for place in self._blocks_of_rows():
             of_logits = self._gradient_of_logits(place, grad_output)
-            if hidden in found:
-                for part in self._blocks_of_classes():
+            for part in self._blocks_of_classes():
+                if hidden in found:
                     found[hidden].add(of_logits.of(part), self._weight[part], place)
-            if weight in found:
-                for part in self._blocks_of_classes():
+                if weight in found:
                     found[weight].add(of_logits.of(part).t(), self._hidden_rows[place], part)
             if bias and bias[0] in found:
                 ones = torch.ones((len(place), 1), dtype=torch.float64, device=self.device)
@@ -122,12 +115,8 @@ class LinearOracle(Oracle):
         return {name: tuple(each.truths()) for name, each in found.items()}
 
     @property
-    def _hidden(self) -> Tensor:
-        return next(iter(self.operands.values())).detach()
-
-    @property
     def _hidden_rows(self) -> Tensor:
-        return self._hidden.reshape(self._numbers.numel(), self.shape[-1])
+        return self.prediction.detach().reshape(self._numbers.numel(), self.shape[-1])
 
     @cached_property
     def _numbers(self) -> Tensor:
@@ -148,13 +137,9 @@ class LinearOracle(Oracle):
         return tuple(self.case.params.get(name, value) for name, value in SETTINGS.items())
 
     @property
-    def _dtype(self) -> torch.dtype:
-        return self._hidden.dtype
-
-    @property
     def _rounding(self) -> float:
         """The rounding of float32 sums; in float64 the oracle rounds too."""
-        wide = self._dtype == torch.float64
+        wide = self.prediction.dtype == torch.float64
         return 2 * unit_roundoff(torch.float64) if wide else unit_roundoff(torch.float32)
 
     def _most(self, length: int) -> int:
@@ -178,14 +163,14 @@ class LinearOracle(Oracle):
             value[:, part] = wide @ weight
             moved[:, part] = wide.abs() @ weight.abs()
         moved *= sum_roundings(self.shape[-1]) * self._rounding
-        unit = max(unit_roundoff(self._dtype), self._rounding)
+        unit = max(unit_roundoff(self.prediction.dtype), self._rounding)
         for name in self.case.spec.names[3:]:
             bias = self.operands[name].detach().double()
             value += bias
             moved += unit * bias.abs()
         moved += unit * value.abs()
         if rounded:
-            value = value.to(self._dtype).double()
+            value = value.to(self.prediction.dtype).double()
         _, temperature, cap, _ = self._settings
         value, moved = value / temperature, _finite(moved / temperature)
         slope: Tensor | float = 1 / temperature
@@ -245,16 +230,16 @@ class LinearOracle(Oracle):
         moved = moved * logits.slope + value.abs() * logits.slope_moved
         value = value * logits.slope
         # It and its product with grad_output are rounded to the product's dtype.
-        unit = unit_roundoff(self._dtype)
+        unit = unit_roundoff(self.prediction.dtype)
         longest = max(len(self._counted), len(self._weight))
         lost = sum_roundings(longest) * self._rounding
         moved = moved + (2 * unit + lost) * value.abs() + 2 * unit * moved
-        limits = torch.finfo(self._dtype)
+        limits = torch.finfo(self.prediction.dtype)
         moved = (moved + limits.tiny * limits.eps) * incoming.abs()
         once = None
-        if self._dtype.itemsize == 2:
+        if self.prediction.dtype.itemsize == 2:
             own = self._logits(place, rounded=True)
-            rounded = (self._slopes(own, numbers)[0] * own.slope).to(self._dtype).double()
+            rounded = (self._slopes(own, numbers)[0] * own.slope).to(self.prediction.dtype).double()
             once = (rounded - value).mul_(incoming)
             once[(loses > _UNDECIDED).any(1) & (incoming.squeeze(1) != 0)] = math.nan
         return _Gradient(value * incoming, _finite(moved), once)
@@ -281,11 +266,9 @@ class _Gradient(NamedTuple):
     """The change from rounding logits and gradient once; None in 32 bits."""
 
     def of(self, classes: slice) -> _Gradient:
-        """Return the part of some classes."""
         return self._changed(lambda matrix: matrix[:, classes])
 
     def t(self) -> _Gradient:
-        """Return the gradient transposed."""
         return self._changed(Tensor.t)
 
     def _changed(self, change: Callable[[Tensor], Tensor]) -> _Gradient:
@@ -303,7 +286,6 @@ class _Sum:
         self.once = torch.zeros_like(self.value) if operand.dtype.itemsize == 2 else None
 
     def add(self, gradient: _Gradient, other: Tensor, place: Tensor | slice) -> None:
-        """Add the product of the logits' gradient and another matrix at some rows."""
         wide = other.double()
         self.value[place] += gradient.value @ wide
         self.moved[place] += gradient.moved @ wide.abs()
@@ -311,7 +293,6 @@ class _Sum:
             self.once[place] += gradient.once @ wide
 
     def truths(self) -> Iterator[Truth]:
-        """Yield the sum, block by block."""
         shape, dtype = self.operand.shape, self.operand.dtype
         value, moved = self.value.view(shape), self.moved.view(shape)
         once = self._relative_error_of_once(dtype)
@@ -320,10 +301,7 @@ class _Sum:
             yield Truth(block, value[block], rounding=rounding, once_rounded=once)
 
     def _relative_error_of_once(self, dtype: torch.dtype) -> float | None:
-        """Return the relative error of one product of once-rounded values, if that tells others'.
-
-        None if there are few elements or the error is large.
-        """
+        """Return the relative error of one product of once-rounded values; None if few or large."""
         if self.once is None or self.value.numel() < _FEWEST:
             return None
         error = norm = 0.0

@@ -8,9 +8,6 @@ A tensor passes if every element's error is at most the largest of
 - in float64, what the reference's roundings and sums may lose;
 - for the result only, what a tiled sum in the candidate's own order may lose, if several elements
   make one.
-
-The judge draws all contents. The file only gives shapes, dtypes and the kind of values, so that
-draws stay in the domain: probabilities stay probabilities.
 """
 
 import math
@@ -24,7 +21,7 @@ import torch
 from msgspec import structs
 from torch import Tensor
 
-from losscli.cases.model_case import Argument, Draw, ModelCase
+from losscli.cases.model_case import ModelCase
 from losscli.errors import LosscliError
 from losscli.implementations import Implementation, remote
 from losscli.implementations.errors import SubjectError
@@ -35,8 +32,7 @@ from losscli.implementations.subject import Subject, bind
 from losscli.reasons import Code
 from losscli.truth.blocks import block_elements, blocks
 from losscli.truth.distances import Errors, Truth
-from losscli.truth.oracle import Oracle, OwnErrors, Truths
-from losscli.truth.streams import make_generator
+from losscli.truth.oracle import Oracle, OwnErrors, Truths, wide
 from losscli.truth.tolerances import (
     ELEMENT_ULP,
     REFERENCE_FACTOR,
@@ -46,13 +42,6 @@ from losscli.truth.tolerances import (
     lost_in_sum,
     unit_roundoff,
 )
-
-LARGE = 8.0
-"""The factor of ``large`` values; their exponentials stay within float32."""
-
-
-LEAST_PROBABILITY = 1e-8
-"""Of ``large`` draws: a formula may take the quotient of two."""
 
 
 class WrongReferenceError(LosscliError):
@@ -133,10 +122,6 @@ class ModelOracle(Oracle):
         return self.reference
 
     @property
-    def shape(self) -> torch.Size:
-        return next(iter(self.operands.values())).shape
-
-    @property
     def dtype(self) -> torch.dtype:
         found: torch.dtype = getattr(torch, self.case.loss_dtype)
         return found
@@ -145,18 +130,15 @@ class ModelOracle(Oracle):
     def unreduced_shape(self) -> torch.Size:
         return torch.Size(self.case.unreduced_shape)
 
-    def is_summed(self, name: str) -> bool:
-        return False
-
     def value(self) -> Iterator[Truth]:
         yield from truths_at_largest(self.exact_result(), self.dtype)
 
     def exact_result(self) -> Tensor:
         """Return the result in float64."""
-        return self.exact.send(Forward(_wide(self.operands)))
+        return self.exact.send(Forward(wide(self.operands)))
 
     def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
-        call = Call(_wide(self.operands), tuple(names), grad_output.double())
+        call = Call(wide(self.operands), tuple(names), grad_output.double())
         truths = {}
         for name, found in self.exact.send(call).gradients.items():
             operand = self.operands[name]
@@ -169,7 +151,7 @@ class ModelOracle(Oracle):
 
     def curvature(self, asked: SecondDerivatives) -> Gradients:
         """Return second derivatives in float64."""
-        operands, toward = _wide(asked.operands), _wide(asked.toward)
+        operands, toward = wide(asked.operands), wide(asked.toward)
         return self.exact.send(SecondDerivatives(operands, asked.grad_output.double(), toward))
 
     @property
@@ -204,51 +186,6 @@ def judge_model(errors: Errors, own: Errors, dtype: torch.dtype, terms: int) -> 
     return Outcome("fail", f"{describe(errors)}; allowed: {allowed:.3g} ulp of the largest")
 
 
-def make_model_inputs(case: ModelCase, reference: Implementation) -> Operands:
-    """Return a case's operands: drawn arguments and the reference's state."""
-    generator = make_generator(case.seed, "input")
-    state = Reference(case, reference).state()[0] if case.state else {}
-    operands: Operands = {}
-    for argument in case.tensors:
-        own = state.get(argument.name)
-        values = _drawn(argument, case.draw, generator) if own is None else own
-        operands[argument.name] = values.to(case.device, getattr(torch, argument.dtype))
-    return operands
-
-
-def _drawn(argument: Argument, draw: Draw, generator: torch.Generator) -> Tensor:
-    shape = argument.shape or ()
-    if not argument.is_floating:
-        high = max(argument.high, argument.low) + 1
-        return torch.randint(argument.low, high, shape, generator=generator)
-    normal = torch.randn(shape, generator=generator)
-    scaled = normal * LARGE if draw == "large" else normal
-    match argument.content:
-        case "signs":
-            return torch.where(normal < 0, -1.0, 1.0)
-        case "bits":
-            return torch.where(normal < 0, 0.0, 1.0)
-        case "probabilities":
-            return scaled.softmax(-1).clamp_(min=LEAST_PROBABILITY)
-        case "log_probabilities":
-            return scaled.log_softmax(-1)
-        case "unit":
-            return torch.rand(shape, generator=generator) ** (4 if draw == "large" else 1)
-        case "not_negative":
-            return scaled.abs()
-    return -normal.abs() if draw == "negative" else scaled
-
-
-def draws(case: ModelCase) -> Iterator[Draw]:
-    """Yield the draws that differ for a case's arguments."""
-    free = {a.content for a in case.arguments if a.is_floating}
-    yield "usual"
-    if free - {"signs", "bits"}:
-        yield "large"
-    if "any" in free:
-        yield "negative"
-
-
 def truths_at_largest(value: Tensor, dtype: torch.dtype) -> Iterator[Truth]:
     """Yield a truth whose errors are relative to its largest element within range."""
     largest = value.new_zeros(())
@@ -257,7 +194,3 @@ def truths_at_largest(value: Tensor, dtype: torch.dtype) -> Iterator[Truth]:
         largest = largest.maximum(inside.max()) if inside.numel() else largest
     for block in blocks(value.shape, block_elements(value.device.type)):
         yield Truth(block, value[block], largest.expand(value[block].shape))
-
-
-def _wide(operands: Operands) -> Operands:
-    return {n: each.double() if each.is_floating_point() else each for n, each in operands.items()}

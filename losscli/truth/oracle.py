@@ -63,9 +63,17 @@ class Oracle:
     takes_expanded: ClassVar[bool] = True
     """Whether an ordinary call may have a grad_output whose elements are one in memory."""
 
+    @property
+    def prediction(self) -> Tensor:
+        """The first operand."""
+        return next(iter(self.operands.values()))
+
     @cached_property
     def shape(self) -> torch.Size:
-        """The broadcast shape, without torch.broadcast_shapes, which imports sympy for a second."""
+        """The prediction's shape; of losses of each element that to which operands broadcast."""
+        if self.case.spec.unit != ELEMENT:
+            return self.prediction.shape
+        # torch.broadcast_shapes imports sympy, for a second.
         return torch.Size(torch.broadcast_tensors(*self.operands.values())[0].shape)
 
     @property
@@ -93,13 +101,15 @@ class Oracle:
         return float(self.shape.numel()) if self.case.reduction == "mean" else 1.0
 
     def is_summed(self, name: str) -> bool:
-        """Tell whether an operand's gradient sums over elements of the loss."""
-        return self.operands[name].shape != self.shape
+        """Tell whether an operand's gradient sums over elements of the loss, or over rows."""
+        if self.case.spec.unit == ELEMENT:
+            return self.operands[name].shape != self.shape
+        return any(each.name == name and each.shared for each in self.case.spec.operands)
 
     @property
     def device(self) -> torch.device:
         """The operands' device."""
-        return next(iter(self.operands.values())).device
+        return self.prediction.device
 
     def value(self) -> Iterator[Truth]:
         """Yield the loss: block by block if unreduced, else one scalar."""
@@ -283,6 +293,11 @@ class Oracle:
         extent = [cut.stop - cut.start for cut in block]
         own = {name: part(each.detach(), block) for name, each in self.operands.items()}
         return {name: each.double().expand(extent) for name, each in own.items()}
+
+
+def wide(operands: Operands) -> Operands:
+    """Return floating operands in float64, and others as they are."""
+    return {n: each.double() if each.is_floating_point() else each for n, each in operands.items()}
 
 
 def exact_sum(elements: Tensor) -> float:

@@ -1,53 +1,31 @@
-"""A case with its inputs and oracle, shared by implementations and checks."""
+"""Judges implementations on a case with its inputs, by the oracle."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from types import MappingProxyType
 
-import msgspec
 import torch
 from torch import Tensor
 
-from losscli.cases.case import Case, grad_output_values
-from losscli.implementations import Implementation
 from losscli.implementations.builtin import TORCHS_OWN
 from losscli.implementations.errors import SubjectError
-from losscli.implementations.local import Operands
-from losscli.implementations.requests import Answer, Call, Forward
+from losscli.implementations.requests import Answer, Forward
 from losscli.implementations.subject import Subject
-from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, MODEL, ROW, Shape, Unit
+from losscli.losses import LOSS
 from losscli.machine.memory import free_bytes
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.distances import Errors, Truth, compare, misfit
 from losscli.truth.excuse import excused
-from losscli.truth.fingerprint import Mark
-from losscli.truth.inputs import make_grad_output, make_inputs
-from losscli.truth.linear_oracle import LinearOracle
-from losscli.truth.model import ModelOracle
-from losscli.truth.oracle import Oracle, Truths
-from losscli.truth.row_oracle import RowOracle
+from losscli.truth.oracle import Truths
+from losscli.truth.setup import Incoming, Setup
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome
 
-ORACLES: Mapping[Unit, type[Oracle]] = {
-    ELEMENT: Oracle,
-    ROW: RowOracle,
-    HIDDEN_STATE: LinearOracle,
-    MODEL: ModelOracle,
-}
 _FORMULAS_TENSORS = 24
 """Input-sized tensors, in at least float32, that must fit before PyTorch's formulas run: their
 temporaries and gradients, twice."""
-Beside = Mapping[str, tuple[str, ...]]
-"""The run's losses per implementation; others would have to be built for a check."""
-_LARGEST_SCALE = 2.0**15
-"""The largest power of two in float16."""
-_SMALL = -3 / 1024
-"""A factor that makes gradients below 1e-6 for a mean of some thousand elements."""
 
 
 def operand_of(gradient: str) -> str:
@@ -55,104 +33,16 @@ def operand_of(gradient: str) -> str:
     return gradient.removesuffix(" gradient")
 
 
-@dataclass(frozen=True, eq=False)
-class Incoming:
-    """A grad_output and the operands to differentiate. Hashed by identity."""
-
-    name: str
-    wrt: tuple[str, ...]
-    grad_output: Tensor
-    """In the shape of the loss."""
-
-
 @dataclass(frozen=True)
-class ThirdParty:
-    """Facts about a judged third-party kernel."""
+class Problem(Setup):
+    """A case with its inputs, on which implementations are judged."""
 
-    lacking: tuple[str, ...] = ()
-    """Operands without a gradient, as in PyTorch's own function."""
-    reference: Implementation | None = None
-    """What computes the truth of a Model."""
-    labels: bool = False
-    """Whether it is judged with labels 0 and 1 alone, where a target may lie between them."""
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A case with inputs on which implementations are judged."""
-
-    case: Case
-    operands: Operands
-    loosened: float | None = None
-    """ULP that the config grants this case."""
     excuses: bool = True
     """Whether a result no worse than PyTorch's is a warning."""
-    third_party: ThirdParty | None = None
-    """Set for third-party kernels, which may be as wrong as a textbook formula."""
-    beside: Beside = field(default_factory=dict)
-    """Other losses that a check may call in between."""
     torchs_gradients: dict[str, Errors] = field(default_factory=dict)
     """The largest error of each of a Model's own gradients, by operand."""
     _kept: dict[tuple[str, Incoming], tuple[Truth, ...]] = field(default_factory=dict)
-    _variants: dict[str, Problem] = field(default_factory=dict)
-    _used: dict[str, Problem] = field(default_factory=dict)
-    """Variants requested since ``spoiled`` last checked."""
-    _marks: dict[str, Mark] = field(default_factory=dict)
     _torchs: dict[Incoming, list[Answer]] = field(default_factory=dict)
-    _filled: dict[tuple[float, tuple[str, ...]], Incoming] = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls,
-        case: Case,
-        loosened: float | None = None,
-        beside: Beside = MappingProxyType({}),
-        *,
-        third_party: ThirdParty | None = None,
-    ) -> Problem:
-        """Make the inputs of a case."""
-        known = third_party or ThirdParty()
-        operands = make_inputs(case, known.reference, labels=known.labels)
-        return cls(case, operands, loosened, third_party=third_party, beside=beside)
-
-    @property
-    def of_others(self) -> bool:
-        """Whether a third-party kernel is judged."""
-        return self.third_party is not None
-
-    @property
-    def prediction(self) -> Tensor:
-        """The first operand."""
-        return next(iter(self.operands.values()))
-
-    @property
-    def wrt(self) -> tuple[str, ...]:
-        """The names of the operands to differentiate."""
-        lacking = self.third_party.lacking if self.third_party else ()
-        return tuple(name for name in self.case.spec.differentiable if name not in lacking)
-
-    @property
-    def refused(self) -> bool:
-        """Whether the public function rejects these operand shapes."""
-        shapes = [tuple(operand.shape) for operand in self.operands.values()]
-        return bool(self.case.spec.refused(shapes))
-
-    def like(self, changed: Operands, case: Case | None = None) -> Problem:
-        """Return a problem with some operands changed, of the same case by default."""
-        operands = {**self.operands, **changed}
-        return Problem(case or self.case, operands, self.loosened, third_party=self.third_party)
-
-    def _of(self, case: Case) -> Problem:
-        return Problem.of(case, self.loosened, third_party=self.third_party)
-
-    @property
-    def chooses_order(self) -> bool:
-        """Whether sums may have another order on another stream or in a capture."""
-        return self.case.spec.chooses_order and self.case.device != "cpu"
-
-    def reshaped(self, shape: Shape, target_shape: Shape | None = None) -> Problem:
-        """Return the problem with other shapes; see :meth:`Case.reshaped`."""
-        return self._of(self.case.reshaped(shape, target_shape))
 
     @property
     def tolerance(self) -> str:
@@ -175,20 +65,6 @@ class Problem:
         return self.oracle.granted(self.loosened)
 
     @cached_property
-    def oracle(self) -> Oracle:
-        """What is right, of the operands' contents at the time of each question."""
-        return self._oracle()
-
-    @cached_property
-    def _constant(self) -> Oracle:
-        """The oracle of the operands' current contents, whose results are kept."""
-        return self._oracle(constant=True)
-
-    def _oracle(self, *, constant: bool = False) -> Oracle:
-        reference = self.third_party.reference if self.third_party else None
-        return ORACLES[self.case.spec.unit](self.case, self.operands, constant, reference)
-
-    @cached_property
     def reference_errors(self) -> Errors:
         """The error of PyTorch's own formula."""
         return compare(self.torchs_own[0].send(Forward(self.operands)), self.value())
@@ -200,105 +76,31 @@ class Problem:
         names = self.case.spec.branches(self.case.params)
         return {n: c / max(sum(counts), 1) for n, c in zip(names, counts, strict=True)}
 
-    def sibling(self) -> Problem:
-        """Return the same case with other contents."""
-        return self._of(msgspec.structs.replace(self.case, seed=self.case.seed + 1))
+    def misfit(self, part: str, got: Tensor | None) -> str:
+        """Describe a part of an answer of another shape, dtype or device than is due, or nothing.
 
-    def variant(self, name: str, make: Callable[[], Problem]) -> Problem:
-        """Return a problem derived from this one, made once."""
-        if name not in self._variants:
-            self._variants[name] = make()
-            if self._marks:
-                self._variants[name].mark()
-        self._used[name] = self._variants[name]
-        return self._variants[name]
-
-    def mark(self) -> None:
-        """Mark the operands' current contents."""
-        for name, operand in self.operands.items():
-            self._marks[name] = Mark.of(operand)
-
-    def spoiled(self, *, used: bool = False) -> str:
-        """Return an operand, of this or a (``used``) variant, that changed since ``mark``."""
-        variants = list((self._used if used else self._variants).values())
-        self._used.clear()
-        for name, mark in self._marks.items():
-            if not mark.is_of(self.operands[name]):
-                return name
-        return next(filter(None, (each.spoiled(used=used) for each in variants)), "")
-
-    def call(
-        self, incoming: Incoming, operands: Operands | None = None, contents: Operands | None = None
-    ) -> Call:
-        """Return the call for the loss and the gradients of a grad_output; see :class:`Call`."""
-        return Call(operands or self.operands, incoming.wrt, incoming.grad_output, contents)
-
-    def copies(self) -> Operands:
-        """Return copies of the operands, which a mistake may overwrite."""
-        return {name: each.clone() for name, each in self.operands.items()}
-
-    @cached_property
-    def ones(self) -> Tensor:
-        """A grad_output of ones."""
-        one = torch.ones((), dtype=self.oracle.dtype, device=self.oracle.device)
-        return one.expand(self.oracle.loss_shape())
-
-    def filled(self, value: float, wrt: tuple[str, ...] = ()) -> Incoming:
-        """Return a constant grad_output, made once, for ``wrt`` or else the prediction."""
-        wrt = wrt or self.wrt[:1]
-        key = value, wrt
-        if key not in self._filled:
-            grad_output = self.ones.new_full((), value).expand(self.oracle.loss_shape())
-            if not self.oracle.takes_expanded:
-                grad_output = grad_output.contiguous()
-            self._filled[key] = Incoming(f"{value:g}", wrt, grad_output)
-        return self._filled[key]
-
-    @cached_property
-    def alone(self) -> tuple[Incoming, ...]:
-        """A grad_output of 1 for each operand alone."""
-        return tuple(self.filled(1.0, (name,)) for name in self.wrt)
-
-    @cached_property
-    def usual(self) -> Incoming:
-        """The usual grad_output: the case's first number; normal values if unreduced and 1."""
-        value = grad_output_values(self.case.grad_output)[0]
-        if self.case.reduction == "none" and value == 1:
-            return Incoming("of normal values", self.wrt, make_grad_output(self.case))
-        return self.filled(value, self.wrt)
-
-    @cached_property
-    def others(self) -> tuple[Incoming, ...]:
-        """Other grad_outputs; the last is for all operands.
-
-        32768, a usual loss scale of mixed precision, is for the prediction only, as in training. A
-        small one reveals gradients that are treated as zero. In float16, where these underflow and
-        sums times 32768 overflow, it is -3, and about N for a mean, whose gradient underflows at 1.
+        ``part``: the loss or an operand's gradient.
         """
-        if self.case.reduction == "none":
-            return (self.usual,)
-        factors = [(_LARGEST_SCALE, self.wrt[:1]), (_SMALL, self.wrt)]
-        if self.oracle.dtype == torch.float16:
-            factors = [(-3.0, self.wrt)]
-            if self.case.reduction == "mean":
-                power = int(math.log2(max(self.oracle.unreduced_shape.numel(), 1)))
-                factors.append((min(2.0**power, _LARGEST_SCALE), self.wrt))
-        return tuple(
-            Incoming(f"{factor:g}", wrt, torch.full_like(self.ones, factor))
-            for factor, wrt in factors
-        )
+        if part == LOSS:
+            return misfit(got, self.oracle.loss_shape(), self.prediction, self.oracle.dtype)
+        operand = self.operands[operand_of(part)]
+        return misfit(got, operand.shape, operand, operand.dtype)
+
+    def truths(self, part: str, incoming: Incoming) -> Iterable[Truth]:
+        """The truth of a part of an answer."""
+        return self.value() if part == LOSS else self.gradient(operand_of(part), incoming)
 
     def judge(
-        self, part: str, got: Tensor | None, incoming: Incoming
+        self, part: str, got: Tensor | None, incoming: Incoming, *, any_for_nan: bool = False
     ) -> tuple[Outcome, Errors | None]:
-        """Judge a part of an answer by its name."""
+        """Judge a part of an answer by its name; see :meth:`judge_gradient`."""
         if part == LOSS:
             return self.judge_loss(got)
-        return self.judge_gradient(operand_of(part), got, incoming)
+        return self.judge_gradient(operand_of(part), got, incoming, any_for_nan=any_for_nan)
 
     def judge_loss(self, loss: Tensor | None) -> tuple[Outcome, Errors | None]:
         """Judge a loss; there are no errors if its shape, dtype or device mismatches."""
-        wrong = misfit(loss, self.oracle.loss_shape(), self.prediction, self.oracle.dtype)
+        wrong = self.misfit(LOSS, loss)
         if wrong or loss is None:
             return Outcome(FAIL, wrong), None
 
@@ -312,8 +114,7 @@ class Problem:
         self, name: str, gradient: Tensor | None, incoming: Incoming, *, any_for_nan: bool = False
     ) -> tuple[Outcome, Errors | None]:
         """Judge an operand's gradient; ``any_for_nan`` accepts any value where the truth is NaN."""
-        operand = self.operands[name]
-        wrong = misfit(gradient, operand.shape, operand, operand.dtype)
+        wrong = self.misfit(name, gradient)
         if wrong or gradient is None:
             return Outcome(FAIL, wrong), None
 

@@ -13,22 +13,21 @@ from torch import Tensor
 from losscli.losses import LOSS
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.blocks import whole
-from losscli.truth.distances import Errors, Truth, compare, misfit
-from losscli.truth.problem import Incoming, Problem
-from losscli.truth.tolerances import Outcome, describe, judge_value
+from losscli.truth.distances import Errors, Truth, compare
+from losscli.truth.problem import Problem, operand_of
+from losscli.truth.setup import Incoming
+from losscli.truth.tolerances import Outcome, describe
 
 ANSWERS = 2
 """How many answers are off."""
 
 
 def scale_of(problem: Problem, part: str, incoming: Incoming) -> Tensor:
-    """Return the scale of errors of ``part``: ``LOSS``, or an operand's gradient."""
-    if part == LOSS:
-        shape, truths = problem.oracle.loss_shape(), problem.value()
-    else:
-        shape, truths = problem.operands[part].shape, problem.gradient(part, incoming)
-    scale = torch.zeros(shape, dtype=torch.float64, device=problem.oracle.device)
-    for truth in truths:
+    """Return the scale of errors of a part of an answer."""
+    oracle = problem.oracle
+    shape = oracle.loss_shape() if part == LOSS else problem.operands[operand_of(part)].shape
+    scale = torch.zeros(shape, dtype=torch.float64, device=oracle.device)
+    for truth in problem.truths(part, incoming):
         scale[truth.block] = truth.scale.abs()
     return scale
 
@@ -37,27 +36,20 @@ def judge_pair(
     problem: Problem, part: str, got: Tensor | None, other: Tensor | None, scale: Tensor
 ) -> tuple[Outcome, Errors | None]:
     """Judge a part of an answer against the same part of another, which must be equal."""
-    due, dtype = problem.oracle.loss_shape(), problem.oracle.dtype
-    if part != LOSS:
-        due, dtype = problem.operands[part].shape, problem.operands[part].dtype
-    wrong = misfit(got, due, problem.prediction, dtype)
-    if wrong or got is None or other is None or other.shape != due:
+    wrong = problem.misfit(part, got)
+    if wrong or got is None or other is None or other.shape != got.shape:
         return Outcome(FAIL, wrong or "one of two answers has another shape"), None
-    truth = Truth(whole(due), other.double(), scale)
-    errors = compare(got, [truth])
+    errors = compare(got, [Truth(whole(got.shape), other.double(), scale)])
     share = replace(errors, ulp=errors.ulp / ANSWERS, relative=errors.relative / ANSWERS)
-    if _judged(problem, part, share, dtype).status != FAIL:
+    oracle, granted = problem.oracle, problem.granted
+    if part == LOSS:
+        outcome = oracle.judge_loss(share, Errors, granted)
+    else:
+        outcome = oracle.judge_gradient(operand_of(part), share, Errors, granted)
+    if outcome.status != FAIL:
         return Outcome(PASS), errors
     reason = f"{describe(errors)} from each other; allowed: {ANSWERS} times the error of one"
     return Outcome(FAIL, reason), errors
-
-
-def _judged(problem: Problem, part: str, errors: Errors, dtype: torch.dtype) -> Outcome:
-    if part == LOSS and problem.case.reduction != "none":
-        return judge_value(errors, Errors(), dtype, problem.granted)
-    if part != LOSS and problem.oracle.is_summed(part):
-        return problem.oracle.judge_sums(errors, dtype, problem.granted)
-    return problem.oracle.judge_units(errors, dtype, problem.granted)
 
 
 def judge_sum_of_rows(
@@ -65,7 +57,7 @@ def judge_sum_of_rows(
 ) -> tuple[Outcome, Errors | None]:
     """Judge that each row of a gradient sums to zero along a dimension."""
     operand = problem.operands[name]
-    wrong = misfit(gradient, operand.shape, operand, operand.dtype)
+    wrong = problem.misfit(name, gradient)
     if wrong or gradient is None:
         return Outcome(FAIL, wrong), None
     least = torch.finfo(operand.dtype).tiny  # below it the spacing is constant

@@ -5,7 +5,7 @@ blocks; each row's part is measured at the spec's terms, or at itself, assuming 
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +19,7 @@ from losscli.implementations.local import Operands
 from losscli.losses import RowSpec
 from losscli.truth.blocks import Block, block_elements, whole
 from losscli.truth.distances import Errors, Truth
-from losscli.truth.oracle import Oracle
+from losscli.truth.oracle import Oracle, wide
 from losscli.truth.tolerances import (
     ELEMENT_ULP,
     ONCE_ROUNDED_ULP,
@@ -35,10 +35,6 @@ from losscli.truth.tolerances import (
 @dataclass(frozen=True)
 class RowOracle(Oracle):
     """The oracle of a row-wise loss."""
-
-    @cached_property
-    def shape(self) -> torch.Size:
-        return next(iter(self.operands.values())).shape
 
     @property
     def spec(self) -> RowSpec:
@@ -63,9 +59,6 @@ class RowOracle(Oracle):
             return float(self.units.numel())
         blocks = self._blocks(self.units)
         return math.fsum(float(self._counts(self._read(block)).sum()) for block in blocks)
-
-    def is_summed(self, name: str) -> bool:
-        return any(each.name == name and each.shared for each in self.spec.operands)
 
     def granted(self, loosened: float | None) -> float | None:
         """See :class:`Oracle`; roundings in 16 bits are those of float32, which terms allow for."""
@@ -97,7 +90,8 @@ class RowOracle(Oracle):
             terms = largest_terms(self.case, part, values, found, share=self._share(self.dtype))
             return Truth(self._of_loss(block), found, terms)
         operand = self.operands[part]
-        times, share = self._by_element(by), self._share(operand.dtype)
+        has_classes = operand.dim() == len(self.shape)
+        times, share = self._by_element(by) if has_classes else by, self._share(operand.dtype)
         terms = largest_terms(self.case, part, values, found, times, share)
         undecided = self._undecided(part, values, by)
         if undecided is not None and terms is not None:  # a result is rounded where it lies
@@ -172,11 +166,9 @@ class RowOracle(Oracle):
     def _read(self, block: Block) -> Operands:
         values: Operands = {}
         for name, operand in self.operands.items():
-            whole = operand.detach()
-            if not self.is_summed(name):
-                whole = whole[self._place(block, operand)]
-            values[name] = whole.double() if whole.is_floating_point() else whole
-        return values
+            own = operand.detach()
+            values[name] = own if self.is_summed(name) else own[self._place(block, operand)]
+        return wide(values)
 
     def _elements(self, values: Operands) -> Tensor:
         with AccurateSums() if self.dtype == torch.float64 else nullcontext():
@@ -215,17 +207,10 @@ class AccurateSums(TorchFunctionMode):
     grants; ``torch.sum`` adds pairwise.
     """
 
-    def __torch_function__(
-        self,
-        function: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call a PyTorch function."""
-        if function in (torch.log_softmax, Tensor.log_softmax):
-            return log_softmax(*args, **(kwargs or {}))
-        return function(*args, **(kwargs or {}))
+        called = log_softmax if func in (torch.log_softmax, Tensor.log_softmax) else func
+        return called(*args, **(kwargs or {}))
 
 
 def log_softmax(input: Tensor, dim: int) -> Tensor:
@@ -239,7 +224,6 @@ class _LogSoftmax(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, input: Tensor, dim: int) -> Tensor:
-        """Return the log-probabilities."""
         below = input - input.amax(dim, keepdim=True)
         found = below - below.exp().sum(dim, keepdim=True).log()
         ctx.save_for_backward(found)
@@ -248,6 +232,5 @@ class _LogSoftmax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None]:
-        """Return the logits' gradient."""
         (incoming,), (logarithm,) = grad_outputs, ctx.saved_tensors
         return incoming - logarithm.exp() * incoming.sum(ctx.dim, keepdim=True), None

@@ -145,9 +145,7 @@ whose gradients PyTorch rounds twice on a GPU."""
 class _Unwidened(TorchFunctionMode):
     """Keeps 16-bit operands in 16 bits where a formula converts to float32."""
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.Tensor.to and args[0].dtype.itemsize == 2 and torch.float32 in args:
             return args[0]
         return func(*args, **(kwargs or {}))

@@ -63,11 +63,8 @@ one product, summed in float64, of once-rounded logits and gradients. The factor
 product with grad_output (``sqrt(2)``) and other values; sums kept in 16 bits exceed it. Third-party
 kernels get a warning up to a factor of 4.
 
-**Errors that PyTorch's formula shares** on the same inputs and elements, at least as large, give a
-warning (losscli/truth/excuse.py), but not for losscli's kernels, which are held to the oracle.
-Judged files may be as wrong at other elements of the same size, because they may reorder a formula.
-
-A case's tolerance in a config, in ULP, replaces a bound only if it is wider.
+losscli/truth/excuse.py has the errors that PyTorch's formula shares. A case's tolerance in a
+config, in ULP, replaces a bound only if it is wider.
 """
 
 import math

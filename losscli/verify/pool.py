@@ -112,11 +112,9 @@ class _Process:
                 self.send_jobs()
 
     def send_jobs(self) -> None:
-        """Send the process the jobs that are left."""
         self._process.channel.put(self._jobs)
 
     def end(self) -> None:
-        """End the process now."""
         self._process.close()
 
     def _start(self) -> None:

@@ -1,6 +1,5 @@
 """Repeats one check of one implementation on one case: the line of Python below a failure."""
 
-from losscli.cases import layouts
 from losscli.cases.axes import (
     CONTIGUOUS,
     DISTRIBUTIONS,
@@ -62,11 +61,9 @@ def repeat(
     check_name("distribution", distribution, DISTRIBUTIONS)
     device = devices.resolve_device(check_device(device))
     check_name("layout", layout, LAYOUTS)
-    grad_output = check_grad_output(str(grad_output))
-    usual = spec.default_target_shape(shape) if target_shape is None else target_shape
-    input, target = layouts.shapes_of(shape, layout, usual)
-    params, values = spec.resolve(parameters), (distribution, seed, scale, layout, grad_output)
-    case = Case(loss, input, target, dtype, reduction, device, params, *values)
+    values = distribution, seed, scale, layout, check_grad_output(str(grad_output))
+    case = Case(loss, shape, (), dtype, reduction, device, spec.resolve(parameters), *values)
+    case = case.reshaped(shape, target_shape, layout)
     trial = find_implementation(implementation), find_check(check)
     others = tuple(find_loss(name).name for name in beside)
     jobs = split(case, [trial], ulp, {trial[0].name: others})
@@ -85,8 +82,7 @@ def line(result: VerifyResult) -> str:
     if case.spec.unit == MODEL or case.placement:
         return ""
     given: list[object] = [result.implementation, result.check, case.loss, case.size]
-    usual = case.spec.default_target_shape(case.size)
-    if case.target_shape != layouts.shapes_of(case.size, case.layout, usual)[1]:
+    if case.target_shape != case.reshaped(case.size, layout=case.layout).target_shape:
         given.append(case.target_shape)
     words = [_literal(value) for value in given]
     values = {name: getattr(case, name) for name in _DEFAULTS}

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import groupby
+from itertools import groupby, product
 from types import MappingProxyType
 
 from msgspec.structs import replace
@@ -23,9 +23,10 @@ from losscli.machine import devices, memory
 from losscli.machine.memory import is_out_of_memory
 from losscli.reasons import Code, Reason
 from losscli.runs.records import FAIL, SKIPPED, WARN, VerifyResult, VerifyStatus
-from losscli.truth.problem import Beside, Problem, ThirdParty
+from losscli.truth.problem import Problem
+from losscli.truth.setup import Beside, ThirdParty
 from losscli.verify.checks import CHECKS, Check, find_check
-from losscli.verify.memory_plan import choose_fitting
+from losscli.verify.needed_memory import choose_fitting
 
 Trial = tuple[Implementation, Check]
 
@@ -86,11 +87,12 @@ def plan(
     free = free_bytes(device)
     picked = [check for check in CHECKS.values() if not checks or check.name in wanted]
     asked = [
-        (number, case, trial)
+        (number, case, (files.get(name) or find_implementation(name), check))
         for number, block in enumerate(config.blocks)
         for case in expand(block, device)
-        for trial in _trials(block, case, picked, files)
-        if not block.checks or trial[1].name in block.checks
+        for name, check in product(block.implementations, picked)
+        if check.pass_ in block.passes and asked_for(block, case, name, check.pass_)
+        if not block.checks or check.name in block.checks
     ]
     chosen = _choose(asked, free)
     losses: dict[str, dict[str, None]] = {}
@@ -164,15 +166,6 @@ def split(
         if not check.why_not(case, implementation):
             by_case.setdefault(check.adapt(case), []).append((implementation, check))
     return [Checks(adapted, tuple(own), loosened, beside) for adapted, own in by_case.items()]
-
-
-def _trials(
-    config: Config, case: Case, checks: Sequence[Check], files: Mapping[str, Implementation]
-) -> Iterator[Trial]:
-    for name in config.implementations:
-        for check in checks:
-            if check.pass_ in config.passes and asked_for(config, case, name, check.pass_):
-                yield files.get(name) or find_implementation(name), check
 
 
 def why_not(case: Case, implementation: Implementation, check: Check, free: int) -> Reason | None:

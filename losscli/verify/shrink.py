@@ -7,7 +7,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from losscli.cases.case import Case
-from losscli.cases.layouts import impossible, shapes_of
+from losscli.cases.layouts import impossible
 from losscli.implementations import Implementation, find_implementation
 from losscli.losses import MODEL
 from losscli.reasons import Code
@@ -70,15 +70,12 @@ class Shrinker:
                 return
 
 
-def _smaller(case: Case, check: Check) -> Iterator[Case]:
-    tried: list[Case] = []
-    for limit in EXTENTS:
-        size = tuple(min(extent, limit) for extent in case.size)
-        if impossible(size, case.layout):
-            continue
-        usual = size if case.target_shape == case.shape else case.spec.default_target_shape(size)
-        input, target = shapes_of(size, case.layout, usual)
-        smaller = check.adapt(replace(case, shape=input, target_shape=target))
-        if smaller.elements < case.elements and smaller not in tried:
-            tried.append(smaller)
-            yield smaller
+def _smaller(case: Case, check: Check) -> Iterable[Case]:
+    sizes = (tuple(min(extent, limit) for extent in case.size) for limit in EXTENTS)
+    is_alike = case.target_shape == case.shape
+    cases = (
+        check.adapt(case.reshaped(size, size if is_alike else None, case.layout))
+        for size in sizes
+        if not impossible(size, case.layout)
+    )
+    return dict.fromkeys(each for each in cases if each.elements < case.elements)

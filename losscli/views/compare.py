@@ -190,7 +190,7 @@ def _details(compared: Comparisons) -> list[str]:
     lines += _regressions(record_of(compared))
     for name, one in compared.comparisons.items():
         lines += _lost(compared.baseline, name, one)
-        if compared.threshold is not None and (noisy := one.undecided(compared.threshold)):
+        if noisy := one.undecided(compared.threshold):
             where = f" of {name}" * several
             are = "is" if len(noisy) == 1 else "are"
             rows = count(len(one.rows) - one.controls, "row")
@@ -198,13 +198,12 @@ def _details(compared: Comparisons) -> list[str]:
             lines.append(f"{len(noisy)} of {rows}{where} {are} {change}")
     for figure, limit in compared.fail_on.limits.items():
         text, allowed = FIGURES[figure].text, FIGURES[figure].allowed(limit)
-        found = [(name, each) for name, each in compared.grown() if each.figure == figure]
+        found = [(name, row, row.both(figure)) for name, row in compared.grown(figure)]
         rows = count(len(found), "row") if found else "no row"
         lines.append(f"{rows} with more {figure} than before, by more than {allowed}")
         lines += [
-            f"    {f'{name}: ' * several}{each.row.name}: {text(each.before)}, then "
-            f"{text(each.after)}"
-            for name, each in found
+            f"    {f'{name}: ' * several}{row.name}: {', then '.join(map(text, both or ()))}"
+            for name, row, both in found
         ]
     return [*lines, *_not_looked(compared)]
 

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from losscli.implementations.requests import Answer
 from losscli.runs.records import PASS
-from losscli.truth.problem import Incoming, Problem
+from losscli.truth.problem import Problem
+from losscli.truth.setup import Incoming
 from tests.gradients import assert_right
 from tests.handmade import pair
 from tests.parameters import naming, square

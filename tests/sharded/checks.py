@@ -313,15 +313,13 @@ def bad_arguments_are_named_at_once() -> None:
     widths = list(WIDTHS[count])
     wrong = [*widths]
     wrong[rank] += 1
-    has = f"has {wrong[rank]} classes, but its shard has {widths[rank]}"
-    told = f"sizes says that rank {rank} {has}"
-    others = f"of each of the {count} ranks, but has {count + 1}"
+    told = f"of each of the {count} ranks, {widths[rank]} for rank {rank}, but is"
     trained = x[0].detach().clone().requires_grad_()
     cases: list[tuple[type[Exception], str, tuple[Any, ...], dict[str, Any]]] = [
         (TypeError, "target must hold class numbers", (x, x), {}),
         (IndexError, "class 12, but there are classes 0 to 11", (x, target.abs() + 3 + 9), {}),
         (ValueError, told, (x, target), {"sizes": wrong}),
-        (ValueError, others, (x, target), {"sizes": [*widths, 1]}),
+        (ValueError, told, (x, target), {"sizes": [*widths, 1]}),
         (ValueError, "target must have", (x, target[1:]), {}),
         (ValueError, "weight has no gradient", (x, target, trained), {}),
         (ValueError, "label_smoothing", (x, target), {"label_smoothing": 2}),

@@ -8,8 +8,7 @@ import torch
 from losscli.cases.axes import DISTRIBUTIONS, DTYPES
 from losscli.losses import LOSSES
 from losscli.truth import blocks, inputs
-from losscli.truth.inputs import make_grad_output, make_inputs
-from losscli.truth.streams import STREAMS, make_generator
+from losscli.truth.inputs import STREAMS, make_generator, make_grad_output, make_inputs
 from tests.parameters import naming
 
 
@@ -164,7 +163,9 @@ def test_an_incoming_gradient_has_the_shape_of_the_loss_and_a_stream_of_its_own(
 
 def test_no_stream_of_a_seed_is_a_stream_of_another_seed():
     seeds = [
-        make_generator(seed, stream).initial_seed() for seed in range(50) for stream in STREAMS
+        make_generator(seed, stream).initial_seed()
+        for seed in range(50)
+        for stream in (*STREAMS, *range(2, 13))
     ]
     assert len(set(seeds)) == len(seeds)
 

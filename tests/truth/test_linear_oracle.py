@@ -18,7 +18,8 @@ from losscli.truth import linear_oracle
 from losscli.truth.distances import compare, ulp
 from losscli.truth.inputs import make_inputs
 from losscli.truth.linear_oracle import LinearOracle
-from losscli.truth.problem import Incoming, Problem
+from losscli.truth.problem import Problem
+from losscli.truth.setup import Incoming
 from losscli.truth.tolerances import ELEMENT_ULP, ONCE_ROUNDED_FACTOR, judge_as_a_whole
 from tests.handmade import case_of
 from tests.parameters import naming

@@ -9,7 +9,7 @@ from losscli.runs.records import FAIL, SKIPPED
 from losscli.truth.blocks import BLOCK_ELEMENTS
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
-from losscli.verify.memory_plan import Held, bytes_to_verify
+from losscli.verify.needed_memory import Held, bytes_to_verify
 from tests.parameters import naming
 from tests.verify.judging import Into, reference, result_of
 

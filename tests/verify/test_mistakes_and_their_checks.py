@@ -12,7 +12,7 @@ from losscli.runs.records import FAIL
 from losscli.truth.problem import Problem
 from losscli.verify.checks.branches import _coordinates, _is_exact, _placed, exact_case
 from losscli.verify.selftest.wrong import find_wrong
-from losscli.verify.selftest.wrong.behaviour import LEFT_BEHIND
+from losscli.verify.selftest.wrong.side_effects import LEFT_BEHIND
 from tests.machinery import MACHINERY
 from tests.parameters import naming
 from tests.verify.judging import put

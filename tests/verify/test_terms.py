@@ -18,7 +18,7 @@ from losscli.truth import oracle as oracle_module
 from losscli.truth.blocks import BLOCK_ELEMENTS
 from losscli.truth.oracle import Oracle
 from losscli.truth.problem import Problem
-from losscli.verify.memory_plan import bytes_to_verify
+from losscli.verify.needed_memory import bytes_to_verify
 from losscli.verify.selftest.surgery import graft
 from losscli.views.verify import reasons
 from tests.parameters import SLOW, naming

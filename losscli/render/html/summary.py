@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from losscli.cases.axes import COLD
-from losscli.cases.case import distinct_names
+from losscli.cases.names import distinct_names
 from losscli.runs.records import PASS, BenchResult, Run, VerifyResult
 from losscli.views.bench import case_names, short_pass
 from losscli.views.verify import VALUE, asked, by_case

@@ -17,12 +17,13 @@ from losscli.losses.domain import DISTINCT_CLASSES
 from losscli.machine.devices import core_count
 from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
 from losscli.truth.distances import index_of
-from losscli.truth.problem import Incoming, Problem
+from losscli.truth.problem import Problem
+from losscli.truth.setup import Incoming
 from losscli.truth.tolerances import Outcome
 from losscli.verify.checks.check import NO_ORDER, Cost, Tally, check
 from losscli.verify.checks.plain_calls import PlainCalls, differing, distance, judge_each
 from losscli.verify.geometry.element import small_case
-from losscli.verify.memory_plan import Held
+from losscli.verify.needed_memory import Held
 
 
 @check(

@@ -13,7 +13,7 @@ from losscli.cases.case import Case
 from losscli.implementations.requests import Forward
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, LOSS
-from losscli.truth.distances import first_difference, misfit
+from losscli.truth.distances import first_difference
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import elements
 from losscli.verify.checks.check import Cost, Tally, check
@@ -26,11 +26,6 @@ _REACH = (0.25, 1.0, 3.0)
 """How far beyond the outermost kinks, over their own size or 1."""
 
 
-def has_branches(case: Case) -> bool:
-    """Tell whether a loss has a kink, and the case an element on either side of it."""
-    return all(map(prod, case.shapes.values())) and len(case.spec.branches(case.params)) > 1
-
-
 @check(
     place=40,
     facet="value",
@@ -39,7 +34,7 @@ def has_branches(case: Case) -> bool:
     advice="Check each branch of the formula, and on which side its edges belong.",
     cost=Cost.QUICK,
     once=False,
-    asks=has_branches,
+    asks=lambda case: all(map(prod, case.shapes.values())) and bool(case.spec.kinks(case.params)),
     needs="losses with a non-differentiable point, and cases with elements",
     units=(ELEMENT,),
 )
@@ -246,16 +241,10 @@ def _judge_bits(problem: Problem, subject: Subject, where: str, tally: Tally) ->
     for number in INCOMING:
         incoming = problem.filled(number, problem.wrt)
         answer = subject.send(problem.call(incoming))
-        dues = {LOSS: (problem.oracle.value(), problem.oracle.loss_shape(), problem.prediction)}
-        for name in problem.wrt:
-            operand = problem.operands[name]
-            truths = problem.oracle.gradient(name, incoming.grad_output)
-            dues[f"{name} gradient"] = truths, operand.shape, operand
-        for part, (truths, shape, like) in dues.items():
-            got = answer.items()[part]
-            wrong = misfit(got, shape, like, like.dtype)
+        for part, got in answer.items().items():
+            wrong = problem.misfit(part, got)
             if not wrong and got is not None:
-                (truth,) = truths
+                (truth,) = problem.truths(part, incoming)
                 wrong = first_difference(got, truth.value.to(got.dtype), 17, " exactly")
                 wrong = wrong and f"{wrong}; these additions are exact in every order"
             if wrong:

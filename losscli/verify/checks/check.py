@@ -18,10 +18,11 @@ from losscli.reasons import Code, Facet, Reason
 from losscli.runs.records import FAIL, Error, VerifyResult
 from losscli.truth.distances import Errors
 from losscli.truth.gate import Worst, to_error
-from losscli.truth.problem import Incoming, Problem
+from losscli.truth.problem import Problem
+from losscli.truth.setup import Incoming
 from losscli.truth.tolerances import Outcome
 from losscli.verify.geometry.geometry import Variants, usual_and_other
-from losscli.verify.memory_plan import Held
+from losscli.verify.needed_memory import Held
 
 COPIES = "each rank copies its shard out of whole operands"
 NO_ORDER = "collectives have no order between streams and graphs"
@@ -102,12 +103,10 @@ class Tally(Worst):
         any_for_nan: bool = False,
     ) -> None:
         """Judge and count all parts of a variant; ``any_for_nan``: any gradient fits NaN."""
-        self.count(variant, LOSS, problem.judge_loss(answer.loss))
-        of = f" for {incoming.name}" if by_incoming else ""
-        for operand in incoming.wrt:
-            gradient = answer.gradients[operand]
-            judged = problem.judge_gradient(operand, gradient, incoming, any_for_nan=any_for_nan)
-            self.count(variant, f"{operand} gradient{of}", judged)
+        for part, got in answer.items().items():
+            of = f" for {incoming.name}" if by_incoming and part != LOSS else ""
+            judged = problem.judge(part, got, incoming, any_for_nan=any_for_nan)
+            self.count(variant, part + of, judged)
 
     def judge_variants(
         self,

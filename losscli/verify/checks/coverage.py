@@ -15,8 +15,9 @@ from losscli.losses import ELEMENT, LOSS
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.blocks import Block, block_elements, blocks, part
-from losscli.truth.distances import Errors, Truth, compare, index_of, misfit
-from losscli.truth.problem import Incoming, Problem, operand_of
+from losscli.truth.distances import Errors, Truth, compare, index_of
+from losscli.truth.problem import Problem, operand_of
+from losscli.truth.setup import Incoming
 from losscli.truth.tolerances import (
     VALUE_ULP,
     Outcome,
@@ -27,14 +28,14 @@ from losscli.truth.tolerances import (
     largest_terms,
 )
 from losscli.verify.checks.check import Cost, Tally, check, paths
-from losscli.verify.checks.probes import (
+from losscli.verify.checks.perturbation import (
     TILE,
     at_least_loss,
     find_change,
     least_loss_values,
     probed_elements,
 )
-from losscli.verify.memory_plan import Held
+from losscli.verify.needed_memory import Held
 
 _NAMED = 4
 """Elements that a report names."""
@@ -60,7 +61,6 @@ class _Probe:
             flat[where] = before
 
     def where(self, number: int) -> str:
-        """Name an element."""
         return f"{self.name} {[*index_of(int(self.numbers[number]), self.operand.shape)]}"
 
 
@@ -111,16 +111,14 @@ def _judge_whole(
     probe: _Probe, incoming: Incoming, before: Answer, after: Answer, tally: Tally
 ) -> None:
     """Judge that gradients, and losses that have a shape, change where they have to alone."""
-    oracle, operands = probe.problem.oracle, probe.problem.operands
-    earlier = before.items()
+    shape, earlier = probe.problem.oracle.shape, before.items()
     for name, got in after.items().items():
         own = name == f"{probe.name} gradient"
-        due = oracle.loss_shape() if name == LOSS else operands[operand_of(name)].shape
-        wrong = misfit(got, due, probe.operand, oracle.dtype)
+        wrong = probe.problem.misfit(name, got)
         was = earlier[name]
         if wrong or got is None or was is None or was.shape != got.shape:
             tally.fail(wrong or "its shape changes", f"{name}: ")
-        elif got.shape == oracle.shape or own:
+        elif got.shape == shape or own:
             where = f"{name}, after {len(probe.numbers)} changes of {probe.name}: "
             tally.add(_judge_changes(probe, name, incoming, was, got), None, where)
 
@@ -228,8 +226,9 @@ def _judge_loss(probe: _Probe, subject: Subject, tally: Tally) -> None:
         if missed:
             number, reason = missed[0]
             names = ", ".join(probe.where(each) for each, _ in missed)
+            changed = float(probe.change.take(number, number + 1))
             text = (
-                f"{reason} when {probe.where(number)} alone becomes {probe.change.value(number):g}"
+                f"{reason} when {probe.where(number)} alone becomes {changed:g}"
                 f"{title}; {count} elements were changed, one a tile of {TILE:,}; wrong at least "
                 f"for {names}"
             )
@@ -245,8 +244,7 @@ def _off(probe: _Probe, subject: Subject, wrt: tuple[str, ...], start: int, stop
         overflows = problem.of_others and not bool(loss.isfinite().all())
         if overflows and not all(each.isfinite().all() for each in problem.formulas_losses()):
             return ""  # as a formula does
-    wrong = misfit(loss, torch.Size(), problem.prediction, problem.oracle.dtype)
-    if wrong:
+    if wrong := problem.misfit(LOSS, loss):
         return wrong
     due = probe.change.expect(start, stop)
     expected, scale = torch.tensor(due, dtype=torch.float64, device=loss.device)

@@ -17,8 +17,9 @@ from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.truth.blocks import blocks
 from losscli.truth.distances import Errors, Truth, compare, misfit
 from losscli.truth.gate import Worst, to_error
-from losscli.truth.problem import Incoming, Problem
-from losscli.truth.streams import make_generator
+from losscli.truth.inputs import make_generator
+from losscli.truth.problem import Problem
+from losscli.truth.setup import Incoming
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome, judge_sums, magnitudes, sum_bound
 from losscli.verify.checks.check import COPIES, Cost, Tally, check, takes_one_row
 from losscli.verify.geometry.element import small_case

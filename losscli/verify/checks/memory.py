@@ -10,8 +10,7 @@ import torch
 from msgspec import structs
 from torch import Tensor
 
-from losscli.cases import layouts
-from losscli.cases.axes import LAYOUTS, Layout
+from losscli.cases.axes import LAYOUTS
 from losscli.cases.case import Case
 from losscli.implementations import Implementation
 from losscli.implementations.inspection import GROWTH_CALLS
@@ -29,7 +28,7 @@ from losscli.units import format_bytes
 from losscli.verify.checks.check import COPIES, Cost, Tally, check
 from losscli.verify.checks.plain_calls import PlainCalls
 from losscli.verify.geometry.geometry import of_shape
-from losscli.verify.memory_plan import Held
+from losscli.verify.needed_memory import Held
 
 BAND = 4096
 """Elements of a band: more than a block reads at once, and a multiple of every alignment."""
@@ -137,18 +136,14 @@ GPU_SIZE = (512, 512)
 """A GPU's sums take more."""
 
 
-def allocations_case(case: Case) -> Case:
-    """Return the case with the size of this check."""
-    size = SIZE if case.device == "cpu" else GPU_SIZE
-    return case.reshaped(size, distribution="uniform")
-
-
 @check(
     place=330,
     facet="memory",
     catches="copied operands, temporaries of full size",
     advice="Make no copy of an operand and no temporary of its size.",
-    adapt=allocations_case,
+    adapt=lambda case: case.reshaped(
+        SIZE if case.device == "cpu" else GPU_SIZE, distribution="uniform"
+    ),
     one_process=COPIES,
     asks=lambda case: case.reduction == "mean" and not case.spec.composed_of,
     needs="means of losses with kernels of their own",
@@ -162,7 +157,7 @@ def allocations(problem: Problem, subject: Subject, tally: Tally) -> None:
     prediction; only for implementations that plan no temporaries, and only for means.
     """
     for layout in LAYOUTS:
-        case = _laid_out(problem.case, layout)
+        case = problem.case.reshaped(problem.case.shape, layout=layout)
         # As PyTorch's own, losses over rows convert operands of several dtypes to one.
         converted = case.spec.unit == ROW and len({case.dtypes[n] for n in case.spec.promoted}) > 1
         if case.impossible or converted:
@@ -173,13 +168,6 @@ def allocations(problem: Problem, subject: Subject, tally: Tally) -> None:
             expected = f"besides the loss and the gradient of {format_bytes(own.prediction.nbytes)}"
             held = f"a call held {format_bytes(extra)} more"
             tally.fail(f"{layout}: expected no memory {expected}, but {held}")
-
-
-def _laid_out(case: Case, layout: Layout) -> Case:
-    size = case.shape
-    usual = case.spec.default_target_shape(size)
-    input, target = layouts.shapes_of(size, layout, usual)
-    return structs.replace(case, shape=input, target_shape=target, layout=layout)
 
 
 PLAN_SHAPE = (1100, 16, 512)

@@ -7,7 +7,8 @@ from losscli.implementations.requests import Answer, Call
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, HIDDEN_STATE, ROW
 from losscli.truth.inputs import make_grad_output
-from losscli.truth.problem import Incoming, Problem
+from losscli.truth.problem import Problem
+from losscli.truth.setup import Incoming
 from losscli.verify.checks.check import Tally, check
 from losscli.verify.geometry.geometry import expanded_rows, of_shape, transposed
 

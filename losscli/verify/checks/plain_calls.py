@@ -20,7 +20,8 @@ from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.blocks import blocks
 from losscli.truth.distances import Errors, Truth, compare
 from losscli.truth.fingerprint import same_bits
-from losscli.truth.problem import Incoming, Problem
+from losscli.truth.problem import Problem
+from losscli.truth.setup import Incoming
 from losscli.truth.tolerances import Outcome, describe
 from losscli.verify.checks.check import Tally
 

@@ -23,7 +23,8 @@ from losscli.reasons import Code
 from losscli.runs.records import FAIL, WARN
 from losscli.truth.distances import Errors
 from losscli.truth.excuse import LUCK
-from losscli.truth.problem import Problem, operand_of
+from losscli.truth.oracle import wide
+from losscli.truth.problem import Problem
 from losscli.truth.related import judge_pair, judge_sum_of_rows, scale_of
 from losscli.truth.tolerances import Outcome
 from losscli.verify.checks.check import Cost, Tally, check
@@ -89,12 +90,11 @@ def _pairs(
     Errors are measured at ``larger`` times the terms of the problem and of those ``scaled``.
     """
     before = other.items()
-    for title, got in answer.items().items():
-        if title in before:
-            part = operand_of(title)
+    for part, got in answer.items().items():
+        if part in before:
             scales = [scale_of(each, part, problem.usual) for each in (problem, *scaled)]
             scale = torch.stack(scales).amax(0) * larger
-            yield title, *judge_pair(problem, part, got, before[title], scale)
+            yield part, *judge_pair(problem, part, got, before[part], scale)
 
 
 def _answer(problem: Problem, subject: Subject, operands: Operands | None = None) -> Answer:
@@ -204,8 +204,7 @@ def _count(problem: Problem, operands: Operands) -> float:
     counts = getattr(problem.case.spec, "counts", None)
     if counts is None:
         return float(next(iter(operands.values())).shape[0])
-    wide = {n: each.double() if each.is_floating_point() else each for n, each in operands.items()}
-    return float(counts(*wide.values(), **problem.case.params).sum())
+    return float(counts(*wide(operands).values(), **problem.case.params).sum())
 
 
 def _numbered(problem: Problem, subject: Subject) -> Iterator[Judged]:

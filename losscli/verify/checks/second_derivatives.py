@@ -18,10 +18,9 @@ from losscli.reasons import Code
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, VerifyResult
 from losscli.truth.distances import index_of, misfit
 from losscli.truth.excuse import TWICE_AS_FAR, no_worse
-from losscli.truth.inputs import may_be_labels
+from losscli.truth.inputs import make_generator
 from losscli.truth.model import ModelOracle, WrongReferenceError
 from losscli.truth.problem import Problem
-from losscli.truth.streams import make_generator
 from losscli.truth.tolerances import REFERENCE_FACTOR, largest_terms, unit_roundoff
 from losscli.verify.checks.check import Cost, Tally, check
 from losscli.verify.geometry.element import small_case
@@ -89,11 +88,12 @@ def _question(problem: Problem) -> SecondDerivatives:
 
     grad_output = drawn(problem.ones) if problem.case.reduction == "none" else problem.ones * 3
     toward = {name: drawn(problem.operands[name]) for name in problem.wrt}
-    domains = problem.case.spec.domains
     own, labels = problem.operands, problem.third_party and problem.third_party.labels
-    kept = {o.name for o in problem.case.spec.operands if labels and may_be_labels(o)}
-    moved = [name for name in own if name not in kept and not domains[name].discrete]
-    inside = {name: domains[name].inside(own[name], FROM_ENDS) for name in moved}
+    inside = {
+        o.name: o.domain.inside(own[o.name], FROM_ENDS)
+        for o in problem.case.spec.operands
+        if not (o.domain.discrete or (labels and o.labels))
+    }
     return SecondDerivatives({**own, **inside}, grad_output, toward)
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 from msgspec.structs import replace
-from torch import Tensor
 
 from losscli.cases.case import CHANGING_VALUES
 from losscli.implementations.gpu_requests import BackwardReplays, MakeGraphedCallables, OnStreams
+from losscli.implementations.local import Gradients
 from losscli.implementations.requests import Answer, Call, Head, JointGradients, RetainGraph
 from losscli.implementations.subject import Subject, recordings
 from losscli.losses import find_loss
@@ -21,7 +21,7 @@ from losscli.truth.tolerances import describe
 from losscli.verify.checks.check import NO_ORDER, Cost, Tally, check
 from losscli.verify.checks.plain_calls import distance
 from losscli.verify.geometry.element import small_case
-from losscli.verify.memory_plan import Held
+from losscli.verify.needed_memory import Held
 
 STEPS = (*(1.0, 1.0, 1.0), *(0.5, 0.5, 0.5), *CHANGING_VALUES, *(0.5, 0.5, 0.5), *(-2.0, 1.0, 1.0))
 """Incoming gradients: three alike are a habit, of which the next is a break."""
@@ -32,7 +32,6 @@ MOST_OTHERS = 2
 _VALUES = tuple(dict.fromkeys((*STEPS, *HEADS[0])))
 _FIRST = -3.0
 """Comes in first through a retained graph: what is stored for the first is used up by it."""
-Gradients = Mapping[str, Tensor | None]
 
 
 @dataclass(frozen=True)

@@ -164,17 +164,15 @@ def rounding(problem: Problem, subject: Subject, tally: Tally) -> None:
 
     With 32 bits and more the roundings of intermediate values have a bias as well.
     """
-    incoming, oracle = problem.usual, problem.oracle
+    incoming = problem.usual
     answer = subject.send(problem.call(incoming))
     torchs = [own.send(problem.call(incoming)) for own in problem.torchs_own]
-    truths = {
-        f"{name} gradient": oracle.gradient(name, incoming.grad_output) for name in incoming.wrt
-    }
-    if oracle.dtype.itemsize == 2:  # that of log-probabilities is float32
-        truths = {LOSS: oracle.value(), **truths}
-    for part, due in truths.items():
+    for part, got in answer.items().items():
+        if part == LOSS and problem.oracle.dtype.itemsize > 2:  # that of log-probabilities
+            continue
         owns = [own.items()[part] for own in torchs]
-        tally.add(_judge_bias(answer.items()[part], owns, list(due)), None, f"{part}: ")
+        truths = list(problem.truths(part, incoming))
+        tally.add(_judge_bias(got, owns, truths), None, f"{part}: ")
 
 
 def _judge_bias(
@@ -222,9 +220,7 @@ DISTRIBUTIONS: tuple[Distribution, ...] = ("uniform", "normal", "heavy_tailed")
     catches="a sum that loses more than a unit in the last place",
     advice="Sum float64 in float64, pairwise or compensated; never in float32.",
     pass_="forward",
-    adapt=lambda case: case.reshaped(
-        (SUMMED_ELEMENTS,), (SUMMED_ELEMENTS,), distribution="uniform"
-    ),
+    adapt=of_shape((SUMMED_ELEMENTS,), (SUMMED_ELEMENTS,), distribution="uniform"),
     asks=lambda case: case.reduction != "none" and case.dtype == "float64",
     needs="sums of float64",
     concerns=lambda implementation: implementation.exact_sums,

@@ -3,8 +3,7 @@
 from losscli.cases.case import Case
 from losscli.losses import ELEMENT, HIDDEN_STATE, MODEL, ROW
 from losscli.verify.geometry.element import ELEMENTS
-from losscli.verify.geometry.geometry import MODELS
-from losscli.verify.geometry.geometry import Geometry as Geometry
+from losscli.verify.geometry.geometry import MODELS, Geometry
 from losscli.verify.geometry.hidden_state import HIDDEN_STATES
 from losscli.verify.geometry.row import ROWS
 

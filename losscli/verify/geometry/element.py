@@ -7,7 +7,8 @@ import torch
 
 from losscli.cases.case import Case
 from losscli.losses import Shape
-from losscli.truth.problem import Incoming, Problem
+from losscli.truth.problem import Problem
+from losscli.truth.setup import Incoming
 from losscli.verify.geometry.geometry import (
     Geometry,
     Relayout,

@@ -11,7 +11,8 @@ from torch import Tensor
 from losscli.cases.case import Case
 from losscli.losses import Shape
 from losscli.truth.inputs import no_value
-from losscli.truth.problem import Incoming, Problem
+from losscli.truth.problem import Problem
+from losscli.truth.setup import Incoming
 
 Variants = Iterable[tuple[str, Callable[[], Problem]]]
 """Problems that are made of one, by name."""
@@ -60,10 +61,9 @@ class Geometry:
     """Make the case with enough results of each kind to show a bias of their rounding."""
 
 
-def of_shape(shape: Shape, target: Shape | None = None, *, scale: float | None = None) -> Adapt:
-    """Return what makes a case one of a shape, whatever its own is, with values all over."""
-    changes: dict[str, Any] = {} if scale is None else {"scale": scale}
-    return lambda case: case.reshaped(shape, target, distribution="normal", **changes)
+def of_shape(shape: Shape, target: Shape | None = None, **changes: Any) -> Adapt:
+    """Return what makes a case one of a shape, whatever its own is, with normal values."""
+    return lambda case: case.reshaped(shape, target, **{"distribution": "normal", **changes})
 
 
 def of_shapes(problem: Problem, shapes: Mapping[str, tuple[Shape, Shape | None]]) -> Variants:

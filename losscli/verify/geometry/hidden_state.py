@@ -10,7 +10,8 @@ from torch import Tensor
 
 from losscli.losses import Shape
 from losscli.losses.rows.forms import ignored_index
-from losscli.truth.problem import Incoming, Problem
+from losscli.truth.problem import Problem
+from losscli.truth.setup import Incoming
 from losscli.verify.geometry.geometry import (
     Geometry,
     Relayout,

@@ -176,16 +176,6 @@ def _stored(problem: Problem, shape: Shape, order: tuple[int, ...]) -> Problem:
     return laid_out(own, {own.case.spec.names[0]: partial(permuted, order=order)})
 
 
-def _alike(problem: Problem) -> list[str]:
-    return [
-        operand.name
-        for operand in problem.case.spec.operands
-        if operand.differentiable
-        and operand.domain == problem.case.spec.operands[0].domain
-        and problem.operands[operand.name].shape == problem.prediction.shape
-    ]
-
-
 def _changed(
     problem: Problem, name: str, change: Callable[[Tensor], Tensor], shape: Shape | None = None
 ) -> Problem:
@@ -272,7 +262,13 @@ def _harmless(problem: Problem) -> Problem:
 def _extreme_values(problem: Problem) -> Variants:
     spec, own = problem.case.spec, problem.operands
     assert isinstance(spec, RowSpec)
-    first, *others = _alike(problem)
+    first, *others = (
+        each.name
+        for each in spec.operands
+        if each.differentiable
+        and each.domain == spec.operands[0].domain
+        and own[each.name].shape == problem.prediction.shape
+    )
     for name, change in CONTENTS[spec.holds].items():
         for operand in (first, *others):
             title = name if operand == first else f"{name}, in the {operand}"

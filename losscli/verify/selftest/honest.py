@@ -10,10 +10,13 @@ from torch import Tensor
 from losscli.cases.case import Case
 from losscli.implementations import CUSTOM, IMPLEMENTATIONS, Implementation
 from losscli.losses import ELEMENT, ROW
-from losscli.losses.rows.forms import IGNORE_INDEX
-from losscli.reasons import Code, Reason
-from losscli.verify.selftest.surgery import formula, graft, reduced, unreduced
-from losscli.verify.selftest.wrong.rows import class_dimension, log_sum, with_log_sum_off
+from losscli.verify.selftest.surgery import formula, graft, reduced, stand_in, unreduced
+from losscli.verify.selftest.wrong.rows import (
+    class_dimension,
+    is_smoothed,
+    log_sum,
+    with_log_sum_off,
+)
 
 _LANES = 1024
 
@@ -67,20 +70,8 @@ def _online(case: Case, *operands: Tensor) -> Tensor:
     return graft(with_log_sum_off(case, by, *fixed).to(input.dtype), formula(case, *operands))
 
 
-def _has_other_rows(case: Case) -> Reason | None:
-    if case.spec.unit == ELEMENT:
-        return None
-    return Reason(Code.NOT_APPLICABLE, "a mean over rows is one over what they count")
-
-
-def _has_elements(case: Case) -> Reason | None:
-    if case.spec.unit == ROW and {"label_smoothing", IGNORE_INDEX.name} <= {*case.params}:
-        return None
-    return Reason(Code.NOT_APPLICABLE, "it knows the rows of cross entropy alone")
-
-
-def _own(name: str, description: str, add: Callable[[Tensor], Tensor]) -> Implementation:
-    """Return a way to add up float32 or float64 elements; without a reduction there is none."""
+def _adding(name: str, add: Callable[[Tensor], Tensor]) -> Implementation:
+    """Return a way to add up float32 or float64 elements; a mean over rows counts other things."""
 
     def loss(case: Case, *operands: Tensor) -> Tensor:
         elements = unreduced(case, *operands)
@@ -92,21 +83,14 @@ def _own(name: str, description: str, add: Callable[[Tensor], Tensor]) -> Implem
         total = total / elements.numel() if case.reduction == "mean" else total
         return graft(total.to(own.dtype), own)
 
-    return Implementation(
-        f"honest:{name}", description, lambda case: partial(loss, case), _has_other_rows
-    )
+    return stand_in(f"honest:{name}", lambda case: partial(loss, case), units=(ELEMENT,))
 
 
 HONEST: tuple[Implementation, ...] = (
     *(IMPLEMENTATIONS[name] for name in (CUSTOM, "reference", "functional", "compile")),
-    _own("Kahan", "compensated float32", _kahan),
-    _own("float64", "a float64 accumulator", lambda x: x.double().sum()),
-    _own("any order", "block sums as they arrive", _any_order),
-    _own("two passes", "sums of block sums", lambda x: _lanes(x).sum(1).sum(dtype=torch.float64)),
-    Implementation(
-        "honest:online",
-        "a row in parts, with a running maximum",
-        lambda case: partial(_online, case),
-        _has_elements,
-    ),
+    _adding("Kahan", _kahan),
+    _adding("float64", lambda x: x.double().sum()),
+    _adding("any order", _any_order),
+    _adding("two passes", lambda x: _lanes(x).sum(1).sum(dtype=torch.float64)),
+    stand_in("honest:online", lambda case: partial(_online, case), is_smoothed, (ROW,)),
 )

@@ -26,7 +26,7 @@ from losscli.verify.checks import CHECKS, Cost
 from losscli.verify.runner import Checks
 from losscli.verify.selftest.honest import HONEST
 from losscli.verify.selftest.wrong import WRONG
-from losscli.verify.selftest.wrong.split import SPLIT_HONEST, SPLIT_WRONG
+from losscli.verify.selftest.wrong.over_ranks import SPLIT_HONEST, SPLIT_WRONG
 
 SHAPES: dict[Reduction, Shape] = {"mean": (67, 301), "none": (37, 101)}
 """The shape for a reduction: odd rows and tails."""

@@ -7,23 +7,23 @@ import torch
 from torch import Tensor
 
 from losscli.cases.case import Case
-from losscli.losses.spec import Operand
+from losscli.implementations import Implementation
+from losscli.losses import ELEMENT, HIDDEN_STATE, ROW, Operand, Unit
+from losscli.reasons import Code, Reason
 
 if TYPE_CHECKING:
     from losscli.implementations.implementation import BoundLoss
 
 
-class Grafted(torch.autograd.Function):
+class _Grafted(torch.autograd.Function):
     """The value of one tensor, the gradient of another."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, differentiable: Tensor) -> Tensor:
-        """Return a copy of the value."""
         return value.clone()
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[None, Tensor]:
-        """Pass the incoming gradient to the differentiable one."""
         return None, grad_outputs[0]
 
 
@@ -64,7 +64,7 @@ class Linear(torch.autograd.Function):
         return None, *(None if gradient is None else gradient + nothing for gradient in found)
 
 
-class Stored(torch.autograd.Function):
+class StoredGradients(torch.autograd.Function):
     """A reduced function that writes its gradients in forward, as losscli's own kernels do.
 
     Backward scales what is stored, in place.
@@ -93,7 +93,7 @@ class Stored(torch.autograd.Function):
 
 def graft(value: Tensor, differentiable: Tensor) -> Tensor:
     """Return a tensor with the value of one and the derivatives of the other."""
-    result: Tensor = Grafted.apply(value.detach(), differentiable)  # type: ignore[no-untyped-call]
+    result: Tensor = _Grafted.apply(value.detach(), differentiable)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -106,6 +106,23 @@ def regrade(tensor: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 Make = Callable[[Case], "BoundLoss"]
+
+
+def stand_in(
+    name: str,
+    bind: Make,
+    applies: Callable[[Case], bool] = lambda case: True,
+    units: tuple[Unit, ...] = (ELEMENT, ROW, HIDDEN_STATE),
+    **claims: Any,
+) -> Implementation:
+    """Return an implementation for the losses of ``units`` where it ``applies``."""
+
+    def unavailable(case: Case) -> Reason | None:
+        if case.spec.unit in units and applies(case):
+            return None
+        return Reason(Code.NOT_APPLICABLE, f"{name} does not apply here")
+
+    return Implementation(name, "", bind, unavailable, **claims)
 
 
 def formula(case: Case, *operands: Tensor, **changes: object) -> Tensor:
@@ -125,6 +142,12 @@ def _survivable(operand: Operand, values: Tensor) -> Tensor:
 def unreduced(case: Case, *operands: Tensor, **changes: object) -> Tensor:
     """Return the loss of each element, unreduced."""
     return formula(case, *operands, reduction="none", **changes)
+
+
+def reduced_where(case: Case, rows: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Reduce the rows that a mask keeps."""
+    kept = torch.ones_like(rows, dtype=torch.bool) if mask is None else mask
+    return reduced(case, torch.where(kept, rows, 0.0), kept.sum())
 
 
 def reduced(case: Case, elements: Tensor, count: Tensor | None = None) -> Tensor:

@@ -13,11 +13,17 @@ from torch import Tensor
 from losscli.cases.case import Case
 from losscli.implementations import Implementation
 from losscli.losses import ELEMENT, HIDDEN_STATE, ROW, Unit
-from losscli.losses.rows.forms import IGNORE_INDEX
-from losscli.reasons import Code, Reason
 from losscli.verify.checks.branches import has_exact_values
-from losscli.verify.selftest.surgery import Linear, Make, Stored, formula, graft, regrade, unreduced
-from losscli.verify.selftest.wrong import behaviour, composed, elements, rows
+from losscli.verify.selftest.surgery import (
+    Linear,
+    StoredGradients,
+    formula,
+    graft,
+    regrade,
+    stand_in,
+    unreduced,
+)
+from losscli.verify.selftest.wrong import composed, elements, rows, side_effects
 
 
 def _by(*reductions: str) -> Callable[[Case], bool]:
@@ -43,10 +49,6 @@ def _target_has_gradient(case: Case) -> bool:
     return case.spec.operands[1].differentiable
 
 
-def _smooths(case: Case) -> bool:
-    return {"label_smoothing", IGNORE_INDEX.name} <= {*case.params}
-
-
 def _counts_rows(case: Case) -> bool:
     counts = getattr(case.spec, "counts", None) is not None
     return _MEAN(case) and (counts or case.spec.unit == HIDDEN_STATE)
@@ -56,22 +58,8 @@ def _of(*losses: str) -> Callable[[Case], bool]:
     return lambda case: case.loss in losses
 
 
-def _bound(
-    name: str,
-    bind: Make,
-    applies: Callable[[Case], bool] = lambda case: True,
-    *,
-    units: tuple[Unit, ...] = (ELEMENT, ROW, HIDDEN_STATE),
-    **claims: Any,
-) -> Implementation:
-    """Return a mistake as an implementation for the losses of ``units`` where it ``applies``."""
-
-    def unavailable(case: Case) -> Reason | None:
-        if case.spec.unit in units and applies(case):
-            return None
-        return Reason(Code.NOT_APPLICABLE, f"{name} is no mistake here")
-
-    return Implementation(f"wrong:{name}", "", bind, unavailable, **claims)
+def _bound(name: str, *given: Any, **claims: Any) -> Implementation:
+    return stand_in(f"wrong:{name}", *given, **claims)
 
 
 def _planted(
@@ -162,17 +150,17 @@ WRONG: tuple[Implementation, ...] = (
         # What PyTorch refuses to compute has no result to miss.
         lambda case: not case.spec.operands[0].refused,
     ),
-    _all("in place", behaviour.in_place),
-    _bound("cached", behaviour.cached),
-    _bound("first call only", behaviour.first_call_only),
-    _all("uninitialised", behaviour.uninitialised),
-    _elements("beyond the end", behaviour.beyond_the_end),
-    _all("unsteady", _of_value(behaviour.unsteady)),
+    _all("in place", side_effects.in_place),
+    _bound("cached", side_effects.cached),
+    _bound("first call only", side_effects.first_call_only),
+    _all("uninitialised", side_effects.uninitialised),
+    _elements("beyond the end", side_effects.beyond_the_end),
+    _all("unsteady", _of_value(side_effects.unsteady)),
     _all("wrong when recording", _changed(lambda x: 1.01 * x if x.requires_grad else x)),
     _all("shape (1,)", _changed(lambda loss: loss.reshape(1)), _REDUCED),
     _all("other dtype", _changed(lambda x: x.double() if x.dtype != torch.float64 else x.float())),
     _all("no curvature", _through(Linear)),
-    _all("scales in place", _through(Stored), _REDUCED),
+    _all("scales in place", _through(StoredGradients), _REDUCED),
     _all("clears .grad", elements.clears_gradients),
     _bound("last incoming", elements.last_incoming),
     _bound("habit", elements.habit, _REDUCED),
@@ -203,12 +191,12 @@ WRONG: tuple[Implementation, ...] = (
         lambda case, x, y, weight: formula(case, x, y, torch.ones_like(weight) + 0 * weight),
         lambda case: "weight" in case.spec.names,
     ),
-    _rows("softmax alone", rows.sum_of_softmax, _smooths),
-    _rows("maximum kept", rows.without_maximum, _smooths),
-    _rows("dropped classes", rows.dropped_classes, _smooths),
-    _rows("narrow sum of a row", rows.narrow_sum, _smooths),
-    _rows("smooths the others", rows.smooths_the_others, _smooths),
-    _rows("smooths a part", rows.smooths_a_part, _smooths),
+    _rows("softmax alone", rows.sum_of_softmax, rows.is_smoothed),
+    _rows("maximum kept", rows.without_maximum, rows.is_smoothed),
+    _rows("dropped classes", rows.dropped_classes, rows.is_smoothed),
+    _rows("narrow sum of a row", rows.narrow_sum, rows.is_smoothed),
+    _rows("smooths the others", rows.smooths_the_others, rows.is_smoothed),
+    _rows("smooths a part", rows.smooths_a_part, rows.is_smoothed),
     # To save memory.
     _rows(
         "gradient over the logits",
@@ -220,8 +208,8 @@ WRONG: tuple[Implementation, ...] = (
         lambda case, x, y, weight: formula(case, x, y, regrade(weight, torch.zeros_like)),
         lambda case: "weight" in case.spec.differentiable,
     ),
-    _rows("gradient of ignored rows", rows.gradient_of_ignored, _smooths),
-    _rows("classes last", rows.last_dimension, _smooths),
+    _rows("gradient of ignored rows", rows.gradient_of_ignored, rows.is_smoothed),
+    _rows("classes last", rows.last_dimension, rows.is_smoothed),
     _planted(
         (ROW, HIDDEN_STATE),
         "incoming of the first row",
@@ -229,7 +217,7 @@ WRONG: tuple[Implementation, ...] = (
         _UNREDUCED,
     ),
     # On a GPU the check is of what promises NaN.
-    _rows("clamps targets", rows.clamps_targets, _smooths, held_to_oracle=True),
+    _rows("clamps targets", rows.clamps_targets, rows.is_smoothed, held_to_oracle=True),
     _rows(
         "input for target",
         lambda case, x, y, mask: formula(case, y, x, mask),
@@ -248,8 +236,14 @@ WRONG: tuple[Implementation, ...] = (
     _rows("epsilon added", rows.added_epsilon, _of("cosine_similarity")),
     _rows("other side", lambda case, x, y: formula(case, -x, y), _of("multi_margin")),
     *(_topk(name, composed.of_bins(change)) for name, change in composed.MISTAKES.items()),
-    _topk("other direction", composed.other_direction),
-    _topk("classes in order", composed.classes_in_order),
+    _topk(
+        "other direction", lambda case, *x: formula(case, *x, reverse=1 - case.params["reverse"])
+    ),
+    # Whatever the order of the log-probabilities is.
+    _topk(
+        "classes in order",
+        lambda case, x, classes, *more: formula(case, x, classes.sort(-1).values, *more),
+    ),
     _topk("sum above 1", composed.sum_above_one),
     _on_logits("counts ignored rows", rows.counts_ignored, _counts_rows),
     _on_logits("softmax alone", rows.sum_of_softmax),
@@ -263,8 +257,8 @@ WRONG: tuple[Implementation, ...] = (
         held_to_oracle=True,
     ),
     *(
-        _bound(f"leaves {name}", behaviour.leaves(change), units=(ELEMENT,))
-        for name, change in behaviour.LEFT_BEHIND.items()
+        _bound(f"leaves {name}", side_effects.leaves(change), units=(ELEMENT,))
+        for name, change in side_effects.LEFT_BEHIND.items()
     ),
     _elements(
         "copies",

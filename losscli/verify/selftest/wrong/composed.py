@@ -14,7 +14,7 @@ from losscli.losses.linear.spec import logits_of
 from losscli.losses.rows.forms import IGNORE_INDEX, NO_INDEX
 from losscli.losses.rows.logit_pairs import weighted_sum
 from losscli.losses.rows.topk_kl_divergence import bins_of_both, divergence_of
-from losscli.verify.selftest.surgery import formula, reduced, regrade
+from losscli.verify.selftest.surgery import formula, reduced_where, regrade
 
 _LEAST = 2.0**-12
 """A probability below which some leave a gradient out."""
@@ -55,18 +55,16 @@ def filtered(case: Case, logits: Tensor, numbers: Tensor) -> Tensor:
     return formula(case, regrade(logits, lambda g: g.masked_fill(improbable, 0)), numbers)
 
 
-class NarrowSums(torch.autograd.Function):
+class _NarrowSums(torch.autograd.Function):
     """A linear layer that adds up the gradient of its weight in bfloat16, chunk by chunk."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor) -> Tensor:
-        """Return the logits."""
         ctx.save_for_backward(hidden, weight)
         return linear(hidden, weight)
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return both gradients."""
         hidden, weight = ctx.saved_tensors
         (gradient,) = grad_outputs
         total = torch.zeros_like(weight, dtype=torch.bfloat16)
@@ -80,7 +78,7 @@ def narrow_sums(
 ) -> Tensor:
     """Adds up the gradient of the weight in bfloat16."""
     rows = hidden.reshape(numbers.numel(), -1)
-    logits = NarrowSums.apply(rows, weight)  # type: ignore[no-untyped-call]
+    logits = _NarrowSums.apply(rows, weight)  # type: ignore[no-untyped-call]
     logits = logits + bias[0] if bias else logits
     return _as_tokens(case, formula(_of_logits(case), logits, numbers.reshape(-1)), numbers)
 
@@ -106,16 +104,6 @@ def _bins(
     return bins_of_both(input, classes, target, mask, case.params["temperature"]), mask
 
 
-def _without_rest(case: Case, p: Tensor, q: Tensor) -> Pair:
-    """Compares the classes alone, whose probabilities it divides by their sums."""
-    return p[..., :-1], q[..., :-1]
-
-
-def _rest_without_gradient(case: Case, p: Tensor, q: Tensor) -> Pair:
-    """Has no gradient of the student's rest."""
-    return torch.cat([p[..., :-1], p[..., -1:].detach()], -1), q
-
-
 def _rest_as_a_difference(case: Case, p: Tensor, q: Tensor) -> Pair:
     """Takes 1 less the classes for the rest, which has few digits where that is small."""
     logs = p.log_softmax(-1)
@@ -123,29 +111,15 @@ def _rest_as_a_difference(case: Case, p: Tensor, q: Tensor) -> Pair:
     return torch.cat([logs[..., :-1], rest.clamp_min(torch.finfo(p.dtype).tiny).log()], -1), q
 
 
-def _temperature_of_both(case: Case, p: Tensor, q: Tensor) -> Pair:
-    """Divides the teacher's log-probabilities by the temperature as well."""
-    return p, q / case.params["temperature"]
-
-
 MISTAKES: dict[str, Callable[[Case, Tensor, Tensor], Pair]] = {
-    "rest left out": _without_rest,
-    "no gradient of the rest": _rest_without_gradient,
+    "rest left out": lambda case, p, q: (p[..., :-1], q[..., :-1]),
+    "no gradient of the rest": lambda case, p, q: (
+        torch.cat([p[..., :-1], p[..., -1:].detach()], -1),
+        q,
+    ),
     "rest as a difference": _rest_as_a_difference,
-    "temperature of both": _temperature_of_both,
+    "temperature of both": lambda case, p, q: (p, q / case.params["temperature"]),
 }
-
-
-def other_direction(case: Case, *operands: Tensor) -> Tensor:
-    """Has the reverse divergence where the forward one is due, and the other way round."""
-    return formula(case, *operands, reverse=1 - case.params["reverse"])
-
-
-def classes_in_order(
-    case: Case, input: Tensor, classes: Tensor, target: Tensor, *mask: Tensor
-) -> Tensor:
-    """Takes the classes in ascending order, whatever the order of the log-probabilities is."""
-    return formula(case, input, classes.sort(-1).values, target, *mask)
 
 
 def sum_above_one(case: Case, *operands: Tensor) -> Tensor:
@@ -154,5 +128,4 @@ def sum_above_one(case: Case, *operands: Tensor) -> Tensor:
     logs = p.log_softmax(-1)
     first, second = (logs, q) if case.params["reverse"] else (q, logs)
     rows = weighted_sum(first.exp(), first - second)
-    kept = torch.ones_like(rows, dtype=torch.bool) if mask is None else mask
-    return reduced(case, torch.where(kept, rows, 0.0), kept.sum())
+    return reduced_where(case, rows, mask)

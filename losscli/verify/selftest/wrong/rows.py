@@ -8,7 +8,14 @@ from torch import Tensor
 
 from losscli.cases.case import Case
 from losscli.losses.rows.forms import IGNORE_INDEX
-from losscli.verify.selftest.surgery import formula, graft, reduced, regrade, unreduced
+from losscli.verify.selftest.surgery import (
+    formula,
+    graft,
+    reduced,
+    reduced_where,
+    regrade,
+    unreduced,
+)
 
 _VECTOR, _BLOCK = 8, 1024
 
@@ -30,6 +37,11 @@ def _kept(case: Case, target: Tensor) -> Tensor:
     return target != int(case.params[IGNORE_INDEX.name])
 
 
+def is_smoothed(case: Case) -> bool:
+    """Tell whether a loss is a cross entropy of class numbers."""
+    return {"label_smoothing", IGNORE_INDEX.name} <= {*case.params}
+
+
 def class_dimension(input: Tensor) -> int:
     """Return the dimension along which the classes lie."""
     return min(input.dim() - 1, 1)
@@ -45,13 +57,9 @@ def with_log_sum_off(case: Case, by: Tensor, *operands: Tensor) -> Tensor:
     _, target, *weight = operands
     smoothing = case.params["label_smoothing"]
     share = (1 - smoothing) * _counts(case, *operands)
-    if weight:
-        share = share + smoothing * weight[0].mean() * _kept(case, target)
-    elif smoothing:
-        share = share + smoothing * _kept(case, target)
-    zeros = torch.zeros_like(by)
-    rows = unreduced(case, *operands) + torch.where((share == 0) | (by == 0), zeros, share * by)
-    return reduced_rows(case, rows, *operands)
+    share = share + smoothing * (weight[0].mean() if weight else 1.0) * _kept(case, target)
+    more = torch.where((share == 0) | (by == 0), 0.0, share * by)
+    return reduced_rows(case, unreduced(case, *operands) + more, *operands)
 
 
 def counts_ignored(case: Case, *operands: Tensor) -> Tensor:
@@ -176,8 +184,7 @@ def without_temperature(case: Case, *operands: Tensor) -> Tensor:
 def _with_gradient_of(case: Case, rows: Tensor, *operands: Tensor) -> Tensor:
     """Return the loss, whose gradient is that of the loss and of these rows together."""
     loss = formula(case, *operands)
-    mask = operands[2] if len(operands) > 2 else torch.ones_like(rows, dtype=torch.bool)
-    return graft(loss, loss + reduced(case, torch.where(mask, rows, 0.0), mask.sum()))
+    return graft(loss, loss + reduced_where(case, rows, *operands[2:]))
 
 
 def without_mean(case: Case, input: Tensor, target: Tensor, mask: Tensor) -> Tensor:

@@ -77,10 +77,6 @@ class Perturbation:
         numbers = torch.arange(start, stop, device=self.values.device)
         return self.values[numbers % len(self.values)]
 
-    def value(self, number: int) -> float:
-        """Return what an element is changed to."""
-        return float(self.values[number % len(self.values)])
-
     def expect(self, start: int, stop: int) -> tuple[float, float]:
         """Return the loss with a range of elements changed, and what its error is measured at."""
         places = [number % len(self.adds) for number in range(start, stop)]

@@ -3,6 +3,7 @@
 Each is Megatron's way, three collectives in float64, with one mistake.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,8 +17,7 @@ from losscli.cases.case import Case
 from losscli.implementations import Implementation
 from losscli.losses.rows.forms import IGNORE_INDEX
 from losscli.ranks.placements import share
-from losscli.reasons import Code, Reason
-from losscli.verify.selftest.surgery import reduced
+from losscli.verify.selftest.surgery import reduced, stand_in
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,9 @@ def _sum(values: Tensor) -> Tensor:
     return total
 
 
-class _Rows(torch.autograd.Function):
+class _RowsOverRanks(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, input: Tensor, target: Tensor, case: Case, does: _Mistakes) -> Tensor:
-        """Return the losses, with three collectives."""
         smoothing, ignored = case.params["label_smoothing"], int(case.params[IGNORE_INDEX.name])
         first, own = share(case.classes, dist.get_world_size(), dist.get_rank())
         first += does.offset if first else 0
@@ -80,40 +79,37 @@ class _Rows(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor, None, None, None]:
-        """Return the gradient of this rank's logits."""
         gradient, kept = ctx.saved_tensors
         found = torch.where(kept[:, None], gradient * incoming[:, None], 0.0)
         return found.to(ctx.dtype), None, None, None
 
 
 def _loss(does: _Mistakes, case: Case, input: Tensor, target: Tensor) -> Tensor:
-    rows: Tensor = _Rows.apply(input, target, case, does)  # type: ignore[no-untyped-call]
+    rows: Tensor = _RowsOverRanks.apply(input, target, case, does)  # type: ignore[no-untyped-call]
     count = (target != int(case.params[IGNORE_INDEX.name])).sum()
     if does.counts_share:
         count = count / dist.get_world_size()
     return reduced(case, rows, count).to(input.dtype)
 
 
-def _own(name: str, description: str, **mistakes: Any) -> Implementation:
+def _own(
+    name: str, applies: Callable[[Case], bool] = lambda case: True, **mistakes: Any
+) -> Implementation:
     does = _Mistakes(**mistakes)
-
-    def unavailable(case: Case) -> Reason | None:
-        if not (case.placement and case.loss == "cross_entropy"):
-            return Reason(Code.NOT_APPLICABLE, "it takes logits that are split over ranks")
-        if does.counts_share and case.reduction != "mean":
-            return Reason(Code.NOT_APPLICABLE, "it has a mistake in the mean alone")
-        return None
-
-    return Implementation(name, description, lambda case: partial(_loss, does, case), unavailable)
+    return stand_in(
+        name,
+        lambda case: partial(_loss, does, case),
+        lambda case: bool(case.placement) and case.loss == "cross_entropy" and applies(case),
+    )
 
 
 SPLIT_WRONG = (
-    _own("wrong:smoothing alone", "smooths over the classes of each rank", smooths_alone=True),
-    _own("wrong:no maximum", "subtracts no maximum", maximum="none"),
-    _own("wrong:maximum alone", "adds sums less the maximum of each rank", maximum="of each"),
-    _own("wrong:sum alone", "normalises by the sum of each rank", sums_alone=True),
-    _own("wrong:softmax alone", "has the gradient of each rank's softmax", own_softmax=True),
-    _own("wrong:target off", "looks for the target one class off", offset=1),
-    _own("wrong:share counted", "takes the mean over a share of the rows", counts_share=True),
+    _own("wrong:smoothing alone", smooths_alone=True),
+    _own("wrong:no maximum", maximum="none"),
+    _own("wrong:maximum alone", maximum="of each"),
+    _own("wrong:sum alone", sums_alone=True),
+    _own("wrong:softmax alone", own_softmax=True),
+    _own("wrong:target off", offset=1),
+    _own("wrong:share counted", lambda case: case.reduction == "mean", counts_share=True),
 )
-SPLIT_HONEST = (_own("honest:three collectives", "a collective a term, in float64"),)
+SPLIT_HONEST = (_own("honest:three collectives"),)

@@ -74,10 +74,8 @@ def choose_fitting(
     }
     for each in implementations:
         if each.file and case.device == "cpu":
-            own, most = (
-                each.temporary_bytes(case),
-                (each.setting.allowance or Allowance()).bytes_of(free),
-            )
+            own = each.temporary_bytes(case)
+            most = (each.setting.allowance or Allowance()).bytes_of(free)
             if own > most:
                 text = f"its process needs {format_bytes(own)}, and may take {format_bytes(most)}"
                 reasons[each.name] = Reason(Code.NO_ROOM, text)

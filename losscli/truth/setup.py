@@ -1,0 +1,235 @@
+"""A case with its inputs, and the calls, grad_outputs and variants that checks make of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Self
+
+import msgspec
+import torch
+from torch import Tensor
+
+from losscli.cases.case import Case, grad_output_values
+from losscli.implementations import Implementation
+from losscli.implementations.local import Operands
+from losscli.implementations.requests import Call
+from losscli.losses import ELEMENT, HIDDEN_STATE, MODEL, ROW, Shape, Unit
+from losscli.truth.fingerprint import Mark
+from losscli.truth.inputs import make_grad_output, make_inputs
+from losscli.truth.linear_oracle import LinearOracle
+from losscli.truth.model import ModelOracle
+from losscli.truth.oracle import Oracle
+from losscli.truth.row_oracle import RowOracle
+
+ORACLES: Mapping[Unit, type[Oracle]] = {
+    ELEMENT: Oracle,
+    ROW: RowOracle,
+    HIDDEN_STATE: LinearOracle,
+    MODEL: ModelOracle,
+}
+Beside = Mapping[str, tuple[str, ...]]
+"""The run's losses per implementation; others would have to be built for a check."""
+_LARGEST_SCALE = 2.0**15
+"""The largest power of two in float16."""
+_SMALL = -3 / 1024
+"""A factor that makes gradients below 1e-6 for a mean of some thousand elements."""
+
+
+@dataclass(frozen=True, eq=False)
+class Incoming:
+    """A grad_output and the operands to differentiate. Hashed by identity."""
+
+    name: str
+    wrt: tuple[str, ...]
+    grad_output: Tensor
+    """In the shape of the loss."""
+
+
+@dataclass(frozen=True)
+class ThirdParty:
+    """Facts about a judged third-party kernel."""
+
+    lacking: tuple[str, ...] = ()
+    """Operands without a gradient, as in PyTorch's own function."""
+    reference: Implementation | None = None
+    """What computes the truth of a Model."""
+    labels: bool = False
+    """Whether it is judged with labels 0 and 1 alone, where a target may lie between them."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A case with its inputs and its oracle."""
+
+    case: Case
+    operands: Operands
+    loosened: float | None = None
+    """ULP that the config grants this case."""
+    third_party: ThirdParty | None = None
+    """Set for third-party kernels, which may be as wrong as a textbook formula."""
+    beside: Beside = field(default_factory=dict)
+    """Other losses that a check may call in between."""
+    _variants: dict[str, Self] = field(default_factory=dict)
+    _used: dict[str, Self] = field(default_factory=dict)
+    """Variants requested since ``spoiled`` last checked."""
+    _marks: dict[str, Mark] = field(default_factory=dict)
+    _filled: dict[tuple[float, tuple[str, ...]], Incoming] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        case: Case,
+        loosened: float | None = None,
+        beside: Beside = MappingProxyType({}),
+        *,
+        third_party: ThirdParty | None = None,
+    ) -> Self:
+        """Make the inputs of a case."""
+        known = third_party or ThirdParty()
+        operands = make_inputs(case, known.reference, labels=known.labels)
+        return cls(case, operands, loosened, third_party=third_party, beside=beside)
+
+    @property
+    def of_others(self) -> bool:
+        """Whether a third-party kernel is judged."""
+        return self.third_party is not None
+
+    @property
+    def prediction(self) -> Tensor:
+        """The first operand."""
+        return next(iter(self.operands.values()))
+
+    @property
+    def wrt(self) -> tuple[str, ...]:
+        """The names of the operands to differentiate."""
+        lacking = self.third_party.lacking if self.third_party else ()
+        return tuple(name for name in self.case.spec.differentiable if name not in lacking)
+
+    @property
+    def refused(self) -> bool:
+        """Whether the public function rejects these operand shapes."""
+        shapes = [tuple(operand.shape) for operand in self.operands.values()]
+        return bool(self.case.spec.refused(shapes))
+
+    def like(self, changed: Operands, case: Case | None = None) -> Self:
+        """Return a setup with some operands changed, of the same case by default."""
+        operands = {**self.operands, **changed}
+        return type(self)(case or self.case, operands, self.loosened, self.third_party)
+
+    def _of(self, case: Case) -> Self:
+        return self.of(case, self.loosened, third_party=self.third_party)
+
+    @property
+    def chooses_order(self) -> bool:
+        """Whether sums may have another order on another stream or in a capture."""
+        return self.case.spec.chooses_order and self.case.device != "cpu"
+
+    def reshaped(self, shape: Shape, target_shape: Shape | None = None) -> Self:
+        """Return the setup with other shapes; see :meth:`Case.reshaped`."""
+        return self._of(self.case.reshaped(shape, target_shape))
+
+    @cached_property
+    def oracle(self) -> Oracle:
+        """What is right, of the operands' contents at the time of each question."""
+        return self._oracle()
+
+    @cached_property
+    def _constant(self) -> Oracle:
+        """The oracle of the operands' current contents, whose results are kept."""
+        return self._oracle(constant=True)
+
+    def _oracle(self, *, constant: bool = False) -> Oracle:
+        reference = self.third_party.reference if self.third_party else None
+        return ORACLES[self.case.spec.unit](self.case, self.operands, constant, reference)
+
+    def sibling(self) -> Self:
+        """Return the same case with other contents."""
+        return self._of(msgspec.structs.replace(self.case, seed=self.case.seed + 1))
+
+    def variant(self, name: str, make: Callable[[], Self]) -> Self:
+        """Return a setup derived from this one, made once."""
+        if name not in self._variants:
+            self._variants[name] = make()
+            if self._marks:
+                self._variants[name].mark()
+        self._used[name] = self._variants[name]
+        return self._variants[name]
+
+    def mark(self) -> None:
+        """Mark the operands' current contents."""
+        for name, operand in self.operands.items():
+            self._marks[name] = Mark.of(operand)
+
+    def spoiled(self, *, used: bool = False) -> str:
+        """Return an operand, of this or a (``used``) variant, that changed since ``mark``."""
+        variants = list((self._used if used else self._variants).values())
+        self._used.clear()
+        for name, mark in self._marks.items():
+            if not mark.is_of(self.operands[name]):
+                return name
+        return next(filter(None, (each.spoiled(used=used) for each in variants)), "")
+
+    def call(
+        self, incoming: Incoming, operands: Operands | None = None, contents: Operands | None = None
+    ) -> Call:
+        """Return the call for the loss and the gradients of a grad_output; see :class:`Call`."""
+        return Call(operands or self.operands, incoming.wrt, incoming.grad_output, contents)
+
+    def copies(self) -> Operands:
+        """Return copies of the operands, which a mistake may overwrite."""
+        return {name: each.clone() for name, each in self.operands.items()}
+
+    @cached_property
+    def ones(self) -> Tensor:
+        """A grad_output of ones."""
+        one = torch.ones((), dtype=self.oracle.dtype, device=self.oracle.device)
+        return one.expand(self.oracle.loss_shape())
+
+    def filled(self, value: float, wrt: tuple[str, ...] = ()) -> Incoming:
+        """Return a constant grad_output, made once, for ``wrt`` or else the prediction."""
+        wrt = wrt or self.wrt[:1]
+        key = value, wrt
+        if key not in self._filled:
+            grad_output = self.ones.new_full((), value).expand(self.oracle.loss_shape())
+            if not self.oracle.takes_expanded:
+                grad_output = grad_output.contiguous()
+            self._filled[key] = Incoming(f"{value:g}", wrt, grad_output)
+        return self._filled[key]
+
+    @cached_property
+    def alone(self) -> tuple[Incoming, ...]:
+        """A grad_output of 1 for each operand alone."""
+        return tuple(self.filled(1.0, (name,)) for name in self.wrt)
+
+    @cached_property
+    def usual(self) -> Incoming:
+        """The usual grad_output: the case's first number; normal values if unreduced and 1."""
+        value = grad_output_values(self.case.grad_output)[0]
+        if self.case.reduction == "none" and value == 1:
+            return Incoming("of normal values", self.wrt, make_grad_output(self.case))
+        return self.filled(value, self.wrt)
+
+    @cached_property
+    def others(self) -> tuple[Incoming, ...]:
+        """Other grad_outputs; the last is for all operands.
+
+        32768, a usual loss scale of mixed precision, is for the prediction only, as in training. A
+        small one reveals gradients that are treated as zero. In float16, where these underflow and
+        sums times 32768 overflow, it is -3, and about N for a mean, whose gradient underflows at 1.
+        """
+        if self.case.reduction == "none":
+            return (self.usual,)
+        factors = [(_LARGEST_SCALE, self.wrt[:1]), (_SMALL, self.wrt)]
+        if self.oracle.dtype == torch.float16:
+            factors = [(-3.0, self.wrt)]
+            if self.case.reduction == "mean":
+                power = int(math.log2(max(self.oracle.unreduced_shape.numel(), 1)))
+                factors.append((min(2.0**power, _LARGEST_SCALE), self.wrt))
+        return tuple(
+            Incoming(f"{factor:g}", wrt, torch.full_like(self.ones, factor))
+            for factor, wrt in factors
+        )
