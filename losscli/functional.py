@@ -33,13 +33,12 @@ from losscli.losses import EVERY_ROW_LOSS, LOSSES, Spec
 
 _specs: tuple[Spec, ...] = (*LOSSES.values(), *EVERY_ROW_LOSS.values())
 _functions = {
-    function.__name__: function for spec in _specs for function in (spec.loss, spec.loss_with_grad)
+    function.__name__: function
+    for spec in _specs
+    for function in (spec.loss, spec.loss_with_grad)
+    if function
 }
-__all__ = [
-    *_functions,
-    "linear_cross_entropy",
-    "linear_token_log_probs",
-]
+__all__ = [*_functions, "linear_cross_entropy", "linear_token_log_probs"]
 globals().update(_functions)  # a __getattr__ of the module would add 0.5 us to each call
 
 

@@ -2,11 +2,12 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from losscli.errors import UsageError
 
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+_DURATIONS = {"": 1.0, "m": 60.0} | {unit: scale for scale, unit in _TIMES}
 _ENERGIES = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ"), (1e-9, "nJ"))
 _BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
@@ -59,22 +60,25 @@ def parse_memory(text: str) -> float:
     Raises:
         UsageError: it is none of these, or no whole number of bytes.
     """
-    match = re.fullmatch(r"\s*([0-9.eE+-]+?)\s*([kKMGT]?i?B|)\s*", text)
-    number = finite(match[1]) if match else None
-    scale = _MEMORY_UNITS.get(match[2]) if match else None
-    if number is None or scale is None or number < 0:
+    number = _parsed(text, _MEMORY_UNITS)
+    if number is None:
         raise UsageError(f"'{text}' is no number of bytes. Write 1.2GB, 300MB or 1GiB.")
-    return float(round(number * scale))
+    return float(round(number))
 
 
 def parse_seconds(text: str) -> float:
     """Parse ``0.2s``, ``10 ms``, ``5us``, ``1m`` (a minute) or bare seconds."""
-    match = re.fullmatch(r"\s*([0-9.eE+-]+?)\s*(ns|us|ms|s|m|)\s*", text)
-    number = finite(match[1]) if match else None
-    if match is None or number is None or number < 0:
+    seconds = _parsed(text, _DURATIONS)
+    if seconds is None:
         raise UsageError(f"'{text}' is not a duration. Write 0.2s, 50ms or 1m.")
-    unit = match[2]
-    return number * (60.0 if unit == "m" else {name: s for s, name in _TIMES}.get(unit, 1.0))
+    return seconds
+
+
+def _parsed(text: str, units: Mapping[str, float]) -> float | None:
+    match = re.fullmatch(r"\s*([0-9.eE+-]+?)\s*([a-zA-Z]*)\s*", text)
+    number = finite(match[1]) if match else None
+    scale = units.get(match[2]) if match else None
+    return None if number is None or scale is None or number < 0 else number * scale
 
 
 def parse_fraction(text: str) -> float:

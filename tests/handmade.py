@@ -4,7 +4,8 @@ from typing import Any
 
 from losscli.cases.case import Case
 from losscli.losses import find_loss
-from losscli.runs.records import FAILED, OK, SKIPPED, BenchResult, Error, Run, Seconds
+from losscli.runs.measurements import Error, Seconds
+from losscli.runs.records import FAILED, OK, SKIPPED, BenchResult, Run
 
 
 def case(**changes):

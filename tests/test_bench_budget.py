@@ -11,6 +11,7 @@ from losscli.bench.limit import Limit
 from losscli.bench.plan import BEFORE_REPORT, Schedule, plan, plan_id, remaining
 from losscli.bench.results import untimed
 from losscli.bench.runner import Runner
+from losscli.cli import bench as cli
 from losscli.cli.main import run
 from losscli.config.loader import load_config
 from losscli.config.schema import Config, LossChoice, Timing
@@ -18,6 +19,7 @@ from losscli.reasons import Code
 from losscli.runs.records import SKIPPED
 from tests.fake_bench import FixedLimits, Seen
 from tests.fake_time import ClockTimer, FakeClock
+from tests.handmade import result
 
 TIMING = Timing(min_time=0.0, max_time=60.0, confidence=1e-9, processes=1)
 NAMES = ("reference", "functional")
@@ -162,3 +164,14 @@ def test_command_skips_what_it_has_no_time_for(capsys):
     options = ["--device", "cpu", "--loss", "mse", "--size", "8x8", "--impl", "reference"]
     assert run(["bench", *options, "--budget", "0s"]) == 4
     assert "nothing could run: the budget of 0 s is used up." in capsys.readouterr().err
+
+
+def test_rows_are_shown_as_they_are_measured_on_a_terminal(monkeypatch, capsys):
+    left = result(speedup={}, seconds=None, status=SKIPPED, reason="too large")
+    cli._show([result(), left])
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(cli, "has_status", lambda: True)
+    cli._show([result(), left])
+    told = capsys.readouterr()
+    assert told.err == f"{result().case.name}, forward, custom: 2.000 ms, 4.00x eager PyTorch\n"
+    assert told.out == ""

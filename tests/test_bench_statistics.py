@@ -18,7 +18,7 @@ from losscli.bench.statistics import (
     summarize,
     summarize_processes,
 )
-from losscli.runs.records import Speedup
+from losscli.runs.measurements import Speedup
 from losscli.runs.spread import deviation, next_run_half_width, quantile, student_quantile
 
 

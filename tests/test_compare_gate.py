@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from losscli.compare.change import Change
 from losscli.compare.figures import FIGURES
-from losscli.runs.records import Error
+from losscli.runs.measurements import Error
 from tests.comparing import compare
 from tests.fabricated import machine
 from tests.handmade import failed, result, run, skipped

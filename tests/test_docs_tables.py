@@ -3,7 +3,7 @@ from msgspec.structs import replace
 
 from docs import baselines, program, tables, times
 from losscli.losses import EVERY_LOSS, EVERY_ROW_LOSS, LOSSES, ROW_FORMS
-from losscli.runs.records import Speedup
+from losscli.runs.measurements import Speedup
 from tests.handmade import around, case, result, run, timed
 from tests.parameters import titled
 

@@ -17,7 +17,8 @@ from losscli.judge.verdict import Verdict
 from losscli.reasons import Code
 from losscli.render.html.page import render_page, sections
 from losscli.report.verdict_writer import Verdicts
-from losscli.runs.records import FAIL, SKIPPED, Error, Run, Seconds, Speedup, VerifyResult
+from losscli.runs.measurements import Error, Seconds, Speedup
+from losscli.runs.records import FAIL, SKIPPED, Run, VerifyResult
 from tests import handmade
 from tests.handmade import case, failed, result, run, skipped
 from tests.parameters import naming, titled
@@ -98,7 +99,7 @@ def test_bench_page_has_the_answer_first_then_plots_with_words_then_the_table():
     plots = [svg for svg in Elements(text).of("svg") if "aria-hidden" not in svg]
     assert len(plots) == 14
     assert {svg["role"] for svg in plots} == {"img"}
-    named = re.findall(r"<svg role=img [^>]*><title>[^<]+</title><desc>[^<]+</desc>", text)
+    named = re.findall(r'<svg role="img" [^>]*><title>[^<]+</title><desc>[^<]+</desc>', text)
     assert len(named) == len(plots)
 
 

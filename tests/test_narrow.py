@@ -106,7 +106,7 @@ def test_allowed_ulp_beside_the_found_is_that_of_the_tolerances(name):
 
 
 def test_samples_that_do_not_decide_are_explained():
-    from losscli.runs.records import Speedup
+    from losscli.runs.measurements import Speedup
 
     unclear = replace(result(), ratios={"reference": Speedup(1.0, 0.5, 2.0)})
     text = " ".join(render(run(unclear), "table", verbose=True).split())

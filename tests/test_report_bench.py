@@ -11,7 +11,7 @@ from losscli.render.layout import MARKDOWN, lay_out
 from losscli.render.records import render
 from losscli.runs.columns import COLUMNS
 from losscli.runs.judgements import IMPOSSIBLE
-from losscli.runs.records import Error, Seconds, Speedup
+from losscli.runs.measurements import Error, Seconds, Speedup
 from tests.handmade import PAIR, case, failed, result, run, skipped
 from tests.parameters import titled
 

@@ -11,7 +11,8 @@ from losscli.errors import EXIT_OK, EXIT_UNFIT, UsageError
 from losscli.render.html.any_record import read_record
 from losscli.render.html.page import sections
 from losscli.runs.encoding import finite
-from losscli.runs.records import FAIL, Speedup
+from losscli.runs.measurements import Speedup
+from losscli.runs.records import FAIL
 from tests.handmade import result, run
 from tests.parameters import SLOW, naming
 from tests.test_html_page import check, measured, verified
@@ -85,7 +86,7 @@ WRONG = {
     "base.json --format svg --plot x": "unknown plot 'x'",
     "base.json --format pdf": "unknown format 'pdf'",
     ".": "is a directory",
-    "/dev/zero": "is no regular file",
+    "/dev/zero": "neither a file nor a pipe",
 }
 
 

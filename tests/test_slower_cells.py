@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from losscli.compare.cells import cells
 from losscli.render.records import Writer, conclusion, render
+from losscli.runs.measurements import Speedup
 from losscli.runs.reading import read_run
-from losscli.runs.records import Speedup
 from losscli.views import bench
 from losscli.views.document import Table, blocks_of
 from tests.handmade import around, case, failed, run, timed

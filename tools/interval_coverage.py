@@ -21,8 +21,9 @@ from statistics import median
 from typing import Any
 
 from losscli.compare.rows import key
+from losscli.runs.measurements import Speedup
 from losscli.runs.reading import read_run
-from losscli.runs.records import BenchResult, Run, Speedup
+from losscli.runs.records import BenchResult, Run
 
 REFERENCE = "reference"
 WANTED = 0.9

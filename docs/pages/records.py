@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Iterator
 
 from losscli.cases.case import Case
 from losscli.files.record import Record
 from losscli.runs import records
+from losscli.runs.measurements import Collective, Error, OfRank, Seconds, Speedup
 from losscli.runs.records import Exclusion, Headline, SlowerCell
 
 RECORDS: tuple[type[Record], ...] = (
     records.Run,
     records.BenchResult,
-    records.Seconds,
-    records.Speedup,
-    records.OfRank,
-    records.Collective,
-    records.Error,
+    Seconds,
+    Speedup,
+    OfRank,
+    Collective,
+    Error,
     records.VerifyResult,
     records.SelfTestResult,
     records.TimerTestResult,
@@ -67,7 +69,8 @@ def _written(record: type[Record]) -> tuple[dict[str, str], dict[str, str]]:
         for statement in body.body:
             if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
                 last = statement.target.id
-                types[last] = ast.unparse(statement.annotation)
+                text = re.sub("CallSeconds|Ratio", "float", ast.unparse(statement.annotation))
+                types[last] = re.sub(r"Annotated\[(.+), Meta\(.*?\)\]", r"\1", text)
             elif last and isinstance(statement, ast.Expr):
                 value = statement.value
                 if isinstance(value, ast.Constant) and isinstance(value.value, str):

@@ -12,7 +12,8 @@ from losscli.implementations.passes import Pass
 from losscli.implementations.timer import Call, Timer
 from losscli.ranks.group import together
 from losscli.reasons import Code, Reason
-from losscli.runs.records import FAIL, Error, VerifyResult
+from losscli.runs.measurements import Error
+from losscli.runs.records import FAIL, VerifyResult
 
 
 class JudgedPass(Contender):

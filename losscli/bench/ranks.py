@@ -26,7 +26,8 @@ from losscli.losses import HIDDEN_STATE
 from losscli.ranks.group import Group, free_bytes, largest, together
 from losscli.ranks.placements import CUTS
 from losscli.ranks.shards import gather_into
-from losscli.runs.records import FAIL, BenchResult, Collective, VerifyResult
+from losscli.runs.measurements import Collective
+from losscli.runs.records import FAIL, BenchResult, VerifyResult
 from losscli.truth.gate import CHECK
 from losscli.truth.inputs import make_inputs
 

@@ -15,16 +15,8 @@ from losscli.errors import first_line
 from losscli.implementations.errors import SubjectError
 from losscli.machine import memory
 from losscli.reasons import Code, Reason
-from losscli.runs.records import (
-    FAILED,
-    HOST_GAPS,
-    OK,
-    SKIPPED,
-    BenchResult,
-    BenchStatus,
-    Error,
-    Stop,
-)
+from losscli.runs.measurements import Error
+from losscli.runs.records import FAILED, HOST_GAPS, OK, SKIPPED, BenchResult, BenchStatus, Stop
 
 _NO_ERROR = Error()
 _STOPS: tuple[Stop, ...] = get_args(Stop)

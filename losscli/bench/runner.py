@@ -32,7 +32,8 @@ from losscli.implementations.timer import Timer, make_timer, needs_eviction
 from losscli.machine import memory
 from losscli.reasons import Code, Reason
 from losscli.runs.judgements import is_busy
-from losscli.runs.records import FAIL, HOST_GAPS, SKIPPED, BenchResult, Collective, OfRank
+from losscli.runs.measurements import Collective, OfRank
+from losscli.runs.records import FAIL, HOST_GAPS, SKIPPED, BenchResult
 from losscli.truth.inputs import make_inputs
 
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from losscli.runs.records import Seconds, Speedup
+from losscli.runs.measurements import Seconds, Speedup
 from losscli.runs.spread import Z95, next_run_half_width, quantile
 
 TAIL = 40

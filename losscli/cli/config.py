@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from losscli.cli.options import Decorator, axis_options_of_config, examples, overrides_of
-from losscli.cli.variables import option, variable_of
+from losscli.cli.options import axis_options_of_config, examples, format_option, overrides_of
+from losscli.cli.variables import variable_of
 from losscli.config.expansion import expand
 from losscli.config.keys import json_schema
 from losscli.config.loader import load, load_config
@@ -18,12 +18,6 @@ from losscli.console.streams import emit
 from losscli.errors import EXIT_OK, EXIT_USAGE, ConfigError, UsageError
 from losscli.render import output
 from losscli.views.phrases import count
-
-
-def _format(*choices: str) -> Decorator:
-    help = f"Write the report as {choices[0]} or {choices[1]}."
-    kind = click.Choice(choices)
-    return option("--format", type=kind, default=choices[0], metavar="CHOICE", help=help)
 
 
 @click.group("config")
@@ -38,7 +32,7 @@ def command() -> None:
 
 @command.command("check")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@_format("table", "json")
+@format_option(("table", "json"), "Write the report as table or json.")
 @examples(
     "losscli config check mine.yaml",
     "losscli config check configs/*.yaml",
@@ -88,7 +82,7 @@ def _report(found: Iterable[tuple[str, tuple[ConfigError, ...]]]) -> list[str]:
 @command.command("show")
 @click.argument("file", required=False)
 @axis_options_of_config
-@_format("yaml", "json")
+@format_option(("yaml", "json"), "Write the config as yaml or json.")
 @examples(
     "losscli config show rows.yaml",
     "losscli config show mine.yaml --size 4096x4096 > full.yaml",

@@ -20,9 +20,9 @@ from losscli.reasons import Reason
 from losscli.render.layout import lay_out
 from losscli.render.output import show
 from losscli.units import format_bytes, format_duration
-from losscli.views.bench import SHORT_PASSES
+from losscli.views.bench import short_pass
 from losscli.views.document import Side
-from losscli.views.phrases import count, with_mode
+from losscli.views.phrases import count
 
 DOES_NOT_FIT = "does not fit"
 
@@ -54,7 +54,7 @@ def print_plans(config: Config, device: str, free: int) -> None:
     listing = _Listing(config, device, free)
     for case, pass_, implementations, modes in listing.groups():
         for mode in modes:
-            name = with_mode(SHORT_PASSES[pass_], mode)
+            name = short_pass(pass_, mode)
             if why := case.impossible or unavailable(mode, device, case.placement):
                 listing.refuse(why, case.name, name, _names(implementations), *[""] * 4)
                 continue

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import click
 
-from losscli.cli.options import COMPLETE_RUNS, FILTER_HELP, examples, output_options
+from losscli.cli.options import COMPLETE_RUNS, examples, filter_option, output_options
 from losscli.cli.variables import option
-from losscli.config.filters import parse_filter
 from losscli.config.schema import Filter
 from losscli.console.notes import note
 from losscli.errors import EXIT_OK, UsageError
@@ -22,7 +21,7 @@ from losscli.runs.files import refuse_to_overwrite
     help="Take only runs of these commits of the git repository here, in its order: HEAD, "
     "v1.0..main.",
 )
-@option("--filter", "filters", multiple=True, type=parse_filter, metavar="FILTER", help=FILTER_HELP)
+@filter_option
 @output_options
 @examples(
     "losscli history",

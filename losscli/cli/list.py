@@ -76,10 +76,6 @@ def _configs() -> dict[str, str]:
     }
 
 
-def _table(entries: Entries) -> str:
-    return _laid_out(list(entries.items()), ROOM)
-
-
 def _table_of_losses(losses: Entries) -> str:
     blocks = []
     for name, loss in losses.items():
@@ -98,7 +94,7 @@ def _table_of_losses(losses: Entries) -> str:
     return "\n".join(blocks)
 
 
-def _laid_out(rows: Sequence[tuple[str, ...]], room: int) -> str:
+def _laid_out(rows: Sequence[tuple[str, ...]], room: int = ROOM) -> str:
     """Lay out rows whose last cells are broken so that they fit a terminal."""
     return text((Table((), rows, align=["left"] * len(rows[0]), wraps=True),), room)
 
@@ -127,5 +123,5 @@ def command(kind: str | None, format: str) -> None:
         emit(json.dumps(listing, indent=2))
         return
     for name, entries in listing.items():
-        table = (_table_of_losses if name == "losses" else _table)(entries)
+        table = _table_of_losses(entries) if name == "losses" else _laid_out([*entries.items()])
         emit(table if kind else f"{name}:\n{textwrap.indent(table, BELOW_ITS_KIND)}")

@@ -25,7 +25,7 @@ from losscli.config.loader import load_config, shipped_configs
 from losscli.config.schema import Config
 from losscli.config.sizes import parse_size
 from losscli.errors import UnfitError, UsageError
-from losscli.implementations import IMPLEMENTATIONS, check_implementation, is_file
+from losscli.implementations import IMPLEMENTATIONS, check_implementation
 from losscli.losses import EVERY_LOSS, LINEAR_LOSSES, LOSSES, REDUCTIONS, ROW_FORMS, WEIGHTED
 from losscli.runs.columns import COLUMNS
 from losscli.runs.parts import Part, parse_part
@@ -37,36 +37,15 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 Decorator = Callable[[Any], Any]
 
 
-def axis_options(command: Command) -> Command:
-    """Add the options of ``case_options``, --part and --keep-going."""
-    return case_options(part_option(keep_going_option(command)))
+def together(*options: Decorator) -> Decorator:
+    """Return options as one, which the help of a command lists in this order."""
 
+    def add(command: Command) -> Command:
+        for each in reversed(options):
+            command = each(command)
+        return command
 
-def case_options(command: Command) -> Command:
-    """Add -c, one option per axis, --device, --seed, --filter, --list and --dry-run.
-
-    The command passes all keywords but ``list_cases`` and ``dry_run`` to ``resolve_config``.
-    """
-    config = option(
-        "-c",
-        "--config",
-        metavar="FILE",
-        help=_CONFIG_HELP,
-        shell_complete=listed(shipped_configs, files=True),
-    )
-    filter = option(
-        "--filter", "filters", multiple=True, type=parse_filter, metavar="FILTER", help=FILTER_HELP
-    )
-    names = switch("--list", "list_cases", help="List the names of the cases; run nothing.")
-    memory = "List the cases, their memory and which cases fit; run nothing."
-    dry_run = switch("--dry-run", help=memory)
-    options = (config, *_AXES, device_option(), _SEED, filter, names, dry_run)
-    return _decorate(command, options)
-
-
-def axis_options_of_config(command: Command) -> Command:
-    """Add the options that override a key of a config, which ``overrides_of`` takes."""
-    return _decorate(command, (*_AXES, device_option(), _SEED))
+    return add
 
 
 def resolve_config(config: str | None, **options: Any) -> Config:
@@ -105,12 +84,6 @@ def has_options(context: click.Context) -> bool:
         context.get_parameter_source(given.name or "") is ParameterSource.COMMANDLINE
         for given in context.command.params
     )
-
-
-def output_options(command: Command) -> Command:
-    """Add --format and -o; the command receives ``format`` and ``output``, a path or None."""
-    help = f"Write the report as {', '.join(FORMATS[:-1])} or {FORMATS[-1]}."
-    return _decorate(command, (format_option(FORMATS, help), output_option))
 
 
 def format_option(formats: Sequence[str], help: str) -> Decorator:
@@ -189,12 +162,6 @@ def _losses(text: str) -> tuple[str, ...]:
     return tuple(_LOSSES[text]) if text in _LOSSES else (check_loss(text),)
 
 
-def _implementation(text: str) -> tuple[str]:
-    if is_file(text):
-        return (check_implementation(text),)
-    return (check_name("implementation", text, IMPLEMENTATIONS),)
-
-
 _IMPL_HELP = (
     f"Choose the implementation: {', '.join(IMPLEMENTATIONS)}, or a file of yours: FILE.py, "
     "FILE.py:FUNCTION or FILE.py@REVISION."
@@ -231,13 +198,40 @@ _AXES = (
         _GRAD_OUTPUT_HELP,
     ),
     named_axis("--layout", "layouts", "layout", LAYOUTS),
-    axis("--impl", "implementations", "NAME", _implementation, _IMPL_HELP, _IMPL_COMPLETE),
+    axis(
+        *("--impl", "implementations", "NAME"),
+        lambda text: (check_implementation(text),),
+        *(_IMPL_HELP, _IMPL_COMPLETE),
+    ),
 )
-_SEED = option("--seed", type=check_seed, metavar="N", help="Seed the inputs with N.")
-_CONFIG_HELP = "Read the YAML file FILE, or a shipped config such as full.yaml."
-FILTER_HELP = (
-    "Keep only cases that match FILTER: loss=mse,dtype=bfloat16; size!=1Kx1K; impl=custom*|compile."
+axis_options_of_config = together(
+    *_AXES,
+    device_option(),
+    option("--seed", type=check_seed, metavar="N", help="Seed the inputs with N."),
 )
+"""The options that override a key of a config, which ``overrides_of`` takes."""
+filter_option = option(
+    *("--filter", "filters"),
+    multiple=True,
+    type=parse_filter,
+    metavar="FILTER",
+    help="Keep only cases that match FILTER: loss=mse,dtype=bfloat16; size!=1Kx1K; "
+    "impl=custom*|compile.",
+)
+case_options = together(
+    option(
+        *("-c", "--config"),
+        metavar="FILE",
+        help="Read the YAML file FILE, or a shipped config such as full.yaml.",
+        shell_complete=listed(shipped_configs, files=True),
+    ),
+    axis_options_of_config,
+    filter_option,
+    switch("--list", "list_cases", help="List the names of the cases; run nothing."),
+    switch("--dry-run", help="List the cases, their memory and which cases fit; run nothing."),
+)
+"""A command passes all of their keywords but ``list_cases`` and ``dry_run`` to
+``resolve_config``."""
 
 
 def _output(value: str) -> Path | None:
@@ -272,13 +266,11 @@ output_option = option(
     help="Write the report to PATH; - is standard output.",
 )
 """The -o option alone, for commands with formats of their own."""
-
-
-def _decorate(command: Command, options: Collection[Decorator]) -> Command:
-    """Decorate a command so that its help lists the options in this order."""
-    for add in reversed(tuple(options)):
-        command = add(command)
-    return command
+output_options = together(
+    format_option(FORMATS, f"Write the report as {', '.join(FORMATS[:-1])} or {FORMATS[-1]}."),
+    output_option,
+)
+"""A command receives ``format`` and ``output``, a path or None."""
 
 
 def listing_format(
@@ -292,7 +284,7 @@ def listing_format(
             return command(*args, format="json" if as_json else format, **options)
 
         short = switch("--json", "as_json", help="Write JSON, as --format json.")
-        return cast(Command, _decorate(call, (format_option(formats, help), short)))
+        return cast(Command, together(format_option(formats, help), short)(call))
 
     return add
 
@@ -303,6 +295,7 @@ part_option = option(
     metavar="K/N",
     help="Run part K of N; all parts take about as long.",
 )
+axis_options = together(case_options, part_option, keep_going_option)
 
 
 def refuse_listing_part(part: Part | None, *, listing: bool) -> None:

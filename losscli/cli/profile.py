@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from losscli.bench.plan import Task
 
 DEFAULTS = {"implementations": ("custom",), "passes": ("forward_backward",)}
-MOST_NAMED = 10
 FORMATS = ("table", "md", "json")
 
 
@@ -127,10 +126,11 @@ def _only(tasks: list[Task], words: tuple[str, ...]) -> Task:
         for name in names
     ]
     if len(rows) > 1:
-        listed = "".join(f"\n  {row}" for row in rows[:MOST_NAMED])
-        more = f"\n  and {len(rows) - MOST_NAMED} more" if len(rows) > MOST_NAMED else ""
-        raise UsageError(
+        from losscli.views.phrases import listed
+
+        said = (
             f"{len(rows)} calls are meant; profile takes one. Name it by --loss, --size, --dtype, "
-            f"--pass and --impl, or by words of its name:{listed}{more}"
+            "--pass and --impl, or by words of its name:"
         )
+        raise UsageError("\n".join(listed(said, rows)))
     return found[0]

@@ -71,13 +71,15 @@ def command(
     if list_plots:
         emit("\n".join(f"{name}  {each.title}" for name, each in _plots(found).items()))
         return EXIT_OK
-    if format == "html":
-        _write(render_page(found).encode("utf-8", "replace"), output)
-    else:
-        chosen = _choose(_plots(found), plot)
-        _write(f"{chosen.standalone()}\n".encode("utf-8", "replace"), output)
+    page = format == "html"
+    text = render_page(found) if page else f"{_choose(_plots(found), plot).standalone()}\n"
+    content = text.encode("utf-8", "replace")
     if output:
+        write_file(output, content)
         tell(f"losscli: wrote {output}")
+    else:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
     return EXIT_OK
 
 
@@ -98,11 +100,3 @@ def _choose(plots: Mapping[str, Picture], name: str | None) -> Picture:
         hint = unknown("plot", name, list(plots)[:_SHOWN]).rstrip(".")
         raise UsageError(f"{hint}; --list-plots lists all.")
     return plots[name] if name is not None else next(iter(plots.values()))
-
-
-def _write(content: bytes, output: Path | None) -> None:
-    if output:
-        write_file(output, content)
-    else:
-        sys.stdout.buffer.write(content)
-        sys.stdout.buffer.flush()

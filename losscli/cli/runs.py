@@ -32,7 +32,6 @@ FINISHED, KILLED, RUNNING = "finished", "killed", "running"
 OUTDATED = "finished, a later one was killed"
 _LEAST_IMPORTANT = ("commit", "device", "cases", "created")
 _NONE = "no runs in {}. `losscli bench --save NAME` saves one."
-_UNKNOWN: dict[str, object] = dict.fromkeys(("created", "device", "cases", "commit"))
 
 
 def _runs() -> dict[str, Path]:
@@ -100,8 +99,7 @@ def _list(names: Sequence[str], format: str, output: Path | None) -> None:
         raise UsageError(f"losscli runs list takes no {given}. Did you mean `losscli runs show`?")
     if format not in ("table", "json"):
         raise UsageError(f"the list is written as table or json, not as {format}.")
-    killed = killed_runs()
-    runs = [_describe(name, path, _state(name, killed)) for name, path in _runs().items()]
+    runs = [_describe(name, path) for name, path in _runs().items()]
     if format == "json":
         emit(json.dumps(runs, indent=2))
     elif not runs:
@@ -117,26 +115,27 @@ def _list(names: Sequence[str], format: str, output: Path | None) -> None:
         emit(text((table,), width()))
 
 
-def _describe(name: str, path: Path, state: str) -> dict[str, object]:
+def _describe(name: str, path: Path) -> dict[str, object]:
     from losscli.runs.reading import read_run
     from losscli.runs.records import BenchResult
 
-    known: dict[str, object] = {"name": name, "path": str(path), "state": state}
+    found: dict[str, object] = {"name": name, "path": str(path), "state": _state(name)}
+    found |= dict.fromkeys(("created", "device", "cases", "commit", "problem"))
     try:
         run = read_run(path, "bench")
     except UsageError as error:
-        return known | _UNKNOWN | {"problem": str(error)}
+        return found | {"problem": str(error)}
     machine = run.environment
-    return known | {
+    return found | {
         "created": run.created,
         "device": machine.get("gpu") or machine.get("cpu") or machine.get("device"),
         "cases": len({result.case for result in run.of(BenchResult)}),
         "commit": machine.get("commit"),
-        "problem": None,
     }
 
 
-def _state(name: str, killed: dict[str, Path]) -> str:
+def _state(name: str) -> str:
+    killed = killed_runs()
     if name not in killed:
         return FINISHED
     if holder_of(output_of(killed[name])):
@@ -152,12 +151,12 @@ def _show(
     from losscli.render.records import write
     from losscli.runs.reading import read_run
 
-    name, killed = names[0], killed_runs()
-    run = read_run(_find(name), "bench")
+    name = names[0]
+    path, state = _find(name), _state(name)
+    run = read_run(path, "bench")
     if not run.results:
         raise UsageError(f"the run '{name}' was killed before its first result.")
     write(run, format, output, columns, verbose=verbose)
-    state = _state(name, killed)
     if state == KILLED:
         note(f"this run was killed; `losscli bench --resume {name} --save {name}` continues it")
     elif state == RUNNING:
@@ -220,7 +219,7 @@ def _remove(names: Sequence[str]) -> None:
     killed = killed_runs()
     found = {name: _find(name) for name in names}
     for name in found:
-        if _state(name, killed) == RUNNING:
+        if _state(name) == RUNNING:
             raise UsageError(f"the run '{name}' is running. Stop it first.")
     for name, path in found.items():
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,8 +33,6 @@ from losscli.machine.devices import let_threads_sleep
 
 if TYPE_CHECKING:
     from losscli.runs.parts import Part
-    from losscli.runs.records import VerifyResult
-    from losscli.verify.runner import Checks
 
 DEFAULT_CONFIG = "smoke.yaml"
 """Covers every loss, reduction and dtype; the default of `losscli bench` does not."""
@@ -163,23 +160,13 @@ def command(
     }
     if place:
         loading.build_ahead(needed)
-        shrink = over_ranks.shrinker(group).follow
-        results_of = _shrinking(shrink, partial(over_ranks.run, group=group))
-        return run_in_ranks(run, jobs, results_of, **report)
+        follow = over_ranks.shrinker(group).follow
+        return run_in_ranks(run, jobs, lambda job: follow(over_ranks.run(job, group)), **report)
     processes = processes_for(jobs, device) if any(possible(jobs, free)) else 0
     with Pool(jobs, processes, needed) as pool:
-        results_of = _shrinking(Shrinker().follow, pool.results_of)
-        return run_jobs(run, jobs, results_of, guess=seconds_of_checks(jobs, device), **report)
-
-
-def _shrinking(
-    follow: Callable[[Iterable[VerifyResult]], Iterator[VerifyResult]],
-    results_of: Callable[[Checks], Iterable[VerifyResult]],
-) -> Callable[[Checks], Generator[VerifyResult, None, None]]:
-    def shrinking(job: Checks) -> Generator[VerifyResult, None, None]:
-        yield from follow(results_of(job))
-
-    return shrinking
+        follow = Shrinker().follow
+        report["guess"] = seconds_of_checks(jobs, device)
+        return run_jobs(run, jobs, lambda job: follow(pool.results_of(job)), **report)
 
 
 def _of_our_own(config: Config) -> Config:

@@ -18,7 +18,8 @@ from losscli.compare.rows import Key
 from losscli.files.record import Record
 from losscli.machine.differences import Difference
 from losscli.runs.grouping import grouped
-from losscli.runs.records import BenchResult, Seconds
+from losscli.runs.measurements import Seconds
+from losscli.runs.records import BenchResult
 
 ENOUGH_CONTROLS = 6
 """Fewest controls by which the noise between runs is known and not supposed."""

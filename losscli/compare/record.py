@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Mapping
+from typing import Annotated
 
-from msgspec import field
+from msgspec import Meta, field
 
 from losscli.compare.change import CONFIDENCE
 from losscli.compare.comparison import Comparison, Mean, Untimed
@@ -13,6 +14,7 @@ from losscli.compare.rows import median_of, named
 from losscli.files.record import Record
 from losscli.machine.differences import Difference
 from losscli.runs.judgements import Judgement
+from losscli.runs.measurements import Ratio
 from losscli.runs.records import SCHEMA_VERSION
 
 
@@ -32,9 +34,9 @@ class ComparedRow(Record, frozen=True, kw_only=True):
     peak_extra_bytes_after: int | None = None
     ulp_before: float | None = None
     ulp_after: float | None = None
-    ratio: float
-    ratio_low: float
-    ratio_high: float
+    ratio: Ratio
+    ratio_low: Ratio
+    ratio_high: Ratio
     verdict: Judgement
     control: bool = False
     regression: bool = False
@@ -49,7 +51,7 @@ class ComparedRun(Record, frozen=True):
     run: str
     comparable: bool = True
     differences: tuple[Difference, ...] = ()
-    noise: float = 0.0
+    noise: Annotated[float, Meta(ge=0, lt=1e30)] = 0.0
     controls: int = 0
     noises: tuple[Noise, ...] = ()
     undecided: int | None = None

@@ -69,9 +69,14 @@ def median_of(result: BenchResult) -> float:
 
 def label(result: BenchResult) -> str:
     """Return ``mse 1Kx1K float32 mean, custom, forward``, then unusual mode, cache and table."""
-    words = [result.case.name, result.implementation, result.pass_.replace("_", "+")]
+    words = [result.case.name, result.implementation, long_name(result.pass_)]
     text = ", ".join([*words, *mode_and_cache(result.mode, result.cache)])
     return f"{text} ({result.table})" if result.table else text
+
+
+def long_name(pass_: str) -> str:
+    """Return ``forward+backward`` for ``forward_backward``."""
+    return pass_.replace("_", "+")
 
 
 def named(result: BenchResult) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from dataclasses import replace
 from losscli.bench.plan import Task
 from losscli.cases.axes import PassName
 from losscli.reasons import Code
-from losscli.runs.records import BenchResult, Seconds
+from losscli.runs.measurements import Seconds
+from losscli.runs.records import BenchResult
 
 ROUNDS = 3
 """Times, with and without the candidate, that all differ: other programs slow only some."""

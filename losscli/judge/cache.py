@@ -87,7 +87,7 @@ class VerdictCache:
         with contextlib.suppress(OSError):
             make_private(self.root)
             make_private(path.parent)
-            replace_file(path, [json_line(verdict.to_json())])
+            replace_file(path, [f"{json_line(verdict.to_json())}\n".encode()])
 
     def drop_unused(self, now: float) -> None:
         """Remove verdicts that were not asked for in long; ``now`` in seconds since the epoch."""

@@ -5,6 +5,7 @@ from typing import Literal
 
 from losscli.files.record import Record
 from losscli.reasons import Code, Facet, Word
+from losscli.runs.measurements import CallSeconds, Ratio
 
 REFERENCE = "reference"
 """The implementation that a file's times are compared with."""
@@ -41,9 +42,9 @@ class Speed(Record, frozen=True):
 
     case: str
     pass_: str
-    seconds: float
+    seconds: CallSeconds
     """Median."""
-    ratios: dict[str, tuple[float, float, float]]
+    ratios: dict[str, tuple[Ratio, Ratio, Ratio]]
     """How many times as fast as each other implementation: value, low and high of the interval."""
     limit_share: float | None = None
     """The part of the speed of the memory that it reaches; None where the limit is unknown."""

@@ -1,7 +1,5 @@
 """The registry of losses; each has one spec in ``elementwise``, ``rows`` or ``linear``."""
 
-from __future__ import annotations
-
 import pkgutil
 from collections import ChainMap
 from collections.abc import Mapping

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from losscli.machine.pytorch import Tensor, torch
 
 from . import operators
-from .formulas import REDUCTIONS
+from .formulas import REDUCTIONS, promoted, widened
 from .kinds import explain, refuse_script
 from .shapes import broadcasts_to
 
@@ -30,8 +30,8 @@ WEIGHTED = "weighted_"
 class Arguments(NamedTuple):
     """The arguments of one call, as the operator takes them."""
 
-    operands: tuple[Tensor, ...]
-    """The operands without the weight."""
+    operands: tuple[Any, ...]
+    """The tensors without the weight of elements; missing operands of rows are None."""
     reduction: str = "mean"
     parameters: tuple[float, ...] = ()
     weight: Tensor | None = None
@@ -71,22 +71,19 @@ def reduction_of(
     return meant
 
 
-class Further(NamedTuple):
-    """An extra keyword argument of a ``_with_grad`` function."""
-
-    name: str
-    default: Any
-    annotation: str
-    description: str
+def further(name: str, annotation: str, default: Any) -> inspect.Parameter:
+    """Return an extra keyword argument of a ``_with_grad`` function."""
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
 
 
-GRAD_OUTPUT = Further(
-    "grad_output",
-    1.0,
-    "Tensor | float",
-    """multiplies the gradient: a number or a one-element tensor; with reduction ``none``
+GRAD_OUTPUT = {
+    further(
+        "grad_output", "Tensor | float", 1.0
+    ): """multiplies the gradient: a number or a one-element tensor; with reduction ``none``
         also a tensor of the loss's shape.""",
-)
+}
 
 
 class Calls:
@@ -94,7 +91,8 @@ class Calls:
 
     parameters: tuple[Parameter, ...] = ()
     """The spec's parameters, once there is a spec."""
-    further: tuple[Further, ...] = (GRAD_OUTPUT,)
+    further: Mapping[inspect.Parameter, str] = GRAD_OUTPUT
+    """Extra arguments of the ``_with_grad`` function, with their descriptions."""
 
     def __init__(
         self,
@@ -131,12 +129,10 @@ class Calls:
         """Return the loss; ``site`` identifies a module."""
         operands, reduction, parameters, weight, *_ = given
         self._check_shapes(operands, weight)
-        name = given.operator or self.name
-        if weight is None:
-            loss = operators.OPERATORS[name](*operands, reduction, *parameters, *site)
-        else:
-            operator = operators.OPERATORS[WEIGHTED + name]
-            loss = operator(*operands, weight, reduction, *parameters, *site)
+        name, every = given.operator or self.name, operands
+        if weight is not None:
+            name, every = WEIGHTED + name, (*operands, weight)
+        loss = operators.OPERATORS[name](*every, reduction, *parameters, *site)
         loss = _finished(loss, self._divisor(given), given.dtype)
         if self.refuse:
             self._look(loss, self.refuse, operands)
@@ -196,15 +192,10 @@ class Calls:
                 raise
 
         signature = inspect.signature(arguments)
-        keyword = inspect.Parameter.KEYWORD_ONLY
-        last = [
-            inspect.Parameter(each.name, keyword, default=each.default, annotation=each.annotation)
-            for each in further
-        ]
-        signature = signature.replace(parameters=[*signature.parameters.values(), *last])
+        signature = signature.replace(parameters=[*signature.parameters.values(), *further])
         name = f"{arguments.__name__}_with_grad"
         loss_with_grad.__name__ = loss_with_grad.__qualname__ = name
-        described = "".join(f"\n    {each.name}: {each.description}" for each in further)
+        described = "".join(f"\n    {each.name}: {text}" for each, text in further.items())
         loss_with_grad.__doc__ = WITH_GRAD.format(
             name=arguments.__name__,
             first=next(iter(signature.parameters)),
@@ -290,7 +281,5 @@ def _finished(loss: Tensor, divisor: Tensor | float | None, dtype: torch.dtype |
 
 def _mean(weight: Tensor, *others: Tensor) -> Tensor:
     """Return the mean weight, in float32 or, if an operand is float64, in float64."""
-    wide = weight.dtype if weight.is_floating_point() else torch.float32
-    for each in (torch.float32, *(other.dtype for other in others)):
-        wide = torch.promote_types(wide, each)
-    return weight.mean(dtype=wide)
+    every = (*others, weight) if weight.is_floating_point() else others
+    return weight.mean(dtype=widened(promoted(*every)))

@@ -1,7 +1,5 @@
 """The domains of operands: which values a loss accepts, and how to draw them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -54,6 +54,11 @@ def torchs_own(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return functional
 
 
+def weighted_sum(weight: Tensor, value: Tensor) -> Tensor:
+    """Return the row sums of weight * value, with 0 times infinity as 0."""
+    return (weight * torch.where(weight == 0, torch.zeros_like(value), value)).sum(-1)
+
+
 Value = TypeVar("Value")
 
 

@@ -1,7 +1,5 @@
 """Makes a spec from the function in the file of a loss, and completes its docstring."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import textwrap
@@ -39,14 +37,16 @@ def element_loss(
     *,
     calls: Calls | None = None,
     kept: Sequence[str] = (),
-    operands: Sequence[Operand] = OPERANDS,
+    operands: tuple[Operand, ...] = OPERANDS,
     **fields: Any,
 ) -> LossSpec:
     """Return the spec of an elementwise loss, with ``fields``.
 
     ``module`` is the name of its module, which stores ``kept`` tensors as buffers.
     """
-    fields["operands"] = tuple(operands)
+    if "operands_of" in fields:
+        operands = fields["operands_of"]({each.name: each.default for each in fields["parameters"]})
+    fields["operands"] = operands
     calls = calls or Calls(_name(arguments))
     mean = "divides by the number of elements, as in PyTorch's Huber loss"
     if calls.by_weights:

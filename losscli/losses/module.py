@@ -1,7 +1,5 @@
 """Modules of losses from their functions' signatures; ``losscli.nn`` adds torch.nn.Module."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 from collections.abc import Callable, Sequence

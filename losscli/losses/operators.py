@@ -3,8 +3,6 @@
 ``losscli.operators.registration`` adds those with kernels, other modules composed ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

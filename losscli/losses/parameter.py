@@ -1,7 +1,5 @@
 """Scalar parameters of a loss."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from random import Random

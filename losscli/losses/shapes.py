@@ -3,8 +3,6 @@
 Functions that only losscli has accept any shapes that broadcast.
 """
 
-from __future__ import annotations
-
 import operator
 import warnings
 from collections.abc import Callable, Mapping, Sequence

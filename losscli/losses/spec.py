@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, ClassVar, Literal, Self
@@ -11,17 +11,16 @@ from typing import Any, ClassVar, Literal, Self
 from losscli.machine.pytorch import Tensor, torch
 
 from .calling import named_call
-from .domain import REAL, Domain
+from .domain import Domain
 from .formulas import NO_KINKS, REDUCTIONS, SMOOTH, Reduction, difference, never
-from .parameter import Parameter
+from .operand import CLASS_NUMBERS as CLASS_NUMBERS
+from .operand import FLOATING
+from .operand import MASK as MASK
+from .operand import Operand as Operand
+from .parameter import Parameter as Parameter
 from .shapes import Shape as Shape
 from .shapes import Shapes, broadcast
 
-DtypeKind = Literal["floating", "class indices", "mask"]
-FLOATING: DtypeKind = "floating"
-CLASS_NUMBERS: DtypeKind = "class indices"
-MASK: DtypeKind = "mask"
-"""An operand's dtype: the case's, integers that are class indices, or bool."""
 Unit = Literal["element", "row", "hidden state", "model"]
 ELEMENT: Unit = "element"
 ROW: Unit = "row"
@@ -30,57 +29,6 @@ MODEL: Unit = "model"
 """What has its own loss: an element, a row, a hidden state, or a whole ``Model`` call."""
 LossFunction = Callable[..., "Tensor"]
 """``f(*operands, reduction, **parameters) -> loss``, with operands in the spec's order."""
-
-
-def same_shape(shape: Shape) -> Shape:
-    """The operand has the shape of the prediction."""
-    return shape
-
-
-def last_dimension(shape: Shape) -> Shape:
-    """The operand is one row, repeated over the batch."""
-    return shape[-1:]
-
-
-@dataclass(frozen=True)
-class Operand:
-    """One tensor operand, in the order of the C++ header's signature."""
-
-    name: str
-    description: str = ""
-    """Its role in words: ``predictions``."""
-    differentiable: bool = True
-    torch_differentiates: bool = True
-    """Whether PyTorch's own function computes its gradient rather than raising."""
-    shape: Callable[[Shape], Shape] = same_shape
-    """Maps a generated case's shape (the prediction's, except for hidden states) to its own."""
-    factor: Callable[[Shape], float] = lambda shape: 1.0
-    """Maps a generated case's shape to a factor of its values."""
-    domain: Domain = REAL
-    """The values that inputs are drawn from and checks stay within."""
-    refused: bool = False
-    """Whether PyTorch rejects values outside the domain; its assertion makes a GPU unusable."""
-    integers: bool = True
-    """Whether it may hold integers, which have no gradient."""
-    least: float = -math.inf
-    """The smallest accepted value; below it the loss is NaN, or ValueError on the CPU."""
-    smooth: Domain | None = None
-    """Where finite differences approximate the derivatives, if not in the whole domain."""
-    kind: DtypeKind = FLOATING
-    """Its kind of dtype. Class indices have no gradient or domain; the case has the classes."""
-    shared: bool = False
-    """Whether all rows of a row-wise loss share it."""
-    optional: bool = False
-    composed: bool = False
-    """Whether PyTorch's operators, not kernels, compute its gradient."""
-    labels: bool = False
-    """Whether the loss is meant for 0 and 1; third-party files need not take other numbers."""
-    roundings: int = 0
-    """Roundings it adds to the four of a row-wise loss or its gradient."""
-
-    def smoothed(self, values: Tensor, margin: float = 0.0) -> Tensor:
-        """Clamp values to where the loss is smooth, with a margin."""
-        return (self.smooth or self.domain).inside(values, margin)
 
 
 @dataclass(frozen=True)
@@ -97,6 +45,13 @@ class Tolerance:
             raise ValueError(f"a tolerance's factor must be at least 1, but is {self.factor:g}")
         if not self.reason:
             raise ValueError("a tolerance needs a reason")
+
+
+def looser(own: Tolerance | None, roundings: int, reason: str) -> Tolerance:
+    """Return a loss's tolerance with further roundings, a quarter of 4 ulp each."""
+    if own is None:
+        return Tolerance(1 + roundings / 4, reason)
+    return Tolerance(own.factor + roundings / 4, f"{own.reason}; {reason}")
 
 
 @dataclass(frozen=True)
@@ -116,22 +71,6 @@ class Terms:
     def __post_init__(self) -> None:
         if not self.reason:
             raise ValueError("terms need a reason")
-
-
-class LazyTerms(Mapping[str, "Tensor"]):
-    """Terms that are computed on access."""
-
-    def __init__(self, makers: Mapping[str, Callable[[], Tensor]]) -> None:
-        self._makers = makers
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self._makers[name]()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._makers)
-
-    def __len__(self) -> int:
-        return len(self._makers)
 
 
 @dataclass(frozen=True)
@@ -161,10 +100,6 @@ class Relations:
 
 LOSS = "loss"
 """The loss itself, among terms and derivatives."""
-
-
-def _not_offered(*operands: Any, **settings: Any) -> Any:
-    raise NotImplementedError("the loss has no function that returns the gradient as well")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,8 +141,8 @@ class Spec:
     """The PyTorch function that computes it if given the last operand too."""
     bind_loss: Callable[[Reduction, Mapping[str, float]], Callable[..., Tensor]] | None = None
     """Binds ``loss`` as a user would; None if it takes the spec's operands in order."""
-    loss_with_grad: Callable[..., tuple[Tensor, Tensor]] = _not_offered
-    """The public function that also returns the prediction's gradient."""
+    loss_with_grad: Any = None
+    """The public function that also returns the prediction's gradient, if there is one."""
     module: type[Any] = object
     """The class that ``losscli.nn`` combines with ``torch.nn.Module``."""
     kinks: Callable[[Mapping[str, float]], tuple[float, ...]] = NO_KINKS

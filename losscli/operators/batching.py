@@ -6,7 +6,7 @@ A batch is one call with reduction ``none``; each sample's elements are then red
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +14,20 @@ from torch import Tensor
 from torch._ops import OpOverload
 
 _NARROW = (torch.float16, torch.bfloat16)
+
+
+def arguments_of(
+    operator: OpOverload, given: Sequence[Any], named: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return all arguments of a call by name, those at their defaults as well."""
+    arguments = operator._schema.arguments
+    found = dict(zip((each.name for each in arguments), given, strict=False)) | dict(named or {})
+    return {each.name: found.get(each.name, each.default_value) for each in arguments}
+
+
+def divisor_of(shape: Sequence[int], reduction: str) -> int:
+    """Return the divisor of the sum over elements."""
+    return max(math.prod(shape), 1) if reduction == "mean" else 1
 
 
 def loss(operator: OpOverload, count: int, info: Any, dims: Any, *arguments: Any) -> Any:
@@ -26,19 +40,15 @@ def loss(operator: OpOverload, count: int, info: Any, dims: Any, *arguments: Any
 
 def with_grad(operator: OpOverload, count: int, info: Any, dims: Any, *arguments: Any) -> Any:
     """Return batches of losses and of gradients: ``NAME_with_grad(operands..., ...)``."""
-    # Arguments at their defaults may be missing.
-    names = [argument.name for argument in operator._schema.arguments]
-    last = names.index("grad_output")
-    reduction, *settings = arguments[count:last]
-    grad_output = arguments[last] if len(arguments) > last else None
-    factor = arguments[last + 1] if len(arguments) > last + 1 else 1.0
+    every = [*arguments_of(operator, arguments).values()]
+    reduction, *settings, grad_output, factor = every[count:]
     batch = _Batch(info.batch_size, arguments[:count], dims[:count])
     if grad_output is not None:
-        dim = dims[last]
+        dim = dims[len(every) - 2]
         one = reduction != "none" or _shape(grad_output, dim).numel() == 1
         grad_output = batch.incoming(grad_output, dim, reduction, one=one)
     else:
-        factor /= batch.divisor(reduction)
+        factor /= divisor_of(batch.shape, reduction)
     elements, gradient = operator(
         *batch.operands(reduction, of_each_sample=[0]), "none", *settings, grad_output, factor
     )
@@ -80,7 +90,7 @@ def double_backward(operator: OpOverload, count: int, info: Any, dims: Any, *arg
         *settings,
     )
     if reduction != "none":
-        of_grad_output = batch.total(of_grad_output) / batch.divisor(reduction)
+        of_grad_output = batch.total(of_grad_output) / divisor_of(batch.shape, reduction)
         shape = _shape(grad_output, dims[count])
         of_grad_output = of_grad_output.reshape(info.batch_size, *shape)
     results = (
@@ -106,7 +116,6 @@ class _Batch:
         self.given, self.dims = operands, dims
         self.shapes = [_shape(*of) for of in zip(operands, dims, strict=True)]
         self.shape = torch.broadcast_shapes(*self.shapes)
-        self.elements = math.prod(self.shape)
         self.dtype = promoted(
             [
                 (_dtype(operand), bool(shape))
@@ -148,15 +157,11 @@ class _Batch:
         """Return each element's grad_output; ``one``: it has one element per sample."""
         if reduction == "mean":
             # In float64, so that it is rounded once.
-            grad_output = grad_output.double() / self.divisor(reduction)
+            grad_output = grad_output.double() / divisor_of(self.shape, reduction)
         grad_output = grad_output[None] if dim is None else grad_output.movedim(dim, 0)
         if reduction != "none" if one is None else one:
             grad_output = grad_output.reshape(grad_output.shape[0], *(1,) * len(self.shape))
         return grad_output.expand(self.size, *self.shape)
-
-    def divisor(self, reduction: str) -> int:
-        """Return the divisor of the sum."""
-        return max(self.elements, 1) if reduction == "mean" else 1
 
     def total(self, elements: Tensor) -> Tensor:
         """Return the sum of each sample."""

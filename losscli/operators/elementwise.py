@@ -1,26 +1,12 @@
-"""Defines an elementwise loss's operators, with their fake and vmap rules.
+"""The operators of an elementwise loss: their schemas and fake implementations.
 
-For a loss ``NAME`` of operands ``input, target`` and a parameter ``beta``::
-
-    losscli::NAME(Tensor input, Tensor target, str reduction, float beta, int site=0) -> Tensor
-    losscli::NAME_with_grad(Tensor input, Tensor target, str reduction, float beta,
-        Tensor? grad_output=None, float factor=1.0) -> (Tensor, Tensor)
-    losscli::NAME_backward(Tensor grad_output, Tensor input, Tensor target, str reduction,
-        float beta, bool[2] wanted) -> (Tensor, Tensor)
-    losscli::NAME_double_backward(Tensor grad_grad_input, Tensor grad_grad_target,
-        Tensor grad_output, Tensor input, Tensor target, str reduction, float beta)
-        -> (Tensor, Tensor, Tensor)
-    losscli_bench::NAME(Tensor input, Tensor target, str reduction, float beta, str strategy)
-        -> Tensor
-
-A fake implementation gives result shapes to torch.compile, export and meta tensors. Each function
-serves losses with ``count`` operands.
+tests/data/golden/schemas.txt has those of some losses. A fake implementation gives result shapes to
+torch.compile, export and meta tensors. Each function serves losses with ``count`` operands.
 """
 
 import functools
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -28,11 +14,6 @@ from torch import Tensor
 
 from losscli.losses import LossSpec
 from losscli.losses.kinds import not_floating
-
-from . import batching
-
-NAMESPACE, BENCH_NAMESPACE = "losscli", "losscli_bench"
-KERNELS, AUTOGRAD = "CompositeExplicitAutograd", "Autograd"
 
 
 def schemas(spec: LossSpec) -> dict[str, str]:
@@ -61,25 +42,6 @@ def schemas(spec: LossSpec) -> dict[str, str]:
 def tensors(count: int) -> str:
     """Return the type of ``count`` results."""
     return f"({', '.join(['Tensor'] * count)})" if count > 1 else "Tensor"
-
-
-def define(
-    spec: LossSpec, libraries: Mapping[str, torch.library.Library], stub: Callable[..., Any]
-) -> None:
-    """Define a loss's operators with fake implementations, vmap rules and stubs."""
-    count = len(spec.operands)
-    for full_name, schema in schemas(spec).items():
-        namespace, name = full_name.split("::")
-        library, suffix = libraries[namespace], name.removeprefix(spec.name)
-        library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
-        library.impl(name, stub(namespace, name, spec, KERNELS), KERNELS)
-        if suffix != "_double_backward":
-            library.impl(name, stub(namespace, name, spec, AUTOGRAD), AUTOGRAD)
-        torch.library.register_fake(full_name, partial(FAKES[suffix], count), lib=library)
-        if namespace == NAMESPACE:
-            overload = getattr(torch.ops.losscli, name).default
-            rule = partial(batching.RULES[suffix], overload, count)
-            torch.library.register_vmap(full_name, rule, lib=library)
 
 
 def _loss(count: int, *arguments: Any, **_: Any) -> Tensor:

@@ -66,7 +66,7 @@ def _try(loss: str, device: str, load: Callable[[], None]) -> bool:
             error = raised
         except OSError as raised:
             error = UnfitError(f"kernels cannot be stored or loaded: {raised}")
-        if error is None:
+        else:
             _loaded.add((loss, device))
             return True
         _missing[loss, device] = error

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 
 from losscli.build.targets import DEVICES
 from losscli.errors import BuildError
@@ -24,9 +25,11 @@ from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED, LossSpec, RowSpec
 from losscli.losses import operators as bound
 from losscli.losses.kinds import no_kernel_takes
 
-from . import elementwise, fallback, loading, rows
-from .elementwise import BENCH_NAMESPACE, KERNELS, NAMESPACE
+from . import batching, elementwise, fallback, loading, rows
+from .batching import arguments_of
 
+_NAMESPACE, _OF_BENCH = "losscli", "losscli_bench"
+_KERNELS, _AUTOGRAD = "CompositeExplicitAutograd", "Autograd"
 _SPECS = (*LOSSES.values(), *WEIGHTED.values())
 
 
@@ -40,36 +43,35 @@ def incoming(grad_output: Tensor | float) -> tuple[Tensor | None, float]:
 class _Stub:
     """Stands for an operator until its library is loaded."""
 
-    def __init__(self, namespace: str, name: str, spec: LossSpec | RowSpec, key: str) -> None:
-        self.namespace, self.name, self.spec, self.key = namespace, name, spec, key
-        self.__name__ = f"{name}_stub"
+    def __init__(
+        self, operator: OpOverload, spec: LossSpec | RowSpec, suffix: str, key: str
+    ) -> None:
+        self.operator, self.spec, self.suffix, self.key = operator, spec, suffix, key
+        self.__name__ = f"{spec.name}{suffix}_stub"
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Load what is missing, and call the operator again."""
-        operator = getattr(getattr(torch.ops, self.namespace), self.name).default
-        names = (argument.name for argument in operator._schema.arguments)
-        given = dict(zip(names, arguments, strict=False)) | named
+        given = arguments_of(self.operator, arguments, named)
         tensors = {n: each for n, each in given.items() if isinstance(each, Tensor)}
         device = _device(tensors.values())
         for n, each in tensors.items():
             if wrong := no_kernel_takes(each):
-                raise NotImplementedError(f"{self.namespace}::{self.name}: {n} {wrong}")
+                raise NotImplementedError(f"{self.operator.name()}: {n} {wrong}")
         with self._once():
             if self._is_loaded(device, tensors.values()):
                 # Under export or a compiler, Python caches each key's kernel.
-                operator._dispatch_cache.clear()
-                return operator(*arguments, **named)
-        every = [given.get(a.name, a.default_value) for a in operator._schema.arguments]
-        suffix = self.name.removeprefix(self.spec.name)
-        return fallback.compute(self.spec, suffix, every, below_autograd=self.key == KERNELS)
+                self.operator._dispatch_cache.clear()
+                return self.operator(*arguments, **named)
+        below = self.key == _KERNELS
+        return fallback.compute(self.spec, self.suffix, [*given.values()], below_autograd=below)
 
     def _is_loaded(self, device: str, tensors: Iterable[Tensor]) -> bool:
         """Load what is missing; False if the formula must be used."""
-        if self.namespace == BENCH_NAMESPACE:
+        if self.operator.namespace == _OF_BENCH:
             loading.load_loss(self.spec.name, device, strategies=True)
             return True
         is_eager = device in DEVICES and not any(map(_is_traced, tensors))
-        if self.key == KERNELS or is_eager:
+        if self.key == _KERNELS or is_eager:
             # With the binding, so that they are built in parallel.
             return fallback.has_kernels(self.spec.name, device)
         return fallback.has_binding()
@@ -80,7 +82,7 @@ class _Stub:
         running = _calls.__dict__.setdefault("running", set())
         if self in running:
             raise BuildError(
-                f"{self.namespace}::{self.name} is still without an implementation ({self.key}) "
+                f"{self.operator.name()} is still without an implementation ({self.key}) "
                 "after its library was loaded. Run `losscli build --force`."
             )
         running.add(self)
@@ -110,7 +112,7 @@ def _take_dtensors() -> None:
         return
     for spec in _SPECS:
         for suffix in sharding.SUFFIXES:
-            operator = getattr(getattr(torch.ops, NAMESPACE), spec.name + suffix).default
+            operator = getattr(getattr(torch.ops, _NAMESPACE), spec.name + suffix).default
             sharding.register(operator, suffix, len(spec.operands))
 
 
@@ -148,18 +150,45 @@ class _Watcher(importlib.abc.MetaPathFinder):
         return spec
 
 
+def _define(spec: LossSpec | RowSpec) -> None:
+    """Define a loss's operators with stubs, fake implementations and vmap rules."""
+    schemas = rows.schemas(spec) if isinstance(spec, RowSpec) else elementwise.schemas(spec)
+    for full_name, schema in schemas.items():
+        namespace, name = full_name.split("::")
+        library, suffix = _LIBRARIES[namespace], name.removeprefix(spec.name)
+        library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
+        operator = getattr(getattr(torch.ops, namespace), name).default
+        if namespace == _NAMESPACE and "backward" not in suffix:
+            bound.OPERATORS[name] = operator
+        if suffix.endswith("_reference"):
+            composed = rows.COMPOSED[suffix.removesuffix("_reference")]
+            library.impl(name, partial(composed, spec), "CompositeImplicitAutograd")
+            continue
+        library.impl(name, _Stub(operator, spec, suffix, _KERNELS), _KERNELS)
+        if suffix == "_of_part":
+            library.impl(name, torch.library.fallthrough_kernel, _AUTOGRAD)
+        elif suffix != "_double_backward":
+            library.impl(name, _Stub(operator, spec, suffix, _AUTOGRAD), _AUTOGRAD)
+        if isinstance(spec, RowSpec):
+            fake = partial(rows.FAKES[suffix], spec)
+            rule = partial(rows.one_by_one, operator)
+        else:
+            fake = partial(elementwise.FAKES[suffix], len(spec.operands))
+            rule = partial(batching.RULES[suffix], operator, len(spec.operands))
+        torch.library.register_fake(full_name, fake, lib=library)
+        if isinstance(spec, RowSpec) and suffix in ("", "_with_grad_"):
+            library.impl(name, partial(rows.COMPOSED[suffix], spec), "FuncTorchBatched")
+        elif namespace == _NAMESPACE:
+            torch.library.register_vmap(full_name, rule, lib=library)
+
+
 _calls = threading.local()
 _LIBRARIES = {
-    namespace: torch.library.Library(namespace, "DEF") for namespace in (NAMESPACE, BENCH_NAMESPACE)
+    namespace: torch.library.Library(namespace, "DEF") for namespace in (_NAMESPACE, _OF_BENCH)
 }
 for _row_spec in ROW_LOSSES.values():
-    rows.define(_row_spec, _LIBRARIES[NAMESPACE], partial(_Stub, NAMESPACE))
-    for _name in rows.schemas(_row_spec):
-        if not _name.removeprefix(_row_spec.name).startswith("_backward"):
-            bound.OPERATORS[_name] = getattr(torch.ops.losscli, _name).default
+    _define(_row_spec)
 for _spec in _SPECS:
-    elementwise.define(_spec, _LIBRARIES, _Stub)
-    for _name in (_spec.name, f"{_spec.name}_with_grad"):
-        bound.OPERATORS[_name] = getattr(torch.ops.losscli, _name).default
+    _define(_spec)
 bound.incoming, bound.is_compiling = incoming, torch.compiler.is_compiling
 when_imported("torch.distributed.tensor", _take_dtensors)

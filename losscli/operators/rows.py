@@ -1,25 +1,14 @@
-"""Defines a row-wise loss's operators.
+"""The operators of a row-wise loss: their schemas, fake implementations and compositions.
 
-For a loss ``NAME`` of rows ``input, target``, a mask and a parameter ``temperature``::
-
-    losscli::NAME(Tensor input, Tensor target, Tensor? mask, str reduction, float temperature,
-        int site=0) -> Tensor
-    losscli::NAME_backward(Tensor grad_output, Tensor input, Tensor target, Tensor? mask,
-        str reduction, float temperature, bool[2] wanted) -> (Tensor, Tensor)
-    losscli::NAME_with_grad(Tensor input, Tensor target, Tensor? mask, str reduction,
-        float temperature) -> (Tensor, Tensor)
-    losscli::NAME_with_grad_(Tensor(a!) input, ...) -> Tensor: if the spec has it; float32 for 16
-        bits
-    losscli::NAME_of_part(Tensor input, ...) -> Tensor: if the spec has it; the numbers of a part of
-        each row, which :mod:`losscli.sharded` joins; not differentiable
-    losscli::NAME_reference, losscli::NAME_backward_reference: composed of PyTorch's operators
+tests/data/golden/schemas.txt has those of some losses. ``NAME_with_grad_`` returns float32 for 16
+bits. ``NAME_of_part`` returns the numbers of a part of each row, which :mod:`losscli.sharded`
+joins; it is not differentiable.
 
 Kernels compute first derivatives of rows. The reference is used for everything else: transforms
 such as ``torch.func.vmap``, forward mode, second derivatives, and gradients of other operands.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -30,9 +19,7 @@ from losscli.losses.formulas import widened
 from losscli.losses.kinds import not_floating
 from losscli.losses.shapes import remedy
 
-from .elementwise import AUTOGRAD, KERNELS, tensors
-
-_BATCHED, _COMPOSED = "FuncTorchBatched", "CompositeImplicitAutograd"
+from .elementwise import tensors
 
 
 def schemas(spec: RowSpec) -> dict[str, str]:
@@ -46,37 +33,14 @@ def schemas(spec: RowSpec) -> dict[str, str]:
     backward = f"(Tensor grad_output, {one}, bool[{spec.gradients}] wanted) -> {results}"
     in_place = ", ".join([f"Tensor(a!) {spec.operands[0].name}", *others])
     return {
-        name: f"({one}, int site=0) -> Tensor",
-        f"{name}_backward": backward,
-        f"{name}_with_grad": f"({one}) -> (Tensor, Tensor)",
-        **({f"{name}_with_grad_": f"({in_place}) -> Tensor"} if spec.in_place else {}),
-        **({f"{name}_of_part": f"({one}) -> Tensor"} if spec.part_values else {}),
-        f"{name}_reference": f"({one}) -> Tensor",
-        f"{name}_backward_reference": backward,
+        f"losscli::{name}": f"({one}, int site=0) -> Tensor",
+        f"losscli::{name}_backward": backward,
+        f"losscli::{name}_with_grad": f"({one}) -> (Tensor, Tensor)",
+        **({f"losscli::{name}_with_grad_": f"({in_place}) -> Tensor"} if spec.in_place else {}),
+        **({f"losscli::{name}_of_part": f"({one}) -> Tensor"} if spec.part_values else {}),
+        f"losscli::{name}_reference": f"({one}) -> Tensor",
+        f"losscli::{name}_backward_reference": backward,
     }
-
-
-def define(spec: RowSpec, library: torch.library.Library, stub: Callable[..., Any]) -> None:
-    """Define a loss's operators with fake implementations, vmap rules and stubs."""
-    for name, schema in schemas(spec).items():
-        library.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
-        suffix = name.removeprefix(spec.name)
-        if suffix.endswith("_reference"):
-            composed = _COMPOSED_OF[suffix.removesuffix("_reference")]
-            library.impl(name, partial(composed, spec), _COMPOSED)
-            continue
-        library.impl(name, stub(name, spec, KERNELS), KERNELS)
-        if suffix == "_of_part":
-            library.impl(name, torch.library.fallthrough_kernel, AUTOGRAD)
-        else:
-            library.impl(name, stub(name, spec, AUTOGRAD), AUTOGRAD)
-        fake = partial(_FAKES[suffix], spec)
-        torch.library.register_fake(f"losscli::{name}", fake, lib=library)
-        if suffix in ("", "_with_grad_"):
-            library.impl(name, partial(_COMPOSED_OF[suffix], spec), _BATCHED)
-        else:
-            rule = partial(_one_by_one, getattr(torch.ops.losscli, name).default)
-            torch.library.register_vmap(f"losscli::{name}", rule, lib=library)
 
 
 def settings_of(spec: LossSpec | RowSpec, arguments: Sequence[Any]) -> dict[str, Any]:
@@ -108,32 +72,13 @@ def _composed_in_place(spec: RowSpec, first: Tensor, *others: Any) -> Tensor:
 
 def checked(spec: RowSpec, operands: Sequence[Tensor | None]) -> torch.dtype:
     """Return the loss's dtype; raise an error for operands that no kernel would accept."""
-    first = operands[0]
-    assert first is not None
-    dtype = first.dtype
-    for role, operand in zip(spec.roles, operands, strict=True):
-        promotes = role in "rR" or (role in "wW" and "l" not in spec.roles)
-        if promotes and operand is not None:
-            dtype = torch.promote_types(dtype, operand.dtype)
-    _check(spec, operands, dtype)
-    return widened(dtype) if spec.wide else dtype
-
-
-def _fake_loss(spec: RowSpec, *arguments: Any, **_: Any) -> Tensor:
-    first = arguments[0]
-    dtype = checked(spec, arguments[: len(spec.operands)])
-    shape: tuple[int, ...] = ()
-    if arguments[len(spec.operands)] == "none":
-        shape = spec.rows_shape(first.shape)
-    if spec.doubling and settings_of(spec, arguments)[spec.doubling]:
-        shape = (1 + int(settings_of(spec, arguments)[spec.doubling]), *shape)
-    empty: Tensor = first.new_empty(shape, dtype=dtype)
-    return empty
-
-
-def _check(spec: RowSpec, operands: Sequence[Tensor | None], dtype: torch.dtype) -> None:
     first, said = operands[0], spec.names[0]
     assert first is not None
+    dtype = first.dtype
+    for role, tensor in zip(spec.roles, operands, strict=True):
+        promotes = role in "rR" or (role in "wW" and "l" not in spec.roles)
+        if promotes and tensor is not None:
+            dtype = torch.promote_types(dtype, tensor.dtype)
     if not dtype.is_floating_point:
         raise TypeError(f"{spec.name}: {said} {not_floating(dtype)}")
     for operand, tensor in zip(spec.operands, operands, strict=True):
@@ -151,6 +96,16 @@ def _check(spec: RowSpec, operands: Sequence[Tensor | None], dtype: torch.dtype)
                 f"{spec.name}: {operand.name} must have shape {list(due)}, but has "
                 f"{list(tensor.shape)}{remedy(operand.name, tensor.shape, due)}"
             )
+    return widened(dtype) if spec.wide else dtype
+
+
+def _fake_loss(spec: RowSpec, *arguments: Any, **_: Any) -> Tensor:
+    dtype, first = checked(spec, arguments[: len(spec.operands)]), arguments[0]
+    shape = spec.rows_shape(first.shape) if arguments[len(spec.operands)] == "none" else ()
+    if further := settings_of(spec, arguments).get(spec.doubling):
+        shape = (1 + int(further), *shape)
+    empty: Tensor = first.new_empty(shape, dtype=dtype)
+    return empty
 
 
 def _fake_of_part(spec: RowSpec, *arguments: Any) -> Tensor:
@@ -181,12 +136,12 @@ def wanted_of(rows: Sequence[Tensor], gradients: Iterable[Tensor], wanted: Seque
     return results if len(results) > 1 else results[0]
 
 
-_COMPOSED_OF: dict[str, Callable[..., Any]] = {
+COMPOSED: dict[str, Callable[..., Any]] = {
     "": _composed_loss,
     "_backward": _composed_backward,
     "_with_grad_": _composed_in_place,
 }
-_FAKES: dict[str, Callable[..., Any]] = {
+FAKES: dict[str, Callable[..., Any]] = {
     "": _fake_loss,
     "_backward": _fake_backward,
     "_with_grad": _fake_with_grad,
@@ -195,7 +150,7 @@ _FAKES: dict[str, Callable[..., Any]] = {
 }
 
 
-def _one_by_one(operator: Any, info: Any, dims: Any, *arguments: Any) -> Any:
+def one_by_one(operator: Any, info: Any, dims: Any, *arguments: Any) -> Any:
     """Call an operator per sample: for derivatives, which vmap rarely needs."""
     results = []
     for sample in range(info.batch_size):

@@ -19,6 +19,8 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._redistribute import redistribute_local_tensor
 
+from .batching import arguments_of, divisor_of
+
 
 def is_supported() -> bool:
     """Tell whether this torch version supports it; if not, DTensor raises its error."""
@@ -34,11 +36,7 @@ def register(operator: OpOverload, suffix: str, count: int) -> None:
 def _handle(
     rule: Callable[..., Any], count: int, operator: OpOverload, arguments: Any, named: Any
 ) -> Any:
-    names = [argument.name for argument in operator._schema.arguments]
-    given = dict(zip(names, arguments, strict=False)) | dict(named)
-    every = [
-        given.get(argument.name, argument.default_value) for argument in operator._schema.arguments
-    ]
+    every = [*arguments_of(operator, arguments, named).values()]
     # The outputs' global shapes, from meta tensors.
     forms = operator(*map(_meta, every))
     with torch.no_grad():
@@ -102,7 +100,7 @@ def _double_backward(
     if reduction == "none":
         first = plan.wrap(of_grad_output, forms[0], plan.of_elements)
     else:
-        of_grad_output = (of_grad_output / plan.divisor(reduction)).to(forms[0].dtype)
+        of_grad_output = (of_grad_output / divisor_of(plan.shape, reduction)).to(forms[0].dtype)
         first = plan.wrap(of_grad_output, forms[0], plan.of_sums)
     return first, *(
         plan.gradient(gradient, k, form)
@@ -141,9 +139,8 @@ class _Plan:
             self.local(operand, placements)
             for operand, placements in zip(operands, self.placements, strict=True)
         ]
-        of_shard = math.prod(torch.broadcast_shapes(*(tensor.shape for tensor in self.locals)))
-        self.is_empty = of_shard == 0
-        self.weight = of_shard / max(math.prod(self.shape), 1)
+        of_shard = torch.broadcast_shapes(*(tensor.shape for tensor in self.locals))
+        self.weight = math.prod(of_shard) / divisor_of(self.shape, "mean")
         """This rank's fraction of the elements."""
 
     def _sharded(self, operands: Sequence[Tensor], of: int) -> int | None:
@@ -177,13 +174,9 @@ class _Plan:
             )
         return tensor
 
-    def divisor(self, reduction: str) -> int:
-        """Return the divisor of the sum."""
-        return max(math.prod(self.shape), 1) if reduction == "mean" else 1
-
     def reduction(self, reduction: str) -> str:
         """Return a shard's reduction; the mean of an empty shard becomes a sum of 0."""
-        left_out = reduction == "mean" and self.is_empty and math.prod(self.shape) > 0
+        left_out = reduction == "mean" and self.weight == 0 and math.prod(self.shape) > 0
         return "sum" if left_out else reduction
 
     def incoming(self, grad_output: Tensor, reduction: str) -> Tensor:
@@ -193,7 +186,7 @@ class _Plan:
         grad_output = self.local(grad_output, self.whole)
         if reduction == "mean":
             # In float64, so that it is rounded once.
-            grad_output = grad_output.double() / self.divisor(reduction)
+            grad_output = grad_output.double() / divisor_of(self.shape, reduction)
         return grad_output
 
     def loss(self, value: Tensor, reduction: str, form: Tensor) -> DTensor:

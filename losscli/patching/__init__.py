@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from pkgutil import resolve_name
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -159,21 +160,13 @@ def _replaced(path: str, new: str, make: Any) -> _Replaced:
     """Find a name of the library, without a change; PatchError if it is not there."""
     holder, name = path.rpartition(".")[::2]
     try:
-        found = _find(holder)
+        found = resolve_name(holder)
         original = getattr(found, name)
     except (ImportError, AttributeError):
         raise PatchError(f"there is no {path} to replace in the installed version") from None
     replacement = make(original)
     # A class may inherit it.
     return _Replaced(path, new, found, name, vars(found).get(name, _MISSING), replacement)
-
-
-def _find(path: str) -> Any:
-    try:
-        return import_module(path)
-    except ModuleNotFoundError:
-        module, name = path.rpartition(".")[::2]
-        return getattr(import_module(module), name)
 
 
 def _swap(module: str, values: Mapping[int, Any]) -> None:

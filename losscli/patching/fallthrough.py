@@ -1,7 +1,5 @@
 """A replacement that hands on to the original what losscli does not take."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any

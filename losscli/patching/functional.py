@@ -1,7 +1,5 @@
 """The losses of torch.nn.functional, which the modules of torch.nn call too."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """The losses of transformers' models, whose heads compute logits only if something reads them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from typing import Any

@@ -1,7 +1,5 @@
 """The log-probabilities and entropies of TRL's trainers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -12,7 +12,8 @@ from losscli.compare.record import record_of
 from losscli.profile.record import Profile
 from losscli.render.layout import as_csv
 from losscli.runs.encoding import finite, json_line
-from losscli.runs.records import BenchResult, Collective, Result, Run, Seconds, Speedup
+from losscli.runs.measurements import Collective, Seconds, Speedup
+from losscli.runs.records import BenchResult, Result, Run
 from losscli.units import format_size
 
 AnyRecord = Run | Comparisons | History | Profile
@@ -53,23 +54,18 @@ def csv_of(record: AnyRecord) -> str:
         likely = [_flatten(_FULL)] if record.kind == "bench" else rows
         return as_csv(dict.fromkeys(key for row in likely for key in row), rows)
     if isinstance(record, History):
-        return _rows_as_csv(
-            [
-                {key: value for key, value in row.items() if key not in ("points", "steps")} | point
-                for row in whole["rows"]
-                for point in row["points"]
-            ],
-            ("case", "commit"),
-        )
-    rows = [row for one in whole.get("comparisons", ()) for row in one["rows"]]
-    return _rows_as_csv(rows, ("run", "case"))
+        rows = [
+            {key: value for key, value in row.items() if key not in ("points", "steps")} | point
+            for row in whole["rows"]
+            for point in row["points"]
+        ]
+    else:
+        rows = [row for one in whole.get("comparisons", ()) for row in one["rows"]]
+    without = ("case", "commit") if isinstance(record, History) else ("run", "case")
+    return as_csv(rows[0] if rows else without, rows)
 
 
 DATA: Mapping[str, Callable[[AnyRecord], str]] = {"csv": csv_of, "json": json_of, "jsonl": jsonl_of}
-
-
-def _rows_as_csv(rows: list[Object], otherwise: tuple[str, ...]) -> str:
-    return as_csv(rows[0] if rows else otherwise, rows)
 
 
 def _whole(record: AnyRecord) -> Object:
@@ -96,14 +92,9 @@ def _flatten(result: Result) -> dict[str, Any]:
         row["seconds_samples"] = len(row["seconds_samples"])
     if interval := row.pop("seconds_interval", None):
         row["seconds_low"], row["seconds_high"] = interval
-    for empty in (
-        "seconds",
-        "ratios_reference",
-        "collective",
-    ):  # a result without has one cell for all columns
-        if empty in row and row[empty] is None:
-            del row[empty]
-    return row
+    # A result without these has one cell for all of their columns.
+    absent = [key for key in ("seconds", "ratios_reference", "collective") if row.get(key) is None]
+    return {key: value for key, value in row.items() if key not in absent}
 
 
 _FULL = BenchResult(

@@ -7,7 +7,8 @@ from losscli.cases.names import distinct_names
 from losscli.compare.figures import FIGURES
 from losscli.compare.rows import label, timed
 from losscli.errors import printable
-from losscli.runs.records import BenchResult, Run, Seconds
+from losscli.runs.measurements import Seconds
+from losscli.runs.records import BenchResult, Run
 from losscli.units import format_seconds
 
 STATISTICS = ("median", "p20", "p80", "p95", "p99", "min", "max")

@@ -21,7 +21,7 @@ LARGEST_SUMMARY = 2**20 - 2**10
 _WORDS: dict[State, tuple[str, ...]] = {
     "warn": (
         *("RIGHT BUT NO GRADIENT", "NO WORSE THAN TORCH", "RIGHT WITHIN LIMITS", "NOT JUDGED"),
-        *("SLOWER", "WARN"),
+        *("NO KERNEL OF ITS OWN", "SLOWER", "WARN"),
     ),
     "bad": (
         *("CHEATS", "WRONG", "CRASHED", "HANGS", "DOES NOT BUILD", "FAILED", "FAIL"),

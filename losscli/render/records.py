@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -18,30 +17,26 @@ from losscli.render.output import width, write_report
 from losscli.render.text import markdown, text
 from losscli.runs.files import is_replaceable, write_file
 from losscli.runs.journal import Journal, journal_of, kept
-from losscli.runs.records import Kind, Result, Run
+from losscli.runs.records import Result, Run
 from losscli.views import bench, compare, history, profile, self_tests, verify
 from losscli.views.document import Document, without_tables
-
-_VIEWS: dict[Kind, Callable[..., Document]] = {
-    "bench": bench.view,
-    "verify": verify.view,
-    "self-test": self_tests.of_checks,
-    "timer-test": self_tests.of_timer,
-}
 
 
 def view(record: AnyRecord, *, verbose: bool = False, columns: Sequence[str] = ()) -> Document:
     """Return the view of a record; ``columns`` are those of the tables of a bench."""
     if isinstance(record, Comparisons):
-        return compare.view(record, verbose=verbose)
+        return compare.view(record)
     if isinstance(record, History):
-        return history.view(record, verbose=verbose)
+        return history.view(record)
     if isinstance(record, Profile):
-        return profile.view(record, verbose=verbose)
-    of_kind = _VIEWS[record.kind]
-    if columns and record.kind == "bench":
-        of_kind = partial(bench.view, columns=columns)
-    return of_kind(record, verbose=verbose)
+        return profile.view(record)
+    if record.kind == "bench":
+        return bench.view(record, verbose=verbose, columns=columns)
+    if record.kind == "verify":
+        return verify.view(record, verbose=verbose)
+    return (
+        self_tests.of_checks(record) if record.kind == "self-test" else self_tests.of_timer(record)
+    )
 
 
 def render(

@@ -1,10 +1,9 @@
 """Writes a document as text for a terminal, or as Markdown."""
 
 from collections.abc import Iterable, Iterator
-from itertools import groupby
 
 from losscli.render import layout
-from losscli.views.document import Block, Document, Notes, Part, Sentence, Table, Verbatim
+from losscli.views.document import Document, Notes, Part, Sentence, Table, Verbatim
 
 
 def text(document: Document, width: int = layout.WIDTH) -> str:
@@ -19,35 +18,31 @@ def markdown(document: Document) -> str:
 
 def _parts(document: Document, width: int | None, level: int = 3) -> Iterator[str]:
     dropped: list[str] = []
-    for kind, blocks in groupby(document, type):
-        if kind is Sentence:
-            yield _filled([each.text for each in blocks if isinstance(each, Sentence)], width)
-            continue
-        yield from _blocks(blocks, width, dropped, level)
-    if width and dropped:
-        yield layout.left_out(dropped, width)
-
-
-def _blocks(
-    blocks: Iterable[Block], width: int | None, dropped: list[str], level: int
-) -> Iterator[str]:
-    for block in blocks:
+    heading = "" if width else f"{'#' * level} "
+    sentences: list[str] = []
+    for block in document:
         if isinstance(block, Sentence):
-            yield _filled([block.text], width)
-        elif isinstance(block, Notes):
+            sentences.append(block.text)
+            continue
+        yield _filled(sentences, width)
+        sentences = []
+        if isinstance(block, Notes):
             yield _filled(block.lines, width)
         elif isinstance(block, Verbatim):
             yield block.text if width else f"```\n{block.text}\n```"
         elif isinstance(block, Part):
-            yield block.title if width else f"{'#' * level} {block.title}"
+            yield f"{heading}{block.title}"
             yield from _parts(block.document, width, level + 1)
         elif isinstance(block, Table):
             if block.title:
-                yield block.title if width else f"{'#' * level} {block.title}"
+                yield f"{heading}{block.title}"
             for table in _fitting(block, width):
                 dropped += (h for h in block.headers if not block.splits and h not in table.headers)
                 style = layout.TEXT if width else layout.MARKDOWN
                 yield layout.lay_out(table.headers, table.rows, style, table.align)
+    yield _filled(sentences, width)
+    if width and dropped:
+        yield layout.left_out(dropped, width)
 
 
 def _filled(lines: Iterable[str], width: int | None) -> str:

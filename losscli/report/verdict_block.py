@@ -196,11 +196,12 @@ def _times(verdict: Verdict, width: int) -> tuple[list[str], list[list[str]]]:
     others = list(dict.fromkeys(other for timed in speed for other in timed.ratios))
     others.sort(key=lambda other: other != REFERENCE)
     headers = ["pass", "median", *(f"vs\n{other}" for other in others), "% of\nlimit", "extra"]
-    groups: dict[str, list[list[str]]] = {}
+    rows = []
     for timed in speed:
         ratios = [timed.ratios.get(other) for other in others]
         share, extra = timed.limit_share, timed.peak_extra_bytes
         first = [
+            timed.case,
             SHORT_PASSES.get(timed.pass_, timed.pass_),
             format_seconds(timed.seconds),
             *(_mark(*ratio[1:]) + _ratio(ratio[0]) if ratio else "-" for ratio in ratios),
@@ -208,9 +209,9 @@ def _times(verdict: Verdict, width: int) -> tuple[list[str], list[list[str]]]:
             "-" if extra is None else format_bytes(extra),
         ]
         second = [f"{_figure(r[1])}-{_figure(r[2])}" if r else "" for r in ratios]
-        groups.setdefault(timed.case, []).extend([first, ["", "", *second, "", ""]])
+        rows += [first, [timed.case, "", "", *second, "", ""]]
     least = LEAST_IMPORTANT if width < WIDTH else ()
-    table = case_table(headers, groups)
+    table = case_table(headers, rows)
     return fit_case(table.headers, table.rows, width - len(INDENT), least)
 
 

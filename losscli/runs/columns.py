@@ -10,7 +10,8 @@ from losscli.runs.judgements import IMPOSSIBLE, IMPOSSIBLE_SHARE, SAME, UNCLEAR
 from losscli.units import figure, format_bytes, format_joules, format_seconds, format_ulp
 
 if TYPE_CHECKING:  # records take a while to import, and a config's error waits for none
-    from losscli.runs.records import BenchResult, Seconds
+    from losscli.runs.measurements import Seconds
+    from losscli.runs.records import BenchResult
 
 REFERENCE = "reference"
 SMALL = 2**16

@@ -13,11 +13,14 @@ import msgspec
 from losscli.errors import unknown
 from losscli.files.record import Record
 
-AnyRecord = TypeVar("AnyRecord", bound=Record)
+R = TypeVar("R", bound=Record)
 
 _PLACE = re.compile(r" - at `\$(?:\[(?P<index>\d+)\])?\.?(?P<field>.*)`$")
 """Where msgspec says that something is wrong: the index of a record, and its field."""
 _QUOTED = re.compile(r"'([^']*)'")
+
+_decoder = cache(msgspec.json.Decoder)
+"""Creating a decoder is slower than using it."""
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -47,24 +50,24 @@ class RecordError(ValueError):
         self.index = index
 
 
-def read_array(kind: type[AnyRecord], text: bytes) -> list[AnyRecord]:
+def read_array(kind: type[R], text: bytes) -> list[R]:
     """Return the records in a JSON array; ignore unknown keys.
 
     Raises RecordError for a missing field or wrong type, and UNREADABLE where it is no JSON.
     """
     with _record_errors(kind):
-        records: list[AnyRecord] = msgspec.json.decode(text, type=list[kind])  # type: ignore[valid-type]
+        records: list[R] = msgspec.json.decode(text, type=list[kind])  # type: ignore[valid-type]
         return records
 
 
-def read_object(kind: type[AnyRecord], text: bytes) -> AnyRecord:
+def read_object(kind: type[R], text: bytes) -> R:
     """Return the record in a JSON object; see :func:`read_array`."""
     with _record_errors(kind):
-        record: AnyRecord = _decoder(kind).decode(text)
+        record: R = _decoder(kind).decode(text)
         return record
 
 
-def read_value(kind: type[AnyRecord], value: Any) -> AnyRecord:
+def read_value(kind: type[R], value: Any) -> R:
     """Return the record of a parsed object; see :func:`read_array`."""
     with _record_errors(kind):
         return msgspec.convert(value, kind)
@@ -96,9 +99,3 @@ def _candidates(kind: Any, path: str) -> tuple[str, ...]:
         types = {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
         kind = types.get(name)
     return get_args(kind) if get_origin(kind) is Literal else ()
-
-
-@cache
-def _decoder(kind: type[Record]) -> msgspec.json.Decoder[Any]:
-    """Return a cached decoder, because creating one is slower than using it."""
-    return msgspec.json.Decoder(kind)

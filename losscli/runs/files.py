@@ -16,13 +16,8 @@ def is_replaceable(path: Path) -> bool:
     return os.path.isfile(path) or not os.path.exists(path)
 
 
-def replace_file(path: Path, lines: Iterable[str]) -> None:
-    """Replace a file atomically with lines, keeping its permissions."""
-    replace_bytes(path, (f"{line}\n".encode() for line in lines))
-
-
-def replace_bytes(path: Path, parts: Iterable[bytes]) -> None:
-    """Replace a file atomically with bytes; see :func:`replace_file`."""
+def replace_file(path: Path, parts: Iterable[bytes]) -> None:
+    """Replace a file atomically with bytes, keeping its permissions."""
     handle, partial = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
     try:
         with open(handle, "wb") as file:
@@ -48,7 +43,7 @@ def write_file(path: Path, content: str | bytes) -> None:
     data = content if isinstance(content, bytes) else f"{content}\n".encode(errors=ESCAPE)
     with writing(path):
         if is_replaceable(path):
-            replace_bytes(path.resolve(), [data])
+            replace_file(path.resolve(), [data])
         else:
             path.write_bytes(data)
 

@@ -57,7 +57,7 @@ class Journal:
         with writing(self.path, f"Choose another {_option(name)}."):
             header = replace(run.header, unfinished=True)
             records = [header.to_json(), *(result.to_json() for result in run.results)]
-            replace_file(self.path, map(json_line, records))
+            replace_file(self.path, (f"{json_line(record)}\n".encode() for record in records))
             self._file: TextIO = self.path.open("a", encoding="utf-8")
 
     def add(self, result: Result) -> None:

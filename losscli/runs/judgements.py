@@ -40,13 +40,3 @@ def judged(low: float, high: float) -> Judgement:
 def is_busy(conditions: Mapping[str, Any]) -> bool:
     """Tell whether other programs used enough of the machine to report."""
     return (conditions.get("others") or 0.0) > BUSY
-
-
-def is_impossible(
-    gbps: float, limit_gbps: float, seconds: float, conditions: Mapping[str, Any]
-) -> bool:
-    """Tell whether a throughput is impossible, unless others kept the machine busy."""
-    share = gbps / limit_gbps
-    if is_busy(conditions) or share <= IMPOSSIBLE_SHARE:
-        return False
-    return (share - 1) * seconds > CALL_SECONDS

@@ -13,11 +13,11 @@ from losscli.runs.parts import Part, parse_part
 from losscli.runs.records import BenchResult, Result, Run, VerifyResult
 
 ONE_RUN = "Only the parts of one run can be joined"
-OF_A_PART = ("--part", "--output", "--format", "--save", "--resume", "-o")
+_OF_A_PART = "part|output|format|save|resume"
 """Options of `losscli bench` and `verify` that are of a part alone; each has a value."""
+_SEPARATE = re.compile(rf"--({_OF_A_PART})|-o")
 _ATTACHED = re.compile(
-    r"(--part|--output|--format|--save|--resume)=|-o."
-    r"|LOSSCLI_(BENCH|VERIFY)_(PART|OUTPUT|FORMAT|SAVE|RESUME|FORCE)="
+    rf"--({_OF_A_PART})=|-o.|LOSSCLI_(BENCH|VERIFY)_({_OF_A_PART.upper()}|FORCE)="
 )
 """These options with an attached value, and their variables."""
 
@@ -184,7 +184,7 @@ def _in_order(results: Sequence[Result]) -> tuple[Result, ...]:
 def _of_whole(command: Sequence[str]) -> tuple[str, ...]:
     words, left = [], iter(command)
     for word in left:
-        if word in OF_A_PART:
+        if _SEPARATE.fullmatch(word):
             next(left, "")  # its value
         elif word != "--force" and not _ATTACHED.match(word):
             words.append(word)

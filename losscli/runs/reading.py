@@ -25,9 +25,6 @@ from losscli.runs.records import (
     TimerTestResult,
 )
 
-_LONGEST = 1e9
-"""Seconds that no call takes; slightly larger numbers can still be divided and squared."""
-
 _Fields = dict[str, msgspec.Raw]
 
 
@@ -36,7 +33,12 @@ def read_run(path: Path, kind: Kind) -> Run:
 
     UsageError if it is missing, not losscli's, of another kind, or of a later version.
     """
-    fields, text, is_lines = _open(path)
+    return run_of(path, data_of(path), kind)
+
+
+def run_of(path: Path, data: bytes, kind: Kind) -> Run:
+    """Return the run in the data of a file; see :func:`read_run`."""
+    fields, text, is_lines = _open(path, data)
     where = "the header"
     try:
         keys = [key for key in Header.__struct_encode_fields__ if key in fields]
@@ -53,7 +55,7 @@ def read_run(path: Path, kind: Kind) -> Run:
         where = where if error.index is None else f"result {error.index + 1}"
         raise UsageError(f"{path}: {where} is not valid: {error}.") from None
     except UNREADABLE as error:
-        raise _damaged(path, error) from None
+        raise damaged(path, error) from None
 
 
 def _check_kind(path: Path, values: dict[str, Any], kind: Kind) -> None:
@@ -83,7 +85,7 @@ def _plausible(results: Sequence[Result]) -> tuple[Result, ...]:
                 case = result.case
                 _check_case(case)
             if isinstance(result, BenchResult):
-                _check(result)
+                _check_bench(result)
                 _refuse_duplicate(result, index, seen)
         except RecordError as error:
             raise RecordError(str(error), index) from None
@@ -100,18 +102,14 @@ def _refuse_duplicate(result: BenchResult, index: int, seen: dict[object, int]) 
         )
 
 
-def _check(result: BenchResult) -> None:
-    if result.seconds is None:
-        return
-    samples, counts = result.seconds.samples, result.seconds.processes
-    if not samples:
-        raise RecordError("'seconds': 'samples' is empty, so no time was measured")
-    for field, times in (("median", (result.seconds.median,)), ("samples", samples)):
-        for seconds in (min(times), max(times)):
-            if not 0 < seconds < _LONGEST:
-                raise RecordError(f"'seconds': '{field}': {seconds:g} s is not a valid time")
-    if counts and (min(counts) < 1 or sum(counts) != len(samples)):
+def _check_bench(result: BenchResult) -> None:
+    seconds, conditions = result.seconds, result.conditions
+    if seconds and seconds.processes and sum(seconds.processes) != len(seconds.samples):
         raise RecordError("'seconds': 'processes': expected the number of samples of each process")
+    reasons = conditions.get("throttle_reasons", [])
+    texts = isinstance(reasons, list) and all(isinstance(reason, str) for reason in reasons)
+    if not isinstance(conditions.get("others"), float | int | None) or not texts:
+        raise RecordError("'conditions' are not those of a bench")
 
 
 def _check_case(case: Case) -> None:
@@ -128,8 +126,7 @@ def _check_case(case: Case) -> None:
             raise RecordError(f"'{field}': {shape!s:.40} is not a shape")
 
 
-def _open(path: Path) -> tuple[_Fields, bytes, bool]:
-    data = _bytes(path)
+def _open(path: Path, data: bytes) -> tuple[_Fields, bytes, bool]:
     first, newline, rest = data.partition(b"\n")
     with contextlib.suppress(*UNREADABLE):
         fields = msgspec.json.decode(first, type=_Fields)
@@ -141,14 +138,15 @@ def _open(path: Path) -> tuple[_Fields, bytes, bool]:
         raise _not_ours(path) from None
     except UNREADABLE as error:
         if data.lstrip().startswith(b"{") and b'"schema_version"' in data[:200]:
-            raise _damaged(path, error) from None
+            raise damaged(path, error) from None
         raise _not_ours(path) from None
     if "results" not in fields:
         raise _not_ours(path)
     return fields, bytes(fields["results"]), False
 
 
-def _bytes(path: Path) -> bytes:
+def data_of(path: Path) -> bytes:
+    """Return the data of a result file; UsageError if it cannot be read."""
     another = "Name a result in JSON or JSONL."
     try:
         return read_bytes(path, RECORD_BYTES)
@@ -178,7 +176,8 @@ def _lines(path: Path, kind: type[Result], text: bytes) -> tuple[list[Result], b
     return results, False
 
 
-def _damaged(path: Path, error: Exception) -> UsageError:
+def damaged(path: Path, error: Exception) -> UsageError:
+    """Return the error of a file that is no JSON."""
     why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
     return UsageError(f"{path} is cut off or damaged: {why}.")
 

@@ -1,7 +1,6 @@
 """The records of a run, in SI units: seconds, bytes, GB/s of 1e9 bytes a second."""
 
 from collections.abc import Mapping
-from itertools import accumulate
 from typing import Any, ClassVar, Final, Literal, TypeVar
 
 from msgspec import field
@@ -10,8 +9,8 @@ from losscli.cases.axes import COLD, DEVICE, Cache, Mode, PassName
 from losscli.cases.case import Case
 from losscli.files.record import Record
 from losscli.reasons import Code
-from losscli.runs.judgements import UNCLEAR, Judgement, is_busy, is_impossible, judged
-from losscli.runs.spread import quantile
+from losscli.runs.judgements import CALL_SECONDS, IMPOSSIBLE_SHARE, is_busy
+from losscli.runs.measurements import Collective, Error, OfRank, Ratio, Seconds, Speedup
 
 SCHEMA_VERSION = 1
 
@@ -34,112 +33,6 @@ Stop = Literal[
 ]
 HOST_GAPS = "host_gaps"
 """In a result's conditions: batches in which the GPU waited for the host."""
-
-
-class Seconds(Record, frozen=True):
-    """The distribution of one call's time."""
-
-    median: float
-    p20: float
-    p80: float
-    min: float
-    samples: tuple[float, ...]
-    interval: tuple[float, float] | None = None
-    """Of the median, with 95%; of several processes, of the next run's median. None if too few."""
-    processes: tuple[int, ...] = ()
-    """Numbers of samples, which are ordered by process; empty if the command's process took all."""
-
-    @property
-    def by_process(self) -> list[tuple[float, ...]]:
-        """The samples of each process."""
-        if not self.processes:
-            return [self.samples]
-        ends = list(accumulate(self.processes))
-        return [self.samples[end - n : end] for end, n in zip(ends, self.processes, strict=True)]
-
-    derived: ClassVar[Mapping[str, str]] = {"p80": "p95", "p95": "p99", "min": "max"}
-
-    @property
-    def p95(self) -> float:
-        """1 of 20 samples takes longer."""
-        return quantile(sorted(self.rounded), 0.95)
-
-    @property
-    def p99(self) -> float:
-        """1 of 100 samples takes longer."""
-        return quantile(sorted(self.rounded), 0.99)
-
-    @property
-    def max(self) -> float:
-        """The longest sample."""
-        return max(self.rounded)
-
-    @property
-    def rounded(self) -> list[float]:
-        """The samples with the precision of a clock, as JSON stores them."""
-        return [float(f"{sample:.6g}") for sample in self.samples]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON object, with rounded samples."""
-        return super().to_json() | {"samples": self.rounded}
-
-
-class Speedup(Record, frozen=True):
-    """The speedup over another implementation: its time over this one's."""
-
-    value: float
-    low: float
-    high: float
-    """The ratio's 95% confidence interval; with fewer than six rounds, its range."""
-    confident: bool = True
-    """Whether there were enough rounds for an interval and a reliable verdict."""
-    processes: tuple[float, ...] = ()
-    """Each process's ratio, if there were several."""
-
-    derived: ClassVar[Mapping[str, str]] = {"processes": "verdict"}
-
-    @property
-    def verdict(self) -> Judgement:
-        """``faster``, ``slower``, ``same``, or ``unclear``."""
-        if not self.confident:
-            return UNCLEAR
-        return judged(self.low, self.high)
-
-
-class Error(Record, frozen=True):
-    """The error of a result against the oracle; None if not measured."""
-
-    value_abs: float | None = None
-    value_rel: float | None = None
-    value_ulp: float | None = None
-    grad_ulp: float | None = None
-    """The largest over the gradients' elements."""
-    grad_rel: float | None = None
-    """Norm of the difference over the norm of the gradient."""
-
-    @property
-    def ulp(self) -> float | None:
-        """The larger error of loss and gradient."""
-        return max((u for u in (self.value_ulp, self.grad_ulp) if u is not None), default=None)
-
-
-class OfRank(Record, frozen=True):
-    """One of the ranks that timed a call together."""
-
-    rank: int
-    median: float
-    """Seconds: the median of its own samples. The slowest rank counts."""
-    peak_extra_bytes: int | None = None
-    """As the result's, which is the maximum over ranks."""
-
-
-class Collective(Record, frozen=True):
-    """What ranks exchange in a call."""
-
-    bytes: int
-    """Bytes that a rank sends to the others."""
-    seconds: float
-    """Median time of collectives that exchange as much and do nothing else, in the same run."""
 
 
 class BenchResult(Record, frozen=True):
@@ -167,7 +60,7 @@ class BenchResult(Record, frozen=True):
     """The same for a copy kernel, or for the bare matrix products, in the same run and size."""
     default_allocator_seconds: float | None = None
     """Median with glibc's default allocator; None if the other processes had no other."""
-    speedup: Mapping[str, float] = field(default_factory=dict)
+    speedup: Mapping[str, Ratio] = field(default_factory=dict)
     """Each other's time over this one's, the median over rounds: above 1 this one is faster."""
     ratios: Mapping[str, Speedup] = field(default_factory=dict)
     """The same with interval and verdict."""
@@ -229,10 +122,11 @@ class BenchResult(Record, frozen=True):
 
     @property
     def impossible(self) -> bool:
-        """Whether this is faster than the hardware allows."""
-        if not (self.seconds and self.gbps and self.limit_gbps):
+        """Whether this is faster than the hardware allows, and no other program disturbed it."""
+        share = self.limit_share
+        if self.seconds is None or share is None or share <= IMPOSSIBLE_SHARE or self.busy:
             return False
-        return is_impossible(self.gbps, self.limit_gbps, self.seconds.median, self.conditions)
+        return (share - 1) * self.seconds.median > CALL_SECONDS
 
 
 class VerifyResult(Record, frozen=True):

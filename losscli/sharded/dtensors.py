@@ -78,7 +78,7 @@ def of_rows(calls: RowCalls, given: Arguments) -> Any:
         operands = list(locals_)
         for k, value in enumerate(given.operands):
             if layout.classes is not None and spec.operands[k].shared and value is not None:
-                operands[k] = value.full_tensor()  # type: ignore[attr-defined]
+                operands[k] = value.full_tensor()
         return losses, spec.counts(*operands, **settings)
 
     total = layout.reduced(given.reduction == "mean", parts)

@@ -15,7 +15,8 @@ from losscli.cases.axes import PassName
 from losscli.cases.case import Case
 from losscli.implementations import IMPLEMENTATIONS, Implementation
 from losscli.reasons import Code
-from losscli.runs.records import FAIL, PASS, WARN, Error, VerifyResult
+from losscli.runs.measurements import Error
+from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
 from losscli.truth.distances import Errors
 from losscli.truth.problem import Problem
 from losscli.truth.setup import ThirdParty

@@ -1,7 +1,7 @@
 """Searches a smaller case that fails the same check as a large one."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from msgspec.structs import replace
@@ -41,7 +41,7 @@ class Shrinker:
         self,
         results: Iterable[VerifyResult],
         files: Mapping[str, Implementation] = MappingProxyType({}),
-    ) -> Iterator[VerifyResult]:
+    ) -> Generator[VerifyResult, None, None]:
         """Yield results, and after a failure that of a smaller case; ``files`` as in ``plan``."""
         for result in results:
             yield result

@@ -12,6 +12,7 @@ from losscli.cases.axes import CACHES, COLD, MODES, PASSES, WARM
 from losscli.cases.case import Case
 from losscli.cases.names import distinct_names
 from losscli.compare.cells import Cell, best_peer, compared, ratio
+from losscli.compare.rows import long_name, mode_and_cache
 from losscli.implementations import CUSTOM, is_own
 from losscli.reasons import Code
 from losscli.runs.columns import COLUMNS, LEAST_IMPORTANT, MARKS, REFERENCE, mark, versus
@@ -20,10 +21,9 @@ from losscli.runs.judgements import DIFFERENT_BEYOND, IMPOSSIBLE, IMPOSSIBLE_SHA
 from losscli.runs.records import FAILED, HOST_GAPS, SKIPPED, BenchResult, Run
 from losscli.units import figure, format_bytes, format_seconds, format_ulp
 from losscli.views.document import Document, Notes, Part, Sentence, Table, case_table
-from losscli.views.phrases import caption, count, first_of, shorten, skips, with_mode
+from losscli.views.phrases import caption, count, first_of, shorten, skips
 
 SHORT_PASSES = {"forward": "fwd", "forward_backward": "fwd+bwd"}
-LONG_PASSES = {"forward": "forward", "forward_backward": "forward+backward"}
 NAMES = {
     REFERENCE: "eager PyTorch",
     "functional": "PyTorch's own function",
@@ -72,7 +72,7 @@ def answers(run: Run) -> list[str]:
     own = sorted((r for r in results if r.implementation == subject), key=place)
     return [
         f"{pass_}: {subject} {words}"
-        for pass_, found in grouped(own, what_was_timed).items()
+        for pass_, found in grouped(own, _what_was_timed).items()
         if (words := _answer(found, others))
     ]
 
@@ -150,24 +150,20 @@ def tables(ran: Results, chosen: Sequence[str] = ()) -> list[Table]:
     made = []
     for title, results in grouped(ran, lambda result: result.table).items():
         columns = [known[name] for name in chosen or known if chosen or known[name].usual(results)]
-        groups = {
-            case: [[*_row(r, mixed), *(column.cell(r) for column in columns)] for r in found]
-            for case, found in grouped(results, lambda r: names[r.case]).items()
-        }
+        rows = []
+        for r in results:
+            pass_ = short_pass(r.pass_, r.mode, r.cache if mixed else "")
+            row = [names[r.case], pass_, shorten(r.implementation)]
+            rows.append([*row, *(column.cell(r) for column in columns)])
         headers = ["pass", "impl", *(column.header for column in columns)]
         least = [] if chosen else [known[name].header for name in LEAST_IMPORTANT]
-        made.append(case_table(headers, groups, title, least))
+        made.append(case_table(headers, rows, title, least))
     return made
-
-
-def _row(result: BenchResult, mixed: bool) -> tuple[str, str]:
-    warm = " warm" * (mixed and result.cache == WARM)
-    return short_pass(result) + warm, shorten(result.implementation)
 
 
 def line(result: BenchResult) -> str:
     """Return what one result says: its time and how it compares, or why it has none."""
-    name = f"{result.case.name}, {what_was_timed(result)}, {result.implementation}"
+    name = f"{result.case.name}, {_what_was_timed(result)}, {result.implementation}"
     if not result.seconds:
         return f"{name}: {result.status}: {result.reason}"
     versus_others = [
@@ -188,20 +184,17 @@ def _legend(ran: Results, headers: Collection[str]) -> str:
     return "; ".join([*parts, *["custom: losscli's own kernel"] * own])
 
 
-def short_pass(result: BenchResult) -> str:
-    """Return ``fwd``, or ``fwd+bwd host``."""
-    return with_mode(SHORT_PASSES[result.pass_], result.mode)
+def short_pass(pass_: str, mode: str, cache: str = "") -> str:
+    """Return ``fwd``, or ``fwd+bwd host warm`` where mode and cache are not the usual ones."""
+    return " ".join([SHORT_PASSES.get(pass_, pass_), *mode_and_cache(mode, cache)])
 
 
-def long_pass(result: BenchResult) -> str:
-    """Return ``forward``, or ``forward+backward host``."""
-    return with_mode(LONG_PASSES[result.pass_], result.mode)
+def _long_pass(result: BenchResult) -> str:
+    return " ".join([long_name(result.pass_), *mode_and_cache(result.mode, "")])
 
 
-def what_was_timed(result: BenchResult) -> str:
-    """Return the name of a pass, mode and warm cache in a sentence."""
-    name = long_pass(result)
-    return f"{name} with a warm cache" if result.cache == WARM else name
+def _what_was_timed(result: BenchResult) -> str:
+    return _long_pass(result) + " with a warm cache" * (result.cache == WARM)
 
 
 def place(result: BenchResult) -> tuple[int, ...]:
@@ -225,12 +218,12 @@ def notes(run: Run) -> list[str]:
     results = run.of(BenchResult)
 
     def reason(r: BenchResult) -> str:
-        return f"{r.case.name}, {r.implementation}, {long_pass(r)}: {r.reason}"
+        return f"{r.case.name}, {r.implementation}, {_long_pass(r)}: {r.reason}"
 
     texts = [f"FAILED {reason(r)}" for r in results if r.status == FAILED]
     texts += [reason(r) for r in results if r.impossible]
     texts += [
-        f"{r.case.name}, {r.implementation}, {LONG_PASSES[r.pass_]}: took "
+        f"{r.case.name}, {r.implementation}, {long_name(r.pass_)}: took "
         f"{format_bytes(r.peak_extra_bytes or 0)} of temporary memory; "
         f"{format_bytes(r.planned_extra_bytes or 0)} were planned"
         for r in results
@@ -268,7 +261,9 @@ def _default_allocator(results: Results) -> list[str]:
         theirs, own = reference.get(key(r)), r.default_allocator_seconds
         fair = r.speedup.get(REFERENCE)
         if fair and own and theirs and not _is_unclear(r, REFERENCE):
-            pairs.setdefault((r.implementation, what_was_timed(r)), []).append((fair, theirs / own))
+            pairs.setdefault((r.implementation, _what_was_timed(r)), []).append(
+                (fair, theirs / own)
+            )
     texts = []
     for (name, pass_), each in pairs.items():
         fair, default = map(geometric_mean, zip(*each, strict=True))
@@ -303,7 +298,8 @@ def _conditions(results: Results) -> list[str]:
 
 def slower_cells(run: Run) -> list[str]:
     """Return the configurations in which custom is slower than a baseline, or may be."""
-    found = [cell for cell in compared(run) if cell[CUSTOM].seconds]
+    every = compared(run)
+    found = [cell for cell in every if cell[CUSTOM].seconds]
     slower = [cell for cell in found if cell.slower_than]
     open_ = [cell for cell in found if not cell.slower_than and _is_behind(cell)]
     of = f"of {count(len(found), 'configuration')}"
@@ -314,7 +310,7 @@ def slower_cells(run: Run) -> list[str]:
     if open_:
         lines.append(f"inconclusive in {len(open_)} {of}; custom may be slower there:")
         lines += map(_describe, open_)
-    if untimed := [cell for cell in compared(run) if not cell[CUSTOM].seconds]:
+    if untimed := [cell for cell in every if not cell[CUSTOM].seconds]:
         lines.append(f"custom has no time in {count(len(untimed), 'configuration')}:")
         lines += [f"{_cell(cell)}: {cell[CUSTOM].status}" for cell in untimed]
     return lines
@@ -326,7 +322,7 @@ def _is_behind(cell: Cell) -> bool:
 
 
 def _cell(cell: Cell) -> str:
-    return f"    {cell[CUSTOM].case.name}, {long_pass(cell[CUSTOM])}"
+    return f"    {cell[CUSTOM].case.name}, {_long_pass(cell[CUSTOM])}"
 
 
 def _describe(cell: Cell) -> str:

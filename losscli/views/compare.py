@@ -13,12 +13,12 @@ from losscli.compare.comparison import Comparison, Untimed
 from losscli.compare.figures import FIGURES, MEMORY
 from losscli.compare.gate import Comparisons
 from losscli.compare.record import ComparedRow, ComparedRun, ComparisonRecord, record_of
-from losscli.compare.rows import mode_and_cache
+from losscli.compare.rows import long_name, mode_and_cache
 from losscli.runs.grouping import grouped
 from losscli.runs.judgements import SLOWER, UNCLEAR, Judgement
 from losscli.runs.records import FAILED, SKIPPED, Run
 from losscli.units import format_seconds
-from losscli.views.bench import SHORT_PASSES
+from losscli.views.bench import short_pass
 from losscli.views.document import Document, Notes, Part, Sentence, Table, case_table
 from losscli.views.phrases import count, listed, machine, shorten
 
@@ -30,7 +30,7 @@ _LEGEND = (
 )
 
 
-def view(compared: Comparisons, *, verbose: bool = False) -> Document:
+def view(compared: Comparisons) -> Document:
     """Return the report of a comparison that was just made."""
     runs = {f"base: {compared.baseline}": compared.before}
     runs |= {f"new: {name}": one.after for name, one in compared.comparisons.items()}
@@ -94,14 +94,15 @@ def _means(one: ComparedRun) -> Iterator[list[str]]:
     conclusive = (row for row in one.rows if row.verdict != UNCLEAR)
 
     def key(row: ComparedRow) -> tuple[str, str, str]:
-        return row.case.partition(" ")[0], _pass(row), row.implementation
+        pass_ = short_pass(row.pass_, row.mode, row.cache)
+        return row.case.partition(" ")[0], pass_, row.implementation
 
     for alike, rows in grouped(conclusive, key).items():
         yield [*alike, str(len(rows)), f"{geometric_mean(row.ratio for row in rows):.3f}"]
 
 
 def _label(row: ComparedRow | Untimed) -> str:
-    words = [row.case, row.implementation, row.pass_.replace("_", "+")]
+    words = [row.case, row.implementation, long_name(row.pass_)]
     text = ", ".join([*words, *mode_and_cache(row.mode, row.cache)])
     return f"{text} ({row.table})" if row.table else text
 
@@ -113,24 +114,18 @@ def _caption(title: str, run: Run) -> str:
 
 def _rows(one: ComparedRun) -> Table:
     headers = ["pass", "impl", "base", "new", "new/base", "interval", "verdict"]
-    groups: dict[str, list[list[str]]] = {}
+    rows = []
     for row in one.rows:
-        cells = [_pass(row), shorten(row.implementation)]
+        cells = [f"{row.case} ({row.table})" if row.table else row.case]
+        cells += [short_pass(row.pass_, row.mode, row.cache), shorten(row.implementation)]
         cells += [_seconds(row.seconds_before), _seconds(row.seconds_after), f"{row.ratio:.3f}"]
         cells += [f"{row.ratio_low:.3f}-{row.ratio_high:.3f}", _verdict(row.verdict)]
-        title = f"{row.case} ({row.table})" if row.table else row.case
-        groups.setdefault(title, []).append(cells)
-    return case_table(headers, groups, least=LEAST_IMPORTANT)
+        rows.append(cells)
+    return case_table(headers, rows, least=LEAST_IMPORTANT)
 
 
 def _verdict(verdict: Judgement) -> str:
     return {SLOWER: "SLOWER", UNCLEAR: "inconclusive"}.get(verdict, verdict)
-
-
-def _pass(timed: ComparedRow) -> str:
-    """Return ``fwd``, or ``fwd host warm`` where mode and cache are not the usual."""
-    name = SHORT_PASSES.get(timed.pass_, timed.pass_)
-    return " ".join([name, *mode_and_cache(timed.mode, timed.cache)])
 
 
 def _seconds(seconds: float | None) -> str:

@@ -1,12 +1,10 @@
 """What `losscli doctor` reports: whether the device can be used, and a line for each finding."""
 
-from itertools import groupby
-
 from losscli.doctor.findings import OK, PROBLEM, WARNING, Examination
 from losscli.doctor.host import advice
 from losscli.doctor.isolation import HELD, NOT_HELD, NOT_THERE, Siege
 from losscli.implementations.sandbox.parts import missing
-from losscli.views.document import Document, Notes, Sentence, Side, State, Table
+from losscli.views.document import Document, Notes, Sentence, Side, State, Table, named_once
 from losscli.views.phrases import count
 
 STATES: dict[str, State] = {
@@ -23,25 +21,20 @@ _LEFT: list[Side] = ["left"] * 4
 def view(examination: Examination) -> Document:
     """Return the report of an examination."""
     rows = []
-    for area, findings in groupby(examination.results, key=lambda finding: finding.area):
-        for index, each in enumerate(findings):
-            rows.append(["" if index else area, each.state, each.name, each.found])
-            rows += [["", "", "", f"-> {each.advice}"]] * bool(each.advice)
+    for each in examination.results:
+        rows.append([each.area, each.state, each.name, each.found])
+        rows += [[each.area, "", "", f"-> {each.advice}"]] * bool(each.advice)
     counts = f"{examination.count(OK)} ok, {count(examination.count(WARNING), 'warning')}"
     answer = f"doctor: {examination.device} can be used; {counts}"
     if not examination.usable:
         problems = count(examination.count(PROBLEM), "problem")
         answer = f"doctor: {examination.device} cannot be used; {counts}, {problems}"
-    return Sentence(answer), Table((), rows, align=_LEFT, wraps=True)
+    return Sentence(answer), Table((), named_once(rows), align=_LEFT, wraps=True)
 
 
 def of_isolation(siege: Siege) -> Document:
     """Return the report of attacks on the isolation of the judge."""
-    rows = [
-        ["" if index else part, tried.tries, tried.state, tried.how]
-        for part, group in groupby(siege.results, key=lambda tried: tried.part)
-        for index, tried in enumerate(group)
-    ]
+    rows = named_once([tried.part, tried.tries, tried.state, tried.how] for tried in siege.results)
     lacks = missing(siege.reached)
     counts = [f"{siege.count(s)} {s}" for s in (HELD, NOT_THERE, NOT_HELD) if siege.count(s)]
     attacks = count(len(siege.results), "attack")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
+
+from losscli.runs.grouping import grouped
 
 B = TypeVar("B")
 """A kind of block."""
@@ -123,17 +125,21 @@ Document: TypeAlias = tuple[Block, ...]
 
 def case_table(
     headers: Sequence[str],
-    groups: Mapping[str, Sequence[Sequence[str]]],
+    rows: Iterable[Sequence[str]],
     title: str = "",
     least: Sequence[str] = (),
 ) -> Table:
-    """Return a table whose first column names each case once, in the first of its rows."""
-    rows = [
-        ["" if index else name, *row]
-        for name, group in groups.items()
-        for index, row in enumerate(group)
+    """Return a table of rows that begin with their case, which it names once, in its first row."""
+    return Table(["case", *headers], named_once(rows), title, by_case=True, least=least)
+
+
+def named_once(rows: Iterable[Sequence[str]]) -> list[list[str]]:
+    """Return rows grouped by their first cell, which only the first of a group keeps."""
+    return [
+        ["" if index else name, *cells]
+        for name, group in grouped(rows, lambda row: row[0]).items()
+        for index, (_, *cells) in enumerate(group)
     ]
-    return Table(["case", *headers], rows, title, by_case=True, least=least)
 
 
 def blocks_of(document: Document, kind: type[B]) -> Iterator[B]:

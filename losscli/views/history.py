@@ -18,7 +18,7 @@ _MORE = "that is no history; measure another with `losscli bench --save NAME`"
 _SIDES: list[Side] = ["left", "left", "right", "right", "right", "left"]
 
 
-def view(found: History, *, verbose: bool = False) -> Document:
+def view(found: History) -> Document:
     """Return the report of a history."""
     few = len(found.series) <= FEW
     shown: list[Part | Table] = [_summary(found.series)]
@@ -54,17 +54,18 @@ def _points(points: Sequence[Point]) -> Table:
 
 def _summary(series: Sequence[Series]) -> Table:
     names = distinct_names(each.result.case for each in series)
-    groups: dict[str, list[list[str]]] = {}
+    rows = []
     for each in series:
         first, last, result = each.points[0], each.points[-1], each.result
-        cells = [short_pass(result), shorten(result.implementation)]
+        name = names[result.case]
+        cells = [f"{name} ({result.table})" if result.table else name]
+        cells += [short_pass(result.pass_, result.mode), shorten(result.implementation)]
         cells += [str(sum(point.runs for point in each.points))]
         cells += [format_seconds(point.seconds) for point in (first, last)]
         cells += [f"{last.seconds / first.seconds:.3f}", str(len(each.steps))]
-        name = names[result.case]
-        groups.setdefault(f"{name} ({result.table})" if result.table else name, []).append(cells)
+        rows.append(cells)
     headers = ["pass", "impl", "runs", "first", "last", "last/first", "changes"]
-    return case_table(headers, groups)
+    return case_table(headers, rows)
 
 
 def _changes(found: History) -> list[str]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from losscli.cases.axes import DEVICE, WARM, Mode
+from losscli.cases.axes import WARM
 from losscli.runs.grouping import grouped
 from losscli.runs.records import SKIPPED, BenchResult, Run, TimerTestResult, VerifyResult
 
@@ -58,11 +58,6 @@ def caption(run: Run) -> str:
     caches = {result.cache for result in run.of(BenchResult) if result.status != SKIPPED}
     words = [*machine(run.environment), *(each.pop() for each in shared if len(each) == 1)]
     return ", ".join([*words, *["warm cache"] * (caches == {WARM})])
-
-
-def with_mode(pass_: str, mode: Mode) -> str:
-    """Return the name of a pass, with the mode if it is not ``device``."""
-    return pass_ if mode == DEVICE else f"{pass_} {mode}"
 
 
 def skips(results: Iterable[BenchResult | VerifyResult]) -> list[str]:

@@ -8,7 +8,8 @@ from statistics import median
 from losscli.cases.case import Case
 from losscli.runs.columns import REFERENCE
 from losscli.runs.grouping import grouped
-from losscli.runs.records import BenchResult, Run, Seconds, VerifyResult
+from losscli.runs.measurements import Seconds
+from losscli.runs.records import BenchResult, Run, VerifyResult
 from losscli.units import figure, format_seconds, format_size, format_ulp
 from losscli.views.bench import baseline_of, case_names, place
 from losscli.views.document import Kind, Part, Plot, Point, Sentence, Series, Unit

@@ -1,5 +1,7 @@
 """What `losscli profile` reports: what bounds a call, and the launches that it consists of."""
 
+from collections.abc import Callable
+
 from losscli.profile.record import Launch, Profile
 from losscli.units import figure, format_seconds
 from losscli.views.document import Document, Notes, Part, Sentence, Table
@@ -8,10 +10,14 @@ MOST = 12
 LONGEST_NAME = 28
 
 
-def view(profile: Profile, *, verbose: bool = False) -> Document:
+def view(profile: Profile) -> Document:
     """Return the report of a profile."""
     shown = sorted(profile.launches, key=lambda each: -each.seconds)[:MOST]
-    columns = [(name, cells) for name, cells in _columns(profile, shown) if any(cells)]
+    columns = [
+        (name, cells)
+        for name, cell in _columns(profile).items()
+        if any(cells := [cell(launch) for launch in shown])
+    ]
     rows = [list(row) for row in zip(*(cells for _, cells in columns), strict=True)]
     lines = [f"and {len(profile.launches) - len(shown)} more"] * (
         len(profile.launches) > len(shown)
@@ -48,33 +54,29 @@ def _times(profile: Profile) -> str:
     return said
 
 
-def _columns(profile: Profile, launches: list[Launch]) -> list[tuple[str, list[str]]]:
+def _columns(profile: Profile) -> dict[str, Callable[[Launch], str]]:
+    """Return the cell of a launch in each column; it is empty where nothing was measured."""
     limit = profile.limit_gbps
 
-    def rate(value: float | None) -> str:
-        return "" if value is None else figure(value)
-
-    def share(value: float | None) -> str:
-        return "" if value is None else f"{value:.0%}"
-
-    def number(value: int | None) -> str:
-        return "" if value is None else f"{value:,}"
+    def known(value: float | None, text: Callable[[float], str]) -> str:
+        return "" if value is None else text(value)
 
     def of_limit(launch: Launch) -> float | None:
         return launch.dram_gbps / limit if limit and launch.dram_gbps is not None else None
 
-    return [
-        ("kernel" if profile.device != "cpu" else "operator", [_short(e.name) for e in launches]),
-        ("calls", [number(e.calls) if e.calls > 1 else "" for e in launches]),
-        ("time", [format_seconds(each.seconds) for each in launches]),
-        ("DRAM\nGB/s", [rate(each.dram_gbps) for each in launches]),
-        ("% of\npeak", [share(of_limit(each)) for each in launches]),
-        ("L2\nGB/s", [rate(each.l2_gbps) for each in launches]),
-        ("blocks", [number(each.blocks) for each in launches]),
-        ("registers", [number(each.registers) for each in launches]),
-        ("occupancy", [share(each.occupancy or each.possible_occupancy) for each in launches]),
-        ("issue", [share(each.issued) for each in launches]),
-    ]
+    share, number = "{:.0%}".format, "{:,}".format
+    return {
+        "kernel" if profile.device != "cpu" else "operator": lambda each: _short(each.name),
+        "calls": lambda each: number(each.calls) if each.calls > 1 else "",
+        "time": lambda each: format_seconds(each.seconds),
+        "DRAM\nGB/s": lambda each: known(each.dram_gbps, figure),
+        "% of\npeak": lambda each: known(of_limit(each), share),
+        "L2\nGB/s": lambda each: known(each.l2_gbps, figure),
+        "blocks": lambda each: known(each.blocks, number),
+        "registers": lambda each: known(each.registers, number),
+        "occupancy": lambda each: known(each.occupancy or each.possible_occupancy, share),
+        "issue": lambda each: known(each.issued, share),
+    }
 
 
 def _short(name: str) -> str:

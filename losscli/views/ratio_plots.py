@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import geometric_mean
 
 from losscli.compare.record import ComparedRow, ComparedRun
-from losscli.compare.rows import mode_and_cache
+from losscli.compare.rows import long_name, mode_and_cache
 from losscli.runs.grouping import grouped
 from losscli.runs.judgements import SAME_WITHIN, UNCLEAR
-from losscli.runs.records import BenchResult, Speedup
-from losscli.views.bench import LONG_PASSES, place
+from losscli.runs.measurements import Speedup
+from losscli.runs.records import BenchResult
+from losscli.views.bench import place
 from losscli.views.document import Document, Part, Plot, Point, Sentence, Series
 from losscli.views.phrases import count, slug
 
@@ -112,20 +113,17 @@ def of_comparison(one: ComparedRun, name: str = "changes") -> Document:
         return forest(f"{name}-{key}", title, points, band=one.noise, sides=sides)
 
     found: list[Plot | Part] = [
-        plot(slug(pass_), f"Time over the baseline's, {pass_}", rows)
-        for pass_, rows in grouped(changed if many else known, _long).items()
+        plot(slug(pass_), f"Time over the baseline's, {long_name(pass_)}", rows)
+        for pass_, rows in grouped(changed if many else known, lambda row: row.pass_).items()
     ]
-    for pass_, rows in grouped(known, _long).items() if many else ():
+    for pass_, rows in grouped(known, lambda row: row.pass_).items() if many else ():
         each = (
-            plot(f"{slug(pass_)}-{slug(loss)}", f"{loss}, {pass_}", of)
+            plot(f"{slug(pass_)}-{slug(loss)}", f"{loss}, {long_name(pass_)}", of)
             for loss, of in grouped(rows, lambda row: row.case.partition(" ")[0]).items()
         )
-        found.append(Part(f"All {count(len(rows), 'row')}, {pass_}", tuple(each), folded=True))
+        title = f"All {count(len(rows), 'row')}, {long_name(pass_)}"
+        found.append(Part(title, tuple(each), folded=True))
     return tuple(found)
-
-
-def _long(row: ComparedRow) -> str:
-    return row.pass_.replace("_", "+")
 
 
 def _change(row: ComparedRow) -> Point:
@@ -136,4 +134,4 @@ def _change(row: ComparedRow) -> Point:
 
 def timed_pass(result: BenchResult) -> str:
     """Return ``forward+backward, host``: a pass, with mode and cache where they are unusual."""
-    return ", ".join([LONG_PASSES[result.pass_], *mode_and_cache(result.mode, result.cache)])
+    return ", ".join([long_name(result.pass_), *mode_and_cache(result.mode, result.cache)])

@@ -9,7 +9,7 @@ from losscli.views.phrases import caption
 SURVIVED = "SURVIVED"
 
 
-def of_checks(run: Run, *, verbose: bool = False) -> Document:
+def of_checks(run: Run) -> Document:
     """Return the report of the self-test of the checks."""
     results = run.of(SelfTestResult)
     losses = list(dict.fromkeys(result.case.loss for result in results))
@@ -41,7 +41,7 @@ def _complaint(result: SelfTestResult) -> str:
     return f"{SURVIVED} {name}: no check fails it"
 
 
-def of_timer(run: Run, *, verbose: bool = False) -> Document:
+def of_timer(run: Run) -> Document:
     """Return the report of the self-test of the timer."""
     results = run.of(TimerTestResult)
     passed = sum(result.status != FAIL for result in results)

@@ -234,11 +234,11 @@ def errors_table(run: Run) -> Table:
         if len({columns[header](checks) for checks in cases.values()}) < 2:
             del columns[header]
     names = distinct_names(case for case, _ in cases)
-    rows: dict[str, list[list[str]]] = {}
+    rows = []
     for (case, _), checks in cases.items():
         # The other words have a column, or are above the table.
         words = (w for w in names[case].split() if w not in (case.dtype, case.reduction))
-        rows.setdefault(" ".join(words), []).append([cell(checks) for cell in columns.values()])
+        rows.append([" ".join(words), *(cell(checks) for cell in columns.values())])
     return case_table(list(columns), rows, least=LEAST_IMPORTANT)
 
 

@@ -4,7 +4,8 @@ from itertools import product
 from msgspec.structs import replace
 
 from losscli.render.records import render
-from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Error, Run, VerifyResult
+from losscli.runs.measurements import Error
+from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult
 from losscli.units import format_ulp
 from losscli.views.document import Table, blocks_of
 from losscli.views.verify import view

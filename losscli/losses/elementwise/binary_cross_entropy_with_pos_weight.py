@@ -9,7 +9,8 @@ from ..calling import Arguments
 from ..domain import POSITIVE, PROBABILITIES
 from ..formulas import alike, at_least_float32, prediction, reduce
 from ..making import element_loss
-from ..spec import Operand, Terms, Tolerance, last_dimension
+from ..operand import Operand, last_dimension
+from ..spec import Terms, Tolerance
 
 
 def reference(input: Tensor, target: Tensor, pos_weight: Tensor, *, reduction: str) -> Tensor:
@@ -26,7 +27,9 @@ def functional(input: Tensor, target: Tensor, pos_weight: Tensor, *, reduction: 
     """
     input, target, pos_weight = alike(input, target, pos_weight)
     if not pos_weight.requires_grad:
-        return aten.binary_cross_entropy_with_logits(input, target, pos_weight, reduction=reduction)
+        return aten.binary_cross_entropy_with_logits(
+            input, target, pos_weight=pos_weight, reduction=reduction
+        )
     of_positive, of_negative = aten.softplus(-input), aten.softplus(input)
     return reduce(pos_weight * target * of_positive + (1 - target) * of_negative, reduction)
 

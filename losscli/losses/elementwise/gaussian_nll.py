@@ -31,16 +31,11 @@ def as_written(
     input: Tensor, target: Tensor, var: Tensor, *, reduction: str, full: float, eps: float
 ) -> Tensor:
     """PyTorch's code, without its check of variances, which would wait for the GPU."""
-    var = _clamped(var, eps)
-    loss = 0.5 * (torch.log(var) + (input - target) ** 2 / var)
-    return reduce(loss + CONSTANT if full else loss, reduction)
-
-
-def _clamped(var: Tensor, eps: float) -> Tensor:
     var = var.clone()
     with torch.no_grad():
         var.clamp_(min=eps)
-    return var
+    loss = 0.5 * (torch.log(var) + (input - target) ** 2 / var)
+    return reduce(loss + CONSTANT if full else loss, reduction)
 
 
 def terms(
@@ -136,7 +131,6 @@ SPEC = element_loss(
     "GaussianNLLLoss",
     calls=Calls("gaussian_nll", shapes=SHAPES, refuse=refuse),
     formula="0.5 * (log(v) + (x - y)^2 / v), v = max(var, eps)",
-    operands=operands_of({"eps": 1e-6}),
     operands_of=operands_of,
     parameters=(
         switch("full", False, "whether to add the constant 0.5 * log(2 * pi)"),

@@ -10,8 +10,8 @@ from ..calling import Arguments
 from ..domain import SIGNS
 from ..formulas import fixed, product, reduce
 from ..making import element_loss
+from ..operand import Operand, last_dimension
 from ..parameter import Parameter
-from ..spec import Operand, last_dimension
 
 
 def reference(input: Tensor, target: Tensor, *, reduction: str, margin: float) -> Tensor:

@@ -92,7 +92,6 @@ SPEC = element_loss(
     "KLDivLoss",
     calls=Calls("kl_div", shapes=BROADCAST, reductions=(*REDUCTIONS, BATCHMEAN)),
     formula="y * (log(y) - x)",
-    operands=(INPUT, PROBABILITY),
     operands_of=operands_of,
     parameters=(switch("log_target", False, "whether the target holds logarithms"),),
     reference=reference,

@@ -9,8 +9,7 @@ from losscli.machine.pytorch import Tensor, torch
 from ..calling import Arguments, Calls
 from ..formulas import at_least_float32, reduce
 from ..making import element_loss
-from ..parameter import Parameter
-from ..spec import LOSS, Operand, Terms
+from ..spec import LOSS, Operand, Parameter, Terms
 
 
 def reference(

@@ -113,7 +113,6 @@ SPEC = element_loss(
     "PoissonNLLLoss",
     calls=Calls("poisson_nll", shapes=BROADCAST),
     formula="exp(x) - y * x",
-    operands=operands_of({"log_input": 1.0, "full": 0.0}),
     operands_of=operands_of,
     parameters=(
         switch("log_input", True, "whether the input holds logarithms of rates"),

@@ -13,9 +13,8 @@ from ..calling import Added, Arguments, Calls
 from ..domain import WEIGHTS
 from ..formulas import REDUCTIONS, at_least_float32, promoted, reduce, widened
 from ..making import element_loss
-from ..parameter import Parameter
 from ..shapes import broadcasts_to, remedy
-from ..spec import Operand, Shape, Tolerance
+from ..spec import Operand, Parameter, Tolerance
 from . import kl_estimate
 
 SEQUENCE_MEAN, SEQUENCE_SUM = "sequence_mean", "sequence_sum"
@@ -165,76 +164,66 @@ def policy_loss(
         raise ValueError(f"policy: reduction {reduction!r} takes no divisor")
     old = log_probs if old_log_probs is None else old_log_probs
     operands = (log_probs, *map(_constant, (old, advantages)))
-    counted = _Counted.of(mask, reduction, divisor, log_probs)
+    counted = _counted(mask, reduction, divisor, log_probs)
     added = None
     if kl_coefficient:
         if reference_log_probs is None:
             raise ValueError("policy: a kl_coefficient needs reference_log_probs")
         estimated = (log_probs, _constant(reference_log_probs))
-        terms = counted.arguments(estimated, (kl_estimator,))
+        terms = _arguments(counted, estimated, (kl_estimator,))
         added = Added(kl_coefficient, kl_estimate.CALLS, terms)
     parameters = (clip_low, clip_high, dual_clip, float(cispo))
-    return counted.arguments(operands, parameters, weight)._replace(added=added)
+    return _arguments(counted, operands, parameters, weight)._replace(added=added)
 
 
 def _constant(operand: Tensor) -> Tensor:
     return operand.detach() if operand.requires_grad else operand
 
 
-@dataclass(frozen=True)
-class _Counted:
-    """How tokens count, in the operators' terms.
+_Counted = tuple[str, Tensor | None, float | Tensor | None]
+"""How tokens count in the operators' terms: a reduction, a weight and a divisor."""
+
+
+def _counted(
+    mask: Tensor | None, reduction: str, divisor: float | Tensor | None, like: Tensor
+) -> _Counted:
+    """Return what a reduction makes of a mask.
 
     A divisor by the mask goes into the weights: grad_output is constant and forward can use it.
     """
-
-    reduction: str
-    weight: Tensor | None
-    divisor: float | Tensor | None
-
-    @classmethod
-    def of(
-        cls, mask: Tensor | None, reduction: str, divisor: float | Tensor | None, like: Tensor
-    ) -> _Counted:
-        """Return what a reduction makes of a mask."""
-        if reduction == SEQUENCE_SUM:
-            return cls(
-                "sum", mask, math.prod(like.shape[:-1]) * (1 if divisor is None else divisor)
-            )
-        if reduction in ("none", "sum"):
-            return cls(reduction, mask, divisor)
-        if mask is None:  # all sequences have the same length
-            return cls("mean", None, None)
-        if not broadcasts_to(mask.shape, like.shape):
-            raise RuntimeError(
-                f"policy: mask must have a shape that broadcasts to that of log_probs, "
-                f"{list(like.shape)}, but has shape {list(mask.shape)}"
-                f"{remedy('mask', mask.shape, like.shape)}"
-            )
-        tokens = mask.expand(like.shape)
-        if reduction == SEQUENCE_MEAN:
-            counts = tokens.sum(-1, keepdim=True).clamp(min=1) * math.prod(like.shape[:-1])
-        else:
-            counts = tokens.sum().clamp(min=1)
-        return cls("sum", tokens.to(widened(like.dtype)) / counts, None)
-
-    def arguments(
-        self,
-        operands: tuple[Tensor, ...],
-        parameters: tuple[float, ...],
-        weight: Tensor | None = None,
-    ) -> Arguments:
-        """Return an operator's arguments; the loss keeps the dtype of the caller's tensors."""
-        dtype: torch.dtype | None = None
-        if self.weight is not None:
-            dtype = promoted(*operands, *(() if weight is None else (weight,)))
-            weight = self.weight if weight is None else weight * self.weight
-        return Arguments(operands, self.reduction, parameters, weight, self.divisor, dtype=dtype)
+    if reduction == SEQUENCE_SUM:
+        return "sum", mask, math.prod(like.shape[:-1]) * (1 if divisor is None else divisor)
+    if reduction in ("none", "sum"):
+        return reduction, mask, divisor
+    if mask is None:  # all sequences have the same length
+        return "mean", None, None
+    if not broadcasts_to(mask.shape, like.shape):
+        raise RuntimeError(
+            f"policy: mask must have a shape that broadcasts to that of log_probs, "
+            f"{list(like.shape)}, but has shape {list(mask.shape)}"
+            f"{remedy('mask', mask.shape, like.shape)}"
+        )
+    tokens = mask.expand(like.shape)
+    if reduction == SEQUENCE_MEAN:
+        counts = tokens.sum(-1, keepdim=True).clamp(min=1) * math.prod(like.shape[:-1])
+    else:
+        counts = tokens.sum().clamp(min=1)
+    return "sum", tokens.to(widened(like.dtype)) / counts, None
 
 
-def of_sequences(shape: Shape) -> Shape:
-    """The operand has one value per sequence."""
-    return (*shape[:-1], 1) if shape else shape
+def _arguments(
+    counted: _Counted,
+    operands: tuple[Tensor, ...],
+    parameters: tuple[float, ...],
+    weight: Tensor | None = None,
+) -> Arguments:
+    """Return an operator's arguments; the loss keeps the dtype of the caller's tensors."""
+    reduction, own, divisor = counted
+    dtype: torch.dtype | None = None
+    if own is not None:
+        dtype = promoted(*operands, *(() if weight is None else (weight,)))
+        weight = own if weight is None else weight * own
+    return Arguments(operands, reduction, parameters, weight, divisor, dtype=dtype)
 
 
 CALLS = Calls("policy", reductions=(*REDUCTIONS, SEQUENCE_MEAN, SEQUENCE_SUM))
@@ -247,7 +236,10 @@ SPEC = element_loss(
         Operand("log_probs", "log-probabilities of the policy"),
         Operand("old_log_probs", "log-probabilities of the old policy", differentiable=False),
         Operand(
-            "advantages", "advantages", differentiable=False, shape=of_sequences, domain=WEIGHTS
+            *("advantages", "advantages"),
+            differentiable=False,
+            shape=lambda shape: (*shape[:-1], 1) if shape else shape,  # one for each sequence
+            domain=WEIGHTS,
         ),
     ),
     parameters=(

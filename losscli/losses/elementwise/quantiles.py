@@ -8,7 +8,7 @@ from ..calling import Arguments
 from ..domain import PROBABILITIES
 from ..formulas import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES, reduce
 from ..making import OPERANDS, element_loss
-from ..spec import Operand, last_dimension
+from ..operand import Operand, last_dimension
 
 
 def reference(input: Tensor, target: Tensor, quantile: Tensor | float, *, reduction: str) -> Tensor:

@@ -11,8 +11,7 @@ from ..calling import Arguments
 from ..domain import PROBABILITIES
 from ..formulas import alike, at_least_float32, prediction, reduce
 from ..making import element_loss
-from ..parameter import Parameter
-from ..spec import Operand, Terms, Tolerance
+from ..spec import Operand, Parameter, Terms, Tolerance
 
 
 def reference(

@@ -1,7 +1,5 @@
 """Specs of ``weighted_NAME``, operators whose elements are ``loss * weight``, the last operand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -13,9 +11,11 @@ from ..calling import WEIGHTED as PREFIX
 from ..calling import Arguments, Calls, named_call
 from ..domain import WEIGHTS
 from ..formulas import Reduction, reduce
-from ..spec import LOSS, LossFunction, LossSpec, Operand, Terms, Tolerance
+from ..spec import LOSS, LossFunction, LossSpec, Operand, Terms, looser
 
 WEIGHT = Operand("weight", "weights of the elements", domain=WEIGHTS)
+# The product with the weight, and the loss in the weight's gradient.
+_ROUNDINGS = 2, "the weight adds two roundings to the four of an element"
 
 
 def inner_name(name: str) -> str:
@@ -44,18 +44,10 @@ def weighted(spec: LossSpec) -> LossSpec:
         loss=partial(spec.loss),  # without its name: files define NAME_loss
         form_of="",
         temporaries=spec.temporaries + 2,
-        tolerance=_tolerance(spec.tolerance),
+        tolerance=looser(spec.tolerance, *_ROUNDINGS),
         operands_of=inner and (lambda parameters: (*inner(parameters), WEIGHT)),
         terms=replace(spec.terms, of=partial(_weighted_terms, spec.terms)) if spec.terms else None,
     )
-
-
-def _tolerance(own: Tolerance | None) -> Tolerance:
-    """Add two roundings: the product with the weight, and the loss in the weight's gradient."""
-    reason = "the weight adds two roundings to the four of an element"
-    if own is None:
-        return Tolerance(1.5, reason)
-    return Tolerance(own.factor + 0.5, f"{own.reason}; {reason}")
 
 
 def _weighted_terms(inner: Terms, *operands: Tensor, **settings: Any) -> Mapping[str, Tensor]:

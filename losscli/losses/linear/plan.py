@@ -1,7 +1,5 @@
 """Plans for computing the logits of a linear loss within a memory budget."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Literal

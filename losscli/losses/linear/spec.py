@@ -1,20 +1,16 @@
 """The spec of a fused linear loss, which ``losscli/linear`` computes from hidden states."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
 from losscli.machine.pytorch import Tensor
 
 from .. import aten, operators
 from ..formulas import Reduction
-from ..parameter import Parameter
 from ..rows.spec import class_numbers
-from ..spec import HIDDEN_STATE, Operand, Shape, Spec, Unit
+from ..spec import HIDDEN_STATE, Operand, Parameter, Shape, Spec, Unit
 from .plan import Plan, Size, choose
 
 MEMORY_BUDGET = Parameter(
@@ -29,40 +25,23 @@ MEMORY_BUDGET = Parameter(
 )
 
 
-def of_hidden_states(shape: Shape) -> Shape:
-    """The operand has a hidden state per token: ``(tokens, width)``."""
-    return shape[:2]
-
-
-def of_tokens(shape: Shape) -> Shape:
-    """The operand has one value per token."""
-    return shape[:1]
-
-
-def of_weight(shape: Shape) -> Shape:
-    """The operand is the layer's weight: ``(classes, width)``."""
-    return shape[2], shape[1]
-
-
-def of_bias(shape: Shape) -> Shape:
-    """The operand has one value per class."""
-    return shape[2:]
-
-
+# A size is tokens x width x classes.
 WEIGHT = Operand(
     *("linear_weight", "of the linear layer"),
-    shape=of_weight,
-    factor=lambda shape: 1 / math.sqrt(shape[1]),  # logits spread as the hidden states do
+    shape=lambda size: (size[2], size[1]),
+    factor=lambda size: 1 / math.sqrt(size[1]),  # logits spread as the hidden states do
     shared=True,
 )
-BIAS = Operand(*("linear_bias", "of the linear layer"), shape=of_bias, shared=True, optional=True)
+BIAS = Operand(
+    *("linear_bias", "of the linear layer"), shape=lambda size: size[2:], shared=True, optional=True
+)
 
 
 def operands(prediction: str, numbers: str) -> tuple[Operand, ...]:
     """Return the operands, named after the hidden states and class indices."""
     return (
-        Operand(prediction, "hidden states", shape=of_hidden_states),
-        class_numbers(numbers, of_tokens),
+        Operand(prediction, "hidden states", shape=lambda size: size[:2]),
+        class_numbers(numbers, lambda size: size[:1]),
         WEIGHT,
         BIAS,
     )
@@ -134,17 +113,7 @@ class LinearSpec(Spec):
             settings["reduction"] = reduction
         defaults = {parameter.name: parameter.default for parameter in self.parameters}
         given = {n: v for n, v in settings.items() if parameters.get(n) != defaults.get(n, v)}
-        return partial(_ordered, partial(self.loss, **given))
-
-
-def _ordered(
-    function: Callable[..., Tensor],
-    hidden: Tensor,
-    numbers: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-) -> Tensor:
-    return function(hidden, weight, numbers, **({} if bias is None else {"linear_bias": bias}))
+        return lambda *tensors: self.loss(**dict(zip(self.names, tensors, strict=True)), **given)
 
 
 def public(name: str) -> Callable[..., Any]:

@@ -8,16 +8,15 @@ from typing import Any
 from losscli.machine.pytorch import Tensor, torch
 
 from .. import operators
-from ..calling import Arguments, Calls, Further
+from ..calling import Arguments, Calls, further
 from ..formulas import promoted
 
-IN_PLACE = Further(
-    "inplace",
-    False,
-    "bool",
-    """overwrite the first operand with the gradient and return it, which saves memory; if it
+IN_PLACE = {
+    further(
+        "inplace", "bool", False
+    ): """overwrite the first operand with the gradient and return it, which saves memory; if it
         requires grad, call this under ``torch.no_grad()``.""",
-)
+}
 _MOST_ACCEPTED = 64
 """Settings that are cached, so that a training step is checked once."""
 
@@ -25,22 +24,18 @@ _MOST_ACCEPTED = 64
 class RowCalls(Calls):
     """The calls of one row-wise loss."""
 
-    further: tuple[Further, ...] = ()
-
     def __init__(self, name: str, *, in_place: bool = False) -> None:
         """``in_place``: an operator can write the gradient over the first operand."""
         super().__init__(name)
         self.in_place = in_place
-        if in_place:
-            self.further = (IN_PLACE,)
+        self.further = IN_PLACE if in_place else {}
         self._accepted: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
     def loss(self, given: Arguments, *site: int) -> Tensor:
         """Return the loss; ``site`` identifies a module."""
-        loss: Tensor
         settings = self._settings(given)
         if operators.are_distributed(given.operands):
-            loss = operators.OF_DTENSORS["rows"](self, given)
+            loss: Tensor = operators.OF_DTENSORS["rows"](self, given)
         elif composed := self.composed(given):
             loss = composed(*given.operands, *settings)
         else:

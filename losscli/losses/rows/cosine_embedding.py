@@ -9,14 +9,12 @@ from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments, reduction_of
 from ..domain import SIGNS
-from ..formulas import at_least_float32
-from ..formulas import reduce as reduced
+from ..formulas import at_least_float32, reduce
 from ..making import row_loss
-from ..parameter import Parameter
 from ..shapes import broadcast_tensors, remedy
-from ..spec import LOSS, LazyTerms, Operand, Relations, Terms
+from ..spec import Operand, Parameter, Relations, Terms
 from .spec import VECTORS, of_last_rows
-from .terms import OF_LENGTHS, cosine_terms
+from .terms import OF_LENGTHS, cosine_terms, masked
 
 
 def reference(
@@ -30,21 +28,18 @@ def reference(
     unlike = (cosine - margin).clamp_min(0)
     loss = torch.where(target == 1, 1 - cosine, torch.zeros_like(cosine))
     loss = torch.where(target == -1, unlike, loss)
-    return reduced(loss, reduction).to(dtype)
+    return reduce(loss, reduction).to(dtype)
 
 
 def _terms(
     input1: Tensor, input2: Tensor, target: Tensor, *, margin: float = 0.0
 ) -> Mapping[str, Tensor]:
     one, other = (((x * x).sum(-1, keepdim=True) + 1e-12).sqrt() for x in (input1, input2))
-    names = ("input1", "input2")
-    found = cosine_terms(names, input1, input2, (one, other), 0.0)
     cosine = (input1 * input2).sum(-1) / (one * other).squeeze(-1)
     active = (target == 1) | ((target == -1) & (cosine >= margin))
-
     least = torch.where(target == 1, 1.0, abs(margin))
-    makers = {n: lambda n=n: found[n] * active.unsqueeze(-1) for n in names}
-    return LazyTerms({LOSS: lambda: found[LOSS].fmax(least) * active, **makers})
+    rows = {"input1": input1, "input2": input2}
+    return masked(cosine_terms(rows, (one, other), 0.0, lambda found: found.fmax(least)), active)
 
 
 def cosine_embedding_loss(

@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
-from ..formulas import at_least_float32
-from ..formulas import reduce as reduced
+from ..formulas import at_least_float32, reduce
 from ..making import row_loss
-from ..parameter import Parameter
 from ..shapes import broadcast_tensors
-from ..spec import LOSS, LazyTerms, Operand, Relations, Terms
+from ..spec import Operand, Parameter, Relations, Terms
 from .spec import VECTORS
 from .terms import OF_LENGTHS, cosine_terms
 
@@ -22,15 +20,13 @@ def reference(x1: Tensor, x2: Tensor, *, reduction: str, eps: float = 1e-8) -> T
     (first, second), dtype = at_least_float32(x1, x2)
     norms = [torch.linalg.vector_norm(x, dim=-1).clamp_min(eps) for x in (first, second)]
     loss = 1 - (first * second).sum(-1) / norms[0] / norms[1]
-    return reduced(loss, reduction).to(dtype)
+    return reduce(loss, reduction).to(dtype)
 
 
 def _terms(x1: Tensor, x2: Tensor, *, eps: float = 1e-8) -> Mapping[str, Tensor]:
     one, other = (torch.linalg.vector_norm(x, dim=-1, keepdim=True) for x in (x1, x2))
     norms = one.clamp_min(eps), other.clamp_min(eps)
-    found = cosine_terms(("x1", "x2"), x1, x2, norms, eps)
-    makers = {name: lambda name=name: found[name] for name in ("x1", "x2")}
-    return LazyTerms({LOSS: lambda: found[LOSS].clamp(min=1.0), **makers})
+    return cosine_terms({"x1": x1, "x2": x2}, norms, eps, lambda cosine: cosine.clamp(min=1.0))
 
 
 def cosine_similarity_loss(

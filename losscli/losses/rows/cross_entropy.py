@@ -11,10 +11,9 @@ from losscli.machine.pytorch import Tensor, torch
 from .. import aten
 from ..calling import Arguments, reduction_of
 from ..domain import PROBABILITIES
-from ..formulas import reduce as reduced
+from ..formulas import reduce
 from ..making import row_loss
-from ..parameter import Parameter
-from ..spec import LOSS, LazyTerms, Operand, Relations, Terms
+from ..spec import LOSS, Operand, Parameter, Relations, Terms
 from .calls import RowCalls
 from .forms import IGNORE_INDEX
 from .spec import (
@@ -25,6 +24,7 @@ from .spec import (
     of_classes,
     of_rows,
 )
+from .terms import LazyTerms
 
 
 class _Rows(NamedTuple):
@@ -126,7 +126,7 @@ def reference(
         loss = loss + z_loss * torch.logsumexp(rows.logits, rows.dim) ** 2
     if rows.kept is not None:
         loss = torch.where(rows.kept, loss, torch.zeros_like(loss))
-    loss = loss.sum() / rows.divisor if reduction == "mean" else reduced(loss, reduction)
+    loss = loss.sum() / rows.divisor if reduction == "mean" else reduce(loss, reduction)
     return loss.to(rows.dtype)
 
 
@@ -135,15 +135,13 @@ def functional(
     target: Tensor,
     weight: Tensor | None = None,
     *,
-    reduction: str,
     ignore_index: float = -100,
-    label_smoothing: float = 0.0,
     temperature: float = 1.0,
     softcap: float = 0.0,
     z_loss: float = 0.0,
+    **settings: Any,
 ) -> Tensor:
     """PyTorch's function if it has the options, else the reference."""
-    settings: dict[str, Any] = {"reduction": reduction, "label_smoothing": label_smoothing}
     settings["ignore_index"] = int(ignore_index)
     has_numbers = not target.is_floating_point()
     if z_loss or (weight is not None and weight.requires_grad and has_numbers):
@@ -272,8 +270,7 @@ def cross_entropy(
         _check_classes(input)
         target = number_of_one_row(target)
     settings = (ignore_index, label_smoothing, temperature, softcap, z_loss)
-    operands = (input, target, weight)
-    return Arguments(operands, reduction, settings, None, None, operator)  # type: ignore[arg-type]
+    return Arguments((input, target, weight), reduction, settings, operator=operator)
 
 
 def _check_probabilities(input: Tensor, target: Tensor, ignore_index: int) -> None:

@@ -4,23 +4,17 @@
 second value per row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import named_call
 from ..domain import PROBABILITIES
-from ..parameter import Parameter
-from ..spec import CLASS_NUMBERS, MASK, Operand, Terms, Tolerance
+from ..formulas import Reduction
+from ..spec import CLASS_NUMBERS, MASK, Operand, Parameter, Terms, looser
 from .spec import RowSpec
-
-if TYPE_CHECKING:
-    from ..formulas import Reduction
-
 
 NO_INDEX = -(2.0**63)
 """The least int64, a class index that no row has: nothing is ignored."""
@@ -78,69 +72,51 @@ def _form(spec: RowSpec, name: str, optional: Operand | None = None, values: int
     fixed = {spec.doubling: float(values - 1)} if spec.doubling else {}
     if not numbered and any(each.name == IGNORE_INDEX.name for each in spec.parameters):
         fixed[IGNORE_INDEX.name] = IGNORE_INDEX.default
-    form = _Form(spec, operands, fixed, values)
+
+    def of(function: Callable[..., Any]) -> Callable[..., Any]:
+        """Adapt a function of all operands to those of the form."""
+
+        def called(*tensors: Tensor, **settings: Any) -> Any:
+            given = dict(zip((each.name for each in operands), tensors, strict=True))
+            every = (given.get(each.name) for each in spec.operands)
+            return function(*every, **settings, **fixed)
+
+        return called
+
+    def bind_loss(reduction: Reduction, settings: Mapping[str, float]) -> Callable[..., Tensor]:
+        """Return the public function; two values per row are stacked in one tensor."""
+        named: dict[str, Any] = {**spec.given_as({**settings, **fixed}), **spec.arguments}
+        if len(spec.reductions) > 1:
+            named["reduction"] = reduction
+        called = named_call(spec.loss, [each.name for each in operands], named)
+        return called if values == 1 else lambda *tensors: _stacked(called(*tensors))
+
     counts = spec.counts if numbered or optional else None
+    tolerance = spec.tolerance
+    for each in operands:
+        if each.roundings:
+            reason = f"the {each.name} adds {each.roundings} roundings to four"
+            tolerance = looser(tolerance, each.roundings, reason)
     return replace(
         spec,
         name=name,
         operands=operands,
         parameters=tuple(each for each in spec.parameters if each.name not in fixed),
         values=values,
-        reference=form.of(spec.reference),
-        functional=form.of(spec.functional) if spec.functional else None,
-        counts=form.of(counts) if counts else None,
-        from_kinks=form.of(spec.from_kinks) if spec.from_kinks else None,
-        undecided=form.of(spec.undecided) if spec.undecided else None,
-        tolerance=_tolerance(spec.tolerance, operands),
+        reference=of(spec.reference),
+        functional=of(spec.functional) if spec.functional else None,
+        counts=of(counts) if counts else None,
+        from_kinks=of(spec.from_kinks) if spec.from_kinks else None,
+        undecided=of(spec.undecided) if spec.undecided else None,
+        tolerance=tolerance,
         relations=spec.relations.of_form(name.partition(spec.name)[0]),
-        terms=Terms(form.of(spec.terms.of), spec.terms.reason) if spec.terms else None,
-        bind_loss=form.bind_loss,
+        terms=Terms(of(spec.terms.of), spec.terms.reason) if spec.terms else None,
+        bind_loss=bind_loss,
     )
 
 
 def _are_numbered(operands: tuple[Operand, ...]) -> bool:
     return any(operand.kind == CLASS_NUMBERS for operand in operands)
-
-
-def _tolerance(own: Tolerance | None, operands: tuple[Operand, ...]) -> Tolerance | None:
-    adding = [operand for operand in operands if operand.roundings]
-    if not adding:
-        return own
-    reasons = [own.reason] if own else []
-    reasons += [f"the {each.name} adds {each.roundings} roundings to four" for each in adding]
-    factor = (own.factor if own else 1.0) + sum(each.roundings for each in adding) / 4
-    return Tolerance(factor, "; ".join(reasons))
-
-
-@dataclass(frozen=True)
-class _Form:
-    """Calls a loss's functions with a form's operands."""
-
-    spec: RowSpec
-    operands: tuple[Operand, ...]
-    fixed: Mapping[str, float]
-    values: int
-
-    def of(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Adapt a function of all operands to those of the form."""
-
-        def called(*operands: Tensor, **settings: Any) -> Any:
-            given = dict(zip((each.name for each in self.operands), operands, strict=True))
-            every = (given.get(each.name) for each in self.spec.operands)
-            return function(*every, **settings, **self.fixed)
-
-        return called
-
-    def bind_loss(
-        self, reduction: Reduction, settings: Mapping[str, float]
-    ) -> Callable[..., Tensor]:
-        """Return the public function; two values per row are stacked in one tensor."""
-        spec = self.spec
-        named: dict[str, Any] = {**spec.given_as({**settings, **self.fixed}), **spec.arguments}
-        if len(spec.reductions) > 1:
-            named["reduction"] = reduction
-        called = named_call(spec.loss, [each.name for each in self.operands], named)
-        return called if self.values == 1 else lambda *operands: _stacked(called(*operands))
 
 
 def _stacked(found: tuple[Tensor, ...]) -> Tensor:

@@ -9,27 +9,14 @@ from typing import Any
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
-from ..domain import MASKS
-from ..formulas import always, at_least_float32
-from ..formulas import reduce as reduced
+from ..formulas import always, at_least_float32, reduce, weighted_sum
 from ..making import describe, row_loss
-from ..parameter import Parameter
-from ..spec import LOSS, LazyTerms, Operand, Relations, Terms
-from ..spec import MASK as MASK_KIND
-from .spec import RowSpec, of_last_rows
-from .terms import Softmax, WeightedSum, divergence_terms, known, masked
+from ..spec import LOSS, Operand, Parameter, Relations, Terms
+from .spec import ROW_MASK, RowSpec, counts_of_mask
+from .terms import LazyTerms, Softmax, WeightedSum, divergence_terms, known, masked
 
 TEMPERATURE = Parameter("temperature", 1.0, 0.0, "divides both sets of logits", 1.3, open=True)
-MASK = Operand(
-    "mask",
-    "whether a row counts",
-    differentiable=False,
-    shape=of_last_rows,
-    domain=MASKS,
-    kind=MASK_KIND,
-    optional=True,
-)
-OPERANDS = (Operand("input", "logits"), Operand("target", "logits"), MASK)
+OPERANDS = (Operand("input", "logits"), Operand("target", "logits"), ROW_MASK)
 
 REASON = "a divergence is a sum of differences of logarithms, its gradients of probabilities"
 
@@ -54,8 +41,7 @@ def _function(name: str, docstring: str) -> Callable[..., Arguments]:
         mask: Tensor | None = None,
         reduction: str = "mean",
     ) -> Arguments:
-        operands = (input, target, mask)
-        return Arguments(operands, reduction, (temperature,))  # type: ignore[arg-type]
+        return Arguments((input, target, mask), reduction, (temperature,))
 
     arguments.__name__ = arguments.__qualname__ = name
     arguments.__doc__ = docstring
@@ -80,7 +66,7 @@ def _divergence_loss(
         parameters=parameters,
         reference=partial(_reference, divergence),
         widens=True,
-        counts=counts,
+        counts=counts_of_mask,
         terms=Terms(partial(_terms, terms), REASON),
         **fields,
     )
@@ -106,9 +92,9 @@ def _reference(
     log_p, log_q = (torch.log_softmax(each / temperature, -1) for each in (first, second))
     loss = divergence(log_p, log_q, **settings)
     if mask is None:
-        return reduced(loss, reduction).to(dtype)
+        return reduce(loss, reduction).to(dtype)
     loss = torch.where(mask, loss, torch.zeros_like(loss))
-    loss = loss.sum() / mask.sum() if reduction == "mean" else reduced(loss, reduction)
+    loss = loss.sum() / mask.sum() if reduction == "mean" else reduce(loss, reduction)
     return loss.to(dtype)
 
 
@@ -123,17 +109,6 @@ def _terms(
 ) -> Mapping[str, Tensor]:
     pair = Softmax.of(input, temperature), Softmax.of(target, temperature)
     return masked(of(*pair, temperature, **settings), mask)
-
-
-def counts(input: Tensor, target: Tensor, mask: Tensor | None = None, **_: float) -> Tensor:
-    """Return each row's weight in a mean."""
-    found: Tensor = input.new_ones(input.shape[:-1]) if mask is None else mask.to(input.dtype)
-    return found
-
-
-def weighted_sum(weight: Tensor, value: Tensor) -> Tensor:
-    """Return the row sums of weight * value, with 0 times infinity as 0."""
-    return (weight * torch.where(weight == 0, torch.zeros_like(value), value)).sum(-1)
 
 
 def _kl(log_p: Tensor, log_q: Tensor) -> Tensor:
@@ -321,8 +296,7 @@ def js_divergence(
     Args:
         beta: the weight of p in the mixture; above 0 and below 1.
     """
-    operands = (input, target, mask)
-    return Arguments(operands, reduction, (temperature, beta))  # type: ignore[arg-type]
+    return Arguments((input, target, mask), reduction, (temperature, beta))
 
 
 JS_DIVERGENCE = _divergence_loss(

@@ -8,22 +8,16 @@ from collections.abc import Mapping
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments, reduction_of
-from ..formulas import always, at_least_float32
-from ..formulas import reduce as reduced
+from ..formulas import always, at_least_float32, reduce
 from ..making import row_loss
-from ..parameter import Parameter
-from ..spec import LOSS, LazyTerms, Operand, Relations, Terms, last_dimension
+from ..operand import last_dimension
+from ..spec import LOSS, Operand, Parameter, Relations, Terms
 from .spec import SCORES, class_numbers, class_weight, of_last_rows
+from .terms import LazyTerms
 
 
 def reference(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    reduction: str,
-    p: float = 1.0,
-    margin: float = 1.0,
+    input: Tensor, target: Tensor, weight: Tensor | None, *, reduction: str, p: float, margin: float
 ) -> Tensor:
     """The formula in PyTorch; 16 bits in float32."""
     (scores,), dtype = at_least_float32(input)
@@ -34,11 +28,11 @@ def reference(
     loss = (others * (beyond if p == 1 else beyond * beyond)).sum(-1) / input.shape[-1]
     if weight is not None:
         loss = loss * weight.to(loss.dtype)[target.long()]
-    return reduced(loss, reduction).to(dtype)
+    return reduce(loss, reduction).to(dtype)
 
 
 def _from_kinks(
-    input: Tensor, target: Tensor, *_: Tensor | None, margin: float = 1.0, **__: float
+    input: Tensor, target: Tensor, *_: Tensor | None, margin: float, **__: float
 ) -> tuple[Tensor, ...]:
     number = target.long().unsqueeze(-1)
     beyond = margin - input.gather(-1, number) + input
@@ -47,12 +41,7 @@ def _from_kinks(
 
 
 def _terms(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    p: float = 1.0,
-    margin: float = 1.0,
+    input: Tensor, target: Tensor, weight: Tensor | None, *, p: float, margin: float
 ) -> Mapping[str, Tensor]:
     number = target.long().unsqueeze(-1)
     own = input.gather(-1, number)
@@ -118,7 +107,7 @@ def multi_margin_loss(
     if one_row:  # its loss has the shape of its target
         input = input.reshape(1, -1) if target.dim() else input.reshape(-1)
     return Arguments(
-        (input, target, weight),  # type: ignore[arg-type]
+        (input, target, weight),
         reduction,
         (p, margin),
         restored=lambda gradient: gradient.reshape(shape),

@@ -23,12 +23,7 @@ from .spec import (
 
 
 def reference(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    reduction: str,
-    ignore_index: float = -100,
+    input: Tensor, target: Tensor, weight: Tensor | None, *, reduction: str, ignore_index: float
 ) -> Tensor:
     """PyTorch's function; 16 bits in float32."""
     (wide,), dtype = at_least_float32(input)
@@ -69,7 +64,7 @@ def nll_loss(
     reduction = reduction_of(reduction, size_average, reduce)
     if input.dim() == 1:
         target = number_of_one_row(target)
-    return Arguments((input, target, weight), reduction, (ignore_index,))  # type: ignore[arg-type]
+    return Arguments((input, target, weight), reduction, (ignore_index,))
 
 
 SPEC = row_loss(

@@ -1,15 +1,14 @@
 """The spec of a row-wise loss, whose rows ``csrc/losses/rows/HEADER.h`` computes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from losscli.machine.pytorch import Tensor, torch
 
-from ..domain import CLASSES, POSITIVE, Domain
-from ..spec import CLASS_NUMBERS, MASK, ROW, Operand, Shape, Spec, Unit, same_shape
+from ..domain import CLASSES, MASKS, POSITIVE, Domain
+from ..operand import CLASS_NUMBERS, MASK, same_shape
+from ..spec import ROW, Operand, Shape, Spec, Unit
 
 Content = Literal["logits", "vectors", "scores"]
 LOGITS: Content = "logits"
@@ -18,21 +17,14 @@ SCORES: Content = "scores"
 """What rows hold: logits for a softmax, vectors with a length, or numbers to compare or pick."""
 
 
-def row_dimension(shape: Shape) -> int:
-    """Return the class dimension."""
-    return min(len(shape) - 1, 1)
-
-
 def of_rows(shape: Shape) -> Shape:
-    """The operand has one value per row of the prediction."""
-    dimension = row_dimension(shape)
-    return shape[:dimension] + shape[dimension + 1 :]
+    """The operand has one value per row of the prediction, whose classes are dimension 1."""
+    return shape[:1] + shape[2:] if len(shape) > 1 else ()
 
 
 def of_classes(shape: Shape) -> Shape:
-    """The operand has one value per class, shared by all rows."""
-    dimension = row_dimension(shape)
-    return shape[dimension : dimension + 1]
+    """The operand has one value per class, shared by all rows; classes are dimension 1."""
+    return shape[1:2] or shape[:1]
 
 
 def of_last_rows(shape: Shape) -> Shape:
@@ -67,6 +59,16 @@ def class_weight(shape: Callable[[Shape], Shape], **fields: Any) -> Operand:
         optional=True,
         **fields,
     )
+
+
+ROW_MASK = Operand(
+    *("mask", "whether a row counts"),
+    differentiable=False,
+    shape=of_last_rows,
+    domain=MASKS,
+    kind=MASK,
+    optional=True,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,3 +179,10 @@ def counts_of_classes(
     ones = torch.ones_like(target, dtype=input.dtype)
     found = ones if weight is None else weight[target.long().clamp(0, len(weight) - 1)]
     return torch.where(kept, found, torch.zeros_like(found))
+
+
+def counts_of_mask(input: Tensor, *others: Tensor | None, **_: float) -> Tensor:
+    """Return each row's weight in a mean, by the mask, which is the last operand."""
+    mask = others[-1]
+    found: Tensor = input.new_ones(input.shape[:-1]) if mask is None else mask.to(input.dtype)
+    return found

@@ -9,14 +9,25 @@ of exponentials is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import UserDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from losscli.machine.pytorch import Tensor, torch
 
-from ..spec import LOSS, LazyTerms, Tolerance
+from ..spec import LOSS, Tolerance
 
 OF_LENGTHS = Tolerance(1.5, "the root of a length and the quotient by it add two roundings to four")
+
+
+class LazyTerms(UserDict[str, Any]):
+    """Terms that are computed on access."""
+
+    def __getitem__(self, name: str) -> Tensor:
+        found: Tensor = self.data[name]()
+        return found
 
 
 def known(terms: Tensor) -> Tensor:
@@ -125,16 +136,21 @@ def masked(terms: Mapping[str, Tensor], mask: Tensor | None) -> Mapping[str, Ten
         rows = mask if found.dim() == mask.dim() else mask.unsqueeze(-1)
         return found * rows
 
-    return LazyTerms({name: lambda name=name: kept(name) for name in terms})  # type: ignore[misc]
+    return LazyTerms({name: partial(kept, name) for name in terms})
 
 
 def cosine_terms(
-    names: tuple[str, str], first: Tensor, second: Tensor, norms: tuple[Tensor, Tensor], eps: float
+    rows: Mapping[str, Tensor],
+    norms: tuple[Tensor, Tensor],
+    eps: float,
+    of_loss: Callable[[Tensor], Tensor],
 ) -> Mapping[str, Tensor]:
-    """Return the terms of the cosine of two rows and of its gradients.
+    """Return the terms of a loss of the cosine of two rows, by name, and of its gradients.
 
-    ``norms`` have shape ``(..., 1)``; those above ``eps`` have a derivative.
+    ``norms`` have shape ``(..., 1)``; those above ``eps`` have a derivative. ``of_loss`` returns
+    the terms of the loss from those of the cosine.
     """
+    (one, first), (other, second) = rows.items()
     product = norms[0] * norms[1]
     cosine = (first * second).abs().sum(-1, keepdim=True) / product
 
@@ -144,8 +160,8 @@ def cosine_terms(
 
     return LazyTerms(
         {
-            LOSS: lambda: cosine.squeeze(-1),
-            names[0]: lambda: slope(first, second, norms[0]),
-            names[1]: lambda: slope(second, first, norms[1]),
+            LOSS: lambda: of_loss(cosine.squeeze(-1)),
+            one: lambda: slope(first, second, norms[0]),
+            other: lambda: slope(second, first, norms[1]),
         }
     )

@@ -8,15 +8,14 @@ from typing import Any
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
-from ..formulas import always, at_least_float32
-from ..formulas import reduce as reduced
+from ..formulas import always, at_least_float32, reduce, weighted_sum
 from ..making import row_loss
 from ..parameter import switch
-from ..spec import LOSS, LazyTerms, Operand, Relations, Terms
+from ..spec import LOSS, Operand, Relations, Terms
 from .calls import RowCalls
-from .logit_pairs import TEMPERATURE, weighted_sum
+from .logit_pairs import TEMPERATURE
 from .spec import class_numbers, of_last_rows
-from .terms import Softmax, WeightedSum
+from .terms import LazyTerms, Softmax, WeightedSum
 
 
 class _Calls(RowCalls):
@@ -34,12 +33,7 @@ class _Calls(RowCalls):
 
 
 def reference(
-    logits: Tensor,
-    tokens: Tensor,
-    *,
-    reduction: str,
-    temperature: float = 1.0,
-    entropy: float = 0.0,
+    logits: Tensor, tokens: Tensor, *, reduction: str, temperature: float, entropy: float
 ) -> Tensor:
     """The formula in PyTorch; 16 bits in float32."""
     (wide,), _ = at_least_float32(logits)
@@ -47,11 +41,11 @@ def reference(
     found = logs.gather(-1, tokens.long().unsqueeze(-1)).squeeze(-1)
     if entropy:
         found = torch.stack([found, -weighted_sum(logs.exp(), logs)])
-    return reduced(found, reduction)
+    return reduce(found, reduction)
 
 
 def _terms(
-    logits: Tensor, tokens: Tensor, *, temperature: float = 1.0, entropy: float = 0.0
+    logits: Tensor, tokens: Tensor, *, temperature: float, entropy: float
 ) -> Mapping[str, Tensor]:
     p = Softmax.of(logits, temperature)
     surprise = WeightedSum(p, p.log, p.size)

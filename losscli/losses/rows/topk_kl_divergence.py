@@ -17,11 +17,11 @@ from ..domain import DISTINCT_CLASSES, SHARES
 from ..formulas import always, widened
 from ..making import row_loss
 from ..parameter import Parameter, switch
-from ..spec import LOSS, LazyTerms, Operand, Relations, Shape, Terms
+from ..spec import LOSS, Operand, Relations, Shape, Terms
 from .calls import RowCalls
-from .logit_pairs import KL_DIVERGENCE, MASK, REASON, REVERSE_KL_DIVERGENCE, counts, kl_terms
-from .spec import RowSpec, class_numbers
-from .terms import Softmax, known, masked
+from .logit_pairs import KL_DIVERGENCE, REASON, REVERSE_KL_DIVERGENCE, kl_terms
+from .spec import ROW_MASK, RowSpec, class_numbers, counts_of_mask
+from .terms import LazyTerms, Softmax, known, masked
 
 _MOST_CLASSES = 16
 """A teacher's known classes in generated cases, at most half of all."""
@@ -123,12 +123,6 @@ def reference(
     return divergence_of(reverse).reference(*pair, mask, reduction=reduction)
 
 
-def _counts(
-    input: Tensor, classes: Tensor, target: Tensor, mask: Tensor | None = None, **_: float
-) -> Tensor:
-    return counts(input, target, mask)
-
-
 def _terms(
     input: Tensor,
     classes: Tensor,
@@ -214,8 +208,7 @@ def topk_kl_divergence(
         IndexError: on the CPU, a class of a counted row is out of range. On a GPU that row's loss
             and gradients are NaN.
     """
-    operands = (input, classes, target, mask)
-    return Arguments(operands, reduction, (float(reverse), temperature))  # type: ignore[arg-type]
+    return Arguments((input, classes, target, mask), reduction, (float(reverse), temperature))
 
 
 SPEC = row_loss(
@@ -227,7 +220,7 @@ SPEC = row_loss(
         Operand("input", "logits"),
         class_numbers("classes", _of_known_classes, "numbers of k classes", DISTINCT_CLASSES),
         Operand("target", "their log-probabilities", shape=_of_known_classes, domain=SHARES),
-        MASK,
+        ROW_MASK,
     ),
     parameters=(
         switch("reverse", False, "weigh the logarithms by p, not by q"),
@@ -238,7 +231,7 @@ SPEC = row_loss(
     wide=True,
     widens=True,
     temporaries=6,
-    counts=_counts,
+    counts=counts_of_mask,
     relations=Relations(always, reordered=True),
     terms=Terms(_terms, REASON),
 )

@@ -9,15 +9,14 @@ from typing import NamedTuple
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments, reduction_of
-from ..formulas import at_least_float32
-from ..formulas import reduce as reduced
+from ..formulas import at_least_float32, reduce
 from ..making import row_loss
 from ..parameter import Parameter, switch
 from ..shapes import broadcast_tensors, remedy
-from ..spec import LOSS, LazyTerms, Operand, Relations, Terms
+from ..spec import LOSS, Operand, Relations, Terms
 from .calls import RowCalls
 from .spec import VECTORS
-from .terms import OF_LENGTHS
+from .terms import OF_LENGTHS, LazyTerms
 
 
 class _Calls(RowCalls):
@@ -53,7 +52,7 @@ def reference(
     other = distance(first, third)
     if swap:
         other = torch.minimum(other, distance(second, third))
-    return reduced((distance(first, second) - other + margin).clamp_min(0), reduction).to(dtype)
+    return reduce((distance(first, second) - other + margin).clamp_min(0), reduction).to(dtype)
 
 
 def _from_kinks(

@@ -3,16 +3,19 @@
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 from losscli.compare.gate import Comparisons
 from losscli.compare.record import ComparisonRecord, record_of
+from losscli.compare.rows import long_name
 from losscli.judge.verdict import Verdict
 from losscli.machine.differences import LABELS
-from losscli.render.html.any_record import AnyRecord
+from losscli.render.html.any_record import Reported
+from losscli.render.output import state_of
 from losscli.render.records import view
 from losscli.report.verdict_block import block, line, summary
 from losscli.report.verdict_writer import Verdicts
+from losscli.runs.grouping import grouped
 from losscli.runs.records import BenchResult, Run
 from losscli.units import format_bytes
 from losscli.views import compare, plots, ratio_plots
@@ -39,7 +42,7 @@ _RANGES = (
 """Conditions of a GPU: their key, label, scale and unit."""
 
 
-def document_of(record: AnyRecord) -> Document:
+def document_of(record: Reported) -> Document:
     """Return the document of a record: its first part is the answer."""
     if isinstance(record, Verdicts):
         return tuple(_of_verdicts(record))
@@ -79,8 +82,9 @@ def environment(run: Run) -> Part:
     """Return the machine, the software and the command of a run."""
     facts = {"command": shlex.join(run.command), "created": run.created}
     for key, value in run.environment.items():
+        in_bytes = key.endswith("_bytes") and isinstance(value, int | float)
         if value is not None:
-            facts[LABELS.get(key, key)] = _written(key, value)
+            facts[LABELS.get(key, key)] = format_bytes(value) if in_bytes else str(value)
     for key, label, scale, unit in _RANGES:
         known = (result.conditions.get(key) for result in run.of(BenchResult))
         if ranges := [each for each in known if _is_range(each)]:
@@ -100,31 +104,24 @@ def _facts(facts: Mapping[str, str]) -> Table:
     return Table(("fact", "value"), [(name, text) for name, text in facts.items() if text])
 
 
-def _written(key: str, value: Any) -> str:
-    if key.endswith("_bytes") and isinstance(value, int | float):
-        return format_bytes(value)
-    return str(value)
-
-
 def _of_verdicts(record: Verdicts) -> Iterator[Part]:
     """Yield a table of several files, then for each file what failed, why, and what to do."""
     verdicts = record.verdicts
     said = line(verdicts[0]) if len(verdicts) == 1 else summary(verdicts).removeprefix("judge: ")
-    states = [state_of(verdict) for verdict in verdicts]
-    worst: State = next((s for s in ("bad", "warn", "off", "good") if s in states), "")
+    states = [state_of(verdict.word) for verdict in verdicts]
+    worst: State = next((s for s in ("bad", "warn", "good") if s in states), "")
     yield Part("Result", (Sentence(said, worst),))
     if len(verdicts) > 1:
+        reasons = [v.reasons[0].text if v.reasons else "" for v in verdicts]
         rows = [
-            (v.file or v.id, v.word, v.against, v.reasons[0].text if v.reasons else "")
-            for v in verdicts
+            (v.file or v.id, v.word, v.against, r) for v, r in zip(verdicts, reasons, strict=True)
         ]
         yield Part("All results", (Table(("file", "verdict", "against", "first reason"), rows),))
     for index, verdict in enumerate(verdicts, 1):
         drawn = tuple(_speedups(verdict, index))
         found = Verbatim(block(verdict))
-        yield Part(
-            verdict.file or verdict.id, (Sentence(verdict.word, state_of(verdict)), *drawn, found)
-        )
+        word = Sentence(verdict.word, state_of(verdict.word))
+        yield Part(verdict.file or verdict.id, (word, *drawn, found))
     facts = {"command": " ".join(record.command), "created": record.created}
     for name in ("losscli", "torch", "kind_of_machine"):
         values = dict.fromkeys(getattr(verdict, name) for verdict in verdicts)
@@ -133,28 +130,18 @@ def _of_verdicts(record: Verdicts) -> Iterator[Part]:
 
 
 def _speedups(verdict: Verdict, index: int) -> Iterator[Plot]:
-    for pass_ in dict.fromkeys(speed.pass_ for speed in verdict.speed):
+    for pass_, times in grouped(verdict.speed, lambda speed: speed.pass_).items():
         points: dict[str, list[Point]] = {}
-        for speed in verdict.speed:
+        for speed in times:
             for other, (value, low, high) in speed.ratios.items():
-                if speed.pass_ == pass_ and low > 0:
-                    points.setdefault(other, []).append(Point(speed.case, value, 0.0, low, high))
+                points.setdefault(other, []).append(Point(speed.case, value, 0.0, low, high))
         if points:
             yield ratio_plots.forest(
                 f"speedup-file{index}-{slug(pass_)}",
-                f"Speedup of the file, {pass_.replace('_', '+')}",
+                f"Speedup of the file, {long_name(pass_)}",
                 points,
                 sides=("slower", "faster than the others"),
             )
-
-
-def state_of(verdict: Verdict) -> State:
-    """Return the colour of a verdict."""
-    if verdict.word == "NOT JUDGED":
-        return "off"
-    if not verdict.right:
-        return "bad"
-    return "good" if verdict.word == "RIGHT" else "warn"
 
 
 def short(name: str) -> str:
@@ -162,7 +149,7 @@ def short(name: str) -> str:
     return PurePath(name).name or name
 
 
-def about(record: AnyRecord) -> str:
+def about(record: Reported) -> str:
     """Return the kind of a record, its machine and its time."""
     if isinstance(record, ComparisonRecord):
         return f"compare, baseline {short(record.baseline)}"

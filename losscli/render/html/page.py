@@ -4,9 +4,9 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 from losscli import __version__
@@ -14,11 +14,11 @@ from losscli.compare.comparison import compare
 from losscli.compare.gate import Comparisons
 from losscli.compare.noise import CONTROLS
 from losscli.implementations import CUSTOM
-from losscli.render.html.any_record import AnyRecord
+from losscli.render.html.any_record import Reported
 from losscli.render.html.documents import about, document_of, document_of_comparison, short
 from losscli.render.html.plots import draw, shape_at
 from losscli.render.html.summary import summary
-from losscli.render.html.svg import STYLES, Picture, printable, stylesheet
+from losscli.render.html.svg import STYLES, TEMPLATES, Picture, printable, stylesheet
 from losscli.render.layout import are_figures
 from losscli.render.output import state_of
 from losscli.runs.encoding import finite
@@ -42,8 +42,9 @@ class Section:
     name: str
     about: str
     document: Document
-    styles: Mapping[str, int]
-    data: Mapping[str, Any]
+    data: Mapping[str, Any] = field(default_factory=dict)
+    styles: Mapping[str, int] = field(default_factory=dict)
+    """The colour of each implementation, the same in all sections of a page."""
 
     @property
     def parts(self) -> Iterator[tuple[str, Part]]:
@@ -58,26 +59,22 @@ class Section:
         return [draw(plot, self.styles) for plot in blocks_of(self.document, Plot)]
 
 
-def sections(records: Mapping[str, AnyRecord]) -> list[Section]:
+def sections(records: Mapping[str, Reported]) -> list[Section]:
     """Return a section for each record, and first one that compares several bench runs."""
-    found: list[tuple[str, str, str, Document, dict[str, Any]]] = []
+    found = []
     benches = {n: r for n, r in records.items() if isinstance(r, Run) and r.kind == "bench"}
     if len(benches) > 1:
         (base, before), *others = benches.items()
         compared = Comparisons(base, {name: compare(before, run) for name, run in others})
         document = document_of_comparison(compared)
-        found.append(("compared-", "Comparison", f"baseline {short(base)}", document, {}))
+        found.append(Section("compared-", "Comparison", f"baseline {short(base)}", document))
     for index, (name, record) in enumerate(records.items(), 1):
         key = f"r{index}-" if len(records) > 1 else ""
         made = summary(record) if isinstance(record, Run) else {}
         data = {"name": short(name), **made} if made else {}
-        found.append((key, short(name), about(record), document_of(record), data))
-    names = [name for *_, document, _ in found for name in _implementations(document)]
-    colours = styles(names)
-    return [
-        Section(key, name, about, document, colours, data)
-        for key, name, about, document, data in found
-    ]
+        found.append(Section(key, short(name), about(record), document_of(record), data))
+    colours = styles([name for each in found for name in _implementations(each.document)])
+    return [replace(each, styles=colours) for each in found]
 
 
 def styles(names: Sequence[str]) -> dict[str, int]:
@@ -114,9 +111,7 @@ def render_page(found: Sequence[Section]) -> str:
         "picture": lambda plot, section: draw(plot, section.styles).in_page(),
         "kind": lambda block: type(block).__name__,
     }
-    loader = environment.loader
-    assert loader
-    script = minified(loader.get_source(environment, "script.js")[0])
+    script = (TEMPLATES / "script.js").read_text(encoding="utf-8")
     text = environment.get_template("page.html.j2").render(
         sections=found,
         style="".join(map(stylesheet, ("colours.css", "plot.css", "page.css"))),
@@ -130,55 +125,33 @@ def render_page(found: Sequence[Section]) -> str:
     return printable(text)
 
 
-def minified(script: str) -> str:
-    """Return a script without its comments and indentation."""
-    lines = (line.strip() for line in script.splitlines())
-    return "\n".join(line for line in lines if line and not line.startswith("//"))
-
-
 def _in_script(value: object) -> str:
     """Return JSON that cannot end the element that holds it."""
     text = json.dumps(finite(value), separators=(",", ":"), allow_nan=False, ensure_ascii=False)
-    escapes = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "", "\u2029": ""}
-    for letter, written in escapes.items():
-        text = text.replace(letter, written)
-    return text.encode("utf-8", "replace").decode()
+    escapes = str.maketrans(
+        {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "", "\u2029": ""}
+    )
+    return text.translate(escapes).encode("utf-8", "replace").decode()
 
 
-@dataclass(frozen=True)
-class LaidOut:
-    """A table as HTML has it: each row has its case, and the colour of its implementation."""
-
-    kind: str
-    headers: list[str]
-    rows: list[tuple[int | None, list[tuple[str, State]]]]
-
-
-def _laid_out(table: Table, section: Section) -> LaidOut:
+def _laid_out(table: Table, section: Section) -> dict[str, Any]:
+    """Return a table as HTML has it: each row with its case and its implementation's colour."""
     rows = [list(row) for row in table.rows]
     if table.by_case:
         for above, row in pairwise(rows):
             row[0] = row[0] or above[0]
     headers = [header.replace("\n", " ") for header in table.headers]
     column = next((i for i, header in enumerate(headers) if header in _IMPLEMENTATION), None)
-    words = 0
-    for cells in zip(*rows, strict=True):
-        if are_figures(cells):
-            break
-        words += 1
+    words = len(list(takewhile(lambda cells: not are_figures(cells), zip(*rows, strict=True))))
     kinds = [f"w{min(words, 4)}", "f" * table.by_case, "facts" * (headers == ["fact", "value"])]
     kinds += ["matrix" * (headers[:1] == ["check"]), "words" * (headers[-1:] == ["first reason"])]
-    return LaidOut(
-        " ".join(kind for kind in kinds if kind),
-        headers,
-        [
-            (
-                None if column is None else section.styles.get(row[column]),
-                [(cell, state_of(cell)) for cell in row],
-            )
-            for row in rows
-        ],
-    )
+    cells = [[(cell, state_of(cell)) for cell in row] for row in rows]
+    styles = [None if column is None else section.styles.get(row[column]) for row in rows]
+    return {
+        "kind": " ".join(kind for kind in kinds if kind),
+        "headers": headers,
+        "rows": list(zip(styles, cells, strict=True)),
+    }
 
 
 @dataclass(frozen=True)

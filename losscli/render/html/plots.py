@@ -64,7 +64,7 @@ def _lines(plot: Plot, series: Sequence[Series], styles: Mapping[str, int]) -> t
         end, top = places[-1]
         parts.append(svg.element("path", d=svg.polyline(places), class_="roof"))
         name, at = "memory-bandwidth limit", max(top - 5, _TOP - 4)
-        parts.append(svg.text(end, at, name, anchor="end", class_="roof-name"))
+        parts.append(svg.text(end, at, name, class_="roof-name end"))
     for each in reversed(series):  # the first line is drawn last, above the others
         drawn = [(across(point.x), up(point.y)) for point in each.points]
         style = styles[each.name]
@@ -84,9 +84,9 @@ def _grid(x: svg.Axis, across: svg.Scale, y: svg.Axis, up: svg.Scale) -> str:
     down = svg.spaced(x.ticks(across.low, across.high), across)
     path = "".join(f"M{left} {svg.number(up(v))}H{right}" for v, _ in level)
     path += svg.upright(down, across, _TOP, bottom)
-    words = [svg.text(left - 6, up(value) + 4, words, anchor="end") for value, words in level]
+    words = [svg.text(left - 6, up(value) + 4, words, class_="end") for value, words in level]
     words += [svg.below(down, across, bottom + 16, WIDTH), svg.text(0, 11, y.title)]
-    words += [svg.text((left + right) / 2, HEIGHT - 6, x.title, anchor="middle")]
+    words += [svg.text((left + right) / 2, HEIGHT - 6, x.title, class_="mid")]
     frame = svg.element("path", d=f"M{left} {bottom}H{right}", class_="edge")
     return svg.element("path", d=path, class_="grid") + frame + "".join(words)
 
@@ -143,7 +143,7 @@ def _sides(sides: tuple[str, str], x: float) -> str:
     start = min(x + 8, WIDTH - svg.LETTER * len(right))
     room = min(x, start) - 8
     fits = room > svg.LETTER * len(left)
-    return svg.text(start, 12, right) + (svg.text(room, 12, left, anchor="end") if fits else "")
+    return svg.text(start, 12, right) + (svg.text(room, 12, left, class_="end") if fits else "")
 
 
 def _bar(style: int, name: str, point: Point, across: svg.Scale, y: float) -> str:
@@ -151,7 +151,7 @@ def _bar(style: int, name: str, point: Point, across: svg.Scale, y: float) -> st
     place = f"M{svg.number(low)} {svg.number(y)}H{svg.number(high)}"
     line = svg.element("path", d=place, class_="whisker") if high - low > _HIDDEN else ""
     written = f"{ratio(point.x)} ({interval(point.low, point.high)})"
-    words = svg.text(WIDTH, y + 4, written, anchor="end", class_="value")
+    words = svg.text(WIDTH, y + 4, written, class_="value end")
     return svg.element("g", line + _mark(style, value, y, name) + words, class_=f"s{style}")
 
 
@@ -172,7 +172,7 @@ def _strips(plot: Plot, series: Sequence[Series], styles: Mapping[str, int]) -> 
         svg.element("path", d=f"M{svg.number(across(0))} 4V{svg.number(y)}", class_="base"),
         *drawn,
         svg.below(ticks, across, y + 14, WIDTH),
-        svg.text(WIDTH / 2, y + 30, "distance from the median", anchor="middle"),
+        svg.text(WIDTH / 2, y + 30, "distance from the median", class_="mid"),
     ]
     return y + 34, "".join(parts)
 

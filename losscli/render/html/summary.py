@@ -7,7 +7,6 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
-from losscli.cases.axes import COLD
 from losscli.cases.names import distinct_names
 from losscli.runs.records import PASS, BenchResult, Run, VerifyResult
 from losscli.views.bench import case_names, short_pass
@@ -81,12 +80,8 @@ def _row(result: BenchResult, case: int, implementation: int) -> list[Any]:
         *times, result.gbps, result.limit_gbps, result.speedup.get("reference"),
         result.error.ulp, result.peak_extra_bytes,
     )  # fmt: skip
-    return [case, _pass(result), implementation, result.status, *map(_rounded, figures)]
-
-
-def _pass(result: BenchResult) -> str:
-    """Return ``fwd``, or ``fwd+bwd host warm`` where mode and cache are not the default."""
-    return short_pass(result) + ("" if result.cache == COLD else f" {result.cache}")
+    pass_ = short_pass(result.pass_, result.mode, result.cache)
+    return [case, pass_, implementation, result.status, *map(_rounded, figures)]
 
 
 def _rounded(value: float | None) -> float | int | None:

@@ -12,15 +12,12 @@ from typing import Final
 
 from losscli.units import format_seconds
 
+TEMPLATES = files("losscli.render.html") / "templates"
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
 """What neither HTML nor XML may hold, what a terminal obeys, and what turns text around."""
 STYLES: Final = 10
-_ANCHORS = {"middle": "mid", "end": "end"}
-"""Classes of texts that do not begin at their place."""
-_QUOTED = re.compile(r'="([\w.#-]+)"(/?)')
-"""What HTML, unlike XML, takes without quotes."""
 _LEGEND_HEIGHT = 22
 
 
@@ -58,10 +55,8 @@ def element(name: str, content: str = "", /, **attributes: object) -> str:
 
 
 def text(x: float, y: float, words: object, **attributes: object) -> str:
-    """Return a text at a place; ``anchor`` is ``middle`` or ``end``, else it begins there."""
-    kinds = (attributes.pop("class_", None), _ANCHORS.get(str(attributes.pop("anchor", ""))))
-    name = " ".join(str(kind) for kind in kinds if kind) or None
-    return element("text", escape(words), x=x, y=y, class_=name, **attributes)
+    """Return a text that begins at a place, or has its class ``mid`` or ``end`` there."""
+    return element("text", escape(words), x=x, y=y, **attributes)
 
 
 def shortened(words: str, most: int = 60) -> str:
@@ -90,7 +85,7 @@ def upright(ticks: Ticks, across: Scale, top: float, bottom: float) -> str:
 def below(ticks: Ticks, across: Scale, y: float, width: float) -> str:
     """Return the words of ticks in a line, moved to lie within a width."""
     return "".join(
-        text(within(across(value), words, 0, width), y, words, anchor="middle")
+        text(within(across(value), words, 0, width), y, words, class_="mid")
         for value, words in ticks
     )
 
@@ -115,10 +110,9 @@ class Picture:
     """The colour of each implementation that the plot has."""
 
     def in_page(self) -> str:
-        """Return the element for a page, in as few characters as HTML allows."""
+        """Return the element for a page, which has the legend and the colours."""
         box = f"0 0 {self.width} {self.height}"
-        whole = element("svg", self._words() + self.body, role="img", viewBox=box)
-        return _QUOTED.sub(lambda found: f"={found[1]}{' /' if found[2] else ''}", whole)
+        return element("svg", self._words() + self.body, role="img", viewBox=box)
 
     def standalone(self) -> str:
         """Return a file of its own, with title, legend and both themes."""
@@ -168,7 +162,7 @@ class Picture:
 
 def stylesheet(name: str) -> str:
     """Return a style sheet of the templates, without comments and needless space."""
-    source = files("losscli.render.html").joinpath("templates", name).read_text(encoding="utf-8")
+    source = (TEMPLATES / name).read_text(encoding="utf-8")
     plain = re.sub(r"/\*.*?\*/", "", source, flags=re.DOTALL)
     return re.sub(r"\s*([{};,])\s*", r"\1", re.sub(r"\s+", " ", plain)).strip()
 

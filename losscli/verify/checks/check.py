@@ -15,7 +15,8 @@ from losscli.implementations.requests import Answer
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, MODEL, ROW, Spec, Unit
 from losscli.reasons import Code, Facet, Reason
-from losscli.runs.records import FAIL, Error, VerifyResult
+from losscli.runs.measurements import Error
+from losscli.runs.records import FAIL, VerifyResult
 from losscli.truth.distances import Errors
 from losscli.truth.gate import Worst, to_error
 from losscli.truth.problem import Problem

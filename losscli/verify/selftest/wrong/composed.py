@@ -10,9 +10,9 @@ from torch.nn.functional import linear
 
 from losscli.cases.case import Case
 from losscli.losses import LinearSpec, find_loss
+from losscli.losses.formulas import weighted_sum
 from losscli.losses.linear.spec import logits_of
 from losscli.losses.rows.forms import IGNORE_INDEX, NO_INDEX
-from losscli.losses.rows.logit_pairs import weighted_sum
 from losscli.losses.rows.topk_kl_divergence import bins_of_both, divergence_of
 from losscli.verify.selftest.surgery import formula, reduced_where, regrade
 
