@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 from docs.markdown import table
 from losscli.doctor.attacks import ATTACKS
-from losscli.implementations.sandbox.parts import PARTS
+from losscli.implementations.sandbox.isolation_parts import PARTS
 from losscli.judge.job import Job
 from losscli.losses import ELEMENT, EVERY_ROW_LOSS, LOSSES
 from losscli.reasons import CODES, FACETS, Code, Facet

@@ -13,7 +13,7 @@ from losscli.doctor import building, host, questions
 from losscli.doctor.findings import OK, Examination, Finding, Probe
 from losscli.doctor.machine import Machine
 from losscli.doctor.probes import PROBES, examine
-from losscli.implementations.sandbox.parts import NAMES
+from losscli.implementations.sandbox.isolation_parts import NAMES
 from losscli.machine import kernel_files
 from tests.standin import GCC_VERSION, NVCC_VERSION, write_program
 

@@ -9,7 +9,6 @@ from losscli.build import headers
 from losscli.build.diagnosis import failed_step, first_error, hint, placed_error
 from losscli.build.ptxas import KernelResources, is_report, parse, shorten
 from losscli.errors import UnfitError
-from losscli.implementations.sandbox import process
 from losscli.implementations.sandbox.confinement import environment
 from tests.conftest import DATA
 
@@ -143,9 +142,9 @@ def test_a_compiler_takes_the_header_that_was_precompiled(settings, flags, tmp_p
 
 
 def test_a_worker_looks_for_it_once_it_is_there(settings):
-    assert process.environment_of_workers({"CPATH": "/mine"})["CPATH"] == "/mine"
+    assert environment.of_workers({"CPATH": "/mine"})["CPATH"] == "/mine"
     headers.precompile(settings)
-    found = process.environment_of_workers({"CPATH": "/mine"})
+    found = environment.of_workers({"CPATH": "/mine"})
     assert found["CPATH"] == f"{headers.folder()}:/mine"
     assert environment.of_candidate(found, "/scratch")["CPATH"] == found["CPATH"]
 

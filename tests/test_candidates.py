@@ -80,9 +80,9 @@ def each_candidate() -> list[Any]:
 @pytest.fixture(scope="module")
 def zygote():
     """The process that forks workers: it stays for the next candidate."""
-    from losscli.implementations.sandbox.process import zygote
+    from losscli.implementations.sandbox.zygote import running
 
-    return zygote()
+    return running()
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,12 +17,20 @@ from losscli.build import headers
 from losscli.errors import UnfitError
 from losscli.files.directories import CACHE_VARIABLE
 from losscli.implementations.allowance import Allowance
-from losscli.implementations.sandbox import process
-from losscli.implementations.sandbox.confinement import group, kernel, mounts, seccomp
-from losscli.implementations.sandbox.process import Worker
+from losscli.implementations.implementation import Setting
+from losscli.implementations.sandbox import zygote
+from losscli.implementations.sandbox.client import Worker
+from losscli.implementations.sandbox.confinement import (
+    control_group,
+    environment,
+    kernel,
+    mounts,
+    seccomp,
+)
 from losscli.implementations.sandbox.zygote import IDLE_SECONDS
 from losscli.implementations.source import Source
 from losscli.machine import kernel_files
+from losscli.processes import Process
 from tests.parameters import naming
 
 HEADERS = (
@@ -108,19 +117,18 @@ def test_workers_and_what_forks_them_get_the_variables_alone_that_they_need(monk
     started = []
 
     class Ready:
-        channel = property(lambda self: self)
-
-        def __init__(self, command: object, environ: dict[str, str]) -> None:
-            started.append(environ)
-
         def receive(self, seconds: float) -> bytes:
             return b"ready"
 
-    monkeypatch.setattr(process, "Process", Ready)
+    def start(self: Any, command: object, environ: dict[str, str]) -> None:
+        self.channel = Ready()
+        started.append(environ)
+
+    monkeypatch.setattr(Process, "__init__", start)
     monkeypatch.setattr(headers, "search_path", lambda given: given)
     monkeypatch.setattr(os, "environ", given)
-    process.Zygote()
-    for environ in (*started, process.environment_of_workers(given)):
+    zygote.Zygote()
+    for environ in (*started, environment.of_workers(given)):
         assert {name: environ[name] for name in NEEDED} == {name: given[name] for name in NEEDED}
         assert not {*SECRETS} & {*environ}
 
@@ -138,9 +146,9 @@ def test_cache_is_named_to_files_alone_that_import_losscli(monkeypatch, tmp_path
         with naming(source):
             file = Source("k.py", tmp_path / "k.py", "", "", source.encode())
             assert file.imports_losscli is imports
-            environ = process.environment_of_workers(os.environ, cached=imports)
+            environ = environment.of_workers(os.environ, cached=imports)
             assert (CACHE_VARIABLE in environ) is imports
-            hidden = process.hidden_from_workers(cached=imports)
+            hidden = environment.hidden_from_workers(cached=imports)
             if imports:
                 private = {f"{cache}/{name}" for name in ("locks", "verdicts", "scratch")}
                 assert private <= {*hidden}
@@ -151,13 +159,13 @@ def test_cache_is_named_to_files_alone_that_import_losscli(monkeypatch, tmp_path
 def said(path: Path, source: str, **limits: int) -> str:
     """Return what a file prints while it is imported in a worker."""
     file = Source(str(path), path.absolute(), "", "", source.encode())
-    return Worker(file, "cpu", Allowance(**limits)).end()
+    return Worker(file, "cpu", Setting(Allowance(**limits))).end()
 
 
 @pytest.fixture
 def in_namespaces(tmp_path):
     file = Source("k.py", tmp_path / "k.py", "", "", b"")
-    worker = Worker(file, "cpu", Allowance())
+    worker = Worker(file, "cpu")
     worker.end()
     if "temporary files" not in worker.reached:
         pytest.skip("this machine refuses namespaces")
@@ -254,7 +262,7 @@ def test_cache_shows_compiled_headers_and_to_files_that_import_losscli_its_libra
 
 def test_worker_that_cannot_be_closed_in_is_no_fault_of_the_file(tmp_path, monkeypatch):
     lost = tmp_path / "lost"
-    monkeypatch.setattr(process, "hidden_from_workers", lambda *, cached: [str(lost) + "\0"])
+    monkeypatch.setattr(environment, "hidden_from_workers", lambda *, cached: [str(lost) + "\0"])
     with pytest.raises(UnfitError, match="a worker cannot be closed in"):
         said(tmp_path / "k.py", "")
 
@@ -340,7 +348,7 @@ def test_group_lies_beside_that_of_the_judge_and_has_limits(groups, monkeypatch)
         (groups / name / "memory.events").write_text("oom 1\noom_kill 0\n")
 
     monkeypatch.setattr(os, "mkdir", make)
-    made = group.make(2**30, 64)
+    made = control_group.make(2**30, 64)
     assert made
     (folder,) = groups.glob("losscli-*")
     made.enter()
@@ -357,6 +365,6 @@ def test_no_group_is_left_where_none_can_be_made(groups):
     for control in ("cpu memory pids", "cpu pids", ""):
         (groups / "cgroup.subtree_control").write_text(control)
         (groups / "losscli-1").mkdir(exist_ok=True)
-        assert group.make(2**30, 64) is None
+        assert control_group.make(2**30, 64) is None
         left = [each.name for each in groups.glob("losscli-*")]
         assert left == ([] if "memory" in control else ["losscli-1"])

@@ -92,7 +92,7 @@ LOOKED_AT = {
     "files/directories.py",
     "build/cache.py",  # looks at it itself, as does each library
     "cli/version.py",  # names it
-    "implementations/sandbox/process.py",  # names what workers may see
+    "implementations/sandbox/confinement/environment.py",  # names what workers may see
 }
 
 

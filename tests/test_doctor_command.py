@@ -12,7 +12,7 @@ from losscli.doctor import probes, questions
 from losscli.doctor.findings import Probe, ok, problem, warning
 from losscli.doctor.machine import Machine
 from losscli.errors import EXIT_OK, EXIT_UNFIT, EXIT_USAGE
-from losscli.implementations.sandbox.parts import NAMES
+from losscli.implementations.sandbox.isolation_parts import NAMES
 from losscli.render.layout import WIDTH
 from tests.parameters import SLOW
 

@@ -19,7 +19,7 @@ from losscli.doctor import attacks, isolation
 from losscli.doctor.attacks import ATTACKS
 from losscli.doctor.isolation import HELD, NOT_HELD, NOT_THERE, Scene, Siege, Tried, besiege
 from losscli.implementations.sandbox.confinement import limits
-from losscli.implementations.sandbox.parts import NAMES, PARTS
+from losscli.implementations.sandbox.isolation_parts import NAMES, PARTS
 from losscli.judge.selftest import root as candidates_root
 from losscli.render.text import text
 from losscli.views import doctor
@@ -69,9 +69,8 @@ def examine(found: dict[str, Any], *, apart: bool = True) -> None:
 KILLED = """
 import os, sys
 from pathlib import Path
-from losscli.implementations.allowance import Allowance
 from losscli.implementations.source import Source
-from losscli.implementations.sandbox.process import Worker
+from losscli.implementations.sandbox.client import Worker
 
 SOURCE = '''
 import ctypes, os, signal
@@ -82,7 +81,7 @@ for _ in range(2):
         signal.pause()
 '''
 path = Path(sys.argv[1])
-worker = Worker(Source("k.py", path, "", "", SOURCE.encode()), "cpu", Allowance())
+worker = Worker(Source("k.py", path, "", "", SOURCE.encode()), "cpu")
 children = Path(f"/proc/{worker.keeper}/task/{worker.keeper}/children").read_text().split()
 (pid,) = children or ["0"]
 below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

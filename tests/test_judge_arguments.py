@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from losscli.errors import UsageError
+from losscli.implementations.binding import binding
 from losscli.implementations.definitions import NotJudgeableError
-from losscli.implementations.loading import binding
 from losscli.implementations.sandbox.program import bound
 from losscli.implementations.source import Source
 from losscli.judge.against_loss import SIZES, check_arguments, forms, loss_of
@@ -89,7 +89,7 @@ def find_arguments(loss: str, signature: str, due: tuple[str, ...]) -> None:
     exec(f"def f({signature}): return dict(locals())", made)
     case = handmade.case(loss=loss, shape=(3, 4), target_shape=(3,), params={})
     module: Any = SimpleNamespace(f=made["f"])
-    function: Any = bound(module, binding(found, order, case))
+    function: Any = bound(module, binding(file_of(f"def f({signature}): ...", "f"), case))
     given = function(*names)
     assert [given[name] for name in filter(None, arguments)][: len(order)] == [*order]
     assert {*names} <= {*given.values()}

@@ -4,8 +4,8 @@ import pytest
 
 from losscli.bench.plan import plan
 from losscli.config.schema import Config, LossChoice, Timing
-from losscli.implementations.sandbox import process
-from losscli.implementations.sandbox.parts import NAMES as PARTS
+from losscli.implementations.sandbox import client
+from losscli.implementations.sandbox.isolation_parts import NAMES as PARTS
 from losscli.judge.against_loss import worth_processes
 from losscli.judge.draft import code_of
 from losscli.judge.parts import JudgeReason, word_of
@@ -55,7 +55,7 @@ class ModelNew:
 def test_file_does_not_run_where_a_part_of_a_required_isolation_is_missing(
     judged, monkeypatch, source
 ):
-    monkeypatch.setattr(process, "missing", lambda reached: ("network",))
+    monkeypatch.setattr(client, "missing", lambda reached: ("network",))
     verdict = judged(f"print('it has run')\n{source}", timed=True, require_isolation=True)
     (reason,) = verdict.reasons
     assert (verdict.word, verdict.exit_code, reason.code) == ("NOT JUDGED", 4, "not_isolated")

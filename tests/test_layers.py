@@ -53,10 +53,10 @@ WITH_TORCH = (
         f"losscli.implementations.{module}"
         for module in (
             *(
+                "binding",
                 "cuda_cache",
                 "gpu_requests",
-                "inspection",
-                "loading",
+                "memory_requests",
                 "passes",
                 "process_state",
                 "requests",

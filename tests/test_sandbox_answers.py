@@ -19,6 +19,7 @@ from losscli.implementations.gpu_requests import (
     Replay,
 )
 from losscli.implementations.local import LocalSubject
+from losscli.implementations.memory_requests import Poisoned
 from losscli.implementations.requests import (
     Accumulate,
     Answer,
@@ -27,7 +28,6 @@ from losscli.implementations.requests import (
     Head,
     InThread,
     JointGradients,
-    Poisoned,
     Request,
     RetainGraph,
     SecondDerivatives,
@@ -36,9 +36,9 @@ from losscli.implementations.requests import (
 from losscli.implementations.sandbox import wire
 from losscli.implementations.sandbox.builds import MOST_BYTES
 from losscli.implementations.sandbox.leftovers import WATCHED_SECONDS, goes_on_computing
-from losscli.implementations.sandbox.requests import Compiled, Sample, Time
 from losscli.implementations.sandbox.timed import Flip, Samples, TimedPass
-from losscli.implementations.sandbox.wire import Incoming, Outgoing
+from losscli.implementations.sandbox.wire import JudgeEnd, WorkerEnd
+from losscli.implementations.sandbox.worker_requests import Compiled, Sample, Time
 from losscli.implementations.timer import CpuTimer
 from tests.handmade import case
 from tests.parameters import naming
@@ -75,7 +75,7 @@ RESPONSES: list[tuple[Request[Any], Any, bool]] = [
     (OnStreams([[CALL], []]), [[ANSWER], []], True),
     (OnStreams([[CALL], []]), [[ANSWER]], False),
     (OnStreams([[CALL]]), [[]], False),
-    (OnStreams([[Replay(0, CALL)]]), [[SHORT]], False),
+    (OnStreams([[Replay(CALL, 0)]]), [[SHORT]], False),
     (OnStreams([[CALL]]), [[SHORT]], False),
     (Accumulate(CALL, {}, 3), WHOLE, True),
     (Accumulate(CALL, {}, 3), {"target": ONE}, False),
@@ -122,8 +122,8 @@ def test_thread_that_soon_ends_its_work_is_not_left_behind():
 
 def test_zeros_that_autograd_does_not_store_are_an_answer():
     with memory() as operands, memory() as results:
-        raw = Incoming(operands, results).encode(torch._efficientzerotensor((2, 3)))
-        found = Outgoing(operands, results, "cpu").decode(raw, torch.Tensor)
+        raw = WorkerEnd(operands, results).encode(torch._efficientzerotensor((2, 3)))
+        found = JudgeEnd(operands, results, "cpu").decode(raw, torch.Tensor)
     assert torch.equal(found, torch.zeros(2, 3))
 
 
@@ -132,14 +132,14 @@ def test_tensors_travel_in_pieces_and_only_what_a_call_changed_comes_back(monkey
     kept, changed = torch.rand(5, 3), torch.rand(4)
     before = kept.clone()
     with memory() as operands, memory() as results:
-        judge, worker = Outgoing(operands, results, "cpu"), Incoming(operands, results)
-        raw = judge.encode([kept, changed])
-        worker.read(judge.storages)
+        judge, worker = JudgeEnd(operands, results, "cpu"), WorkerEnd(operands, results)
+        raw, storages = judge.encode([kept, changed])
+        worker.read(storages)
         first, second = worker.decode(raw, list[torch.Tensor])
         second.mul_(2)
         found = judge.decode(worker.encode(first.T), torch.Tensor)
         keys = worker.write_back()
-        assert keys == [judge.storages[1].key]
+        assert keys == [storages[1].key]
         judge.take_back(keys)
         with pytest.raises(KeyError):
             judge.take_back([9])

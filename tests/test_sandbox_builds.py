@@ -13,8 +13,8 @@ from losscli.implementations.builtin import of_file
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.requests import Forward
 from losscli.implementations.sandbox import builds
+from losscli.implementations.sandbox.client import Worker
 from losscli.implementations.sandbox.messages import Replied, Tunes
-from losscli.implementations.sandbox.process import Worker
 from losscli.implementations.sandbox.scratch import scratch_directory
 from losscli.implementations.source import Source
 from losscli.implementations.subject import bind

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from losscli.implementations import remote
-from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import SandboxError
-from losscli.implementations.sandbox import process
-from losscli.implementations.sandbox.process import Worker, is_of_a_worker
-from losscli.implementations.sandbox.requests import TuningSeconds
+from losscli.implementations.sandbox import zygote
+from losscli.implementations.sandbox.client import Worker
 from losscli.implementations.sandbox.scratch import scratch_directory
+from losscli.implementations.sandbox.worker_requests import TuningSeconds
+from losscli.implementations.sandbox.zygote import is_of_a_worker
 from losscli.implementations.source import Source
 from losscli.judge import first_look, stages
 from losscli.judge.job import Job
@@ -38,7 +38,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def worker(path):
-    worker = Worker(Source.read(str(path)), "cpu", Allowance())
+    worker = Worker(Source.read(str(path)), "cpu")
     yield worker
     worker.end()
 
@@ -85,20 +85,20 @@ def test_death_of_a_keeper_is_not_the_files(worker, reached):
 
 @pytest.mark.slow  # starts another, which imports torch
 def test_zygote_that_was_killed_is_named_and_replaced(worker, path):
-    killed = process.zygote().id
+    killed = zygote.running().id
     os.kill(killed, signal.SIGKILL)
     error = error_of(worker)
     assert error.code == Code.INTERRUPTED
     assert "that starts workers ended by SIGKILL" in str(error)
-    another = Worker(Source.read(str(path)), "cpu", Allowance())
+    another = Worker(Source.read(str(path)), "cpu")
     assert another.ask(TuningSeconds(), case=None) == 0
     another.end()
-    assert process.zygote().id != killed
+    assert zygote.running().id != killed
 
 
 def test_zygote_that_was_stopped_goes_on(worker, path):
-    os.kill(process.zygote().id, signal.SIGSTOP)
-    another = Worker(Source.read(str(path)), "cpu", Allowance())
+    os.kill(zygote.running().id, signal.SIGSTOP)
+    another = Worker(Source.read(str(path)), "cpu")
     assert another.ask(TuningSeconds(), case=None) == 0
     another.end()
 

@@ -230,7 +230,7 @@ def _admit(
             entry = RemotePass(remote, pass_, contents, evicts=evicts, captured=captured)
         else:
             subject = LocalSubject.bind(implementation, case)
-            made = subject.graphed(passes) if captured else subject.repeated(passes)
+            made = subject.repeated(passes, captured=captured)
             entry = LocalPass(name, pass_, made, contents)
         verdict = entry.first()
     except LosscliError:

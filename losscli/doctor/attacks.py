@@ -274,7 +274,7 @@ class Attack(NamedTuple):
     """An attack on one part of the isolation."""
 
     part: str
-    """See :data:`losscli.implementations.sandbox.parts.PARTS`."""
+    """See :data:`losscli.implementations.sandbox.isolation_parts.PARTS`."""
     tries: str
     attempt: Callable[[Scene], str]
     """Returns what it reached; an empty string or an exception means nothing."""

@@ -8,7 +8,7 @@ from losscli.bench.conditions import CpuConditions, governor
 from losscli.doctor import questions
 from losscli.doctor.findings import Answer, ok, warning
 from losscli.doctor.machine import Machine
-from losscli.implementations.sandbox.parts import PARTS, missing
+from losscli.implementations.sandbox.isolation_parts import PARTS, missing
 from losscli.machine import allocator
 from losscli.machine.devices import core_count, cpu_model
 from losscli.machine.kernel_files import core_quota

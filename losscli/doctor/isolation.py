@@ -24,6 +24,7 @@ from losscli.files.directories import LOCKS, make_private, private_folder
 from losscli.files.record import Record
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import SandboxError
+from losscli.implementations.implementation import Setting
 from losscli.implementations.sandbox.confinement import kernel, limits
 from losscli.implementations.source import Source
 from losscli.processes import how_ended
@@ -208,14 +209,14 @@ def _attempts(
     group: Iterable[Attack], scene: Scene, device: str
 ) -> tuple[tuple[str, ...], Mapping[str, Any], SandboxError | None]:
     """Run attacks in one worker; return its isolation, the outcomes, and how it ended."""
-    from losscli.implementations.sandbox.process import Worker
+    from losscli.implementations.sandbox.client import Worker
 
     tries = [attack.tries for attack in group]
     source = f"{inspect.getsource(attacks)}\n\nrun({tries!r}, {scene.facts!r})\n"
     file = Source("attacks.py", Path(scene.folder, "attacks.py"), "", "", source.encode())
     ended = None
     try:
-        worker = Worker(file, device, SMALL)
+        worker = Worker(file, device, Setting(SMALL))
         log, reached = worker.end(), worker.reached
     except SandboxError as error:
         log, reached, ended = error.log, error.reached, error

@@ -29,9 +29,8 @@ def user_directory(kind: Literal["cache", "data"], variable: str, what: str) -> 
         return Path(given).expanduser() if given else default(_NAME)
     except RuntimeError:
         whose = f"{variable} is '{given}', but" if given else f"to keep {what} in,"
-        raise UsageError(
-            f"{whose} there is no such home directory. Name a directory in {variable}."
-        ) from None
+        mend = f"Name a directory in {variable}."
+        raise UsageError(f"{whose} there is no such home directory. {mend}") from None
 
 
 def private_folder(what: str, name: str) -> Path:
@@ -58,10 +57,8 @@ def require_private(path: Path) -> None:
     if weakness := weakness_of(path):
         own = path.stat().st_uid == os.geteuid()
         mend = f"Run `chmod go-w {path}` if you trust what it holds, or n" if own else "N"
-        raise UnfitError(
-            f"{weakness}, who could change what losscli reads there. {mend}ame a folder of your "
-            f"own in {CACHE_VARIABLE}."
-        )
+        mend += f"ame a folder of your own in {CACHE_VARIABLE}."
+        raise UnfitError(f"{weakness}, who could change what losscli reads there. {mend}")
 
 
 def weakness_of(path: Path) -> str:

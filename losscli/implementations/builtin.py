@@ -23,7 +23,7 @@ from losscli.implementations.other_projects import PACKAGES, lacking
 from losscli.implementations.source import Source, is_file
 from losscli.implementations.split import ONLY_SPLIT, with_split
 from losscli.losses import ELEMENT, HIDDEN_STATE, MODEL
-from losscli.machine.pytorch import Tensor, torch
+from losscli.machine.pytorch import torch
 from losscli.reasons import Code, Reason
 
 if TYPE_CHECKING:
@@ -54,22 +54,14 @@ def _compile(case: Case) -> BoundLoss:
     return compiled
 
 
-def _finished_by(strategy: str) -> Callable[[Case], BoundLoss]:
-    def bind(case: Case) -> BoundLoss:
-        import losscli.functional  # noqa: F401 - defines the operators
-        from losscli.operators import loading
+def _finished_by(strategy: str, case: Case) -> BoundLoss:
+    import losscli.functional  # noqa: F401 - defines the operators
+    from losscli.operators import loading
 
-        loading.load_loss(case.loss, case.device.partition(":")[0], strategies=True)
-        operator = getattr(torch.ops.losscli_bench, case.loss).default
-        settings = (case.reduction, *case.spec.resolve(case.params).values(), strategy)
-
-        def function(*operands: Tensor) -> Tensor:
-            loss: Tensor = operator(*operands, *settings)
-            return loss
-
-        return function
-
-    return bind
+    loading.load_loss(case.loss, case.device.partition(":")[0], strategies=True)
+    operator = getattr(torch.ops.losscli_bench, case.loss).default
+    settings = (case.reduction, *case.spec.resolve(case.params).values(), strategy)
+    return lambda *operands: operator(*operands, *settings)
 
 
 def _needs_no_sum(case: Case) -> Reason | None:
@@ -132,7 +124,7 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
             Implementation(
                 f"{CUSTOM}:{strategy}",
                 description,
-                _finished_by(strategy),
+                partial(_finished_by, strategy),
                 _needs_no_sum,
                 temporaries=0,
                 fixed_order=strategy != "atomic",
@@ -166,10 +158,7 @@ def check_implementation(name: str) -> str:
 
 
 def of_file(file: Source, setting: Setting = PLAIN) -> Implementation:
-    """Return the implementation that a file defines."""
-
-    def bind(case: Case) -> BoundLoss:
-        raise RuntimeError("a file runs in a separate process")
+    """Return the implementation that a file defines, which a separate process binds."""
 
     def unavailable(case: Case) -> Reason | None:
         if case.placement:
@@ -179,7 +168,7 @@ def of_file(file: Source, setting: Setting = PLAIN) -> Implementation:
         return file.unavailable(case.loss, case.reduction, case.spec, case.params)
 
     about = f"{file.path.name}, in a separate process"
-    return Implementation(file.named, about, bind, unavailable, file=file, setting=setting)
+    return Implementation(file.named, about, unavailable=unavailable, file=file, setting=setting)
 
 
 @cache

@@ -2,11 +2,11 @@
 
 import ctypes
 import struct
-from functools import cache
 from typing import NamedTuple
 
 import torch
 
+from losscli.machine.devices import cuda_driver
 from losscli.units import format_bytes
 
 _PERSISTING_L2_CACHE_SIZE = 6  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE
@@ -33,7 +33,7 @@ def persisting_cache() -> PersistingCache | None:
 
     An H200 reports 11 MiB as soon as CUDA starts, though nothing persists.
     """
-    driver = _driver() if torch.cuda.is_initialized() else None
+    driver = cuda_driver() if torch.cuda.is_initialized() else None
     if driver is None:
         return None
     size, window = ctypes.c_size_t(), ctypes.create_string_buffer(_ATTRIBUTE_BYTES)
@@ -46,7 +46,7 @@ def persisting_cache() -> PersistingCache | None:
 
 def reset_persisting_cache(before: PersistingCache) -> None:
     """Restore the earlier reservation and evict persisting lines."""
-    if driver := _driver():
+    if driver := cuda_driver():
         torch.cuda.synchronize()
         window = struct.pack(_WINDOW, 0, 0, 0.0, 0, 0)
         none = ctypes.create_string_buffer(window, _ATTRIBUTE_BYTES)
@@ -57,11 +57,3 @@ def reset_persisting_cache(before: PersistingCache) -> None:
 
 def _stream() -> ctypes.c_void_p:
     return ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-
-
-@cache
-def _driver() -> ctypes.CDLL | None:
-    try:
-        return ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return None

@@ -130,6 +130,8 @@ class Signature:
 
 UNKNOWN = Signature((), 0, frozenset(), anything=True)
 """That of something which is defined elsewhere."""
+NO_ARGUMENTS = Signature((), 0, frozenset())
+"""That of a test of a loss, for example."""
 
 
 @dataclass(frozen=True)
@@ -146,12 +148,6 @@ class Definition:
     """The function that computes the gradients of what ``X_forward`` computes."""
     imported: bool = False
     """Whether the file takes it from another one."""
-
-    @property
-    def is_called(self) -> bool:
-        """Whether it may be called with operands: a test of a loss takes no argument."""
-        own = self.signature
-        return own.anything or bool(own.keywords or own.names)
 
     def takes(self, keyword: str) -> bool:
         """Tell whether the callable, or a module's constructor, accepts a keyword."""
@@ -284,7 +280,7 @@ def _found(tree: ast.Module) -> Iterator[Definition]:
                     node.name,
                     "module",
                     _signature(forward.args, bound=True) if forward else UNKNOWN,
-                    _signature(made.args, bound=True) if made else Signature((), 0, frozenset()),
+                    _signature(made.args, bound=True) if made else NO_ARGUMENTS,
                 )
         elif isinstance(node, ast.Assign):
             for target in node.targets:

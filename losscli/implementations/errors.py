@@ -9,12 +9,11 @@ class SubjectError(Exception):
 
     refused = False
     """Whether it raised RuntimeError, as PyTorch's operators do for invalid operands."""
-    code: Code = Code.RAISED
 
     def __init__(self, text: str, code: Code = Code.RAISED) -> None:
         """``code`` tells apart failures in which nothing was raised."""
         super().__init__(text)
-        self.code = code
+        self.code: Code = code
 
 
 class NoSecondDerivativesError(SubjectError):

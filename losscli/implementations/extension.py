@@ -3,9 +3,9 @@
 A file exports functions with ``PYBIND11_MODULE`` or with ``TORCH_LIBRARY``.
 """
 
-import keyword
 import re
 from collections.abc import Iterator
+from keyword import iskeyword
 from pathlib import Path
 
 from losscli.implementations.definitions import NotJudgeableError
@@ -49,11 +49,8 @@ def program(text: str, path: Path) -> str:
     exported = [*_DEFINED.finditer(code)] if is_module or library else []
     if not exported:
         there = ", ".join(functions) or "none that returns a tensor"
-        raise NotJudgeableError(
-            Code.NOTHING_TO_JUDGE,
-            f"{path.name} exports no function with PYBIND11_MODULE or TORCH_LIBRARY; its "
-            f"functions: {there}.",
-        )
+        text = f"{path.name} exports no function with PYBIND11_MODULE or TORCH_LIBRARY"
+        raise NotJudgeableError(Code.NOTHING_TO_JUDGE, f"{text}; its functions: {there}.")
     holder = "_extension" if is_module or not library else f"torch.ops.{library['namespace']}"
     head = _PROGRAM.format(
         suffix=path.suffix,
@@ -81,7 +78,7 @@ def _wrapper(defined: re.Match[str], functions: dict[str, str], holder: str) -> 
     if not arguments:
         declared = functions.get((defined["function"] or "").rpartition("::")[2], "")
         arguments = [(_name_of(each), None) for each in _split(declared)]
-    if not arguments or not all(_is_name(argument) for argument, _ in arguments):
+    if not arguments or not all(a.isidentifier() and not iskeyword(a) for a, _ in arguments):
         return f"def {name}(*arguments):\n    return {holder}.{name}(*arguments)\n"
     taken = (f"{a}={_python(value)}" if value else a for a, value in arguments)
     passed = ", ".join(argument for argument, _ in arguments)
@@ -97,10 +94,6 @@ def _split(arguments: str) -> list[str]:
 def _name_of(declared: str) -> str:
     """Return the name of ``const torch::Tensor& input``, also where it has a default."""
     return declared.partition("=")[0].strip().rpartition(" ")[2].lstrip("&*")
-
-
-def _is_name(text: str) -> bool:
-    return text.isidentifier() and not keyword.iskeyword(text)
 
 
 def _python(value: str) -> str:

@@ -10,7 +10,14 @@ import torch
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.local import LocalSubject, Operands
 from losscli.implementations.passes import capture_graph
-from losscli.implementations.requests import Answer, Call, ForEachGradOutput, Request, accept_each
+from losscli.implementations.requests import (
+    Answer,
+    AnswerOf,
+    Call,
+    ForEachGradOutput,
+    Request,
+    accept_each,
+)
 from losscli.processes.garbage import without_garbage_collection
 
 _HELD_UP_CYCLES = 20_000_000
@@ -44,11 +51,10 @@ class Capture(Request[list[int]], frozen=True):
         return len(response) == len(self.calls)
 
 
-class Replay(Request[Answer], frozen=True):
+class Replay(AnswerOf, frozen=True):
     """Replay a captured call on the current stream; return a copy of its results."""
 
     number: int
-    call: Call
     contents: Operands | None = None
     """Copied into the operands first; None leaves them."""
 
@@ -65,9 +71,6 @@ class Replay(Request[Answer], frozen=True):
         answer = self.begin(local)
         local.finish()
         return answer
-
-    def accepts(self, response: Answer) -> bool:
-        return self.call.accepts(response)
 
 
 class FreeGraphs(Request[None], frozen=True):

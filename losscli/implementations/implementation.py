@@ -59,13 +59,17 @@ PLAIN = Setting()
 """The setting of a file that is not judged."""
 
 
+def _unbound(case: Case) -> BoundLoss:
+    raise RuntimeError("it has no loss of whole operands in this process")
+
+
 @dataclass(frozen=True)
 class Implementation:
     """One way to compute the losses."""
 
     name: str
     description: str
-    bind: Callable[[Case], BoundLoss]
+    bind: Callable[[Case], BoundLoss] = _unbound
     """Fixes reduction and parameters; builds or compiles what the first call needs."""
     unavailable: Callable[[Case], Reason | None] = lambda case: None
     """Returns why it cannot run a case, or None."""

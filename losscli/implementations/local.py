@@ -113,15 +113,12 @@ class LocalSubject(Subject):
         return cls(implementation, case, whole, timed)
 
     def again(self) -> LocalSubject:
-        """See :class:`Subject`."""
         return LocalSubject.bind(self.implementation, self.case)
 
     def send(self, request: Request[R]) -> R:
-        """See :class:`Subject`."""
         return request.perform(self)
 
     def watch(self, step: Callable[[], object]) -> list[StateChange]:
-        """See :class:`Subject`."""
         before = ProcessState.read()
         try:
             step()
@@ -129,14 +126,10 @@ class LocalSubject(Subject):
             changed = before.restore()
         return changed
 
-    def repeated(self, passes: PassFactory) -> Pass:
-        """Return a pass for repeated calls; its exceptions are not wrapped."""
-        return passes.make(self.timed)
-
-    def graphed(self, passes: PassFactory) -> Pass:
-        """Return a pass captured in a CUDA graph for repeated replay."""
+    def repeated(self, passes: PassFactory, *, captured: bool = False) -> Pass:
+        """Return a pass for repeated calls, or replays; a call's exceptions are not wrapped."""
         with self.blamed():
-            return passes.capture(self.timed)
+            return passes.capture(self.timed) if captured else passes.make(self.timed)
 
     def bound_to(self, case: Case | None) -> LocalSubject:
         """Return the same implementation's subject for a case, bound once."""
@@ -163,29 +156,6 @@ class LocalSubject(Subject):
         leaves = leaves_of(operands, wrt)
         with self.blamed(), torch.set_grad_enabled(bool(wrt)):
             return self.result(leaves, wrt, differentiable=differentiable), leaves
-
-    def backward(
-        self,
-        loss: Tensor,
-        leaves: Operands,
-        wrt: Sequence[str],
-        grad_output: Tensor | None,
-        *,
-        retain: bool = False,
-    ) -> Gradients:
-        """Return the gradients without waiting for the GPU; ``retain`` keeps the graph."""
-        with self.blamed():
-            found = torch.autograd.grad(
-                loss,
-                [leaves[name] for name in wrt],
-                grad_output,
-                retain_graph=retain,
-                allow_unused=True,
-            )
-            return {
-                name: gradient if gradient is None else plain(gradient)
-                for name, gradient in zip(wrt, found, strict=True)
-            }
 
     def finish(self) -> None:
         """Wait for the GPU, so that a kernel's error is raised at its launch."""

@@ -10,7 +10,6 @@ import random
 import signal
 import statistics
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,13 +22,7 @@ from losscli.errors import printable
 from losscli.implementations.cuda_cache import persisting_cache, reset_persisting_cache
 from losscli.reasons import Code, Reason
 
-_SUBNORMAL = sys.float_info.min / 4
-_OF_PYTHON: dict[str, Any] = {
-    "builtins": builtins,
-    "time": time,
-    "os": os,
-    "statistics": statistics,
-}
+_OF_PYTHON: dict[str, Any] = {each.__name__: each for each in (builtins, time, os, statistics)}
 _OF_TORCH: dict[str, Any] = {
     "torch": torch,
     "torch.Tensor": torch.Tensor,
@@ -66,10 +59,6 @@ class Piece:
     """Whether it can only be read once CUDA has started; until then a reading is None."""
     mild: bool = False
     """Whether formulas stay the same: an import that changes it is a limit, and not WRONG."""
-
-    def told(self, before: Any, after: Any) -> str:
-        """Describe how two readings differ; empty if they are equal or one is missing."""
-        return "" if self.waits and None in (before, after) else self.differ(before, after)
 
 
 def _unlike(before: Any, after: Any) -> str:
@@ -112,10 +101,6 @@ def _unlike_states(before: Mapping[str, torch.Tensor], after: Mapping[str, torch
     return "" if all(torch.equal(before[each], after[each]) for each in known) else " (changed)"
 
 
-def _flushes() -> bool:
-    return _SUBNORMAL * 1.0 == 0.0
-
-
 def _environment() -> dict[str, str]:
     return {name: os.environ[name] for name in os.environ if name not in _OF_COMPILERS}
 
@@ -134,11 +119,9 @@ def _handlers() -> dict[signal.Signals, Any]:
 
 
 def _set_handlers(before: Mapping[signal.Signals, Any]) -> None:
-    if threading.current_thread() is not threading.main_thread():
-        return
     for number, handler in before.items():
         if handler is not None and signal.getsignal(number) is not handler:
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError):  # not allowed, or in another thread
                 signal.signal(number, handler)
 
 
@@ -148,11 +131,6 @@ Namespaces = dict[str, dict[str, Any]]
 
 def _contents(spaces: Mapping[str, Any]) -> Namespaces:
     return {name: dict(vars(space)) for name, space in spaces.items()}
-
-
-def _are_same(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Compare two namespaces by object identity, which is fast for thousands of entries."""
-    return len(before) == len(after) and all(map(operator.is_, before.values(), after.values()))
 
 
 def _is_of_compile(namespace: str, before: object, function: object) -> bool:
@@ -166,8 +144,9 @@ def _is_of_compile(namespace: str, before: object, function: object) -> bool:
 def _others(before: Namespaces, after: Namespaces) -> Iterator[tuple[str, str]]:
     """Yield namespace and name of each replaced function; an import only adds functions."""
     for name, contents in before.items():
-        if _are_same(contents, after[name]):
-            continue
+        both = contents.values(), after[name].values()
+        if len(contents) == len(after[name]) and all(map(operator.is_, *both)):
+            continue  # as nearly always, and fast for thousands of entries
         for key, function in contents.items():
             if not callable(function):
                 continue
@@ -265,7 +244,9 @@ PIECES: tuple[Piece, ...] = (
         Code.PATCHED,
     ),
     Piece("anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
-    Piece("flush-denormal mode", _flushes, torch.set_flush_denormal),
+    Piece(
+        "flush-denormal mode", lambda: sys.float_info.min / 4 * 1.0 == 0.0, torch.set_flush_denormal
+    ),
     Piece(
         "determinism of algorithms",
         lambda: (
@@ -331,12 +312,8 @@ class ProcessState:
 
     def completed(self) -> ProcessState:
         """Return this reading, with pieces that were unreadable taken from now."""
-        return ProcessState(
-            tuple(
-                piece.read() if piece.waits and reading is None else reading
-                for piece, reading in zip(PIECES, self.readings, strict=True)
-            )
-        )
+        both = zip(PIECES, self.readings, strict=True)
+        return ProcessState(tuple(p.read() if p.waits and r is None else r for p, r in both))
 
     def restore(self) -> list[StateChange]:
         """Undo and return all changes since this reading."""
@@ -344,8 +321,8 @@ class ProcessState:
         readings = ProcessState.read().readings
         changed = []
         for piece, before, after in zip(PIECES, self.readings, readings, strict=True):
-            told = piece.told(before, after)
-            if told:
+            is_missing = piece.waits and None in (before, after)
+            if not is_missing and (told := piece.differ(before, after)):
                 piece.restore(before)
                 changed.append(StateChange(f"{piece.name}{told}", piece.code, piece.mild))
         return changed

@@ -6,23 +6,17 @@ import atexit
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
-
-from msgspec import structs
 
 from losscli.cases.case import Case
-from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import SandboxError
-from losscli.implementations.implementation import Implementation, Setting
+from losscli.implementations.implementation import Implementation
 from losscli.implementations.local import R, Subject
 from losscli.implementations.process_state import StateChange
 from losscli.implementations.requests import Answer, Bind, Call, Request
-from losscli.implementations.sandbox.process import Worker
-from losscli.implementations.sandbox.requests import Changes, Compiled, Unmarked
+from losscli.implementations.sandbox.client import Worker
 from losscli.implementations.sandbox.scratch import scratch_directory
+from losscli.implementations.sandbox.worker_requests import Changes, Compiled, Unmarked
 from losscli.implementations.source import Source
-from losscli.machine.memory import free_bytes
 
 MOST_DEATHS = 3
 """The number of deaths after which a file is not restarted."""
@@ -33,7 +27,7 @@ def share_build(implementation: Implementation, device: str) -> Implementation:
 
     Call it before the file gets an operand. If the disk is full, each worker compiles again.
     """
-    packed = workers.of(implementation, device).ask(Compiled(), case=None)
+    packed = workers.of(implementation, device).ask(Compiled())
     assert implementation.file
     if packed.numel():
         path = scratch_directory() / f"built-{implementation.file.sha256[:16]}"
@@ -68,36 +62,27 @@ class Workers:
         if len(deaths) >= MOST_DEATHS:
             raise SandboxError(deaths[-1].code, f"{deaths[-1]}, {len(deaths)} times")
         if worker is None:
-            worker = self._workers[key] = self._start(file, device, implementation.setting)
+            worker = self._workers[key] = self._start(implementation, device)
         return worker
 
     def unmarked(
         self, implementation: Implementation, calls: list[Call], case: Case
     ) -> list[Answer]:
         """Return answers from processes, run one after the other, that look like a user's."""
-        file = implementation.file
-        assert file
-        worker = self._start(file, case.device, implementation.setting, unmarked=True)
+        worker = self._start(implementation, case.device, unmarked=True)
         try:
-            found = [*worker.ask(Unmarked(calls, case), case=None)]
+            return [*worker.ask(Unmarked(calls, case))]
         finally:
-            self.logs[file] = worker.end()
-        return found
+            self.logs[worker.file] = worker.end()
 
     def _start(
-        self, file: Source, device: str, setting: Setting, *, unmarked: bool = False
+        self, implementation: Implementation, device: str, *, unmarked: bool = False
     ) -> Worker:
-        allowance, built = setting.allowance or Allowance(), b""
-        memory_bytes = allowance.bytes_of(free_bytes("cpu"))
-        allowance = structs.replace(allowance, memory_bytes=memory_bytes)
-        with suppress(OSError):  # without it the file compiles again
-            built = Path(setting.built).read_bytes() if setting.built else b""
-        isolated = setting.require_isolation
-        more: dict[str, Any] = {"unmarked": unmarked, "built": built, "require_isolation": isolated}
+        assert implementation.file
         try:
-            return Worker(file, device, allowance, setting.order, **more)
+            return Worker(implementation.file, device, implementation.setting, unmarked=unmarked)
         except SandboxError as error:
-            self.logs[file] = error.log
+            self.logs[implementation.file] = error.log
             raise
 
     def known(self, file: Source) -> list[Worker]:
@@ -125,7 +110,7 @@ def changes_of(file: Source) -> list[StateChange]:
     for worker in workers.known(file):
         if not worker.died:
             with suppress(SandboxError):  # it has died: the next question says so
-                changed |= dict.fromkeys(worker.ask(Changes(), case=None))
+                changed |= dict.fromkeys(worker.ask(Changes()))
     return list(changed)
 
 
@@ -147,17 +132,14 @@ class RemoteSubject(Subject):
         return self.implementation.file
 
     def again(self) -> RemoteSubject:
-        """See :class:`Subject`."""
         return replace(self, generation=self.generation + 1)._bound()
 
     def send(self, request: Request[R]) -> R:
-        """See :class:`Subject`."""
         worker = workers.of(self.implementation, self.case.device)
         mends = self.implementation.setting.mends
         return worker.ask(request, case=self.case, generation=self.generation, mends=mends)
 
     def watch(self, step: Callable[[], object]) -> list[StateChange]:
-        """See :class:`Subject`."""
         changes_of(self.file)
         step()
         return changes_of(self.file)

@@ -11,19 +11,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import reduce
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from losscli.cases.case import Case
-from losscli.implementations import inspection
 from losscli.implementations.errors import NoSecondDerivativesError, SubjectError
-from losscli.implementations.local import Gradients, LocalSubject, Operands, leaves_of
+from losscli.implementations.local import Gradients, LocalSubject, Operands, leaves_of, plain
 from losscli.implementations.local import Request as Request
 from losscli.losses import MODEL
-from losscli.machine.allocator import measure_peak
 
 GRAD_OUTPUT = "grad_output"
 """The name of grad_output among the operands of second derivatives."""
@@ -97,9 +95,14 @@ class Call(Request[Answer], frozen=True):
         *,
         retain: bool = False,
     ) -> Answer:
-        """Run backward on a computed loss without waiting for the GPU."""
-        gradients = local.backward(loss, leaves, self.wrt, grad_output, retain=retain)
-        return Answer(loss.detach(), gradients)
+        """Run backward on a computed loss without waiting for the GPU; ``retain`` its graph."""
+        wanted = [leaves[name] for name in self.wrt]
+        with local.blamed():
+            found = torch.autograd.grad(
+                loss, wanted, grad_output, retain_graph=retain, allow_unused=True
+            )
+        gradients = [each if each is None else plain(each) for each in found]
+        return Answer(loss.detach(), dict(zip(self.wrt, gradients, strict=True)))
 
     def perform(self, local: LocalSubject) -> Answer:
         answer = self.begin(local)
@@ -108,6 +111,15 @@ class Call(Request[Answer], frozen=True):
 
     def accepts(self, response: Answer) -> bool:
         return {*response.gradients} == {*self.wrt}
+
+
+class AnswerOf(Request[Answer], frozen=True):
+    """The answer of a call in other conditions."""
+
+    call: Call
+
+    def accepts(self, response: Answer) -> bool:
+        return self.call.accepts(response)
 
 
 class ForEachGradOutput(Request[Iterable[Answer]], frozen=True):
@@ -226,58 +238,9 @@ class JointGradients(Request[list[Gradients]], frozen=True):
         return [{*found} for found in response] == [{*head.call.wrt} for head in self.heads]
 
 
-class SharedMemory(Request[tuple[str, str] | None], frozen=True):
-    """The first result of two calls that shares memory, and with what, or None."""
-
-    call: Call
-
-    def perform(self, local: LocalSubject) -> tuple[str, str] | None:
-        first, second = (self.call.perform(local).items() for _ in range(2))
-        return inspection.shared_memory(first, second, self.call.operands)
-
-
-class Poisoned(Request[Answer], frozen=True):
-    """The answer when memory that a result may reuse is filled with one byte."""
-
-    call: Call
-    pattern: int
-
-    def perform(self, local: LocalSubject) -> Answer:
-        call, results = self.call, self.call.perform(local).items().values()
-        inspection.poison(results, self.pattern, call.grad_output, call.prediction.device)
-        del results
-        return call.perform(local)
-
-    def accepts(self, response: Answer) -> bool:
-        return self.call.accepts(response)
-
-
-class Growth(Request[int], frozen=True):
-    """The bytes that many more calls keep; 0 if that is noise."""
-
-    call: Call
-
-    def perform(self, local: LocalSubject) -> int:
-        largest = max(each.nbytes for each in self.call.operands.values())
-        return inspection.growth(partial(self.call.perform, local), largest, local.device)
-
-
-class ExtraBytes(Request[int], frozen=True):
-    """The peak memory of a call beyond its results."""
-
-    call: Call
-
-    def perform(self, local: LocalSubject) -> int:
-        answer = self.call.perform(local)  # what is kept from the first call on is not a call's own
-        results = sum(result.nbytes for result in answer.items().values() if result is not None)
-        del answer
-        return measure_peak(partial(self.call.perform, local), local.device) - results
-
-
-class ChangedData(Request[Answer], frozen=True):
+class ChangedData(AnswerOf, frozen=True):
     """The answer of a call whose operand gets new ``.data`` between forward and backward."""
 
-    call: Call
     name: str
     data: Tensor
 
@@ -287,9 +250,6 @@ class ChangedData(Request[Answer], frozen=True):
         answer = self.call.backward(local, loss, leaves, self.call.grad_output)
         local.finish()
         return answer
-
-    def accepts(self, response: Answer) -> bool:
-        return self.call.accepts(response)
 
 
 class InThread(Request[list[Answer]], frozen=True):

@@ -14,12 +14,14 @@ from functools import cache, cached_property
 from importlib.machinery import PathFinder
 from importlib.util import resolve_name
 from itertools import chain
+from os.path import isfile
 from pathlib import Path
 
 from losscli.errors import UsageError
 from losscli.files.reading import SOURCE_BYTES, read_bytes
 from losscli.implementations import extension
 from losscli.implementations.definitions import (
+    NO_ARGUMENTS,
     PAIR,
     PAIRED,
     UNKNOWN,
@@ -28,14 +30,13 @@ from losscli.implementations.definitions import (
     Parsed,
     Signature,
 )
-from losscli.implementations.extension import included
 from losscli.implementations.languages import languages_of
 from losscli.losses import EVERY_LOSS, Spec
 from losscli.reasons import Code, Reason
 
 MODULE = "ModelNew"
 REFERENCE_MODULE = "Model"
-_LONGEST_NAME = 255
+_FORMS = "FILE.py, FILE.cu, FILE.cpp, FILE.py:NAME, FILE.py@REVISION or PACKAGE.MODULE:NAME"
 _PATTERN = re.compile(
     r"^(?P<path>.+?\.(?:py|cu|cpp|cc|cxx))(?:@(?P<revision>[^:@]+))?(?::(?P<name>\w+))?$"
 )
@@ -67,10 +68,9 @@ class Source:
         try:
             str(found.path.absolute()).encode()
         except UnicodeEncodeError:
-            raise UsageError(
-                f"the path '{found.path.absolute()}' is not UTF-8 in this locale. Rename the file "
-                "or its folder, or set PYTHONUTF8=1."
-            ) from None
+            text = f"the path '{found.path.absolute()}' is not UTF-8 in this locale"
+            mend = "Rename the file or its folder, or set PYTHONUTF8=1."
+            raise UsageError(f"{text}. {mend}") from None
         return found
 
     @classmethod
@@ -81,12 +81,14 @@ class Source:
             return cls(named, path, "", installed["name"], _now(path))
         match = _PATTERN.match(named)
         if not match:
-            expected = (
-                "FILE.py, FILE.cu, FILE.cpp, FILE.py:NAME, FILE.py@REVISION or PACKAGE.MODULE:NAME"
-            )
-            raise UsageError(f"expected {expected}, given '{named}'.")
+            raise UsageError(f"expected {_FORMS}, given '{named}'.")
         path, revision = Path(match["path"]), match["revision"] or ""
-        data = _at_revision(path, revision) if revision else _now(path)
+        if revision:
+            from losscli.machine.commits import content_at  # slow to import
+
+            data = content_at(path, revision)
+        else:
+            data = _now(path)
         return cls(named, path.absolute(), revision, match["name"] or "", data)
 
     @property
@@ -122,8 +124,8 @@ class Source:
         try:
             return self.data.decode()
         except UnicodeDecodeError:
-            text = f"{self.named} is no source: it is not UTF-8."
-            raise NotJudgeableError(Code.SYNTAX, text) from None
+            told = f"{self.named} is no source: it is not UTF-8."
+            raise NotJudgeableError(Code.SYNTAX, told) from None
 
     @cached_property
     def program(self) -> str:
@@ -158,41 +160,42 @@ class Source:
         return not (
             parsed.names_itself
             or any((folder / f"{m}.py").exists() or (folder / m).is_dir() for m in modules)
-            or any(_is_file(folder, text) for text in (*parsed.texts, *included(self.text)))
+            or any(
+                isfile(folder / text) for text in (*parsed.texts, *extension.included(self.text))
+            )
         )
 
     def definition(self, loss: str) -> Definition:
         """Return a loss's definition; NotJudgeableError if none or several fit."""
         parsed = self.parsed
         found = parsed.definitions
+        operands = EVERY_LOSS[loss].names if loss in EVERY_LOSS else PAIR
+        told = f"Found: {', '.join(found) or 'no function or module'}."
         if self.call:
             used = names_in(self.call)
-            operands = EVERY_LOSS[loss].names if loss in EVERY_LOSS else PAIR
             given = tuple(each for each in operands if each in used)
             return Definition("--call", "function", Signature(given, len(given), frozenset(used)))
         if self.module and (self.name not in found or found[self.name].imported):
-            elsewhere = self._defined_elsewhere()
-            return elsewhere or Definition(self.name, "function", UNKNOWN)
+            return self._defined_elsewhere or Definition(self.name, "function", UNKNOWN)
         if self.name:
             if self.name not in found:
-                text = f"{self.named}: there is no '{self.name}'. {_told(found)}"
+                text = f"{self.named}: there is no '{self.name}'. {told}"
                 raise NotJudgeableError(Code.NOTHING_TO_JUDGE, text)
             return found[self.name]
         names = _function_names(loss)
         forwards = (f"{each}_{forward}" for each in names for forward, _ in PAIRED)
         known = dict.fromkeys((*names, loss, MODULE, *forwards))
-        operands = EVERY_LOSS[loss].names if loss in EVERY_LOSS else PAIR
         wanted = [name for name in known if name in found]
         if not wanted:
             twins = {each.backward.name for each in found.values() if each.backward}
             public = [name for name in found if not name.startswith("_") and name not in twins]
-            public = [name for name in public if found[name].is_called]
+            public = [name for name in public if found[name].signature != NO_ARGUMENTS]
             own = [name for name in public if not found[name].imported]
             wanted = _losses(found, own, operands) or _losses(found, public, operands)
         if not wanted:
-            function = f"a function {_function_names(loss)[0]} or " if loss else ""
+            function = f"a function {names[0]} or " if loss else ""
             text = f"{self.named}: expected {function}a class {MODULE}"
-            raise NotJudgeableError(Code.NOTHING_TO_JUDGE, f"{text}. {_told(found)}")
+            raise NotJudgeableError(Code.NOTHING_TO_JUDGE, f"{text}. {told}")
         if len(wanted) > 1:
             helpers = set().union(*map(parsed.used_by, [MODULE] if MODULE in wanted else wanted))
             wanted = [name for name in wanted if name == MODULE or name not in helpers] or wanted
@@ -202,6 +205,7 @@ class Source:
             raise NotJudgeableError(Code.AMBIGUOUS, f"{text}. Name one, as in `{command}`")
         return found[wanted[0]]
 
+    @cached_property
     def _defined_elsewhere(self) -> Definition | None:
         if self.name not in self.parsed.origins:
             return None
@@ -209,8 +213,8 @@ class Source:
         is_package = self.path.name == "__init__.py"
         package = self.module if is_package else self.module.rpartition(".")[0]
         with suppress(ImportError, UsageError, NotJudgeableError):
-            found = _definition_in(f"{resolve_name(module, package)}:{name}")
-            return replace(found, name=self.name)
+            found = Source.find(f"{resolve_name(module, package)}:{name}")
+            return replace(found.definition(""), name=self.name)
         return None
 
     def unavailable(
@@ -222,8 +226,7 @@ class Source:
             misfit = self.misfit(definition, spec)
         except NotJudgeableError as error:
             return Reason(Code.NOT_APPLICABLE, str(error).rstrip("."))
-        has_other = reduction != self.reduction and len(spec.reductions) > 1
-        wanted = ["reduction"] if has_other else []
+        wanted = ["reduction"] if reduction != self.reduction and len(spec.reductions) > 1 else []
         for parameter in spec.parameters:
             value, own = parameters.get(parameter.name), self.parameters.get(parameter.name)
             if value not in (None, parameter.default, parameter.absent, own):
@@ -293,18 +296,12 @@ def names_in(expression: str) -> tuple[str, ...]:
     return tuple(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
 
 
-@cache
-def _definition_in(named: str) -> Definition:
-    return Source.find(named).definition("")
-
-
 def _path_of_module(name: str) -> Path:
     """Return the file of an installed module, without importing it or its packages."""
     folders: Sequence[str] | None = None
-    spec = None
-    first, *rest = name.split(".")
-    for count, part in enumerate((first, *rest), 1):
-        spec = PathFinder.find_spec(".".join(name.split(".")[:count]), folders)
+    spec, parts = None, name.split(".")
+    for count, part in enumerate(parts, 1):
+        spec = PathFinder.find_spec(".".join(parts[:count]), folders)
         if spec is None:
             raise UsageError(f"there is no module '{name}' here: '{part}' is not found.")
         folders = spec.submodule_search_locations and [*spec.submodule_search_locations]
@@ -328,35 +325,6 @@ def _now(path: Path) -> bytes:
         raise UsageError(f"'{path}' cannot be read: {error.strerror}.") from None
 
 
-def _at_revision(path: Path, revision: str) -> bytes:
-    import subprocess
-
-    directory = path.absolute().parent
-    command = ["git", "-C", str(directory), "show", f"{revision}:./{path.name}"]
-    try:
-        shown = subprocess.run(command, capture_output=True, check=False)
-    except FileNotFoundError:
-        raise UsageError(f"'{path}@{revision}' needs git, which is not installed.") from None
-    if shown.returncode:
-        why = shown.stderr.decode(errors="replace").strip().partition("\n")[0]
-        raise UsageError(f"git has no '{path}' at '{revision}': {why}")
-    return shown.stdout
-
-
 @cache
 def _function_names(loss: str) -> tuple[str, ...]:
     return EVERY_LOSS[loss].function_names if loss in EVERY_LOSS else (f"{loss}_loss",)
-
-
-def _told(found: Mapping[str, Definition]) -> str:
-    names = ", ".join(found) or "no function or module"
-    return f"Found: {names}."
-
-
-def _is_file(folder: Path, text: str) -> bool:
-    if not 0 < len(text) <= _LONGEST_NAME or "\0" in text:
-        return False
-    try:
-        return (folder / text).is_file()
-    except OSError:
-        return False

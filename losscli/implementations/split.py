@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from losscli.implementations.implementation import CUSTOM, BoundLoss, Implementation
-from losscli.implementations.other_projects import lacking, no_kernels
+from losscli.implementations.other_projects import LOGITS, lacking, no_kernels
 from losscli.losses import HIDDEN_STATE, aten
 from losscli.machine.pytorch import Tensor, torch
 from losscli.ranks.placements import CUTS, PLACEMENTS, share
@@ -21,9 +21,6 @@ from losscli.reasons import Code, Reason
 
 if TYPE_CHECKING:
     from losscli.cases.case import Case
-
-LOGITS = "cross_entropy"
-"""The only loss that other projects split by classes."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +40,7 @@ def _custom(case: Case) -> BoundLoss:
     # If ranks know all sizes, no call asks.
     settings["sizes"] = [share(case.classes, case.ranks, n)[1] for n in range(case.ranks)]
     function, names = getattr(sharded, case.spec.function_name), case.spec.names
-
-    def loss(*shards: Tensor) -> Tensor:
-        found: Tensor = function(**dict(zip(names, shards, strict=True)), **settings)
-        return found
-
-    return loss
+    return lambda *shards: function(**dict(zip(names, shards, strict=True)), **settings)
 
 
 def _gathered(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
@@ -78,9 +70,8 @@ def _gathered(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
 
 
 def _reference(case: Case) -> BoundLoss:
-    if case.spec.unit == HIDDEN_STATE:
-        return _gathered(_of_logits(case), case)
-    return _gathered(case.spec.reference, case)
+    of_hidden_states = case.spec.unit == HIDDEN_STATE
+    return _gathered(_of_logits(case) if of_hidden_states else case.spec.reference, case)
 
 
 def _of_logits(case: Case) -> Callable[..., Tensor]:
@@ -152,12 +143,9 @@ def _transformer_engine(case: Case) -> BoundLoss:
 
     params = case.settings
     rest = (params["label_smoothing"], False, dist.group.WORLD, params["ignore_index"])
-
-    def rows(input: Tensor, target: Tensor) -> Tensor:
-        found: Tensor = parallel_cross_entropy(input[None], target[None], *rest)
-        return found
-
-    return _of_rows(case, rows)
+    return _of_rows(
+        case, lambda logits, target: parallel_cross_entropy(logits[None], target[None], *rest)
+    )
 
 
 def _liger(case: Case) -> BoundLoss:
@@ -168,12 +156,8 @@ def _liger(case: Case) -> BoundLoss:
 
     params = case.settings
     module = LigerVocabParallelCrossEntropy(params["ignore_index"], params["label_smoothing"])
-
-    def rows(input: Tensor, target: Tensor) -> Tensor:
-        found: Tensor = module(input[:, None], target[:, None], dist.group.WORLD)
-        return found
-
-    return _of_rows(case, rows)
+    ranks = dist.group.WORLD
+    return _of_rows(case, lambda logits, target: module(logits[:, None], target[:, None], ranks))
 
 
 def _of_rows(case: Case, rows: BoundLoss) -> BoundLoss:
@@ -241,24 +225,18 @@ def _only_split(case: Case) -> Reason | None:
     return Reason(Code.NOT_APPLICABLE, text)
 
 
-def _unbound(case: Case) -> BoundLoss:
-    raise RuntimeError("it has no loss of whole operands")
-
-
 ONLY_SPLIT = (
     Implementation(
         "loss_parallel",
         "PyTorch's cross entropy of a DTensor in `loss_parallel`, over ranks",
-        _unbound,
-        _only_split,
+        unavailable=_only_split,
         temporaries=4,
         torchs_own=True,
     ),
     Implementation(
         "transformer_engine",
         "TransformerEngine's cross entropy over ranks; logits are copied",
-        _unbound,
-        _only_split,
+        unavailable=_only_split,
         temporaries=2,
     ),
 )

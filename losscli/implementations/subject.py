@@ -34,6 +34,6 @@ def recordings(subject: Subject, calls: Sequence[Call]) -> Iterator[list[Replay]
     """Capture each call in its own graph for replay; free them at the end."""
     try:
         numbers = subject.send(Capture(calls))
-        yield [Replay(number, call) for number, call in zip(numbers, calls, strict=True)]
+        yield [Replay(call, number) for number, call in zip(numbers, calls, strict=True)]
     finally:
         subject.send(FreeGraphs())

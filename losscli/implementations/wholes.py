@@ -88,12 +88,10 @@ class _Shared(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, whole: Tensor, name: str, group: Group) -> Tensor:
-        """Return the operand."""
         ctx.name, ctx.group = name, group
         return whole.view_as(whole)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """Return the gradient if it is the same on all ranks."""
         check_equal(ctx.group, f"{ctx.name} gradient", gradients[0])
         return gradients[0], None, None

@@ -17,7 +17,7 @@ from losscli.config.schema import Config, Inputs, LossChoice, Timing, off_defaul
 from losscli.implementations import CUSTOM, remote
 from losscli.implementations.definitions import Definition, NotJudgeableError
 from losscli.implementations.implementation import Implementation
-from losscli.implementations.sandbox.requests import Inputs as InputShapes
+from losscli.implementations.sandbox.worker_requests import InputShapes
 from losscli.implementations.source import Source
 from losscli.judge.job import Job
 from losscli.judge.parts import REFERENCE

@@ -15,7 +15,7 @@ from losscli.config.schema import Timing
 from losscli.implementations import Implementation, remote
 from losscli.implementations.builtin import of_file
 from losscli.implementations.requests import Call, Forward
-from losscli.implementations.sandbox.requests import ModelArguments, ModelState
+from losscli.implementations.sandbox.worker_requests import ModelArguments, ModelState
 from losscli.judge.against_loss import SMALL_CHECKS
 from losscli.judge.job import Job
 from losscli.judge.parts import REFERENCE

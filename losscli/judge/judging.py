@@ -15,7 +15,7 @@ from losscli.implementations.builtin import of_file
 from losscli.implementations.definitions import NotJudgeableError
 from losscli.implementations.errors import NotIsolatedError, SubjectError
 from losscli.implementations.implementation import Implementation, Setting
-from losscli.implementations.sandbox.parts import missing
+from losscli.implementations.sandbox.isolation_parts import missing
 from losscli.implementations.source import REFERENCE_MODULE, Source
 from losscli.judge.against_loss import KnownLoss, loss_of
 from losscli.judge.against_model import AnyModel

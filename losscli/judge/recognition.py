@@ -19,7 +19,7 @@ from losscli.implementations.definitions import NotJudgeableError, Signature
 from losscli.implementations.errors import SandboxError, SubjectError
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.requests import Forward
-from losscli.implementations.sandbox.requests import Inputs as InputShapes
+from losscli.implementations.sandbox.worker_requests import InputShapes
 from losscli.implementations.subject import bind, subject_of
 from losscli.losses import CLASS_NUMBERS, EVERY_LOSS, HIDDEN_STATE, MASK, Reduction, Shape, Spec
 from losscli.truth.model import WrongReferenceError

@@ -16,8 +16,8 @@ from losscli.errors import printable
 from losscli.implementations import remote
 from losscli.implementations.errors import NotBuiltError, SandboxError, SubjectError
 from losscli.implementations.process_state import reason_of
-from losscli.implementations.sandbox.process import is_of_a_worker
-from losscli.implementations.sandbox.requests import Leftovers
+from losscli.implementations.sandbox.worker_requests import Leftovers
+from losscli.implementations.sandbox.zygote import is_of_a_worker
 from losscli.implementations.source import Source
 from losscli.implementations.subject import bind
 from losscli.judge.against_model import AnyModel

@@ -13,7 +13,7 @@ from losscli.implementations import remote
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.remote import RemoteSubject
 from losscli.implementations.sandbox.owners import OWN, TRITON
-from losscli.implementations.sandbox.requests import Time, TuningSeconds, WhatRan
+from losscli.implementations.sandbox.worker_requests import Time, TuningSeconds, WhatRan
 from losscli.judge import beside
 from losscli.judge.against_model import AnyModel
 from losscli.judge.judgement import Judgement

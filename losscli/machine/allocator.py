@@ -11,7 +11,6 @@ import os
 import platform
 import resource
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from losscli.machine.pytorch import torch
@@ -83,15 +82,14 @@ def give_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-_GPU_BLOCK_BYTES = 512
+GPU_BLOCK_BYTES = 512
+"""Of torch's allocator."""
 
 
 def measure_peak(call: Callable[[], object], device: str) -> int:
     """Return a call's peak memory beyond what was allocated before."""
-    return _cpu_peak(call) if device == "cpu" else _cuda_peak(call, device)
-
-
-def _cuda_peak(call: Callable[[], object], device: str) -> int:
+    if device == "cpu":
+        return _cpu_peak(call)
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
@@ -129,26 +127,8 @@ def _silent_stderr() -> Iterator[None]:
         os.close(sink)
 
 
-@dataclass(frozen=True)
-class Footprint:
-    """A device's memory use, and what counts as a change."""
-
-    device: str
-    operand_bytes: int
-    """Bytes of the largest operand of the calls."""
-
-    def settle(self) -> None:
-        """Return the host's free memory to the system, so that kept memory shows."""
-        if self.device == "cpu":
-            give_back()
-
-    def used(self) -> int:
-        """Return the bytes allocated on a GPU, or resident on the host."""
-        if self.device != "cpu":
-            return torch.cuda.memory_allocated(self.device)
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-
-    def noise(self, calls: int) -> int:
-        """Return insignificant growth: below a GPU block, or a quarter operand, per call."""
-        least = self.operand_bytes // 4 if self.device == "cpu" else _GPU_BLOCK_BYTES - 1
-        return calls * least
+def used_bytes(device: str) -> int:
+    """Return the bytes allocated on a GPU, or resident on the host."""
+    if device != "cpu":
+        return torch.cuda.memory_allocated(device)
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()

@@ -18,10 +18,8 @@ def command_in(variable: str, environ: Mapping[str, str] = os.environ) -> tuple[
     try:
         return tuple(shlex.split(text))
     except ValueError:
-        raise UnfitError(
-            f"{variable} is not a command: unclosed quote or trailing backslash in [{text}]. "
-            f"Correct or unset {variable}."
-        ) from None
+        why = f"unclosed quote or trailing backslash in [{text}]. Correct or unset {variable}."
+        raise UnfitError(f"{variable} is not a command: {why}") from None
 
 
 def run(command: Sequence[str], **more: Any) -> subprocess.CompletedProcess[str]:

@@ -1,6 +1,7 @@
-"""Commits of git repositories: a directory's, and those of a range."""
+"""Commits of git repositories: a directory's, those of a range, and a file's content at one."""
 
 import os
+import subprocess
 from pathlib import Path
 
 from losscli.errors import UnfitError, UsageError
@@ -28,6 +29,19 @@ def commit_of_file(path: Path, revision: str = "") -> str | None:
         return commit
     untracked = first_line(["git", "-C", folder, "status", "--porcelain", "--", path.name])
     return f"{commit}+" if untracked else commit
+
+
+def content_at(path: Path, revision: str) -> bytes:
+    """Return a file's content at a revision; UsageError if there is none."""
+    command = ["git", "-C", str(path.absolute().parent), "show", f"{revision}:./{path.name}"]
+    try:
+        shown = subprocess.run(command, capture_output=True, check=False)
+    except FileNotFoundError:
+        raise UsageError(f"'{path}@{revision}' needs git, which is not installed.") from None
+    if shown.returncode:
+        why = shown.stderr.decode(errors="replace").strip().partition("\n")[0]
+        raise UsageError(f"git has no '{path}' at '{revision}': {why}")
+    return shown.stdout
 
 
 def git(directory: Path, *arguments: str) -> str:

@@ -10,7 +10,7 @@ from losscli.errors import UnfitError
 from losscli.machine.commands import command_in, first_line
 from losscli.machine.commits import commit_of
 from losscli.machine.devices import core_count, cpu_model
-from losscli.machine.memory import cpu_cache_bytes, memory_bytes
+from losscli.machine.memory import cache_bytes, memory_bytes
 from losscli.machine.pytorch import torch
 
 SOURCES = Path(losscli.__file__).resolve().parents[1]
@@ -32,7 +32,7 @@ def describe(device: str) -> dict[str, Any]:
         "os": platform.platform(),
         "cpu": cpu_model(),
         "cpu_cores": core_count(),
-        "cpu_cache_bytes": cpu_cache_bytes(),
+        "cpu_cache_bytes": cache_bytes("cpu"),
         "memory_bytes": memory_bytes(),
         "threads": torch.get_num_threads(),
         "device": device,

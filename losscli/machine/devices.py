@@ -6,6 +6,7 @@ import os
 import platform
 import re
 from collections.abc import Callable, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -26,7 +27,8 @@ class Gpu:
     memory_bytes: int
 
 
-def _driver() -> ctypes.CDLL | None:
+def cuda_driver() -> ctypes.CDLL | None:
+    """Return CUDA's driver library, or None."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -35,7 +37,7 @@ def _driver() -> ctypes.CDLL | None:
 
 def find_gpus() -> list[Gpu]:
     """Return the GPUs in the order ``cuda:0``, ``cuda:1``; empty without a driver."""
-    driver, count = _driver(), ctypes.c_int()
+    driver, count = cuda_driver(), ctypes.c_int()
     if not driver or driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
         return []
     gpus = []
@@ -50,7 +52,7 @@ def find_gpus() -> list[Gpu]:
 
 def gpu_uuid(device: str) -> str | None:
     """Return the UUID of ``cuda:N``, which is the same in all processes, or None."""
-    driver, handle, found = _driver(), ctypes.c_int(), (ctypes.c_ubyte * _UUID_BYTES)()
+    driver, handle, found = cuda_driver(), ctypes.c_int(), (ctypes.c_ubyte * _UUID_BYTES)()
     failed = (
         not driver
         or driver.cuInit(0)
@@ -62,7 +64,7 @@ def gpu_uuid(device: str) -> str | None:
 
 def driver_cuda() -> tuple[int, int] | None:
     """Return the newest CUDA version that the driver runs, or None."""
-    driver, number = _driver(), ctypes.c_int()
+    driver, number = cuda_driver(), ctypes.c_int()
     if not driver or driver.cuDriverGetVersion(ctypes.byref(number)) or not number.value:
         return None
     return number.value // 1000, number.value % 1000 // 10
@@ -72,11 +74,10 @@ def torch_without_cuda() -> str | None:
     """Return torch's version if it is a CPU-only build."""
     from importlib.metadata import PackageNotFoundError, version  # slow to import
 
-    try:
-        torch = version("torch")
-    except PackageNotFoundError:
-        return None
-    return torch if torch.endswith("+cpu") else None
+    with suppress(PackageNotFoundError):
+        if (found := version("torch")).endswith("+cpu"):
+            return found
+    return None
 
 
 def resolve_device(name: str) -> str:
@@ -124,10 +125,9 @@ def core_count() -> int:
 
 def cpu_model() -> str | None:
     """Return the CPU's name."""
-    try:
+    text = ""
+    with suppress(OSError):
         text = (kernel_files.PROC / "cpuinfo").read_text()
-    except OSError:
-        return platform.processor() or None
     match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
     return match[1].strip() if match else platform.processor() or None
 

@@ -10,14 +10,11 @@ CPU = "cpu"
 
 _DECISIVE = {CPU: ("cpu", "threads", "allocator"), "cuda": ("gpu", "gpu_sms")}
 """Facts that make a device's times incomparable if they differ."""
-_NOTED = (
-    *("commit", "losscli", "torch", "torch_cuda", "gpu_driver", "compiler", "kernels"),
-    *("python", "os"),
-    *("cpu", "cpu_cores", "threads", "gpu", "gpu_capability", "device"),
-)
-"""Facts that may explain different times. Others, such as a temperature, always differ."""
-SOFTWARE = ("commit", "losscli", "compiler", "kernels", "torch", "torch_cuda", "gpu_driver")
+SOFTWARE = ("commit", "losscli", "torch", "torch_cuda", "gpu_driver", "compiler", "kernels")
 """Software that may not change within a run, because it may change the kernels."""
+_HARDWARE = ("cpu", "cpu_cores", "threads", "gpu", "gpu_capability", "device")
+_NOTED = (*SOFTWARE, "python", "os", *_HARDWARE)
+"""Facts that may explain different times. Others, such as a temperature, always differ."""
 MIXED = "mixed_machines"
 """A run merged from several machines, whose times cannot be compared."""
 LABELS = {

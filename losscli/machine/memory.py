@@ -45,13 +45,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def cache_bytes(device: str) -> int:
     """Return the size of a device's last-level cache."""
-    if device == "cpu":
-        return cpu_cache_bytes()
-    return int(torch.cuda.get_device_properties(device).L2_cache_size)
-
-
-def cpu_cache_bytes() -> int:
-    """Return the size of the CPU's largest cache."""
+    if device != "cpu":
+        return int(torch.cuda.get_device_properties(device).L2_cache_size)
     sizes = [DEFAULT_CACHE_BYTES]
     for file in (kernel_files.SYS / "devices/system/cpu/cpu0/cache").glob("index*/size"):
         match = re.fullmatch(r"(\d+)([KMG]?)", file.read_text().strip())

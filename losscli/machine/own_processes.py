@@ -10,7 +10,7 @@ from losscli.machine import kernel_files
 _NAME = b"losscli"
 
 
-class _Process(NamedTuple):
+class _Stat(NamedTuple):
     parent: int
     ticks: int
     """CPU time, including ended children."""
@@ -74,13 +74,13 @@ def ancestors(pid: int) -> list[int]:
     return found
 
 
-def _read(pid: str) -> _Process | None:
+def _read(pid: str) -> _Stat | None:
     try:
         told = (kernel_files.PROC / pid / "stat").read_bytes()
     except OSError:
         return None
     fields = told.rpartition(b")")[2].split()
-    return _Process(int(fields[1]), sum(map(int, fields[11:15])))
+    return _Stat(int(fields[1]), sum(map(int, fields[11:15])))
 
 
 def _is_losscli(pid: int) -> bool:

@@ -48,7 +48,10 @@ class Channel:
         self.socket.settimeout(seconds)
         try:
             if seconds is None and self._go_on:
-                self._wait(self._go_on)
+                ready = select.poll()
+                ready.register(self.socket, select.POLLIN)
+                while not ready.poll(1000 * STOPPED_SECONDS):
+                    self._go_on()
             head = self._exactly(_LENGTH.size)
             if head is None:
                 return None
@@ -88,12 +91,6 @@ class Channel:
                 return
             yield value
         raise EOFError("the other process has closed its end")
-
-    def _wait(self, go_on: Callable[[], None]) -> None:
-        ready = select.poll()
-        ready.register(self.socket, select.POLLIN)
-        while not ready.poll(1000 * STOPPED_SECONDS):
-            go_on()
 
     def _exactly(self, count: int) -> bytes | None:
         parts: list[bytes] = []

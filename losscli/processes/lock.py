@@ -98,10 +98,8 @@ def try_lock(file: IO[str], *, shared: bool = False) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        raise UnfitError(
-            f"cannot lock {file.name}: {error.strerror}. Name a folder on another file system in "
-            "LOSSCLI_CACHE_DIR."
-        ) from None
+        mend = "Name a folder on another file system in LOSSCLI_CACHE_DIR."
+        raise UnfitError(f"cannot lock {file.name}: {error.strerror}. {mend}") from None
     return True
 
 

@@ -13,7 +13,7 @@ import torch
 from losscli.cases.axes import PassName
 from losscli.cases.case import Case
 from losscli.implementations import Implementation
-from losscli.implementations.loading import binding
+from losscli.implementations.binding import binding
 from losscli.implementations.local import LocalSubject
 from losscli.implementations.passes import PassFactory, gradients
 from losscli.truth.inputs import make_inputs
@@ -56,9 +56,7 @@ def _in_this_process(implementation: Implementation, scratch: str) -> Implementa
 
     def bind(case: Case) -> BoundLoss:
         module = import_source(file.program, str(file.path), file.path.stem, scratch)
-        definition = file.definition(case.loss)
-        order = definition.signature.order(case.spec.names)
-        return bound(module, binding(definition, order, case))
+        return bound(module, binding(file, case))
 
     return Implementation(implementation.name, implementation.description, bind)
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from losscli.errors import one_line
-from losscli.implementations.sandbox.parts import NAMES
+from losscli.implementations.sandbox.isolation_parts import NAMES
 from losscli.judge.feedback import advice
 from losscli.judge.parts import REFERENCE, SAME, Accuracy, JudgeReason, word_of
 from losscli.judge.verdict import Verdict, speedup

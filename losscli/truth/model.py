@@ -27,7 +27,7 @@ from losscli.implementations import Implementation, remote
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.local import Gradients, Operands, R
 from losscli.implementations.requests import Call, Forward, Request, SecondDerivatives
-from losscli.implementations.sandbox.requests import ModelState
+from losscli.implementations.sandbox.worker_requests import ModelState
 from losscli.implementations.subject import Subject, bind
 from losscli.reasons import Code
 from losscli.truth.blocks import block_elements, blocks

@@ -3,7 +3,7 @@
 from losscli.doctor.findings import OK, PROBLEM, WARNING, Examination
 from losscli.doctor.host import advice
 from losscli.doctor.isolation import HELD, NOT_HELD, NOT_THERE, Siege
-from losscli.implementations.sandbox.parts import missing
+from losscli.implementations.sandbox.isolation_parts import missing
 from losscli.views.document import Document, Notes, Sentence, Side, State, Table, named_once
 from losscli.views.phrases import count
 

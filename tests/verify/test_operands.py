@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from losscli.implementations import Implementation, find_implementation
-from losscli.implementations.loading import binding
+from losscli.implementations.binding import binding
 from losscli.implementations.sandbox.program import bound
 from losscli.implementations.source import Source
 from losscli.losses import LOSSES, REDUCTIONS, Operand
@@ -158,8 +158,7 @@ def test_files_of_users_take_a_third_operand_by_name(make_case, loss):
     assert unavailable(taken, case) is None
     assert unavailable(refused, case) == "f takes no scale"
     module: Any = SimpleNamespace(f=lambda *given, **named: (given, named))
-    found = taken.definition(loss)
-    function = bound(module, binding(found, found.signature.order(), case))
+    function = bound(module, binding(taken, case))
     assert function(1, 2, 3) == ((2, 1), {"reduction": "mean", "scale": 3})
 
 

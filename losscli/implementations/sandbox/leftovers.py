@@ -19,7 +19,7 @@ def find() -> list[str]:
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     else:
         pids = children(own) + children(os.getppid())  # orphans belong to the keeper
-    left = [_name_of(pid) for pid in pids if pid != own and not _is_zombie(pid)]
+    left = [name for pid in pids if pid != own and (name := _name_of(pid))]
     return left or (["a thread that goes on computing"] if goes_on_computing() else [])
 
 
@@ -46,12 +46,9 @@ def _wanted_seconds() -> float:
 
 
 def _name_of(pid: int) -> str:
+    """Return a process's name, or its number if it has none; empty if it has ended."""
     with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    return str(pid)
-
-
-def _is_zombie(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    return True
+        known, _, state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+        if state.split()[0] != "Z":
+            return known.partition("(")[2].strip() or str(pid)
+    return ""

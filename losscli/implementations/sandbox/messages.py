@@ -4,6 +4,7 @@ Tensors travel separately; see ``wire``. A worker may forge its messages, so the
 by type.
 """
 
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -11,11 +12,12 @@ import msgspec
 from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
 from losscli.implementations.implementation import Mend
+from losscli.implementations.source import Source
 from losscli.processes import Channel
 from losscli.reasons import Code
 
 
-class Stored(msgspec.Struct):
+class Storage(msgspec.Struct):
     """An operand's storage; its bytes are in the operand file."""
 
     key: int
@@ -31,7 +33,7 @@ class Asked(msgspec.Struct, tag="asked"):
     number: int
     """A random number that the response repeats, so that no older one is accepted."""
     request: msgspec.Raw
-    storages: list[Stored]
+    storages: list[Storage]
     case: Case | None = None
     model: ModelCase | None = None
     """The case, if it is a Model's."""
@@ -44,16 +46,8 @@ class Load(msgspec.Struct, tag="load"):
     """What to import before the first request."""
 
     number: int
-    named: str
-    source: str
-    path: str
-    revision: str
-    """Without a revision, the source may import neighbouring files."""
-    name: str
-    """The name of the function or class; empty to find it."""
-    call: str
-    """An expression that calls it; empty to find how."""
-    order: list[str]
+    file: Source
+    order: tuple[str, ...]
     """The order of operands; empty to infer it."""
     unmarked: bool
     """Whether to import it where it is called, in a process that looks like a user's."""
@@ -102,13 +96,15 @@ class Tunes(msgspec.Struct, tag="tunes"):
 Question = Asked | Load
 Reply = Ready | Replied | Raised | Tunes
 
-_questions: msgspec.json.Decoder[Question] = msgspec.json.Decoder(Question)
+_questions: msgspec.json.Decoder[Question] = msgspec.json.Decoder(
+    Question, dec_hook=lambda kind, found: kind(found)
+)
 _replies: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
 
 
 def send(channel: Channel, message: Question | Reply) -> None:
     """Send a message."""
-    channel.send(msgspec.json.encode(message, enc_hook=_mapping))
+    channel.send(msgspec.json.encode(message, enc_hook=_plain))
 
 
 def receive_question(channel: Channel) -> Question | None:
@@ -123,5 +119,5 @@ def receive_reply(channel: Channel, seconds: float) -> Reply | None:
     return None if data is None else _replies.decode(data)
 
 
-def _mapping(value: Any) -> dict[str, Any]:
-    return dict(value)
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else dict(value)

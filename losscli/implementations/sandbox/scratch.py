@@ -27,9 +27,7 @@ def _claimed(shared: Path) -> Path:
         remove_unclaimed(shared)
         own = claim_folder(shared)
     except OSError as error:
-        raise UnfitError(
-            f"cannot write {shared}: {error.strerror}. Name a folder that can be written in "
-            f"{CACHE_VARIABLE}."
-        ) from None
+        mend = f"Name a folder that can be written in {CACHE_VARIABLE}."
+        raise UnfitError(f"cannot write {shared}: {error.strerror}. {mend}") from None
     atexit.register(shutil.rmtree, own, ignore_errors=True)
     return own

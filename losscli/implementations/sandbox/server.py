@@ -12,12 +12,11 @@ from operator import or_
 from typing import Any
 
 from losscli.errors import LosscliError, first_line
-from losscli.implementations import gpu_requests, loading, requests
+from losscli.implementations import binding, gpu_requests, memory_requests, requests
 from losscli.implementations.errors import NoSecondDerivativesError, SubjectError
 from losscli.implementations.languages import Tuning
 from losscli.implementations.requests import Request
-from losscli.implementations.sandbox import messages
-from losscli.implementations.sandbox import requests as worker_requests
+from losscli.implementations.sandbox import messages, worker_requests
 from losscli.implementations.sandbox.messages import (
     Asked,
     Load,
@@ -28,15 +27,15 @@ from losscli.implementations.sandbox.messages import (
     Reply,
     Tunes,
 )
-from losscli.implementations.sandbox.requests import WorkerRequest
 from losscli.implementations.sandbox.state import State
-from losscli.implementations.sandbox.wire import Incoming, read
+from losscli.implementations.sandbox.wire import WorkerEnd, read
+from losscli.implementations.sandbox.worker_requests import WorkerRequest
 from losscli.implementations.source import Source
 from losscli.machine.devices import is_broken
 from losscli.machine.memory import is_out_of_memory
 from losscli.processes import Channel
 
-_REQUESTS = (requests, gpu_requests, worker_requests)
+_REQUESTS = (requests, memory_requests, gpu_requests, worker_requests)
 
 
 def serve(
@@ -46,7 +45,7 @@ def serve(
     with Channel(socket.socket(fileno=channel)) as connection:
         messages.send(connection, Ready(list(reached), scratch))
         tuning = Tuning(lambda: messages.send(connection, Tunes(server.number)))
-        server = _Server(Incoming(operands, results), State(device, scratch, tuning))
+        server = _Server(WorkerEnd(operands, results), State(device, scratch, tuning))
         own = os.getpid()
         while (question := messages.receive_question(connection)) is not None:
             reply = server.reply(question)
@@ -57,8 +56,8 @@ def serve(
 
 
 class _Server:
-    def __init__(self, incoming: Incoming, state: State) -> None:
-        self.incoming, self.state = incoming, state
+    def __init__(self, tensors: WorkerEnd, state: State) -> None:
+        self.tensors, self.state = tensors, state
         self.number = 0
 
     def reply(self, question: Question) -> Reply:
@@ -67,7 +66,9 @@ class _Server:
         self.state.tuning.watch()
         try:
             if isinstance(question, Load):
-                return Replied(question.number, self._load(question))
+                built = read(self.tensors.operands, 0, question.built).numpy().data
+                self.state.load(question, built)
+                return Replied(question.number, self.tensors.encode(None))
             return self._answer(question)
         except Exception as error:
             raised = _raised(error, isinstance(question, Load), self.state.file)
@@ -75,31 +76,27 @@ class _Server:
             raised.number = question.number
             return raised
 
-    def _load(self, question: Load) -> Any:
-        built = read(self.incoming.operands, 0, question.built).numpy().data
-        self.state.load(question, built)
-        return self.incoming.encode(None)
-
     def _answer(self, asked: Asked) -> Replied:
-        self.incoming.read(asked.storages)
-        request = self.incoming.decode(asked.request, _any_request())
+        self.tensors.read(asked.storages)
+        request = self.tensors.decode(asked.request, _any_request())
         # The operands have started CUDA.
         state = self.state
         state.before = state.before.completed()
-        case = asked.model or asked.case
-        subject = state.subject(case, asked.generation, asked.mends) if case else None
+        state.local = None  # one that is bound anew is freed first
+        if case := asked.model or asked.case:
+            state.local = state.subject(case, asked.generation, asked.mends)
         if request.keeps_operands:
-            self.incoming.keep()
+            self.tensors.keep()
         if isinstance(request, WorkerRequest):
-            value = request.perform_at(state, subject)
-        elif subject:
-            value = subject.send(request)
+            value = request.perform_at(state)
+        elif state.local:
+            value = state.local.send(request)
         else:
             raise LosscliError(f"{type(request).__name__} needs a case")
-        raw = self.incoming.encode(list(value) if isinstance(value, Iterator) else value)
+        raw = self.tensors.encode(list(value) if isinstance(value, Iterator) else value)
         if request.drops_operands:
-            self.incoming.drop()
-        changed = [] if request.owns_operands else self.incoming.write_back()
+            self.tensors.drop()
+        changed = [] if request.owns_operands else self.tensors.write_back()
         return Replied(asked.number, raw, changed)
 
 
@@ -117,11 +114,11 @@ def _raised(error: Exception, loads: bool, file: Source) -> Raised:
     if isinstance(error, NoSecondDerivativesError):
         return Raised(text, "no_second_derivatives")
     cause = error.__cause__ if isinstance(error, SubjectError) else error
-    if cause is not None and loading.is_of_compiler(cause):
-        told = loading.first_error(cause, file.text, file.path.name)
+    if cause is not None and binding.is_of_compiler(cause):
+        told = binding.first_error(cause, file.text, file.path.name)
         return Raised(f"{type(cause).__name__}: {told}", "build")
     if loads:
-        return Raised(f"{type(error).__name__}: {loading.first_error(error)}", "import")
+        return Raised(f"{type(error).__name__}: {binding.first_error(error)}", "import")
     if isinstance(error, SubjectError):
         return Raised(text, "raised", error.refused, error.code)
     if isinstance(error, LosscliError):

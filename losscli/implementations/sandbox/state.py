@@ -1,13 +1,12 @@
 """The state of a worker: a file's module and the subjects bound to it."""
 
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 
 from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
 from losscli.errors import LosscliError
-from losscli.implementations import loading
+from losscli.implementations import binding
 from losscli.implementations.implementation import BoundLoss, Implementation, Mend
 from losscli.implementations.languages import Tuning
 from losscli.implementations.local import LocalSubject
@@ -17,7 +16,7 @@ from losscli.implementations.sandbox.messages import Load
 from losscli.implementations.sandbox.modules import BoundModel
 from losscli.implementations.sandbox.program import Binding, bound, import_source
 from losscli.implementations.sandbox.timed import TimedPass
-from losscli.implementations.source import Source, signature_for
+from losscli.implementations.source import Source
 
 
 class State:
@@ -27,6 +26,8 @@ class State:
         self.device, self.scratch, self.tuning = device, scratch, tuning
         self.module: ModuleType | None = None
         self.subjects: dict[tuple[Case, int, tuple[Mend, ...]], LocalSubject] = {}
+        self.local: LocalSubject | None = None
+        """The subject of a request's case, if it has one."""
         self.timed: TimedPass | None = None
         self.before = ProcessState.read()
         self.constructed: dict[StateChange, bool] = {}
@@ -37,13 +38,11 @@ class State:
 
     def load(self, wanted: Load, built: memoryview) -> None:
         """Unpack an earlier worker's compiled output and import a file."""
-        path, data = Path(wanted.path), wanted.source.encode()
-        self.file = Source(wanted.named, path, wanted.revision, wanted.name, data, wanted.call)
-        self.order = tuple(wanted.order)
+        self.file, self.order = wanted.file, wanted.order
         if built:
             builds.unpack(built, self.scratch)
-        beside = "" if wanted.revision else wanted.path
-        name = self.file.module or path.stem
+        path = self.file.path  # without a revision, it may import neighbouring files
+        beside, name = "" if self.file.revision else str(path), self.file.module or path.stem
         self.source = self.file.program, beside, name, self.scratch
         if not wanted.unmarked:
             self.module = import_source(*self.source)
@@ -74,16 +73,14 @@ class State:
             return BoundModel(self.module, self.file.definition(""), case, copies=bool(mends))
         function = bound(self.module, self.binding(case))
         if "operands" in mends:
-            function = loading.on_copies(function)
+            function = binding.on_copies(function)
         if "gradients" in mends:
-            function = loading.with_all_gradients(function, case)
-        return loading.mended(function, case) if "results" in mends else function
+            function = binding.with_all_gradients(function, case)
+        return binding.mended(function, case) if "results" in mends else function
 
     def binding(self, case: Case) -> Binding:
         """Return how a case calls the file's definition."""
-        definition = self.file.definition(case.loss)
-        order = signature_for(definition, case.spec).order(case.spec.names, self.order)
-        return loading.binding(definition, order, case, self.file.call)
+        return binding.binding(self.file, case, self.order)
 
     @property
     def timed_pass(self) -> TimedPass:

@@ -5,7 +5,7 @@ checks. So an answer is right only if it was computed for its sample.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +13,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from losscli.cases.axes import DEVICE, FORWARD_BACKWARD, PassName
+from losscli.cases.axes import FORWARD_BACKWARD, PassName
 from losscli.cases.model_case import ModelCase
 from losscli.implementations.local import LocalSubject, Operands, plain
 from losscli.implementations.passes import Pass, PassFactory, gradients
@@ -49,24 +49,6 @@ class Samples(msgspec.Struct):
     incoming: float
 
 
-class _Flips:
-    """The flips of a batch and how many are done; a GPU timer may repeat a batch."""
-
-    def __init__(self, flips: Sequence[Flip], flip: Callable[[Flip], None]) -> None:
-        """``flip`` toggles one change."""
-        self.flips, self.flip = flips, flip
-        self.done = 0
-
-    def reach(self, number: int) -> None:
-        """Apply flips up to a number and undo later ones."""
-        while self.done <= number:
-            self.flip(self.flips[self.done])
-            self.done += 1
-        while self.done > number + 1:
-            self.done -= 1
-            self.flip(self.flips[self.done])
-
-
 class TimedPass:
     """A candidate's pass, with the worker's timer."""
 
@@ -100,10 +82,11 @@ class TimedPass:
             self.leaves += [each for each in operands[1:] if each.requires_grad]
         passes = PassFactory(case, pass_, operands)
         with gradients(pass_):
-            self.call: Pass = subject.graphed(passes) if captured else subject.repeated(passes)
-        self.timer: Timer = make_timer(case.device, evicts, DEVICE)
+            self.call: Pass = subject.repeated(passes, captured=captured)
+        self.timer: Timer = make_timer(case.device, evicts)
         self.threads = set(threading.enumerate())
         self.warm: Warm | None = None
+        self.flips: Sequence[Flip] = ()
 
     def first(self) -> Samples:
         """Return the result of one call."""
@@ -123,8 +106,8 @@ class TimedPass:
     def samples(self, flips: Sequence[Flip], keep: int) -> Samples:
         """Take a sample after each flip; return the answer of sample ``keep``, or none for -1."""
         assert self.warm is not None
-        queued = _Flips(flips, self._flip)
-        queue = [replace(self.warm, before=partial(queued.reach, n)) for n in range(len(flips))]
+        self.flips, self.flipped = flips, 0
+        queue = [replace(self.warm, before=partial(self._reach, n)) for n in range(len(flips))]
         found = Samples([], None, [], 1.0)
         with gradients(self.pass_):
             seconds = self.timer.measure(queue[: keep + 1])
@@ -149,6 +132,15 @@ class TimedPass:
         with gradients(self.pass_):
             self.call.prepare()
             return ran(self.call, self.device)
+
+    def _reach(self, number: int) -> None:
+        """Apply flips up to a number and undo later ones; a GPU timer may repeat a batch."""
+        while self.flipped <= number:
+            self._flip(self.flips[self.flipped])
+            self.flipped += 1
+        while self.flipped > number + 1:
+            self.flipped -= 1
+            self._flip(self.flips[self.flipped])
 
     def _flip(self, flip: Flip) -> None:
         with torch.no_grad():

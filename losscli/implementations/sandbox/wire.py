@@ -15,7 +15,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from losscli.implementations.sandbox.messages import Stored
+from losscli.implementations.sandbox.messages import Storage
 
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
@@ -46,25 +46,21 @@ class Result(msgspec.Struct):
     at: int
 
 
-class Outgoing:
+class JudgeEnd:
     """The judge's side: writes operands, takes back changes, reads results."""
 
     def __init__(self, operands: int, results: int, device: str) -> None:
         """Take the file descriptors."""
         self.operands, self.results, self.device = operands, results, device
         self._keys: dict[tuple[str, int, int], int] = {}
-        self._sending: dict[int, tuple[Stored, Tensor]] = {}
+        self._sending: dict[int, tuple[Storage, Tensor]] = {}
         self._end = 0
 
-    def encode(self, request: Any) -> msgspec.Raw:
-        """Return a request as JSON and write its tensors."""
+    def encode(self, request: Any) -> tuple[msgspec.Raw, list[Storage]]:
+        """Return a request as JSON, and where its tensors are written."""
         self._sending, self._end = {}, 0
-        return msgspec.Raw(msgspec.json.encode(request, enc_hook=self._send))
-
-    @property
-    def storages(self) -> list[Stored]:
-        """The storages that were encoded last."""
-        return [stored for stored, _ in self._sending.values()]
+        encoded = msgspec.Raw(msgspec.json.encode(request, enc_hook=self._send))
+        return encoded, [storage for storage, _ in self._sending.values()]
 
     def take_back(self, changed: Sequence[int]) -> None:
         """Copy the changed operands back from the worker; KeyError if it had no such operand."""
@@ -84,7 +80,7 @@ class Outgoing:
         key = self._keys.setdefault(place, len(self._keys))
         if key not in self._sending:
             whole = torch.empty(0, dtype=torch.uint8, device=value.device).set_(storage)
-            stored = Stored(key, storage.nbytes(), self._end, str(value.device))
+            stored = Storage(key, storage.nbytes(), self._end, str(value.device))
             _write(self.operands, self._end, whole)
             self._end += -(-storage.nbytes() // 4096) * 4096
             self._sending[key] = stored, whole
@@ -107,7 +103,7 @@ class Outgoing:
         return data.view(dtype).view(result.shape)
 
 
-class Incoming:
+class WorkerEnd:
     """The worker's side: keeps operands at fixed addresses and writes results."""
 
     def __init__(self, operands: int, results: int) -> None:
@@ -115,10 +111,10 @@ class Incoming:
         self.operands, self.results = operands, results
         self._kept: dict[int, Tensor] = {}
         self._pinned: set[int] = set()
-        self._stored: Sequence[Stored] = ()
+        self._stored: Sequence[Storage] = ()
         self._end = 0
 
-    def read(self, storages: Sequence[Stored]) -> None:
+    def read(self, storages: Sequence[Storage]) -> None:
         """Load a request's operands; those of earlier requests may be freed."""
         self._end = 0
         self._stored = storages

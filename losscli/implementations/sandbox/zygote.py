@@ -5,35 +5,94 @@ and forks the worker. The keeper reports how the worker ended and ends all remai
 dies with its parent, so nothing outlives a killed judge.
 """
 
+import atexit
 import contextlib
 import os
 import select
 import signal
+import site
 import socket
 import sys
 import tempfile
+import threading
+import traceback
+from collections.abc import Sequence
 from typing import NoReturn
 
 import msgspec
 
+from losscli.errors import UnfitError
 from losscli.implementations.sandbox import messages
 from losscli.implementations.sandbox.confinement import (
     PR_SET_CHILD_SUBREAPER,
     Walls,
     Wanted,
+    control_group,
     environment,
-    group,
     kernel,
     limits,
 )
 from losscli.implementations.sandbox.messages import Raised
-from losscli.machine.own_processes import children
-from losscli.processes import Channel, end_with_parent, to_parent
+from losscli.machine.own_processes import ancestors, children
+from losscli.processes import Channel, Process, end_with_parent, to_parent
 
+START_SECONDS = 120.0
+"""How long a process may take to start."""
 IDLE_SECONDS = 0.5
 """Without a request for so long, the process imports what the first worker need not wait for."""
 DESCRIPTORS = 5
 """Channel, log, status, operands and results."""
+
+
+class Zygote(Process):
+    """The process that forks workers; importing torch takes a second, so it starts once."""
+
+    def __init__(self) -> None:
+        environ = {**environment.of_workers(os.environ), "PYTHONUNBUFFERED": "1"}
+        if site.getusersitepackages() in sys.path:
+            environ["PYTHONUSERBASE"] = site.getuserbase()
+        super().__init__([sys.executable, "-m", __name__], environ)
+        self._lock = threading.Lock()
+        with contextlib.suppress(TimeoutError):
+            if self.channel.receive(START_SECONDS):
+                return
+        self.close()
+        raise UnfitError("the process that starts workers could not be started.")
+
+    def fork(self, wanted: Wanted, descriptors: Sequence[int]) -> int | None:
+        """Fork a worker and return its keeper's id; None if this process has ended."""
+        with contextlib.suppress(OSError), self._lock:
+            self.go_on()
+            socket.send_fds(self.channel.socket, [msgspec.json.encode(wanted)], descriptors)
+            if pid := self.channel.receive(START_SECONDS):
+                return int(pid)
+        self.close()
+        return None
+
+
+_zygotes: list[Zygote] = []
+
+
+def running() -> Zygote:
+    """Return this process's zygote; start one if none is running."""
+    if not _zygotes or _zygotes[-1].ended is not None:
+        _zygotes.append(Zygote())
+        atexit.register(_zygotes[-1].close)
+    return _zygotes[-1]
+
+
+def is_of_a_worker(pid: int) -> bool:
+    """Tell whether a process was started by one of our workers."""
+    return any(each.id in ancestors(pid) for each in _zygotes)
+
+
+def fork(wanted: Wanted, descriptors: Sequence[int]) -> tuple[Zygote, int]:
+    """Fork a worker; return its zygote and its keeper's id."""
+    for _ in range(2):
+        parent = running()
+        if keeper := parent.fork(wanted, descriptors):
+            return parent, keeper
+    raise UnfitError("the process that starts workers has ended twice.")
 
 
 def main() -> None:
@@ -83,7 +142,7 @@ def _keep(walls: Walls, descriptors: list[int], zygote: int, prefix: str) -> NoR
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         kernel.call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         # It also counts files in memory.
-        together = group.make(2 * wanted.memory_bytes, wanted.processes)
+        together = control_group.make(2 * wanted.memory_bytes, wanted.processes)
         os.makedirs(wanted.scratch, mode=0o700, exist_ok=True)
         walls.leave()
         keeper = os.getpid()
@@ -106,8 +165,6 @@ def _keep(walls: Walls, descriptors: list[int], zygote: int, prefix: str) -> NoR
             status.write(f"{ended}\n".encode())
         code = 0
     except Exception:  # of losscli's own
-        import traceback
-
         traceback.print_exc()
     finally:
         os._exit(code)
@@ -136,8 +193,6 @@ def _work(walls: Walls, descriptors: list[int], keeper: int, prefix: str) -> NoR
         server.serve(channel, operands, results, device, scratch, reached)
         code = 0
     except BaseException:
-        import traceback
-
         traceback.print_exc()
     finally:
         os._exit(code)

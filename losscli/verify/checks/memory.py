@@ -13,8 +13,13 @@ from torch import Tensor
 from losscli.cases.axes import LAYOUTS
 from losscli.cases.case import Case
 from losscli.implementations import Implementation
-from losscli.implementations.inspection import GROWTH_CALLS
-from losscli.implementations.requests import ExtraBytes, Growth, Poisoned, SharedMemory
+from losscli.implementations.memory_requests import (
+    GROWTH_CALLS,
+    ExtraBytes,
+    Growth,
+    Poisoned,
+    SharedMemory,
+)
 from losscli.implementations.subject import Subject, bind
 from losscli.losses import ELEMENT, HIDDEN_STATE, ROW, LinearSpec
 from losscli.losses.linear.plan import CHUNKS, SLICES, WHOLE, Size, chunks, least

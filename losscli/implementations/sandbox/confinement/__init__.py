@@ -2,7 +2,7 @@
 
 ``namespaces`` separates it from the judge and drops its capabilities, ``mounts`` restricts which
 files it sees, ``landlock`` which it may write, ``seccomp`` which system calls it may make,
-``limits`` and ``group`` its resources, and ``environment`` its environment variables.
+``limits`` and ``control_group`` its resources, and ``environment`` its environment variables.
 
 A step that the kernel refuses is skipped, and the verdict lists the steps that worked. Several
 barriers overlap on purpose.
@@ -28,7 +28,7 @@ from losscli.implementations.sandbox.confinement import (
     namespaces,
     seccomp,
 )
-from losscli.implementations.sandbox.parts import NAMES
+from losscli.implementations.sandbox.isolation_parts import NAMES
 
 PR_SET_CHILD_SUBREAPER = 36
 NIXOS_DRIVER = "/run/opengl-driver"
@@ -81,7 +81,7 @@ class Walls:
     def furnish(self, prefix: str) -> None:
         """Create the worker's files; ``prefix`` starts its folder's name on a shared disk."""
         wanted = self.wanted
-        needed = self._needed()
+        needed = [*self._needed()]
         pipes = wanted.environ.get(MPS_VARIABLE, MPS_PIPES)
         shares = not self._on_cpu and os.path.isdir(pipes)
         if shares:
@@ -120,8 +120,18 @@ class Walls:
         self._reached |= {"open files", "number of processes"}
         self._reached |= {"memory", "file sizes"} if wanted.memory_bytes else set()
 
-    def _needed(self) -> list[str]:
-        return [*_needed(self.wanted.environ), *self.wanted.shown, NIXOS_DRIVER]
+    def _needed(self) -> Iterator[str]:
+        yield from (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)
+        yield from filter(os.path.isabs, sys.path)
+        yield str(Path(losscli.__file__).parent)
+        with suppress(UnfitError):
+            yield str(csrc_root())
+        for value in self.wanted.environ.values():
+            for part in filter(os.path.isabs, value.split(os.pathsep)):
+                yield part
+                if os.path.basename(part) == "bin":
+                    yield os.path.dirname(part)
+        yield from (*self.wanted.shown, NIXOS_DRIVER)
 
     def _lock_files(self) -> None:
         writable = [self.scratch, *mounts.devices(self.wanted.device)]
@@ -141,16 +151,3 @@ class Walls:
         self._reached |= {"system calls", "network"}
         self._reached |= {"sockets"} if self._on_cpu else set()
         self._reached |= {"shared memory"} if "devices" in self._reached else set()
-
-
-def _needed(environ: Mapping[str, str]) -> Iterator[str]:
-    yield from (sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix)
-    yield from filter(os.path.isabs, sys.path)
-    yield str(Path(losscli.__file__).parent)
-    with suppress(UnfitError):
-        yield str(csrc_root())
-    for value in environ.values():
-        for part in filter(os.path.isabs, value.split(os.pathsep)):
-            yield part
-            if os.path.basename(part) == "bin":
-                yield os.path.dirname(part)

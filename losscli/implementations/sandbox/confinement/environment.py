@@ -1,4 +1,4 @@
-"""The part of the judge's environment that a candidate sees."""
+"""The part of the judge's environment and cache that a candidate sees."""
 
 import ctypes
 import os
@@ -6,7 +6,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from losscli.build import headers
 from losscli.build.plan import STEERING_VARIABLES
+from losscli.files.directories import CACHE_VARIABLE, LOCKS, cache_directory
+from losscli.machine import allocator
 
 KEPT = (
     *("PATH", "LANG", "TZ", "LD_LIBRARY_PATH", "LD_PRELOAD", "GLIBC_TUNABLES", "MAX_JOBS"),
@@ -34,13 +37,24 @@ CACHES = {
 USER = "user"
 
 
-def kept(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that a candidate may see, before its process starts."""
-    return {
-        name: value
-        for name, value in given.items()
-        if name in KEPT or name.startswith(KEPT_BEGINNINGS)
-    }
+def of_workers(given: Mapping[str, str], *, cached: bool = False) -> dict[str, str]:
+    """Return the environment of workers; ``cached`` names the cache of kernels."""
+    found = {n: v for n, v in given.items() if n in KEPT or n.startswith(KEPT_BEGINNINGS)}
+    found |= allocator.SMALL_PAD if allocator.keeps() else {}
+    # A pool of torch.compile's would outlive a call. What a zygote imports reads this at once.
+    found["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    if path := headers.search_path(given.get("CPATH", "")):
+        found["CPATH"] = path
+    if cached:
+        found[CACHE_VARIABLE] = str(cache_directory("kernels").absolute())
+    return found
+
+
+def hidden_from_workers(*, cached: bool) -> list[str]:
+    """Return what to hide of the cache, such as locks; ``cached`` shows its kernels."""
+    root = cache_directory("kernels").absolute()
+    private = (LOCKS, "lock", "verdicts", "runs", "scratch", "work") if cached else ("",)
+    return [str(root / name) for name in private]
 
 
 def of_candidate(given: Mapping[str, str], scratch: str) -> dict[str, str]:

@@ -46,7 +46,10 @@ def restrict(
     it. ``needed`` paths inside hidden folders stay readable. OSError if Landlock is unavailable.
     """
     found = version()
-    writes, tcp, scopes = (_known(rights, found) for rights in (_WRITES, _TCP, _SCOPES))
+    writes, tcp, scopes = (
+        sum(right for since, right in rights.items() if since <= found)
+        for rights in (_WRITES, _TCP, _SCOPES)
+    )
     hidden = [path for each in hidden if os.path.exists(path := os.path.realpath(each))]
     needed = [path for path in map(os.path.realpath, needed) if _above(path) & {*hidden}]
     hidden = [each for each in hidden if not _above(each) & {*hidden}]
@@ -62,13 +65,6 @@ def restrict(
         kernel.call("landlock_restrict_self", ruleset, 0)
     finally:
         os.close(ruleset)
-    return found
-
-
-def _known(rights: dict[int, int], version: int) -> int:
-    found = 0
-    for since, right in rights.items():
-        found |= right if since <= version else 0
     return found
 
 

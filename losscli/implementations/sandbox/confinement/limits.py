@@ -1,7 +1,7 @@
 """Limits a worker's memory, processes, open files and file sizes.
 
 The kernel's limits count each process, or all of a user. So the keeper also polls the sum over the
-worker's processes. ``group`` has the limits that the kernel applies to the sum.
+worker's processes. ``control_group`` has the limits that the kernel applies to the sum.
 """
 
 from __future__ import annotations

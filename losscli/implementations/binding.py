@@ -12,7 +12,8 @@ from losscli.cases.case import Case
 from losscli.errors import BuildError, text_of
 from losscli.implementations.definitions import Definition
 from losscli.implementations.implementation import BoundLoss
-from losscli.implementations.sandbox.program import Binding
+from losscli.implementations.sandbox.program import GRAD_OUTPUT, LOSS, Binding
+from losscli.implementations.source import Source, signature_for
 
 _GRADIENT = re.compile("grad|upstream|cotangent|d(out|loss|y|l)|g(o|y|out)?$", re.IGNORECASE)
 """The beginning of what the gradient of a loss is called."""
@@ -20,13 +21,13 @@ _OF_COMPILERS = ("CompilationError", "CppCompileError", "PTXASError")
 """The names of errors of Triton and torch.compile, which may not be installed."""
 
 
-def binding(
-    definition: Definition, order: tuple[str, ...], case: Case, expression: str = ""
-) -> Binding:
+def binding(file: Source, case: Case, given: tuple[str, ...] = ()) -> Binding:
     """Return how a case calls what a file defines, with reduction and parameters fixed.
 
-    ``order`` is that of the operands given by position; an ``expression`` replaces the call.
+    ``given`` is the user's order of the operands.
     """
+    definition = file.definition(case.loss)
+    order = signature_for(definition, case.spec).order(case.spec.names, given)
     made = definition.constructor
     return Binding(
         definition.name,
@@ -37,7 +38,7 @@ def binding(
         case.spec.names,
         order,
         case.device,
-        expression,
+        file.call,
         _backward(definition, order, case),
     )
 
@@ -45,8 +46,6 @@ def binding(
 def _backward(
     definition: Definition, order: tuple[str, ...], case: Case
 ) -> tuple[str, tuple[str, ...]]:
-    from losscli.implementations.sandbox.program import GRAD_OUTPUT, LOSS
-
     twin = definition.backward
     if not twin:
         return "", ()
@@ -115,14 +114,10 @@ def _given(signature: Any, case: Case) -> dict[str, Any]:
 
 def is_of_compiler(error: BaseException) -> bool:
     """Tell whether an exception comes from a compiler or linker."""
-    seen: BaseException | None = error
-    while seen is not None:  # cpp_extension raises from what ended with an error
-        if isinstance(seen, BuildError | CalledProcessError):
-            return True
-        if type(seen).__name__ in _OF_COMPILERS:
-            return True
-        seen = seen.__cause__
-    return False
+    if isinstance(error, BuildError | CalledProcessError) or type(error).__name__ in _OF_COMPILERS:
+        return True
+    cause = error.__cause__  # cpp_extension raises from what ended with an error
+    return cause is not None and is_of_compiler(cause)
 
 
 def first_error(error: BaseException, source: str = "", name: str = "") -> str:

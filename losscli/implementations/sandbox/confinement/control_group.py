@@ -17,7 +17,7 @@ _SETTINGS = {"memory.swap.max": "0", "memory.oom.group": "1"}
 """Further settings, if the kernel has them."""
 
 
-class Group:
+class ControlGroup:
     """A group held by open files, which workers cannot open."""
 
     def __init__(self, beside: Path, memory_bytes: int, processes: int) -> None:
@@ -69,7 +69,7 @@ class Group:
             os.close(file)
 
 
-def make(memory_bytes: int, processes: int) -> Group | None:
+def make(memory_bytes: int, processes: int) -> ControlGroup | None:
     """Create a sibling group, or return None; remove stale groups of killed keepers."""
     for version, own in groups("memory"):
         if version == 2:
@@ -80,6 +80,6 @@ def make(memory_bytes: int, processes: int) -> Group | None:
                     for left in beside.glob(f"{NAME}*"):
                         with suppress(OSError):  # it has processes
                             left.rmdir()
-                    return Group(beside, memory_bytes, processes)
+                    return ControlGroup(beside, memory_bytes, processes)
             return None
     return None

@@ -5,30 +5,23 @@ files in the worker's own file system. The kernel kills a worker's processes wit
 the keeper with the judge.
 """
 
-import atexit
-import contextlib
-import json
 import os
 import select
 import shutil
 import signal
-import site
 import socket
-import sys
-import threading
 import time
-from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import torch
+from msgspec import structs
 
-from losscli.build import headers
 from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
 from losscli.errors import LosscliError, UnfitError, printable
-from losscli.files.directories import CACHE_VARIABLE, LOCKS, cache_directory
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import (
     NoSecondDerivativesError,
@@ -37,12 +30,13 @@ from losscli.implementations.errors import (
     SandboxError,
     SubjectError,
 )
-from losscli.implementations.implementation import Mend
+from losscli.implementations.implementation import PLAIN, Mend, Setting
 from losscli.implementations.local import R
 from losscli.implementations.requests import Request
-from losscli.implementations.sandbox import messages
-from losscli.implementations.sandbox.confinement.environment import kept
+from losscli.implementations.sandbox import messages, zygote
+from losscli.implementations.sandbox.confinement import Wanted, environment
 from losscli.implementations.sandbox.confinement.limits import TOO_MANY_PROCESSES, TOO_MUCH_MEMORY
+from losscli.implementations.sandbox.isolation_parts import missing
 from losscli.implementations.sandbox.log import Log
 from losscli.implementations.sandbox.messages import (
     Asked,
@@ -53,121 +47,20 @@ from losscli.implementations.sandbox.messages import (
     Reply,
     Tunes,
 )
-from losscli.implementations.sandbox.parts import missing
 from losscli.implementations.sandbox.program import packages_of
 from losscli.implementations.sandbox.scratch import scratch_directory
-from losscli.implementations.sandbox.wire import Outgoing, write
+from losscli.implementations.sandbox.wire import JudgeEnd, write
 from losscli.implementations.source import Source
-from losscli.machine import allocator
-from losscli.machine.own_processes import ancestors
-from losscli.processes import Channel, Process, how_ended
+from losscli.machine.memory import free_bytes
+from losscli.processes import Channel, how_ended
 from losscli.reasons import Code
 from losscli.units import format_bytes
 
-START_SECONDS = 120.0
 END_SECONDS = 5.0
 _POLL_SECONDS = 0.001
 LARGE_BYTES = 2**26
 """Bytes of results from which memory is returned after each reply."""
 TUNES_BETWEEN = "tunes a kernel between samples, which are not of one kernel"
-EXCESSES: dict[int, tuple[Code, str]] = {
-    TOO_MUCH_MEMORY: (
-        Code.MEMORY_LIMIT,
-        "its processes took more memory than the {memory} they may",
-    ),
-    TOO_MANY_PROCESSES: (Code.PROCESS_DIED, "it had more than {processes} processes and threads"),
-}
-"""Why a keeper ended a worker."""
-
-
-class Zygote:
-    """The process that forks workers; importing torch takes a second, so it starts once."""
-
-    def __init__(self) -> None:
-        environ = {**environment_of_workers(os.environ), "PYTHONUNBUFFERED": "1"}
-        if site.getusersitepackages() in sys.path:
-            environ["PYTHONUSERBASE"] = site.getuserbase()
-        command = [sys.executable, "-m", "losscli.implementations.sandbox.zygote"]
-        self._process = Process(command, environ)
-        self._lock = threading.Lock()
-        with contextlib.suppress(TimeoutError):
-            if self._process.channel.receive(START_SECONDS):
-                return
-        self.end()
-        raise UnfitError("the process that starts workers could not be started.")
-
-    @property
-    def id(self) -> int:
-        """Its process id."""
-        return self._process.id
-
-    @property
-    def ended(self) -> str:
-        """How it ended; empty while it runs."""
-        code = self._process.ended
-        return "" if code is None else how_ended(code)
-
-    def fork(self, wanted: dict[str, Any], descriptors: Sequence[int]) -> int | None:
-        """Fork a worker and return its keeper's id; None if this process has ended."""
-        channel = self._process.channel
-        try:
-            with self._lock:
-                self._process.go_on()
-                socket.send_fds(channel.socket, [json.dumps(wanted).encode()], descriptors)
-                if pid := channel.receive(START_SECONDS):
-                    return int(pid)
-        except OSError:
-            pass
-        self.end()
-        return None
-
-    def end(self) -> None:
-        """End the process and all its workers."""
-        self._process.close()
-
-
-_zygotes: list[Zygote] = []
-
-
-def zygote() -> Zygote:
-    """Return this process's zygote; start one if none is running."""
-    if not _zygotes or _zygotes[-1].ended:
-        _zygotes.append(Zygote())
-        atexit.register(_zygotes[-1].end)
-    return _zygotes[-1]
-
-
-def is_of_a_worker(pid: int) -> bool:
-    """Tell whether a process was started by one of our workers."""
-    return any(each.id in ancestors(pid) for each in _zygotes)
-
-
-def environment_of_workers(given: Mapping[str, str], *, cached: bool = False) -> dict[str, str]:
-    """Return the environment of workers; ``cached`` names the cache of kernels."""
-    found = {**kept(given), **(allocator.SMALL_PAD if allocator.keeps() else {})}
-    # A pool of torch.compile's would outlive a call. What a zygote imports reads this at once.
-    found["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
-    if path := headers.search_path(given.get("CPATH", "")):
-        found["CPATH"] = path
-    if cached:
-        found[CACHE_VARIABLE] = str(cache_directory("kernels").absolute())
-    return found
-
-
-def hidden_from_workers(*, cached: bool) -> list[str]:
-    """Return what to hide of the cache, such as locks; ``cached`` shows its kernels."""
-    root = cache_directory("kernels").absolute()
-    if not cached:
-        return [str(root)]
-    return [str(root / name) for name in (LOCKS, "lock", "verdicts", "runs", "scratch", "work")]
-
-
-def _forked(wanted: dict[str, Any], descriptors: Sequence[int]) -> tuple[Zygote, int]:
-    for _ in range(2):
-        parent = zygote()
-        if keeper := parent.fork(wanted, descriptors):
-            return parent, keeper
-    raise UnfitError("the process that starts workers has ended twice.")
 
 
 def _random_number() -> int:
@@ -178,17 +71,9 @@ class Worker:
     """A worker with one file."""
 
     def __init__(
-        self,
-        file: Source,
-        device: str,
-        allowance: Allowance,
-        order: Sequence[str] = (),
-        *,
-        unmarked: bool = False,
-        built: bytes = b"",
-        require_isolation: bool = False,
+        self, file: Source, device: str, setting: Setting = PLAIN, *, unmarked: bool = False
     ) -> None:
-        """Start a worker and import the file; ``built`` is another worker's compiled output.
+        """Start a worker and import the file.
 
         ``unmarked``: the worker is asked for one answer of a process that looks like a user's.
 
@@ -197,39 +82,41 @@ class Worker:
             NotIsolatedError: part of the isolation is missing, and it is required.
             SandboxError: the worker died or timed out.
         """
-        self.file, self.device, self.allowance = file, device, allowance
+        self.file, self.device = file, device
+        allowance = setting.allowance or Allowance()
+        most_bytes = allowance.bytes_of(free_bytes("cpu"))
+        self.allowance = structs.replace(allowance, memory_bytes=most_bytes)
         self.died: SandboxError | None = None
         self._flooded = self.tuned = self._has_run = False
         self.reached: tuple[str, ...] = ()
         """The isolation it runs under."""
         self._own_scratch: Path | None = None
-        operands = os.memfd_create("operands", os.MFD_CLOEXEC)
-        results = os.memfd_create("results", os.MFD_CLOEXEC)
-        self.files = (operands, results)
-        self.outgoing = Outgoing(operands, results, device)
+        self.files = [os.memfd_create(name, os.MFD_CLOEXEC) for name in ("operands", "results")]
+        operands, results = self.files
+        self.tensors = JudgeEnd(operands, results, device)
         ours, theirs = socket.socketpair()
-        status, status_end = os.pipe()
-        self.channel, self.status = Channel(ours), status
-        self.log = Log(allowance.output_bytes, self._flood)
-        wanted = {
-            "device": device,
-            "memory_bytes": allowance.memory_bytes,
-            "processes": allowance.processes,
-            "scratch": str(scratch_directory().absolute()),
-            "environ": environment_of_workers(os.environ, cached=file.imports_losscli),
-            "shown": [] if file.revision else [str([*packages_of(file.path), file.path.parent][0])],
-            "hidden": hidden_from_workers(cached=file.imports_losscli),
-        }
+        self.status, status_end = os.pipe()
+        self.channel = Channel(ours)
+        self.log = Log(self.allowance.output_bytes, self._flood)
+        wanted = Wanted(
+            device=device,
+            memory_bytes=most_bytes,
+            processes=self.allowance.processes,
+            scratch=str(scratch_directory().absolute()),
+            environ=environment.of_workers(os.environ, cached=file.imports_losscli),
+            shown=[] if file.revision else [str([*packages_of(file.path), file.path.parent][0])],
+            hidden=environment.hidden_from_workers(cached=file.imports_losscli),
+        )
         descriptors = (theirs.fileno(), self.log.writing, status_end, operands, results)
         self.keeper = 0
         try:
-            self._zygote, self.keeper = _forked(wanted, descriptors)
+            self._zygote, self.keeper = zygote.fork(wanted, descriptors)
         finally:
             theirs.close()
             os.close(status_end)
             os.close(self.log.writing)
         try:
-            ready = self._reply(START_SECONDS)
+            ready = self._reply(zygote.START_SECONDS)
             if isinstance(ready, Raised):  # before anything of the file runs
                 raise UnfitError(f"a worker cannot be closed in: {ready.text}.")
             if not isinstance(ready, Ready):
@@ -237,12 +124,15 @@ class Worker:
             self.reached = tuple(ready.reached)
             if "temporary files" not in self.reached:
                 self._own_scratch = Path(ready.scratch)
-            if require_isolation and (lacks := missing(self.reached)):
+            if setting.require_isolation and (lacks := missing(self.reached)):
                 text = f"isolation is required, and this machine lacks: {', '.join(lacks)}"
                 raise NotIsolatedError(text)
+            built = b""
+            with suppress(OSError):  # without it the file compiles again
+                built = Path(setting.built).read_bytes() if setting.built else b""
             write(operands, 0, memoryview(built))
             self._has_run = True
-            self._load(order, unmarked, len(built))
+            self._load(setting.order, unmarked, len(built))
             os.ftruncate(operands, 0)
         except BaseException as error:
             log = self.end()
@@ -254,7 +144,7 @@ class Worker:
         self,
         request: Request[R],
         *,
-        case: Case | None,
+        case: Case | None = None,
         generation: int = 0,
         mends: tuple[Mend, ...] = (),
     ) -> R:
@@ -267,28 +157,27 @@ class Worker:
         """
         if self.died:
             raise self.died
-        encoded = self.outgoing.encode(request)
         number = _random_number()
         model = case if isinstance(case, ModelCase) else None
-        storages, plain = self.outgoing.storages, None if model else case
-        asked = Asked(number, encoded, storages, plain, model, generation, mends)
+        plain = None if model else case
+        asked = Asked(number, *self.tensors.encode(request), plain, model, generation, mends)
         try:
             messages.send(self.channel, asked)
         except OSError:
             raise self._ended() from None
-        allowed = self.allowance
-        seconds = allowed.build_seconds if request.takes_long else allowed.call_seconds
+        most = self.allowance
+        seconds = most.build_seconds if request.takes_long else most.call_seconds
         reply = self._answer(number, seconds)
         if self.tuned and request.is_timed:
             raise SubjectError(TUNES_BETWEEN, Code.CLOCK_DISAGREES)
         if isinstance(reply, Raised):
             raise self._error(reply)
         try:
-            response: R = self.outgoing.decode(reply.value, request.response_type())
+            response: R = self.tensors.decode(reply.value, request.response_type())
             if not request.accepts(response):
                 raise ValueError(f"no response to {type(request).__name__}")
             if not request.owns_operands:
-                self.outgoing.take_back(reply.changed)
+                self.tensors.take_back(reply.changed)
         except (ValueError, TypeError, KeyError, RuntimeError, msgspec.MsgspecError) as error:
             raise self._forged(str(error)) from None
         if os.fstat(self.files[1]).st_size > LARGE_BYTES:
@@ -300,22 +189,17 @@ class Worker:
         if self.channel.socket.fileno() >= 0:
             self._end_processes()
             self.channel.socket.close()
-            os.close(self.status)
-            for file in self.files:
+            for file in (self.status, *self.files):
                 os.close(file)
             self.log.end()
             if self._own_scratch:
                 shutil.rmtree(self._own_scratch, ignore_errors=True)
         return self.log.text
 
-    def _load(self, order: Sequence[str], unmarked: bool, built: int) -> None:
-        file = self.file
+    def _load(self, order: tuple[str, ...], unmarked: bool, built: int) -> None:
         number = _random_number()
-        wanted = Load(
-            *(number, file.named, file.text, str(file.path), file.revision),
-            *(file.name, file.call, list(order), unmarked, built),
-        )
-        messages.send(self.channel, wanted)
+        file = replace(self.file, reduction="mean", parameters={})  # what else is the judge's
+        messages.send(self.channel, Load(number, file, order, unmarked, built))
         reply = self._answer(number, self.allowance.build_seconds)
         if isinstance(reply, Raised):
             raise NotBuiltError(reply.text, compiler=reply.kind == "build")
@@ -368,23 +252,27 @@ class Worker:
 
     def _ended(self) -> SandboxError:
         if self._flooded:
-            most = self.allowance.output_bytes
-            return self._fatal(Code.FLOODED_OUTPUT, f"wrote more than {most} bytes of output")
+            text = f"wrote more than {self.allowance.output_bytes} bytes of output"
+            return self._fatal(Code.FLOODED_OUTPUT, text)
         told = self._status()
         if told is None:
             return self._fatal(Code.PROCESS_DIED, "its process hung up, and left others that stay")
-        if not told or self._zygote.ended:  # then its keeper has ended it
+        if not told or self._zygote.ended is not None:  # then its keeper has ended it
             return self._fatal(Code.INTERRUPTED, self._why_interrupted())
-        if int(told) in EXCESSES:
-            why, text = EXCESSES[int(told)]
-            memory = format_bytes(self.allowance.memory_bytes)
-            return self._fatal(why, text.format(memory=memory, processes=self.allowance.processes))
-        return self._fatal(Code.PROCESS_DIED, f"its process ended {how_ended(int(told))}")
+        if (code := int(told)) == TOO_MUCH_MEMORY:
+            most = format_bytes(self.allowance.memory_bytes)
+            text = f"its processes took more memory than the {most} they may"
+            return self._fatal(Code.MEMORY_LIMIT, text)
+        text = f"its process ended {how_ended(code)}"
+        if code == TOO_MANY_PROCESSES:
+            text = f"it had more than {self.allowance.processes} processes and threads"
+        return self._fatal(Code.PROCESS_DIED, text)
 
     def _why_interrupted(self) -> str:
         """Name the losscli process that ended; a keeper reports its worker's end if it can."""
-        how = self._zygote.ended
-        what = f"starts workers ended {how}" if how else "keeps the worker was killed"
+        code = self._zygote.ended
+        starts = code is not None and f"starts workers ended {how_ended(code)}"
+        what = starts or "keeps the worker was killed"
         told = f"losscli's process that {what}, as when the system runs out of memory"
         if self._has_run and "signals" not in self.reached:
             told += "; the file may have killed it, for signals are not isolated here"

@@ -10,7 +10,7 @@ from torch import Tensor
 from losscli.cases.axes import PassName
 from losscli.cases.case import Case
 from losscli.cases.model_case import Argument
-from losscli.implementations.local import LocalSubject, Operands, R_co
+from losscli.implementations.local import Operands, R_co
 from losscli.implementations.process_state import ProcessState, StateChange
 from losscli.implementations.requests import Answer, Call, Request, accept_each
 from losscli.implementations.sandbox import builds, leftovers, unmarked
@@ -27,15 +27,15 @@ _NAMES_BYTES = 2**20
 class WorkerRequest(Request[R_co], frozen=True):
     """A request to a worker."""
 
-    def perform_at(self, state: State, local: LocalSubject | None) -> R_co:
-        """Perform it in the worker; ``local`` is the subject of the case, if there is one."""
+    def perform_at(self, state: State) -> R_co:
+        """Perform it in the worker."""
         raise NotImplementedError
 
 
 class TuningSeconds(WorkerRequest[float], frozen=True):
     """Total seconds of tuning so far."""
 
-    def perform_at(self, state: State, local: LocalSubject | None) -> float:
+    def perform_at(self, state: State) -> float:
         return state.tuning.seconds
 
     def accepts(self, response: float) -> bool:
@@ -47,7 +47,7 @@ class Compiled(WorkerRequest[Tensor], frozen=True):
 
     takes_long: ClassVar[bool] = True
 
-    def perform_at(self, state: State, local: LocalSubject | None) -> Tensor:
+    def perform_at(self, state: State) -> Tensor:
         packed = builds.pack(state.scratch)
         return torch.frombuffer(packed, dtype=torch.uint8) if packed else torch.empty(0).byte()
 
@@ -62,7 +62,7 @@ class Changes(WorkerRequest[list[StateChange]], frozen=True):
     What a constructor changes is reported once, as what an import changes is.
     """
 
-    def perform_at(self, state: State, local: LocalSubject | None) -> list[StateChange]:
+    def perform_at(self, state: State) -> list[StateChange]:
         changed = state.before.restore()
         state.before = ProcessState.read()
         unreported = [change for change, reported in state.constructed.items() if not reported]
@@ -70,10 +70,10 @@ class Changes(WorkerRequest[list[StateChange]], frozen=True):
         return [*changed, *unreported]
 
 
-class Inputs(WorkerRequest[list[tuple[Shape, str]]], frozen=True):
+class InputShapes(WorkerRequest[list[tuple[Shape, str]]], frozen=True):
     """Shapes and dtypes from ``get_inputs``, without computing it."""
 
-    def perform_at(self, state: State, local: LocalSubject | None) -> list[tuple[Shape, str]]:
+    def perform_at(self, state: State) -> list[tuple[Shape, str]]:
         give: Any = getattr(state.module, "get_inputs", list)
         try:
             with torch.device("meta"):
@@ -94,7 +94,7 @@ class Unmarked(WorkerRequest[Iterable[Answer]], frozen=True):
     calls: Sequence[Call]
     case: Case
 
-    def perform_at(self, state: State, local: LocalSubject | None) -> Iterator[Answer]:
+    def perform_at(self, state: State) -> Iterator[Answer]:
         return unmarked.answers(state.file, state.source, state.binding(self.case), self.calls)
 
     def accepts(self, response: Iterable[Answer]) -> bool:
@@ -104,14 +104,14 @@ class Unmarked(WorkerRequest[Iterable[Answer]], frozen=True):
 class Leftovers(WorkerRequest[list[str]], frozen=True):
     """Names of the processes that the candidate left running."""
 
-    def perform_at(self, state: State, local: LocalSubject | None) -> list[str]:
+    def perform_at(self, state: State) -> list[str]:
         return leftovers.find()
 
 
 class ModelArguments(WorkerRequest[list[Argument]], frozen=True):
     """Descriptions of the arguments from ``get_inputs``, without their contents."""
 
-    def perform_at(self, state: State, local: LocalSubject | None) -> list[Argument]:
+    def perform_at(self, state: State) -> list[Argument]:
         assert state.module is not None
         return arguments_of(state.module)
 
@@ -122,9 +122,7 @@ class ModelState(WorkerRequest[tuple[dict[str, Tensor], list[str]]], frozen=True
     takes_long: ClassVar[bool] = True
     seed: int
 
-    def perform_at(
-        self, state: State, local: LocalSubject | None
-    ) -> tuple[dict[str, Tensor], list[str]]:
+    def perform_at(self, state: State) -> tuple[dict[str, Tensor], list[str]]:
         assert state.module is not None
         return state_of(make(state.module, state.file.definition(""), state.device, self.seed))
 
@@ -140,10 +138,10 @@ class Time(WorkerRequest[Samples], frozen=True):
     evicts: bool
     captured: bool
 
-    def perform_at(self, state: State, local: LocalSubject | None) -> Samples:
-        assert local is not None
+    def perform_at(self, state: State) -> Samples:
+        assert state.local is not None
         state.timed = TimedPass(
-            local, self.pass_, self.operands, evicts=self.evicts, captured=self.captured
+            state.local, self.pass_, self.operands, evicts=self.evicts, captured=self.captured
         )
         return state.timed.first()
 
@@ -154,7 +152,7 @@ class Time(WorkerRequest[Samples], frozen=True):
 class WarmUp(WorkerRequest[WarmData], frozen=True):
     """Warm up the timed pass and measure a call's memory."""
 
-    def perform_at(self, state: State, local: LocalSubject | None) -> WarmData:
+    def perform_at(self, state: State) -> WarmData:
         return state.timed_pass.warm_up()
 
 
@@ -165,7 +163,7 @@ class Sample(WorkerRequest[Samples], frozen=True):
     flips: Sequence[Flip]
     keep: int
 
-    def perform_at(self, state: State, local: LocalSubject | None) -> Samples:
+    def perform_at(self, state: State) -> Samples:
         return state.timed_pass.samples(self.flips, self.keep)
 
     def accepts(self, response: Samples) -> bool:
@@ -177,7 +175,7 @@ class Sample(WorkerRequest[Samples], frozen=True):
 class WhatRan(WorkerRequest[Ran], frozen=True):
     """Which operators and kernels run in a call of the timed pass, and whose they are."""
 
-    def perform_at(self, state: State, local: LocalSubject | None) -> Ran:
+    def perform_at(self, state: State) -> Ran:
         return state.timed_pass.ran()
 
     def accepts(self, response: Ran) -> bool:
@@ -192,5 +190,5 @@ class Loop(WorkerRequest[None], frozen=True):
     is_timed: ClassVar[bool] = True
     calls: int
 
-    def perform_at(self, state: State, local: LocalSubject | None) -> None:
+    def perform_at(self, state: State) -> None:
         state.timed_pass.looped(self.calls)
