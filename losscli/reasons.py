@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 Word = Literal[
     "RIGHT",
@@ -21,7 +20,39 @@ Word = Literal[
     "DOES NOT BUILD",
     "NOT JUDGED",
 ]
-"""What a verdict says in a word or two; ``reasons.toml`` has what each means."""
+"""What a verdict says in a word or two."""
+
+
+class Said(NamedTuple):
+    """A verdict's word, as a sentence after a file's name and as what files with it are called."""
+
+    opening: str
+    summary: str = ""
+
+
+WORDS: dict[Word, Said] = {
+    "RIGHT": Said("is right: it passed every check."),
+    "RIGHT BUT NO GRADIENT": Said(
+        "computes the right loss but has no gradient, so nothing can be trained with it."
+    ),
+    "NO WORSE THAN TORCH": Said(
+        "is right: what it gets wrong, PyTorch's own formula gets wrong too."
+    ),
+    "RIGHT WITHIN LIMITS": Said(
+        "is right for ordinary operands, and wrong for some of special values, dtypes or layouts."
+    ),
+    "CHEATS": Said("deceives the judge, so neither its results nor its times count.", "cheats"),
+    "WRONG": Said("is wrong.", "wrong"),
+    "CRASHED": Said("crashed.", "crashed"),
+    "HANGS": Said("did not answer in time.", "hangs"),
+    "DOES NOT BUILD": Said("cannot be loaded.", "does not build"),
+    "NO KERNEL OF ITS OWN": Said(
+        "is right, but what runs is PyTorch's own.", "without a kernel of its own"
+    ),
+    "NOT JUDGED": Said("was not judged, which says nothing about the kernel itself.", "not judged"),
+    "SLOWER": Said("is right but slower than PyTorch.", "slower than PyTorch"),
+}
+"""What is right comes first, then the others, the worst first: in this order a summary counts."""
 
 Facet = Literal[
     "value",
@@ -51,101 +82,208 @@ HOME: frozenset[Facet] = frozenset(
 """The facets in which a wrong result makes a file WRONG, except for variants that a check calls
 limits. In others it is a limit of the kernel, unless it changes what other code computes."""
 
+_FILE, _CHEAT, _CRASH = "DOES NOT BUILD", "CHEATS", "CRASHED"  # words, short enough for a line
+_INDEX = "Look for reads and writes beyond the end of a tensor"
+
 
 class Code(StrEnum):
-    """The codes, each with the word of a verdict; ``reasons.toml`` says what they mean.
+    """The codes, each with the word of a verdict, what it means, and what to change.
 
     The word is empty where no verdict has the code. Of several reasons the first word here is said.
+    A code without advice is that of a result, not of a verdict.
     """
 
     word: Word | Literal[""]
+    meaning: str
+    advice: str
 
-    def __new__(cls, code: str, word: Word | Literal[""] = "") -> Code:
+    def __new__(cls, code: str, word: Word | Literal[""], meaning: str, advice: str = "") -> Code:
         """Make a member of a line of the table."""
         self = str.__new__(cls, code)
-        self._value_, self.word = code, word
+        self._value_, self.word, self.meaning, self.advice = code, word, meaning, advice
         return self
 
-    @property
-    def meaning(self) -> str:
-        """What happened."""
-        return texts()["codes"][self]["means"]
+    NONE = "", "", "the result is good"
 
-    @property
-    def advice(self) -> str:
-        """What to change; empty where the code is that of a result, not of a verdict."""
-        return texts()["codes"][self].get("advice", "")
+    SYNTAX = (
+        "syntax",
+        _FILE,
+        "the file is not valid Python",
+        "Correct the Python syntax at that place.",
+    )
+    NOTHING_TO_JUDGE = (
+        *("nothing_to_judge", _FILE, "the file defines no loss"),
+        "Define a function with the loss's signature, or a class ModelNew.",
+    )
+    AMBIGUOUS = (
+        *("ambiguous", _FILE, "the file defines several losses"),
+        "Leave one of them in the file, or name the one to judge as FILE:NAME.",
+    )
+    SIGNATURE = (
+        *("signature", _FILE, "the arguments of the function do not fit"),
+        "Take the loss's operands first, and reduction and the parameters by keyword.",
+    )
+    IMPORT_FAILED = (
+        *("import_failed", _FILE, "importing the file raised an exception"),
+        "Make the file import without an error and without other files of its own.",
+    )
+    BUILD_FAILED = (
+        *("build_failed", _FILE, "a compiler failed"),
+        "Correct the first compiler error; those after it often follow from it.",
+    )
+    DOES_NOT_BUILD = "does_not_build", "", "the file cannot be imported"
 
-    NONE = ""
+    PATCHED = (
+        *("patched", _CHEAT, "it replaced a function of torch or Python"),
+        "Do not replace functions of torch, Python or the clock.",
+    )
+    FORGED = (
+        *("forged", _CHEAT, "it wrote to the judge's channel"),
+        "Write nothing to descriptors that you did not open; return the loss.",
+    )
+    CLOCK_DISAGREES = (
+        *("clock_disagrees", _CHEAT, "its time is not what the judge's clock says"),
+        "Finish all work on the current stream before the call counts as done: join side streams "
+        "and threads, and compute nothing lazily.",
+    )
+    SLOWS_OTHERS = (
+        *("slows_others", _CHEAT, "what is timed next to it is slower, or cannot be timed"),
+        "Leave no kernel, thread or process running when a call returns, and take no lock of "
+        "losscli's.",
+    )
+    IMPOSSIBLE = (
+        *("impossible", _CHEAT, "it is faster than the memory"),
+        "Read every element of every operand in every call.",
+    )
+    WRONG_LATER = (
+        *("wrong_later", _CHEAT, "it was correct before timing and wrong while it was timed"),
+        "Compute every call from its operands; keep no results between calls.",
+    )
 
-    SYNTAX = "syntax", "DOES NOT BUILD"
-    NOTHING_TO_JUDGE = "nothing_to_judge", "DOES NOT BUILD"
-    AMBIGUOUS = "ambiguous", "DOES NOT BUILD"
-    SIGNATURE = "signature", "DOES NOT BUILD"
-    IMPORT_FAILED = "import_failed", "DOES NOT BUILD"
-    BUILD_FAILED = "build_failed", "DOES NOT BUILD"
-    DOES_NOT_BUILD = "does_not_build"
+    TIMEOUT = (
+        *("timeout", "HANGS", "it did not answer in time"),
+        "Look for a loop or a kernel that never ends, a deadlock, or a wait for another process.",
+    )
+    HANGS = "hangs", "", "a call did not answer in time"
 
-    PATCHED = "patched", "CHEATS"
-    FORGED = "forged", "CHEATS"
-    CLOCK_DISAGREES = "clock_disagrees", "CHEATS"
-    SLOWS_OTHERS = "slows_others", "CHEATS"
-    IMPOSSIBLE = "impossible", "CHEATS"
-    WRONG_LATER = "wrong_later", "CHEATS"
+    PROCESS_DIED = (
+        *("process_died", _CRASH, "its process, or the one that measured it, ended"),
+        f"{_INDEX}.",
+    )
+    BROKE_DEVICE = (
+        *("broke_device", _CRASH, "it left the device unusable"),
+        f"{_INDEX}: check each index against the number of elements, and each launch for an error.",
+    )
+    FLOODED_OUTPUT = "flooded_output", _CRASH, "it wrote too much output", "Print nothing."
+    MEMORY_LIMIT = (
+        *("memory_limit", _CRASH, "it took more memory than it may"),
+        "Free what is no longer needed, and make no temporaries of the operands' size.",
+    )
+    RAISED = "raised", _CRASH, "it raised an exception", "Correct the line that raised."
 
-    TIMEOUT = "timeout", "HANGS"
-    HANGS = "hangs"
+    WRONG = (
+        *("wrong", "WRONG", "its result is not that of the oracle"),
+        "Compare the formula with that of the loss, at the smallest case first.",
+    )
+    MISFIT = (
+        *("misfit", "WRONG", "its result has the wrong shape or dtype"),
+        "Return the loss in the dtype of its operands, of a mean or sum with shape ().",
+    )
+    OVERWROTE = (
+        *("overwrote", "WRONG", "it overwrote an operand"),
+        "Write into tensors of your own; the operands belong to the caller.",
+    )
+    LEFT_BEHIND = (
+        *("left_behind", "WRONG", "it changed a flag, a seed or other state of the process"),
+        "Restore every flag, seed, thread count and environment variable that you set.",
+    )
+    LEFT_PROCESS = (
+        *("left_process", "WRONG", "a process that it started goes on"),
+        "Start no process, or wait for its end before the call returns.",
+    )
 
-    PROCESS_DIED = "process_died", "CRASHED"
-    BROKE_DEVICE = "broke_device", "CRASHED"
-    FLOODED_OUTPUT = "flooded_output", "CRASHED"
-    MEMORY_LIMIT = "memory_limit", "CRASHED"
-    RAISED = "raised", "CRASHED"
+    UNKNOWN_LOSS = (
+        *("unknown_loss", "NOT JUDGED", "it is not known which loss the file computes"),
+        "Name the loss by --loss NAME (`losscli list losses` lists them), or a file with a class "
+        "Model by --reference FILE.",
+    )
+    MISSING_TOOL = (
+        *("missing_tool", "NOT JUDGED", "the machine lacks a compiler or a package for the file"),
+        "Judge it on a machine that has it: `losscli doctor` shows what is missing here.",
+    )
+    BAD_REFERENCE = (
+        *("bad_reference", "NOT JUDGED", "the reference does not run, or has no gradient"),
+        "Correct the reference, not the kernel: a reference has to run in float64 and, to judge "
+        "gradients, be differentiable.",
+    )
+    BAD_JOB = "bad_job", "NOT JUDGED", "the job makes no sense", "Correct the job."
+    NO_GPU = (
+        *("no_gpu", "NOT JUDGED", "a GPU is needed"),
+        "Judge it on a machine with a GPU, or on the CPU.",
+    )
+    NO_ROOM = (
+        *("no_room", "NOT JUDGED", "the case needs more memory than is free"),
+        "Judge it at a smaller size, or with more memory.",
+    )
+    QUARANTINED = (
+        *("quarantined", "NOT JUDGED", "the GPU did not recover from an earlier error"),
+        "Judge it again on another GPU, or once this one has been reset.",
+    )
+    NOT_ISOLATED = (
+        *("not_isolated", "NOT JUDGED", "the machine lacks a part of the isolation"),
+        "Judge it on a machine with user namespaces, Landlock and seccomp: `losscli doctor "
+        "--isolation` shows what is missing.",
+    )
+    INTERRUPTED = (
+        *("interrupted", "NOT JUDGED", "a process of losscli was killed"),
+        "Judge it again.",
+    )
+    BUSY = (
+        *("busy", "NOT JUDGED", "other programs used the device until the time was over"),
+        "Judge it again when that process has ended, or with a longer --timeout.",
+    )
+    ERROR = (
+        *("error", "NOT JUDGED", "losscli itself failed"),
+        "This is a fault of losscli; judge it again, and report it if it comes back.",
+    )
 
-    WRONG = "wrong", "WRONG"
-    MISFIT = "misfit", "WRONG"
-    OVERWROTE = "overwrote", "WRONG"
-    LEFT_BEHIND = "left_behind", "WRONG"
-    LEFT_PROCESS = "left_process", "WRONG"
+    NO_OWN_KERNEL = (
+        *("no_own_kernel", "NO KERNEL OF ITS OWN", "what runs is PyTorch's own"),
+        "Launch a kernel of your own: look whether its build failed and PyTorch took its place.",
+    )
 
-    UNKNOWN_LOSS = "unknown_loss", "NOT JUDGED"
-    MISSING_TOOL = "missing_tool", "NOT JUDGED"
-    BAD_REFERENCE = "bad_reference", "NOT JUDGED"
-    BAD_JOB = "bad_job", "NOT JUDGED"
-    NO_GPU = "no_gpu", "NOT JUDGED"
-    NO_ROOM = "no_room", "NOT JUDGED"
-    QUARANTINED = "quarantined", "NOT JUDGED"
-    NOT_ISOLATED = "not_isolated", "NOT JUDGED"
-    INTERRUPTED = "interrupted", "NOT JUDGED"
-    BUSY = "busy", "NOT JUDGED"
-    ERROR = "error", "NOT JUDGED"
+    NO_GRADIENT = (
+        *("no_gradient", "RIGHT BUT NO GRADIENT", "its loss cannot be differentiated"),
+        "Wrap it in a torch.autograd.Function with a backward, and do not detach.",
+    )
+    LIMITED = (
+        *("limited", "RIGHT WITHIN LIMITS", "it is wrong for some special values or layouts alone"),
+        "Make it right for these too where you need them, or raise an error there.",
+    )
+    SLOWER = (
+        *("slower", "SLOWER", "it is slower than PyTorch"),
+        "Read each operand once, write the gradient in the same pass, and use all cores or the "
+        "whole GPU.",
+    )
+    NO_WORSE_THAN_TORCH = (
+        *("no_worse_than_torch", "NO WORSE THAN TORCH", "PyTorch's own formula is as wrong there"),
+        "Nothing has to change.",
+    )
+    REFUSES = (
+        *("refuses", "RIGHT", "it raises an error for operands that it does not support"),
+        "That is no mistake, for it says so; take these operands too where you need them.",
+    )
 
-    NO_OWN_KERNEL = "no_own_kernel", "NO KERNEL OF ITS OWN"
-
-    NO_GRADIENT = "no_gradient", "RIGHT BUT NO GRADIENT"
-    LIMITED = "limited", "RIGHT WITHIN LIMITS"
-    SLOWER = "slower", "SLOWER"
-    NO_WORSE_THAN_TORCH = "no_worse_than_torch", "NO WORSE THAN TORCH"
-    REFUSES = "refuses", "RIGHT"
-
-    NOT_APPLICABLE = "not_applicable"
-    LAYOUT = "layout"
-    OUT_OF_MEMORY = "out_of_memory"
-    DEVICE_BROKEN = "device_broken"
-    THROTTLED = "throttled"
-    LESS_ACCURATE = "less_accurate"
+    NOT_APPLICABLE = "not_applicable", "", "the implementation or the check does not apply"
+    LAYOUT = "layout", "", "the size cannot have the layout"
+    OUT_OF_MEMORY = "out_of_memory", "", "the memory ran out"
+    DEVICE_BROKEN = "device_broken", "", "an earlier call left the device unusable"
+    BUDGET = "budget", "", "the budget of the run was used up"
+    THROTTLED = "throttled", "", "every sample was discarded, for the GPU was throttled"
+    LESS_ACCURATE = "less_accurate", "", "a gradient is less accurate as a whole than one product"
 
 
 CODES = frozenset(code for code in Code if code.word)
-
-
-@cache
-def texts() -> dict[str, dict[str, dict[str, str]]]:
-    """Return what ``reasons.toml`` says of ``words`` and of ``codes``."""
-    import tomllib  # few commands need it
-    from importlib.resources import files
-
-    return tomllib.loads(files("losscli").joinpath("reasons.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ def test_limit_is_the_time_of_the_bare_products(pass_, count, monkeypatch):
 
 def test_a_pass_computes_all_gradients_of_a_step_and_measures_memory_beyond_them():
     case = make_case("biased_linear_cross_entropy", (64, 16, 300))
-    passes = PassFactory.of_case(case, "forward_backward", make_inputs(case).values())
+    passes = PassFactory(case, "forward_backward", make_inputs(case).values())
     subject: Any = subject_of("custom", case)
     with gradients("forward_backward"):
         timed = subject.repeated(passes)

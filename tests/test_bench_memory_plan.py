@@ -98,7 +98,7 @@ MEASURED = [
 def test_implementations_stay_within_the_memory_plan(loss, reduction, pass_, name, dtype):
     asked = case(loss, reduction, dtype)
     implementation = IMPLEMENTATIONS[name]
-    passes = PassFactory(pass_, reduction, make_inputs(asked).values())
+    passes = PassFactory(asked, pass_, make_inputs(asked).values())
     with gradients(pass_):
         timed = passes.make(implementation.bind(asked))
         timed()
@@ -141,7 +141,7 @@ def test_peak_memory_excludes_inputs_loss_and_gradient(capfd):
         ("forward_backward", lambda x, y: (x.exp() * y).sum(), 2),  # the saved exp, its product
     ]
     for pass_, function, tensors in cases:
-        timed = PassFactory(pass_, "mean", (x, y)).make(function)
+        timed = PassFactory(case(), pass_, (x, y)).make(function)
         with gradients(pass_):
             timed()
             extra = timed.peak_extra_bytes("cpu")

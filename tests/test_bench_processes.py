@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from msgspec import structs
 
+from losscli.bench.budget import Budget
 from losscli.bench.limit import Limit
 from losscli.bench.plan import plan
 from losscli.bench.processes import (
@@ -63,8 +64,8 @@ class FakeWorker:
 
     ready = True
 
-    def __init__(self, answers, environ):
-        self.given, self.environ, self.channel = answers, environ, self
+    def __init__(self, answers, environ, spend):
+        self.given, self.environ, self.channel, self.spend = answers, environ, self, spend
         self.asked, self.ended = [], False
 
     def put(self, task):
@@ -72,6 +73,7 @@ class FakeWorker:
 
     def answers(self, notify):
         task = self.asked[-1]
+        self.spend()
         for pass_, names in task.passes.items():
             if self.given == "dies":
                 raise ProcessDiedError(-11)
@@ -86,15 +88,16 @@ class FakeWorker:
 def pool():
     """Make processes with given answers; later processes answer as the last one."""
 
-    def make(*answers, unsettable="a test"):
-        started = []
+    def make(*answers, unsettable="a test", seconds=0.0, **given):
+        started, clock = [], FakeClock()
 
         def start(command, environ):
-            started.append(FakeWorker(answers[min(len(started), len(answers) - 1)], environ))
+            answer = answers[min(len(started), len(answers) - 1)]
+            started.append(FakeWorker(answer, environ, clock.spend(seconds)))
             return started[-1]
 
-        made = Processes("cpu", 2, start=start, unsettable=lambda: unsettable)
-        return made, started
+        given |= {"start": start, "unsettable": lambda: unsettable, "clock": clock.seconds}
+        return Processes("cpu", 2, **given), started
 
     return make
 
@@ -251,8 +254,8 @@ def test_process_with_the_default_allocator_measures_no_limit_and_half_as_long(p
 
 def test_first_process_measures_memory_and_the_next_get_what_was_right(pool, task):
     processes, started = pool({name: [1.0, 1.1] for name in NAMES})
-    processes.start(4)  # they can start before their first task
-    assert len(started) == 4
+    processes.start([0])  # it can start before its first task
+    assert len(started) == 1
     with processes:
         list(processes.run(task))
     assert len(started) == 4
@@ -295,3 +298,32 @@ def test_bench_measures_in_real_processes(capsys, monkeypatch):
     for result in json.loads(capsys.readouterr().out)["results"]:
         assert result["status"] == "ok"
         assert len(result["seconds"]["processes"]) == 2
+
+
+def test_further_processes_measure_as_the_budget_allows(pool, task):
+    processes, started = pool({name: [1.0, 1.1] for name in NAMES}, seconds=2.0)
+    within = replace(task, budget=Budget(30, 20, 6))
+    results = list(processes.run(within))
+    assert len(started) == 2
+    assert {len(result.seconds.processes) for result in results} == {2}
+    results = list(processes.run(replace(task, budget=Budget(30, 0, 0))))
+    assert {(r.status, r.code) for r in results} == {("skipped", "budget")}
+
+
+def test_what_a_later_process_has_no_time_for_keeps_the_times_before(pool, task):
+    right = {name: [1.0, 1.1] for name in NAMES}
+    processes, _ = pool(right, {**right, "custom": Budget(30, 0, 0).used_up})
+    custom, _ = list(processes.run(replace(task, passes={"forward": NAMES})))
+    assert custom.status == "ok"
+
+
+def test_results_of_the_first_process_are_shown_before_others_start(pool, task):
+    started_when_shown = []
+
+    def show(results):
+        started_when_shown.append((len(started), results[0].ratios["reference"].value))
+
+    processes, started = pool({"custom": [1.0], "reference": [2.0]}, show=show)
+    list(processes.run(replace(task, passes={"forward": NAMES})))
+    assert started_when_shown == [(1, 2.0)]
+    assert len(started) == TIMING.processes

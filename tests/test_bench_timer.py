@@ -45,13 +45,13 @@ def test_a_call_is_warmed_up_until_it_needs_no_fresh_memory_but_not_for_long():
             handed_out[0] += (fresh.pop(0) if len(fresh) > 1 else fresh[0]) * 2**20
             return 1e-3
 
-        return len(timers._settle_memory(measure, clock, lambda: handed_out[0]))
+        return len(allocator.settle(measure, clock, lambda: handed_out[0]))
 
     assert [calls_of([0]), calls_of([256, 0, 256, 0])] == [2, 5]
-    assert calls_of([256]) == timers.FRESH_CALLS
+    assert calls_of([256]) == allocator.FRESH_CALLS
     clock, handed_out = FakeClock(), iter(range(0, 2**40, 2**28))
     call = clock.spend(1.5)
-    assert len(timers._settle_memory(lambda: call() or 1.5, clock, lambda: next(handed_out))) == 2
+    assert len(allocator.settle(lambda: call() or 1.5, clock, lambda: next(handed_out))) == 2
 
 
 def test_a_gpu_is_warmed_up_until_the_time_of_the_host_is_known():
@@ -164,7 +164,7 @@ def test_the_buffer_that_evicts_is_larger_than_the_cache_and_has_pages_of_its_ow
 def cuda_timer_that(outcomes, monkeypatch):
     """Return a timer whose batches have these outcomes, which need nothing of a GPU."""
     timer = CudaTimer.__new__(CudaTimer)
-    timer.margin, timer.gaps, timer.agree = timers.QUEUE_MARGIN, 0, timers.own
+    timer.margin, timer.gaps, timer.agree = timers.QUEUE_MARGIN, 0, float
     monkeypatch.setattr(timer, "_run", lambda batch: outcomes.pop(0))
     return timer
 

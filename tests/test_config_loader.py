@@ -36,7 +36,7 @@ def test_every_key_of_a_config_is_read(tmp_path):
         implementations=("reference", "custom"),
         inputs=Inputs(("uniform", "normal"), 0.001, 3),
         exclude=(Exclude(dtype="float64", size=(32768,), pass_="forward"),),
-        timing=Timing(0.2, 60.0, 0.005, "warm"),
+        timing=Timing(0.2, 60.0, 0.005, "warm", budget=60.0),
         tolerances=(Tolerance("mse 7 float64 mean", 8.0),),
     )
 

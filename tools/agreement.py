@@ -92,7 +92,7 @@ def _seconds(
     from losscli.implementations.passes import PassFactory, gradients
     from losscli.truth.inputs import make_inputs
 
-    passes = PassFactory(pass_, case.reduction, make_inputs(case).values())
+    passes = PassFactory(case, pass_, make_inputs(case).values())
     timed = LocalSubject.bind(find_implementation(implementation), case).repeated(passes)
     with gradients(pass_):
         milliseconds: float = do_bench(timed, warmup=100, rep=500, return_mode="median")

@@ -45,10 +45,11 @@ class Mix(NamedTuple):
 
 @dataclass(frozen=True)
 class Limit:
-    """The time in which the bytes of a pass can be moved."""
+    """The time in which the bytes of a pass can be moved, by the fastest variant of a probe."""
 
     seconds: float | None = None
     reason: str = ""
+    variant: int = 0
 
 
 class BandwidthProbe(NamedTuple):
@@ -98,7 +99,6 @@ class Limits:
         self.probe: BandwidthProbe | None = None
         self.missing = ""
         self.found: dict[_Key, Limit] = {}
-        self.fastest: dict[_Key, int] = {}
 
     def find(
         self,
@@ -118,9 +118,8 @@ class Limits:
         key = _key(case, pass_, timer)
         known = self.found.get(key)
         if (again or not known) and (case.operations(pass_) or self._load()):
-            found, variant = self._measure(case, pass_, timer, reads, timing)
-            if not known or faster(known, found) is found:
-                self.found[key], self.fastest[key] = found, variant
+            found = self._measure(case, pass_, timer, reads, timing)
+            self.found[key] = faster(known, found) if known else found
         found = self.found.get(key) or Limit(reason=self.missing)
         return scaled(found, case, pass_)
 
@@ -138,7 +137,7 @@ class Limits:
             if not memory.is_out_of_memory(error):
                 raise
             return None
-        return Contender("", calls(self.fastest[key]), awaited=False)
+        return Contender("", calls(known.variant), awaited=False)
 
     def _load(self) -> bool:
         if self.probe is None and not self.missing:
@@ -173,14 +172,14 @@ class Limits:
 
     def _measure(
         self, case: Case, pass_: PassName, timer: Timer, reads: Sequence[Tensor], timing: Timing
-    ) -> tuple[Limit, int]:
-        """Time the variants side by side; return the limit, which is the fastest, and its index."""
+    ) -> Limit:
+        """Time the variants side by side; return the limit, which is the fastest."""
         try:
             call, variants = self._calls(case, pass_, reads)
         except Exception as error:
             if not memory.is_out_of_memory(error):
                 raise
-            return _out_of_reach(error), 0
+            return _out_of_reach(error)
         contenders = [Contender(str(n), call(n)) for n in range(variants)]
         contenders[0].warm_up(timer)
         warm = contenders[0].warm  # what it teaches of the host holds for all
@@ -190,9 +189,9 @@ class Limits:
         interleave(timer, contenders, timing, seed=case.seed, clock=self.clock)
         failure = next((c.failure for c in contenders if c.failure), None)
         if failure:
-            return _out_of_reach(failure), 0
+            return _out_of_reach(failure)
         medians = [summarize(contender.samples).median for contender in contenders]
-        return Limit(min(medians)), medians.index(min(medians))
+        return Limit(min(medians), variant=medians.index(min(medians)))
 
 
 def scaled(limit: Limit, case: Case, pass_: PassName) -> Limit:

@@ -29,12 +29,6 @@ class JudgedPass(Contender):
         super().__init__(name, call or self)  # type: ignore[arg-type]
         self.pass_, self.contents = pass_, contents
 
-    def admit(self) -> VerifyResult:
-        """Call once, as it will be timed; return the verdict, and keep what the result needs."""
-        verdict = self.first()
-        self.error, self.code = verdict.error, verdict.code
-        return verdict
-
     def first(self) -> VerifyResult:
         """Call once, as it will be timed, and judge the result."""
         raise NotImplementedError

@@ -1,10 +1,13 @@
 """The tasks of a bench run: the cases of a config in order, and how long they may take."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from losscli.bench.budget import Budget, TimeIsUp, alarm
 from losscli.bench.memory_plan import those_that_fit
 from losscli.build.targets import BENCH, Target, shared
 from losscli.cases.axes import DEVICE, GRAPH, HOST, WARM, Cache, Mode, PassName
@@ -41,6 +44,7 @@ class Task:
     """What files define that were read already, by their names."""
     reference: Implementation | None = field(default=None, repr=False)
     """What computes the truth of a Model."""
+    budget: Budget = field(default=Budget(), repr=False)
 
     def find(self, name: str) -> Implementation:
         """Return an implementation by its name; UsageError lists the names."""
@@ -66,8 +70,21 @@ def plan(
     config: Config, device: str, files: Mapping[str, Implementation] = MappingProxyType({})
 ) -> list[Task]:
     """Return the tasks of a config on a device; ``files`` are what was read already, by name."""
-    tasks = (task for block in config.blocks for task in _plan(block, device))
-    return [replace(task, files=files) if files else task for task in tasks]
+    tasks = []
+    for block in config.blocks:
+        loosened = {tolerance.case: tolerance.ulp for tolerance in block.tolerances}
+        energy = not ENERGY.isdisjoint(block.columns)
+        timing = block.timing.on(device)
+        for case in expand(block, device):
+            passes = {
+                pass_: tuple(n for n in block.implementations if asked_for(block, case, n, pass_))
+                for pass_ in block.passes
+            }
+            passes = {pass_: names for pass_, names in passes.items() if names}
+            for mode in timing.mode if passes else ():
+                task = Task(case, passes, timing, mode, loosened.get(case.name), block.title)
+                tasks.append(replace(task, energy=energy, files=dict(files)))
+    return tasks
 
 
 def libraries_of(tasks: Sequence[Task], device: str) -> list[Target]:
@@ -121,9 +138,14 @@ def plan_id(tasks: Sequence[Task]) -> str:
 def remaining(
     tasks: Iterable[Task], results: Iterable[BenchResult]
 ) -> tuple[list[Task], list[BenchResult]]:
-    """Return the passes of tasks that lack a result, and the results of the others, which stay."""
+    """Return the passes of tasks that lack a result, and the results of the others, which stay.
+
+    What no time was left for is lacking.
+    """
     found: dict[tuple[str, Case, str, str], list[BenchResult]] = {}
     for result in results:
+        if result.code == Code.BUDGET:
+            continue
         found.setdefault((result.table, result.case, result.pass_, result.mode), []).append(result)
     left, kept = [], []
     for task in tasks:
@@ -139,25 +161,6 @@ def remaining(
     return left, kept
 
 
-def _plan(config: Config, device: str) -> list[Task]:
-    loosened = {tolerance.case: tolerance.ulp for tolerance in config.tolerances}
-    energy = not ENERGY.isdisjoint(config.columns)
-    tasks = []
-    for case in expand(config, device):
-        passes = {
-            pass_: tuple(
-                name for name in config.implementations if asked_for(config, case, name, pass_)
-            )
-            for pass_ in config.passes
-        }
-        passes = {pass_: names for pass_, names in passes.items() if names}
-        for mode in config.timing.mode if passes else ():
-            ulp = loosened.get(case.name)
-            timing = config.timing.on(device)
-            tasks.append(Task(case, passes, timing, mode, ulp, config.title, energy=energy))
-    return tasks
-
-
 START_SECONDS = {"cpu": 2.0, "cuda": 4.0}
 """The time to start a process: it imports torch, and on a GPU makes a context."""
 SECONDS_PER_ELEMENT = {"cpu": 80e-9, "cuda": 1e-9}
@@ -165,6 +168,10 @@ SECONDS_PER_ELEMENT = {"cpu": 80e-9, "cuda": 1e-9}
 and pass; measured on two cores. That of a GPU is a guess."""
 SAMPLED = 0.7
 """The part that is used of the longest time for sampling: not every case needs it all."""
+
+
+BEFORE_REPORT = 0.97
+"""The part of a budget after which nothing is measured."""
 
 
 def seconds_of(task: Task) -> float:
@@ -183,3 +190,38 @@ def seconds_of_all(tasks: Sequence[Task]) -> float:
     kind = tasks[0].case.device.partition(":")[0]
     processes = max(task.timing.processes or 1 for task in tasks)
     return START_SECONDS[kind] * processes + sum(map(seconds_of, tasks))
+
+
+class Schedule:
+    """The tasks of a run, each with its share of the time that is left when it begins."""
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        budget: float,
+        elapsed: Callable[[], float],
+        build: Callable[[Sequence[Task]], object] = lambda tasks: None,
+    ) -> None:
+        """Take the seconds of the run, and what tells those since it began.
+
+        ``build`` makes what tasks need: at first for one, so that its results come soon, and then
+        for all others together.
+        """
+        self.tasks, self.budget, self.elapsed, self.build = tasks, budget, elapsed, build
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def __iter__(self) -> Iterator[Task]:
+        weights = [*map(seconds_of, self.tasks)]
+        for number, task in enumerate(self.tasks):
+            if number < 2:
+                with suppress(TimeIsUp), alarm(self.left()):
+                    self.build(self.tasks[1:] if number else self.tasks[:1])
+            left, part = self.left(), weights[number] / (sum(weights[number:]) or 1.0)
+            budget = Budget(self.budget, left, max(left, 0.0) * part)
+            yield replace(task, budget=budget) if left < math.inf else task
+
+    def left(self) -> float:
+        """Return the seconds until the report is to be written."""
+        return self.budget * BEFORE_REPORT - self.elapsed()

@@ -13,6 +13,7 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +21,8 @@ from functools import cache, partial
 
 from msgspec import structs
 
-from losscli.bench.plan import Task, libraries_of
+from losscli.bench.budget import TimeIsUp, Turns, alarm
+from losscli.bench.plan import START_SECONDS, Task, libraries_of
 from losscli.bench.results import compared, merge, untimed
 from losscli.bench.runner import Measured, Runner
 from losscli.build.builder import kernels_of_wheel
@@ -34,6 +36,8 @@ from losscli.runs.records import SKIPPED, BenchResult
 
 COMMAND: tuple[str, ...] = (sys.executable, "-m", "losscli.bench.worker")
 
+GRACE_SECONDS = 0.2
+"""The time after which a process that does not end with its budget is killed."""
 END_SECONDS = 5.0
 """The time that a process which answers no more may take to end."""
 _DEFAULT_ALLOCATOR = -1
@@ -82,16 +86,23 @@ class Processes:
         threads: int,
         *,
         notify: Callable[[str], None] = lambda note: None,
+        show: Callable[[Sequence[BenchResult]], object] | None = None,
         start: Callable[[Sequence[str], Mapping[str, str]], MeasuringProcess] = MeasuringProcess,
         unsettable: Callable[[], str] = allocator.unsettable,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """``notify`` receives notes for the user; tests replace the other arguments."""
-        self.notify = notify
+        """``notify`` receives notes for the user, ``show`` the results of the first process.
+
+        With ``show`` that one measures before others start, so that its results come soon. Tests
+        replace the other arguments.
+        """
+        self.notify, self.show, self.clock = notify, show, clock
         self._start = start
+        self._start_seconds = START_SECONDS[device.partition(":")[0]]
         self._command = (*COMMAND, device, str(threads))
         self._sets_allocator = device == "cpu" and not unsettable()
         self._workers: dict[int, MeasuringProcess] = {}
-        self._runner = cache(partial(Runner, device, notify=notify))
+        self._runner = cache(partial(Runner, device, notify=notify, show=show))
 
     def __enter__(self) -> Processes:
         return self
@@ -102,62 +113,79 @@ class Processes:
         self._workers.clear()
 
     def run(self, task: Task) -> Generator[BenchResult, None, None]:
-        """Yield a task's results; each process measures what had a time in all before it."""
+        """Yield a task's results; each process measures what had a time in all before it.
+
+        With a budget others than the first start as far as there is time for them.
+        """
         if not task.timing.several_processes:
             yield from self._runner().run(task)
             return
-        count = task.timing.processes or 1
+        numbers = [*range(task.timing.processes or 1), *[_DEFAULT_ALLOCATOR] * self._sets_allocator]
+        turns = Turns(task.budget, self.clock)
         left = replace(task, timing=share(task.timing))
         found: dict[tuple[PassName, str], list[BenchResult]] = defaultdict(list)
         default: dict[tuple[PassName, str], BenchResult] = {}
-        for number in self._prepare(count):
+        for place, number in enumerate(numbers):
+            start_seconds = 0.0 if number in self._workers else self._start_seconds
+            if not (left.passes and turns.has_time(start_seconds)):
+                break
+            alone = turns.limited or (self.show and not place)
+            self._prepare([number] if alone else numbers, turns.left().left)
+            left = replace(left, budget=turns.take(len(numbers) - place))
             if number == _DEFAULT_ALLOCATOR:  # only changes of more than a tenth are told
                 least, most = left.timing.min_time / 2, left.timing.max_time / 2
                 half = replace(left.timing, min_time=least, max_time=most)
                 left = replace(left, limited=False, timing=half)
-            if not left.passes:
-                continue
             with contextlib.suppress(OSError):  # it has ended
                 self._workers[number].channel.put(left)
-            results, left = self._answers(number, left)
+            results, left = self._answers(number, left, first=place == 0)
             for each in results:
                 key = each.pass_, each.implementation
+                if place and each.code == Code.BUDGET:
+                    continue  # the processes before it have a time
                 if number == _DEFAULT_ALLOCATOR:
                     default[key] = each
                 else:
                     found[key].append(each)
         for pass_, names in task.passes.items():
-            merged = [_with_default(merge(found[pass_, n]), default.get((pass_, n))) for n in names]
+            merged = []
+            for name in names:
+                skipped = untimed(task, pass_, name, task.budget.used_up, status=SKIPPED)
+                result = merge(found[pass_, name] or [skipped])
+                merged.append(_with_default(result, default.get((pass_, name))))
             yield from compared(merged)
 
-    def _prepare(self, count: int) -> list[int]:
-        """Return the numbers of the processes when all are ready: a start would disturb samples."""
-        numbers = self.start(count)
-        for worker in self._workers.values():
-            if not worker.ready:
-                list(worker.answers(self.notify))  # none, and waits for it
-                worker.ready = True
-        return numbers
+    def _prepare(self, numbers: Sequence[int], seconds: float) -> None:
+        """Start missing processes, all at once, and wait for them: a start disturbs samples."""
+        self.start(numbers)
+        with contextlib.suppress(TimeIsUp), alarm(seconds):
+            for worker in self._workers.values():
+                if not worker.ready:
+                    list(worker.answers(self.notify))  # none, and waits for it
+                    worker.ready = True
 
-    def start(self, count: int) -> list[int]:
-        """Start missing processes, all at once; return the numbers of all."""
-        numbers = [*range(count), *([_DEFAULT_ALLOCATOR] if self._sets_allocator else [])]
+    def start(self, numbers: Sequence[int]) -> None:
+        """Start missing processes, all at once."""
         for number in numbers:
             if number not in self._workers:
                 environ: Mapping[str, str] = os.environ
                 if self._sets_allocator:
                     environ = allocator.environment(keeps=number != _DEFAULT_ALLOCATOR)
                 self._workers[number] = self._start(self._command, environ)
-        return numbers
 
-    def _answers(self, number: int, task: Task) -> tuple[list[BenchResult], Task]:
+    def _answers(self, number: int, task: Task, *, first: bool) -> tuple[list[BenchResult], Task]:
         """Return a process's results, and the task of the next: what had a time in this one."""
         results: list[BenchResult] = []
         right = {**task.right}
         try:
-            for measured in self._workers[number].answers(self.notify):
-                results += measured.results
-                right |= measured.right
+            with alarm(task.budget.left + GRACE_SECONDS):
+                for measured in self._workers[number].answers(self.notify):
+                    results += measured.results
+                    if first and self.show:
+                        self.show(compared(measured.results))
+                    right |= measured.right
+        except TimeIsUp:
+            self._workers.pop(number).close()
         except ProcessDiedError as error:
             self._workers.pop(number).close()
             told = {each.pass_ for each in results}

@@ -27,7 +27,7 @@ from losscli.ranks.group import Group, free_bytes, largest, together
 from losscli.ranks.placements import CUTS
 from losscli.ranks.shards import gather_into
 from losscli.runs.measurements import Collective
-from losscli.runs.records import FAIL, VerifyResult
+from losscli.runs.records import FAIL, BenchResult, VerifyResult
 from losscli.truth.gate import CHECK
 from losscli.truth.inputs import make_inputs
 
@@ -36,8 +36,13 @@ TERMS, TERMS_OF_PAIR = 3, 5
 exponentials and the logit of the target; of two sets of logits two of each, and a sum of both."""
 
 
-def runner_of_ranks(group: Group, device: str, notify: Callable[[str], None]) -> Runner:
-    """Return the runner of a rank; of notes those of the first are for the user."""
+def runner_of_ranks(
+    group: Group,
+    device: str,
+    notify: Callable[[str], None],
+    show: Callable[[Sequence[BenchResult]], object] | None = None,
+) -> Runner:
+    """Return the runner of a rank; notes and results of the first are for the user."""
 
     def clock() -> float:
         return largest(group, time.perf_counter())
@@ -53,6 +58,7 @@ def runner_of_ranks(group: Group, device: str, notify: Callable[[str], None]) ->
         limits=Limits(device, clock=clock),
         conditions=ConditionsOfRanks(look_at(device), group),
         notify=notify if group.rank == 0 else lambda note: None,
+        show=show if group.rank == 0 else None,
         clock=clock,
         contents=lambda task: together(group, lambda: SplitContents(task, group)),
         exchange=Exchanges(group, device, clock),

@@ -209,17 +209,14 @@ class SharedTimer:
 
     def measure(self, queue: Sequence[Warm]) -> list[float]:
         """Take samples; on a GPU those of one process are taken in one go."""
-        if self.device == "cpu":
-            samples: list[float] = []
-            for _, group in groupby(queue, key=lambda warm: _process(warm)):
-                samples += self._measure(list(group))
-            return samples
-        places: dict[int, list[int]] = {}
-        for place, warm in enumerate(queue):
-            places.setdefault(_process(warm), []).append(place)
+        processes = [*map(_process, queue)]
+        order: Sequence[int] = range(len(queue))
+        if self.device != "cpu":
+            order = sorted(order, key=lambda place: processes.index(processes[place]))
         found: dict[int, float] = {}
-        for taken in places.values():
-            found |= zip(taken, self._measure([queue[place] for place in taken]), strict=True)
+        for _, group in groupby(order, key=lambda place: processes[place]):
+            places = [*group]
+            found |= zip(places, self._measure([queue[n] for n in places]), strict=True)
         return [found[place] for place in range(len(queue))]
 
     def _measure(self, group: Sequence[Warm]) -> list[float]:

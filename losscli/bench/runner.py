@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
 from msgspec import structs
 
+from losscli.bench.budget import TimeIsUp, alarm
 from losscli.bench.conditions import Conditions, look_at
 from losscli.bench.contents import Contents
 from losscli.bench.energy import measure
@@ -68,20 +70,27 @@ class Runner:
         clock: Callable[[], float] = time.perf_counter,
         contents: Callable[[Task], Contents] = make_contents,
         exchange: Callable[[Case, PassName, Timer], Collective | None] | None = None,
+        show: Callable[[Sequence[BenchResult]], object] | None = None,
     ) -> None:
-        """``notify`` receives notes for the user; tests and ranks replace the other arguments."""
+        """``notify`` and ``show`` receive notes and first results for the user.
+
+        Tests and ranks replace the other arguments.
+        """
         self.device = device
         self.free_bytes = free_bytes
         self.limits = limits or Limits(device)
         self.conditions = conditions or look_at(device)
         self.notify = cache(notify)
-        self.clock, self.contents, self.exchange = clock, contents, exchange
+        self.clock, self.contents, self.exchange, self.show = clock, contents, exchange, show
         self.timer = cache(lambda evicts, mode: make_timer(device, evicts, mode))
 
     def run(self, task: Task) -> Generator[BenchResult, None, None]:
         """Yield the results of a task in the order asked for, each pass when it is finished."""
         for measured in self.measure(task):
-            yield from compared(measured.results)
+            results = compared(measured.results)
+            if self.show:
+                self.show(results)
+            yield from results
 
     def measure(self, task: Task) -> Generator[Measured, None, None]:
         """Yield what is found of each pass of a task; what cannot run has a result with why."""
@@ -90,19 +99,26 @@ class Runner:
         workers.end_others(named)
         free = self.free_bytes(self.device)
         lineups = {pass_: lineup(task, pass_, free) for pass_ in task.passes}
-        contents = None
-        for pass_, (able, reasons) in lineups.items():
+        contents: Contents | None = None
+        began = self.clock()
+        for number, (pass_, (able, reasons)) in enumerate(lineups.items()):
             lost = partial(untimed, task, pass_)
             found = {name: lost(name, why, status=SKIPPED) for name, why in reasons.items()}
-            if able and contents is None:
+            budget = task.budget.after(self.clock() - began, len(lineups) - number)
+            # Ranks would no longer call equally often if one of them stopped in the middle.
+            rings = not task.case.placement
+            with suppress(TimeIsUp), alarm(budget.left, rings=rings):
                 try:
-                    contents = self.contents(task)
+                    contents = contents or (self.contents(task) if able else None)
                 except Exception as error:
                     if not memory.is_out_of_memory(error):
                         raise
                     found |= {i.name: lost(i.name, error) for i in able}
-            if able and contents is not None:
-                found |= self._run_pass(contents, task, pass_, able)
+                if able and contents:
+                    found |= self._run_pass(contents, replace(task, budget=budget), pass_, able)
+            for name in task.passes[pass_]:
+                if name not in found:
+                    found[name] = lost(name, budget.used_up, status=SKIPPED)
             results = [found[name] for name in task.passes[pass_]]
             yield Measured(results, contents.right if contents else {})
 
@@ -114,17 +130,18 @@ class Runner:
         implementations: Sequence[Implementation],
     ) -> dict[str, BenchResult]:
         """Find the limit, judge, warm up, sample and judge again; return results by name."""
-        case = task.case
+        case, until = task.case, self.clock() + task.budget.share
         found: dict[str, BenchResult] = {}
         entries: list[JudgedPass] = []
-        passes = PassFactory.of_case(case, pass_, contents.timed)
+        passes = PassFactory(case, pass_, contents.timed)
         evicts = needs_eviction(self.device, task.cache, case.floor_bytes(pass_))
         timer = self.timer(evicts, HOST if task.mode == HOST else DEVICE)
         if any(implementation.file for implementation in implementations):
             timer = SharedTimer(timer, self.device)
         reads = [t for t in (*contents.read, passes.full_grad_output) if t is not None]
         find = partial(self.limits.find, case.shard, pass_, timer, reads)
-        timing = replace(TIMED, confidence=task.timing.confidence)
+        seconds = min(TIMED.max_time, task.budget.share / 4)
+        timing = replace(TIMED, max_time=seconds, confidence=task.timing.confidence)
         limit = Limit()
         mover: Contender | None = None
         if task.limited:
@@ -157,7 +174,10 @@ class Runner:
                 before=contents.change,  # in each batch of samples others
                 slowed=self.conditions.slowed,
                 clock=self.clock,
+                until=until,
             )
+            if self.clock() >= until:
+                task = replace(task, energy=False)
             conditions = dict(self.conditions.record())
             if timer.gaps > gaps:
                 conditions[HOST_GAPS] = timer.gaps - gaps
@@ -212,13 +232,14 @@ def _admit(
             subject = LocalSubject.bind(implementation, case)
             made = subject.repeated(passes, captured=captured)
             entry = LocalPass(name, pass_, made, contents)
-        verdict = entry.admit()
+        verdict = entry.first()
     except LosscliError:
         raise
     except Exception as error:
         return lost(error)
     if verdict.status == FAIL:
         return lost(Reason(verdict.code, verdict.reason), verdict.error)
+    entry.error, entry.code = verdict.error, verdict.code
     return entry
 
 

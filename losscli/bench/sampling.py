@@ -1,5 +1,6 @@
 """Samples implementations side by side until each median is known, or the time is over."""
 
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -71,15 +72,18 @@ def interleave(
     before: Callable[[], object] = lambda: None,
     slowed: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.perf_counter,
+    until: float = math.inf,
 ) -> Stop:
     """Sample the contenders in rounds, each in a new random order; return why it stopped.
 
     A round takes one sample of each, so that drift of the machine hits all alike; one that fails
-    leaves. No batch of rounds begins that would end far beyond the time limit. ``before`` is called
-    before each batch; ``slowed`` tells after it whether to discard it, for all alike.
+    leaves. No batch of rounds begins that would end far beyond the time limit. At ``until`` by the
+    clock sampling stops, even after one round. ``before`` is called before each batch; ``slowed``
+    tells after it whether to discard it, for all alike.
     """
     shuffle = random.Random(seed)
     start = clock()
+    longest = min(timing.max_time, until - start)
     rounds = taken = 0
     batch = 1
     while able := _able(contenders):
@@ -103,9 +107,11 @@ def interleave(
         elapsed = clock() - start
         if stop := _stop(able, rounds, elapsed, timing):
             return stop
-        if taken > rounds and elapsed >= PATIENCE * timing.max_time:
+        if rounds and elapsed >= until - start:
+            return "budget"
+        if taken > rounds and elapsed >= PATIENCE * longest:
             return "throttled"
-        affordable = int((timing.max_time - elapsed) / (elapsed / taken)) if elapsed else rounds
+        affordable = int((longest - elapsed) / (elapsed / taken)) if elapsed else rounds
         batch = max(1, min(rounds // 2, affordable, MAXIMUM_ROUNDS - rounds))
     return "nothing left to sample"
 

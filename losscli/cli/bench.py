@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache as cache_calls
+from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,7 +32,7 @@ from losscli.cli.ranks import arrange, device_of, facts_of, ranks_option, run_in
 from losscli.cli.variables import option, switch
 from losscli.config.fields import check_processes, whole_number
 from losscli.config.schema import PROCESSES, Timing
-from losscli.console.notes import LOADING, note, status
+from losscli.console.notes import LOADING, has_status, note, say, status
 from losscli.console.streams import emit
 from losscli.errors import EXIT_OK, UsageError
 from losscli.ranks.place import is_silent
@@ -40,7 +42,7 @@ from losscli.units import parse_fraction, parse_seconds
 if TYPE_CHECKING:
     from losscli.bench.plan import Task
     from losscli.runs.parts import Part
-    from losscli.runs.records import Run
+    from losscli.runs.records import BenchResult, Run
 
 NEXT = (
     "next: `losscli bench --loss huber --size 8Kx8K --save NAME` keeps a run to compare with, "
@@ -48,15 +50,17 @@ NEXT = (
 )
 """What to try after a bench without options, which is the first that people run."""
 MOST_THREADS = 1024
-_TIMING = ("min_time", "max_time", "confidence", "cache", "mode", "processes")
-
 _PROCESSES = f"{PROCESSES['cpu']} on a CPU and {PROCESSES['cuda']} on a GPU"
+_time_option = partial(option, type=parse_seconds, metavar="TIME")
 
 
 @click.command("bench")
 @axis_options
-@option("--min-time", type=parse_seconds, metavar="TIME", help="Sample a case for at least TIME.")
-@option("--max-time", type=parse_seconds, metavar="TIME", help="Stop sampling a case after TIME.")
+@_time_option("--min-time", help="Sample each pass of a case for at least TIME.")
+@_time_option(
+    "--max-time", help="Stop sampling a pass of a case after TIME, once it has three samples."
+)
+@_time_option("--budget", help="End the whole run after TIME; skip rows that no time is left for.")
 @option(
     "--confidence",
     type=parse_fraction,
@@ -100,6 +104,7 @@ _PROCESSES = f"{PROCESSES['cpu']} on a CPU and {PROCESSES['cuda']} on a GPU"
     "losscli bench",
     "losscli bench --loss mse --size 8Kx8K --dtype float32,bfloat16",
     "losscli bench -c full.yaml --dry-run",
+    "losscli bench --budget 30s",
     "losscli bench --columns median,p95,p99,max,extra",
     "losscli bench --loss hinge --impl custom,reference,my_kernel.py --save mine",
     "losscli bench -c full.yaml --part 3/16 --format json -o part3.json",
@@ -131,8 +136,9 @@ def command(
         raise UsageError(
             "--resume needs -o PATH or --save NAME, where it writes the results that it adds."
         )
+    began = perf_counter()
     refuse_listing_part(part, listing=list_cases or dry_run)
-    given = {name: options.pop(name) for name in _TIMING}
+    given = {each.name: options.pop(each.name) for each in fields(Timing)}
     config = resolve_config(**options).changed(
         lambda block: replace(block, timing=_override(block.timing, given))
     )
@@ -150,7 +156,15 @@ def command(
 
     # Whatever follows needs torch, or takes long to import: an error above answers at once.
     status(LOADING)
-    from losscli.bench.plan import able, libraries_of, plan, plan_id, seconds_of, seconds_of_all
+    from losscli.bench.plan import (
+        Schedule,
+        able,
+        libraries_of,
+        plan,
+        plan_id,
+        seconds_of,
+        seconds_of_all,
+    )
     from losscli.bench.processes import Processes, environment
     from losscli.bench.ranks import runner_of_ranks
     from losscli.bench.runner import Runner
@@ -160,7 +174,7 @@ def command(
     from losscli.machine import memory
     from losscli.machine.pytorch import torch
     from losscli.operators import loading
-    from losscli.ranks.group import announce, join
+    from losscli.ranks.group import announce, join, largest
     from losscli.runs.parts import WHOLE, deal
 
     device = device_of(config.device, place)
@@ -172,7 +186,7 @@ def command(
         return EXIT_OK
     if dry_run:
         print_plans(config, device, memory.free_bytes(device))
-        emit(duration(seconds_of_all(plan(config, device))))
+        emit(duration(min(seconds_of_all(plan(config, device)), config.budget)))
         return EXIT_OK
 
     tasks = plan(config, device)
@@ -196,21 +210,30 @@ def command(
         "resumed": unfinished,
         "keep_going": keep_going,
         "weights": [seconds_of(task) for task in tasks],
-        "guess": seconds_of_all(tasks),
+        "guess": min(seconds_of_all(tasks), config.budget),
         "columns": config.columns,
         "verbose": verbose,
     }
-    possible = able(tasks, memory.most_bytes(device))
+    most = memory.most_bytes(device)
+    possible = able(tasks, most)
     if place:
         loading.build_ahead(libraries_of(possible, device))
-        return run_in_ranks(run, tasks, runner_of_ranks(group, device, notify).run, **report)
+        runner = runner_of_ranks(group, device, notify, _show)
+        began = runner.clock() - largest(group, perf_counter() - began)
+        jobs = Schedule(tasks, config.budget, lambda: runner.clock() - began)
+        return run_in_ranks(run, jobs, runner.run, **report)
     if not possible:  # says why: no process is started, and nothing is built
         return run_jobs(run, tasks, Runner(device, notify=note).run, **report)
-    with Processes(device, run.environment["threads"], notify=notify) as processes_of_run:
+
+    def build(tasks: Sequence[Task]) -> None:
+        loading.build_ahead(libraries_of(able(tasks, most), device))
+
+    jobs = Schedule(tasks, config.budget, lambda: perf_counter() - began, build)
+    threads_of_run = run.environment["threads"]
+    with Processes(device, threads_of_run, notify=notify, show=_show) as processes_of_run:
         if possible[0].timing.several_processes:
-            processes_of_run.start(possible[0].timing.processes or 1)  # while the compilers run
-        loading.build_ahead(libraries_of(possible, device))
-        code = run_jobs(run, tasks, processes_of_run.run, **report)
+            processes_of_run.start([0])  # while the compilers run
+        code = run_jobs(run, jobs, processes_of_run.run, **report)
     if code == EXIT_OK and not has_options(click.get_current_context()):
         note(NEXT)
     return code
@@ -223,6 +246,16 @@ def _check_alone(processes: int | None, resume: str | None) -> None:
         )
     if resume is not None:
         raise UsageError("--resume continues no run over ranks. Leave it out.")
+
+
+def _show(results: Sequence[BenchResult]) -> None:
+    """Show what was measured, above the status line; the report comes at the end."""
+    from losscli.runs.records import SKIPPED
+    from losscli.views.bench import line
+
+    for result in results if has_status() else ():
+        if result.status != SKIPPED:
+            say(line(result))
 
 
 def _resume(path: Path, run: Run, tasks: Sequence[Task]) -> tuple[Run, list[Task]]:

@@ -1,7 +1,7 @@
 """The part that `losscli bench` and `losscli verify` share: run jobs, report their results."""
 
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Sized
 from contextlib import closing, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +30,13 @@ class Job(Protocol):
 
 
 AnyJob = TypeVar("AnyJob", bound=Job)
+AnyJob_co = TypeVar("AnyJob_co", bound=Job, covariant=True)
+
+
+class Jobs(Sized, Iterable[AnyJob_co], Protocol[AnyJob_co]):
+    """Jobs in order; each may be made when it is its turn."""
+
+
 Item = TypeVar("Item")
 
 
@@ -68,7 +75,7 @@ def refuse_empty(excluded: Sequence[Exclusion]) -> NoReturn:
 
 def run_jobs(
     run: Run,
-    jobs: Sequence[AnyJob],
+    jobs: Jobs[AnyJob],
     results_of: Callable[[AnyJob], Generator[Result, None, None]],
     *,
     format: str,

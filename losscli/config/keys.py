@@ -81,7 +81,7 @@ def _some(item: Schema) -> Schema:
 
 _VALUES: Mapping[str, Key] = {
     **dict.fromkeys(("title", "reason"), Key(fields.read_line, _TEXT)),
-    **dict.fromkeys(("min_time", "max_time"), Key(fields.text(parse_seconds), _TIME)),
+    **dict.fromkeys(("min_time", "max_time", "budget"), Key(fields.text(parse_seconds), _TIME)),
     "confidence": Key(fields.text(parse_fraction), _TIME),
     "device": Key(
         fields.text(fields.check_device),

@@ -5,6 +5,7 @@ A field's name, type and annotation also say how ``losscli.config.keys`` reads i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Literal
@@ -55,8 +56,8 @@ class Inputs:
 class Timing:
     """When to stop sampling a case, in seconds."""
 
-    min_time: Annotated[float, "Shortest sampling time: 0.2s, 50ms, 1m or seconds."] = 0.2
-    max_time: Annotated[float, "Longest sampling time: 0.2s, 50ms, 1m or seconds."] = 10.0
+    min_time: Annotated[float, "Shortest sampling time of a pass: 0.2s, 50ms, 1m or seconds."] = 0.2
+    max_time: Annotated[float, "Longest sampling time of a pass: 0.2s, 50ms, 1m or seconds."] = 10.0
     confidence: Annotated[
         float,
         "Relative half-width of the median's confidence interval at which sampling stops: 1% or "
@@ -72,6 +73,9 @@ class Timing:
         "process of the command.",
     ] = None
     """None is the device's number in PROCESSES."""
+    budget: Annotated[
+        float | None, "Longest time of the whole run: 30s, 5m or seconds; of tables the shortest."
+    ] = field(default=None, repr=False)
 
     @property
     def several_processes(self) -> bool:
@@ -207,6 +211,12 @@ class Config:
     def blocks(self) -> tuple[Config, ...]:
         """The configs to run: the tables, or this one."""
         return self.tables or (self,)
+
+    @property
+    def budget(self) -> float:
+        """The longest time of the whole run: the shortest of the tables'."""
+        given = [block.timing.budget for block in self.blocks]
+        return min((each for each in given if each is not None), default=math.inf)
 
     def changed(self, change: Callable[[Config], Config]) -> Config:
         """Apply a change to this config and each table."""

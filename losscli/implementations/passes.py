@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import reduce
 from itertools import cycle
 
 import torch
 from torch import Tensor
 
-from losscli.cases.axes import FORWARD_BACKWARD, GradOutput, PassName
+from losscli.cases.axes import FORWARD_BACKWARD, PassName
 from losscli.cases.case import Case, grad_output_values
 from losscli.implementations.implementation import BoundLoss
-from losscli.losses import Reduction, Shape
 from losscli.machine.allocator import measure_peak
 from losscli.processes.garbage import without_garbage_collection
 
@@ -196,46 +194,20 @@ def gradients(pass_: PassName) -> AbstractContextManager[object]:
 class PassFactory:
     """Makes the passes of all implementations of a case over shared tensors."""
 
-    def __init__(
-        self,
-        pass_: PassName,
-        reduction: Reduction,
-        operands: Iterable[Tensor],
-        grad_output: GradOutput = 1.0,
-        unreduced: Shape | None = None,
-        dtype: torch.dtype | None = None,
-        trained: Collection[int] = (0,),
-    ) -> None:
-        """Take a case's operands, in the spec's order; those at ``trained`` need gradients.
-
-        ``unreduced`` and ``dtype`` are the unreduced loss's; None for those of broadcast and
-        promoted operands.
-        """
+    def __init__(self, case: Case, pass_: PassName, operands: Iterable[Tensor]) -> None:
+        """Take a case's operands, in the spec's order."""
         first, *others = operands
         self.pass_ = pass_
         self.grad_outputs: list[Incoming] = []
+        self.trained: list[int] = []
         if pass_ == FORWARD_BACKWARD:
-            shape = unreduced
-            if shape is None:
-                shape = tuple(torch.broadcast_tensors(first, *others)[0].shape)
-            if dtype is None:
-                given = (each.dtype for each in (first, *others) if each.is_floating_point())
-                dtype = reduce(torch.promote_types, given)
-            like = torch.empty(0, dtype=dtype, device=first.device)
-            due = shape if reduction == "none" else ()
+            shape = case.unreduced_shape if case.reduction == "none" else ()
+            like = torch.empty(0, dtype=getattr(torch, case.loss_dtype), device=first.device)
             self.grad_outputs = [
-                (v, like.new_full(due, v)) for v in grad_output_values(grad_output)
+                (v, like.new_full(shape, v)) for v in grad_output_values(case.grad_output)
             ]
-        self.trained = sorted(trained) if pass_ == FORWARD_BACKWARD else []
+            self.trained = sorted(case.spec.names.index(name) for name in case.spec.trained)
         self.operands = self._with_leaves((first, *others))
-
-    @classmethod
-    def of_case(cls, case: Case, pass_: PassName, operands: Iterable[Tensor]) -> PassFactory:
-        """Return the pass factory of a case and its operands."""
-        dtype = getattr(torch, case.loss_dtype)
-        shape, grad_output = case.unreduced_shape, case.grad_output
-        trained = [case.spec.names.index(name) for name in case.spec.trained]
-        return cls(pass_, case.reduction, operands, grad_output, shape, dtype, trained)
 
     @property
     def full_grad_output(self) -> Tensor | None:

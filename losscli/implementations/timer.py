@@ -32,22 +32,9 @@ MINIMUM_SAMPLE_SECONDS = 50e-6
 MINIMUM_HOST_SAMPLE_SECONDS = 2e-3
 """Shortest block of calls if a sample ends with a wait for a GPU, which costs some 10 us."""
 Agree = Callable[[float], float]
-"""Returns one number for all ranks from each rank's own."""
-
-
-def own(number: float) -> float:
-    """Return the number, which is what a single process agrees on."""
-    return number
-
-
+"""Returns one number for all ranks from each rank's own; without ranks the number."""
 WARM_UP_SECONDS = 0.02
 WARM_UP_CALLS = 2
-STEADY_CALLS = 2
-FRESH_CALLS = 16
-FRESH_CALLS_SECONDS = 2.0
-FRESH_BYTES = 2**20
-"""A process that keeps freed memory is warm after this many calls in a row with fewer fresh bytes
-than this, or after this many calls or seconds."""
 HOST_CALLS = 200
 HOST_CALLS_SECONDS = 0.1
 """Calls that determine the host's time on a GPU, and their time beyond a warm-up."""
@@ -123,7 +110,7 @@ class _RankTimer:
         evict: Call | None = None,
         clock: Clock = time.perf_counter_ns,
         *,
-        agree: Agree = own,
+        agree: Agree = lambda number: number,
         meet: Call | None = None,
     ) -> None:
         """``evict`` empties the cache before each sample.
@@ -131,6 +118,9 @@ class _RankTimer:
         Ranks ``agree`` on numbers that calls depend on, and ``meet`` before each sample.
         """
         self.evict, self.clock, self.agree, self.meet = evict, clock, agree, meet
+
+    def _now(self) -> int:
+        return int(self.agree(self.clock()))
 
     def _prepare(self, warm: Warm) -> None:
         for step in (warm.before, self.evict, self.meet):
@@ -149,14 +139,11 @@ class CpuTimer(_RankTimer):
         def measure() -> float:
             return self.agree(self._time(call, 1))
 
-        def now() -> int:
-            return int(self.agree(self.clock()))
-
         seconds: list[float] = []
         if allocator.keeps():
             fresh_bytes = allocator.fresh_bytes
-            seconds = _settle_memory(measure, now, lambda: int(self.agree(fresh_bytes())))
-        seconds = _settle(measure, now, made=seconds)
+            seconds = allocator.settle(measure, self._now, lambda: int(self.agree(fresh_bytes())))
+        seconds = _settle(measure, self._now, made=seconds)
         fastest = max(min(seconds), 1e-9)
         repeats = 1 if self.evict else math.ceil(self.sample_seconds / fastest)
         return Warm(call, repeats, fastest)
@@ -222,11 +209,7 @@ class CudaTimer(_RankTimer):
     def warm_up(self, call: Call) -> Warm:
         """See :class:`Timer`."""
         call()
-        seconds = _settle(
-            lambda: self.agree(self._host_seconds(call)),
-            lambda: int(self.agree(self.clock())),
-            HOST_CALLS,
-        )
+        seconds = _settle(lambda: self.agree(self._host_seconds(call)), self._now, HOST_CALLS)
         host_seconds = sorted(seconds)[len(seconds) // 2]
         waits = bool(self.agree(self._waits(call, host_seconds)))
         return Warm(call, 1, host_seconds, waits=waits)
@@ -320,23 +303,6 @@ def make_timer(device: str, evicts: bool, mode: Mode = DEVICE, **ranks: Any) -> 
         return HostTimer(lambda: torch.cuda.synchronize(device), **ranks)
     buffer = torch.empty(2 * size, dtype=torch.uint8, device=device) if evicts else None
     return CudaTimer(device, None if buffer is None else buffer.zero_, **ranks)
-
-
-def _settle_memory(
-    measure: Callable[[], float],
-    clock: Clock,
-    fresh_bytes: Callable[[], int] = allocator.fresh_bytes,
-) -> list[float]:
-    """Measure until calls reuse freed blocks, which may take a dozen calls."""
-    start, steady = clock(), 0
-    seconds: list[float] = []
-    while steady < STEADY_CALLS and len(seconds) < FRESH_CALLS:
-        before = fresh_bytes()
-        seconds.append(measure())
-        steady = steady + 1 if fresh_bytes() - before < FRESH_BYTES else 0
-        if (clock() - start) * 1e-9 >= FRESH_CALLS_SECONDS:
-            break
-    return seconds
 
 
 def _settle(

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from losscli.config.check_names import ADVICE
 from losscli.implementations import CUSTOM
 from losscli.judge.verdict_parts import REFERENCE, JudgeReason, Speed
-from losscli.reasons import Code, Word, texts
+from losscli.reasons import WORDS, Code, Word
 from losscli.units import format_bytes, format_seconds
 
 MOST_REASONS = 3
@@ -18,7 +18,6 @@ MUCH_MEMORY = 2**20
 PASSES = {"forward": "Forward", "forward_backward": "Forward and backward"}
 OTHERS = {REFERENCE: "the reference", "compile": "torch.compile", CUSTOM: "losscli's own kernel"}
 
-WORDS = texts()["words"]  # read at once, for verdicts are written while others are judged
 _OUTCOMES: dict[Code, str] = {
     Code.NO_WORSE_THAN_TORCH: "finds it as wrong as PyTorch",
     Code.REFUSES: "met a refusal",
@@ -47,7 +46,7 @@ def feedback(
     deterministic: bool | None,
 ) -> str:
     """Return a few sentences on one line: the verdict, its reasons, what to change, the speed."""
-    opening = WORDS[word]["opening"]
+    opening = WORDS[word].opening
     if word == "RIGHT" and reasons:
         opening = "is right where it answers."
     parts = [f"{name} {opening}", *_reasons(reasons, against)]

@@ -53,6 +53,29 @@ def fresh_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt * resource.getpagesize()
 
 
+STEADY_CALLS = 2
+FRESH_CALLS = 16
+FRESH_CALLS_SECONDS = 2.0
+FRESH_BYTES = 2**20
+"""A process that keeps freed memory is warm after this many calls in a row with fewer fresh bytes
+than this, or after this many calls or seconds."""
+
+
+def settle(
+    measure: Callable[[], float], clock: Callable[[], int], fresh_bytes: Callable[[], int]
+) -> list[float]:
+    """Measure until calls reuse freed blocks, which may take a dozen calls; return the seconds."""
+    start, steady = clock(), 0
+    seconds: list[float] = []
+    while steady < STEADY_CALLS and len(seconds) < FRESH_CALLS:
+        before = fresh_bytes()
+        seconds.append(measure())
+        steady = steady + 1 if fresh_bytes() - before < FRESH_BYTES else 0
+        if (clock() - start) * 1e-9 >= FRESH_CALLS_SECONDS:
+            break
+    return seconds
+
+
 def give_back() -> None:
     """Return all freed memory to the system."""
     with contextlib.suppress(OSError, AttributeError):

@@ -31,7 +31,7 @@ def run(case: Case, pass_: PassName, implementation: Implementation, trace: Path
     The marks are the CUDA profiler's and an NVTX range. A user's file runs outside any sandbox.
     """
     operands = make_inputs(case)
-    passes = PassFactory.of_case(case, pass_, tuple(operands.values()))
+    passes = PassFactory(case, pass_, tuple(operands.values()))
     with gradients(pass_), TemporaryDirectory(prefix="losscli-") as scratch:
         call = LocalSubject.bind(_in_this_process(implementation, scratch), case).repeated(passes)
         for _ in range(WARM_UPS):

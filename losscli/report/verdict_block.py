@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 
 from losscli.errors import one_line
 from losscli.implementations.sandbox.isolation_parts import NAMES
-from losscli.judge.feedback import WORDS, advice
+from losscli.judge.feedback import advice
 from losscli.judge.verdict import Verdict, speedup
 from losscli.judge.verdict_parts import REFERENCE, SAME, Accuracy, JudgeReason, word_of
 from losscli.losses import EVERY_LOSS
-from losscli.reasons import FACETS, Code
+from losscli.reasons import FACETS, WORDS, Code
 from losscli.render.layout import GAP, WIDTH, fill, fit_case, lay_out, left_out
 from losscli.runs.columns import MARKS
 from losscli.runs.grouping import grouped
@@ -92,7 +92,7 @@ def summary(verdicts: Sequence[Verdict]) -> str:
     counts: Counter[str] = Counter(verdict.word for verdict in verdicts)
     right = [verdict for verdict in verdicts if verdict.right]
     parts = [f"{len(right)} of {count(len(verdicts), 'file')} right"]
-    summaries = {word: known["summary"] for word, known in WORDS.items() if "summary" in known}
+    summaries = {word: said.summary for word, said in WORDS.items() if said.summary}
     parts += [f"{counts[word]} {text}" for word, text in summaries.items() if counts[word]]
     if cached := sum(verdict.cached for verdict in verdicts):
         parts.append(f"{cached} from the cache")

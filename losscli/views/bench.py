@@ -161,6 +161,17 @@ def tables(ran: Results, chosen: Sequence[str] = ()) -> list[Table]:
     return made
 
 
+def line(result: BenchResult) -> str:
+    """Return what one result says: its time and how it compares, or why it has none."""
+    name = f"{result.case.name}, {_what_was_timed(result)}, {result.implementation}"
+    if not result.seconds:
+        return f"{name}: {result.status}: {result.reason}"
+    versus_others = [
+        f"{figure(value)}x {NAMES.get(other, other)}" for other, value in result.speedup.items()
+    ]
+    return f"{name}: {', '.join([format_seconds(result.seconds.median), *versus_others])}"
+
+
 def _legend(ran: Results, headers: Collection[str]) -> str:
     baseline = baseline_of(ran)
     column = versus(baseline)

@@ -80,7 +80,7 @@ class TimedPass:
                 for name, each in given.items()
             )
             self.leaves += [each for each in operands[1:] if each.requires_grad]
-        passes = PassFactory.of_case(case, pass_, operands)
+        passes = PassFactory(case, pass_, operands)
         with gradients(pass_):
             self.call: Pass = subject.repeated(passes, captured=captured)
         self.timer: Timer = make_timer(case.device, evicts)

@@ -1,0 +1,85 @@
+"""The budget of a run: the time that a task has, and what ends it."""
+
+import math
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from losscli.reasons import Code, Reason
+
+PART_OF_LAST = 0.75
+"""Another process measures a task if this part of the turn before it is left."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The seconds that a task, or a process that measures it, has when it begins."""
+
+    total: float = math.inf
+    """The budget of the run."""
+    left: float = math.inf
+    """The time until the run has to end."""
+    share: float = math.inf
+    """The part of it after which sampling stops."""
+
+    @property
+    def used_up(self) -> Reason:
+        """Why something was not measured."""
+        return Reason(Code.BUDGET, f"the budget of {self.total:g} s is used up")
+
+    def after(self, seconds: float, turns: int = 1) -> "Budget":
+        """Return what is left after some time, with the share divided over ``turns``."""
+        share = max(self.share - seconds, 0.0) / turns
+        return replace(self, left=self.left - seconds, share=share)
+
+
+class Turns:
+    """Divides the time of a task over the processes that measure it one after the other."""
+
+    def __init__(self, budget: Budget, clock: Callable[[], float]) -> None:
+        """``clock`` tells seconds."""
+        self.budget, self.clock, self.began = budget, clock, clock()
+        self.limited = budget.total < math.inf
+        self.last: float | None = None
+
+    def has_time(self, start_seconds: float) -> bool:
+        """Tell whether another process can measure, which takes so long to start."""
+        left = self.left()
+        if self.last is None:
+            return left.left > 0
+        return left.share >= start_seconds + PART_OF_LAST * (self.clock() - self.last)
+
+    def take(self, turns: int) -> Budget:
+        """Return the budget of the next of ``turns`` processes."""
+        self.last = self.clock()
+        return self.left(turns)
+
+    def left(self, turns: int = 1) -> Budget:
+        """Return what is left of the budget, with its share divided over ``turns``."""
+        return self.budget.after(self.clock() - self.began, turns)
+
+
+class TimeIsUp(BaseException):
+    """A block has no time left; no Exception, which would count as an implementation's."""
+
+
+@contextmanager
+def alarm(seconds: float, *, rings: bool = True) -> Iterator[None]:
+    """Raise TimeIsUp: at once where no time is left, else in the block, unless it never rings."""
+    if seconds <= 0:
+        raise TimeIsUp
+    if not rings or seconds == math.inf:
+        yield
+        return
+
+    def ring(*_: object) -> None:
+        raise TimeIsUp
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
