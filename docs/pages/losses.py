@@ -95,7 +95,8 @@ def picture(spec: Spec) -> str:
     over, operands, told = _over_rows(spec) if spec.unit == ROW else _over_elements(spec)
     parameters = {parameter.name: parameter.default for parameter in spec.parameters}
     varied = operands[0].requires_grad_()
-    found = spec.reference(*operands, reduction="none", **parameters)
+    optional = [None] * (len(spec.operands) - len(operands))
+    found = spec.reference(*operands, *optional, reduction="none", **parameters)
     value = found[0] if isinstance(found, tuple) else found
     (gradient,) = torch.autograd.grad(value.sum(), varied)
     if spec.unit == ROW:

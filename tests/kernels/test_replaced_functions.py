@@ -110,7 +110,7 @@ USERS = {
     "losses/aten.py": "has the one function that is no operator",
     "implementations/process_state.py": "sees whether a call has changed it",
     "patching/functional.py": "replaces its losses",
-    "verify/selftest/wrong/behaviour.py": "is wrong on purpose: it changes it",
+    "verify/selftest/wrong/side_effects.py": "is wrong on purpose: it changes it",
     "verify/selftest/honest.py": "is what a person writes",
     "verify/selftest/wrong/composed.py": "is what a person writes",
 }
