@@ -96,7 +96,7 @@ def test_more_memory_than_the_budget_or_than_before_fails() -> None:
         return loss + 0 * torch.empty(operands[0].shape[0], 4096)[0, 0].nan_to_num()
 
     def leaking(operands: Any, loss: Tensor) -> Tensor:
-        kept.append(torch.ones_like(operands[2]))
+        kept.append(torch.ones(8 * max(operand.numel() for operand in operands)))
         return loss
 
     for change, check, told in (
