@@ -11,16 +11,24 @@ CLAIMED = 1e-3
 class Machine:
     """Makes calls, each of which takes so long, and is kept from it by other programs."""
 
-    def __init__(self, call_seconds: float, stolen: float = 0.0, every: float = 1.0) -> None:
-        """``stolen`` seconds are lost each time that ``every`` seconds have been computed."""
+    def __init__(
+        self, call_seconds: float, stolen: float = 0.0, every: float = 1.0, pace: float = 1.0
+    ) -> None:
+        """``stolen`` seconds are lost each time that ``every`` seconds have been computed.
+
+        ``pace`` is that of the clock of its process.
+        """
+        self.pace = pace
         self.call_seconds, self.stolen, self.every = call_seconds, stolen, every
         self.now, self.calls, self._since = 0.0, 0, 0.0
 
-    def looped(self, calls: int) -> None:
+    def looped(self, calls: int) -> float:
         self.calls += calls
         self._work(5e-5)  # a question and its answer
+        start = self.now
         for _ in range(calls):
             self._work(self.call_seconds)
+        return (self.now - start) * self.pace
 
     def _work(self, seconds: float) -> None:
         self.now += seconds
@@ -46,6 +54,15 @@ def test_calls_that_take_longer_than_they_say_disagree_on_any_machine():
         found = Machine(4 * CLAIMED, stolen, every=0.1).disagreement()
         assert found.code == Code.CLOCK_DISAGREES
         assert "says 4000 us a call, its samples 1000 us" in found.text
+
+
+def test_a_clock_that_goes_slowly_disagrees_though_loops_are_as_short_as_samples():
+    for kind in ("cpu", "cuda"):
+        for stolen in (0.0, 0.07):
+            found = Machine(CLAIMED, stolen, every=0.1, pace=0.5).disagreement(kind)
+            assert found.code == Code.CLOCK_DISAGREES
+            assert "its process's clock says" in found.text
+        assert Machine(CLAIMED, pace=0.9).disagreement(kind) is None
 
 
 def test_a_little_more_is_allowed():

@@ -37,7 +37,7 @@ class JudgedPass(Contender):
         """Judge what was timed; None if nothing was wrong."""
         raise NotImplementedError
 
-    def looped(self, calls: int) -> None:
+    def looped(self, calls: int) -> object:
         """Call so often, and wait for the device."""
         raise NotImplementedError
 

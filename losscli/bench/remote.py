@@ -49,6 +49,10 @@ CLOCK_TOLERANCE = {"cpu": 3.0, "cuda": 1.5}
 and the host's part of a call to a GPU."""
 CLOCK_SLACK = {"cpu": 10e-6, "cuda": 200e-6}
 """Seconds of a call that are always allowed."""
+SAME_LOOP_TOLERANCE = 1.5
+"""How many times as long a loop may take by the judge's clock as by that of its process."""
+SAME_LOOP_SLACK = 2e-3
+"""Seconds by which the answer to one loop may come later than to another."""
 LONG_RUN_SECONDS = 0.02
 LONG_RUN_TOLERANCE = 1.1
 """What a GPU may take in runs that take so long. A question and its answer take up to the slack
@@ -115,8 +119,8 @@ class RemotePass(JudgedPass):
         kind = self.case.device.partition(":")[0]
         return disagreement(self.looped, kind, seconds, host_seconds)
 
-    def looped(self, calls: int) -> None:
-        self.subject.send(Loop(calls))
+    def looped(self, calls: int) -> float:
+        return self.subject.send(Loop(calls))
 
     def last(self) -> VerifyResult | None:
         """Judge one more sample; return the first result that was wrong."""
@@ -148,7 +152,7 @@ class RemotePass(JudgedPass):
 
 
 def disagreement(
-    looped: Callable[[int], None],
+    looped: Callable[[int], float],
     kind: str,
     seconds: float,
     host_seconds: float,
@@ -156,11 +160,13 @@ def disagreement(
 ) -> Reason | None:
     """Return how the judge's clock disagrees with a median of samples, or None.
 
-    ``looped`` makes so many calls and waits for them. A loop of calls finds warm caches and queues
-    its work, so a call takes no longer than the device or the host, whichever takes longer.
+    ``looped`` makes so many calls, waits for them, and returns their seconds by the clock that
+    timed the samples. A loop of calls finds warm caches and queues its work, so a call takes no
+    longer than the device or the host, whichever takes longer.
     """
     due = max(seconds, host_seconds)
     began, idle, least = clock(), math.inf, math.inf
+    slowed, clocks = math.inf, ""
     for number in range(LOOPS + SHORT_LOOPS):
         long = number < LOOPS
         if not long and clock() - began > PATIENCE_SECONDS:
@@ -174,16 +180,22 @@ def disagreement(
         start = clock()
         looped(0)
         between = clock()
-        looped(calls)
+        told = looped(calls)
         idle = min(idle, between - start)
         run_seconds = clock() - between - idle
         least = min(least, run_seconds / calls)
+        if long and (run_seconds - SAME_LOOP_SLACK) / max(told, 1e-9) < slowed:
+            slowed = (run_seconds - SAME_LOOP_SLACK) / max(told, 1e-9)
+            clocks = f"{told:.2g} s where the judge's says {run_seconds:.2g} s"
         allowed = CLOCK_TOLERANCE[kind] * due + CLOCK_SLACK[kind]
         if kind != "cpu" and run_seconds >= LONG_RUN_SECONDS:
             allowed = max(LONG_RUN_TOLERANCE * seconds, CLOCK_TOLERANCE[kind] * host_seconds)
             allowed += CLOCK_SLACK[kind] / calls
+        if number >= LOOPS - 1 and slowed > SAME_LOOP_TOLERANCE:
+            return Reason(Code.CLOCK_DISAGREES, f"its process's clock says {clocks}")
+        agrees = least <= allowed and slowed <= SAME_LOOP_TOLERANCE
         # On a CPU no further loop could change it; on a GPU longer ones are allowed less.
-        if least <= allowed and (kind == "cpu" or number >= LOOPS - 1):
+        if agrees and (kind == "cpu" or number >= LOOPS - 1):
             return None
     text = f"the judge's clock says {least * 1e6:.0f} us a call, its samples {due * 1e6:.0f} us"
     return Reason(Code.CLOCK_DISAGREES, text)

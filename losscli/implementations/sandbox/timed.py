@@ -5,6 +5,7 @@ checks. So an answer is right only if it was computed for its sample.
 """
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -117,8 +118,9 @@ class TimedPass:
         found.seconds = seconds
         return found
 
-    def looped(self, calls: int) -> None:
-        """Call repeatedly, and wait for all kernels and threads that the calls started."""
+    def looped(self, calls: int) -> float:
+        """Call repeatedly and wait for all that was started; return the seconds, by our clock."""
+        start = time.perf_counter_ns()
         with gradients(self.pass_):
             for _ in range(calls):
                 self.call()
@@ -126,6 +128,7 @@ class TimedPass:
                 torch.cuda.synchronize(self.device)
             for thread in set(threading.enumerate()) - self.threads:
                 thread.join(JOIN_SECONDS)
+        return (time.perf_counter_ns() - start) * 1e-9
 
     def ran(self) -> Ran:
         """Return what runs in a call, and whose it is."""

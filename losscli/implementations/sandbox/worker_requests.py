@@ -184,11 +184,14 @@ class WhatRan(WorkerRequest[Ran], frozen=True):
         return known and response.count >= 0 and all(0 <= each <= 1 for each in shares.values())
 
 
-class Loop(WorkerRequest[None], frozen=True):
-    """Call the timed pass repeatedly and wait for all the work it started."""
+class Loop(WorkerRequest[float], frozen=True):
+    """Call the timed pass repeatedly and wait for all the work it started; return the seconds."""
 
     is_timed: ClassVar[bool] = True
     calls: int
 
-    def perform_at(self, state: State) -> None:
-        state.timed_pass.looped(self.calls)
+    def perform_at(self, state: State) -> float:
+        return state.timed_pass.looped(self.calls)
+
+    def accepts(self, response: float) -> bool:
+        return 0 <= response < math.inf
