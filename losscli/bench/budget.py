@@ -11,6 +11,9 @@ from losscli.reasons import Code, Reason
 PART_OF_LAST = 0.75
 """Another process measures a task if this part of the turn before it is left."""
 
+RINGS_AGAIN_SECONDS = 15.0
+"""An exception is lost if it is raised in a finaliser. A build takes less time than this to end."""
+
 
 @dataclass(frozen=True)
 class Budget:
@@ -78,8 +81,10 @@ def alarm(seconds: float, *, rings: bool = True) -> Iterator[None]:
 
     before = signal.signal(signal.SIGALRM, ring)
     try:
-        signal.setitimer(signal.ITIMER_REAL, seconds)
-        yield
+        try:
+            signal.setitimer(signal.ITIMER_REAL, seconds, RINGS_AGAIN_SECONDS)
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)

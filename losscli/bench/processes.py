@@ -131,6 +131,8 @@ class Processes:
                 break
             alone = turns.limited or (self.show and not place)
             self._prepare([number] if alone else numbers, turns.left().left)
+            if number not in self._workers:
+                break  # the budget ended before it had started
             left = replace(left, budget=turns.take(len(numbers) - place))
             if number == _DEFAULT_ALLOCATOR:  # only changes of more than a tenth are told
                 least, most = left.timing.min_time / 2, left.timing.max_time / 2
@@ -151,7 +153,7 @@ class Processes:
             merged = []
             for name in names:
                 skipped = untimed(task, pass_, name, task.budget.used_up, status=SKIPPED)
-                result = merge(found[pass_, name] or [skipped])
+                result = merge(found[pass_, name] or [skipped] * turns.limited)
                 merged.append(_with_default(result, default.get((pass_, name))))
             yield from compared(merged)
 
@@ -163,6 +165,8 @@ class Processes:
                 if not worker.ready:
                     list(worker.answers(self.notify))  # none, and waits for it
                     worker.ready = True
+        for number in [number for number, worker in self._workers.items() if not worker.ready]:
+            self._workers.pop(number).close()
 
     def start(self, numbers: Sequence[int]) -> None:
         """Start missing processes, all at once."""

@@ -115,7 +115,7 @@ class Runner:
                         raise
                     found |= {i.name: lost(i.name, error) for i in able}
                 if able and contents:
-                    found |= self._run_pass(contents, replace(task, budget=budget), pass_, able)
+                    self._run_pass(contents, replace(task, budget=budget), pass_, able, found)
             for name in task.passes[pass_]:
                 if name not in found:
                     found[name] = lost(name, budget.used_up, status=SKIPPED)
@@ -128,10 +128,13 @@ class Runner:
         task: Task,
         pass_: PassName,
         implementations: Sequence[Implementation],
-    ) -> dict[str, BenchResult]:
-        """Find the limit, judge, warm up, sample and judge again; return results by name."""
+        found: dict[str, BenchResult],
+    ) -> None:
+        """Find the limit, judge, warm up, sample and judge again; add results by name.
+
+        Those that are known when the time is up stand.
+        """
         case, until = task.case, self.clock() + task.budget.share
-        found: dict[str, BenchResult] = {}
         entries: list[JudgedPass] = []
         passes = PassFactory(case, pass_, contents.timed)
         evicts = needs_eviction(self.device, task.cache, case.floor_bytes(pass_))
@@ -176,8 +179,6 @@ class Runner:
                 clock=self.clock,
                 until=until,
             )
-            if self.clock() >= until:
-                task = replace(task, energy=False)
             conditions = dict(self.conditions.record())
             if timer.gaps > gaps:
                 conditions[HOST_GAPS] = timer.gaps - gaps
@@ -199,7 +200,6 @@ class Runner:
             }
         if is_busy(conditions) and any(result.seconds for result in found.values()):
             self.notify(BUSY_NOTE)
-        return found
 
 
 def _moves(case: Case, pass_: PassName) -> bool:
@@ -261,6 +261,8 @@ def _conclude(task: Task, entry: JudgedPass, around: Mapping[str, Any]) -> Bench
         return lost(Reason(Code.WRONG_LATER, text), verdict.error)
     if disagreement:
         return lost(disagreement, entry.error)
+    if not samples and around["stop"] == "budget":
+        return lost(task.budget.used_up, entry.error, SKIPPED)
     if not samples:
         text = f"every sample was taken while throttled; {entry.thrown_away} discarded"
         return lost(Reason(Code.THROTTLED, text), entry.error, SKIPPED)
@@ -282,6 +284,8 @@ def _conclude(task: Task, entry: JudgedPass, around: Mapping[str, Any]) -> Bench
         result = _with_ranks(result, entry)
         none = "it is not measured over ranks"
         return structs.replace(result, no_energy=none) if task.energy else result
+    if task.energy and around["stop"] == "budget":
+        return structs.replace(result, no_energy=task.budget.used_up.text)
     if task.energy and result.seconds:
         call = partial(measure, task.case.device, entry.looped, result.seconds.median)
         energy = entry.run(call)

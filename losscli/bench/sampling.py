@@ -107,9 +107,9 @@ def interleave(
         elapsed = clock() - start
         if stop := _stop(able, rounds, elapsed, timing):
             return stop
-        if rounds and elapsed >= until - start:
+        if elapsed >= until - start:
             return "budget"
-        if taken > rounds and elapsed >= PATIENCE * longest:
+        if taken > rounds and elapsed >= PATIENCE * timing.max_time:
             return "throttled"
         affordable = int((longest - elapsed) / (elapsed / taken)) if elapsed else rounds
         batch = max(1, min(rounds // 2, affordable, MAXIMUM_ROUNDS - rounds))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from msgspec.structs import force_setattr, replace
 
@@ -51,8 +51,11 @@ class Parameters(dict[str, float]):
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))
 
-    def __setitem__(self, name: str, value: float) -> None:
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError("the parameters of a case cannot be changed")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    update = setdefault = pop = popitem = clear = _refuse
 
     def __reduce__(self) -> tuple[type[Parameters], tuple[dict[str, float]]]:
         return Parameters, (dict(self),)

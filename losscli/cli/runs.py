@@ -1,7 +1,7 @@
 """`losscli runs`: lists, shows and removes saved runs, and joins the parts of a run."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -99,7 +99,8 @@ def _list(names: Sequence[str], format: str, output: Path | None) -> None:
         raise UsageError(f"losscli runs list takes no {given}. Did you mean `losscli runs show`?")
     if format not in ("table", "json"):
         raise UsageError(f"the list is written as table or json, not as {format}.")
-    runs = [_describe(name, path) for name, path in _runs().items()]
+    killed = killed_runs()
+    runs = [_describe(name, path, killed) for name, path in _runs().items()]
     if format == "json":
         emit(json.dumps(runs, indent=2))
     elif not runs:
@@ -115,11 +116,12 @@ def _list(names: Sequence[str], format: str, output: Path | None) -> None:
         emit(text((table,), width()))
 
 
-def _describe(name: str, path: Path) -> dict[str, object]:
+def _describe(name: str, path: Path, killed: Mapping[str, Path]) -> dict[str, object]:
     from losscli.runs.reading import read_run
     from losscli.runs.records import BenchResult
 
-    found: dict[str, object] = {"name": name, "path": str(path), "state": _state(name)}
+    state = _state(name, killed)
+    found: dict[str, object] = {"name": name, "path": str(path), "state": state}
     found |= dict.fromkeys(("created", "device", "cases", "commit", "problem"))
     try:
         run = read_run(path, "bench")
@@ -134,8 +136,7 @@ def _describe(name: str, path: Path) -> dict[str, object]:
     }
 
 
-def _state(name: str) -> str:
-    killed = killed_runs()
+def _state(name: str, killed: Mapping[str, Path]) -> str:
     if name not in killed:
         return FINISHED
     if holder_of(output_of(killed[name])):
@@ -152,7 +153,7 @@ def _show(
     from losscli.runs.reading import read_run
 
     name = names[0]
-    path, state = _find(name), _state(name)
+    path, state = _find(name), _state(name, killed_runs())
     run = read_run(path, "bench")
     if not run.results:
         raise UsageError(f"the run '{name}' was killed before its first result.")
@@ -219,7 +220,7 @@ def _remove(names: Sequence[str]) -> None:
     killed = killed_runs()
     found = {name: _find(name) for name in names}
     for name in found:
-        if _state(name) == RUNNING:
+        if _state(name, killed) == RUNNING:
             raise UsageError(f"the run '{name}' is running. Stop it first.")
     for name, path in found.items():
         try:

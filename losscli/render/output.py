@@ -21,11 +21,11 @@ LARGEST_SUMMARY = 2**20 - 2**10
 _WORDS: dict[State, tuple[str, ...]] = {
     "warn": (
         *("RIGHT BUT NO GRADIENT", "NO WORSE THAN TORCH", "RIGHT WITHIN LIMITS", "NOT JUDGED"),
-        *("NO KERNEL OF ITS OWN", "SLOWER", "WARN"),
+        *("SLOWER", "WARN"),
     ),
     "bad": (
         *("CHEATS", "WRONG", "CRASHED", "HANGS", "DOES NOT BUILD", "FAILED", "FAIL"),
-        *("IMPOSSIBLE", "NOT COMPARABLE"),
+        *("NO KERNEL OF ITS OWN", "IMPOSSIBLE", "NOT COMPARABLE"),
     ),
     "good": ("RIGHT",),
 }

@@ -64,7 +64,7 @@ class JudgeEnd:
 
     def take_back(self, changed: Sequence[int]) -> None:
         """Copy the changed operands back from the worker; KeyError if it had no such operand."""
-        for key in changed:
+        for key in {*changed}:
             stored, whole = self._sending[key]
             _read_into(self.operands, stored.at, whole)
 

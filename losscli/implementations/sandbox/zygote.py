@@ -61,9 +61,13 @@ class Zygote(Process):
 
     def fork(self, wanted: Wanted, descriptors: Sequence[int]) -> int | None:
         """Fork a worker and return its keeper's id; None if this process has ended."""
+        try:
+            message = msgspec.json.encode(wanted)
+        except UnicodeEncodeError:
+            raise UnfitError("a path or a variable has bytes that are not UTF-8.") from None
         with contextlib.suppress(OSError), self._lock:
             self.go_on()
-            socket.send_fds(self.channel.socket, [msgspec.json.encode(wanted)], descriptors)
+            socket.send_fds(self.channel.socket, [message], descriptors)
             if pid := self.channel.receive(START_SECONDS):
                 return int(pid)
         self.close()
@@ -162,7 +166,8 @@ def _keep(walls: Walls, descriptors: list[int], zygote: int, prefix: str) -> NoR
             ended = limits.TOO_MUCH_MEMORY if together.ran_out else ended
             together.remove()
         if os.getppid() == zygote:  # else it was not the worker's own end
-            status.write(f"{ended}\n".encode())
+            with contextlib.suppress(BrokenPipeError):  # the judge has ended
+                status.write(f"{ended}\n".encode())
         code = 0
     except Exception:  # of losscli's own
         traceback.print_exc()
