@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 from msgspec import structs
 
+from losscli.bench import runner
 from losscli.bench.budget import Budget, TimeIsUp, Turns, alarm
 from losscli.bench.limit import Limit
 from losscli.bench.plan import BEFORE_REPORT, Schedule, plan, plan_id, remaining
@@ -15,7 +16,7 @@ from losscli.cli import bench as cli
 from losscli.cli.main import run
 from losscli.config.loader import load_config
 from losscli.config.schema import Config, LossChoice, Timing
-from losscli.reasons import Code
+from losscli.reasons import Code, Reason
 from losscli.runs.records import SKIPPED
 from tests.fake_bench import FixedLimits, Seen
 from tests.fake_time import ClockTimer, FakeClock
@@ -40,18 +41,18 @@ class SlowTimer(ClockTimer):
         return [1.0] * len(queue)
 
 
-def measured(task, clock):
+def measured(task, clock, conditions=None):
     """Return the results of a runner whose samples take a second, and the rounds of each batch."""
     timer = SlowTimer(clock)
-    runner = Runner(
+    made = Runner(
         "cpu",
         free_bytes=lambda device: 2**40,
         make_timer=lambda device, evicts, mode: timer,
         limits=cast(Any, FixedLimits(Limit())),
-        conditions=Seen(),
+        conditions=conditions or Seen(),
         clock=clock.seconds,
     )
-    results = list(runner.run(task))
+    results = list(made.run(task))
     return results, sum(map(len, timer.batches)) // len(NAMES)
 
 
@@ -107,6 +108,29 @@ def test_pass_is_skipped_when_the_run_has_no_time_left():
     assert [result.status for result in results] == ["ok", "ok", "skipped", "skipped"]
     assert (results[2].code, results[2].reason) == ("budget", "the budget of 30 s is used up")
     assert rounds == 1
+
+
+def test_what_is_known_to_be_wrong_stays_so_when_the_time_is_up(monkeypatch):
+    def admit(contents, task, pass_, implementation, *_):
+        if implementation.name == "reference":
+            return untimed(task, pass_, "reference", Reason(Code.WRONG, "wrong"))
+        raise TimeIsUp
+
+    monkeypatch.setattr(runner, "_admit", admit)
+    (task,) = tasks()
+    results, _ = measured(replace(task, budget=Budget(100, 100, 50)), FakeClock())
+    assert {(r.implementation, r.code) for r in results} == {
+        ("reference", Code.WRONG),
+        ("functional", Code.BUDGET),
+    }
+
+
+def test_share_that_is_used_up_is_no_throttling(monkeypatch):
+    (task,) = tasks()
+    conditions = Seen()
+    monkeypatch.setattr(conditions, "slowed", lambda: True)
+    results, _ = measured(replace(task, budget=Budget(100, 100, 0)), FakeClock(), conditions)
+    assert {(r.status, r.code) for r in results} == {(SKIPPED, Code.BUDGET)}
 
 
 def test_alarm_ends_a_block_and_none_begins_without_time():
