@@ -16,8 +16,7 @@ from losscli.implementations import CUSTOM
 from losscli.runs.judgements import SLOWER
 from losscli.runs.records import Run
 from losscli.units import format_seconds
-from losscli.views.bench import SHORT_PASSES
-from losscli.views.phrases import count
+from losscli.views.phrases import SHORT_PASSES, count
 
 
 def ratios(run: Run) -> str:

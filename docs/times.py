@@ -15,7 +15,7 @@ from losscli.runs.columns import SMALL
 from losscli.runs.judgements import IMPOSSIBLE
 from losscli.runs.records import BenchResult, Run
 from losscli.units import format_bytes, format_seconds, format_ulp
-from losscli.views.bench import SHORT_PASSES
+from losscli.views.phrases import SHORT_PASSES
 
 WIDTH = 100
 EAGER = ("reference", "functional")

@@ -3,7 +3,7 @@
 Losses, implementations and reductions have their own registries.
 """
 
-from typing import Literal, get_args
+from typing import Any, Literal, NoReturn, get_args
 
 DType = Literal["float32", "float64", "float16", "bfloat16"]
 DTYPES: tuple[DType, ...] = get_args(DType)
@@ -28,3 +28,19 @@ CHANGING = "changing"
 """A grad_output that changes in every call."""
 GradOutput = float | str
 """A finite number, or ``CHANGING``."""
+
+
+class Parameters(dict[str, float]):
+    """A loss's parameters: a hashable dict whose values stay."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("the parameters of a case cannot be changed")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    update = setdefault = pop = popitem = clear = _refuse
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Parameters, (dict(self),)

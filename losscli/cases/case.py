@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from msgspec.structs import force_setattr, replace
 
@@ -18,6 +18,7 @@ from losscli.cases.axes import (
     DType,
     GradOutput,
     Layout,
+    Parameters,
     PassName,
 )
 from losscli.files.record import Record
@@ -43,22 +44,6 @@ SECTOR_BYTES = 32
 """The smallest unit of GPU memory traffic."""
 CHANGING_VALUES = (0.5, 1.0, 0.25, 2.0, 0.75, 1.5, 0.375, 1.25, 3.0, 0.625)
 """The cycle of grad_outputs for ``changing``: distinct, and exact in every dtype."""
-
-
-class Parameters(dict[str, float]):
-    """A loss's parameters: a hashable dict whose values stay."""
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return hash(frozenset(self.items()))
-
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("the parameters of a case cannot be changed")
-
-    __setitem__ = __delitem__ = __ior__ = _refuse
-    update = setdefault = pop = popitem = clear = _refuse
-
-    def __reduce__(self) -> tuple[type[Parameters], tuple[dict[str, float]]]:
-        return Parameters, (dict(self),)
 
 
 class Case(Record, frozen=True):

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from losscli.cases.case import Case, Parameters
+from losscli.cases.axes import Parameters
+from losscli.cases.case import Case
 from losscli.units import format_size
 
 

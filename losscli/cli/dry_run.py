@@ -20,9 +20,8 @@ from losscli.reasons import Reason
 from losscli.render.layout import lay_out
 from losscli.render.output import show
 from losscli.units import format_bytes, format_duration
-from losscli.views.bench import short_pass
 from losscli.views.document import Side
-from losscli.views.phrases import count
+from losscli.views.phrases import count, short_pass
 
 DOES_NOT_FIT = "does not fit"
 

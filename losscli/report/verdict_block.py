@@ -21,9 +21,8 @@ from losscli.runs.grouping import grouped
 from losscli.runs.judgements import IMPOSSIBLE
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN
 from losscli.units import format_bytes, format_duration, format_seconds, format_ulp
-from losscli.views.bench import SHORT_PASSES
 from losscli.views.document import case_table
-from losscli.views.phrases import count
+from losscli.views.phrases import SHORT_PASSES, count
 
 INDENT = "  "
 WIDEST_FILE = 44

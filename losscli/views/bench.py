@@ -21,9 +21,8 @@ from losscli.runs.judgements import DIFFERENT_BEYOND, IMPOSSIBLE, IMPOSSIBLE_SHA
 from losscli.runs.records import FAILED, HOST_GAPS, SKIPPED, BenchResult, Run
 from losscli.units import figure, format_bytes, format_seconds, format_ulp
 from losscli.views.document import Document, Notes, Part, Sentence, Table, case_table
-from losscli.views.phrases import caption, count, first_of, shorten, skips
+from losscli.views.phrases import caption, count, first_of, short_pass, shorten, skips
 
-SHORT_PASSES = {"forward": "fwd", "forward_backward": "fwd+bwd"}
 NAMES = {
     REFERENCE: "eager PyTorch",
     "functional": "PyTorch's own function",
@@ -182,11 +181,6 @@ def _legend(ran: Results, headers: Collection[str]) -> str:
     if column.header in headers:
         parts += [meaning for sign, meaning in MARKS.items() if sign in marks]
     return "; ".join([*parts, *["custom: losscli's own kernel"] * own])
-
-
-def short_pass(pass_: str, mode: str, cache: str = "") -> str:
-    """Return ``fwd``, or ``fwd+bwd host warm`` where mode and cache are not the usual ones."""
-    return " ".join([SHORT_PASSES.get(pass_, pass_), *mode_and_cache(mode, cache)])
 
 
 def _long_pass(result: BenchResult) -> str:

@@ -18,9 +18,8 @@ from losscli.runs.grouping import grouped
 from losscli.runs.judgements import SLOWER, UNCLEAR, Judgement
 from losscli.runs.records import FAILED, SKIPPED, Run
 from losscli.units import format_seconds
-from losscli.views.bench import short_pass
 from losscli.views.document import Document, Notes, Part, Sentence, Table, case_table
-from losscli.views.phrases import count, listed, machine, shorten
+from losscli.views.phrases import count, listed, machine, short_pass, shorten
 
 LEAST_IMPORTANT = ("base", "new", "interval")
 _LEGEND = (

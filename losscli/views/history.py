@@ -7,9 +7,8 @@ from losscli.compare.figures import FIGURES, MEMORY
 from losscli.compare.history import History, Point, Series, Step
 from losscli.compare.rows import label
 from losscli.units import format_bytes, format_seconds
-from losscli.views.bench import short_pass
 from losscli.views.document import Document, Notes, Part, Side, Table, case_table
-from losscli.views.phrases import count, listed, shorten
+from losscli.views.phrases import count, listed, short_pass, shorten
 
 FEW = 4
 """Most rows that have a table each."""

@@ -5,11 +5,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from losscli.cases.axes import WARM
+from losscli.compare.rows import mode_and_cache
 from losscli.runs.grouping import grouped
 from losscli.runs.records import SKIPPED, BenchResult, Run, TimerTestResult, VerifyResult
 
+SHORT_PASSES = {"forward": "fwd", "forward_backward": "fwd+bwd"}
 WIDEST_IMPLEMENTATION = 16
 _NAMED = 3
+
+
+def short_pass(pass_: str, mode: str, cache: str = "") -> str:
+    """Return ``fwd``, or ``fwd+bwd host warm`` where mode and cache are not the usual ones."""
+    return " ".join([SHORT_PASSES.get(pass_, pass_), *mode_and_cache(mode, cache)])
 
 
 def count(number: int, noun: str) -> str:

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from losscli.cases.axes import DTYPES, PASSES
-from losscli.cases.case import Parameters
+from losscli.cases.axes import DTYPES, PASSES, Parameters
 from losscli.config.expansion import asked_for, expand
 from losscli.config.loader import load_config
 from losscli.config.schema import Config, Exclude, Inputs, LossChoice, off_default

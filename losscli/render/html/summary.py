@@ -9,7 +9,8 @@ from typing import Any
 
 from losscli.cases.names import distinct_names
 from losscli.runs.records import PASS, BenchResult, Run, VerifyResult
-from losscli.views.bench import case_names, short_pass
+from losscli.views.bench import case_names
+from losscli.views.phrases import short_pass
 from losscli.views.verify import VALUE, asked, by_case
 
 _STEPS = 2048
