@@ -182,7 +182,7 @@ def test_repeat_line_has_the_seed_and_values_that_are_not_default(make_case, cha
 @pytest.mark.slow
 def test_repeat_line_prints_the_same_failure(half, capsys):
     options = ["--device", "cpu", "--loss", "mse", "--size", "37x101", "--dtype", "float16"]
-    assert main.run(["verify", *options, "--impl", "functional", "--seed", "3"]) == 1
+    assert main.run(["verify", *options, "--impl", "functional", "--seed", "3", "-v"]) == 1
     notes = capsys.readouterr().out.split("\n\n")
     told = [note for note in notes if note.startswith("FAIL")]
     assert len(told) > 5
