@@ -217,6 +217,19 @@ def ignoring(
     return problem.like(operands)
 
 
+def _shaped(problem: Problem, shape: Shape) -> Problem:
+    """Return the problem with another shape; a row alone counts, or there would be no gradient."""
+    own = problem.reshaped(shape)
+    ignored = ignored_index(own.case.params)
+    if ignored is None:
+        return own
+    given = {
+        e.name: own.operands[e.name] for e in own.case.spec.operands if e.kind == CLASS_NUMBERS
+    }
+    none = {name: rows for name, rows in given.items() if torch.all(rows == ignored)}
+    return own.like({n: torch.full_like(rows, 0 if ignored else 1) for n, rows in none.items()})
+
+
 def _layouts(problem: Problem) -> Variants:
     spec = problem.case.spec
     for operand in spec.operands:
@@ -235,7 +248,7 @@ def _layouts(problem: Problem) -> Variants:
     most = spec.most_dimensions if isinstance(spec, RowSpec) else None
     for name, shape in (BEFORE if is_last else BEHIND).items():
         if len(shape) <= (most or len(shape)):
-            yield name, partial(problem.reshaped, shape)
+            yield name, partial(_shaped, problem, shape)
     orders = NOT_LAST if is_last else LAST
     for name, (shape, order) in orders.items() if not most else ():
         yield name, partial(_stored, problem, shape, order)
