@@ -58,7 +58,7 @@ def _ratios(
         shown = f"**{text}**" if cell.slower_than or custom.seconds is None else text
         rows.setdefault(key, {})[elements(custom.case)] = shown
     sizes = dict.fromkeys(size for row in rows.values() for size in row)
-    # A record goes through the sizes first; whoever reads this compares dtypes.
+    # The rows of a dtype stand together here; in a record those of a size do.
     values = [dict.fromkeys(axis) for axis in zip(*rows, strict=True)]
     return {key: rows[key] for key in product(*values) if key in rows}, sizes
 

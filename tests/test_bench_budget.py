@@ -110,7 +110,7 @@ def test_pass_is_skipped_when_the_run_has_no_time_left():
     assert rounds == 1
 
 
-def test_what_is_known_to_be_wrong_stays_so_when_the_time_is_up(monkeypatch):
+def test_wrong_implementation_stays_failed_when_the_budget_ends(monkeypatch):
     def admit(contents, task, pass_, implementation, *_):
         if implementation.name == "reference":
             return untimed(task, pass_, "reference", Reason(Code.WRONG, "wrong"))

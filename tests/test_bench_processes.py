@@ -310,7 +310,7 @@ def test_further_processes_measure_as_the_budget_allows(pool, task):
     assert {(r.status, r.code) for r in results} == {("skipped", "budget")}
 
 
-def test_what_a_later_process_has_no_time_for_keeps_the_times_before(pool, task):
+def test_times_of_earlier_processes_stand_when_a_later_one_has_no_budget_left(pool, task):
     right = {name: [1.0, 1.1] for name in NAMES}
     processes, _ = pool(right, {**right, "custom": Budget(30, 0, 0).used_up})
     custom, _ = list(processes.run(replace(task, passes={"forward": NAMES})))

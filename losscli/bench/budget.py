@@ -5,6 +5,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Self
 
 from losscli.reasons import Code, Reason
 
@@ -31,7 +32,7 @@ class Budget:
         """Why something was not measured."""
         return Reason(Code.BUDGET, f"the budget of {self.total:g} s is used up")
 
-    def after(self, seconds: float, turns: int = 1) -> "Budget":
+    def after(self, seconds: float, turns: int = 1) -> Self:
         """Return what is left after some time, with the share divided over ``turns``."""
         share = max(self.share - seconds, 0.0) / turns
         return replace(self, left=self.left - seconds, share=share)

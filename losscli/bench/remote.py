@@ -166,7 +166,7 @@ def disagreement(
     """
     due = max(seconds, host_seconds)
     began, idle, least = clock(), math.inf, math.inf
-    slowed, clocks = math.inf, ""
+    slowed = math.inf, 0.0, 0.0  # by how much, and what both clocks say of a loop
     for number in range(LOOPS + SHORT_LOOPS):
         long = number < LOOPS
         if not long and clock() - began > PATIENCE_SECONDS:
@@ -184,19 +184,23 @@ def disagreement(
         idle = min(idle, between - start)
         run_seconds = clock() - between - idle
         least = min(least, run_seconds / calls)
-        if long and (run_seconds - SAME_LOOP_SLACK) / max(told, 1e-9) < slowed:
-            slowed = (run_seconds - SAME_LOOP_SLACK) / max(told, 1e-9)
-            clocks = f"{told:.2g} s where the judge's says {run_seconds:.2g} s"
+        if long:
+            by = (run_seconds - SAME_LOOP_SLACK) / max(told, 1e-9)
+            slowed = min(slowed, (by, told, run_seconds))
         allowed = CLOCK_TOLERANCE[kind] * due + CLOCK_SLACK[kind]
         if kind != "cpu" and run_seconds >= LONG_RUN_SECONDS:
             allowed = max(LONG_RUN_TOLERANCE * seconds, CLOCK_TOLERANCE[kind] * host_seconds)
             allowed += CLOCK_SLACK[kind] / calls
-        if number >= LOOPS - 1 and slowed > SAME_LOOP_TOLERANCE:
-            return Reason(Code.CLOCK_DISAGREES, f"its process's clock says {clocks}")
-        agrees = least <= allowed and slowed <= SAME_LOOP_TOLERANCE
         # On a CPU no further loop could change it; on a GPU longer ones are allowed less.
-        if agrees and (kind == "cpu" or number >= LOOPS - 1):
+        enough = kind == "cpu" or number >= LOOPS - 1
+        if enough and least <= allowed and slowed[0] <= SAME_LOOP_TOLERANCE:
             return None
+        if number >= LOOPS - 1 and slowed[0] > SAME_LOOP_TOLERANCE:
+            _, told, run_seconds = slowed
+            text = (
+                f"its process's clock says {told:.2g} s where the judge's says {run_seconds:.2g} s"
+            )
+            return Reason(Code.CLOCK_DISAGREES, text)
     text = f"the judge's clock says {least * 1e6:.0f} us a call, its samples {due * 1e6:.0f} us"
     return Reason(Code.CLOCK_DISAGREES, text)
 

@@ -261,11 +261,11 @@ def _conclude(task: Task, entry: JudgedPass, around: Mapping[str, Any]) -> Bench
         return lost(Reason(Code.WRONG_LATER, text), verdict.error)
     if disagreement:
         return lost(disagreement, entry.error)
-    if not samples and around["stop"] == "budget":
-        return lost(task.budget.used_up, entry.error, SKIPPED)
+    no_time = around["stop"] == "budget"
     if not samples:
         text = f"every sample was taken while throttled; {entry.thrown_away} discarded"
-        return lost(Reason(Code.THROTTLED, text), entry.error, SKIPPED)
+        why = task.budget.used_up if no_time else Reason(Code.THROTTLED, text)
+        return lost(why, entry.error, SKIPPED)
     on_host = task.case.device == "cpu" or task.mode == HOST
     result = timed(
         task,
@@ -284,7 +284,7 @@ def _conclude(task: Task, entry: JudgedPass, around: Mapping[str, Any]) -> Bench
         result = _with_ranks(result, entry)
         none = "it is not measured over ranks"
         return structs.replace(result, no_energy=none) if task.energy else result
-    if task.energy and around["stop"] == "budget":
+    if task.energy and no_time:
         return structs.replace(result, no_energy=task.budget.used_up.text)
     if task.energy and result.seconds:
         call = partial(measure, task.case.device, entry.looped, result.seconds.median)

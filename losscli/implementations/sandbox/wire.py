@@ -25,6 +25,7 @@ _DTYPES = {
 _PIECE = 2**24
 """Bytes copied at once. The allocator hands the same memory out again for pieces of this size."""
 _SMALL = 2**26
+"""Bytes of earlier operands that a worker need not free."""
 
 
 class Sent(msgspec.Struct):

@@ -208,8 +208,7 @@ def ignoring(
             if IGNORE_INDEX.name not in problem.case.params:
                 continue
             ignored = int(problem.case.params[IGNORE_INDEX.name])
-            kept = torch.where(given == ignored, 0 if ignored else 1, given)
-            operands[operand.name] = kept.masked_fill(where(place), ignored)
+            operands[operand.name] = _counting(given, ignored).masked_fill(where(place), ignored)
         elif operand.kind == MASK:
             operands[operand.name] = ~where(place)
         elif holding is not None and operand.name in problem.case.spec.promoted:
@@ -227,7 +226,12 @@ def _shaped(problem: Problem, shape: Shape) -> Problem:
         e.name: own.operands[e.name] for e in own.case.spec.operands if e.kind == CLASS_NUMBERS
     }
     none = {name: rows for name, rows in given.items() if torch.all(rows == ignored)}
-    return own.like({n: torch.full_like(rows, 0 if ignored else 1) for n, rows in none.items()})
+    return own.like({name: _counting(rows, ignored) for name, rows in none.items()})
+
+
+def _counting(rows: Tensor, ignored: int) -> Tensor:
+    """Return class indices with another class where a row is ignored."""
+    return torch.where(rows == ignored, 0 if ignored else 1, rows)
 
 
 def _layouts(problem: Problem) -> Variants:
