@@ -47,11 +47,14 @@ class _Logits(NamedTuple):
 
     value: Tensor
     slope: Tensor | float
-    """Their derivative by the product's result."""
+    """Their derivative by the logits before temperature and softcap."""
     moved: Tensor
     """How far roundings move them."""
     slope_moved: Tensor | float
     """How far that moves their derivative."""
+    by: dict[str, tuple[Tensor, Tensor] | None]
+    """The earlier logits' derivative by each argument of the spec's ``logits``, and how far
+    roundings move it; None where it is 1."""
 
 
 @dataclass(frozen=True)
@@ -97,21 +100,22 @@ class LinearOracle(Oracle):
         yield from self.gradients((name,), grad_output)[name]
 
     def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
-        hidden, _, weight, *bias = self.case.spec.names
-        rows, width, classes = self._numbers.numel(), self.shape[-1], len(self._weight)
-        matrices = {hidden: (rows, width), weight: (classes, width)}
-        matrices |= dict.fromkeys(bias, (classes, 1))
-        found = {name: _Sum(self.operands[name], *matrices[name]) for name in names}
+        hidden, _, weight, *others = self.case.spec.operands
+        layer = hidden.name, weight.name
+        found = {name: _Sum(self.operands[name], is_matrix=name in layer) for name in names}
         for place in self._blocks_of_rows():
-            of_logits = self._gradient_of_logits(place, grad_output)
+            of = self._gradients_of_logits(place, grad_output)
             for part in self._blocks_of_classes():
-                if hidden in found:
-                    found[hidden].add(of_logits.of(part), self._weight[part], place)
-                if weight in found:
-                    found[weight].add(of_logits.of(part).t(), self._hidden_rows[place], part)
-            if bias and bias[0] in found:
-                ones = torch.ones((len(place), 1), dtype=torch.float64, device=self.device)
-                found[bias[0]].add(of_logits.t(), ones, slice(None))
+                if hidden.name in found:
+                    found[hidden.name].add(of["product"].of(part), self._weight[part], place)
+                if weight.name in found:
+                    own = of["product"].of(part).t()
+                    found[weight.name].add(own, self._hidden_rows[place], part)
+            for each in others:
+                if each.name in found:
+                    own = of[each.name].t() if each.shared else of[each.name]
+                    ones = torch.ones_like(own.value[:1]).t()
+                    found[each.name].add(own, ones, slice(None) if each.shared else place)
         return {name: tuple(each.truths()) for name, each in found.items()}
 
     @property
@@ -164,10 +168,7 @@ class LinearOracle(Oracle):
             moved[:, part] = wide.abs() @ weight.abs()
         moved *= sum_roundings(self.shape[-1]) * self._rounding
         unit = max(unit_roundoff(self.prediction.dtype), self._rounding)
-        for name in self.case.spec.names[3:]:
-            bias = self.operands[name].detach().double()
-            value += bias
-            moved += unit * bias.abs()
+        value, moved, by = self._adjusted(value, moved, place, unit)
         moved += unit * value.abs()
         if rounded:
             value = value.to(self.prediction.dtype).double()
@@ -183,7 +184,33 @@ class LinearOracle(Oracle):
             slope_moved = slope_moved / temperature
             value = value * cap
         moved = moved + ELEMENT_ULP * self._rounding * value.abs()
-        return _Logits(value, slope, _finite(moved), slope_moved)
+        return _Logits(value, slope, _finite(moved), slope_moved, by)
+
+    def _adjusted(
+        self, product: Tensor, moved: Tensor, place: Tensor, unit: float
+    ) -> tuple[Tensor, Tensor, dict[str, tuple[Tensor, Tensor] | None]]:
+        """Return the logits that the spec makes of a product, how far they move, and slopes."""
+        given = {"product": product}
+        for each in self.case.spec.operands[3:]:
+            own = self.operands[each.name].double()
+            given[each.name] = own if each.shared else own.reshape(-1, 1)[place]
+        given = {n: x.detach().expand_as(product).requires_grad_() for n, x in given.items()}
+        with torch.enable_grad():
+            value = self._spec.logits(**given)
+            ones = torch.ones_like(value, requires_grad=True)
+            slopes = torch.autograd.grad(value, [*given.values()], ones, create_graph=True)
+        by = dict[str, tuple[Tensor, Tensor] | None]()
+        off = moved * slopes[0].detach().abs()
+        for (name, own), found in zip(given.items(), slopes, strict=True):
+            slope, by[name] = found.detach(), None
+            if name != "product":
+                off += unit * (slope * own.detach()).abs()
+            if (slope != 1).any():
+                (bent,) = torch.autograd.grad(
+                    found, given["product"], ones, retain_graph=True, materialize_grads=True
+                )
+                by[name] = slope, bent.abs() * moved + unit * slope.abs()
+        return value.detach(), off, by
 
     def _log_sums(self, logits: _Logits) -> tuple[Tensor, Tensor]:
         found = _log_sums(logits.value)
@@ -205,7 +232,8 @@ class LinearOracle(Oracle):
             off = off + z * (2 * log_sums.abs() * moved + moved**2)
         return self._spec.sign * loss, _finite(off)
 
-    def _gradient_of_logits(self, place: Tensor, grad_output: Tensor) -> _Gradient:
+    def _gradients_of_logits(self, place: Tensor, grad_output: Tensor) -> dict[str, _Gradient]:
+        """Return each element's gradients by the arguments of the spec's ``logits``."""
         incoming = grad_output.detach().double().expand(self.loss_shape()).reshape(-1)
         if self.case.reduction == "none":
             incoming = incoming[place]
@@ -242,7 +270,8 @@ class LinearOracle(Oracle):
             rounded = (self._slopes(own, numbers)[0] * own.slope).to(self.prediction.dtype).double()
             once = (rounded - value).mul_(incoming)
             once[(loses > _UNDECIDED).any(1) & (incoming.squeeze(1) != 0)] = math.nan
-        return _Gradient(value * incoming, _finite(moved), once)
+        found = _Gradient(value * incoming, _finite(moved), once)
+        return {name: found.times(slope) for name, slope in logits.by.items()}
 
     def _slopes(self, logits: _Logits, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         (smoothing, *_, z), x = self._settings, logits.value
@@ -271,17 +300,28 @@ class _Gradient(NamedTuple):
     def t(self) -> _Gradient:
         return self._changed(Tensor.t)
 
+    def times(self, slope: tuple[Tensor, Tensor] | None) -> _Gradient:
+        """Return its product with a derivative; None for 1."""
+        if slope is None:
+            return self
+        value, off = slope
+        moved = self.moved * (value.abs() + off) + self.value.abs() * off
+        once = None if self.once is None else self.once * value
+        return _Gradient(self.value * value, _finite(moved), once)
+
     def _changed(self, change: Callable[[Tensor], Tensor]) -> _Gradient:
         once = None if self.once is None else change(self.once)
         return _Gradient(change(self.value), change(self.moved), once)
 
 
 class _Sum:
-    """An operand's gradient, accumulated from products: a ``rows x columns`` matrix."""
+    """An operand's gradient, accumulated from products: a matrix, or a column."""
 
-    def __init__(self, operand: Tensor, rows: int, columns: int) -> None:
+    def __init__(self, operand: Tensor, *, is_matrix: bool) -> None:
         self.operand = operand
-        self.value = torch.zeros((rows, columns), dtype=torch.float64, device=operand.device)
+        *rows, columns = operand.shape if is_matrix else (*operand.shape, 1)
+        shape = (math.prod(rows), columns)
+        self.value = torch.zeros(shape, dtype=torch.float64, device=operand.device)
         self.moved = torch.zeros_like(self.value)
         self.once = torch.zeros_like(self.value) if operand.dtype.itemsize == 2 else None
 
