@@ -49,7 +49,7 @@ def test_operands_follow_from_tokens_width_and_classes():
     }
     assert (case.elements, case.classes, case.unreduced_shape) == (15, 7, (5,))
     assert (case.operations("forward"), case.operations("forward_backward")) == (210, 630)
-    assert [spec.unit for spec in LINEAR_LOSSES.values()] == [HIDDEN_STATE] * 4
+    assert {spec.unit for spec in LINEAR_LOSSES.values()} == {HIDDEN_STATE}
 
 
 def test_logits_have_the_spread_of_the_hidden_states():
