@@ -9,9 +9,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from losscli.cli.variables import option
 from losscli.config.fields import whole_number
 from losscli.config.schema import Config
+from losscli.console.notes import LOADING, status
 from losscli.console.notes import VARIABLE as QUIET_VARIABLE
 from losscli.errors import UnfitError, UsageError
 from losscli.implementations import is_file
@@ -32,8 +35,8 @@ ranks_option = option(
 )
 
 
-def arrange(config: Config, ranks: int | None) -> tuple[Config, Place | None]:
-    """Return a config over ranks, and the place of this process; None where it is to start them.
+def arrange(config: Config, ranks: int | None, *, listing: bool) -> tuple[Config, Place | None]:
+    """Return a config over ranks, and the place of this process; see :func:`place_of`.
 
     An ordinary config stays as it is. UsageError if the config cannot be split.
     """
@@ -42,7 +45,7 @@ def arrange(config: Config, ranks: int | None) -> tuple[Config, Place | None]:
         return config, None
     for block in config.blocks:
         _check_split(block)
-    place = place_of(ranks)
+    place = place_of(ranks, config.device, listing=listing)
     size = place.size if place else ranks or 1
 
     def split(block: Config) -> Config:
@@ -51,14 +54,20 @@ def arrange(config: Config, ranks: int | None) -> tuple[Config, Place | None]:
     return config.changed(split), place
 
 
-def place_of(ranks: int | None) -> Place | None:
-    """Return this process's place among the ranks, or None to start them.
+def place_of(ranks: int | None, config_device: str, *, listing: bool = False) -> Place | None:
+    """Return this process's place among the ranks; None where it lists what they would run.
 
+    Otherwise a process that is no rank runs this command in ranks, and exits as the first does.
     UsageError if neither the option nor torchrun says how many there are, or they differ.
     """
     seconds_of_collectives()  # an error is to come before any rank is started
     if ranks is not None and not _is_rank():
-        return None
+        if listing:
+            return None
+        check_gpus(config_device, ranks)
+        from losscli.ranks.launch import launch
+
+        click.get_current_context().exit(launch(ranks, sys.argv[1:]))
     place = Place.of_environment()
     if place is None:
         raise UsageError(f"operands are split over ranks, but no ranks were started. {ADVICE}.")
@@ -125,12 +134,19 @@ def check_gpus(config_device: str, ranks: int) -> None:
         )
 
 
-def start(config_device: str, ranks: int) -> int:
-    """Run this command in ranks; return the exit code of the first."""
-    check_gpus(config_device, ranks)
-    from losscli.ranks.launch import launch
+def load(config: Config, place: Place | None, *, list_cases: bool, dry_run: bool) -> str:
+    """Import what runs cases, and return the device; exit where a list of them is all."""
+    status(LOADING)
+    from losscli.cli.dry_run import print_names
 
-    return launch(ranks, sys.argv[1:])
+    device = device_of(config.device, place)
+    status("")
+    is_first = place is None or place.rank == 0
+    if list_cases and is_first:
+        print_names(config, device)
+    if list_cases or (dry_run and not is_first):
+        click.get_current_context().exit()
+    return device
 
 
 def device_of(config_device: str, place: Place | None) -> str:
