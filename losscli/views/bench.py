@@ -19,9 +19,9 @@ from losscli.runs.columns import COLUMNS, LEAST_IMPORTANT, MARKS, REFERENCE, mar
 from losscli.runs.grouping import grouped
 from losscli.runs.judgements import DIFFERENT_BEYOND, IMPOSSIBLE, IMPOSSIBLE_SHARE, UNCLEAR
 from losscli.runs.records import FAILED, HOST_GAPS, SKIPPED, BenchResult, Run
-from losscli.units import figure, format_bytes, format_seconds, format_ulp
+from losscli.units import figure, first_of, format_bytes, format_seconds, format_ulp
 from losscli.views.document import Document, Notes, Part, Sentence, Table, case_table
-from losscli.views.phrases import caption, count, first_of, short_pass, shorten, skips
+from losscli.views.phrases import caption, count, short_pass, shorten, skips
 
 NAMES = {
     REFERENCE: "eager PyTorch",
@@ -214,7 +214,13 @@ def notes(run: Run) -> list[str]:
     def reason(r: BenchResult) -> str:
         return f"{r.case.name}, {r.implementation}, {_long_pass(r)}: {r.reason}"
 
-    texts = [f"FAILED {reason(r)}" for r in results if r.status == FAILED]
+    failed = grouped(
+        (r for r in results if r.status == FAILED), lambda r: (r.implementation, r.reason)
+    )
+    texts = [
+        f"FAILED {reason(first)}" + f" (and {count(len(others), 'other result')})" * bool(others)
+        for first, *others in failed.values()
+    ]
     texts += [reason(r) for r in results if r.impossible]
     texts += [
         f"{r.case.name}, {r.implementation}, {long_name(r.pass_)}: took "

@@ -15,10 +15,10 @@ from losscli.cases.names import distinct_names
 from losscli.losses import ROW
 from losscli.runs.grouping import grouped
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult, VerifyStatus
-from losscli.units import format_ulp
+from losscli.units import first_of, format_ulp
 from losscli.verify import repeating
 from losscli.views.document import Document, Notes, Part, Sentence, Table, case_table
-from losscli.views.phrases import caption, count, first_of, shorten, skips
+from losscli.views.phrases import caption, count, shorten, skips
 
 FEW_ROWS = 12
 _HINT = "-v shows each check, and why some were skipped"

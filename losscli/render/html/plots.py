@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from losscli.render.html import svg
 from losscli.runs.grouping import grouped
-from losscli.units import format_bytes
+from losscli.units import first_of, format_bytes
 from losscli.views.document import Kind, Plot, Point, Series, Unit
-from losscli.views.phrases import count, first_of
+from losscli.views.phrases import count
 from losscli.views.plots import LEAST_ULP
 
 WIDTH, HEIGHT = 440, 290
