@@ -51,7 +51,7 @@ class Room:
     gpus: int
 
 
-class Answer(Record, frozen=True):
+class NodeAnswer(Record, frozen=True):
     """What a node said of a job: the verdict, or why it cannot judge."""
 
     node: str
@@ -62,12 +62,12 @@ class Answer(Record, frozen=True):
     why: str = ""
 
 
-def read_answer(data: object) -> Answer:
+def read_answer(data: object) -> NodeAnswer:
     """Return the answer of a node from its JSON; LostError if it is none."""
     try:
         if not isinstance(data, bytes):
             raise RecordError(f"expected bytes, got {type(data).__name__}")
-        return read_value(Answer, json.loads(data))
+        return read_value(NodeAnswer, json.loads(data))
     except (RecordError, ValueError, RecursionError) as error:
         raise LostError(f"it gave no answer that can be read: {error}", node=False) from None
 
@@ -101,7 +101,7 @@ class Cluster(Protocol):
     def finished(self, tasks: Sequence[object], seconds: float) -> Sequence[object]:
         """Return the tasks that are finished, or lost; wait so long for one."""
 
-    def answer(self, task: object) -> Answer:
+    def answer(self, task: object) -> NodeAnswer:
         """Return what became of a finished task; LostError if its worker or node was lost."""
 
     def close(self, tasks: Iterable[object]) -> None:
@@ -212,7 +212,7 @@ class Farm:
         text = f"its {what} was lost {losses[error.node]} times, the last time: {error}"
         return not_judged(job, Code.ERROR, text)
 
-    def _leave_out(self, answer: Answer, why: str) -> None:
+    def _leave_out(self, answer: NodeAnswer, why: str) -> None:
         """Give a node no more jobs; UnfitError if no node is left."""
         if answer.node not in self._left_out:
             self._left_out[answer.node] = f"{answer.name}: {why}"

@@ -20,8 +20,8 @@ from losscli.losses.formulas import widened
 from losscli.losses.kinds import explained
 from losscli.losses.rows.logit_pairs import KL_DIVERGENCE
 
+from .collective import Ranks
 from .functions import check_plain
-from .ranks import Ranks
 
 
 @explained

@@ -25,7 +25,7 @@ from losscli.losses.formulas import widened
 from losscli.losses.kinds import explained
 from losscli.losses.shapes import class_remedy
 
-from .ranks import Ranks
+from .collective import Ranks
 
 
 @explained

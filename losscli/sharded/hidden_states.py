@@ -11,8 +11,8 @@ from losscli.linear.calls import Given, compute_cross_entropy, compute_token_log
 from losscli.linear.parts import Shard
 from losscli.losses.kinds import explained
 
+from .collective import Ranks
 from .functions import check_plain
-from .ranks import Ranks
 
 
 @explained

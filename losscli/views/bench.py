@@ -12,7 +12,7 @@ from losscli.cases.axes import CACHES, COLD, MODES, PASSES, WARM
 from losscli.cases.case import Case
 from losscli.cases.names import distinct_names
 from losscli.compare.cells import Cell, best_peer, compared, ratio
-from losscli.compare.rows import long_name, mode_and_cache
+from losscli.compare.row_keys import long_name, mode_and_cache
 from losscli.implementations import CUSTOM, is_own
 from losscli.reasons import Code
 from losscli.runs.columns import COLUMNS, LEAST_IMPORTANT, MARKS, REFERENCE, mark, versus

@@ -11,7 +11,7 @@ from .. import aten, operators
 from ..formulas import Reduction
 from ..rows.spec import class_numbers
 from ..spec import HIDDEN_STATE, Operand, Parameter, Shape, Spec, Unit
-from .plan import Plan, Size, choose
+from .logits_plan import Plan, Size, choose
 
 MEMORY_BUDGET = Parameter(
     "memory_budget",
