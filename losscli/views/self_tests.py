@@ -1,5 +1,8 @@
-"""What the self-tests of the checks and of the timer report."""
+"""What the self-tests of the checks, of the timer and of the judge report."""
 
+from collections.abc import Sequence
+
+from losscli.judge.selftest import Judged, counted
 from losscli.runs.grouping import grouped
 from losscli.runs.records import FAIL, KNOWN_TIME, Run, SelfTestResult, TimerTestResult
 from losscli.units import format_seconds
@@ -65,3 +68,16 @@ def _actual(result: TimerTestResult) -> str:
     if result.seconds is not None:
         return format_seconds(result.seconds)
     return f"{result.right} times"
+
+
+def of_judge(found: Sequence[Judged]) -> Document:
+    """Return the report of the self-test of the judge."""
+    rows = [[kind, *map(str, count)] for kind, count in counted(found).items()]
+    lines = []
+    for each in found:
+        if not each.as_expected:
+            codes = f" ({', '.join(each.codes)})" if each.codes else ""
+            why = f": {each.reason}" if each.reason else ""
+            got = f"{each.word}{codes}, expected {each.expected}{why}"
+            lines.append(f"{each.file}, {each.what}: {got}")
+    return Table(["files", "judged", "as expected", "cause named"], rows), Notes(lines)
