@@ -75,7 +75,9 @@ def test_in_github_actions_the_step_gets_a_summary(slower, monkeypatch, capsys):
     Path("summary.md").write_text("before\n")
     assert compare("base.json", "new.json", "--fail-on", "5%") == 1
     summary = Path("summary.md").read_text()
-    assert summary.startswith("before\n## losscli compare\n\n16 rows slower by more than 5 %")
+    assert summary.startswith(
+        "before\n## losscli compare\n\nFAILED: 16 rows are slower by more than 5 %"
+    )
     assert "| mse 64x64 float32 mean" in summary
     assert "base: base.json, " in summary
     capsys.readouterr()
