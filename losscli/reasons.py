@@ -271,7 +271,7 @@ class Code(StrEnum):
     )
     REFUSES = (
         *("refuses", "RIGHT", "it raises an error for operands that it does not support"),
-        "That is no mistake, for it says so; take these operands too where you need them.",
+        "An error is no mistake; support these operands too if you need them.",
     )
 
     NOT_APPLICABLE = "not_applicable", "", "the implementation or the check does not apply"

@@ -226,7 +226,7 @@ def notes(run: Run) -> list[str]:
     lossy = (r for r in results if r.code == Code.NO_WORSE_THAN_TORCH)
     texts += [
         f"{name} of {loss} has errors up to {format_ulp(max(r.error.ulp or 0.0 for r in found))} "
-        f"ulp in single elements in {count(len(found), 'result')}; PyTorch's own function has them too"
+        f"ulp in single elements in {count(len(found), 'result')}, as PyTorch's own function has"
         for (name, loss), found in grouped(lossy, lambda r: (r.implementation, r.case.loss)).items()
     ]
     texts += skips(results)
