@@ -41,7 +41,7 @@ RUNS = {
     ],
     "known limit": [PAIR[0], result(limit_gbps=70.0)],
     "faster than the memory": [
-        result(limit_gbps=60.0, reason="IMPOSSIBLE, 112%"),
+        result(limit_gbps=60.0, reason="IMPOSSIBLE: 112% of the measured limit"),
         result("compile"),
     ],
     "missing limits": [result(no_limit=why) for why in ("no nvcc", "no nvcc", "no room")],

@@ -215,7 +215,11 @@ def notes(run: Run) -> list[str]:
         return f"{r.case.name}, {r.implementation}, {_long_pass(r)}: {r.reason}"
 
     texts = [f"FAILED {reason(r)}" for r in results if r.status == FAILED]
-    texts += [reason(r) for r in results if r.impossible]
+    texts += [
+        f"{IMPOSSIBLE} {reason(r)}".replace(f": {IMPOSSIBLE}: ", ": ")
+        for r in results
+        if r.impossible
+    ]
     texts += [
         f"{r.case.name}, {r.implementation}, {long_name(r.pass_)}: took "
         f"{format_bytes(r.peak_extra_bytes or 0)} of temporary memory; "

@@ -18,7 +18,7 @@ from losscli.runs.grouping import grouped
 from losscli.runs.judgements import SLOWER, UNCLEAR, Judgement
 from losscli.runs.records import FAILED, SKIPPED, Run
 from losscli.units import format_seconds
-from losscli.views.document import Document, Notes, Part, Sentence, Table, case_table
+from losscli.views.document import Document, Notes, Part, Sentence, State, Table, case_table
 from losscli.views.phrases import count, listed, machine, short_pass, shorten
 
 LEAST_IMPORTANT = ("base", "new", "interval")
@@ -35,7 +35,7 @@ def view(compared: Comparisons) -> Document:
     runs |= {f"new: {name}": one.after for name, one in compared.comparisons.items()}
     record = record_of(compared)
     other = "other " * bool(compared.disturbed())
-    verdicts, failures = map(Sentence, _verdicts(record, other)), Notes(_failures(compared))
+    verdicts, failures = _verdicts(record, other), Notes(_failures(compared))
     answer = (*verdicts, failures) if compared.regressions() else (failures, *verdicts)
     return (
         *answer,
@@ -47,11 +47,12 @@ def view(compared: Comparisons) -> Document:
 
 def of_record(record: ComparisonRecord) -> Document:
     """Return the report of a comparison that was read from a file."""
-    failed = [Sentence("The comparison failed.", "bad")] * record.failed
+    regressions = _regressions(record)
+    why = "FAILED: rows are missing, undecided, failed or larger"
     return (
-        *failed,
-        *map(Sentence, _verdicts(record)),
-        Notes(_regressions(record)),
+        *[Sentence(why)] * (record.failed and not regressions),
+        *_verdicts(record),
+        Notes(regressions),
         *_parts(record),
     )
 
@@ -150,18 +151,19 @@ def _noise(one: ComparedRun) -> list[str]:
     return [*lines, f"all intervals hold at once with {100 * CONFIDENCE:g} % confidence"]
 
 
-def _verdicts(record: ComparisonRecord, other: str = "") -> list[str]:
+def _verdicts(record: ComparisonRecord, other: str = "") -> list[Sentence]:
     lines = []
     if record.threshold is not None:
         found = sum(row.regression for one in record.comparisons for row in one.rows)
         rows = f"FAILED: {count(found, 'row')}" if found else f"no {other}row"
         slower = f"slower by more than {100 * record.threshold:g} % and beyond the measured noise"
-        lines.append(f"{rows} {'is' if found < 2 else 'are'} {slower}")
+        lines.append(Sentence(f"{rows} {'is' if found < 2 else 'are'} {slower}"))
     for one in record.comparisons:
         verdicts = Counter(_verdict(row.verdict).lower() for row in one.rows)
         counts = sorted(f"{number} {word}" for word, number in verdicts.items())
         words = ", ".join([count(len(one.rows), "row"), *counts])
-        lines.append(f"{one.run} against {record.baseline}: {words}")
+        state: State = "warn" if verdicts[SLOWER] else ""
+        lines.append(Sentence(f"{one.run} against {record.baseline}: {words}", state))
     return lines
 
 

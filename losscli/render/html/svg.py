@@ -262,7 +262,7 @@ def log_ticks(low: float, high: float) -> Ticks:
 def ratio_ticks(low: float, high: float) -> Ticks:
     """Return round ratios, 1 among them: ``2x``."""
     found = _round(low, high, _times)
-    if len(found) > 7:
+    if len(found) > 9:
         found = _decades(low, high, _times)
     close = [1 + n / 10 for n in range(-9, 20)] if len(found) < 3 else []
     extra = [(value, f"{value:.1f}x") for value in close if low <= value <= high]
