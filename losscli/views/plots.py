@@ -32,8 +32,8 @@ _LIMIT = (
     "traffic, measured in the same run, are 100 %."
 )
 _BARE = (
-    "How close each implementation comes to the speed of its bare matrix products: they, measured "
-    "in the same run, are 100 %."
+    "How close each implementation comes to the speed of its bare matrix products, measured in the "
+    "same run: 100 %."
 )
 _MANY = "A line is the median of cases of about the same size."
 _SAMPLES = (
