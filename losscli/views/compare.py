@@ -36,7 +36,9 @@ def view(compared: Comparisons) -> Document:
     record = record_of(compared)
     other = "other " * bool(compared.disturbed())
     verdicts, failures = _verdicts(record, other), Notes(_failures(compared))
-    answer = (*verdicts, failures) if compared.regressions() else (failures, *verdicts)
+    answer: Document = (*verdicts, failures)
+    if not compared.regressions():
+        answer = (failures, *verdicts)
     return (
         *answer,
         Notes(_details(compared)),

@@ -268,9 +268,10 @@ def ratio_ticks(low: float, high: float) -> Ticks:
     found = _round(low, high, _times)
     if len(found) > 9:
         found = _decades(low, high, _times)
-    close = [1 + n / 10 for n in range(-9, 20)] if len(found) < 3 else []
-    extra = [(value, f"{value:.1f}x") for value in close if low <= value <= high]
-    return extra[:: max(len(extra) // 6, 1)] if len(extra) > 2 else found
+    close = [n for n in range(-9, 20) if low <= 1 + n / 10 <= high] if len(found) < 3 else []
+    step = max(len(close) // 6, 1)
+    extra = [(1 + n / 10, f"{1 + n / 10:.1f}x") for n in close if n % step == 0]
+    return extra if len(extra) > 2 else found
 
 
 def linear_ticks(low: float, high: float, suffix: str = "") -> Ticks:
