@@ -131,8 +131,9 @@ def left_out(headers: Sequence[str], width: int) -> str:
 
 def fill(text: str, width: int = WIDTH) -> str:
     """Break a note into lines; what is to be pasted has nothing before its first."""
+    own = text[: len(text) - len(text.lstrip())]
     return textwrap.fill(
-        text, width, subsequent_indent=INDENT, break_on_hyphens=False, break_long_words=False
+        text, width, subsequent_indent=own + INDENT, break_on_hyphens=False, break_long_words=False
     )
 
 
