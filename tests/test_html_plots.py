@@ -39,6 +39,7 @@ def test_ticks_are_round():
         (ratio_ticks, 0.02, 7.7, "0.02x, 0.05x, 0.1x, 0.2x, 0.5x, 1x, 2x, 5x"),
         (ratio_ticks, 0.5, 20, "0.5x, 1x, 2x, 5x, 10x, 20x"),
         (ratio_ticks, 0.95, 1.25, "1.0x, 1.1x, 1.2x"),
+        (ratio_ticks, 0.9, 2.8, "1.0x, 1.5x, 2.0x, 2.5x"),
         (ratio_ticks, 0.63, 1.83, "0.8x, 1.0x, 1.2x, 1.4x, 1.6x, 1.8x"),
         (percent_ticks, 0.0, 1.1, "0 %, 20 %, 40 %, 60 %, 80 %, 100 %"),
         (linear_ticks, -3, 3, "-3, -2, -1, 0, 1, 2, 3"),

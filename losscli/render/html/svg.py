@@ -269,7 +269,7 @@ def ratio_ticks(low: float, high: float) -> Ticks:
     if len(found) > 9:
         found = _decades(low, high, _times)
     close = [n for n in range(-9, 20) if low <= 1 + n / 10 <= high] if len(found) < 3 else []
-    step = max(len(close) // 6, 1)
+    step = next(step for step in (1, 2, 5) if len(close) <= 6 * step)
     extra = [(1 + n / 10, f"{1 + n / 10:.1f}x") for n in close if n % step == 0]
     return extra if len(extra) > 2 else found
 
