@@ -20,7 +20,7 @@ OTHERS = {REFERENCE: "the reference", "compile": "torch.compile", CUSTOM: "lossc
 
 _OUTCOMES: dict[Code, str] = {
     Code.NO_WORSE_THAN_TORCH: "finds it as wrong as PyTorch",
-    Code.REFUSES: "raised an error",
+    Code.REFUSES: "got an error",
     Code.LIMITED: "found a limitation",
 }
 """What a check did that did not fail."""
