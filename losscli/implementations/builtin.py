@@ -128,7 +128,7 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
         Implementation("reference", "the plain PyTorch formula that defines the loss", _reference),
         Implementation(
             "functional",
-            "what PyTorch has, or what one writes with it, where that is not the reference",
+            "PyTorch's own function, or the usual code, where it differs from the reference",
             _functional,
             _same_as_reference,
             torchs_own=True,
