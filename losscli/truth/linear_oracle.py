@@ -10,14 +10,16 @@ round logits and their gradient to the hidden states' dtype.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from losscli.linear.kernels import Settings
 from losscli.losses import LinearSpec
 from losscli.losses.rows.forms import ignored_index
 from losscli.truth.blocks import block_elements, blocks, logits_block_elements, whole
@@ -38,8 +40,10 @@ _MOST_OFF = 1 / 16
 _UNDECIDED = 0.5
 """How much of a probability roundings may take in a row excluded from judging as a whole: they
 decide which of two classes has it."""
-SETTINGS = {"label_smoothing": 0.0, "temperature": 1.0, "softcap": 0.0, "z_loss": 0.0}
-"""The parameters that affect the value, and what they are where a loss does not have them."""
+
+
+_Slope = tuple[Tensor, Tensor]
+"""A derivative, and how far roundings move it."""
 
 
 class _Logits(NamedTuple):
@@ -52,9 +56,8 @@ class _Logits(NamedTuple):
     """How far roundings move them."""
     slope_moved: Tensor | float
     """How far that moves their derivative."""
-    by: dict[str, tuple[Tensor, Tensor] | None]
-    """The earlier logits' derivative by each argument of the spec's ``logits``, and how far
-    roundings move it; None where it is 1."""
+    slopes: dict[str, _Slope]
+    """The earlier logits' derivatives by arguments of the spec's ``logits``, where not 1."""
 
 
 @dataclass(frozen=True)
@@ -106,14 +109,14 @@ class LinearOracle(Oracle):
         for place in self._blocks_of_rows():
             of = self._gradients_of_logits(place, grad_output)
             for part in self._blocks_of_classes():
+                own = of["product"].of(itemgetter((slice(None), part)))
                 if hidden.name in found:
-                    found[hidden.name].add(of["product"].of(part), self._weight[part], place)
+                    found[hidden.name].add(own, self._weight[part], place)
                 if weight.name in found:
-                    own = of["product"].of(part).t()
-                    found[weight.name].add(own, self._hidden_rows[place], part)
+                    found[weight.name].add(own.of(Tensor.t), self._hidden_rows[place], part)
             for each in others:
                 if each.name in found:
-                    own = of[each.name].t() if each.shared else of[each.name]
+                    own = of[each.name].of(Tensor.t) if each.shared else of[each.name]
                     ones = torch.ones_like(own.value[:1]).t()
                     found[each.name].add(own, ones, slice(None) if each.shared else place)
         return {name: tuple(each.truths()) for name, each in found.items()}
@@ -137,8 +140,9 @@ class LinearOracle(Oracle):
         return (kept if ignored is None else self._numbers != ignored).nonzero().squeeze(1)
 
     @property
-    def _settings(self) -> tuple[float, ...]:
-        return tuple(self.case.params.get(name, value) for name, value in SETTINGS.items())
+    def _settings(self) -> Settings:
+        given: Mapping[str, Any] = self.case.params
+        return Settings(**{name: x for name, x in given.items() if name in Settings._fields})
 
     @property
     def _rounding(self) -> float:
@@ -168,11 +172,11 @@ class LinearOracle(Oracle):
             moved[:, part] = wide.abs() @ weight.abs()
         moved *= sum_roundings(self.shape[-1]) * self._rounding
         unit = max(unit_roundoff(self.prediction.dtype), self._rounding)
-        value, moved, by = self._adjusted(value, moved, place, unit)
+        value, moved, slopes = self._adjusted(value, moved, place, unit)
         moved += unit * value.abs()
         if rounded:
             value = value.to(self.prediction.dtype).double()
-        _, temperature, cap, _ = self._settings
+        temperature, cap = self._settings.temperature, self._settings.softcap
         value, moved = value / temperature, _finite(moved / temperature)
         slope: Tensor | float = 1 / temperature
         slope_moved: Tensor | float = 0.0
@@ -184,11 +188,11 @@ class LinearOracle(Oracle):
             slope_moved = slope_moved / temperature
             value = value * cap
         moved = moved + ELEMENT_ULP * self._rounding * value.abs()
-        return _Logits(value, slope, _finite(moved), slope_moved, by)
+        return _Logits(value, slope, _finite(moved), slope_moved, slopes)
 
     def _adjusted(
         self, product: Tensor, moved: Tensor, place: Tensor, unit: float
-    ) -> tuple[Tensor, Tensor, dict[str, tuple[Tensor, Tensor] | None]]:
+    ) -> tuple[Tensor, Tensor, dict[str, _Slope]]:
         """Return the logits that the spec makes of a product, how far they move, and slopes."""
         given = {"product": product}
         for each in self.case.spec.operands[3:]:
@@ -196,21 +200,18 @@ class LinearOracle(Oracle):
             given[each.name] = own if each.shared else own.reshape(-1, 1)[place]
         given = {n: x.detach().expand_as(product).requires_grad_() for n, x in given.items()}
         with torch.enable_grad():
-            value = self._spec.logits(**given)
-            ones = torch.ones_like(value, requires_grad=True)
-            slopes = torch.autograd.grad(value, [*given.values()], ones, create_graph=True)
-        by = dict[str, tuple[Tensor, Tensor] | None]()
-        off = moved * slopes[0].detach().abs()
-        for (name, own), found in zip(given.items(), slopes, strict=True):
-            slope, by[name] = found.detach(), None
-            if name != "product":
-                off += unit * (slope * own.detach()).abs()
+            value, ones = self._spec.logits(**given), torch.ones_like(product, requires_grad=True)
+            found = torch.autograd.grad(value, [*given.values()], ones, create_graph=True)
+        slopes = dict[str, _Slope]()
+        off = torch.zeros_like(moved)
+        for (name, x), slope in zip(given.items(), found, strict=True):
+            off += (slope * (moved if name == "product" else unit * x)).abs().detach()
             if (slope != 1).any():
                 (bent,) = torch.autograd.grad(
-                    found, given["product"], ones, retain_graph=True, materialize_grads=True
+                    slope, given["product"], ones, retain_graph=True, materialize_grads=True
                 )
-                by[name] = slope, bent.abs() * moved + unit * slope.abs()
-        return value.detach(), off, by
+                slopes[name] = slope.detach(), (bent * moved).abs() + unit * slope.detach().abs()
+        return value.detach(), off, slopes
 
     def _log_sums(self, logits: _Logits) -> tuple[Tensor, Tensor]:
         found = _log_sums(logits.value)
@@ -219,7 +220,8 @@ class LinearOracle(Oracle):
         return found, _finite(moved) + self._rounding * _finite(rounded)
 
     def _losses(self, logits: _Logits, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        (smoothing, *_, z), x = self._settings, logits.value
+        smoothing, z = self._settings.label_smoothing, self._settings.z_loss
+        x = logits.value
         log_sums, moved = self._log_sums(logits)
         own = numbers.unsqueeze(1)
         loss = (1 - smoothing) * (log_sums - x.gather(1, own).squeeze(1))
@@ -242,7 +244,7 @@ class LinearOracle(Oracle):
         logits = self._logits(place)
         value, p, log_sums = self._slopes(logits, numbers)
         log_sums_moved = self._log_sums(logits)[1].unsqueeze(1)
-        *_, z = self._settings
+        z = self._settings.z_loss
         # A probability moves with the log-sum-exp and its logit, and is at most 1. It loses at most
         # what others gain: all of it if another logit is nearly equal.
         logs, off = logits.value - log_sums, logits.moved + log_sums_moved
@@ -271,10 +273,12 @@ class LinearOracle(Oracle):
             once = (rounded - value).mul_(incoming)
             once[(loses > _UNDECIDED).any(1) & (incoming.squeeze(1) != 0)] = math.nan
         found = _Gradient(value * incoming, _finite(moved), once)
-        return {name: found.times(slope) for name, slope in logits.by.items()}
+        names = ("product", *self.case.spec.names[3:])
+        return {name: found.times(logits.slopes.get(name)) for name in names}
 
     def _slopes(self, logits: _Logits, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        (smoothing, *_, z), x = self._settings, logits.value
+        smoothing, z = self._settings.label_smoothing, self._settings.z_loss
+        x = logits.value
         log_sums = _log_sums(x).unsqueeze(1)
         p = torch.softmax(x, 1)  # the exponential of x - log_sums is 1 for each of two huge ones
         value = p * (1 + 2 * z * log_sums) - smoothing / x.shape[1]
@@ -294,24 +298,18 @@ class _Gradient(NamedTuple):
     once: Tensor | None
     """The change from rounding logits and gradient once; None in 32 bits."""
 
-    def of(self, classes: slice) -> _Gradient:
-        return self._changed(lambda matrix: matrix[:, classes])
+    def of(self, change: Callable[[Tensor], Tensor]) -> _Gradient:
+        """Return each matrix changed."""
+        once = None if self.once is None else change(self.once)
+        return _Gradient(change(self.value), change(self.moved), once)
 
-    def t(self) -> _Gradient:
-        return self._changed(Tensor.t)
-
-    def times(self, slope: tuple[Tensor, Tensor] | None) -> _Gradient:
+    def times(self, slope: _Slope | None) -> _Gradient:
         """Return its product with a derivative; None for 1."""
         if slope is None:
             return self
-        value, off = slope
-        moved = self.moved * (value.abs() + off) + self.value.abs() * off
-        once = None if self.once is None else self.once * value
-        return _Gradient(self.value * value, _finite(moved), once)
-
-    def _changed(self, change: Callable[[Tensor], Tensor]) -> _Gradient:
-        once = None if self.once is None else change(self.once)
-        return _Gradient(change(self.value), change(self.moved), once)
+        by, off = slope
+        moved = self.moved * (by.abs() + off) + self.value.abs() * off
+        return self.of(by.mul)._replace(moved=_finite(moved))
 
 
 class _Sum:
