@@ -4,7 +4,9 @@ Only a block of logits and a block of the weight's classes are float64 at once. 
 whole, because they are sums over rows or classes.
 
 The oracle also bounds how far roundings may move each result (see ``tolerances``): implementations
-round logits and their gradient to the hidden states' dtype.
+round logits and their gradient to the hidden states' dtype. What the operands after the weight do
+to the logits is the spec's ``logits``, of which autograd gives the derivatives: these are rounded
+once, and move with the product.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from losscli.implementations.local import Operands
 from losscli.linear.kernels import Settings
 from losscli.losses import LinearSpec
 from losscli.losses.rows.forms import ignored_index
@@ -194,24 +197,28 @@ class LinearOracle(Oracle):
         self, product: Tensor, moved: Tensor, place: Tensor, unit: float
     ) -> tuple[Tensor, Tensor, dict[str, _Slope]]:
         """Return the logits that the spec makes of a product, how far they move, and slopes."""
-        given = {"product": product}
+        others: Operands = {}
         for each in self.case.spec.operands[3:]:
-            own = self.operands[each.name].double()
-            given[each.name] = own if each.shared else own.reshape(-1, 1)[place]
-        given = {n: x.detach().expand_as(product).requires_grad_() for n, x in given.items()}
+            own = self.operands[each.name].detach().double()
+            others[each.name] = own if each.shared else own.reshape(-1, 1)[place]
+        if not others:
+            return product, moved, {}
+        leaves = [x.expand_as(product).requires_grad_() for x in (product, *others.values())]
         with torch.enable_grad():
-            value, ones = self._spec.logits(**given), torch.ones_like(product, requires_grad=True)
-            found = torch.autograd.grad(value, [*given.values()], ones, create_graph=True)
+            value = self._spec.logits(leaves[0], **dict(zip(others, leaves[1:], strict=True)))
+            ones = product.new_ones((), requires_grad=True).expand_as(product)
+            found = torch.autograd.grad(value, leaves, ones, create_graph=True)
         slopes = dict[str, _Slope]()
-        off = torch.zeros_like(moved)
-        for (name, x), slope in zip(given.items(), found, strict=True):
-            off += (slope * (moved if name == "product" else unit * x)).abs().detach()
+        for name, slope in zip(("product", *others), found, strict=True):
             if (slope != 1).any():
                 (bent,) = torch.autograd.grad(
-                    slope, given["product"], ones, retain_graph=True, materialize_grads=True
+                    slope, leaves[0], ones, retain_graph=True, materialize_grads=True
                 )
                 slopes[name] = slope.detach(), (bent * moved).abs() + unit * slope.detach().abs()
-        return value.detach(), off, slopes
+        moved = moved * slopes["product"][0].abs() if "product" in slopes else moved
+        for name, x in others.items():
+            moved += unit * (x * slopes[name][0] if name in slopes else x).abs()
+        return value.detach(), moved, slopes
 
     def _log_sums(self, logits: _Logits) -> tuple[Tensor, Tensor]:
         found = _log_sums(logits.value)
