@@ -1,4 +1,4 @@
-"""Judges implementations on a case with its inputs, by the oracle."""
+"""Judges implementations of a case with the oracle."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from losscli.truth.setup import Incoming, Setup
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome
 
 _FORMULAS_TENSORS = 24
-"""Input-sized tensors, in at least float32, that must fit before PyTorch's formulas run: their
-temporaries and gradients, twice."""
+"""Input-sized tensors of at least float32 that PyTorch's formulas need: temporaries and gradients,
+twice."""
 
 
 def operand_of(gradient: str) -> str:
-    """Return the operand whose gradient a part of an answer is."""
+    """Return the operand of a gradient's name in an answer."""
     return gradient.removesuffix(" gradient")
 
 
 @dataclass(frozen=True)
 class Problem(Setup):
-    """A case with its inputs, on which implementations are judged."""
+    """A case with its inputs, to judge implementations."""
 
     excuses: bool = True
     """Whether a result no worse than PyTorch's is a warning."""
     torchs_gradients: dict[str, Errors] = field(default_factory=dict)
-    """The largest error of each of a Model's own gradients, by operand."""
+    """The largest error of PyTorch's own gradients, by operand."""
     _kept: dict[tuple[str, Incoming], tuple[Truth, ...]] = field(default_factory=dict)
     _torchs: dict[Incoming, list[Answer]] = field(default_factory=dict)
 
     @property
     def tolerance(self) -> str:
-        """The loosened tolerance of config or loss, with the loss's reason, or an empty string."""
+        """The loosened tolerance, with the reason if it is the loss's, or an empty string."""
         own, granted = self.case.spec.tolerance, self.granted
         if granted is None:
             return ""
@@ -61,7 +61,7 @@ class Problem(Setup):
 
     @property
     def granted(self) -> float | None:
-        """ULP that the config grants this case by name, or that belong to its loss."""
+        """See :meth:`Oracle.granted`."""
         return self.oracle.granted(self.loosened)
 
     @cached_property
@@ -77,29 +77,26 @@ class Problem(Setup):
         return {n: c / max(sum(counts), 1) for n, c in zip(names, counts, strict=True)}
 
     def misfit(self, part: str, got: Tensor | None) -> str:
-        """Describe a part of an answer of another shape, dtype or device than is due, or nothing.
-
-        ``part``: the loss or an operand's gradient.
-        """
+        """Describe a wrong shape, dtype or device of the loss or a gradient, if there is one."""
         if part == LOSS:
             return misfit(got, self.oracle.loss_shape(), self.prediction, self.oracle.dtype)
         operand = self.operands[operand_of(part)]
         return misfit(got, operand.shape, operand, operand.dtype)
 
     def truths(self, part: str, incoming: Incoming) -> Iterable[Truth]:
-        """The truth of a part of an answer."""
+        """The truth of the loss or a gradient."""
         return self.value() if part == LOSS else self.gradient(operand_of(part), incoming)
 
     def judge(
         self, part: str, got: Tensor | None, incoming: Incoming, *, any_for_nan: bool = False
     ) -> tuple[Outcome, Errors | None]:
-        """Judge a part of an answer by its name; see :meth:`judge_gradient`."""
+        """Judge the loss or a gradient by its name in an answer; see :meth:`judge_gradient`."""
         if part == LOSS:
             return self.judge_loss(got)
         return self.judge_gradient(operand_of(part), got, incoming, any_for_nan=any_for_nan)
 
     def judge_loss(self, loss: Tensor | None) -> tuple[Outcome, Errors | None]:
-        """Judge a loss; there are no errors if its shape, dtype or device mismatches."""
+        """Judge a loss; there are no errors if it is a misfit."""
         wrong = self.misfit(LOSS, loss)
         if wrong or loss is None:
             return Outcome(FAIL, wrong), None
@@ -113,7 +110,7 @@ class Problem(Setup):
     def judge_gradient(
         self, name: str, gradient: Tensor | None, incoming: Incoming, *, any_for_nan: bool = False
     ) -> tuple[Outcome, Errors | None]:
-        """Judge an operand's gradient; ``any_for_nan`` accepts any value where the truth is NaN."""
+        """Judge a gradient; ``any_for_nan`` accepts any value where the truth is NaN."""
         wrong = self.misfit(name, gradient)
         if wrong or gradient is None:
             return Outcome(FAIL, wrong), None
@@ -148,7 +145,6 @@ class Problem(Setup):
         judge: Callable[[Errors], Outcome],
         torchs: Iterable[Tensor | None],
     ) -> tuple[Outcome, Errors]:
-        """Judge a result; a failure is a warning where PyTorch's own formulas are as wrong."""
         errors = compare(result, truths())
         outcome = judge(errors)
         if outcome.status == PASS:
@@ -169,7 +165,7 @@ class Problem(Setup):
 
     @property
     def torchs_own(self) -> list[Subject]:
-        """PyTorch's own formulas, each of which may be wrong."""
+        """PyTorch's own formulas."""
         return self.oracle.formulas(third_party=self.of_others)
 
     def formulas_losses(self) -> Iterator[Tensor]:
@@ -179,7 +175,6 @@ class Problem(Setup):
                 yield own.send(Forward(self.operands))
 
     def _torchs_answers(self, incoming: Incoming) -> Iterator[Answer]:
-        """Yield the results of PyTorch's formulas; those of a large case are recomputed."""
         if not self.oracle.keeps_formulas:
             return self._formulas_answers(incoming)
         if incoming not in self._torchs:
@@ -205,12 +200,12 @@ class Problem(Setup):
         return tuple(self._constant.value())
 
     def value(self) -> Iterable[Truth]:
-        """The truth of the loss; streamed again each time where it is large."""
+        """The truth of the loss; recomputed each time if it is large."""
         small = self.case.reduction != "none" or self.oracle.keeps_truths
         return self._whole_value if small else self.oracle.value()
 
     def gradient(self, name: str, incoming: Incoming) -> Iterable[Truth]:
-        """The truth of a gradient; streamed again each time where it is large."""
+        """The truth of a gradient; recomputed each time if it is large."""
         if not self.oracle.keeps_truths:
             return self.oracle.gradient(name, incoming.grad_output)
         key = (name, incoming)

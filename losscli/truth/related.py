@@ -1,8 +1,8 @@
-"""Judges answers that must agree with each other, independent of the oracle.
+"""Judges answers that must agree with each other; the oracle only gives the scale.
 
-Two answers may each be off by their tolerance, so they may differ by twice that. The oracle only
-gives the scale, so mistakes show that the reference shares with a kernel. The sum of a row's
-gradient is that of a constant added to all classes, a broadcast operand, and has its bound.
+So mistakes show that the reference and a kernel share. Two answers may differ by twice the
+tolerance of one. The sum of a row's gradient, which is the gradient of a number added to all
+classes, has the bound of a broadcast operand.
 """
 
 from dataclasses import replace
@@ -23,7 +23,7 @@ ANSWERS = 2
 
 
 def scale_of(problem: Problem, part: str, incoming: Incoming) -> Tensor:
-    """Return the scale of errors of a part of an answer."""
+    """Return the scale of errors of the loss or a gradient."""
     oracle = problem.oracle
     shape = oracle.loss_shape() if part == LOSS else problem.operands[operand_of(part)].shape
     scale = torch.zeros(shape, dtype=torch.float64, device=oracle.device)
@@ -35,7 +35,7 @@ def scale_of(problem: Problem, part: str, incoming: Incoming) -> Tensor:
 def judge_pair(
     problem: Problem, part: str, got: Tensor | None, other: Tensor | None, scale: Tensor
 ) -> tuple[Outcome, Errors | None]:
-    """Judge a part of an answer against the same part of another, which must be equal."""
+    """Judge the loss or a gradient against that of another answer, which must be equal."""
     wrong = problem.misfit(part, got)
     if wrong or got is None or other is None or other.shape != got.shape:
         return Outcome(FAIL, wrong or "one of two answers has another shape"), None

@@ -1,8 +1,7 @@
-"""Textbook formulas of losses in PyTorch.
+"""Textbook formulas of losses in PyTorch, which may be wrong where references are right.
 
-They compute in the operands' dtype, lose digits that references keep, and may give NaN at infinity.
-A third-party kernel that is wrong only where such a formula is wrong on the same device is
-accepted.
+They compute in the operands' dtype. A third-party kernel is accepted if it is wrong only where such
+a formula is on the same device.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def _with_pos_weight(input: Tensor, target: Tensor, pos_weight: Tensor) -> Tenso
 
 
 def _from_left(input: Tensor, target: Tensor, pos_weight: Tensor | float = 1.0) -> Tensor:
-    """The same, with another order of sums in autograd, worse for some targets."""
+    """The same with another order of sums in autograd, worse for some targets."""
     return (1 - target) * input + (1 + (pos_weight - 1) * target) * (
         torch.log1p(torch.exp(-input.abs())) + (-input).clamp(min=0)
     )
@@ -92,7 +91,7 @@ def _multi_margin(input: Tensor, target: Tensor, *, p: float, margin: float) -> 
 
 
 def _triplet_margin(anchor: Tensor, positive: Tensor, negative: Tensor, *, margin: float) -> Tensor:
-    """Without the number that PyTorch adds to each difference."""
+    """Without PyTorch's epsilon."""
     near, far = ((anchor - each).norm(dim=-1) for each in (positive, negative))
     loss: Tensor = (near - far + margin).clamp(min=0)
     return loss
@@ -124,7 +123,7 @@ FORMULAS: Mapping[str, tuple[Unreduced, ...]] = {
     "multi_margin": (_multi_margin,),
     "triplet_margin": (_triplet_margin,),
 }
-"""Formulas that lose digits that PyTorch's function keeps, by loss."""
+"""Formulas that lose digits which PyTorch's function keeps, by loss."""
 
 
 OWN: Mapping[str, Callable[..., Tensor]] = {
@@ -152,7 +151,7 @@ class _Unwidened(TorchFunctionMode):
 
 
 def _in_16_bits(case: Case) -> Callable[..., Tensor]:
-    """Return the reference with every step rounded to 16 bits, unless a step overflows."""
+    """Return the reference with every step in 16 bits, unless a step overflows."""
     reference = partial(case.spec.reference, reduction=case.reduction, **case.params)
 
     def computed(*operands: Tensor) -> Tensor:
@@ -169,7 +168,7 @@ def _known(formula: Unreduced, case: Case) -> dict[str, float]:
 
 
 def _knows_parameters(formula: Unreduced, case: Case) -> bool:
-    """Tell whether a formula takes each parameter off its default; ignored rows raise an error."""
+    """Tell whether a formula takes all changed parameters; ignored rows raise an error."""
     known = {IGNORE_INDEX.name, *_known(formula, case)}
     return all(
         each.name in known or case.params.get(each.name) in (None, each.default, each.absent)

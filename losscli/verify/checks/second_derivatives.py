@@ -46,8 +46,7 @@ def second_derivatives(problem: Problem, subject: Subject, tally: Tally) -> Iter
     """Check the derivatives of the gradients.
 
     The gradients of all operands are multiplied by values of both signs and added, and this sum is
-    differentiated for all operands and ``grad_output``; skipped where the gradients have no
-    graph.
+    differentiated for all operands and ``grad_output``; skipped where it cannot be differentiated.
     """
     operands = problem.case.spec.operands
     if any(operand.smooth for operand in operands):
