@@ -1,4 +1,4 @@
-"""The implementations of losses; callers reach them through ``subject``."""
+"""The implementations of losses, called through ``subject``."""
 
 from losscli.implementations.builtin import IMPLEMENTATIONS as IMPLEMENTATIONS
 from losscli.implementations.builtin import STRATEGIES as STRATEGIES
