@@ -1,8 +1,7 @@
 """Starts, calls and ends workers: the judge's side of the sandbox.
 
-Nothing outlives the judge. Operands and results are in anonymous files in memory, and temporary
-files in the worker's own file system. The kernel kills a worker's processes with their keeper, and
-the keeper with the judge.
+Nothing outlives the judge: the kernel kills a worker's processes with their keeper, and the keeper
+with the judge. Operands and results are in anonymous files in memory.
 """
 
 import os
@@ -73,13 +72,11 @@ class Worker:
     def __init__(
         self, file: Source, device: str, setting: Setting = PLAIN, *, unmarked: bool = False
     ) -> None:
-        """Start a worker and import the file.
-
-        ``unmarked``: the worker is asked for one answer of a process that looks like a user's.
+        """Start a worker and import the file, unless ``unmarked``.
 
         Raises:
             NotBuiltError: the file cannot be imported.
-            NotIsolatedError: part of the isolation is missing, and it is required.
+            NotIsolatedError: a required part of the isolation is missing.
             SandboxError: the worker died or timed out.
         """
         self.file, self.device = file, device
@@ -148,11 +145,11 @@ class Worker:
         generation: int = 0,
         mends: tuple[Mend, ...] = (),
     ) -> R:
-        """Return the response to a request for the subject of a case.
+        """Return the response to a request, for the subject of a case if there is one.
 
         Raises:
             SubjectError: the candidate raised, or has no second derivatives.
-            SandboxError: the worker died, hung or forged a message. It is ended.
+            SandboxError: the worker died, hung or forged a message, and is ended.
             torch.OutOfMemoryError: the GPU ran out of memory.
         """
         if self.died:
@@ -198,7 +195,7 @@ class Worker:
 
     def _load(self, order: tuple[str, ...], unmarked: bool, built: int) -> None:
         number = _random_number()
-        file = replace(self.file, reduction="mean", parameters={})  # what else is the judge's
+        file = replace(self.file, reduction="mean", parameters={})  # known only to the judge
         messages.send(self.channel, Load(number, file, order, unmarked, built))
         reply = self._answer(number, self.allowance.build_seconds)
         if isinstance(reply, Raised):
@@ -269,7 +266,7 @@ class Worker:
         return self._fatal(Code.PROCESS_DIED, text)
 
     def _why_interrupted(self) -> str:
-        """Name the losscli process that ended; a keeper reports its worker's end if it can."""
+        """Name the losscli process that ended, as no keeper has reported the worker's end."""
         code = self._zygote.ended
         starts = code is not None and f"starts workers ended {how_ended(code)}"
         what = starts or "keeps the worker was killed"
@@ -296,11 +293,8 @@ class Worker:
         self.keeper = 0
 
     def _signal(self, number: int) -> bool:
-        """Signal the keeper, resume it if stopped, and tell whether it existed.
-
-        Without an id, the signal would reach the judge's own group.
-        """
-        if not self.keeper:
+        """Signal the keeper, resume it if stopped, and tell whether it existed."""
+        if not self.keeper:  # the signal would reach the judge's own group
             return False
         try:
             os.kill(self.keeper, number)
@@ -310,7 +304,7 @@ class Worker:
         return True
 
     def _status(self) -> str | None:
-        """Return the keeper's exit code: empty if killed, None if workers keep it running."""
+        """Return the exit code from the keeper: empty if killed, None if workers keep it alive."""
         self._signal(0)
         ready, _, _ = select.select([self.status], [], [], END_SECONDS)
         return os.read(self.status, 64).decode() if ready else None

@@ -1,7 +1,6 @@
-"""The JSON messages between a judge and a worker.
+"""The JSON messages between a judge and a worker; ``wire`` carries tensors.
 
-Tensors travel separately; see ``wire``. A worker may forge its messages, so the judge decodes them
-by type.
+A worker may forge its messages, so the judge decodes them by type.
 """
 
 from pathlib import Path
@@ -21,7 +20,7 @@ class Storage(msgspec.Struct):
     """An operand's storage; its bytes are in the operand file."""
 
     key: int
-    """Identifies the judge's memory, so that a worker keeps its address."""
+    """Identifies the judge's memory, so that it keeps its address in the worker."""
     bytes: int
     at: int
     device: str
@@ -31,14 +30,14 @@ class Asked(msgspec.Struct, tag="asked"):
     """A request and the case of its subject."""
 
     number: int
-    """A random number that the response repeats, so that no older one is accepted."""
+    """A random number that the response must repeat."""
     request: msgspec.Raw
     storages: list[Storage]
     case: Case | None = None
     model: ModelCase | None = None
     """The case, if it is a Model's."""
     generation: int = 0
-    """The implementation is bound anew for each."""
+    """The implementation is bound again for each."""
     mends: tuple[Mend, ...] = ()
 
 
@@ -50,7 +49,7 @@ class Load(msgspec.Struct, tag="load"):
     order: tuple[str, ...]
     """The order of operands; empty to infer it."""
     unmarked: bool
-    """Whether to import it where it is called, in a process that looks like a user's."""
+    """Whether to import it later, in a process that looks like a user's."""
     built: int
     """Bytes of an earlier worker's compiled output in the operand file."""
 
@@ -68,7 +67,7 @@ class Replied(msgspec.Struct, tag="replied"):
     number: int
     value: msgspec.Raw
     changed: list[int] = []
-    """Keys of the operands that the call wrote to."""
+    """Keys of modified operands."""
 
 
 class Raised(msgspec.Struct, tag="raised"):
@@ -81,14 +80,13 @@ class Raised(msgspec.Struct, tag="raised"):
     refused: bool = False
     """Whether it was RuntimeError."""
     code: Code = Code.RAISED
-    """The code; not ``raised`` if it raised nothing, but returned no tensor, say."""
     broke: bool = False
     """Whether the worker can no longer use the GPU."""
     number: int = 0
 
 
 class Tunes(msgspec.Struct, tag="tunes"):
-    """The candidate is tuning a kernel, so this request has a build's time limit."""
+    """The candidate is tuning a kernel, which has its own time limit."""
 
     number: int
 
@@ -108,13 +106,13 @@ def send(channel: Channel, message: Question | Reply) -> None:
 
 
 def receive_question(channel: Channel) -> Question | None:
-    """Receive the judge's request; None if it has hung up."""
+    """Receive a request; None at a hang-up."""
     data = channel.receive()
     return None if data is None else _questions.decode(data)
 
 
 def receive_reply(channel: Channel, seconds: float) -> Reply | None:
-    """Receive a response; None at a hang-up, TimeoutError if none, ValueError if invalid."""
+    """Receive a response; None at a hang-up, TimeoutError, or ValueError if invalid."""
     data = channel.receive(seconds)
     return None if data is None else _replies.decode(data)
 

@@ -1,7 +1,6 @@
 """The worker's server, which loads a file and answers requests about it.
 
-Third-party code shares this process. So the server does not know the correct results, and the judge
-checks what it reports by the bytes of results and by its own clock.
+Third-party code shares this process, so the judge checks the bytes of results, and its own clock.
 """
 
 import os

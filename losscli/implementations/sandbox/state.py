@@ -31,7 +31,7 @@ class State:
         self.timed: TimedPass | None = None
         self.before = ProcessState.read()
         self.constructed: dict[StateChange, bool] = {}
-        """What binding changed, and whether that has been reported."""
+        """Changes by binding, and whether they were reported."""
         self.file: Source
         self.source: tuple[str, str, str, str]
         self.order: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class State:
         return self.subjects[key]
 
     def _bind(self, case: Case, *, mends: tuple[Mend, ...]) -> BoundLoss:
-        """Return what the file defines, as a case calls it; what that changes is noted."""
+        """Return the file's definition as a case calls it; note changes by its constructor."""
         before = ProcessState.read()
         try:
             return self._function(case, mends)

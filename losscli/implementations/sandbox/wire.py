@@ -1,8 +1,7 @@
 """Carries tensors between judge and worker as raw bytes in two files in memory.
 
 An operand travels with its whole storage, so that the worker sees its strides and the bytes around
-a view. The worker writes changes back for the checks that look for modified inputs. Results are
-contiguous bytes. Neither process maps the other's memory.
+a view. The worker writes changes back, so that checks find modified inputs. Results are contiguous.
 """
 
 import ctypes
@@ -23,7 +22,7 @@ _DTYPES = {
     if isinstance(dtype, torch.dtype)
 }
 _PIECE = 2**24
-"""Bytes copied at once. The allocator hands the same memory out again for pieces of this size."""
+"""Bytes copied at once, so that the allocator reuses memory."""
 _SMALL = 2**26
 """Bytes of earlier operands that a worker need not free."""
 
@@ -51,7 +50,6 @@ class JudgeEnd:
     """The judge's side: writes operands, takes back changes, reads results."""
 
     def __init__(self, operands: int, results: int, device: str) -> None:
-        """Take the file descriptors."""
         self.operands, self.results, self.device = operands, results, device
         self._keys: dict[tuple[str, int, int], int] = {}
         self._sending: dict[int, tuple[Storage, Tensor]] = {}
@@ -64,7 +62,7 @@ class JudgeEnd:
         return encoded, [storage for storage, _ in self._sending.values()]
 
     def take_back(self, changed: Sequence[int]) -> None:
-        """Copy the changed operands back from the worker; KeyError if it had no such operand."""
+        """Copy changed operands back from the worker; KeyError if it had no such operand."""
         for key in {*changed}:
             stored, whole = self._sending[key]
             _read_into(self.operands, stored.at, whole)
@@ -108,7 +106,6 @@ class WorkerEnd:
     """The worker's side: keeps operands at fixed addresses and writes results."""
 
     def __init__(self, operands: int, results: int) -> None:
-        """Take the file descriptors."""
         self.operands, self.results = operands, results
         self._kept: dict[int, Tensor] = {}
         self._pinned: set[int] = set()
@@ -116,7 +113,7 @@ class WorkerEnd:
         self._end = 0
 
     def read(self, storages: Sequence[Storage]) -> None:
-        """Load a request's operands; those of earlier requests may be freed."""
+        """Load a request's operands; free earlier ones unless they are small or kept."""
         self._end = 0
         self._stored = storages
         wanted = self._pinned | {stored.key for stored in storages}
@@ -130,7 +127,7 @@ class WorkerEnd:
             _read_into(self.operands, stored.at, kept)
 
     def keep(self) -> None:
-        """Keep this request's operands in place for later requests."""
+        """Keep this request's operands in place."""
         self._pinned |= {stored.key for stored in self._stored}
 
     def drop(self) -> None:

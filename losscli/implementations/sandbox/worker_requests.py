@@ -21,11 +21,11 @@ from losscli.implementations.sandbox.timed import Flip, Samples, TimedPass, Warm
 from losscli.losses import Shape
 
 _NAMES_BYTES = 2**20
-"""Bytes for the names of compiled files."""
+"""Of compiled files."""
 
 
 class WorkerRequest(Request[R_co], frozen=True):
-    """A request to a worker."""
+    """A request to a worker itself."""
 
     def perform_at(self, state: State) -> R_co:
         """Perform it in the worker."""
@@ -43,7 +43,7 @@ class TuningSeconds(WorkerRequest[float], frozen=True):
 
 
 class Compiled(WorkerRequest[Tensor], frozen=True):
-    """What has been compiled so far, as bytes."""
+    """The packed compiled output so far."""
 
     takes_long: ClassVar[bool] = True
 
@@ -57,9 +57,9 @@ class Compiled(WorkerRequest[Tensor], frozen=True):
 
 
 class Changes(WorkerRequest[list[StateChange]], frozen=True):
-    """Process state changed since the last query; it is restored.
+    """Restore the process state, and return its changes since the last query.
 
-    What a constructor changes is reported once, as what an import changes is.
+    Changes by a constructor or import are reported once.
     """
 
     def perform_at(self, state: State) -> list[StateChange]:
@@ -88,7 +88,7 @@ class InputShapes(WorkerRequest[list[tuple[Shape, str]]], frozen=True):
 
 
 class Unmarked(WorkerRequest[Iterable[Answer]], frozen=True):
-    """Answers of processes that look like a user's."""
+    """The answers of processes that look like a user's."""
 
     takes_long: ClassVar[bool] = True
     calls: Sequence[Call]
@@ -102,14 +102,14 @@ class Unmarked(WorkerRequest[Iterable[Answer]], frozen=True):
 
 
 class Leftovers(WorkerRequest[list[str]], frozen=True):
-    """Names of the processes that the candidate left running."""
+    """The names of processes that the candidate left running."""
 
     def perform_at(self, state: State) -> list[str]:
         return leftovers.find()
 
 
 class ModelArguments(WorkerRequest[list[Argument]], frozen=True):
-    """Descriptions of the arguments from ``get_inputs``, without their contents."""
+    """Descriptions of the arguments from ``get_inputs``."""
 
     def perform_at(self, state: State) -> list[Argument]:
         assert state.module is not None
@@ -128,7 +128,7 @@ class ModelState(WorkerRequest[tuple[dict[str, Tensor], list[str]]], frozen=True
 
 
 class Time(WorkerRequest[Samples], frozen=True):
-    """Make the pass to be timed; later requests use it. Return its first result."""
+    """Make the timed pass of later requests; return its first result."""
 
     takes_long: ClassVar[bool] = True
     keeps_operands: ClassVar[bool] = True
@@ -173,7 +173,7 @@ class Sample(WorkerRequest[Samples], frozen=True):
 
 
 class WhatRan(WorkerRequest[Ran], frozen=True):
-    """Which operators and kernels run in a call of the timed pass, and whose they are."""
+    """The operators and kernels in a call of the timed pass, and their owners."""
 
     def perform_at(self, state: State) -> Ran:
         return state.timed_pass.ran()
@@ -185,7 +185,7 @@ class WhatRan(WorkerRequest[Ran], frozen=True):
 
 
 class Loop(WorkerRequest[float], frozen=True):
-    """Call the timed pass repeatedly and wait for all the work it started; return the seconds."""
+    """Call the timed pass repeatedly and wait for all its work; return the seconds."""
 
     is_timed: ClassVar[bool] = True
     calls: int
