@@ -23,7 +23,6 @@ TARGET_NAMES = (
 PAIRED = (("forward", "backward"), ("fwd", "bwd"))
 """Endings of the names of a loss and the function for its gradients."""
 PAIR = ("input", "target")
-"""The operands of most losses."""
 _LARGEST = 1e30
 """Larger numbers are not parameters."""
 _LOADERS = frozenset({"load_inline", "load", "CDLL", "LoadLibrary", "import_module", "RawModule"})
@@ -128,7 +127,6 @@ class Signature:
 
 UNKNOWN = Signature((), 0, frozenset(), anything=True)
 NO_ARGUMENTS = Signature((), 0, frozenset())
-"""That of a test of a loss, for example."""
 
 
 @dataclass(frozen=True)

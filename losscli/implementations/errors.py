@@ -22,12 +22,10 @@ class NoSecondDerivativesError(SubjectError):
 class SandboxError(SubjectError):
     """The worker of a file died, hung or forged a message; ``code`` says which."""
 
-    def __init__(self, code: Code, text: str) -> None:
-        super().__init__(text, code)
-        self.log = ""
-        """The worker's output, if it ended before the first request."""
-        self.reached: tuple[str, ...] = ()
-        """The isolation it ran under."""
+    log = ""
+    """The worker's output, if it ended before the first request."""
+    reached: tuple[str, ...] = ()
+    """The isolation it ran under."""
 
 
 class NotIsolatedError(UnfitError):
@@ -39,5 +37,5 @@ class NotBuiltError(SandboxError):
 
     def __init__(self, text: str, *, compiler: bool) -> None:
         """``compiler``: whether a compiler or linker failed."""
-        super().__init__(Code.DOES_NOT_BUILD, text)
+        super().__init__(text, Code.DOES_NOT_BUILD)
         self.compiler = compiler

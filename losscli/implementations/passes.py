@@ -1,7 +1,5 @@
 """The passes that bench times: forward, or forward and backward."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import cycle

@@ -60,7 +60,7 @@ class Workers:
             self.end(file)
             worker = None
         if len(deaths) >= MOST_DEATHS:
-            raise SandboxError(deaths[-1].code, f"{deaths[-1]}, {len(deaths)} times")
+            raise SandboxError(f"{deaths[-1]}, {len(deaths)} times", deaths[-1].code)
         if worker is None:
             worker = self._workers[key] = self._start(implementation, device)
         return worker

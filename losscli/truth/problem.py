@@ -1,7 +1,5 @@
 """Judges implementations of a case with the oracle."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace

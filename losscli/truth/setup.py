@@ -1,7 +1,5 @@
 """A case with its inputs, and the calls, grad_outputs and variants of checks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

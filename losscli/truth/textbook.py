@@ -4,15 +4,14 @@ They compute in the operands' dtype. A third-party kernel is accepted if it is w
 a formula is on the same device.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from losscli.cases.case import Case
@@ -21,10 +20,7 @@ from losscli.losses import aten
 from losscli.losses.formulas import reduce
 from losscli.losses.rows.forms import IGNORE_INDEX
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-Unreduced = Callable[..., "Tensor"]
+Unreduced = Callable[..., Tensor]
 """A formula per element or row: operands in spec order, parameters by name."""
 
 

@@ -64,19 +64,15 @@ def choose_fitting(
     held: Held = _ONE,
 ) -> tuple[list[Implementation], dict[str, Reason]]:
     """Return the implementations that fit, each alone, and why the others do not."""
-    needed = {i.name: bytes_to_verify(case, pass_, [i], held) for i in implementations}
-    reasons = {
-        name: Reason(
-            Code.NO_ROOM, f"needs {format_bytes(size)}, {case.device} has {format_bytes(free)} free"
-        )
-        for name, size in needed.items()
-        if size > free
-    }
+    reasons = {}
     for each in implementations:
+        text = ""
+        if (needed := bytes_to_verify(case, pass_, [each], held)) > free:
+            text = f"needs {format_bytes(needed)}, {case.device} has {format_bytes(free)} free"
         if each.file and case.device == "cpu":
             own = each.temporary_bytes(case)
-            most = (each.setting.allowance or Allowance()).bytes_of(free)
-            if own > most:
+            if own > (most := (each.setting.allowance or Allowance()).bytes_of(free)):
                 text = f"its process needs {format_bytes(own)}, and may take {format_bytes(most)}"
-                reasons[each.name] = Reason(Code.NO_ROOM, text)
+        if text:
+            reasons[each.name] = Reason(Code.NO_ROOM, text)
     return [i for i in implementations if i.name not in reasons], reasons

@@ -37,15 +37,6 @@ from losscli.implementations.sandbox.confinement import Wanted, environment
 from losscli.implementations.sandbox.confinement.limits import TOO_MANY_PROCESSES, TOO_MUCH_MEMORY
 from losscli.implementations.sandbox.isolation_parts import missing
 from losscli.implementations.sandbox.log import Log
-from losscli.implementations.sandbox.messages import (
-    Asked,
-    Load,
-    Raised,
-    Ready,
-    Replied,
-    Reply,
-    Tunes,
-)
 from losscli.implementations.sandbox.program import packages_of
 from losscli.implementations.sandbox.scratch import scratch_directory
 from losscli.implementations.sandbox.wire import JudgeEnd, write
@@ -114,9 +105,9 @@ class Worker:
             os.close(self.log.writing)
         try:
             ready = self._reply(zygote.START_SECONDS)
-            if isinstance(ready, Raised):  # before anything of the file runs
+            if isinstance(ready, messages.Raised):  # before anything of the file runs
                 raise UnfitError(f"a worker cannot be closed in: {ready.text}.")
-            if not isinstance(ready, Ready):
+            if not isinstance(ready, messages.Ready):
                 raise self._forged("no greeting")
             self.reached = tuple(ready.reached)
             if "temporary files" not in self.reached:
@@ -157,7 +148,9 @@ class Worker:
         number = _random_number()
         model = case if isinstance(case, ModelCase) else None
         plain = None if model else case
-        asked = Asked(number, *self.tensors.encode(request), plain, model, generation, mends)
+        asked = messages.Asked(
+            number, *self.tensors.encode(request), plain, model, generation, mends
+        )
         try:
             messages.send(self.channel, asked)
         except OSError:
@@ -167,7 +160,7 @@ class Worker:
         reply = self._answer(number, seconds)
         if self.tuned and request.is_timed:
             raise SubjectError(TUNES_BETWEEN, Code.CLOCK_DISAGREES)
-        if isinstance(reply, Raised):
+        if isinstance(reply, messages.Raised):
             raise self._error(reply)
         try:
             response: R = self.tensors.decode(reply.value, request.response_type())
@@ -196,25 +189,25 @@ class Worker:
     def _load(self, order: tuple[str, ...], unmarked: bool, built: int) -> None:
         number = _random_number()
         file = replace(self.file, reduction="mean", parameters={})  # known only to the judge
-        messages.send(self.channel, Load(number, file, order, unmarked, built))
+        messages.send(self.channel, messages.Load(number, file, order, unmarked, built))
         reply = self._answer(number, self.allowance.build_seconds)
-        if isinstance(reply, Raised):
+        if isinstance(reply, messages.Raised):
             raise NotBuiltError(reply.text, compiler=reply.kind == "build")
 
-    def _answer(self, number: int, seconds: float) -> Replied | Raised:
+    def _answer(self, number: int, seconds: float) -> messages.Replied | messages.Raised:
         reply = self._reply(seconds)
         self.tuned, over = False, time.monotonic() + self.allowance.tuning_seconds
         # Each process that a request starts reports its own tuning.
-        while isinstance(reply, Tunes) and reply.number == number:
+        while isinstance(reply, messages.Tunes) and reply.number == number:
             self.tuned = True
             reply = self._reply(max(over - time.monotonic(), 0.0))
-        if isinstance(reply, Raised) and reply.kind == "forked":
+        if isinstance(reply, messages.Raised) and reply.kind == "forked":
             raise self._fatal(Code.LEFT_PROCESS, reply.text)
-        if isinstance(reply, Ready | Tunes) or reply.number != number:
+        if isinstance(reply, messages.Ready | messages.Tunes) or reply.number != number:
             raise self._forged("an answer that belongs to no question")
         return reply
 
-    def _reply(self, seconds: float) -> Reply:
+    def _reply(self, seconds: float) -> messages.Reply:
         try:
             reply = messages.receive_reply(self.channel, seconds)
         except TimeoutError:
@@ -225,15 +218,15 @@ class Worker:
             raise self._forged(str(error)) from None
         if reply is None:
             raise self._ended()
-        if isinstance(reply, Raised):
+        if isinstance(reply, messages.Raised):
             reply.text = printable(reply.text)
         return reply
 
-    def _error(self, raised: Raised) -> Exception:
+    def _error(self, raised: messages.Raised) -> Exception:
         if raised.kind == "out_of_memory":
             if self.device == "cpu":
                 most = format_bytes(self.allowance.memory_bytes)
-                return SandboxError(Code.MEMORY_LIMIT, f"took more memory than the {most} it may")
+                return SandboxError(f"took more memory than the {most} it may", Code.MEMORY_LIMIT)
             return torch.OutOfMemoryError(raised.text)
         if raised.kind == "no_second_derivatives":
             return NoSecondDerivativesError(raised.text)
@@ -280,7 +273,7 @@ class Worker:
         return self._fatal(Code.FORGED, text)
 
     def _fatal(self, code: Code, text: str) -> SandboxError:
-        self.died = SandboxError(code, text)
+        self.died = SandboxError(text, code)
         self._end_processes()
         return self.died
 

@@ -32,7 +32,6 @@ from losscli.implementations.sandbox.confinement import (
     kernel,
     limits,
 )
-from losscli.implementations.sandbox.messages import Raised
 from losscli.machine.own_processes import ancestors, children
 from losscli.processes import Channel, Process, end_with_parent, to_parent
 
@@ -215,7 +214,8 @@ def _close_in(walls: Walls, channel: int, prefix: str) -> None:
         os.chdir(walls.scratch)
         walls.give_up()
     except Exception as error:
-        messages.send(Channel(socket.socket(fileno=channel)), Raised(str(error), "error"))
+        report = messages.Raised(str(error), "error")
+        messages.send(Channel(socket.socket(fileno=channel)), report)
         raise
 
 

@@ -16,7 +16,6 @@ _FOUND = (
     if isinstance(found, Check)
 )
 CHECKS = {check.name: check for check in sorted(_FOUND, key=lambda check: check.place)}
-"""All checks by name, in the order in which they run."""
 
 
 def named(asks: Callable[[Check], bool]) -> tuple[str, ...]:

@@ -77,7 +77,8 @@ def supplement(problem: Problem, at: Sequence[float] = ()) -> Problem:
     others = {name: values.to(dtype) for name, values in _short_operands(case).items()}
     beside = [values.double().expand(SHAPE) for values in others.values()]
     kinks = spec.kinks(case.params)
-    met = at or _exact(kinks, dtype)
+    exact = torch.tensor(kinks, dtype=torch.float64)
+    met = at or exact[exact.to(dtype).double() == exact].tolist()
     coordinates = torch.tensor([*_between(kinks), *met], dtype=torch.float64)
     at_kink = torch.arange(len(coordinates)) >= len(_between(kinks))
     number = torch.arange(prod(SHAPE)).view(SHAPE)
@@ -110,12 +111,6 @@ def _between(kinks: tuple[float, ...]) -> list[float]:
     inside = [low + (high - low) * share for low, high in pairwise(kinks) for share in shares]
     beyond = [(below - r * (abs(below) or 1), above + r * (abs(above) or 1)) for r in _REACH]
     return [*inside, *chain.from_iterable(beyond)]
-
-
-def _exact(kinks: tuple[float, ...], dtype: torch.dtype) -> list[float]:
-    """Return the kinks that a dtype represents exactly."""
-    held: Tensor = torch.tensor(kinks, dtype=torch.float64)
-    return held[held.to(dtype).double() == held].tolist()
 
 
 def _rounded(problem: Problem) -> list[float]:

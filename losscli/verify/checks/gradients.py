@@ -23,7 +23,7 @@ from losscli.truth.setup import Incoming
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome, judge_sums, magnitudes, sum_bound
 from losscli.verify.checks.check import COPIES, Cost, Tally, check, takes_one_row
 from losscli.verify.geometry.element import small_case
-from losscli.verify.geometry.geometry import transposed
+from losscli.verify.geometry.geometry import every_second, transposed
 
 
 @check(
@@ -72,8 +72,8 @@ def gradients(problem: Problem, subject: Subject, tally: Tally) -> Iterator[Veri
 def retained(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check four backward passes through one retained graph.
 
-    Two grad_outputs in turn; each result is judged when it is computed, and again after the last
-    pass.
+    Two grad_outputs, one after the other; each result is judged when it is computed, and again
+    after the last pass.
     """
     one, other = problem.others[-1], problem.usual
     if problem.case.reduction == "none":
@@ -140,20 +140,12 @@ def _judge_sum(before: Tensor, once: Tensor, got: Tensor | None) -> tuple[Outcom
 INCOMING = (1.0, 2.0)
 
 
-def _in_other_strides(values: Tensor) -> Tensor:
-    if values.dim() == 2:
-        return transposed(values)
-    return values.new_empty((len(values), 2))[:, 0].copy_(values)
-
-
-def _smaller(values: Tensor) -> Tensor:
-    """Return part of the rows, or a vector as one row."""
-    return values[: len(values) // 2].clone() if values.dim() == 2 else values[None].clone()
-
-
 CHANGES: dict[str, tuple[Callable[[Tensor], Tensor], bool]] = {
-    "in other strides": (_in_other_strides, False),
-    "of another shape": (_smaller, True),
+    "in other strides": (lambda x: transposed(x) if x.dim() == 2 else every_second(x), False),
+    "of another shape": (
+        lambda x: (x[: len(x) // 2] if x.dim() == 2 else x[None]).clone(),
+        True,
+    ),
 }
 """How memory changes, and whether an error is accepted."""
 

@@ -28,7 +28,6 @@ STEPS = (*(1.0, 1.0, 1.0), *(0.5, 0.5, 0.5), *CHANGING_VALUES, *(0.5, 0.5, 0.5),
 HEADS = ((0.5, 2.0), (0.5, 2.0), (0.5, 2.0), (2.0, 0.5))
 STREAMS = ((0.5, 0.5, 0.5, 2.0, 0.5), (2.0, 2.0, 2.0, 2.0, 0.5))
 MOST_OTHERS = 2
-"""The most losses between two heads."""
 _VALUES = tuple(dict.fromkeys((*STEPS, *HEADS[0])))
 _FIRST = -3.0
 """The first grad_output of a retained graph, which uses up a stored gradient."""

@@ -46,7 +46,6 @@ LAYOUTS_OF_PAIRS: dict[str, tuple[Relayout, Relayout]] = {
     "input one element off its alignment": (partial(offset, by=1), as_is),
     "operands 1 and 3 elements off their alignment": (partial(offset, by=1), partial(offset, by=3)),
 }
-"""How input and target of one shape lie."""
 
 LATER: dict[str, Relayout] = {
     "transposed": transposed,

@@ -79,7 +79,6 @@ LEADING: dict[str, Shape] = {
     "three dimensions of tokens": (2, 3, 2),
     "no token in the second dimension": (3, 0),
 }
-"""The dimensions of the tokens."""
 
 
 def _changed(problem: Problem, change: Callable[[Layer], Layer]) -> Problem:

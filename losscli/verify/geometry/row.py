@@ -133,17 +133,14 @@ CONTENTS: dict[Content, dict[str, Callable[[Tensor], Tensor]]] = {
         "scores of 1e4": lambda scores: (scores * LARGE).clamp(-3 * LARGE, 3 * LARGE),
     },
 }
-"""Changes of rows, by what they hold."""
 PAIRS: dict[str, Callable[[Tensor], Tensor]] = {
     "equal to the": torch.clone,
     "opposite to the": torch.neg,
 }
-"""Operands made from the prediction."""
 SHARED: dict[str, Callable[[Tensor], Tensor]] = {
     "of a sum above 1": lambda log_probs: log_probs.log_softmax(1) + 0.25,
     "of one class alone": lambda log_probs: _with_one(torch.full_like(log_probs, -math.inf), -0.5),
 }
-"""The log-probabilities of some classes."""
 IGNORED: dict[str, Callable[[Tensor], Tensor]] = {
     "no row ignored": lambda place: place < 0,
     "the first row ignored": lambda place: place == 0,

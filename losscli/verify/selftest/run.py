@@ -33,7 +33,6 @@ SHAPES: dict[Reduction, Shape] = {"mean": (67, 301), "none": (37, 101)}
 LONG = (512, 2048)
 """A shape whose sum needs digits."""
 WIDTH = 24
-"""Of hidden states."""
 NARROW = (512, 64, 1000)
 """Tokens, width and classes for which the norms of bfloat16 gradients are judged."""
 PARAMETERS: dict[str, dict[str, float]] = {

@@ -1,18 +1,15 @@
 """The parts of a reference, and autograd functions that plant one mistake into a loss."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from losscli.cases.case import Case
-from losscli.implementations import Implementation
+from losscli.implementations.implementation import BoundLoss, Implementation
 from losscli.losses import ELEMENT, HIDDEN_STATE, ROW, Operand, Unit
 from losscli.reasons import Code, Reason
-
-if TYPE_CHECKING:
-    from losscli.implementations.implementation import BoundLoss
 
 
 class _Grafted(torch.autograd.Function):
@@ -102,7 +99,7 @@ def regrade(tensor: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
     return result
 
 
-Make = Callable[[Case], "BoundLoss"]
+Make = Callable[[Case], BoundLoss]
 
 
 def stand_in(

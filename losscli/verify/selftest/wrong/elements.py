@@ -1,20 +1,15 @@
 """Losses that are wrong on purpose in value, shape, dtype or gradients."""
 
-from __future__ import annotations
-
 import struct
 from functools import reduce
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from losscli.cases.case import Case
+from losscli.implementations.implementation import BoundLoss
 from losscli.losses import ELEMENT
 from losscli.verify.selftest.surgery import formula, graft, reduced, regrade, unreduced
-
-if TYPE_CHECKING:
-    from losscli.implementations.implementation import BoundLoss
 
 
 def one_percent(case: Case, *operands: Tensor) -> Tensor:

@@ -1,22 +1,18 @@
 """Losses with side effects on memory, later calls or the process, on purpose."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from losscli.cases.case import Case
+from losscli.implementations.implementation import BoundLoss
 from losscli.verify.selftest.surgery import Make, formula, graft, reduced, unreduced
-
-if TYPE_CHECKING:
-    from losscli.implementations.implementation import BoundLoss
 
 
 def in_place(case: Case, input: Tensor, *others: Tensor) -> Tensor:
@@ -124,4 +120,3 @@ LEFT_BEHIND: dict[str, Callable[[], object]] = {
     "functions of torch": _patch_torch,
     "functions of Python": _patch_clock,
 }
-"""The state that a call can change for later calls, by name."""
