@@ -64,7 +64,6 @@ def _unlike(before: Any, after: Any) -> str:
 
 
 def _names(before: Mapping[Any, object], after: Mapping[Any, object]) -> str:
-    """Name the entries that differ."""
     missing = object()
     keys = dict.fromkeys((*before, *after))
     changed = [

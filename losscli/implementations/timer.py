@@ -223,7 +223,6 @@ class CudaTimer(_RankTimer):
         return (self.clock() - start) * 1e-9
 
     def _waits(self, call: Call, host_seconds: float) -> bool:
-        """Tell whether a call waits for earlier GPU work."""
         busy = max(BUSY_SECONDS, host_seconds * QUEUE_MARGIN_LIMIT)
         with torch.cuda.device(self.device):
             torch.cuda.synchronize()

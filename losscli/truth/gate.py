@@ -120,7 +120,6 @@ class Gate:
         return worst.result(self.problem, name, CHECK, error, Error())
 
     def _as_a_whole(self, name: str, outcome: Outcome, errors: Errors | None) -> Outcome:
-        """Turn a failure into a warning if the norm of the error is small."""
         implementation = IMPLEMENTATIONS.get(name)
         if outcome.status != FAIL or errors is None:
             return outcome

@@ -137,7 +137,6 @@ class Setup:
 
     @cached_property
     def _constant(self) -> Oracle:
-        """The oracle of constant operands."""
         return self._oracle(constant=True)
 
     def _oracle(self, *, constant: bool = False) -> Oracle:

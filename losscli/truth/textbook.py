@@ -57,16 +57,6 @@ def _poisson_nll(
     return loss + torch.where(target > 1, stirling, 0)
 
 
-def _log_cosh_by_softplus(input: Tensor, target: Tensor) -> Tensor:
-    difference = input - target
-    return difference + aten.softplus(-2 * difference) - math.log(2)
-
-
-def _log_cosh_by_exponentials(input: Tensor, target: Tensor) -> Tensor:
-    difference = input - target
-    return torch.logaddexp(difference, -difference) - math.log(2)
-
-
 def _picked(rows: Tensor, numbers: Tensor) -> Tensor:
     dimension = 1 if numbers.dim() and numbers.shape[:1] == rows.shape[:1] else -1
     return rows.gather(dimension, numbers.long().unsqueeze(dimension)).squeeze(dimension)
@@ -107,8 +97,8 @@ FORMULAS: Mapping[str, tuple[Unreduced, ...]] = {
     "poisson_nll": (_poisson_nll,),
     "log_cosh": (
         lambda x, y: torch.log(torch.cosh(x - y)),
-        _log_cosh_by_softplus,
-        _log_cosh_by_exponentials,
+        lambda x, y: (d := x - y) + aten.softplus(-2 * d) - math.log(2),
+        lambda x, y: torch.logaddexp(d := x - y, -d) - math.log(2),
     ),
     "soft_margin": (lambda x, y: torch.log(1 + torch.exp(-y * x)),),
     "cross_entropy": (

@@ -143,7 +143,6 @@ def _choose(
 
 
 def _key(case: Case, trial: Trial) -> tuple[object, ...]:
-    """Return the key of cases of which one is enough for a check of an implementation."""
     implementation, check = trial
     own = implementation.name == CUSTOM
     return (implementation.name, check.name, *check.key(case, own=own))

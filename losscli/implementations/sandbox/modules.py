@@ -35,7 +35,7 @@ def state_of(made: Any) -> tuple[dict[str, Tensor], list[str]]:
 
 
 class BoundModel:
-    """A file's module, called with a case's arguments (``copies`` of them) and parameters."""
+    """A file's module, called with a case's arguments, or copies of them, and parameters."""
 
     def __init__(
         self, module: ModuleType, definition: Definition, case: ModelCase, *, copies: bool

@@ -144,7 +144,6 @@ def _applied(function: Any, *operands: Tensor, **settings: Any) -> Tensor:
 def _of_two_functions(
     module: ModuleType, how: Binding, forward: Callable[..., Any]
 ) -> Callable[..., Tensor]:
-    """Return a loss with separate functions for forward and backward."""
     name, arguments = how.backward
     backward_of = getattr(module, name)
 

@@ -71,8 +71,6 @@ def _online(case: Case, *operands: Tensor) -> Tensor:
 
 
 def _adding(name: str, add: Callable[[Tensor], Tensor]) -> Implementation:
-    """Return a way to add up float32 or float64 elements; a mean over rows counts other things."""
-
     def loss(case: Case, *operands: Tensor) -> Tensor:
         elements = unreduced(case, *operands)
         if case.reduction == "none":
