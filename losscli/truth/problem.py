@@ -15,15 +15,18 @@ from losscli.implementations.subject import Subject
 from losscli.losses import LOSS
 from losscli.machine.memory import free_bytes
 from losscli.runs.records import FAIL, PASS
+from losscli.truth.blocks import whole
 from losscli.truth.distances import Errors, Truth, compare, misfit
 from losscli.truth.excuse import excused
 from losscli.truth.oracle import Truths
 from losscli.truth.setup import Incoming, Setup
-from losscli.truth.tolerances import ELEMENT_ULP, Outcome
+from losscli.truth.tolerances import ELEMENT_ULP, Outcome, describe
 
 _FORMULAS_TENSORS = 24
 """Input-sized tensors of at least float32 that PyTorch's formulas need: temporaries and gradients,
 twice."""
+ANSWERS = 2
+"""How many answers of a pair are off."""
 
 
 def operand_of(gradient: str) -> str:
@@ -135,6 +138,57 @@ class Problem(Setup):
             yield from (own.gradients.get(name) for own in self._torchs_answers(incoming))
 
         return self._judge(gradient, truths, judge, torchs())
+
+    def scale_of(self, part: str, incoming: Incoming) -> Tensor:
+        """Return the scale of errors of the loss or a gradient."""
+        shape = self.oracle.loss_shape() if part == LOSS else self.operands[operand_of(part)].shape
+        scale = torch.zeros(shape, dtype=torch.float64, device=self.oracle.device)
+        for truth in self.truths(part, incoming):
+            scale[truth.block] = truth.scale.abs()
+        return scale
+
+    def judge_pair(
+        self, part: str, got: Tensor | None, other: Tensor | None, scale: Tensor
+    ) -> tuple[Outcome, Errors | None]:
+        """Judge the loss or a gradient against that of another answer, which must be equal.
+
+        The oracle only gives the scale, so mistakes show that the reference and a kernel share. Two
+        answers may differ by twice the tolerance of one.
+        """
+        wrong = self.misfit(part, got)
+        if wrong or got is None or other is None or other.shape != got.shape:
+            return Outcome(FAIL, wrong or "one of two answers has another shape"), None
+        errors = compare(got, [Truth(whole(got.shape), other.double(), scale)])
+        share = replace(errors, ulp=errors.ulp / ANSWERS, relative=errors.relative / ANSWERS)
+        if part == LOSS:
+            outcome = self.oracle.judge_loss(share, Errors, self.granted)
+        else:
+            outcome = self.oracle.judge_gradient(operand_of(part), share, Errors, self.granted)
+        if outcome.status != FAIL:
+            return Outcome(PASS), errors
+        reason = f"{describe(errors)} from each other; allowed: {ANSWERS} times the error of one"
+        return Outcome(FAIL, reason), errors
+
+    def judge_sum_of_rows(
+        self, name: str, gradient: Tensor | None, incoming: Incoming, dimension: int
+    ) -> tuple[Outcome, Errors | None]:
+        """Judge that each row of a gradient sums to zero along a dimension.
+
+        The sum is the gradient of a number added to all classes, a broadcast operand.
+        """
+        operand = self.operands[name]
+        wrong = self.misfit(name, gradient)
+        if wrong or gradient is None:
+            return Outcome(FAIL, wrong), None
+        least = torch.finfo(operand.dtype).tiny  # below it the spacing is constant
+        scale = self.scale_of(name, incoming).clamp(min=least).sum(dimension)
+        total = gradient.double().sum(dimension)
+        # In float64, so that the sum is not rounded; measured in the gradient's dtype.
+        errors = compare(total, [Truth(whole(total.shape), torch.zeros_like(total), scale)])
+        share = torch.finfo(torch.float64).eps / torch.finfo(operand.dtype).eps
+        errors = replace(errors, ulp=errors.ulp * share)
+        outcome = self.oracle.judge_sums(errors, operand.dtype, self.granted)
+        return outcome if outcome.status == FAIL else Outcome(PASS), errors
 
     def _judge(
         self,

@@ -97,8 +97,8 @@ FORMULAS: Mapping[str, tuple[Unreduced, ...]] = {
     "poisson_nll": (_poisson_nll,),
     "log_cosh": (
         lambda x, y: torch.log(torch.cosh(x - y)),
-        lambda x, y: (d := x - y) + aten.softplus(-2 * d) - math.log(2),
-        lambda x, y: torch.logaddexp(d := x - y, -d) - math.log(2),
+        lambda x, y: (x - y) + aten.softplus(-2 * (x - y)) - math.log(2),
+        lambda x, y: torch.logaddexp(x - y, y - x) - math.log(2),
     ),
     "soft_margin": (lambda x, y: torch.log(1 + torch.exp(-y * x)),),
     "cross_entropy": (

@@ -1,8 +1,7 @@
 """Checks relations between answers of an implementation, independent of the oracle.
 
-losscli/losses/rows/relations.py says which relations hold for a loss, and losscli/truth/related.py
-has the tolerances. Bitwise equality is promised only for the same shape and order. A relation to
-another loss is judged if the run has both.
+losscli/losses/rows/relations.py says which relations hold for a loss. Bitwise equality is promised
+only for the same shape and order. A relation to another loss is judged if the run has both.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +24,6 @@ from losscli.truth.distances import Errors
 from losscli.truth.excuse import LUCK
 from losscli.truth.oracle import wide
 from losscli.truth.problem import Problem
-from losscli.truth.related import judge_pair, judge_sum_of_rows, scale_of
 from losscli.truth.tolerances import Outcome
 from losscli.verify.checks.check import Cost, Tally, check
 from losscli.verify.geometry.geometry import of_shape
@@ -88,9 +86,9 @@ def _pairs(
     before = other.items()
     for part, got in answer.items().items():
         if part in before:
-            scales = [scale_of(each, part, problem.usual) for each in (problem, *scaled)]
+            scales = [each.scale_of(part, problem.usual) for each in (problem, *scaled)]
             scale = torch.stack(scales).amax(0) * larger
-            yield part, *judge_pair(problem, part, got, before[part], scale)
+            yield part, *problem.judge_pair(part, got, before[part], scale)
 
 
 def _answer(problem: Problem, subject: Subject, operands: Operands | None = None) -> Answer:
@@ -130,7 +128,7 @@ def _sums(problem: Problem, subject: Subject) -> Iterator[Judged]:
     name = problem.case.spec.names[0]
     (dimension,) = _class_dimensions(problem, problem.operands[name])
     gradient = _answer(problem, subject).gradients[name]
-    judged = judge_sum_of_rows(problem, name, gradient, problem.usual, dimension)
+    judged = problem.judge_sum_of_rows(name, gradient, problem.usual, dimension)
     yield f"{name} gradient", *judged
 
 
