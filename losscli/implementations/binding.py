@@ -80,10 +80,7 @@ def with_all_gradients(function: BoundLoss, case: Case) -> BoundLoss:
 
 
 def mended(function: BoundLoss, case: Case) -> BoundLoss:
-    """Return a function whose loss gets the correct reduction, shape and dtype.
-
-    If there are several results, the first tensor of the right shape is the loss.
-    """
+    """Return a function whose result becomes a loss of the right reduction, shape and dtype."""
 
     def called(*operands: Tensor) -> Tensor:
         loss = function(*operands)

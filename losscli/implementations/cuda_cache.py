@@ -29,10 +29,7 @@ class PersistingCache(NamedTuple):
 
 
 def persisting_cache() -> PersistingCache | None:
-    """Return the reservation, or None if CUDA has not started or is broken.
-
-    An H200 reports 11 MiB at first, though nothing persists.
-    """
+    """Return the reservation if CUDA has started and works; an H200 has 11 MiB at first."""
     driver = cuda_driver() if torch.cuda.is_initialized() else None
     if driver is None:
         return None

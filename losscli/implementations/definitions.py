@@ -57,10 +57,7 @@ class Signature:
         return self.anything or keyword in self.keywords
 
     def without(self, settings: Collection[str], operands: int) -> Signature:
-        """Return the signature without settings, which are passed by keyword.
-
-        Nothing changes if too few arguments for all operands are left.
-        """
+        """Return the signature without settings, unless too few arguments for operands remain."""
         kept = tuple(n for n in self.names if n not in settings or n not in self.keywords)
         if len(kept) < operands:
             return self

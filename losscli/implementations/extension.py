@@ -1,7 +1,4 @@
-"""Makes a Python module that compiles a C++ or CUDA file and has the functions that it exports.
-
-A file exports functions with ``PYBIND11_MODULE`` or ``TORCH_LIBRARY``.
-"""
+"""Makes a Python module that compiles a C++ or CUDA file and calls its exported functions."""
 
 import re
 from collections.abc import Iterator

@@ -60,10 +60,7 @@ class Request(msgspec.Struct, Generic[R_co], frozen=True, tag=True):
 
 @dataclass(frozen=True)
 class Subject:
-    """An implementation bound to a case, in this process or a worker.
-
-    Methods raise SubjectError with the first line of an implementation's exception.
-    """
+    """An implementation bound to a case; SubjectError has the first line of its exceptions."""
 
     implementation: Implementation
     case: Case

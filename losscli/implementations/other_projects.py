@@ -1,7 +1,4 @@
-"""Cross-entropy kernels of other projects, called as their documentation shows.
-
-Kernels of hidden states plan their own memory: they ignore a budget.
-"""
+"""Cross-entropy kernels of other projects; those of hidden states ignore a budget."""
 
 from __future__ import annotations
 

@@ -120,10 +120,7 @@ def capture_graph(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> Ite
 
 
 class Captured(_Eager):
-    """A pass captured in a CUDA graph, which has its own output memory; each call replays it.
-
-    ``prepare`` copies a changing grad_output into the graph's input outside the timed region.
-    """
+    """A pass captured in a CUDA graph, which has its own output memory; each call replays it."""
 
     def __init__(
         self,
@@ -131,10 +128,7 @@ class Captured(_Eager):
         read: Tensor | None,
         grad_outputs: Sequence[Incoming],
     ) -> None:
-        """Capture a pass with its own leaves, which reads grad_outputs from ``read``.
-
-        ``read`` is None if grad_output does not change.
-        """
+        """Capture a pass with its own leaves; changing grad_outputs are copied to ``read``."""
         super().__init__(timed.function, timed.operands, timed.leaves)
         self.read, self.grad_outputs = read, cycle(grad_outputs)
         self.incoming = grad_outputs[0][0]

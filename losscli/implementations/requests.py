@@ -1,7 +1,4 @@
-"""The requests to an implementation, performed in its process.
-
-A worker's response may be forged, so each request checks that it is possible.
-"""
+"""The requests to an implementation; each also checks a response, which may be forged."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Third-party implementations: ``FILE``, ``FILE:NAME``, ``FILE@REVISION``, ``PACKAGE.MODULE:NAME``.
-
-Files are only read here; a worker imports them.
-"""
+"""Third-party implementations, read here and imported by workers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Implementations of losses whose operands are split over ranks.
-
-Each takes this rank's shards and returns the loss over all classes, with PyTorch's default group.
-"""
+"""Implementations of split losses, from a rank's shards to the loss over all classes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The interface of verify and bench to an implementation in this process or a worker.
-
-A subject is plain data, and takes and returns tensors, so it can live in another process.
-"""
+"""The interface of verify and bench to an implementation in this process or a worker."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

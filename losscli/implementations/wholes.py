@@ -1,7 +1,4 @@
-"""Calls of split losses with whole operands, which each rank cuts.
-
-Every rank has the same operands and gets the same gradients, so all checks decide alike.
-"""
+"""Calls of split losses with whole operands; all ranks get the same results."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence

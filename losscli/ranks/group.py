@@ -1,7 +1,4 @@
-"""The group of all ranks: what they exchange, and how failures are reported.
-
-Agreements have their own Gloo group, as the default one may have unfinished collectives.
-"""
+"""The group of all ranks: what they exchange, and how failures are reported."""
 
 import gc
 import os
@@ -71,6 +68,7 @@ class ProcessGroup(Group):
                 backend, store=store, rank=rank, world_size=size, timeout=timeout, **more
             )
             longer = timeout + timedelta(seconds=AGREEMENT_SECONDS)
+            # The default group may have unfinished collectives.
             self._agreements = dist.new_group(backend="gloo", timeout=longer)
         except RuntimeError as error:
             self._lost(error)

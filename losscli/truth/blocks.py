@@ -1,7 +1,4 @@
-"""Walks a tensor in blocks, in contiguous order, so that no temporary has full size.
-
-A block has one slice per dimension; broadcast operands are cut to match.
-"""
+"""Walks a tensor in blocks, one slice per dimension, so that no temporary has full size."""
 
 from __future__ import annotations
 

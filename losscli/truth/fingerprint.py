@@ -59,10 +59,7 @@ class Mark:
 
 
 def fingerprint(tensor: Tensor) -> int:
-    """Return a 64-bit weighted sum of the bits.
-
-    Odd weights detect any change of one element; irregular ones detect patterns, as of signs.
-    """
+    """Return a 64-bit sum of bits with odd, irregular weights, so that every change shows."""
     limit = block_elements(tensor.device.type)
     count = min(tensor.numel(), limit)
     weights = _fold(torch.arange(1, count + 1, device=tensor.device) * _FACTOR)

@@ -218,10 +218,7 @@ class _Draws:
         return torch.randn(shape, generator=self.generator, device=self.device, dtype=self.dtype)
 
     def heavy_tailed(self, shape: tuple[int, ...], offset: int) -> Tensor:
-        """Draw Student's t with 2 degrees of freedom: a normal over the root of an exponential.
-
-        Values are clipped, so that squared differences are finite in float16.
-        """
+        """Draw Student's t with 2 degrees of freedom, clipped so that float16 holds squares."""
         values = self.normal(shape, offset)
         width = torch.empty_like(values).exponential_(generator=self.generator).sqrt_()
         return values.div_(width).clamp_(-LARGEST, LARGEST)

@@ -48,10 +48,7 @@ class WrongReferenceError(LosscliError):
 
 @dataclass(frozen=True)
 class Reference:
-    """The reference of a case as a subject; its failures raise WrongReferenceError.
-
-    It gets copies, because the operands may be in its worker already for timing.
-    """
+    """The reference of a case as a subject; its failures raise WrongReferenceError."""
 
     case: ModelCase
     implementation: Implementation
@@ -59,7 +56,7 @@ class Reference:
     def send(self, request: Request[R]) -> R:
         """Send a request with copied operands."""
         operands: Operands | None = getattr(request, "operands", None)
-        if operands is not None:
+        if operands is not None:  # which may be in its worker already, for timing
             copies = {name: each.clone() for name, each in operands.items()}
             request = structs.replace(request, operands=copies)
         with self._blamed():
@@ -158,10 +155,7 @@ class ModelOracle(Oracle):
 
 
 def take_infinity_for_nan(truths: Truths, result: Tensor) -> Iterator[Truth]:
-    """Yield truths in which a result's infinity replaces NaN.
-
-    Whether infinity minus infinity occurs depends on how a formula is written.
-    """
+    """Yield truths that accept infinity for NaN: formulas differ in infinity - infinity."""
     for truth in truths():
         got = result.detach()[truth.block].double()
         replaced = truth.value.isnan() & got.isinf()

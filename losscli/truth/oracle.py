@@ -47,10 +47,7 @@ SHARED_ELEMENTS = 2**16
 
 @dataclass(frozen=True)
 class Oracle:
-    """The truth of one case with its operands, and the tolerances, for elementwise losses.
-
-    Subclasses replace what differs for other units.
-    """
+    """The truth of one case, and the tolerances, for elementwise losses; subclasses for others."""
 
     case: Case
     operands: Operands
@@ -273,11 +270,9 @@ class Oracle:
 
     @cached_property
     def _shared(self) -> tuple[Operands, Tensor]:
-        """The float64 operands and each element's loss, with its graph.
-
-        Operands are copied, because autograd rejects a graph whose inputs were modified.
-        """
+        """The float64 operands and each element's loss, with its graph."""
         (block,) = self._blocks(self.shape)
+        # Copies, because autograd rejects a graph whose inputs were modified.
         values = {name: each.clone() for name, each in self._read(block).items()}
         for name in self.case.spec.differentiable:
             values[name].requires_grad_()

@@ -172,10 +172,7 @@ class Problem(Setup):
     def judge_sum_of_rows(
         self, name: str, gradient: Tensor | None, incoming: Incoming, dimension: int
     ) -> tuple[Outcome, Errors | None]:
-        """Judge that each row of a gradient sums to zero along a dimension.
-
-        The sum is the gradient of a number added to all classes, a broadcast operand.
-        """
+        """Judge that each row of a gradient sums to zero, as that of a broadcast operand."""
         operand = self.operands[name]
         wrong = self.misfit(name, gradient)
         if wrong or gradient is None:

@@ -41,10 +41,7 @@ def pack(scratch: str) -> bytearray:
 
 
 def unpack(packed: bytearray | memoryview, scratch: str) -> None:
-    """Restore another worker's compiled output, which ninja only reuses at the same path.
-
-    On a full disk part of it is missing.
-    """
+    """Restore another worker's compiled output, which ninja only reuses at the same path."""
     with suppress(OSError):
         for each in msgspec.msgpack.decode(packed, type=list[_Compiled]):
             path = Path(scratch, FOLDER, each.path)

@@ -1,7 +1,4 @@
-"""The JSON messages between a judge and a worker; ``wire`` carries tensors.
-
-A worker may forge its messages, so the judge decodes them by type.
-"""
+"""The JSON messages between judge and worker, decoded by type because they may be forged."""
 
 from pathlib import Path
 from typing import Any, Literal

@@ -43,10 +43,7 @@ GRAD_OUTPUT, LOSS = "grad_output", "loss"
 
 
 def import_source(source: str, path: str, name: str, scratch: str) -> ModuleType:
-    """Import an installed module (a name with a dot), or a source from a file in ``scratch``.
-
-    It finds the neighbors of ``path``.
-    """
+    """Import an installed module (a name with a dot), or a source as a neighbor of ``path``."""
     if "." in name:
         return importlib.import_module(name)
     place = Path(scratch) / f"{name}.py"
@@ -74,10 +71,7 @@ def packages_of(path: Path) -> list[Path]:
 
 
 def _import_packages(path: Path) -> list[str]:
-    """Import a file's packages, so that it finds its siblings; return their names.
-
-    Their ``__init__.py`` runs only on demand, because it may need missing modules.
-    """
+    """Import a file's packages, whose ``__init__.py`` runs on demand; return their names."""
     names: list[str] = []
     for folder in packages_of(path):
         name = ".".join([*names, folder.name])

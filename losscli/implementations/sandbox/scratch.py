@@ -11,10 +11,7 @@ from losscli.processes.lock import claim_folder, remove_unclaimed
 
 
 def scratch_directory() -> Path:
-    """Return the directory on which each worker mounts its own file system, or has a subdirectory.
-
-    UnfitError if it cannot be made, or other users could change it.
-    """
+    """Return the directory for workers' file systems; UnfitError if it cannot be private."""
     return _claimed(private_folder("what candidates write", "scratch"))
 
 

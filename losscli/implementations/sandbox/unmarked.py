@@ -26,10 +26,7 @@ from losscli.implementations.source import Source
 def answers(
     file: Source, source: tuple[str, str, str, str], how: Binding, calls: Sequence[Call]
 ) -> Iterator[Answer]:
-    """Yield the loss and first gradient from successive processes that share their files.
-
-    ``source`` are the arguments of ``program.import_source``.
-    """
+    """Yield the loss and first gradient of successive processes that share their files."""
     results = f"{source[-1]}/results"
     for call in calls:
         Path(results).unlink(missing_ok=True)

@@ -57,10 +57,7 @@ class Compiled(WorkerRequest[Tensor], frozen=True):
 
 
 class Changes(WorkerRequest[list[StateChange]], frozen=True):
-    """Restore the process state, and return its changes since the last query.
-
-    Changes by a constructor or import are reported once.
-    """
+    """Restore the process state; return changes since the last query, of constructors once."""
 
     def perform_at(self, state: State) -> list[StateChange]:
         changed = state.before.restore()

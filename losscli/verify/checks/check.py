@@ -153,10 +153,7 @@ class Cost(IntEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """One check; every list and table of checks follows from these fields.
-
-    The first two paragraphs of its function's docstring say what it tests.
-    """
+    """One check; its function's docstring says in two paragraphs what it tests."""
 
     name: str
     judge: Judge

@@ -191,10 +191,7 @@ def _budgets(case: Case) -> dict[str, int]:
 
 
 def _is_planned(case: Case, implementation: Implementation) -> bool:
-    """Tell whether an implementation keeps to budgets.
-
-    They exclude copies of a shard, and a CPU's float32 copies of 16-bit operands.
-    """
+    """Tell whether an implementation plans its memory and makes no copies of operands."""
     copies = case.placement or (case.device == "cpu" and case.item_bytes < 4)
     return implementation.temporaries == 0 and not copies
 

@@ -24,10 +24,7 @@ _WITHIN = 397
 
 
 def probed_elements(shape: Sequence[int], item_bytes: int) -> list[int]:
-    """Return flat positions: one per tile, both ends, the tail, ends of rows, around 2^31 and 2^32.
-
-    The last are in elements and in bytes.
-    """
+    """Return flat positions: one per tile, both ends, the tail, row ends, around 2^31 and 2^32."""
     count = prod(shape)
     tiles = -(-count // TILE)
     chosen = min(tiles, MOST_TILES)

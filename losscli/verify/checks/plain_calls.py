@@ -60,10 +60,7 @@ class PlainCalls:
         )
 
     def judge(self, answer: Answer, where: str, tally: Tally, *, beside: bool = False) -> None:
-        """Judge the answer of another way of calling.
-
-        ``beside``: other work ran at the same time, as always on a CPU, which may reorder a sum.
-        """
+        """Judge another way of calling; work that ran ``beside`` it may reorder a sum."""
         shared = beside or self.problem.case.device == "cpu"
         for part in differing(self.answer, answer):
             want, got = self.answer.items().get(part), answer.items()[part]

@@ -234,10 +234,7 @@ def _mirrored(problem: Problem, subject: Subject) -> Iterator[Judged]:
 
 
 def _beyond(problem: Problem, subject: Subject) -> Iterator[Judged]:
-    """Judge a cross entropy by a divergence, which has its gradient, plus the target's entropy.
-
-    The entropy is the loss of the target with itself.
-    """
+    """Judge a cross entropy by a divergence plus the target's entropy, its loss with itself."""
     one, two, *_ = problem.case.spec.names
     loss, own = problem.case.spec.relations.distance, problem.operands
     least = problem.variant("equal", lambda: problem.like({one: own[two]}))

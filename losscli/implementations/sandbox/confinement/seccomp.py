@@ -1,7 +1,4 @@
-"""Refuses system calls that calculations and compilers do not need, with a seccomp filter.
-
-With CUDA, which needs some of them, it refuses what Docker's default filter refuses.
-"""
+"""Refuses system calls that are not needed; with CUDA, those of Docker's default filter."""
 
 import ctypes
 import errno
