@@ -2,7 +2,6 @@
 
 from losscli.implementations.builtin import IMPLEMENTATIONS as IMPLEMENTATIONS
 from losscli.implementations.builtin import STRATEGIES as STRATEGIES
-from losscli.implementations.builtin import check_implementation as check_implementation
 from losscli.implementations.builtin import find_implementation as find_implementation
 from losscli.implementations.builtin import libraries as libraries
 from losscli.implementations.implementation import CUSTOM as CUSTOM

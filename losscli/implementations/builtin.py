@@ -151,12 +151,6 @@ def libraries(asked: Iterable[tuple[Case, str]], device: str) -> list[Target]:
     return list(found)
 
 
-def check_implementation(name: str) -> str:
-    """Return the name of an implementation or judgeable file; UsageError if it is neither."""
-    find_implementation(name)
-    return name
-
-
 def of_file(file: Source, setting: Setting = PLAIN) -> Implementation:
     """Return the implementation that a file defines, which a separate process binds."""
 

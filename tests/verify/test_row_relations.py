@@ -12,9 +12,8 @@ from losscli.losses.spec import Relations
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.verify.checks import CHECKS
 from losscli.verify.checks.row_relations import RELATIONS
-from losscli.verify.selftest.wrong import find_wrong
 from tests.parameters import few
-from tests.verify.judging import put
+from tests.verify.judging import find_wrong, put
 from tests.verify.test_row_checks import make_case, results
 
 SHIFT, SUM, ORDER, PARTS, ONE_HOT, MIRROR, BEYOND = (relation.name for relation in RELATIONS)

@@ -266,8 +266,3 @@ WRONG: tuple[Implementation, ...] = (
         temporaries=0,
     ),
 )
-
-
-def find_wrong(name: str) -> Implementation:
-    """Look up a mistake by its name; StopIteration if there is none."""
-    return next(wrong for wrong in WRONG if wrong.name == f"wrong:{name}")
