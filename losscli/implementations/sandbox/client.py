@@ -39,7 +39,8 @@ from losscli.implementations.sandbox.isolation_parts import missing
 from losscli.implementations.sandbox.log import Log
 from losscli.implementations.sandbox.program import packages_of
 from losscli.implementations.sandbox.scratch import scratch_directory
-from losscli.implementations.sandbox.wire import JudgeEnd, write
+from losscli.implementations.sandbox.wire import JudgeEnd
+from losscli.implementations.sandbox.worker_requests import Load
 from losscli.implementations.source import Source
 from losscli.machine.memory import free_bytes
 from losscli.processes import Channel, how_ended
@@ -51,10 +52,6 @@ _POLL_SECONDS = 0.001
 LARGE_BYTES = 2**26
 """Bytes of results from which memory is returned after each reply."""
 TUNES_BETWEEN = "tunes a kernel between samples, which are not of one kernel"
-
-
-def _random_number() -> int:
-    return int.from_bytes(os.urandom(6))
 
 
 class Worker:
@@ -115,12 +112,14 @@ class Worker:
             if setting.require_isolation and (lacks := missing(self.reached)):
                 text = f"isolation is required, and this machine lacks: {', '.join(lacks)}"
                 raise NotIsolatedError(text)
-            built = b""
+            built = torch.empty(0, dtype=torch.uint8)
             with suppress(OSError):  # without it the file compiles again
-                built = Path(setting.built).read_bytes() if setting.built else b""
-            write(operands, 0, memoryview(built))
+                if setting.built:
+                    packed = bytearray(Path(setting.built).read_bytes())
+                    built = torch.frombuffer(packed, dtype=torch.uint8)
             self._has_run = True
-            self._load(setting.order, unmarked, len(built))
+            known = replace(file, reduction="mean", parameters={})  # what else only the judge knows
+            self.ask(Load(known, setting.order, unmarked, built))
             os.ftruncate(operands, 0)
         except BaseException as error:
             log = self.end()
@@ -145,7 +144,7 @@ class Worker:
         """
         if self.died:
             raise self.died
-        number = _random_number()
+        number = int.from_bytes(os.urandom(6))
         model = case if isinstance(case, ModelCase) else None
         plain = None if model else case
         asked = messages.Asked(
@@ -185,14 +184,6 @@ class Worker:
             if self._own_scratch:
                 shutil.rmtree(self._own_scratch, ignore_errors=True)
         return self.log.text
-
-    def _load(self, order: tuple[str, ...], unmarked: bool, built: int) -> None:
-        number = _random_number()
-        file = replace(self.file, reduction="mean", parameters={})  # known only to the judge
-        messages.send(self.channel, messages.Load(number, file, order, unmarked, built))
-        reply = self._answer(number, self.allowance.build_seconds)
-        if isinstance(reply, messages.Raised):
-            raise NotBuiltError(reply.text, compiler=reply.kind == "build")
 
     def _answer(self, number: int, seconds: float) -> messages.Replied | messages.Raised:
         reply = self._reply(seconds)

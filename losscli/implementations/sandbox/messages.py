@@ -8,7 +8,6 @@ import msgspec
 from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
 from losscli.implementations.implementation import Mend
-from losscli.implementations.source import Source
 from losscli.processes import Channel
 from losscli.reasons import Code
 
@@ -23,7 +22,7 @@ class Storage(msgspec.Struct):
     device: str
 
 
-class Asked(msgspec.Struct, tag="asked"):
+class Asked(msgspec.Struct):
     """A request and the case of its subject."""
 
     number: int
@@ -36,19 +35,6 @@ class Asked(msgspec.Struct, tag="asked"):
     generation: int = 0
     """The implementation is bound again for each."""
     mends: tuple[Mend, ...] = ()
-
-
-class Load(msgspec.Struct, tag="load"):
-    """What to import before the first request."""
-
-    number: int
-    file: Source
-    order: tuple[str, ...]
-    """The order of operands; empty to infer it."""
-    unmarked: bool
-    """Whether to import it later, in a process that looks like a user's."""
-    built: int
-    """Bytes of an earlier worker's compiled output in the operand file."""
 
 
 class Ready(msgspec.Struct, tag="ready"):
@@ -88,31 +74,29 @@ class Tunes(msgspec.Struct, tag="tunes"):
     number: int
 
 
-Question = Asked | Load
 Reply = Ready | Replied | Raised | Tunes
 
-_questions: msgspec.json.Decoder[Question] = msgspec.json.Decoder(
-    Question, dec_hook=lambda kind, found: kind(found)
-)
+_asked = msgspec.json.Decoder(Asked)
 _replies: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
 
 
-def send(channel: Channel, message: Question | Reply) -> None:
+def plain(value: Any) -> Any:
+    """Return what JSON holds of a path, or of the parameters of a loss."""
+    return str(value) if isinstance(value, Path) else dict(value)
+
+
+def send(channel: Channel, message: Asked | Reply) -> None:
     """Send a message."""
-    channel.send(msgspec.json.encode(message, enc_hook=_plain))
+    channel.send(msgspec.json.encode(message, enc_hook=plain))
 
 
-def receive_question(channel: Channel) -> Question | None:
+def receive_asked(channel: Channel) -> Asked | None:
     """Receive a request; None at a hang-up."""
     data = channel.receive()
-    return None if data is None else _questions.decode(data)
+    return None if data is None else _asked.decode(data)
 
 
 def receive_reply(channel: Channel, seconds: float) -> Reply | None:
     """Receive a response; None at a hang-up, TimeoutError, or ValueError if invalid."""
     data = channel.receive(seconds)
     return None if data is None else _replies.decode(data)
-
-
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else dict(value)

@@ -17,8 +17,8 @@ from losscli.implementations.languages import Tuning
 from losscli.implementations.requests import Request
 from losscli.implementations.sandbox import messages, worker_requests
 from losscli.implementations.sandbox.state import State
-from losscli.implementations.sandbox.wire import WorkerEnd, read
-from losscli.implementations.sandbox.worker_requests import WorkerRequest
+from losscli.implementations.sandbox.wire import WorkerEnd
+from losscli.implementations.sandbox.worker_requests import Load, WorkerRequest
 from losscli.implementations.source import Source
 from losscli.machine.devices import is_broken
 from losscli.machine.memory import is_out_of_memory
@@ -36,8 +36,8 @@ def serve(
         tuning = Tuning(lambda: messages.send(connection, messages.Tunes(server.number)))
         server = _Server(WorkerEnd(operands, results), State(device, scratch, tuning))
         own = os.getpid()
-        while (question := messages.receive_question(connection)) is not None:
-            reply = server.reply(question)
+        while (asked := messages.receive_asked(connection)) is not None:
+            reply = server.reply(asked)
             if os.getpid() != own:
                 messages.send(
                     connection, messages.Raised("a call returned in a second process", "forked")
@@ -51,25 +51,22 @@ class _Server:
         self.tensors, self.state = tensors, state
         self.number = 0
 
-    def reply(self, question: messages.Question) -> messages.Reply:
+    def reply(self, asked: messages.Asked) -> messages.Reply:
         """Answer one request; an exception is an answer too."""
-        self.number = question.number
+        self.number = asked.number
         self.state.tuning.watch()
+        request: Request[Any] | None = None
         try:
-            if isinstance(question, messages.Load):
-                built = read(self.tensors.operands, 0, question.built).numpy().data
-                self.state.load(question, built)
-                return messages.Replied(question.number, self.tensors.encode(None))
-            return self._answer(question)
+            self.tensors.read(asked.storages)
+            request = self.tensors.decode(asked.request, _any_request())
+            return self._answer(asked, request)
         except Exception as error:
-            raised = _raised(error, isinstance(question, messages.Load), self.state.file)
+            raised = _raised(error, isinstance(request, Load), self.state.file)
             raised.broke = is_broken(self.state.device)
-            raised.number = question.number
+            raised.number = asked.number
             return raised
 
-    def _answer(self, asked: messages.Asked) -> messages.Replied:
-        self.tensors.read(asked.storages)
-        request = self.tensors.decode(asked.request, _any_request())
+    def _answer(self, asked: messages.Asked, request: Request[Any]) -> messages.Replied:
         # The operands have started CUDA.
         state = self.state
         state.before = state.before.completed()
@@ -100,7 +97,7 @@ def _any_request() -> Any:
 
 def _raised(error: Exception, loads: bool, file: Source) -> messages.Raised:
     text = first_line(error)
-    if is_out_of_memory(error):
+    if is_out_of_memory(error) and not loads:
         return messages.Raised(text, "out_of_memory")
     if isinstance(error, NoSecondDerivativesError):
         return messages.Raised(text, "no_second_derivatives")

@@ -3,6 +3,8 @@
 from functools import partial
 from types import ModuleType
 
+from torch import Tensor
+
 from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
 from losscli.errors import LosscliError
@@ -12,7 +14,6 @@ from losscli.implementations.languages import Tuning
 from losscli.implementations.local import LocalSubject
 from losscli.implementations.process_state import ProcessState, StateChange
 from losscli.implementations.sandbox import builds
-from losscli.implementations.sandbox.messages import Load
 from losscli.implementations.sandbox.modules import BoundModel
 from losscli.implementations.sandbox.program import Binding, bound, import_source
 from losscli.implementations.sandbox.timed import TimedPass
@@ -36,15 +37,15 @@ class State:
         self.source: tuple[str, str, str, str]
         self.order: tuple[str, ...] = ()
 
-    def load(self, wanted: Load, built: memoryview) -> None:
+    def load(self, file: Source, order: tuple[str, ...], built: Tensor, *, unmarked: bool) -> None:
         """Unpack an earlier worker's compiled output and import a file."""
-        self.file, self.order = wanted.file, wanted.order
-        if built:
-            builds.unpack(built, self.scratch)
+        self.file, self.order = file, order
+        if built.numel():
+            builds.unpack(built.numpy().data, self.scratch)
         path = self.file.path  # without a revision, it may import neighbouring files
         beside, name = "" if self.file.revision else str(path), self.file.module or path.stem
         self.source = self.file.program, beside, name, self.scratch
-        if not wanted.unmarked:
+        if not unmarked:
             self.module = import_source(*self.source)
             self.tuning.watch()
 

@@ -14,7 +14,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from losscli.implementations.sandbox.messages import Storage
+from losscli.implementations.sandbox.messages import Storage, plain
 
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
@@ -73,7 +73,7 @@ class JudgeEnd:
 
     def _send(self, value: Any) -> Any:
         if not isinstance(value, Tensor):
-            return dict(value)  # the parameters of a loss
+            return plain(value)
         storage = value.untyped_storage()
         place = (str(value.device), storage.data_ptr(), storage.nbytes())
         key = self._keys.setdefault(place, len(self._keys))
@@ -157,7 +157,7 @@ class WorkerEnd:
 
     def _operand(self, kind: Any, found: Any) -> Any:
         if kind is not Tensor:
-            return found
+            return kind(found)  # a path
         sent = msgspec.convert(found, Sent)
         whole = self._kept[sent.storage]
         empty = torch.empty(0, dtype=_DTYPES[sent.dtype], device=whole.device)
@@ -166,16 +166,16 @@ class WorkerEnd:
 
     def _result(self, value: Any) -> Any:
         if not isinstance(value, Tensor):
-            return dict(value)
-        plain = Tensor.detach(value).resolve_conj().resolve_neg()
-        if torch._is_zerotensor(plain):  # autograd's, which has no memory
-            plain = torch.zeros_like(plain)
-        if not plain.is_contiguous():
-            plain = plain.cpu().contiguous()
+            return plain(value)
+        stored = Tensor.detach(value).resolve_conj().resolve_neg()
+        if torch._is_zerotensor(stored):  # autograd's, which has no memory
+            stored = torch.zeros_like(stored)
+        if not stored.is_contiguous():
+            stored = stored.cpu().contiguous()
         at = self._end
         whole = torch.empty(0, dtype=torch.uint8)
-        if plain.numel():
-            whole = plain.flatten().view(torch.uint8)
+        if stored.numel():
+            whole = stored.flatten().view(torch.uint8)
         _write(self.results, at, whole)
         self._end += -(-whole.nbytes // 4096) * 4096
         dtype = str(value.dtype).removeprefix("torch.")

@@ -18,6 +18,7 @@ from losscli.implementations.sandbox.modules import arguments_of, make, state_of
 from losscli.implementations.sandbox.owners import ATEN, CUBLAS, OWN, TRITON, Ran
 from losscli.implementations.sandbox.state import State
 from losscli.implementations.sandbox.timed import Flip, Samples, TimedPass, WarmData
+from losscli.implementations.source import Source
 from losscli.losses import Shape
 
 _NAMES_BYTES = 2**20
@@ -30,6 +31,23 @@ class WorkerRequest(Request[R_co], frozen=True):
     def perform_at(self, state: State) -> R_co:
         """Perform it in the worker."""
         raise NotImplementedError
+
+
+class Load(WorkerRequest[None], frozen=True):
+    """Import the file; the first request."""
+
+    takes_long: ClassVar[bool] = True
+    owns_operands: ClassVar[bool] = True
+    file: Source
+    order: tuple[str, ...]
+    """The order of operands; empty to infer it."""
+    unmarked: bool
+    """Whether to import it later, in a process that looks like a user's."""
+    built: Tensor
+    """An earlier worker's compiled output."""
+
+    def perform_at(self, state: State) -> None:
+        state.load(self.file, self.order, self.built, unmarked=self.unmarked)
 
 
 class TuningSeconds(WorkerRequest[float], frozen=True):
