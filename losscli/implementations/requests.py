@@ -58,7 +58,6 @@ class Call(Request[Answer], frozen=True):
 
     operands: Operands
     wrt: tuple[str, ...] = ()
-    """Names of operands to differentiate."""
     grad_output: Tensor | None = None
     """In the shape of the loss; required if ``wrt`` is not empty."""
     contents: Operands | None = None

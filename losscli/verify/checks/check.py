@@ -183,7 +183,6 @@ class Check:
     recompiles: bool = False
     """Whether it has layouts, shapes or losses that would each be compiled again."""
     captures: bool = False
-    """Whether it captures CUDA graphs."""
     one_process: str = ""
     """Why it does not run over ranks; empty if it does."""
     held: Callable[[Case], Held] = lambda case: Held()
