@@ -184,7 +184,7 @@ def free_bytes(group: Group, device: str, own: Callable[[str], int] = memory.fre
 
 
 def together(group: Group, call: Callable[[], T]) -> T:
-    """Return a call's result, or raise its exception; RankError if the ranks' kinds differ."""
+    """Return a call's result, or raise its exception; RankError if the ranks' exceptions differ."""
     if group.size == 1:
         return call()
     failure: Exception | None = None

@@ -59,7 +59,7 @@ class Mark:
 
 
 def fingerprint(tensor: Tensor) -> int:
-    """Return a 64-bit sum of bits with odd, irregular weights, so that every change shows."""
+    """Return a 64-bit sum of bits, whose odd, irregular weights show any change of one element."""
     limit = block_elements(tensor.device.type)
     count = min(tensor.numel(), limit)
     weights = _fold(torch.arange(1, count + 1, device=tensor.device) * _FACTOR)

@@ -1,6 +1,6 @@
 """The worker's server, which loads a file and answers requests about it.
 
-Third-party code shares this process, so the judge checks the bytes of results, and its own clock.
+Third-party code shares this process, so the judge trusts only its own clock and checks of results.
 """
 
 import os

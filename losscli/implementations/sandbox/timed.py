@@ -104,7 +104,7 @@ class TimedPass:
         return WarmData(self.warm.host_seconds, extra)
 
     def samples(self, flips: Sequence[Flip], keep: int) -> Samples:
-        """Perform :class:`worker_requests.Sample`."""
+        """Take a sample after each flip, and keep the answer of one."""
         assert self.warm is not None
         self.flips, self.flipped = flips, 0
         queue = [replace(self.warm, before=partial(self._reach, n)) for n in range(len(flips))]
