@@ -67,7 +67,6 @@ class Forward(_Eager):
     """A forward pass; call it under ``gradients("forward")``."""
 
     def compute(self) -> None:
-        """Compute the loss."""
         self.loss = None  # so that only one is alive
         self.loss = self.function(*self.operands)
 
@@ -94,7 +93,6 @@ class ForwardBackward(_Eager):
         self.grad_outputs = cycle(grad_outputs)
 
     def compute(self) -> None:
-        """Compute the loss and the gradients."""
         self(keep=True)
 
     def __call__(self, *, keep: bool = False) -> None:
@@ -154,11 +152,9 @@ class Captured(_Eager):
             self.read.copy_(grad_output)
 
     def peak_extra_bytes(self, device: str) -> int | None:
-        """Return None, because the graph has allocated its memory already."""
-        return None
+        return None  # the graph has allocated its memory already
 
     def __call__(self) -> None:
-        """Replay the graph."""
         self.graph.replay()
 
     def compute(self) -> None:
@@ -169,8 +165,7 @@ class Captured(_Eager):
             leaf.grad = gradient
 
     def release(self) -> None:
-        """Hide the gradients; the graph keeps their memory."""
-        self._drop()
+        self._drop()  # the graph keeps their memory
 
 
 Pass = Forward | ForwardBackward | Captured

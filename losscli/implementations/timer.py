@@ -128,7 +128,6 @@ class CpuTimer(_RankTimer):
     sample_seconds = MINIMUM_SAMPLE_SECONDS
 
     def warm_up(self, call: Call) -> Warm:
-        """See :class:`Timer`."""
 
         def measure() -> float:
             return self.agree(self._time(call, 1))
@@ -143,7 +142,6 @@ class CpuTimer(_RankTimer):
         return Warm(call, repeats, fastest)
 
     def measure(self, queue: Sequence[Warm]) -> list[float]:
-        """See :class:`Timer`."""
         samples = []
         with without_garbage_collection():
             for warm in queue:
@@ -198,7 +196,6 @@ class CudaTimer(_RankTimer):
             self.cycles_per_second = self._cycles_per_second()
 
     def warm_up(self, call: Call) -> Warm:
-        """See :class:`Timer`."""
         call()
         seconds = _settle(lambda: self.agree(self._host_seconds(call)), self._now, HOST_CALLS)
         host_seconds = sorted(seconds)[len(seconds) // 2]
@@ -206,7 +203,6 @@ class CudaTimer(_RankTimer):
         return Warm(call, 1, host_seconds, waits=waits)
 
     def measure(self, queue: Sequence[Warm]) -> list[float]:
-        """See :class:`Timer`."""
         samples = []
         with without_garbage_collection(), torch.cuda.device(self.device):
             for batch in _batches(queue):

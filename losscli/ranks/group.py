@@ -75,7 +75,6 @@ class ProcessGroup(Group):
         self._one = torch.zeros((), device=device)
 
     def gather(self, step: str, value: T) -> list[T]:
-        """See :class:`Group`."""
         told: list[Any] = [None] * self.size
         try:
             dist.all_gather_object(told, (step, value), self._agreements)
@@ -87,7 +86,6 @@ class ProcessGroup(Group):
         return [each for _, each in told]
 
     def meet(self) -> None:
-        """See :class:`Group`."""
         if self.device != "cpu":
             dist.all_reduce(self._one)
             return
@@ -97,7 +95,6 @@ class ProcessGroup(Group):
             self._lost(error)
 
     def check(self) -> None:
-        """See :class:`Group`."""
         try:
             dist.all_reduce(self._one)
             if self.device != "cpu":
