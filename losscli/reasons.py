@@ -38,7 +38,7 @@ WORDS: dict[Word, Said] = {
     ),
     "NO WORSE THAN TORCH": Said(
         "is right: what it gets wrong, PyTorch's own formula gets wrong too.",
-        "of them no worse than PyTorch",
+        "of them with the same error as PyTorch",
     ),
     "RIGHT WITHIN LIMITS": Said(
         "is right for ordinary operands, and wrong for some of special values, dtypes or layouts.",
@@ -221,7 +221,7 @@ class Code(StrEnum):
         "Return the loss in the dtype of its operands, of a mean or sum with shape ().",
     )
     MODIFIED_INPUT = (
-        *("modified_input", "WRONG", "it overwrote an operand"),
+        *("modified_input", "WRONG", "it modified an operand in place"),
         "Write into tensors of your own; the operands belong to the caller.",
     )
     GLOBAL_STATE_LEAK = (

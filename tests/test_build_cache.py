@@ -195,7 +195,7 @@ def test_a_cache_of_another_user_is_refused_but_not_that_of_root(workshop, monke
 
 
 def test_full_disk_is_reported_as_full(tmp_path):
-    told = r"no room is left under .*LOSSCLI_CACHE_DIR"
+    told = r"no space is left under .*LOSSCLI_CACHE_DIR"
     for number in (errno.ENOSPC, errno.EDQUOT):
         with pytest.raises(UnfitError, match=told), Cache(tmp_path).writing():
             raise OSError(number, os.strerror(number))

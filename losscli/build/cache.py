@@ -202,7 +202,7 @@ class Cache:
         except OSError as error:
             if error.errno in _NO_ROOM:
                 raise UnfitError(
-                    f"no room is left under {self.root} for the kernels. Free some, or name "
+                    f"no space is left under {self.root} for the kernels. Free some, or name "
                     f"another folder in {directories.CACHE_VARIABLE}."
                 ) from None
             raise UnfitError(

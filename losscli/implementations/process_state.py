@@ -289,7 +289,7 @@ class StateChange(NamedTuple):
 def reason_of(changes: Sequence[StateChange]) -> Reason:
     """Return the reason for changes; a replaced function has precedence."""
     codes: set[Code] = {change.code for change in changes}
-    text = printable(f"left behind: {'; '.join(change.text for change in changes)}")
+    text = printable(f"changed state that remains: {'; '.join(change.text for change in changes)}")
     return Reason(
         Code.MONKEY_PATCHED if Code.MONKEY_PATCHED in codes else Code.GLOBAL_STATE_LEAK, text
     )

@@ -255,7 +255,10 @@ def _check_value(on: Judgement, problem: Problem, subject: Subject, where: str =
     if name := problem.spoiled():
         if "operands" in mends:
             on.draft.end(
-                Code.MODIFIED_INPUT, f"{where}overwrote its {name}", check="value", case=case
+                Code.MODIFIED_INPUT,
+                f"{where}modified its {name} in place",
+                check="value",
+                case=case,
             )
         _give_copies(on, problem.case, name)
         for each, values in before.items():

@@ -69,10 +69,10 @@ OF_MACHINE: set[Code] = {
 TIMED = {"honest_fused_cpp", "honest_model_new_cuda"}
 HONEST = "legitimate"
 _KINDS: dict[str, tuple[Code, ...]] = {
-    "functions replaced, answers forged": (Code.MONKEY_PATCHED, Code.WROTE_TO_CHANNEL),
+    "functions replaced, results faked": (Code.MONKEY_PATCHED, Code.WROTE_TO_CHANNEL),
     "answers that are kept for later": (Code.WRONG_AFTER_WARM_UP,),
     "times that are not the clock's": (Code.TIMING_TAMPERING, Code.INTERFERENCE),
-    "processes, flags and files left behind": (Code.GLOBAL_STATE_LEAK, Code.LEFT_PROCESS),
+    "processes, flags and files that remain": (Code.GLOBAL_STATE_LEAK, Code.LEFT_PROCESS),
     "wrong values or gradients": (
         *(
             Code.WRONG,

@@ -50,7 +50,7 @@ FATAL = (
     *(Code.MEMORY_LIMIT, Code.DEVICE_ERROR, Code.MONKEY_PATCHED, Code.INTERRUPTED),
 )
 """Codes after which nothing more is asked."""
-LEFT = "left behind: "
+LEFT = "changed state that remains: "
 
 
 def why_not_imported(error: SubjectError, file: Source) -> tuple[Code, str]:

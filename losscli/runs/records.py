@@ -154,7 +154,7 @@ class VerifyResult(Record, frozen=True):
     @property
     def told(self) -> str:
         """The reason as people read it."""
-        excuse = "no worse than torch: " if self.code == Code.SAME_ERROR_AS_PYTORCH else ""
+        excuse = "same error as PyTorch: " if self.code == Code.SAME_ERROR_AS_PYTORCH else ""
         return excuse + self.reason
 
 

@@ -225,7 +225,7 @@ def run(
             # Whatever is left of the operands, the next shall have its own.
             problem = None
         if spoiled:
-            text = f"overwrote its {spoiled}, so its result cannot be judged"
+            text = f"modified its {spoiled} in place, so its result cannot be judged"
             results = [
                 VerifyResult(case, name, each, FAIL, text, code=Code.MODIFIED_INPUT)
                 for each in check.results(case.spec) or (check.name,)

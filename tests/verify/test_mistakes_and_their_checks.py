@@ -82,7 +82,7 @@ def test_state_that_a_call_changes_is_named_and_restored(make_case, name):
     result, value = put(make_case("mse"), wrong, checks=("global_state", "value"))
     code = "monkey_patched" if name.startswith("functions of ") else "global_state_leak"
     assert (result.status, result.code) == (FAIL, code)
-    assert " left behind: " in result.reason
+    assert " changed state that remains: " in result.reason
     assert f"{name} " in result.reason
     assert before.restore() == []
     if name != "grad mode":  # which the call of value sets itself

@@ -115,7 +115,7 @@ GLOBAL_STATE: dict[str, Callable[[], object]] = {
     "flush-denormal mode": lambda: torch.set_flush_denormal(True),
     "TF32 of products": lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
     "determinism of algorithms": lambda: torch.use_deterministic_algorithms(True),
-    "environment variables": lambda: os.environ.update(LOSSCLI_SELF_TEST="left behind"),
+    "environment variables": lambda: os.environ.update(LOSSCLI_SELF_TEST="changed"),
     "signal handlers": lambda: signal.signal(signal.SIGUSR2, lambda *_: None),
     "functions of torch": _patch_torch,
     "functions of Python": _patch_clock,
