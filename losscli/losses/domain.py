@@ -1,4 +1,4 @@
-"""The domains of operands: which values a loss accepts, and how to draw them."""
+"""The values that a loss accepts of an operand, and how to draw them."""
 
 import math
 from collections.abc import Callable
@@ -18,10 +18,7 @@ def _into_unit_interval(values: Tensor) -> Tensor:
 
 
 def _into_shares(values: Tensor) -> Tensor:
-    """Make each row the log-probabilities of some classes, leaving from 1/32 to 31/32.
-
-    A smaller remainder would only have the digits of a difference.
-    """
+    # A remainder below 1/32 would only have the digits of a difference.
     rest = (values[..., :1].sigmoid() * 30 + 1) / 32
     return values.log_softmax(-1) + (-rest).log1p()
 

@@ -109,7 +109,7 @@ def reference(
     z_loss: float = 0.0,
     **others: float,
 ) -> Tensor:
-    """The formula in PyTorch; 16 bits in float32."""
+    """The formula in PyTorch."""
     rows = _rows(input, target, weight, label_smoothing=label_smoothing, **others)
     logs = torch.log_softmax(rows.logits, rows.dim)
     weighted = logs if rows.weight is None else logs * rows.weight
@@ -162,7 +162,6 @@ def _terms(
     z_loss: float = 0.0,
     **others: float,
 ) -> Mapping[str, Tensor]:
-    """Return the magnitudes that errors are relative to; see losscli/truth/tolerances.py."""
     rows = _rows(input, target, weight, label_smoothing=label_smoothing, **others)
     temperature, softcap = others.get("temperature", 1.0), others.get("softcap", 0.0)
     dim, x = rows.dim, rows.logits
@@ -232,8 +231,8 @@ def cross_entropy(
 ) -> Arguments:
     """Cross entropy of logits, as torch.nn.functional.cross_entropy, with fused backward.
 
-    With ``lse = log(sum of exp(x))`` over classes, a row's loss is the sum of ``w * p * (lse - x) +
-    z_loss * lse**2``, where ``p`` is 1 for the target and 0 for other classes, or the target's
+    With ``lse = log(sum of exp(x))``, a row's loss is the sum over classes of ``w * p * (lse - x)``
+    plus ``z_loss * lse**2``; ``p`` is 1 for the target and 0 for others, or the target's
     probabilities.
 
     Args:
@@ -242,18 +241,11 @@ def cross_entropy(
             class probabilities in the shape of ``input``, which are differentiable.
         weight: a factor for each class, ``(C)``; differentiable. With class indices, the mean
             divides by the sum of the targets' weights.
-        ignore_index: class index of rows with loss and gradient 0, which the mean does not count.
-        label_smoothing: share of each target spread equally over all classes, from 0 to 1.
-        temperature: divides the logits; above 0.
-        softcap: makes logits ``softcap * tanh(x / softcap)``, after the temperature; 0 for none.
-        z_loss: factor of each row's ``lse**2``, which is added to its loss; at least 0.
 
     Returns:
         The loss, in the dtype of ``input``; with probabilities in the promoted dtype.
 
     Raises:
-        IndexError: on the CPU, a target is not a class. On a GPU the row's loss and gradient are
-            NaN.
         ValueError: the batch size of ``target``, the reduction or a setting is invalid.
         RuntimeError: other shapes or dtypes do not fit.
     """

@@ -1,4 +1,4 @@
-"""The operators of a row-wise loss, and its forms with their own specs.
+"""The forms of a row-wise loss, each with its own spec.
 
 ``weighted_NAME`` takes a class weight, ``masked_NAME`` a row mask; ``NAME_with_entropy`` returns a
 second value per row.
@@ -31,7 +31,7 @@ IGNORE_INDEX = Parameter(
 
 
 def ignored_index(parameters: Mapping[str, float]) -> int | None:
-    """Return the class index of ignored rows, or None."""
+    """Return the class index of ignored rows."""
     index = parameters.get(IGNORE_INDEX.name, NO_INDEX)
     return None if index == NO_INDEX else int(index)
 
@@ -74,8 +74,6 @@ def _form(spec: RowSpec, name: str, optional: Operand | None = None, values: int
         fixed[IGNORE_INDEX.name] = IGNORE_INDEX.default
 
     def of(function: Callable[..., Any]) -> Callable[..., Any]:
-        """Adapt a function of all operands to those of the form."""
-
         def called(*tensors: Tensor, **settings: Any) -> Any:
             given = dict(zip((each.name for each in operands), tensors, strict=True))
             every = (given.get(each.name) for each in spec.operands)
@@ -84,7 +82,6 @@ def _form(spec: RowSpec, name: str, optional: Operand | None = None, values: int
         return called
 
     def bind_loss(reduction: Reduction, settings: Mapping[str, float]) -> Callable[..., Tensor]:
-        """Return the public function; two values per row are stacked in one tensor."""
         named: dict[str, Any] = {**spec.given_as({**settings, **fixed}), **spec.arguments}
         if len(spec.reductions) > 1:
             named["reduction"] = reduction
@@ -120,6 +117,6 @@ def _are_numbered(operands: tuple[Operand, ...]) -> bool:
 
 
 def _stacked(found: tuple[Tensor, ...]) -> Tensor:
-    """Return two values per row as one tensor, without a copy if kernels wrote them to one."""
+    # Kernels write both to one tensor.
     whole = None if torch.compiler.is_compiling() else found[0]._base
     return torch.stack(found) if whole is None else whole

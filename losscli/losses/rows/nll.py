@@ -22,10 +22,9 @@ from .spec import (
 )
 
 
-def reference(
+def _reference(
     input: Tensor, target: Tensor, weight: Tensor | None, *, reduction: str, ignore_index: float
 ) -> Tensor:
-    """PyTorch's function; 16 bits in float32."""
     (wide,), dtype = at_least_float32(input)
     wide = wide.contiguous()  # PyTorch has no derivative of others
     weight = None if weight is None else weight.to(wide.dtype)
@@ -53,11 +52,8 @@ def nll_loss(
         target: class indices in int64, int32 or uint8, in the shape of ``input`` without C.
         weight: a factor for each class, ``(C)``; not differentiable. The mean divides by the sum of
             the targets' weights.
-        ignore_index: class index of rows with loss and gradient 0, which the mean does not count.
 
     Raises:
-        IndexError: on the CPU, a target is not a class. On a GPU the row's loss and gradient are
-            NaN.
         ValueError: the target has another batch size.
         RuntimeError: other shapes or dtypes do not fit.
     """
@@ -78,7 +74,7 @@ SPEC = row_loss(
         class_weight(of_classes, differentiable=False),
     ),
     parameters=(IGNORE_INDEX,),
-    reference=reference,
+    reference=_reference,
     widens=True,
     holds=SCORES,
     second_dimension=True,
