@@ -127,7 +127,7 @@ class _Bins(torch.autograd.Function):
 def _others(
     logits: Tensor, classes: Tensor, instead: Tensor, mask: Tensor | None
 ) -> Iterator[tuple[slice, Tensor]]:
-    """Yield slices of rows that fit a cache; the classes' logits are replaced by ``instead``."""
+    """Yield slices of rows that fit a cache, with ``instead`` for the classes' logits."""
     size = max(_CHUNK // max(logits.shape[1] * logits.element_size(), 1), 1)
     for first in range(0, len(logits), size):
         rows = slice(first, first + size)
