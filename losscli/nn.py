@@ -1,7 +1,6 @@
-"""The losses as modules, as those of torch.nn, with the same arguments.
+"""The losses as modules, with the arguments of torch.nn's.
 
-Forward predicts grad_output, for each module apart, as that of its last backward, and computes the
-gradients for it. Give each head of a model its own module. Results do not depend on predictions.
+Each module predicts grad_output as that of its last backward, so give each head of a model its own.
 """
 
 from typing import Any

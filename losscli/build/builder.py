@@ -38,7 +38,7 @@ Notify = Callable[[str], None]
 
 @dataclass(frozen=True)
 class BuildResult:
-    """The outcome of building one library."""
+    """The outcome of one library."""
 
     target: str
     """Its name, or the device if all its libraries are skipped."""
@@ -63,7 +63,7 @@ class BuildResult:
 
 @dataclass(frozen=True)
 class Builder:
-    """Builds libraries into a cache."""
+    """Gets libraries from a cache or a wheel, or builds them."""
 
     compilers: Compilers
     cache: Cache
@@ -75,17 +75,17 @@ class Builder:
     """The wheel's libraries, used instead of a build."""
 
     def obtain(self, targets: Iterable[Target]) -> list[BuildResult]:
-        """Return libraries from the cache or the wheel; build missing ones in one ninja run.
+        """Return libraries; build missing ones in one ninja run.
 
         Raises:
-            UnfitError: a build needs a tool that is missing or too old, or the cache cannot be
-                written or is open to others.
+            UnfitError: a tool is missing or too old, or the cache cannot be written or is open to
+                others.
             BuildError: a compiler failed.
         """
         return self.finish([self.resolve(target) for target in targets])
 
     def ready(self, targets: Iterable[Target]) -> list[BuildResult]:
-        """Return the libraries that need no build, and build none."""
+        """Return the libraries that need no build."""
         found = []
         for target in targets:
             with suppress(LosscliError):
@@ -94,7 +94,7 @@ class Builder:
         return [each for each in found if isinstance(each, BuildResult)]
 
     def resolve(self, target: Target) -> Plan | BuildResult:
-        """Return a library's plan or, without a compiler, a library that was built before."""
+        """Return a library's plan, or without a compiler a library built before."""
         self.cache.require_private()
         plan = make_plan(target, self.csrc, self.compilers.torch)
         try:
@@ -107,14 +107,13 @@ class Builder:
             return found
 
     def finish(self, resolved: Sequence[Plan | BuildResult]) -> list[BuildResult]:
-        """Turn plans into libraries."""
+        """Turn the plans into libraries."""
         outcomes = [self._look_up(item) if isinstance(item, Plan) else item for item in resolved]
         missing = [item for item in outcomes if isinstance(item, Plan)]
         built = {outcome.target: outcome for outcome in self._build(missing)} if missing else {}
         return [built[o.name] if isinstance(o, Plan) else o for o in outcomes]
 
     def _look_up(self, plan: Plan) -> Plan | BuildResult:
-        """Return the plan's library from the cache or the wheel, or the plan to build it."""
         if self.force:
             return plan
         found = self.cache.find(plan)
@@ -213,8 +212,7 @@ def build(
 ) -> list[BuildResult]:
     """Build the libraries for CPU and CUDA in parallel, whatever the wheel has.
 
-    ``auto`` skips CUDA, with a reason, if PyTorch has no CUDA or sees no GPU, or if there is no
-    nvcc. ``cuda`` also compiles without a GPU and, as a check, for a PyTorch without CUDA.
+    ``auto`` skips CUDA, with a reason, if it cannot run here. ``cuda`` compiles even so.
 
     Raises:
         UnfitError: a compiler is missing or too old, or the cache cannot be written.
@@ -247,7 +245,7 @@ def build(
 
 
 def kernels_of_wheel(targets: Iterable[Target]) -> str | None:
-    """Return for which CPUs or CUDA the wheel's kernels are; None if all are built here.
+    """Return what the wheel's kernels in use are for; None if all are built here.
 
     ``x86-64-v3 from the wheel, on a CPU with x86-64-v4``: a library for this CPU may be faster.
     """
@@ -280,7 +278,6 @@ def _of_use(target: Target, outcome: BuildResult, torch: TorchInstall) -> BuildR
 
 
 def _failure(plans: Sequence[Plan], printed: str, cache: Cache) -> Exception:
-    """Save a failed build's log and summarize it; a full disk raises in the cache's words."""
     log = cache.work / LOG
     with cache.writing():
         log.write_text(printed, "utf-8")

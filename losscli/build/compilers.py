@@ -1,4 +1,4 @@
-"""The compilers of this machine, found when first needed."""
+"""The compilers of this machine."""
 
 import platform
 from functools import cached_property
@@ -27,10 +27,9 @@ def require_platform(system: str | None = None) -> None:
 
 
 class Compilers:
-    """The compilers for one PyTorch installation."""
+    """The compilers for one PyTorch, found when first needed."""
 
     def __init__(self, torch: TorchInstall) -> None:
-        """Search for nothing yet."""
         self.torch = torch
 
     @cached_property
@@ -40,7 +39,7 @@ class Compilers:
 
     @cached_property
     def requirements(self) -> Requirements:
-        """What CUDA code must run on; empty if it is only compiled as a check."""
+        """What CUDA code must run on; nothing if it is only compiled as a check."""
         torch = parse_version(self.torch.cuda)
         if not torch:
             return Requirements()
@@ -48,7 +47,7 @@ class Compilers:
 
     @cached_property
     def capabilities(self) -> list[tuple[int, int]]:
-        """Compute capabilities of the GPUs present."""
+        """Those of the GPUs present."""
         return present_capabilities()
 
     @cached_property
@@ -57,7 +56,7 @@ class Compilers:
         return find_nvcc(self.requirements)
 
     def tools(self, target: Target) -> Tools:
-        """Return a library's tools; UnfitError if one is missing."""
+        """Return a library's tools; UnfitError if they are missing."""
         if target.device != CUDA:
             tools = Tools(self.compiler.command, self.compiler.identity)
             return torch_tools(tools, self.torch) if target.part == TORCH else tools

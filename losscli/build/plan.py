@@ -1,4 +1,4 @@
-"""The compile commands of a library, for a folder with a copy of the sources; none is run."""
+"""The compile commands of a library, for a folder with a copy of its sources."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Tools:
 
 @dataclass(frozen=True)
 class Step:
-    """One command of a build: its inputs, output and description."""
+    """One command of a build."""
 
     output: str
     inputs: tuple[str, ...]
@@ -126,7 +126,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class TorchInstall:
-    """A PyTorch installation, and the versions of CUDA or ROCm that it was built with."""
+    """A PyTorch installation, with the CUDA or ROCm that it was built with."""
 
     version: str
     root: Path
@@ -143,7 +143,7 @@ def installed_torch() -> TorchInstall:
 
 
 def csrc_root() -> Path:
-    """Return the folder of the C++ sources; UnfitError if there is none."""
+    """Return the folder of the sources; UnfitError if there is none."""
     package = Path(__file__).parents[1]
     for root in (package / "csrc", package.parent / "csrc"):
         if (root / "losses" / "elementwise" / "loss.h").is_file():
@@ -152,7 +152,7 @@ def csrc_root() -> Path:
 
 
 def make_plan(target: Target, csrc: Path, torch: TorchInstall, variant: str = "") -> Plan:
-    """Plan a library without tools; a variant depends on its name alone. UnfitError: no sources."""
+    """Plan a library without tools; UnfitError if there are no sources."""
     sources = read_sources(csrc, target)
     flags = _flags(target, torch, variant)
     units = [source for source in sources if is_unit(source)]
@@ -201,7 +201,7 @@ def torch_tools(tools: Tools, torch: TorchInstall) -> Tools:
 
 
 def instruction_set(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Return the facts that identify a CPU's instruction set."""
+    """Return what identifies a CPU's instruction set."""
     telling = ("vendor_id", "model name", "flags", "Features", "CPU implementer", "CPU part")
     try:
         with cpuinfo.open() as file:
@@ -234,7 +234,7 @@ def _loss_flags(target: Target) -> tuple[str, ...]:
 
 
 def _variants(source: str) -> tuple[str, ...]:
-    """Return the dtypes that a file is compiled for separately; "" for all at once."""
+    """Return the dtypes that a file is compiled for one by one; ``""`` for all at once."""
     return tuple(ITEM_BYTES) if PurePosixPath(source).suffixes[:-1] == [".dtype"] else ("",)
 
 

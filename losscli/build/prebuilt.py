@@ -23,7 +23,7 @@ FOLDER = Path(__file__).parents[1] / "prebuilt"
 
 @dataclass(frozen=True)
 class Prebuilt:
-    """The libraries of one wheel, by file name."""
+    """A wheel's libraries, by file name."""
 
     root: Path
     libraries: Mapping[str, Manifest]
@@ -63,7 +63,7 @@ def read(root: Path) -> Prebuilt:
 
 @cache
 def wheel_libraries() -> Prebuilt | None:
-    """Return the libraries of the wheel that losscli was installed from, if it has any."""
+    """Return the libraries of the wheel that losscli is from, if it has any."""
     if not FOLDER.is_dir():
         return None
     try:

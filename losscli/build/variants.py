@@ -1,8 +1,7 @@
-"""The variants of a library that a wheel holds, and which of them this machine can run.
+"""The variants of a library that a wheel holds, by what they need.
 
-A variant's name is part of the library's file name: ``liblosscli_mse_cpu.x86-64-v3.so`` needs that
-level of x86-64, ``liblosscli_torch.torch-2.13.so`` that torch, ``liblosscli_mse_cuda.cuda-13.so``
-that major version of CUDA.
+``liblosscli_mse_cpu.x86-64-v3.so`` needs that level of x86-64, ``liblosscli_torch.torch-2.13.so``
+that torch, ``liblosscli_mse_cuda.cuda-13.so`` that major version of CUDA.
 """
 
 import os
@@ -44,7 +43,7 @@ def cpu_levels(
 
 
 def torch_variant(version: str) -> str | None:
-    """Return ``torch-2.13`` for a release; None for another build, whose ABI may differ."""
+    """Return ``torch-2.13``, or None for a build that is no release: its ABI may differ."""
     found = _RELEASED.fullmatch(version)
     return f"torch-{found[1]}.{found[2]}" if found else None
 
@@ -56,7 +55,7 @@ def cuda_variant(version: str | None) -> str | None:
 
 
 def runnable(target: Target, torch: str, cuda: str | None) -> list[str]:
-    """Return the variants of a library that this machine and torch run, best first."""
+    """Return the variants of a library that run here, best first."""
     if target.part == TORCH:
         found = torch_variant(torch)
     elif target.device == CPU:
@@ -67,7 +66,7 @@ def runnable(target: Target, torch: str, cuda: str | None) -> list[str]:
 
 
 def glibc() -> tuple[int, ...]:
-    """Return the version of this process's glibc; (0, 0) for another C library."""
+    """Return glibc's version; (0, 0) for another C library."""
     try:
         name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
     except (OSError, ValueError):

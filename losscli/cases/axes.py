@@ -1,7 +1,4 @@
-"""The values of each axis of a run (dtypes, passes, layouts, ...).
-
-Losses, implementations and reductions have their own registries.
-"""
+"""The values of each axis of a run that is no registry: dtypes, passes, layouts, ..."""
 
 from typing import Any, Literal, NoReturn, get_args
 
@@ -28,10 +25,22 @@ CHANGING = "changing"
 """A grad_output that changes in every call."""
 GradOutput = float | str
 """A finite number, or ``CHANGING``."""
+CHANGING_VALUES = (0.5, 1.0, 0.25, 2.0, 0.75, 1.5, 0.375, 1.25, 3.0, 0.625)
+"""The cycle of grad_outputs for ``changing``: distinct, and exact in every dtype."""
+
+
+def grad_output_values(grad_output: GradOutput) -> tuple[float, ...]:
+    """Return the cycle of grad_outputs of successive calls."""
+    return CHANGING_VALUES if isinstance(grad_output, str) else (grad_output,)
+
+
+def format_grad_output(grad_output: GradOutput) -> str:
+    """Return ``0.5`` or ``changing``."""
+    return grad_output if isinstance(grad_output, str) else f"{grad_output:g}"
 
 
 class Parameters(dict[str, float]):
-    """A loss's parameters: a hashable dict whose values stay."""
+    """A loss's parameters: a hashable dict."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(frozenset(self.items()))

@@ -1,9 +1,9 @@
-"""A case: one loss on one set of inputs; without torch."""
+"""A case, and names that tell cases apart; without torch."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import force_setattr, replace
@@ -20,6 +20,7 @@ from losscli.cases.axes import (
     Layout,
     Parameters,
     PassName,
+    format_grad_output,
 )
 from losscli.files.record import Record
 from losscli.losses import (
@@ -42,12 +43,10 @@ _BYTES = ITEM_BYTES | {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4}
 """Bytes of an element of any operand, if not 8; integers are no axis."""
 SECTOR_BYTES = 32
 """The smallest unit of GPU memory traffic."""
-CHANGING_VALUES = (0.5, 1.0, 0.25, 2.0, 0.75, 1.5, 0.375, 1.25, 3.0, 0.625)
-"""The cycle of grad_outputs for ``changing``: distinct, and exact in every dtype."""
 
 
 class Case(Record, frozen=True):
-    """One loss on one set of inputs and one device; it serves as key everywhere."""
+    """One loss on one set of inputs and one device; a key everywhere."""
 
     loss: str
     shape: Shape
@@ -70,7 +69,6 @@ class Case(Record, frozen=True):
     """How operands are split; empty for ordinary cases."""
 
     def __post_init__(self) -> None:
-        """Convert the parameters, so that the case is hashable."""
         if not isinstance(self.params, Parameters):
             force_setattr(self, "params", Parameters(self.params))
 
@@ -81,12 +79,12 @@ class Case(Record, frozen=True):
 
     @property
     def settings(self) -> dict[str, float]:
-        """The parameters as users pass them, with int and bool where they apply."""
+        """The parameters as users pass them."""
         return self.spec.given_as(self.params)
 
     @property
     def shapes(self) -> dict[str, Shape]:
-        """Each operand's shape by name, in the spec's order; only the target's is free."""
+        """Each operand's shape by name; only the target's is free."""
         target = self.spec.operands[1].name
         shapes = {operand.name: operand.shape(self.shape) for operand in self.spec.operands}
         return shapes | {target: self.target_shape}
@@ -98,22 +96,22 @@ class Case(Record, frozen=True):
 
     @property
     def elements(self) -> int:
-        """Number of elements of the prediction."""
+        """Elements of the prediction."""
         return math.prod(self.spec.operands[0].shape(self.shape))
 
     @property
     def temporary_elements(self) -> int:
-        """Number of elements of the reference's largest tensor."""
+        """Elements of the reference's largest tensor."""
         return self.spec.temporary_elements(self.shape)
 
     @property
     def unreduced_shape(self) -> Shape:
-        """The shape of the unreduced loss; ValueError if the operands do not broadcast."""
+        """The unreduced loss's shape; ValueError if the operands do not broadcast."""
         return self.spec.loss_shape(list(self.shapes.values()))
 
     @property
     def classes(self) -> int:
-        """Number of classes of a row."""
+        """Classes of a row."""
         return self.spec.terms_in_sum(self.shape)
 
     @property
@@ -143,7 +141,7 @@ class Case(Record, frozen=True):
 
     @property
     def item_bytes(self) -> int:
-        """Bytes of one element of the prediction."""
+        """Bytes of an element of the prediction."""
         return ITEM_BYTES[self.dtype]
 
     @property
@@ -163,7 +161,7 @@ class Case(Record, frozen=True):
 
     @property
     def loss_dtype(self) -> str:
-        """The loss's dtype: promoted, and for some losses float32."""
+        """The loss's dtype."""
         dtypes = self.dtypes
         given = {dtypes[name] for name in self.spec.promoted}
         if self.spec.wide:
@@ -173,7 +171,7 @@ class Case(Record, frozen=True):
 
     @property
     def loss_item_bytes(self) -> int:
-        """Bytes of one element of the loss."""
+        """Bytes of an element of the loss."""
         return ITEM_BYTES[self.loss_dtype]
 
     @property
@@ -185,7 +183,7 @@ class Case(Record, frozen=True):
 
     @property
     def large_operands(self) -> int:
-        """Number of operands as large as the prediction, including it."""
+        """How many operands are as large as the prediction, with itself."""
         return sum(math.prod(shape) == self.elements for shape in self.shapes.values())
 
     @property
@@ -196,13 +194,13 @@ class Case(Record, frozen=True):
 
     @property
     def operand_bytes(self) -> dict[str, int]:
-        """Bytes of each operand's elements, by name."""
+        """Bytes of each operand, by name."""
         dtypes = self.dtypes
         return {n: math.prod(s) * _BYTES.get(dtypes[n], 8) for n, s in self.shapes.items()}
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of the operands' storage, which exceeds a view's."""
+        """Bytes of the operands' storage."""
         dtypes = self.dtypes
         return sum(
             layouts.stored_elements(shape, self.layout) * _BYTES.get(dtypes[name], 8)
@@ -211,7 +209,7 @@ class Case(Record, frozen=True):
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """The key of cases that the same code serves, whatever their shapes and values."""
+        """The key of cases that the same code serves."""
         return self.loss, self.params, self.dtype, self.reduction
 
     @property
@@ -228,14 +226,14 @@ class Case(Record, frozen=True):
         return replace(self, ranks=1, placement=WHOLE) if self.placement else self
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object, without ranks and placement for ordinary cases."""
+        """Leave out ranks and placement of unsplit cases."""
         record = super().to_json()
         if not self.placement:
             del record["ranks"], record["placement"]
         return record
 
     def anywhere(self) -> Case:
-        """Return the case without a GPU number; GPUs of one model are interchangeable."""
+        """Return the case without a GPU's number."""
         kind = self.device.partition(":")[0]
         return self if kind == self.device else replace(self, device=kind)
 
@@ -245,7 +243,7 @@ class Case(Record, frozen=True):
         return self.name_with()
 
     def name_with(self, shown: Collection[str] = ()) -> str:
-        """Return the name with these parameters, even at their defaults."""
+        """Return the name, with these parameters even at their defaults."""
         changed = [
             f"{p.name}={p.written(self.params[p.name])}"
             for p in self.spec.parameters
@@ -266,10 +264,7 @@ class Case(Record, frozen=True):
         layout: Layout = CONTIGUOUS,
         **changes: Any,
     ) -> Case:
-        """Return the case with operands of other shapes, which a layout may change.
-
-        ``shape`` may be tokens and classes of hidden states; ``target_shape`` has a default.
-        """
+        """Return the case with other shapes; of hidden states also from tokens and classes."""
         if self.spec.unit == HIDDEN_STATE and len(shape) == 2:
             shape = shape[0], self.shape[1], shape[1]
         if target_shape is None:
@@ -278,16 +273,15 @@ class Case(Record, frozen=True):
         return replace(self, layout=layout, **changes)
 
     def operations(self, pass_: PassName) -> int:
-        """Return the operations that limit a pass, on the first rank; 0 if memory does."""
+        """Return the operations that limit a pass on the first rank; 0 if memory does."""
         return self.spec.operations(self.shard.shape, backward=pass_ == FORWARD_BACKWARD)
 
     def floor_bytes(self, pass_: PassName) -> int:
         """Return a pass's minimum memory traffic, on the rank with the most classes.
 
-        Forward reads each operand once and writes an unreduced loss. Forward and backward also
-        writes a training step's gradients; an unreduced loss's grad_output is a tensor known only
-        later, so operands are read again. A loss that picks one element per row reads one sector
-        for each in forward, and nothing in backward.
+        Forward reads each operand once, or a sector for each element that the loss picks, and
+        writes an unreduced loss. Forward and backward also writes a training step's gradients. An
+        unreduced loss's grad_output is known only later, so operands are read again.
         """
         if self.placement:
             return self.shard.floor_bytes(pass_)
@@ -307,11 +301,27 @@ class Case(Record, frozen=True):
         return moved
 
 
-def grad_output_values(grad_output: GradOutput) -> tuple[float, ...]:
-    """Return the cycle of grad_outputs of successive calls."""
-    return CHANGING_VALUES if isinstance(grad_output, str) else (grad_output,)
+def distinct_names(cases: Iterable[Case]) -> dict[Case, str]:
+    """Return each case's name, with parameters that vary and fields that tell equal names apart."""
+    cases = list(cases)
+    swept: dict[tuple[str, str], set[float]] = {}
+    for case in cases:
+        for parameter, value in case.params.items():
+            swept.setdefault((case.loss, parameter), set()).add(value)
+    by_name: dict[str, dict[Case, None]] = {}
+    for case in cases:
+        shown = [name for name in case.params if len(swept[case.loss, name]) > 1]
+        by_name.setdefault(case.name_with(shown), {})[case] = None
+    names: dict[Case, str] = {}
+    for name, alike in by_name.items():
+        parting = [f for f in Case.__struct_fields__ if len({getattr(c, f) for c in alike}) > 1]
+        for case in alike:
+            fields = [f"{field}={_written(getattr(case, field))}" for field in parting]
+            names[case] = " ".join([name, *fields])
+    return names
 
 
-def format_grad_output(grad_output: GradOutput) -> str:
-    """Return ``0.5`` or ``changing``."""
-    return grad_output if isinstance(grad_output, str) else f"{grad_output:g}"
+def _written(value: object) -> str:
+    if isinstance(value, Parameters):
+        return ",".join(f"{name}={number!r}" for name, number in value.items())
+    return format_size(value) if isinstance(value, tuple) else str(value)

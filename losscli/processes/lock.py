@@ -1,4 +1,4 @@
-"""A lock between processes on an open file, which names its holder and which its end releases."""
+"""A lock between processes on an open file, which names its holder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Notify = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that holds a lock, as written in its file."""
+    """The process in a lock's file."""
 
     pid: int = 0
     """0 if unknown."""
@@ -48,7 +48,7 @@ class Holder:
 
     @classmethod
     def read(cls, file: IO[str]) -> Holder:
-        """Read a lock's holder, which may have changed since."""
+        """Read it from a lock's file; it may have changed since."""
         file.seek(0)
         try:
             return cls(**json.loads(file.read()))
@@ -56,7 +56,7 @@ class Holder:
             return cls()
 
     def write(self, file: IO[str]) -> None:
-        """Write it into a held lock's file; a full disk is ignored."""
+        """Write it into a lock's file, unless the disk is full."""
         with contextlib.suppress(OSError):
             os.ftruncate(file.fileno(), 0)
             os.write(file.fileno(), json.dumps(asdict(self)).encode())
@@ -71,13 +71,13 @@ class HeldError(LosscliError):
     """A lock was not free in time."""
 
     def __init__(self, holder: str, *, waits_for_us: bool = False) -> None:
-        """``holder`` is for messages; ``waits_for_us``: it would never release the lock."""
+        """``waits_for_us``: the holder would never release the lock."""
         self.holder, self.waits_for_us = holder, waits_for_us
         super().__init__(f"{holder} holds the lock")
 
 
 def open_lock(path: Path) -> IO[str]:
-    """Open a lock's file so that no other user can, as reading suffices to lock it; no links."""
+    """Open a lock's file, and no link, so that no other user can: reading suffices to lock it."""
 
     def opened(name: str, flags: int) -> int:
         found = os.open(name, flags | os.O_NOFOLLOW, 0o600)
@@ -139,9 +139,8 @@ def held(
 ) -> Iterator[None]:
     """Hold the lock within the block.
 
-    ``notify`` is told who holds it after ``notify_after`` seconds. HeldError at the clock time
-    ``until``, or if ``waits_for_us`` says that a holder would never release it; UnfitError if the
-    file system has no locks.
+    ``notify`` gets the holder after ``notify_after`` seconds. HeldError at the clock time
+    ``until``, or if a process ``waits_for_us`` and would never release it.
     """
     started = look_at = clock()
     told = False
@@ -199,7 +198,7 @@ def _named(pid: int) -> str:
 def claim_folder(parent: Path) -> Path:
     """Create a folder that this process owns until it ends, on a disk that many hosts share.
 
-    It holds a lock, because process ids mean nothing in another container.
+    A lock shows that, because process ids mean nothing in another container.
     """
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_CLAIMED, dir=parent))
