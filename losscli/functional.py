@@ -29,10 +29,10 @@ from losscli.linear.topk_kl_divergence import (
 )
 from losscli.losses import EVERY_ROW_LOSS, LOSSES, Spec
 
-_specs: tuple[Spec, ...] = (*LOSSES.values(), *EVERY_ROW_LOSS.values())
+SPECS: tuple[Spec, ...] = (*LOSSES.values(), *EVERY_ROW_LOSS.values())
 _functions = {
     function.__name__: function
-    for spec in _specs
+    for spec in SPECS
     for function in (spec.loss, spec.loss_with_grad)
     if function
 }

@@ -7,21 +7,16 @@ from typing import Any
 
 import torch
 
-from losscli import sharded as sharded  # has the losses over rows take DTensors
+from losscli.functional import SPECS
 from losscli.linear import LinearCrossEntropyLoss
-from losscli.linear.topk_kl_divergence import (
-    registration as registration,  # defines torch.ops.losscli
-)
-from losscli.losses import EVERY_ROW_LOSS, LOSSES, Spec
 
-_specs: tuple[Spec, ...] = (*LOSSES.values(), *EVERY_ROW_LOSS.values())
 _modules = {
     spec.module.__name__: type(
         spec.module.__name__,
         (spec.module, torch.nn.Module),
         {"__module__": __name__, "__doc__": spec.module.__doc__},
     )
-    for spec in _specs
+    for spec in SPECS
 }
 __all__ = [*_modules, LinearCrossEntropyLoss.__name__]
 globals().update(_modules)  # a __getattr__ of the module would add 0.5 us to each call

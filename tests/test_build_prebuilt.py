@@ -7,12 +7,10 @@ import pytest
 
 from losscli.build import builder as build_module
 from losscli.build import prebuilt as prebuilt_module
-from losscli.build import variants
 from losscli.build.cache import describe
 from losscli.build.compilers import Compilers
 from losscli.build.plan import Tools, TorchInstall, make_plan
-from losscli.build.prebuilt import Prebuilt, read, wheel_libraries
-from losscli.build.variants import cpu_levels, torch_variant
+from losscli.build.prebuilt import Prebuilt, cpu_levels, read, torch_variant, wheel_libraries
 from losscli.errors import UnfitError
 from tests.standin import ALPHA, ALPHA_CUDA, BETA, BINDING, GCC_VERSION, NVCC_VERSION
 
@@ -29,7 +27,7 @@ class Wheel:
         self.torch = workshop.torch()
         self.capabilities = []
         self.levels = [V4, V3, V2]
-        monkeypatch.setattr(variants, "cpu_levels", lambda: self.levels)
+        monkeypatch.setattr(prebuilt_module, "cpu_levels", lambda: self.levels)
 
     def add(self, target, variant, torch="2.13.0", **facts):
         plan = make_plan(target, self.workshop.csrc, self.workshop.torch(torch), variant)

@@ -22,9 +22,8 @@ from .cache import Cache, user_cache
 from .compilers import Compilers, require_platform
 from .ninja import Receiver, find_ninja, job_count, run_ninja
 from .plan import Plan, TorchInstall, csrc_root, installed_torch, make_plan
-from .prebuilt import Prebuilt, wheel_libraries
+from .prebuilt import Prebuilt, cpu_levels, runnable, wheel_libraries
 from .targets import CPU, CUDA, TORCH, Target
-from .variants import cpu_levels, runnable
 
 BUILT, CACHED, COMPILED_ONLY, SKIPPED = "built", "cached", "compiled only", "skipped"
 FROM_WHEEL = "from the wheel"
@@ -43,7 +42,6 @@ class BuildResult:
     target: str
     """Its name, or the device if all its libraries are skipped."""
     status: str
-    """``built``, ``cached``, ``from the wheel``, ``compiled only`` or ``skipped``."""
     reason: str = ""
     """Why a library is skipped, only compiled, or rebuilt."""
     path: Path | None = None

@@ -13,8 +13,6 @@ build in its folder recompiles only what was edited. A portable key leaves out t
 a library without one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib
@@ -25,7 +23,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from losscli.errors import UnfitError
 from losscli.files import directories
@@ -63,7 +61,7 @@ class Manifest:
     """Of a wheel's library, the oldest version of glibc that it loads with."""
 
     @classmethod
-    def of(cls, facts: dict[str, Any]) -> Manifest:
+    def of(cls, facts: dict[str, Any]) -> Self:
         """Read JSON; TypeError or KeyError if its fields are others."""
         return cls(**{**facts, "gencode": tuple(facts["gencode"])})
 

@@ -1,13 +1,12 @@
 """The compile commands of a library, for a folder with a copy of its sources."""
 
-from __future__ import annotations
-
 import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
+from typing import Self
 
 from losscli.cases.case import ITEM_BYTES
 from losscli.errors import UnfitError
@@ -47,12 +46,10 @@ _STRIPPED = ("-Xlinker", "-s")
 
 @dataclass(frozen=True)
 class Tools:
-    """A compiler with this machine's arguments."""
+    """A :class:`~.toolchain.Tool` with this machine's arguments."""
 
     command: tuple[str, ...]
-    """The command, with more than one word if wrapped, as in ``ccache g++``."""
     identity: str
-    """``--version`` output, which reveals wrappers and upgrades."""
     compile_flags: tuple[str, ...] = ()
     link_flags: tuple[str, ...] = ()
     cuda: tuple[int, int] | None = None
@@ -72,7 +69,6 @@ class Step:
     depfile: str = ""
     """The file in which the compiler lists headers; empty for a link."""
     libraries: tuple[str, ...] = ()
-    """At the end of a link."""
 
     def command(self, tools: Tools, folder: str) -> tuple[str, ...]:
         """Return the words to run in the parent of ``folder``."""
@@ -114,7 +110,7 @@ class Plan:
         """File name of the library."""
         return f"liblosscli_{self.name}.so"
 
-    def with_tools(self, tools: Tools) -> Plan:
+    def with_tools(self, tools: Tools) -> Self:
         """Return the plan with tools."""
         return replace(self, tools=tools)
 

@@ -10,11 +10,9 @@ FORWARD, FORWARD_BACKWARD = PASSES
 Distribution = Literal["uniform", "normal", "heavy_tailed", "boundary", "impulse"]
 DISTRIBUTIONS: tuple[Distribution, ...] = get_args(Distribution)
 Cache = Literal["cold", "warm"]
-"""The state of caches before each sample."""
 CACHES: tuple[Cache, ...] = get_args(Cache)
 COLD, WARM = CACHES
 Mode = Literal["device", "graph", "host"]
-"""How calls are made and timed."""
 MODES: tuple[Mode, ...] = get_args(Mode)
 DEVICE, GRAPH, HOST = MODES
 Layout = Literal["contiguous", "sliced", "transposed", "broadcast_middle", "mixed_dtype"]

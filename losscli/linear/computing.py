@@ -1,7 +1,5 @@
 """Computes fused linear losses and their gradients by a plan."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Row kernels applied to logits: losses, log-sum-exps and gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Operands of fused linear losses as rows, and checks of any loss's operands."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

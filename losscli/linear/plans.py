@@ -4,8 +4,6 @@ Forward returns the losses, the log-sum-exps and what backward needs; backward r
 of hidden states, weight and bias.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """The rows of a call."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """Composes the divergence of ``losscli/losses/rows/topk_kl_divergence.py`` from row kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

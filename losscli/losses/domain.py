@@ -66,7 +66,6 @@ class Domain:
 
 REAL = Domain("any number")
 WEIGHTS = Domain("any number", short=(1.0, 0.5, 2.0, -1.0), at_least_loss=1.0)
-"""Factors of a loss."""
 SIGNS = Domain(
     "-1 or 1",
     lambda uniform: uniform.mul(2).floor().mul(2).sub(1),

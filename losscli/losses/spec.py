@@ -75,7 +75,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Relations:
-    """Properties of a row-wise loss."""
+    """Properties of a row-wise loss that checks may use."""
 
     shifted: Callable[[Mapping[str, float]], bool] = never
     """Whether adding a number to a row's prediction changes nothing: its gradient sums to 0."""
@@ -167,8 +167,6 @@ class Spec:
     terms: Terms | None = None
     """The terms that cancel in the loss or its derivatives; None measures errors at the results."""
     relations: Relations = field(default_factory=Relations)
-    """Properties of a row-wise loss that checks may use."""
-
     operands_of: Callable[[Mapping[str, float]], tuple[Operand, ...]] | None = None
     """The operands for given parameters, if their domains depend on them."""
     _given: dict[tuple[tuple[str, float], ...], Any] = field(

@@ -1,7 +1,5 @@
 """Replaces other libraries' losses, as the modules of this package say."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -9,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pkgutil import resolve_name
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from losscli.errors import PatchError, UsageError, unknown
 
@@ -46,7 +44,7 @@ class Patch:
     settings: Mapping[str, Any] = field(default_factory=dict)
     _is_owner: bool = field(default=True, repr=False)
 
-    def __enter__(self) -> Patch:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

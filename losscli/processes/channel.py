@@ -1,7 +1,5 @@
 """Length-prefixed messages over a socket."""
 
-from __future__ import annotations
-
 import contextlib
 import pickle
 import select
@@ -9,7 +7,7 @@ import socket
 import struct
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Self
 
 MOST_BYTES = 2**26
 """The longest message; a length is not trusted."""
@@ -25,7 +23,7 @@ class Channel:
         """``go_on`` resumes the other process during unlimited waits."""
         self.socket, self._go_on = end, go_on
 
-    def __enter__(self) -> Channel:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

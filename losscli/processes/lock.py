@@ -1,7 +1,5 @@
 """A lock between processes on an open file, which names its holder."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math
@@ -13,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 from losscli.errors import LosscliError, UnfitError
 
@@ -42,12 +40,12 @@ class Holder:
     since: str = ""
 
     @classmethod
-    def here(cls, since: str = "") -> Holder:
+    def here(cls, since: str = "") -> Self:
         """Return this process."""
         return cls(os.getpid(), socket.gethostname(), since or time.strftime("%H:%M:%S"))
 
     @classmethod
-    def read(cls, file: IO[str]) -> Holder:
+    def read(cls, file: IO[str]) -> Self:
         """Read it from a lock's file; it may have changed since."""
         file.seek(0)
         try:

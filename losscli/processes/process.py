@@ -1,7 +1,5 @@
 """Starts and ends processes, which end with their parent."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os
@@ -13,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 from losscli.processes.channel import Channel
 
@@ -55,7 +54,7 @@ class Process:
         _running.add(self)
         self.channel = Channel(ours, self.go_on)
 
-    def __enter__(self) -> Process:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,7 +1,5 @@
 """Losses of DTensors whose mesh dimensions shard rows or classes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -26,10 +26,9 @@ from losscli.build.plan import (
     make_plan,
     torch_tools,
 )
-from losscli.build.prebuilt import Prebuilt
+from losscli.build.prebuilt import LEVELS, Prebuilt, as_numbers, cuda_variant, torch_variant
 from losscli.build.targets import BENCH, CPU, CUDA, TORCH, Target, production
 from losscli.build.toolchain import Tool, dotted, find_compiler
-from losscli.build.variants import LEVELS, as_numbers, cuda_variant, torch_variant
 from losscli.console.notes import note, status
 from losscli.errors import BuildError, UnfitError, UsageError, first_line
 from losscli.losses import LINEAR_LOSSES

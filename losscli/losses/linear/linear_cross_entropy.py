@@ -1,7 +1,5 @@
 """Cross entropy of the logits of a linear layer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from losscli.machine.pytorch import Tensor, torch

@@ -1,7 +1,5 @@
 """Token log-probabilities of the logits of a linear layer."""
 
-from __future__ import annotations
-
 from losscli.machine.pytorch import Tensor
 
 from ..formulas import widened

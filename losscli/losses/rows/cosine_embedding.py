@@ -13,8 +13,8 @@ from ..formulas import at_least_float32, reduce
 from ..making import row_loss
 from ..shapes import broadcast_tensors, remedy
 from ..spec import Operand, Parameter, Relations, Terms
-from .spec import VECTORS, of_last_rows
-from .terms import OF_LENGTHS, cosine_terms, masked
+from .spec import of_last_rows
+from .terms import OF_VECTORS, cosine_terms, masked
 
 
 def _reference(
@@ -99,11 +99,7 @@ SPEC = row_loss(
     ),
     parameters=(Parameter("margin", 0.0, -math.inf, "cosine that unlike pairs may have", 0.3),),
     reference=_reference,
-    widens=True,
-    temporaries=6,
-    holds=VECTORS,
-    squares=True,
-    tolerance=OF_LENGTHS,
+    **OF_VECTORS,
     most_dimensions=2,
     relations=Relations(reordered=True, mirror="cosine_embedding"),
     terms=Terms(_terms, "a cosine less a number, whose gradient is a difference of two vectors"),

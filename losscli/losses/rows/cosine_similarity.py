@@ -11,8 +11,7 @@ from ..formulas import at_least_float32, reduce
 from ..making import row_loss
 from ..shapes import broadcast_tensors
 from ..spec import Operand, Parameter, Relations, Terms
-from .spec import VECTORS
-from .terms import OF_LENGTHS, cosine_terms
+from .terms import OF_VECTORS, cosine_terms
 
 
 def _reference(x1: Tensor, x2: Tensor, *, reduction: str, eps: float = 1e-8) -> Tensor:
@@ -63,11 +62,7 @@ SPEC = row_loss(
     operands=(Operand("x1", "vectors"), Operand("x2", "vectors")),
     parameters=(Parameter("eps", 1e-8, 0.0, "least norm", 1e-7, other=1e-3),),
     reference=_reference,
-    widens=True,
-    temporaries=6,
-    holds=VECTORS,
-    squares=True,
-    tolerance=OF_LENGTHS,
+    **OF_VECTORS,
     arguments={"dim": -1},
     relations=Relations(reordered=True, mirror="cosine_similarity"),
     terms=Terms(_terms, "one less a cosine, whose gradient is a difference of two vectors"),

@@ -313,7 +313,6 @@ SPEC = row_loss(
     functional=functional,
     counts=counts_of_classes,
     temporaries=7,
-    widens=True,
     # Without these, the loss depends only on differences of a row's logits.
     relations=Relations(lambda given: not (given["softcap"] or given["z_loss"]), reordered=True),
     terms=Terms(_terms, "a row's loss is the log of a sum of exponentials less its logits"),

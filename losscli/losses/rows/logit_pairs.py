@@ -61,7 +61,6 @@ def _divergence_loss(
         operands=OPERANDS,
         parameters=parameters,
         reference=partial(_reference, divergence),
-        widens=True,
         counts=counts_of_mask,
         terms=Terms(partial(_terms, terms), REASON),
         **fields,

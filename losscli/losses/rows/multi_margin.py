@@ -126,7 +126,6 @@ SPEC = row_loss(
         Parameter("margin", 1.0, -math.inf, "how much higher the class is to score", 0.7),
     ),
     reference=_reference,
-    widens=True,
     temporaries=5,
     holds=SCORES,
     most_dimensions=2,

@@ -75,7 +75,6 @@ SPEC = row_loss(
     ),
     parameters=(IGNORE_INDEX,),
     reference=_reference,
-    widens=True,
     holds=SCORES,
     second_dimension=True,
     counts=counts_of_classes,

@@ -84,6 +84,7 @@ class RowSpec(Spec):
     """Alternative operands by name suffix, each with operators and kernels from the same header."""
     second_dimension: bool = False
     """Whether classes are dimension 1, not the last; then see ``of_rows`` and ``of_classes``."""
+    widens: bool = True
     holds: Content = LOGITS
     """The rows' contents, which select special values for checks."""
     counts: Callable[..., Tensor] | None = None

@@ -17,8 +17,17 @@ from typing import Any
 from losscli.machine.pytorch import Tensor, torch
 
 from ..spec import LOSS, Tolerance
+from .spec import VECTORS
 
-OF_LENGTHS = Tolerance(1.5, "the root of a length and the quotient by it add two roundings to four")
+OF_VECTORS: dict[str, Any] = {
+    "holds": VECTORS,
+    "squares": True,
+    "temporaries": 6,
+    "tolerance": Tolerance(
+        1.5, "the root of a length and the quotient by it add two roundings to four"
+    ),
+}
+"""What specs of losses of lengths have in common."""
 
 
 class LazyTerms(UserDict[str, Any]):

@@ -94,7 +94,6 @@ SPEC = row_loss(
     reductions=("none",),
     parameters=(TEMPERATURE, switch("entropy", False, "return the entropy of each row as well")),
     reference=_reference,
-    widens=True,
     temporaries=6,
     relations=Relations(always, reordered=True),
     terms=Terms(_terms, "a log-probability is a logit less the log of a sum of exponentials"),

@@ -222,7 +222,6 @@ SPEC = row_loss(
     composed_of=(KL_DIVERGENCE.name, REVERSE_KL_DIVERGENCE.name, "token_log_probs"),
     reference=reference,
     wide=True,
-    widens=True,
     temporaries=6,
     counts=counts_of_mask,
     relations=Relations(always, reordered=True),

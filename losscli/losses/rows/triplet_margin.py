@@ -15,8 +15,7 @@ from ..parameter import Parameter, switch
 from ..shapes import broadcast_tensors, remedy
 from ..spec import LOSS, Operand, Relations, Terms
 from .calls import RowCalls
-from .spec import VECTORS
-from .terms import OF_LENGTHS, LazyTerms
+from .terms import OF_VECTORS, LazyTerms
 
 
 class _Calls(RowCalls):
@@ -206,12 +205,8 @@ SPEC = row_loss(
         switch("swap", False, "take the nearer of the two negatives"),
     ),
     reference=_reference,
-    widens=True,
-    temporaries=6,
-    holds=VECTORS,
-    squares=True,
+    **OF_VECTORS,
     from_kinks=_from_kinks,
-    tolerance=OF_LENGTHS,
     relations=Relations(reordered=True),
     terms=Terms(_terms, "two distances and a margin, whose gradients are differences of vectors"),
 )
