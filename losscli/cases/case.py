@@ -8,32 +8,10 @@ from typing import Any
 
 from msgspec.structs import force_setattr, replace
 
-from losscli.cases import layouts
-from losscli.cases.axes import (
-    BROADCAST_MIDDLE,
-    CONTIGUOUS,
-    FORWARD_BACKWARD,
-    MIXED_DTYPE,
-    Distribution,
-    DType,
-    GradOutput,
-    Layout,
-    Parameters,
-    PassName,
-    format_grad_output,
-)
+from losscli.cases import axes, layouts
+from losscli.cases.axes import Distribution, DType, GradOutput, Layout, Parameters, PassName
 from losscli.files.record import Record
-from losscli.losses import (
-    CLASS_NUMBERS,
-    HIDDEN_STATE,
-    MASK,
-    ROW,
-    Operand,
-    Reduction,
-    Shape,
-    Spec,
-    find_loss,
-)
+from losscli.losses import CLASS_NUMBERS, HIDDEN_STATE, MASK, ROW, Reduction, Shape, Spec, find_loss
 from losscli.ranks.placements import WHOLE, Placement, share
 from losscli.reasons import Code, Reason
 from losscli.units import format_size
@@ -60,7 +38,7 @@ class Case(Record, frozen=True):
     distribution: Distribution
     seed: int
     scale: float = 1.0
-    layout: Layout = CONTIGUOUS
+    layout: Layout = axes.CONTIGUOUS
     grad_output: GradOutput = 1.0
     """The grad_output of ``forward_backward``; for an unreduced loss a tensor filled with it."""
     ranks: int = 1
@@ -125,11 +103,11 @@ class Case(Record, frozen=True):
         dimensions = 3 if self.spec.unit == HIDDEN_STATE else 2
         most = getattr(self.spec, "most_dimensions", None) or len(self.shape)
         text = layouts.impossible(self.size, self.layout)
-        if self.placement and (self.layout != CONTIGUOUS or len(self.shape) != dimensions):
+        if self.placement and (self.layout != axes.CONTIGUOUS or len(self.shape) != dimensions):
             text = "operands that are split are contiguous, of rows and classes"
-        elif self.spec.unit == HIDDEN_STATE and self.layout != CONTIGUOUS:
+        elif self.spec.unit == HIDDEN_STATE and self.layout != axes.CONTIGUOUS:
             text = f"{self.layout}: cases of {self.loss} are contiguous"
-        elif self.spec.unit == ROW and self.layout == BROADCAST_MIDDLE:
+        elif self.spec.unit == ROW and self.layout == axes.BROADCAST_MIDDLE:
             text = f"{self.layout}: rows of {self.loss} do not broadcast"
         elif self.spec.unit == ROW and not (self.shape and self.classes):
             text = f"{self.loss} needs rows of at least one class"
@@ -147,13 +125,13 @@ class Case(Record, frozen=True):
     @property
     def dtypes(self) -> dict[str, str]:
         """Each operand's dtype by name; only the target's may differ."""
-        target = self.spec.names[1] if self.layout == MIXED_DTYPE else ""
-        return {o.name: self._dtype_of(o, mixed=o.name == target) for o in self.spec.operands}
+        target = self.spec.names[1] if self.layout == axes.MIXED_DTYPE else ""
+        return {o.name: self._dtype_of(o.kind, mixed=o.name == target) for o in self.spec.operands}
 
-    def _dtype_of(self, operand: Operand, *, mixed: bool) -> str:
-        if operand.kind == MASK:
+    def _dtype_of(self, kind: str, *, mixed: bool) -> str:
+        if kind == MASK:
             return "bool"
-        if operand.kind == CLASS_NUMBERS:
+        if kind == CLASS_NUMBERS:
             return "int32" if mixed else "int64"
         if not mixed:
             return self.dtype
@@ -251,9 +229,9 @@ class Case(Record, frozen=True):
         ]
         words = [self.loss, *changed, format_size(self.size), self.dtype, self.reduction]
         words += [self.distribution] if self.distribution != "uniform" else []
-        words += [self.layout] if self.layout != CONTIGUOUS else []
+        words += [self.layout] if self.layout != axes.CONTIGUOUS else []
         if self.grad_output != 1:
-            words.append(f"grad_output={format_grad_output(self.grad_output)}")
+            words.append(f"grad_output={axes.format_grad_output(self.grad_output)}")
         words += [f"ranks={self.ranks}"] if self.placement else []
         return " ".join(words)
 
@@ -261,7 +239,7 @@ class Case(Record, frozen=True):
         self,
         shape: Shape,
         target_shape: Shape | None = None,
-        layout: Layout = CONTIGUOUS,
+        layout: Layout = axes.CONTIGUOUS,
         **changes: Any,
     ) -> Case:
         """Return the case with other shapes; of hidden states also from tokens and classes."""
@@ -274,7 +252,7 @@ class Case(Record, frozen=True):
 
     def operations(self, pass_: PassName) -> int:
         """Return the operations that limit a pass on the first rank; 0 if memory does."""
-        return self.spec.operations(self.shard.shape, backward=pass_ == FORWARD_BACKWARD)
+        return self.spec.operations(self.shard.shape, backward=pass_ == axes.FORWARD_BACKWARD)
 
     def floor_bytes(self, pass_: PassName) -> int:
         """Return a pass's minimum memory traffic, on the rank with the most classes.
@@ -294,7 +272,7 @@ class Case(Record, frozen=True):
             operands = again + min(rows * SECTOR_BYTES, input)
         loss = self.loss_bytes
         moved = operands + loss
-        if pass_ == FORWARD_BACKWARD:
+        if pass_ == axes.FORWARD_BACKWARD:
             moved += sum(bytes_of[name] for name in self.spec.trained)
             if self.reduction == "none":
                 moved += again + loss

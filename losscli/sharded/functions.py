@@ -9,16 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from losscli.linear import operands
 from losscli.linear.calls import check_class_weight, check_settings, settings_of
 from losscli.linear.kernels import Settings
-from losscli.linear.operands import (
-    check_classes,
-    check_floating,
-    check_numbers,
-    check_shape,
-    is_eager,
-    loss_dtype,
-)
 from losscli.linear.parts import Found, Part, Shard, finished, refuse_second_derivatives
 from losscli.linear.rows import Rows
 from losscli.losses.formulas import widened
@@ -81,23 +74,25 @@ def cross_entropy(
     name = "cross_entropy"
     settings = settings_of(ignore_index, label_smoothing, temperature, softcap, z_loss)
     check_settings(name, settings, reduction)
-    check_floating(name, "input", input)
-    check_numbers(name, "target", target, "; probabilities of classes cannot be sharded")
+    operands.check_floating(name, "input", input)
+    operands.check_numbers(name, "target", target, "; probabilities of classes cannot be sharded")
     check_plain(name, input, target, weight)
     if input.dim() == 0:
         raise ValueError(f"{name}: input must be (C_r), (N, C_r) or (N, C_r, ...), but is a number")
     rows = input.movedim(1, -1) if input.dim() > 1 else input
     way = class_remedy("input", input.shape, "target", target.shape, min(input.dim() - 1, 1))
     of = "the shape of input without its classes"
-    check_shape(name, "target", target, rows.shape[:-1], of, way)
-    check_shape(name, "weight", weight, rows.shape[-1:], "a number for each class of this rank")
+    operands.check_shape(name, "target", target, rows.shape[:-1], of, way)
+    of = "a number for each class of this rank"
+    operands.check_shape(name, "weight", weight, rows.shape[-1:], of)
     check_class_weight(name, weight)
     if weight is not None and weight.dtype != input.dtype:
         raise TypeError(
             f"{name}: weight must have the dtype of input {input.dtype}, but is {weight.dtype}"
         )
     found = _losses(name, rows, target, weight, settings, reduction, group, sizes)
-    return (found.view(target.shape) if reduction == "none" else found).to(loss_dtype(input))
+    found = found.view(target.shape) if reduction == "none" else found
+    return found.to(operands.loss_dtype(input))
 
 
 @public(OF_SHARDS | OF_CLASSES)
@@ -122,14 +117,14 @@ def token_log_probs(
     name = "token_log_probs"
     settings = Settings(temperature=temperature, entropy=entropy)
     check_settings(name, settings)
-    check_floating(name, "logits", logits)
-    check_numbers(name, "tokens", tokens)
+    operands.check_floating(name, "logits", logits)
+    operands.check_numbers(name, "tokens", tokens)
     check_plain(name, logits, tokens)
     if logits.dim() == 0:
         raise ValueError(f"{name}: logits must be (..., C_r), but are a number")
     of = "the shape of logits without their classes"
     way = class_remedy("logits", logits.shape, "tokens", tokens.shape, logits.dim() - 1)
-    check_shape(name, "tokens", tokens, logits.shape[:-1], of, way)
+    operands.check_shape(name, "tokens", tokens, logits.shape[:-1], of, way)
     found = _losses(name, logits, tokens, None, settings, "none", group, sizes)
     if not entropy:
         return -found.view(tokens.shape)
@@ -155,7 +150,7 @@ def _losses(
     may_ignore = name != "token_log_probs"
     if not target.is_cuda:
         counted = target != settings.ignore_index if may_ignore else True
-        check_classes(name, target, ranks.classes, counted)
+        operands.check_classes(name, target, ranks.classes, counted)
     rows = Rows(target, ranks.classes, weight, settings, reduction, may_ignore, False, ranks.first)
     found: Tensor = _Losses.apply(  # type: ignore[no-untyped-call]
         logits.reshape(target.numel(), width), rows, ranks.shard()
@@ -187,7 +182,7 @@ class _Losses(torch.autograd.Function):
 
 def check_plain(name: str, *tensors: Tensor | None) -> None:
     """Raise NotImplementedError for other tensors."""
-    if not is_eager(*tensors):
+    if not operands.is_eager(*tensors):
         raise NotImplementedError(
             f"{name}: losses over ranks take plain tensors, and no compiler or transform traces "
             "them; within torch.compile call them in a function that torch.compiler.disable wraps, "

@@ -16,14 +16,7 @@ from ..making import row_loss
 from ..spec import LOSS, Operand, Parameter, Relations, Terms
 from .calls import RowCalls
 from .forms import IGNORE_INDEX
-from .spec import (
-    class_numbers,
-    class_weight,
-    counts_of_classes,
-    number_of_one_row,
-    of_classes,
-    of_rows,
-)
+from .spec import TARGET, class_weight, counts_of_classes, number_of_one_row, of_classes
 from .terms import LazyTerms
 
 
@@ -305,7 +298,7 @@ SPEC = row_loss(
     calls=RowCalls("cross_entropy", in_place=True),
     kept=("weight",),
     formula="sum of w * p * (lse - x) + z_loss * lse^2, lse = log(sum of exp(x))",
-    operands=(_INPUT, class_numbers("target", of_rows), _WEIGHT_OF_NUMBERS),
+    operands=(_INPUT, TARGET, _WEIGHT_OF_NUMBERS),
     forms={_OF_PROBABILITIES: (_INPUT, _PROBABILITIES, _WEIGHT)},
     parameters=PARAMETERS,
     second_dimension=True,

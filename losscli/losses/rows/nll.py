@@ -11,15 +11,7 @@ from ..formulas import at_least_float32
 from ..making import row_loss
 from ..spec import Operand, Relations
 from .forms import IGNORE_INDEX
-from .spec import (
-    SCORES,
-    class_numbers,
-    class_weight,
-    counts_of_classes,
-    number_of_one_row,
-    of_classes,
-    of_rows,
-)
+from .spec import SCORES, TARGET, class_weight, counts_of_classes, number_of_one_row, of_classes
 
 
 def _reference(
@@ -70,7 +62,7 @@ SPEC = row_loss(
     formula="-w[y] * x[y]",
     operands=(
         Operand("input", "log-probabilities", domain=LOG_PROBABILITIES),
-        class_numbers("target", of_rows),
+        TARGET,
         class_weight(of_classes, differentiable=False),
     ),
     parameters=(IGNORE_INDEX,),

@@ -44,6 +44,9 @@ def class_numbers(
     )
 
 
+TARGET = class_numbers("target", of_rows)
+
+
 def number_of_one_row(target: Tensor) -> Tensor:
     """Return a single row's class index, which PyTorch also accepts as a batch of one."""
     return target.squeeze(0) if target.shape == (1,) else target
