@@ -96,7 +96,7 @@ class Builder:
         self.cache.require_private()
         plan = make_plan(target, self.csrc, self.compilers.torch)
         try:
-            return plan.with_tools(self.compilers.tools(target))
+            return plan.by(self.compilers.tool(target))
         except UnfitError as error:
             reason = f"built before and used again; it cannot be built here: {error}"
             found = not self.force and (self._of_any_compiler(plan, reason) or self._shipped(plan))
@@ -125,7 +125,7 @@ class Builder:
         return self._of_any_compiler(plan, "built before by another compiler") or shipped
 
     def _of_any_compiler(self, plan: Plan, reason: str) -> BuildResult | None:
-        found = self.cache.find_without_tools(plan, self.compilers.can_run)
+        found = self.cache.find_without_tool(plan, self.compilers.can_run)
         if not found:
             return None
         note_use(found.parent)
@@ -163,9 +163,9 @@ class Builder:
                     reason = damaged.get(plan.name, "")
                     outcomes.append(BuildResult(plan.name, BUILT, reason, path, fresh=True))
                 elif printed is None:
-                    assert plan.tools
+                    assert plan.tool
                     raise BuildError(
-                        f"{plan.steps[-1].description}: {plan.tools.command[0]} reported success "
+                        f"{plan.steps[-1].description}: {plan.tool.command[0]} reported success "
                         "but made no output. Is it a compiler? Correct CXX or CUDACXX."
                     )
             if printed is not None:

@@ -32,6 +32,7 @@ from losscli.processes.lock import open_lock
 from .ninja import render
 from .plan import Plan
 from .targets import Sources
+from .toolchain import dotted
 
 UNUSED_SECONDS = 30 * 24 * 3600.0
 """Folders unused for this long are removed at the next build."""
@@ -116,7 +117,7 @@ class Cache:
         folder = self.folder(plan)
         return _damage(folder, plan.library) if folder.is_dir() else ""
 
-    def find_without_tools(self, plan: Plan, fits: Callable[[Manifest], bool]) -> Path | None:
+    def find_without_tool(self, plan: Plan, fits: Callable[[Manifest], bool]) -> Path | None:
         """Return the newest library of the same sources that ``fits``."""
         key, found = portable_key(plan), []
         for folder in self.root.glob(f"{plan.name}-{_KEY}"):
@@ -216,21 +217,21 @@ def user_cache() -> Cache:
 
 def describe(plan: Plan, built: Path) -> Manifest:
     """Return the facts of a library just built."""
-    assert plan.tools
-    cuda = plan.tools.cuda and "{}.{}".format(*plan.tools.cuda)
+    assert plan.tool
+    cuda = dotted(plan.tool.version) if plan.tool.gencode else None
     size, digest = built.stat().st_size, _file_digest(built)
-    return Manifest(plan.library, size, digest, portable_key(plan), cuda, plan.tools.gencode)
+    return Manifest(plan.library, size, digest, portable_key(plan), cuda, plan.tool.gencode)
 
 
 def configuration_key(plan: Plan) -> str:
     """Hash all but the sources: commands, compilers, PyTorch, CPU."""
-    assert plan.tools
+    assert plan.tool
     commands = render([(plan.target.name, plan)])
-    return _digest(commands, plan.tools.identity, *_ingredients(plan))
+    return _digest(commands, plan.tool.identity, *_ingredients(plan))
 
 
 def portable_key(plan: Plan) -> str:
-    """Hash all but the tools: sources, common flags, PyTorch, CPU."""
+    """Hash all but the compiler: sources, common flags, PyTorch, CPU."""
     steps = (f"{step.output}\0{' '.join((*step.flags, *step.libraries))}" for step in plan.steps)
     return _digest(plan.target.name, *steps, *_ingredients(plan), *_contents(plan))
 

@@ -19,13 +19,17 @@ VERSION_SECONDS = 30
 
 @dataclass(frozen=True)
 class Tool:
-    """A program that is recent enough."""
+    """A compiler that is recent enough, with this machine's arguments."""
 
     command: tuple[str, ...]
     """The command, with more than one word if wrapped, as in ``ccache g++``."""
     identity: str
     """``--version`` output, which reveals wrappers and upgrades."""
     version: tuple[int, int]
+    compile_flags: tuple[str, ...] = ()
+    link_flags: tuple[str, ...] = ()
+    gencode: tuple[str, ...] = ()
+    """The GPUs that nvcc compiles for, also among the flags; empty for a C++ compiler."""
 
     @property
     def program(self) -> str:
