@@ -163,6 +163,7 @@ def _compute(
             kept = None
         else:
             hidden, target = hidden.index_select(0, kept), target.index_select(0, kept)
+    layer = Layer(hidden, operands.weight, operands.bias)
     first = 0 if shard is None else shard.first
     rows = Rows(
         target, classes, class_weight, settings, reduction, kept is None, with_log_sums, first
@@ -172,19 +173,16 @@ def _compute(
             raise NotImplementedError(
                 f"{name}: losses over ranks take plain tensors, and nothing traces them"
             )
-        losses, log_sums = composed(rows, Layer(hidden, operands.weight, operands.bias))
+        losses, log_sums = composed(rows, layer)
         shape = (*losses.shape[:-1], *operands.shape) if reduction == "none" else ()
         return losses.reshape(shape), log_sums
-    size = _size(operands, hidden, rows, shard)
+    size = _size(layer, rows, shard)
     plan = _plan(name, size, budget, hidden.device)
     if shard is None and not _has_kernels(plan, hidden.device.type, with_log_sums):
-        layer = Layer(hidden, operands.weight, operands.bias)
         losses, log_sums = by_formula(rows, layer, budget)
         return _placed(losses, rows, operands, kept), log_sums
     try:
-        losses, log_sums = Losses.apply(  # type: ignore[no-untyped-call]
-            hidden, operands.weight, operands.bias, rows, plan, shard
-        )
+        losses, log_sums = Losses.apply(*layer, rows, plan, shard)  # type: ignore[no-untyped-call]
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
@@ -211,13 +209,13 @@ def _placed(losses: Tensor, rows: Rows, operands: Operands, kept: Tensor | None)
     return losses.reshape((*losses.shape[:-1], *operands.shape))
 
 
-def _size(operands: Operands, hidden: Tensor, rows: Rows, shard: Shard | None) -> Size:
-    tensors = (operands.hidden, operands.weight, operands.bias)
-    wanted = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+def _size(layer: Layer, rows: Rows, shard: Shard | None) -> Size:
+    hidden, weight, _ = layer
+    wanted = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in layer)
     return Size(
         rows=len(hidden),
         width=hidden.shape[1],
-        classes=len(operands.weight),
+        classes=len(weight),
         item=hidden.element_size(),
         gradients=wanted,
         # Forward knows no gradient before the ranks' exchange.
