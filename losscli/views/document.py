@@ -20,9 +20,11 @@ class Verbatim:
     """Text that is laid out already."""
 
     text: str
+    wraps: bool = False
+    """Whether its lines are sentences, which may be broken once more in a narrow window."""
 
 
-Unit = Literal["bytes", "operand bytes", "seconds", "GB/s", "fraction", "ratio", "ulp"]
+Unit = Literal["bytes", "operand bytes", "seconds", "GB/s", "fraction", "products", "ratio", "ulp"]
 """What an axis has, by which its ticks are chosen."""
 Kind = Literal["lines", "marks", "forest", "strips"]
 
