@@ -98,10 +98,10 @@ class Standin:
         if target.device == CPU:
             gcc = Tool((str(self.root / "g++"),), compiler or GCC_VERSION, (12, 2))
             of_torch = with_torch(gcc, self.torch(torch, abi))
-            return plan.by(of_torch if target == BINDING else gcc)
+            return plan.with_tool(of_torch if target == BINDING else gcc)
         flags = ("-ccbin", "g++", *gencode)
         nvcc = (str(self.root / "nvcc"),)
-        return plan.by(Tool(nvcc, compiler or NVCC_VERSION, (13, 0), flags, flags, gencode))
+        return plan.with_tool(Tool(nvcc, compiler or NVCC_VERSION, (13, 0), flags, flags, gencode))
 
     def builder(self, *, force: bool = False) -> Builder:
         """Return a builder in this workshop's cache, with the tools of the machine."""

@@ -35,7 +35,7 @@ class Wheel:
         gencode = GENCODE if target == ALPHA_CUDA else ()
         tool = Tool(("c",), NVCC_VERSION, (13, 0), gencode=gencode)
         (self.folder / plan.library).write_text(variant)
-        manifest = describe(plan.by(tool), self.folder / plan.library)
+        manifest = describe(plan.with_tool(tool), self.folder / plan.library)
         self.libraries[plan.library] = replace(manifest, **facts)
         self.written.write()
 

@@ -96,7 +96,7 @@ class Builder:
         self.cache.require_private()
         plan = make_plan(target, self.csrc, self.compilers.torch)
         try:
-            return plan.by(self.compilers.tool(target))
+            return plan.with_tool(self.compilers.tool(target))
         except UnfitError as error:
             reason = f"built before and used again; it cannot be built here: {error}"
             found = not self.force and (self._of_any_compiler(plan, reason) or self._shipped(plan))

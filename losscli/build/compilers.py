@@ -40,7 +40,7 @@ class Compilers:
 
     @cached_property
     def requirements(self) -> Requirements:
-        """What CUDA code must run on; nothing if it is only compiled as a check."""
+        """Those of CUDA code; none if it is only compiled as a check."""
         torch = parse_version(self.torch.cuda)
         if not torch:
             return Requirements()
@@ -48,7 +48,7 @@ class Compilers:
 
     @cached_property
     def capabilities(self) -> list[tuple[int, int]]:
-        """Those of the GPUs present."""
+        """The compute capabilities of the GPUs."""
         return present_capabilities()
 
     @cached_property

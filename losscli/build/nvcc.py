@@ -50,7 +50,7 @@ class Requirements:
 
     @property
     def advice(self) -> str:
-        """What to install."""
+        """Advice on what to install."""
         major = MINIMUM_CUDA[0]
         if self.newest_gpu and self.newest_gpu < DROPPED[1]:
             major = DROPPED[0][0] - 1

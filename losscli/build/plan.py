@@ -97,7 +97,7 @@ class Plan:
         """File name of the library."""
         return f"liblosscli_{self.name}.so"
 
-    def by(self, tool: Tool) -> Self:
+    def with_tool(self, tool: Tool) -> Self:
         """Return the plan with a compiler."""
         return replace(self, tool=tool)
 

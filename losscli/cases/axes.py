@@ -1,4 +1,4 @@
-"""The values of each axis of a run that is no registry: dtypes, passes, layouts, ..."""
+"""The values of the axes of a run: dtypes, passes, layouts, ..."""
 
 from typing import Any, Literal, NoReturn, get_args
 

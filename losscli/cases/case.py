@@ -24,7 +24,7 @@ SECTOR_BYTES = 32
 
 
 class Case(Record, frozen=True):
-    """One loss on one set of inputs and one device; a key everywhere."""
+    """One loss on one set of inputs and one device, used as a key."""
 
     loss: str
     shape: Shape
@@ -161,7 +161,7 @@ class Case(Record, frozen=True):
 
     @property
     def large_operands(self) -> int:
-        """How many operands are as large as the prediction, with itself."""
+        """How many operands are as large as the prediction, including itself."""
         return sum(math.prod(shape) == self.elements for shape in self.shapes.values())
 
     @property
@@ -242,7 +242,7 @@ class Case(Record, frozen=True):
         layout: Layout = axes.CONTIGUOUS,
         **changes: Any,
     ) -> Case:
-        """Return the case with other shapes; of hidden states also from tokens and classes."""
+        """Return the case with other shapes; that of hidden states may omit the width."""
         if self.spec.unit == HIDDEN_STATE and len(shape) == 2:
             shape = shape[0], self.shape[1], shape[1]
         if target_shape is None:

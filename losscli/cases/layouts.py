@@ -39,7 +39,7 @@ def shapes_of(size: Shape, layout: Layout, usual: Shape) -> tuple[Shape, Shape]:
 
 
 def size_of(shape: Shape, layout: Layout) -> Shape:
-    """Return the size in a config."""
+    """Return the size that a config names."""
     if layout != BROADCAST_MIDDLE or len(shape) < 3:
         return shape
     return (*shape[:-2], shape[-2] * shape[-1])

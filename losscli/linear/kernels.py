@@ -30,7 +30,7 @@ class Settings(NamedTuple):
 
     @property
     def divisor(self) -> float:
-        """What divides the logits after a softcap."""
+        """The divisor of the logits after a softcap."""
         return 1.0 if self.softcap else self.temperature
 
     def bent(self, logits: Tensor) -> Tensor:

@@ -72,13 +72,13 @@ def loss_dtype(*tensors: Tensor) -> torch.dtype:
 
 
 def check_floating(name: str, said: str, tensor: Tensor) -> None:
-    """Raise TypeError for another dtype."""
+    """Raise TypeError unless an operand is floating-point."""
     if not tensor.is_floating_point():
         raise TypeError(f"{name}: {said} {not_floating(tensor.dtype)}")
 
 
 def check_numbers(name: str, said: str, numbers: Tensor, advice: str = "") -> None:
-    """Raise TypeError for another dtype; ``advice`` ends the message."""
+    """Raise TypeError for class indices of another dtype; ``advice`` ends the message."""
     if numbers.dtype not in (torch.int64, torch.int32, torch.uint8):
         raise TypeError(
             f"{name}: {said} must hold class indices in int64, int32 or uint8, but is "
@@ -98,7 +98,7 @@ def check_shape(
 
 
 def check_mask(name: str, mask: Tensor | None, shape: torch.Size, of: str) -> None:
-    """Raise ValueError for another shape or dtype."""
+    """Raise ValueError for a mask of another shape or dtype."""
     if mask is not None and (mask.dtype != torch.bool or mask.shape != shape):
         raise ValueError(
             f"{name}: mask must be bool and have the shape of {of} {list(shape)}, but is "
@@ -107,7 +107,7 @@ def check_mask(name: str, mask: Tensor | None, shape: torch.Size, of: str) -> No
 
 
 def check_classes(name: str, numbers: Tensor, classes: int, counted: Tensor | bool = True) -> None:
-    """Raise IndexError for a counted class index out of range, of one or several per row."""
+    """Raise IndexError for a counted class index out of range; a row may have several."""
     wrong = ((numbers < 0) | (numbers >= classes)) & counted
     if wrong.any():
         place = tuple(wrong.nonzero()[0].tolist())

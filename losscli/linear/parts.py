@@ -48,7 +48,7 @@ def refuse_second_derivatives(name: str) -> None:
 
 
 class Whole(NamedTuple):
-    """What all parts joined give."""
+    """The rows, from all parts."""
 
     numbers: Tensor
     """``(numbers, N)``, as for a part."""
@@ -91,7 +91,7 @@ def join(
 
 
 class Found(NamedTuple):
-    """What backward needs besides the logits."""
+    """The numbers that backward needs besides the logits."""
 
     numbers: Tensor
     total_weight: Tensor | None
@@ -186,7 +186,7 @@ class Part:
 def scaled(
     rows: Rows, incoming: Tensor, found: Found, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor | None]:
-    """Return grad_output divided by powers of two, so that float16 holds gradients; and these."""
+    """Return grad_output over powers of two per row, for float16's range, and these powers."""
     if dtype != torch.float16:
         return incoming, None
     of_rows = incoming.abs()

@@ -1,4 +1,4 @@
-"""The rows of a call."""
+"""The rows of a call to a fused linear loss."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +13,7 @@ from .kernels import Settings
 
 @dataclass(frozen=True)
 class Rows:
-    """Their classes and weights, and the requested results."""
+    """The classes and weights of rows, and the requested results."""
 
     target: Tensor
     """The class of each row, in int64."""

@@ -56,7 +56,7 @@ class Added(NamedTuple):
 def reduction_of(
     reduction: str, size_average: bool | None, reduce: bool | None, *, stacklevel: int = 4
 ) -> str:
-    """Return the reduction of PyTorch's deprecated ``size_average`` and ``reduce``, and warn."""
+    """Return the reduction that the deprecated ``size_average`` and ``reduce`` mean, and warn."""
     if size_average is None and reduce is None:
         return reduction
     averages, reduces = size_average is not False, reduce is not False

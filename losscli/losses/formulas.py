@@ -19,7 +19,7 @@ def reduce(elements: Tensor, reduction: str) -> Tensor:
 
 
 def widened(dtype: torch.dtype) -> torch.dtype:
-    """Return at least float32."""
+    """Return the dtype, at least float32."""
     return torch.promote_types(dtype, torch.float32)
 
 
@@ -32,7 +32,7 @@ def promoted(*operands: Tensor) -> torch.dtype:
 
 
 def at_least_float32(*operands: Tensor) -> tuple[tuple[Tensor, ...], torch.dtype]:
-    """Return operands in at least float32, so that no step rounds to 16 bits, and their dtype."""
+    """Return operands in at least float32, so that no step rounds to 16 bits, and the dtype."""
     dtype = promoted(*operands)
     wide = widened(dtype)
     return tuple(operand.to(wide) for operand in operands), dtype

@@ -18,12 +18,12 @@ MASK: DtypeKind = "mask"
 
 
 def same_shape(shape: Shape) -> Shape:
-    """The prediction's."""
+    """Return the shape of the prediction."""
     return shape
 
 
 def last_dimension(shape: Shape) -> Shape:
-    """One row's."""
+    """Return the shape of one row."""
     return shape[-1:]
 
 

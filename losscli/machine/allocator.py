@@ -1,4 +1,4 @@
-"""What calls allocate, and whether a CPU process keeps freed memory.
+"""Peak memory of calls, and processes that keep freed memory.
 
 By default glibc returns large freed blocks, so a formula with temporaries pays for page faults in
 each call. A long-running program eventually keeps them, and so do processes that measure.

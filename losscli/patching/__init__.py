@@ -36,7 +36,7 @@ class _Replaced(NamedTuple):
 
 @dataclass
 class Patch:
-    """What :func:`patch` replaced; leaving it as a context restores that."""
+    """The result of :func:`patch`; leaving it as a context restores what was replaced."""
 
     library: str
     replaced: Mapping[str, str]
@@ -67,8 +67,8 @@ def patch(library: str, *, memory_budget: int | None = None) -> Patch:
             :func:`losscli.functional.linear_cross_entropy`.
 
     Returns:
-        What was replaced; a context manager that calls :func:`unpatch`, unless the library was
-        patched before.
+        The replaced names, as a context manager that calls :func:`unpatch` at its end, unless the
+        library was patched before.
 
     Raises:
         PatchError: the library is not installed, or in a version that losscli does not know.
@@ -98,7 +98,7 @@ def patch(library: str, *, memory_budget: int | None = None) -> Patch:
 def unpatch(library: str | None = None) -> None:
     """Restore the losses of a library, or of all.
 
-    What other code has replaced since stays, with a RuntimeWarning.
+    A function that other code has replaced since stays, with a RuntimeWarning.
 
     Raises:
         UsageError: losscli patches no such library.

@@ -12,7 +12,7 @@ _REFUSED = (TypeError, ValueError, NotImplementedError)
 
 
 def falling_through(own: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return what makes ``own`` fall through to an original."""
+    """Return a function that puts an original behind ``own``."""
     return partial(_behind, own)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Keep it out of samples, and from freeing a CUDA graph, which invalidates a capture."""
+    """Disable it: it would disturb a sample, and freeing a CUDA graph invalidates a capture."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

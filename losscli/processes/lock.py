@@ -75,7 +75,7 @@ class HeldError(LosscliError):
 
 
 def open_lock(path: Path) -> IO[str]:
-    """Open a lock's file, and no link, so that no other user can: reading suffices to lock it."""
+    """Open a lock's file, not a link, for this user alone: reading suffices to lock it."""
 
     def opened(name: str, flags: int) -> int:
         found = os.open(name, flags | os.O_NOFOLLOW, 0o600)

@@ -67,7 +67,7 @@ class Process:
 
     @property
     def ended(self) -> int | None:
-        """What :meth:`end` returns, once it has ended."""
+        """The exit code or negative signal; None while it runs."""
         return self._process.poll()
 
     def go_on(self) -> None:
@@ -118,7 +118,7 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def how_ended(code: int) -> str:
-    """Describe an exit code or negative signal."""
+    """Describe how a process ended, from its exit code or negative signal."""
     if code >= 0:
         return f"with exit code {code}"
     with contextlib.suppress(ValueError):

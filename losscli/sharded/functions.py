@@ -181,7 +181,7 @@ class _Losses(torch.autograd.Function):
 
 
 def check_plain(name: str, *tensors: Tensor | None) -> None:
-    """Raise NotImplementedError for other tensors."""
+    """Raise NotImplementedError for tensors that are not plain."""
     if not operands.is_eager(*tensors):
         raise NotImplementedError(
             f"{name}: losses over ranks take plain tensors, and no compiler or transform traces "

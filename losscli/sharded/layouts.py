@@ -15,7 +15,7 @@ from losscli.ranks.placements import share
 
 @dataclass(frozen=True)
 class Layout:
-    """What each mesh dimension shards."""
+    """Which mesh dimensions shard rows and classes."""
 
     name: str
     mesh: Any

@@ -117,13 +117,13 @@ class Kit:
             flags = (*tool.compile_flags, f"-ffile-prefix-map={torch.root}=torch")
             # Some linkers leave out libraries of which nothing is used, which empty ones are.
             link = ("-Xlinker", "--no-as-needed", "-L", str(stubs))
-            yield plan.by(replace(tool, compile_flags=flags, link_flags=link))
+            yield plan.with_tool(replace(tool, compile_flags=flags, link_flags=link))
 
     def _kernels(self, machine: str, compiler: Tool) -> Iterator[Plan]:
         for level in (each for each in LEVELS[machine] if each in self.levels):
             for target in _kernels_of(self.losses, CPU):
                 plan = make_plan(target, csrc_root(), self.torches[0], level)
-                yield plan.by(compiler)
+                yield plan.with_tool(compiler)
 
     def _cuda_kernels(self) -> list[Plan]:
         if not self.cuda_losses:
@@ -139,7 +139,7 @@ class Kit:
                 tool = compilers.tool(target)
                 tool = replace(tool, compile_flags=(*tool.compile_flags, *packed))
                 plan = make_plan(target, csrc_root(), self.torches[0], variant)
-                plans.append(plan.by(tool))
+                plans.append(plan.with_tool(tool))
             return plans
         except UnfitError as error:
             self.left_out.append(f"CUDA: {error}")

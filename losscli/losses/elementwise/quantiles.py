@@ -12,7 +12,7 @@ from ..operand import Operand, last_dimension
 
 
 def reference(input: Tensor, target: Tensor, quantile: Tensor | float, *, reduction: str) -> Tensor:
-    """The formula; only at the kink, the mean of both gradients."""
+    """The formula; the gradient at the kink is the mean of both sides."""
     d = target - input
     below = torch.where(d < 0, (quantile - 1) * d, (quantile - 0.5) * d)
     return reduce(torch.where(d > 0, quantile * d, below), reduction)

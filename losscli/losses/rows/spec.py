@@ -18,17 +18,17 @@ SCORES: Content = "scores"
 
 
 def of_rows(shape: Shape) -> Shape:
-    """One value per row of a prediction whose classes are dimension 1."""
+    """Return the shape of one value per row; classes are dimension 1."""
     return shape[:1] + shape[2:] if len(shape) > 1 else ()
 
 
 def of_classes(shape: Shape) -> Shape:
-    """One value per class; classes are dimension 1."""
+    """Return the shape of one value per class; classes are dimension 1."""
     return shape[1:2] or shape[:1]
 
 
 def of_last_rows(shape: Shape) -> Shape:
-    """One value per row along the last dimension."""
+    """Return the shape of one value per row along the last dimension."""
     return shape[:-1]
 
 
