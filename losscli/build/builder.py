@@ -73,13 +73,7 @@ class Builder:
     """The wheel's libraries, used instead of a build."""
 
     def obtain(self, targets: Iterable[Target]) -> list[BuildResult]:
-        """Return libraries; build missing ones in one ninja run.
-
-        Raises:
-            UnfitError: a tool is missing or too old, or the cache cannot be written or is open to
-                others.
-            BuildError: a compiler failed.
-        """
+        """Return libraries; build missing ones together, or raise UnfitError or BuildError."""
         return self.finish([self.resolve(target) for target in targets])
 
     def ready(self, targets: Iterable[Target]) -> list[BuildResult]:
@@ -210,12 +204,8 @@ def build(
 ) -> list[BuildResult]:
     """Build the libraries for CPU and CUDA in parallel, whatever the wheel has.
 
-    ``auto`` skips CUDA, with a reason, if it cannot run here. ``cuda`` compiles even so.
-
-    Raises:
-        UnfitError: a compiler is missing or too old, or the cache cannot be written.
-        BuildError: a compiler failed.
-        UsageError: MAX_JOBS or LOSSCLI_CUDA_ARCHITECTURES is invalid.
+    ``auto`` skips CUDA, with a reason, if it cannot run here. ``cuda`` compiles even so. UnfitError
+    without a compiler or a cache, BuildError if a compiler fails, UsageError for invalid variables.
     """
     require_platform()
     torch = installed_torch()

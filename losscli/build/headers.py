@@ -68,12 +68,7 @@ def search_path(given: str) -> str:
 
 
 def precompile(settings: Sequence[str] | None = None) -> Path:
-    """Make the header unless it is whole; return its folder.
-
-    Raises:
-        UnfitError: the compiler is not GCC, or the cache cannot be written.
-        BuildError: the compiler failed.
-    """
+    """Make the header unless it is whole; return its folder. UnfitError without GCC."""
     told = run([*_compiler(), "--version"])
     if "Free Software Foundation" not in told.stdout:
         name = " ".join(_compiler())

@@ -30,13 +30,7 @@ def explained(function: Callable[Given, Result]) -> Callable[Given, Result]:
 
 
 def explain(function: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]) -> None:
-    """Raise an error for the first argument of a wrong type.
-
-    Raises:
-        TypeError: it must be a tensor or a number.
-        ValueError: it must be a reduction.
-        NotImplementedError: no kernel accepts this tensor.
-    """
+    """Raise an error for the first argument of a wrong type, or a tensor that no kernel accepts."""
     signature = inspect.signature(function)
     try:
         arguments = signature.bind_partial(*given, **named).arguments
