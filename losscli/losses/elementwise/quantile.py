@@ -19,7 +19,7 @@ def _reference(input: Tensor, target: Tensor, *, reduction: str, quantile: float
     return quantiles.reference(input, target, quantile, reduction=reduction)
 
 
-class _Calls(Calls):
+class _QuantileCalls(Calls):
     def check(self, settings: Mapping[str, Any]) -> None:
         if isinstance(quantile := settings["quantile"], Sequence):
             _check_several(quantile)
@@ -96,7 +96,7 @@ def quantile_loss(
 SPEC = element_loss(
     quantile_loss,
     "QuantileLoss",
-    calls=_Calls("quantile"),
+    calls=_QuantileCalls("quantile"),
     formula="max(quantile * (y - x), (quantile - 1) * (y - x))",
     parameters=(
         Parameter("quantile", 0.5, 0.0, "of the target that is predicted", 0.9, 1.0, open=True),

@@ -100,6 +100,7 @@ class LinearSpec(Spec):
         return choose(size, int(parameters[MEMORY_BUDGET.name]) or None, free)
 
     def bound(self, reduction: Reduction, parameters: Mapping[str, float]) -> Callable[..., Tensor]:
+        """Return the public function with fixed reduction and parameters."""
         settings: dict[str, Any] = self.given_as(parameters)
         if len(self.reductions) > 1:
             settings["reduction"] = reduction

@@ -74,6 +74,8 @@ def _form(spec: RowSpec, name: str, optional: Operand | None = None, values: int
         fixed[IGNORE_INDEX.name] = IGNORE_INDEX.default
 
     def of(function: Callable[..., Any]) -> Callable[..., Any]:
+        """Adapt a function of all operands to those of the form."""
+
         def called(*tensors: Tensor, **settings: Any) -> Any:
             given = dict(zip((each.name for each in operands), tensors, strict=True))
             every = (given.get(each.name) for each in spec.operands)
@@ -82,6 +84,7 @@ def _form(spec: RowSpec, name: str, optional: Operand | None = None, values: int
         return called
 
     def bind_loss(reduction: Reduction, settings: Mapping[str, float]) -> Callable[..., Tensor]:
+        """Return the public function; two values per row are stacked in one tensor."""
         named: dict[str, Any] = {**spec.given_as({**settings, **fixed}), **spec.arguments}
         if len(spec.reductions) > 1:
             named["reduction"] = reduction

@@ -19,7 +19,8 @@ from .terms import LazyTerms, Softmax, WeightedSum
 
 
 class _Calls(RowCalls):
-    # The operator returns both values in one tensor.
+    """Calls of an operator that returns both values in one tensor."""
+
     def loss(self, given: Arguments, *site: int) -> Any:
         found = super().loss(given, *site)
         # DTensors are unbound already.

@@ -206,7 +206,6 @@ def topk_kl_divergence(
 SPEC = row_loss(
     topk_kl_divergence,
     "TopKKLDivergenceLoss",
-    common={"reduction": OF_COUNTED},
     calls=_Calls("topk_kl_divergence"),
     formula="sum of q * log(q / p) over k classes and all others as one, p = softmax(x / T)",
     operands=(
@@ -225,5 +224,6 @@ SPEC = row_loss(
     temporaries=6,
     counts=counts_of_mask,
     relations=Relations(always, reordered=True),
+    common={"reduction": OF_COUNTED},
     terms=Terms(_terms, REASON),
 )
