@@ -113,7 +113,7 @@ def _take_dtensors() -> None:
             sharding.register(operator, suffix, len(spec.operands))
 
 
-def when_imported(name: str, register: Callable[[], None]) -> None:
+def when_imported(name: str, register: Callable[[], object]) -> None:
     """Call ``register`` when a module has been imported, or now if it was."""
     if name in sys.modules:
         register()
@@ -124,7 +124,7 @@ def when_imported(name: str, register: Callable[[], None]) -> None:
 class _Watcher(importlib.abc.MetaPathFinder):
     """Waits for one module, which other finders import."""
 
-    def __init__(self, name: str, register: Callable[[], None]) -> None:
+    def __init__(self, name: str, register: Callable[[], object]) -> None:
         self.name, self.register = name, register
 
     def find_spec(
