@@ -231,7 +231,7 @@ def command(
 def exit_code(verdicts: Iterable[Verdict], *, strict: bool = False) -> int:
     """Return the exit code of the worst verdict; ``strict``: right within limits is wrong."""
     verdicts = list(verdicts)
-    limits = any(Code.LIMITED in each.codes for each in verdicts)
+    limits = any(Code.KNOWN_LIMITATION in each.codes for each in verdicts)
     return EXIT_FAILED if strict and limits else worst(each.exit_code for each in verdicts)
 
 

@@ -25,7 +25,7 @@ SLACK = 5e-6
 """Seconds that are always allowed: after another process a GPU has to find its addresses anew."""
 CLEARLY_SLOWER = 0.8
 """A ratio that is below this with its interval is slower, however few the samples."""
-NO_ROOM = (Code.NO_ROOM, Code.OUT_OF_MEMORY)
+NO_ROOM = (Code.INSUFFICIENT_MEMORY, Code.OUT_OF_MEMORY)
 SAMPLED_SECONDS = 0.2
 """How long samples are taken: only a large difference counts."""
 
@@ -50,7 +50,7 @@ def findings(
     beside = {pass_: result.seconds for pass_, result in other.items() if result.seconds}
     for pass_, factor in slowed(run, task, candidate, reference, beside, known).items():
         text = f"the reference takes {factor:.2f} times as long next to its process as without it"
-        yield Code.SLOWS_OTHERS, text, pass_
+        yield Code.INTERFERENCE, text, pass_
     crowded = [pass_ for pass_, result in other.items() if result.code in NO_ROOM]
     if crowded:
         for pass_, alone in times(run, task, crowded, reference).items():

@@ -120,7 +120,7 @@ def _take_time(on: Judgement, result: BenchResult) -> None:
     draft, against = on.draft, on.against
     name = f"{result.case.name}, {result.pass_}"
     if result.implementation != on.job.file:
-        fails = result.status == FAILED and result.code != Code.CLOCK_DISAGREES
+        fails = result.status == FAILED and result.code != Code.TIMING_TAMPERING
         if fails and isinstance(against, AnyModel):
             draft.end(Code.BAD_REFERENCE, f"the reference {result.reason}", case=name)
         return
@@ -128,7 +128,7 @@ def _take_time(on: Judgement, result: BenchResult) -> None:
         draft.add(result.code or Code.WRONG, result.reason, case=name)
         return
     if result.status == SKIPPED:
-        code: Code = Code.NO_ROOM if result.code in beside.NO_ROOM else Code.ERROR
+        code: Code = Code.INSUFFICIENT_MEMORY if result.code in beside.NO_ROOM else Code.ERROR
         if result.code != Code.NOT_APPLICABLE:
             draft.add(code, result.reason, case=name)
         return
