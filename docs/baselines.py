@@ -9,8 +9,8 @@ from itertools import product
 
 from docs.markdown import table
 from docs.times import WIDTH, beside_peers, elements, ratio_to_best
-from losscli.cases.axes import CONTIGUOUS
-from losscli.cases.case import Case, format_grad_output
+from losscli.cases.axes import CONTIGUOUS, format_grad_output
+from losscli.cases.case import Case
 from losscli.compare.cells import Cell, best_peer
 from losscli.implementations import CUSTOM
 from losscli.runs.judgements import SLOWER

@@ -39,7 +39,7 @@ def test_configuration_key_covers_each_ingredient(workshop, target, changed):
 def test_portable_key_covers_everything_but_the_compiler(workshop, monkeypatch):
     before = portable_key(workshop.plan())
     assert portable_key(workshop.plan(compiler=GCC_VERSION + "1")) == before
-    assert portable_key(replace(workshop.plan(), tools=None)) == before
+    assert portable_key(replace(workshop.plan(), tool=None)) == before
     assert portable_key(workshop.plan(BETA)) != before
     monkeypatch.setattr(plan_module, "instruction_set", lambda: "another machine's")
     assert portable_key(workshop.plan()) != before

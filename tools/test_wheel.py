@@ -13,8 +13,7 @@ import pytest
 
 from losscli.build.cache import Manifest
 from losscli.build.plan import TorchInstall
-from losscli.build.prebuilt import Prebuilt
-from losscli.build.variants import cpu_levels
+from losscli.build.prebuilt import Prebuilt, cpu_levels
 from losscli.errors import BuildError, UsageError
 from tools.wheel import __main__ as tool
 from tools.wheel.libraries import missing_torches, needed_glibc, platform_tag, read_torch

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from losscli.cases.axes import CHANGING, DEVICE, GRAPH, Mode, PassName
-from losscli.cases.case import Case, grad_output_values
+from losscli.cases.axes import CHANGING, DEVICE, GRAPH, Mode, PassName, grad_output_values
+from losscli.cases.case import Case
 from losscli.implementations import Implementation
 from losscli.reasons import Code, Reason
 from losscli.truth.blocks import block_elements, linear_oracle_bytes

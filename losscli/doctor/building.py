@@ -164,7 +164,7 @@ def _has_cache(machine: Machine) -> bool:
 def _trial(machine: Machine, target: Target) -> str:
     """Build a library from a few lines with a build's commands; return the error and a hint."""
     plan = make_plan(target, csrc_root(), machine.compilers.torch)
-    plan = plan.with_tools(machine.compilers.tools(target))
+    plan = plan.with_tool(machine.compilers.tool(target))
     with tempfile.TemporaryDirectory(prefix="losscli-doctor-") as work:
         trial = _TRIALS[target].encode()
         sources = {name: trial if is_unit(name) else text for name, text in plan.sources.items()}

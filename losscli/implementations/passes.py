@@ -7,8 +7,8 @@ from itertools import cycle
 import torch
 from torch import Tensor
 
-from losscli.cases.axes import FORWARD_BACKWARD, PassName
-from losscli.cases.case import Case, grad_output_values
+from losscli.cases.axes import FORWARD_BACKWARD, PassName, grad_output_values
+from losscli.cases.case import Case
 from losscli.implementations.implementation import BoundLoss
 from losscli.machine.allocator import measure_peak
 from losscli.processes.garbage import without_garbage_collection

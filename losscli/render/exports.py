@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping
 
-from losscli.cases.names import distinct_names
+from losscli.cases.case import distinct_names
 from losscli.compare.figures import FIGURES
 from losscli.compare.rows import label, timed
 from losscli.errors import printable

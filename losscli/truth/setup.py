@@ -11,7 +11,8 @@ import msgspec
 import torch
 from torch import Tensor
 
-from losscli.cases.case import Case, grad_output_values
+from losscli.cases.axes import grad_output_values
+from losscli.cases.case import Case
 from losscli.implementations import Implementation
 from losscli.implementations.local import Operands
 from losscli.implementations.requests import Call

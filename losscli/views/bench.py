@@ -9,8 +9,7 @@ from dataclasses import replace
 from statistics import geometric_mean
 
 from losscli.cases.axes import CACHES, COLD, MODES, PASSES, WARM
-from losscli.cases.case import Case
-from losscli.cases.names import distinct_names
+from losscli.cases.case import Case, distinct_names
 from losscli.compare.cells import Cell, best_peer, compared, ratio
 from losscli.compare.rows import long_name, mode_and_cache
 from losscli.implementations import CUSTOM, is_own

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from losscli.cases.names import distinct_names
+from losscli.cases.case import distinct_names
 from losscli.compare.figures import FIGURES, MEMORY
 from losscli.compare.history import History, Point, Series, Step
 from losscli.compare.rows import label

@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from losscli.cases.case import Case
-from losscli.cases.names import distinct_names
+from losscli.cases.case import Case, distinct_names
 from losscli.losses import ROW
 from losscli.runs.grouping import grouped
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult, VerifyStatus

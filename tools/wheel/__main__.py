@@ -23,9 +23,8 @@ from pathlib import Path
 from losscli.build.cache import MANIFEST
 from losscli.build.compilers import Compilers
 from losscli.build.plan import TorchInstall, installed_torch
-from losscli.build.prebuilt import Prebuilt
+from losscli.build.prebuilt import LEVELS, Prebuilt
 from losscli.build.toolchain import find_compiler
-from losscli.build.variants import LEVELS
 from losscli.console.streams import emit
 from losscli.errors import BuildError, LosscliError
 from losscli.losses import find_loss

@@ -20,16 +20,14 @@ from losscli.build.ninja import BuildProgress
 from losscli.build.plan import (
     STEERING_VARIABLES,
     Plan,
-    Tools,
     TorchInstall,
     csrc_root,
     make_plan,
-    torch_tools,
+    with_torch,
 )
-from losscli.build.prebuilt import Prebuilt
+from losscli.build.prebuilt import LEVELS, Prebuilt, as_numbers, cuda_variant, torch_variant
 from losscli.build.targets import BENCH, CPU, CUDA, TORCH, Target, production
 from losscli.build.toolchain import Tool, dotted, find_compiler
-from losscli.build.variants import LEVELS, as_numbers, cuda_variant, torch_variant
 from losscli.console.notes import note, status
 from losscli.errors import BuildError, UnfitError, UsageError, first_line
 from losscli.losses import LINEAR_LOSSES
@@ -115,18 +113,17 @@ class Kit:
         _make_stubs(stubs, compiler)
         for torch in self.torches:
             plan = make_plan(Target(TORCH), csrc_root(), torch, torch_variant(torch.version) or "")
-            tools = torch_tools(Tools(compiler.command, compiler.identity), torch)
-            flags = (*tools.compile_flags, f"-ffile-prefix-map={torch.root}=torch")
+            tool = with_torch(compiler, torch)
+            flags = (*tool.compile_flags, f"-ffile-prefix-map={torch.root}=torch")
             # Some linkers leave out libraries of which nothing is used, which empty ones are.
             link = ("-Xlinker", "--no-as-needed", "-L", str(stubs))
-            yield plan.with_tools(replace(tools, compile_flags=flags, link_flags=link))
+            yield plan.with_tool(replace(tool, compile_flags=flags, link_flags=link))
 
     def _kernels(self, machine: str, compiler: Tool) -> Iterator[Plan]:
-        tools = Tools(compiler.command, compiler.identity)
         for level in (each for each in LEVELS[machine] if each in self.levels):
             for target in _kernels_of(self.losses, CPU):
                 plan = make_plan(target, csrc_root(), self.torches[0], level)
-                yield plan.with_tools(tools)
+                yield plan.with_tool(compiler)
 
     def _cuda_kernels(self) -> list[Plan]:
         if not self.cuda_losses:
@@ -139,10 +136,10 @@ class Kit:
             packed = ("--compress-mode=size",) if compilers.nvcc.version >= COMPRESSES else ()
             plans = []
             for target in _kernels_of(self.cuda_losses, CUDA):
-                tools = compilers.tools(target)
-                tools = replace(tools, compile_flags=(*tools.compile_flags, *packed))
+                tool = compilers.tool(target)
+                tool = replace(tool, compile_flags=(*tool.compile_flags, *packed))
                 plan = make_plan(target, csrc_root(), self.torches[0], variant)
-                plans.append(plan.with_tools(tools))
+                plans.append(plan.with_tool(tool))
             return plans
         except UnfitError as error:
             self.left_out.append(f"CUDA: {error}")

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
-from losscli.cases.names import distinct_names
+from losscli.cases.case import distinct_names
 from losscli.runs.records import PASS, BenchResult, Run, VerifyResult
 from losscli.views.bench import case_names
 from losscli.views.phrases import short_pass

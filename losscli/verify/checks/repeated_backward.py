@@ -8,7 +8,7 @@ from functools import cached_property, partial
 
 from msgspec.structs import replace
 
-from losscli.cases.case import CHANGING_VALUES
+from losscli.cases.axes import CHANGING_VALUES
 from losscli.implementations.gpu_requests import BackwardReplays, MakeGraphedCallables, OnStreams
 from losscli.implementations.local import Gradients
 from losscli.implementations.requests import Answer, Call, Head, JointGradients, RetainGraph
