@@ -1,4 +1,4 @@
-"""What a candidate is judged against where losscli knows the loss: its cases, checks and times."""
+"""Judge a candidate against a loss of losscli: the cases, the checks and what is timed."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ from losscli.verify.runner import plan as plan_verify
 
 
 class Sizes(NamedTuple):
-    """The sizes at which losses of a unit are judged."""
+    """Sizes at which losses of a unit are judged."""
 
     small: Shape
     checked: tuple[Shape, ...]
@@ -70,7 +70,7 @@ ONE_PROCESS = 2**28
 
 
 class KnownLoss:
-    """A loss of losscli's own, whose reference and oracle are there."""
+    """A loss of losscli's own, with its reference and oracle."""
 
     in_processes = True
     """Whether several fresh processes may take the times."""
@@ -89,9 +89,9 @@ class KnownLoss:
         seed: int,
         model: Implementation | None = None,
     ) -> None:
-        """Find what the candidate's file defines; NotJudgeableError where it takes too little.
+        """Find the loss in the candidate's file; NotJudgeableError where its arguments do not fit.
 
-        ``model``: the reference that computes the loss, beside which it is timed.
+        ``model``: the reference that computes the loss and is timed next to the candidate.
         """
         self.model, self.beside = model, model.name if model else REFERENCE
         """The implementation that is timed as the reference, and its name."""
@@ -111,18 +111,18 @@ class KnownLoss:
 
     @property
     def usual_reductions(self) -> tuple[str, ...]:
-        """The reductions that it is for, where it takes others."""
+        """The reductions that it has to have."""
         reductions = EVERY_LOSS[self.loss].reductions
         return (self.job.reduction or ("mean" if "mean" in reductions else reductions[0]),)
 
     def start(self) -> None:
-        """Start what knows the truth: the loss is there."""
+        """Start the reference: a loss has nothing to start."""
 
     def check(self) -> None:
-        """Compare a candidate's parameters with those of the truth: a loss has none."""
+        """Compare the candidate's parameters with the reference's: a loss has none."""
 
     def firsts(self) -> list[Case]:
-        """Return the smallest case, and of forms that may lack a gradient theirs."""
+        """Return the smallest case, and one for each form that may lack a gradient."""
         config = self._config([self._sizes.small])
         lacking = [
             LossChoice(name)
@@ -135,11 +135,11 @@ class KnownLoss:
         ]
 
     def small(self, *, trains: bool) -> Iterable[Checks]:
-        """Return few checks."""
+        """Return the few checks that run first."""
         return self._checks([self._sizes.small], SMALL_CHECKS, trains, drawn=True)
 
     def rounds(self, *, trains: bool) -> Iterator[Iterable[Checks]]:
-        """Yield the other checks in rounds, each of which has to be passed."""
+        """Yield the other checks in rounds; a failed round ends the judging."""
         checked = self._sizes.checked
         if self.job.quick:
             sizes = (*checked, *self._unpredictable(1))
@@ -153,13 +153,13 @@ class KnownLoss:
             yield self._checks(sizes, SMALL_CHECKS, trains, every=False)
 
     def firsts_of_others(self) -> list[Case]:
-        """Return the smallest case of each dtype that a candidate need not take."""
+        """Return the smallest case of each optional dtype."""
         if not self.others:
             return []
         return list(expand(self._config([self._sizes.small], dtypes=self.others), self.device))
 
     def of_others(self, *, trains: bool) -> Iterator[Checks]:
-        """Yield few checks in those of these dtypes that it takes."""
+        """Yield a few checks in the optional dtypes that the candidate takes."""
         if self.others:
             small = self._config([self._sizes.small], every=True, dtypes=self.others)
             small = replace(small, losses=small.losses[-1:])
@@ -168,7 +168,7 @@ class KnownLoss:
             yield from self._checks(many, FORWARD_CHECKS, trains, every=False, dtypes=self.others)
 
     def tasks(self, *, trains: bool) -> list[Task]:
-        """Return what is timed beside PyTorch and losscli's own."""
+        """Return what is timed: the candidate, PyTorch and losscli's own kernel."""
         quick, sizes = self.job.quick, self._timed
         passes: tuple[PassName, ...] = (FORWARD, FORWARD_BACKWARD)
         config = replace(
@@ -186,7 +186,7 @@ class KnownLoss:
         return [replace(worth_processes(task), limited=not quick) for task in tasks]
 
     def instead_of(self, case: Case) -> tuple[Case, ...] | None:
-        """Leave out a dtype that a candidate need not take, or go on with its own size."""
+        """Drop an optional dtype, or return the cases of the candidate's own size."""
         if case.dtype in self.others:
             self.others.remove(case.dtype)
             return ()
@@ -196,7 +196,7 @@ class KnownLoss:
         return tuple(self.firsts())
 
     def has_other_size(self, case: Case) -> bool:
-        """Tell whether ``get_inputs`` gives another size than that of a case."""
+        """Tell whether ``get_inputs`` gives another size than a case."""
         return bool(self._own_size) and self.one_size is None and case.shape != self._own_size
 
     @cached_property
@@ -221,9 +221,8 @@ class KnownLoss:
     ) -> list[Checks]:
         """Return checks at some sizes.
 
-        ``every``: over all reductions and parameters; else over a mean with parameters off their
-        defaults. ``drawn``: over parameters that are drawn as well. ``dtypes``: those that are
-        asked for if none is given.
+        ``every``: all reductions and parameters, else a mean with parameters off their defaults.
+        ``drawn``: random parameters too. ``dtypes``: the job's by default.
         """
         config = self._config(sizes, every=True, drawn=drawn, dtypes=dtypes)
         if not every:
@@ -232,7 +231,6 @@ class KnownLoss:
         return self._planned(config, names, trains)
 
     def _planned(self, config: Config, names: tuple[str, ...], trains: bool) -> list[Checks]:
-        """Return the checks of a config; those of a loss without a gradient where it has none."""
         if not trains:
             names = tuple(name for name in names if not CHECKS[name].needs_gradient)
         files = {self.candidate.name: self.candidate}
@@ -247,7 +245,6 @@ class KnownLoss:
         distribution: Distribution = "normal",
         dtypes: Sequence[DType] = (),
     ) -> Config:
-        """Return a config of the loss: with ``every``, all reductions and parameters it takes."""
         job, spec = self.job, EVERY_LOSS[self.loss]
         takes = self.definition.takes
         absent = {p.name: p.absent for p in spec.parameters if not takes(p.name)}
@@ -288,7 +285,7 @@ class KnownLoss:
         return Sizes(one, (one,), one, dict.fromkeys(usual.timed, (one,)), one) if one else usual
 
     def _unpredictable(self, count: int) -> list[tuple[int, ...]]:
-        """Return odd sizes from half the largest that is timed on: no tile divides them."""
+        """Return odd sizes between half the largest timed size and that size."""
         if self.one_size:
             return []
         random = Random(self.seed)
@@ -301,7 +298,7 @@ class KnownLoss:
         return [tuple(map(drawn, largest)) for _ in range(count)]
 
     def _drawn(self) -> list[dict[str, tuple[float, ...]]]:
-        """Return parameters from all over their domains, which nobody can know before."""
+        """Return random parameters, which no candidate can foresee."""
         random = Random(self.seed)
         values = {
             parameter.name: parameter.drawn(random)
@@ -315,7 +312,7 @@ class KnownLoss:
 
 
 def worth_processes(task: Task) -> Task:
-    """Return a task with one process where each of several would make gigabytes anew."""
+    """Time a large case in one process: each process would make gigabytes again."""
     if math.prod(task.case.shape) < ONE_PROCESS:
         return task
     return replace(task, timing=replace(task.timing, processes=1))

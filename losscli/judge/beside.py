@@ -1,8 +1,8 @@
-"""Looks whether a candidate slows what is timed beside it, by timing that without the candidate.
+"""Find out whether a candidate slows what is timed next to it.
 
-A kernel that stays on the GPU, a thread or a process may keep others from running, and rest while
-the candidate runs: then its ratio to the reference is too good. A GPU turns from one process to
-another every few milliseconds, so short calls on it are hardly slowed.
+A kernel left on the GPU, a thread or a process may slow the reference but not the candidate, whose
+ratio is then too good. So the reference is also timed without the candidate. A GPU switches between
+processes every few milliseconds, which hardly slows short calls.
 """
 
 import math
@@ -44,7 +44,7 @@ def findings(
     reference: str,
     known: Known,
 ) -> Iterator[tuple[Code, str, PassName]]:
-    """Yield what the times say: code, text and pass; ``known`` is kept for the next task."""
+    """Yield code, text and pass of each finding; ``known`` is reused for the next task."""
     own = {r.pass_: r.seconds for r in results if r.implementation == candidate and r.seconds}
     other = {r.pass_: r for r in results if r.implementation == reference and r.pass_ in own}
     beside = {pass_: result.seconds for pass_, result in other.items() if result.seconds}
@@ -63,7 +63,7 @@ def findings(
 def times(
     run: Run, task: Task, passes: Iterable[PassName], reference: str, *candidate: str
 ) -> Times:
-    """Time a reference in some passes of a task, alone or beside a candidate."""
+    """Time a reference in some passes of a task, alone or next to a candidate."""
     timing = replace(task.timing, min_time=SAMPLED_SECONDS, max_time=SAMPLED_SECONDS)
     names = (*candidate, reference)
     short = replace(
@@ -79,7 +79,7 @@ def times(
 def slowed(
     run: Run, task: Task, candidate: str, reference: str, beside: Times, known: Known
 ) -> dict[PassName, float]:
-    """Return the passes in which a reference is slower beside a candidate, and how many times."""
+    """Return the passes in which a candidate slows the reference, and by which factor."""
     case = f"{task.case.name} {task.case.device}"
     most = TOLERANCE[task.case.device.partition(":")[0]]
 

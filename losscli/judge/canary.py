@@ -1,4 +1,4 @@
-"""Looks whether a GPU works, before and after a candidate, and whether it has its memory back."""
+"""Check whether a GPU works, and whether its memory is free again, before and after a candidate."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _POLL = 0.05
 
 @dataclass(frozen=True)
 class Canary:
-    """What a GPU was like before a candidate."""
+    """A GPU's state before a candidate."""
 
     device: str
     free_bytes: int | None
@@ -29,15 +29,12 @@ class Canary:
 
     @classmethod
     def of(cls, device: str, call_seconds: float) -> Canary:
-        """Look at a device; a CPU needs none of it.
-
-        ``call_seconds``: how long a call of another candidate may keep it busy.
-        """
+        """Look at a device; ``call_seconds``: how long another candidate's call may take."""
         alone = device != "cpu" and is_alone(device)
         return cls(device, _free(device) if alone else None, SECONDS + call_seconds)
 
     def trouble(self) -> str:
-        """Say what is wrong with the GPU after some seconds; empty if it is as it was."""
+        """Return what is wrong with the GPU after waiting for it; empty if nothing is."""
         if self.device == "cpu":
             return ""
         limit = time.monotonic() + self.seconds
@@ -65,7 +62,6 @@ class Canary:
 
 
 def _free(device: str) -> int:
-    """Return the bytes of a GPU that no process has."""
     torch.ones(2**20, device=device).sum()  # CUDA loads what the canary needs when it is called
     torch.cuda.synchronize(device)
     torch.cuda.empty_cache()

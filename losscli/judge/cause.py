@@ -1,7 +1,7 @@
-"""Finds out what a wrong result is: the result of a known mistake, or the right one times a number.
+"""Find out why a result is wrong: a known mistake, or the right result times a number.
 
-The mistakes are those of ``losscli self-test checks``. They run on the case that failed, on two
-draws; the one whose loss and gradients are the candidate's is named.
+The mistakes are those of ``losscli self-test checks``. They run on the failed case with two draws
+of operands; a mistake is named if it gives the candidate's loss and gradients.
 """
 
 import math
@@ -40,7 +40,7 @@ MISTAKES: Mapping[str, str] = tomllib.loads(
 
 
 def cause_of(problem: Problem, candidate: Implementation) -> str:
-    """Return what a candidate's wrong results in a case are; empty where that is not known."""
+    """Return why a candidate is wrong in a case; empty if unknown."""
     unreduced = replace(problem.case, reduction="none")
     problems = [problem]
     if "none" in problem.case.spec.reductions and not candidate.unavailable(unreduced):
@@ -64,7 +64,7 @@ def cause_of(problem: Problem, candidate: Implementation) -> str:
 
 
 def _answer(subject: Subject, problem: Problem) -> Answer:
-    """Ask for the loss and all gradients of copies of the operands, which may be overwritten."""
+    """Request the loss and all gradients of copies, which the candidate may overwrite."""
     return subject.send(problem.call(problem.usual, problem.copies()))
 
 
@@ -144,7 +144,6 @@ def _of_calls(problem: Problem, subject: Subject) -> str:
 
 
 def _distance(one: Tensor, other: Tensor) -> float:
-    """Return the relative distance of two results, infinite where one is NaN."""
     scale = other.abs().max().clamp(min=torch.finfo(other.dtype).tiny)
     return float(((one - other).abs().max() / scale).nan_to_num(nan=math.inf))
 

@@ -1,4 +1,4 @@
-"""Says how wrong results differ from what is due, and at which elements."""
+"""Describe how wrong results differ from the right ones, and at which elements."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ FACTOR = 1e-3
 
 
 def difference_of(problem: Problem, answer: Answer) -> str:
-    """Say how a result differs from what is due; empty where nothing simple does."""
+    """Describe how a result differs from the right one; empty where nothing simple does."""
     results = [*_results(problem, answer)]
     for part, got, due in results:
         if told := _of_all(got, due, dict(_numbers(problem))):
@@ -34,7 +34,7 @@ def difference_of(problem: Problem, answer: Answer) -> str:
 
 
 def _results(problem: Problem, answer: Answer) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Yield each result that has the shape of what is due, where that is one block."""
+    """Yield each result of the right shape, where the oracle computes it as one block."""
     for part, got in answer.items().items():
         if got is None:
             continue
@@ -46,7 +46,7 @@ def _results(problem: Problem, answer: Answer) -> Iterator[tuple[str, Tensor, Te
 
 
 def _of_elements(problem: Problem, got: Tensor, due: Tensor) -> str:
-    """Say at which elements alone the loss is wrong, or how far off all are."""
+    """Name the elements at which the loss is wrong, or how far off all are."""
     if bool((got == got.flatten()[0]).all()):
         return f"is {float(got.flatten()[0]):.6g} everywhere"
     operands = [each.detach().double() for each in problem.operands.values()]
@@ -75,7 +75,7 @@ def _of_elements(problem: Problem, got: Tensor, due: Tensor) -> str:
 
 
 def _of_branch(problem: Problem, operands: Sequence[Tensor], wrong: Tensor) -> str:
-    """Say on which branch of the formula, or on which side of the target, elements are wrong."""
+    """Name the branch of the formula, or the side of the target, that is wrong."""
     spec, params = problem.case.spec, problem.case.params
     kinks = operands[0].new_tensor(spec.kinks(params))
     where = spec.branch_coordinate(*operands) if len(kinks) else torch.zeros_like(operands[0])
@@ -124,7 +124,7 @@ def _numbers(problem: Problem) -> Iterator[tuple[float, str]]:
 
 
 def _of_all(got: Tensor, due: Tensor, numbers: Mapping[float, str]) -> str:
-    """Say what all elements have in common."""
+    """Describe an error that all elements share."""
     if not got.numel():
         return ""
     bad = ~got.isfinite() & due.isfinite()
@@ -162,7 +162,7 @@ def _of_all(got: Tensor, due: Tensor, numbers: Mapping[float, str]) -> str:
 
 
 def is_close(one: Tensor | None, other: Tensor | None) -> bool:
-    """Tell whether two results are the same but for roundings."""
+    """Tell whether two results agree up to rounding."""
     if one is None or other is None:
         return one is other
     if one.shape != other.shape:

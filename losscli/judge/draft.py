@@ -1,4 +1,4 @@
-"""A verdict while the stages of its job go on: reasons, counts of checks, errors and times."""
+"""The verdict of a job whose stages are running: reasons, counts of checks, errors and times."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ ASSERTED = "device-side assert"
 
 
 class Ended(Exception):  # noqa: N818 - the verdict is known
-    """A stage has found what ends the judging."""
+    """A stage has found a reason to end the judging."""
 
 
 @dataclass
 class Draft:
-    """A verdict while the stages go on."""
+    """A verdict that stages fill."""
 
     reasons: list[JudgeReason] = field(default_factory=list)
     checks: dict[str, int] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Draft:
 
     @property
     def failures(self) -> list[JudgeReason]:
-        """The reasons that keep it from being right, but for a misfit, which is mended."""
+        """The reasons why it is not right; a misfit is mended and does not count."""
         return [
             reason
             for reason in self.reasons
@@ -103,7 +103,7 @@ class Draft:
 
     @contextlib.contextmanager
     def stage(self, name: Stage) -> Iterator[None]:
-        """Take the time of a stage."""
+        """Time a stage."""
         self.now, start = name, time.monotonic()
         try:
             yield
@@ -115,7 +115,7 @@ class Draft:
         self.reasons.append(JudgeReason(RENAMED.get(code, code), self.now, text, **more))
 
     def add_first(self, code: Code, text: str, *, check: str, facet: Facet, case: str) -> None:
-        """Add a reason of a check and facet that has none of the code yet."""
+        """Add a reason unless its check and facet have one of this code."""
         key = code, check, facet
         if not any((each.code, each.check, each.facet) == key for each in self.reasons):
             self.add(code, text, check=check, facet=facet, case=case)
@@ -126,7 +126,7 @@ class Draft:
         raise Ended
 
     def count(self, result: VerifyResult, against: KnownLoss | AnyModel) -> None:
-        """Take a result of a check."""
+        """Add a result of a check."""
         status = result.status
         if not result.shrunk_from:
             self.checks[status] = self.checks.get(status, 0) + 1
@@ -184,9 +184,9 @@ def code_of(
     *,
     optional: bool = False,
 ) -> Code:
-    """Return the code of the reason that a result is which did not pass.
+    """Return the reason's code for a result that did not pass.
 
-    ``home``: the facets in which it is wrong; ``optional``: whether its dtype need not be taken.
+    ``home``: the facets in which it is WRONG. ``optional``: its dtype is optional.
     """
     code = RENAMED.get(result.code, result.code)
     if code == Code.NO_GRADIENT:
@@ -206,12 +206,12 @@ def code_of(
 
 
 def is_unusual(case: Case) -> bool:
-    """Tell whether a parameter has a value for which a formula may be another, or NaN."""
+    """Tell whether a parameter has a value at which a formula may differ, or give NaN."""
     return any(each.is_unusual(case.params[each.name]) for each in case.spec.parameters)
 
 
 def _worst(known: Accuracy, result: VerifyResult) -> Accuracy:
-    """Return the largest errors so far, of results that passed; and whether runs agree."""
+    """Return the largest errors of passed results so far, and whether runs agree."""
     if result.status == FAIL or result.code == Code.NO_WORSE_THAN_TORCH:
         return known
     own, torchs = result.error, result.reference_error

@@ -1,7 +1,7 @@
-"""Judges many jobs on a cluster: sends jobs as there is room, and none to nodes that cannot judge.
+"""Judge many jobs on a cluster.
 
-The cluster starts a job where it has room. This file decides how many jobs are on their way, which
-nodes get no more, how often a lost job is started again, and what becomes of the rest.
+The cluster starts jobs where it has room. This file decides how many jobs are sent ahead, which
+nodes get no more, and how often a lost job is started again.
 """
 
 import json
@@ -44,7 +44,7 @@ may be what ends its worker; nodes come and go by themselves."""
 
 @dataclass(frozen=True)
 class Room:
-    """What the nodes have that can judge: those with a core at least."""
+    """The nodes that can judge: those with at least one core."""
 
     nodes: int
     cpus: int
@@ -52,7 +52,7 @@ class Room:
 
 
 class Answer(Record, frozen=True):
-    """What a node said of a job: the verdict, or why it cannot judge."""
+    """A node's answer to a job: the verdict, or why it cannot judge."""
 
     node: str
     """Its number in the cluster."""
@@ -63,7 +63,7 @@ class Answer(Record, frozen=True):
 
 
 def read_answer(data: object) -> Answer:
-    """Return the answer of a node from its JSON; LostError if it is none."""
+    """Return a node's answer from its JSON; LostError if it is invalid."""
     try:
         if not isinstance(data, bytes):
             raise RecordError(f"expected bytes, got {type(data).__name__}")
@@ -81,31 +81,30 @@ class LostError(Exception):
     """The worker that judged was lost, alone or with its node."""
 
     def __init__(self, why: str, *, node: bool) -> None:
-        """``node``: whether the node was lost."""
         super().__init__(why)
         self.node = node
 
 
 class Cluster(Protocol):
-    """What starts jobs on nodes; a task is whatever it knows one by."""
+    """Starts jobs on nodes; it identifies a task by any object."""
 
     def open(self) -> None:
         """Join the cluster; UnfitError if it does not answer."""
 
     def room(self, without: Collection[str]) -> Room:
-        """Return what the nodes have, but for some."""
+        """Return what the nodes have, except those in ``without``."""
 
     def start(self, order: Order, *, gpu_share: float, without: Collection[str]) -> object:
-        """Have a job judged on any node but some, with a share of a GPU."""
+        """Start a job on any node except those in ``without``, with a share of a GPU."""
 
     def finished(self, tasks: Sequence[object], seconds: float) -> Sequence[object]:
-        """Return the tasks that are finished, or lost; wait so long for one."""
+        """Return the finished or lost tasks; wait up to ``seconds`` for one."""
 
     def answer(self, task: object) -> Answer:
-        """Return what became of a finished task; LostError if its worker or node was lost."""
+        """Return the answer of a finished task; LostError if its worker or node was lost."""
 
     def close(self, tasks: Iterable[object]) -> None:
-        """End tasks that are not finished, and leave the cluster."""
+        """End unfinished tasks and leave the cluster."""
 
 
 class Farm:
@@ -121,10 +120,9 @@ class Farm:
         command: Sequence[str] = COMMAND,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Start nothing yet.
+        """``workers``: most jobs at once; by default the cluster's cores and GPUs decide.
 
-        ``workers``: most jobs at once; by default as many as the cluster has cores and GPUs for.
-        ``cached``: whether nodes look verdicts up, and keep them. ``command`` starts a judge there.
+        ``cached``: whether nodes use their verdict caches. ``command`` starts a judge on a node.
         """
         self._cluster, self._workers, self._notify, self._clock = cluster, workers, notify, clock
         self._cached, self._command = cached, tuple(command)
@@ -153,7 +151,7 @@ class Farm:
             self._cluster.close(list(running))
 
     def _place(self, item: Item) -> Iterator[Verdict]:
-        """Start a job; yield the verdict on one that has it, or that no node could judge."""
+        """Start a job; yield its verdict if it has one or cannot be started."""
         if isinstance(item, Verdict):
             yield item
             return
@@ -173,7 +171,7 @@ class Farm:
         return self._cluster.start(order, gpu_share=share, without=tuple(self._left_out))
 
     def _wants_gpu(self, job: Job) -> bool | Verdict:
-        """Tell whether a job is for a GPU; the verdict where it can have none."""
+        """Tell whether a job is for a GPU; the verdict where it can get none."""
         if job.device == "cpu":
             return False
         if job.device not in ("auto", "cuda"):
@@ -186,7 +184,7 @@ class Farm:
         return has_gpus
 
     def _take(self, job: Job, task: object) -> Verdict | Job:
-        """Return the verdict of a task; the job where another node is to judge it."""
+        """Return the verdict of a task; the job if another node has to judge it."""
         try:
             answer = self._cluster.answer(task)
         except LostError as error:
@@ -203,7 +201,7 @@ class Farm:
         return verdict
 
     def _lost(self, job: Job, error: LostError) -> Verdict | Job:
-        """Return a lost job to be started again, or the verdict that it was lost too often."""
+        """Return a lost job to start it again, or the verdict that it was lost too often."""
         losses = self._losses.setdefault(job.id, Counter())
         losses[error.node] += 1
         if losses[error.node] < (NODES if error.node else WORKERS):
@@ -213,7 +211,7 @@ class Farm:
         return not_judged(job, Code.ERROR, text)
 
     def _leave_out(self, answer: Answer, why: str) -> None:
-        """Give a node no more jobs; UnfitError if no node is left."""
+        """Give a node no more jobs; UnfitError if it was the last one."""
         if answer.node not in self._left_out:
             self._left_out[answer.node] = f"{answer.name}: {why}"
             self._notify(f"the node {answer.name} judges no more: {why}")
@@ -236,7 +234,7 @@ class Farm:
         return self._room[1]
 
     def _expect_nodes(self) -> None:
-        """Give up with UnfitError where jobs have been waiting for a lost node for long."""
+        """Raise UnfitError where jobs have waited too long for a node."""
         room, now = self._look(), self._clock()
         wanted = {running.gpu for running in self._running.values()}
         for gpu, there in ((False, room.nodes), (True, room.gpus)):
@@ -248,7 +246,7 @@ class Farm:
 
 
 class _Intake:
-    """Reads jobs in a thread of its own, for the next may be long in coming."""
+    """Reads jobs in a thread, since the next one may arrive late."""
 
     MOMENT = 0.02
     """Seconds that a job which is being read may take."""
@@ -259,7 +257,7 @@ class _Intake:
         threading.Thread(target=self._read, args=(items,), daemon=True).start()
 
     def take(self, most: int, *, wait: bool) -> Iterator[Item]:
-        """Yield so many items, or those that are there; ``wait`` for the first one."""
+        """Yield up to ``most`` items that are there; ``wait`` for the first one."""
         while most > 0 and not self.over:
             try:
                 item = self._queue.get(timeout=POLL if wait else self.MOMENT)

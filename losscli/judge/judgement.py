@@ -1,4 +1,4 @@
-"""A candidate that is judged: its file, what it is judged against, and its verdict until now."""
+"""A candidate that is judged: its file, what it is judged against, and its verdict so far."""
 
 import time
 from collections.abc import Callable
@@ -36,17 +36,17 @@ class Judgement:
 
     @property
     def implementation(self) -> Implementation:
-        """The candidate, with what is known of it until now."""
+        """The candidate, with what is known of it so far."""
         return self.against.candidate
 
     def problem(self, case: Case) -> Problem:
-        """Return the problem of a case, of a kernel of others."""
+        """Return the problem of a case for a third-party kernel."""
         setting = self.implementation.setting
         third_party = ThirdParty(setting.lacking, self.against.reference, setting.labels)
         return Problem.of(case, third_party=third_party)
 
     def check_time(self) -> None:
-        """End the judging when its time is over; a wait for others is no fault of the file."""
+        """End the judging when its time is over, without blaming the file for waits."""
         late = time.monotonic() - self.over
         told = f"judging took more than {self.job.limits.total_seconds:g} s"
         if late > self.waited:

@@ -1,4 +1,4 @@
-"""What a node of a cluster does with a job: the same process judges it as on any machine."""
+"""Judge a job on a node of a cluster, by the same process as on any machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ THREADS = "OMP_NUM_THREADS"
 
 @dataclass(frozen=True)
 class Order:
-    """What a node is asked for: a parcel, and how to judge it."""
+    """A node's order: a parcel, and how to judge it."""
 
     parcel: Parcel
     version: str
@@ -37,7 +37,7 @@ class Order:
     """``OMP_NUM_THREADS`` of the driver."""
 
     def to_json(self) -> str:
-        """Return the text that is sent; :meth:`read` reads it."""
+        """Return the text that is sent."""
         return json.dumps(msgspec.to_builtins(self))
 
     @staticmethod
@@ -47,7 +47,7 @@ class Order:
 
 
 def answer_to(text: str) -> dict[str, object]:
-    """Return what JSON says of the answer to an order: the verdict, or why there is none."""
+    """Return the answer to an order as JSON: the verdict, or why there is none."""
     try:
         said = answer(Order.read(text))
     except msgspec.ValidationError as error:
@@ -58,7 +58,7 @@ def answer_to(text: str) -> dict[str, object]:
 
 
 def answer(order: Order) -> Verdict | str:
-    """Return the verdict on a job, or why this node cannot judge; UnfitError as of the cache."""
+    """Return the verdict, or why this node cannot judge; UnfitError as from the cache."""
     if why := unfit(order.version):
         return why
     with tempfile.TemporaryDirectory(prefix="losscli-") as folder:
@@ -84,7 +84,7 @@ def unfit(version: str) -> str:
 
 
 def environment(threads: str | None) -> dict[str, str]:
-    """Return the environment of a process that judges: without what Ray has put into its own."""
+    """Return the environment of a judge, without Ray's variables."""
     own = usual_environment().items()
     found = {n: v for n, v in own if n != THREADS and not n.startswith("RAY_")}
     return found if threads is None else {**found, THREADS: threads}

@@ -1,4 +1,4 @@
-"""A job with the files that it needs, as plain data, to be judged on another machine."""
+"""A job with the files that it needs, as plain data for another machine."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ def pack(job: Job) -> Parcel:
 
 
 def unpack(parcel: Parcel, folder: Path) -> Job:
-    """Write the files of a parcel into a folder; return the job that names them there."""
+    """Write a parcel's files into a folder; return the job that names them there."""
     for name, data in parcel.files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def unpack(parcel: Parcel, folder: Path) -> Job:
 
 
 def restored(verdict: Verdict, there: Job, job: Job) -> Verdict:
-    """Return a verdict on an unpacked job with the names that the job had before."""
+    """Return a verdict on an unpacked job with the job's original names."""
     names: dict[str, str] = {}
     for role in ROLES:
         if named := getattr(there, role):
@@ -69,7 +69,7 @@ def restored(verdict: Verdict, there: Job, job: Job) -> Verdict:
 
 
 def _stands_alone(source: Source) -> bool:
-    """Tell whether a file needs no other; whoever judges it says of one that is no Python."""
+    """Tell whether a file needs no other; a file that is not Python fails when it is judged."""
     try:
         return source.stands_alone
     except NotJudgeableError:

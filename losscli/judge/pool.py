@@ -1,7 +1,6 @@
-"""Judges many jobs at once: processes of this machine, one for each worker.
+"""Judge many jobs at once, in processes of this machine that run ``losscli judge-job``.
 
-A pool is what has ``run``, so that a cluster can take the place of the local one. The local pool's
-processes run ``losscli judge-job``; one that crashes fails its own job, and is replaced.
+A process that crashes fails its own job and is replaced.
 """
 
 from __future__ import annotations
@@ -46,17 +45,17 @@ Judge = Callable[..., Verdict]
 
 
 class JudgePool(Protocol):
-    """What judges many jobs."""
+    """Judges many jobs, on this machine or a cluster."""
 
     def run(self, jobs: Iterable[Item]) -> Generator[Verdict, None, None]:
-        """Yield a verdict for each job as it comes, in any order; jobs are taken as needed.
+        """Yield each verdict when it is ready, in any order; take jobs as needed.
 
-        A verdict among the jobs is passed on at once. To close the generator ends the work.
+        A verdict among the jobs is passed on. Closing the generator ends the work.
         """
 
 
 def default_workers(gpus: int = 0) -> int:
-    """Return how many judges this machine has cores and memory for, which share so many GPUs."""
+    """Return how many judges the cores, the memory and so many GPUs allow."""
     most = core_count() if not gpus else min(core_count(), gpus * JUDGES_OF_A_GPU)
     return max(1, min(most, free_bytes("cpu") // WORKER_BYTES))
 
@@ -67,7 +66,7 @@ def usable_gpus() -> list[str]:
 
 
 class Gpus:
-    """Assigns GPUs in turn, and takes those out of use that did not recover from a kernel."""
+    """Assigns GPUs in turn, except those that did not recover from a kernel."""
 
     def __init__(self, names: Sequence[str], notify: Callable[[str], None]) -> None:
         self._names, self._notify = list(names), notify
@@ -75,7 +74,7 @@ class Gpus:
         self._next, self._lock = 0, threading.Lock()
 
     def assign(self, job: Job) -> Job | Verdict:
-        """Return the job with a GPU of its own, or the verdict that there is none left."""
+        """Return the job with a GPU assigned, or the verdict that none is left."""
         with self._lock:
             if job.device in self._broken:
                 return not_judged(
@@ -91,7 +90,7 @@ class Gpus:
             return replace(job, device=name)
 
     def look_at(self, verdict: Verdict) -> None:
-        """Put the GPU of a verdict in quarantine if it says so."""
+        """Put the GPU of a verdict in quarantine if the verdict asks for it."""
         if Code.QUARANTINED not in verdict.codes:
             return
         with self._lock:
@@ -115,10 +114,10 @@ class LocalPool:
         command: Sequence[str] = COMMAND,
         grace: float = GRACE,
     ) -> None:
-        """Start nothing yet; ``workers`` is the most judges at once, each started by ``command``.
+        """``workers``: most judges at once, each started by ``command``.
 
         Jobs for any GPU take ``gpus`` in turn. A judge that is ended early has ``grace`` seconds to
-        clean up. ``notify`` is told what concerns no single job.
+        clean up. ``notify`` gets what concerns no single job.
         """
         self.workers, self._command, self._grace = workers, command, grace
         self._gpus = Gpus(gpus, notify)
@@ -172,7 +171,6 @@ class LocalPool:
         return verdict
 
     def _stop(self, judges: Sequence[JudgeProcess]) -> None:
-        """End all processes: they have some seconds to clean up, and are then killed."""
         processes = [process for judge in judges if (process := judge.close())]
         try:
             for process in processes:
@@ -185,19 +183,18 @@ class LocalPool:
 
 
 class JudgeProcess:
-    """A process that judges one job after another; a new one where it is not to be trusted."""
+    """A process that judges one job after another, replaced when it cannot be trusted."""
 
     def __init__(self) -> None:
-        """Start nothing yet."""
         self._process: Process | None = None
         self._made: tuple[object, ...] = ()
         self._lock, self._closed = threading.Lock(), False
 
     def ask(self, job: Job, command: Sequence[str], environ: Mapping[str, str]) -> Verdict | None:
-        """Return the verdict on a job, of a process with this command and environment.
+        """Return a job's verdict from a process with this command and environment.
 
-        NOT JUDGED where the process ends; None where :meth:`close` has ended the work. UnfitError
-        if it cannot be started.
+        NOT JUDGED where the process ends; None after :meth:`close`. UnfitError if it cannot be
+        started.
         """
         made = command, environ
         if made != self._made:
@@ -240,8 +237,8 @@ class JudgeProcess:
 def environment(*, yields: bool = False) -> dict[str, str]:
     """Return the environment of a judge.
 
-    ``yields``: its threads leave the cores to others while they have no work. What is timed does
-    not, as users' programs do not.
+    ``yields``: idle threads leave the cores to others, unlike those of users' programs that are
+    timed.
     """
     found = dict(os.environ) if allocator.unsettable() else allocator.environment(keeps=True)
     if yields:
@@ -259,7 +256,7 @@ def _start(command: Sequence[str], environ: Mapping[str, str]) -> Process:
 
 
 def serve(judge: Judge | None = None) -> None:
-    """Be a process of a pool: judge until that ends; ``judge`` is a test's fake."""
+    """Judge jobs of the pool until it ends; ``judge`` is a test's fake."""
     with to_parent(GRACE) as channel:
         if judge is None:
             from losscli.judge.judging import judge_job  # imports torch

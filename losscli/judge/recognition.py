@@ -1,7 +1,7 @@
-"""Finds out which loss a file computes: by its name, or by value, with parameters and reduction.
+"""Find out which loss a file computes: by its name, or by value, with parameters and reduction.
 
-It runs in a worker, on small inputs of the judge. Where its value and gradients are those of a loss
-of losscli's, that loss's oracle is the truth. Parameters are looked for among the file's numbers.
+The file runs in a worker on small inputs. If its value and gradients are those of a loss of
+losscli, that loss's oracle judges it. The numbers in the file are tried as parameters.
 """
 
 import math
@@ -47,7 +47,7 @@ MOST_TRIES = 80
 
 @dataclass(frozen=True)
 class Recognised:
-    """What a file computes, and where."""
+    """The loss that a file computes, and where."""
 
     loss: str
     reduction: Reduction
@@ -59,13 +59,13 @@ class Recognised:
     """Those that are not the loss's defaults."""
 
     def __str__(self) -> str:
-        """Return what a person reads: ``smooth_l1, beta=0.5, mean``."""
+        """Return text such as ``smooth_l1, beta=0.5, mean``."""
         parameters = [f"{name}={value:g}" for name, value in self.parameters.items()]
         return ", ".join([self.loss, *parameters, self.reduction])
 
 
 class UnknownLossError(WrongReferenceError):
-    """A file computes none of the losses that losscli knows, or takes other arguments.
+    """A file computes no loss that losscli knows, or takes other arguments.
 
     ``raised``: what it raised for the operands of every loss; empty where it computed a value.
     """
@@ -76,9 +76,9 @@ class UnknownLossError(WrongReferenceError):
 
 
 def recognise(found: Implementation, device: str, dtype: DType = "float64") -> Recognised:
-    """Return which loss a ``Model`` or a candidate computes, in float32 where it needs no float64.
+    """Return which loss a ``Model`` or a candidate computes.
 
-    UnknownLossError: it is none. WrongReferenceError: it cannot be imported, or its process dies.
+    UnknownLossError: none. WrongReferenceError: it cannot be imported, or its process dies.
     """
     named, file = found.name, found.file
     assert file
@@ -121,7 +121,7 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
 
 
 def _attempts(signature: Signature, inputs: Inputs) -> Iterator[tuple[str, Spec, Shape, bool]]:
-    """Yield what may be recognised, where, and if targets are 0 and 1 where others are possible."""
+    """Yield each loss, its shape, and whether targets are labels although others are possible."""
     own = [shape for shape, _ in inputs[:1] if math.prod(shape) <= LARGEST]
     for labels in (False, True):
         for loss, spec in _possible(signature, inputs):
@@ -146,7 +146,7 @@ def _possible(signature: Signature, inputs: Inputs) -> Iterator[tuple[str, Spec]
 def _recognised(
     found: Implementation, spec: Spec, first: Case, *, labels: bool
 ) -> tuple[dict[str, float], Reduction] | None:
-    """Return the parameters and the reduction with which a file computes a loss; None without."""
+    """Return the parameters and the reduction with which a file computes a loss, or None."""
     assert found.file
     dtype = first.dtype
     problem = Problem.of(first, third_party=ThirdParty(labels=labels))
@@ -200,7 +200,7 @@ def check_arguments(
 
 
 def made_with(file: Source, definition: Definition, loss: str) -> dict[str, float]:
-    """Return the parameters of a loss with which ``get_init_inputs`` makes a module."""
+    """Return the parameters of a loss that ``get_init_inputs`` gives a module."""
     names = definition.constructor.names if definition.constructor else ()
     given = dict(zip(names, file.parsed.made_with or (), strict=False))
     known = {parameter.name for parameter in EVERY_LOSS[loss].parameters}
@@ -208,7 +208,7 @@ def made_with(file: Source, definition: Definition, loss: str) -> dict[str, floa
 
 
 def loss_of(file: Source) -> str:
-    """Return the loss that a file defines by its name, in the form with the fewest operands."""
+    """Return the loss that a file defines by name, in the form with the fewest operands."""
     named: dict[str, list[str]] = {}
     for loss, spec in EVERY_LOSS.items():
         for name in spec.function_names:
@@ -225,7 +225,7 @@ def loss_of(file: Source) -> str:
 
 
 def _form_of(file: Source, losses: list[str]) -> str:
-    """Return which of the forms of one function a file defines: the first that fits."""
+    """Return the first form of a function that fits the file."""
     losses = sorted(losses, key=lambda loss: len(EVERY_LOSS[loss].names))
     for loss in losses:
         with suppress(NotJudgeableError):
@@ -235,7 +235,7 @@ def _form_of(file: Source, losses: list[str]) -> str:
 
 
 def forms(loss: str, definition: Definition) -> list[str]:
-    """Return the forms of a loss with more operands, which a definition names: a weight, a mask."""
+    """Return the forms of a loss whose further operands (weight, mask) a definition names."""
     spec = EVERY_LOSS[loss]
     named = definition.signature.keywords
     return [

@@ -1,6 +1,6 @@
-"""Judges one job: parse, build, small checks, all checks, time. The first stage that fails ends it.
+"""The stages of a job: build, small checks, all checks, time. A stage that fails ends them.
 
-Truth, seeds and verdict exist in this process alone; the candidate runs in a worker.
+Reference, seeds and verdict exist in this process alone; the candidate runs in a worker.
 """
 
 import contextlib
@@ -54,7 +54,7 @@ LEFT = "left behind: "
 
 
 def why_not_imported(error: SubjectError, file: Source) -> tuple[Code, str]:
-    """Return why a file cannot be imported; of a compiler, what it wrote."""
+    """Return why a file cannot be imported: a compiler's first error, where one failed."""
     text, code = str(error), error.code if isinstance(error, SandboxError) else Code.IMPORT_FAILED
     if isinstance(error, NotBuiltError):
         if error.compiler:
@@ -67,10 +67,10 @@ def why_not_imported(error: SubjectError, file: Source) -> tuple[Code, str]:
 
 
 class Judging(Judgement):
-    """One job, beyond its parse."""
+    """One job after it is parsed."""
 
     def run(self) -> None:
-        """Go through the stages."""
+        """Run the stages."""
         against, draft = self.against, self.draft
         self._tell_misfits()
         with contextlib.ExitStack() as held:
@@ -140,10 +140,9 @@ class Judging(Judgement):
             self.draft.end(Code.BUSY, f"{text}; judging may take {most}")
 
     def _build(self) -> None:
-        """Import the file, and bind what it defines; call it once if it compiles.
+        """Import the file and bind what it defines; call it once if it compiles.
 
-        A compiler takes a minute, for which nobody who times should wait: what compiles is built
-        without the lock of the device.
+        Compiling takes a minute, so it runs without the device's lock: timings do not wait for it.
         """
         self.against.start()
         try:
@@ -170,7 +169,6 @@ class Judging(Judgement):
             self.draft.add(Code.LIMITED, text, facet="global_state")
 
     def _tell_first(self) -> None:
-        """Say that value and gradient are right, where other checks follow."""
         what = "value and gradient are" if self.draft.trains else "the value is"
         if self.job.id == self.job.file and not self.draft.failures:
             taken = sum(self.draft.seconds.values())
@@ -216,7 +214,7 @@ class Judging(Judgement):
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """Compute in one thread here: others would wait for work on the cores that the worker needs."""
+    """Compute in one thread: the worker needs the other cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

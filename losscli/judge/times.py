@@ -1,4 +1,4 @@
-"""Times a candidate beside others, and says whose kernels ran."""
+"""Time a candidate and what it is compared with, and find out whose kernels ran."""
 
 import contextlib
 from functools import cache
@@ -33,7 +33,7 @@ _known: beside.Known = {}
 
 
 def take_tuning(on: Judgement) -> None:
-    """Take how long it has tuned kernels until now."""
+    """Record how long the candidate has tuned kernels so far."""
     for worker in remote.workers.known(on.file):
         with contextlib.suppress(SubjectError):  # it has died
             if tuned := worker.ask(TuningSeconds(), case=None):
@@ -41,7 +41,7 @@ def take_tuning(on: Judgement) -> None:
 
 
 def who_computed(on: Judgement) -> None:
-    """Say whose operators and kernels run in a call, and whether a kernel of its own does."""
+    """Record whose operators and kernels run in a call, and whether one is the candidate's."""
     against, draft = on.against, on.draft
     trains = bool(draft.trains)
     case = against.tasks(trains=trains)[0].case
@@ -68,7 +68,7 @@ def who_computed(on: Judgement) -> None:
 
 
 def time_beside(on: Judgement) -> None:
-    """Time it beside others."""
+    """Time the candidate and what it is compared with."""
     against, job = on.against, on.job
     several = against.in_processes and not job.quick
     timed: list[tuple[Task, list[BenchResult]]] = []
@@ -89,7 +89,7 @@ def time_beside(on: Judgement) -> None:
 
 
 def _confirmed(on: Judgement, run: beside.Run, task: Task) -> list[BenchResult]:
-    """Time it in one process; again where it is slower, for another program may have run."""
+    """Time it in one process; again where it is slower, since another program may have run."""
     results = list(run(task))
     slower = [r.seconds.median for r in results if _slower(on, r) and r.seconds]
     if not slower or max(slower) > SURELY_SLOW_SECONDS:
@@ -111,7 +111,7 @@ def _slower(on: Judgement, result: BenchResult) -> dict[str, float]:
 
 
 def _ratios(on: Judgement, result: BenchResult) -> dict[str, Speedup]:
-    """Return the ratios to others; what is timed as the reference has that name."""
+    """Return the ratios to others; the timed reference is named REFERENCE."""
     reference = on.against.beside
     return {REFERENCE if n == reference else n: ratio for n, ratio in result.ratios.items()}
 

@@ -1,4 +1,4 @@
-"""The parts of a verdict: its reasons, times and errors, and the word that reasons lead to."""
+"""The parts of a verdict: reasons, times and errors, and the word that follows from reasons."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -64,7 +64,7 @@ class Accuracy(Record, frozen=True):
 
 
 def word_of(reasons: Sequence[JudgeReason]) -> Word:
-    """Return the word of a verdict; what only cannot be timed for lack of memory was checked."""
+    """Return the word of a verdict. Too little memory to time is no reason against it."""
     untimed = (Code.NO_ROOM, "time")
     codes = {reason.code for reason in reasons if (reason.code, reason.stage) != untimed}
     if codes & {Code.WRONG, Code.MISFIT, Code.OVERWROTE, Code.LEFT_BEHIND}:
