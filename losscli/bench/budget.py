@@ -1,4 +1,4 @@
-"""The budget of a run: the time that a task has, and what ends it."""
+"""The time that a run and its tasks have."""
 
 import math
 import signal
@@ -39,16 +39,15 @@ class Budget:
 
 
 class Turns:
-    """Divides the time of a task over the processes that measure it one after the other."""
+    """Divides a task's time over the processes that measure it one after the other."""
 
     def __init__(self, budget: Budget, clock: Callable[[], float]) -> None:
-        """``clock`` tells seconds."""
         self.budget, self.clock, self.began = budget, clock, clock()
         self.limited = budget.total < math.inf
         self.last: float | None = None
 
     def has_time(self, start_seconds: float) -> bool:
-        """Tell whether another process can measure, which takes so long to start."""
+        """Tell whether another process, which takes so long to start, can measure."""
         left = self.left()
         if self.last is None:
             return left.left > 0
@@ -60,17 +59,17 @@ class Turns:
         return self.left(turns)
 
     def left(self, turns: int = 1) -> Budget:
-        """Return what is left of the budget, with its share divided over ``turns``."""
+        """Return the rest of the budget, with its share divided over ``turns``."""
         return self.budget.after(self.clock() - self.began, turns)
 
 
 class TimeIsUp(BaseException):
-    """A block has no time left; no Exception, which would count as an implementation's."""
+    """A block has no time left; not an Exception, which implementations could catch."""
 
 
 @contextmanager
 def alarm(seconds: float, *, rings: bool = True) -> Iterator[None]:
-    """Raise TimeIsUp: at once where no time is left, else in the block, unless it never rings."""
+    """Raise TimeIsUp when the time of a block is over; if not ``rings``, only at its start."""
     if seconds <= 0:
         raise TimeIsUp
     if not rings or seconds == math.inf:

@@ -1,8 +1,8 @@
-"""The energy of a call: that of many calls one after another, by a counter of the hardware.
+"""The energy of a call, by a hardware counter over many calls.
 
-NVML counts a GPU's energy, RAPL that of a CPU's packages. Both change their counter only every
-so often, so a thread reads while calls go on, and what lies between two of many changes counts.
-A counter is of the whole device: it includes other programs and the device at rest.
+NVML counts a GPU's energy, RAPL that of a CPU's packages. Both update their counter only at
+intervals, so a thread reads it during the calls, and what lies between two of many updates counts.
+A counter covers the whole device, with other programs and its idle power.
 """
 
 import contextlib
@@ -57,7 +57,7 @@ def gpu_meter(nvml: Nvml) -> Meter:
 
 @dataclass
 class _Zone:
-    """The counter of a package, which begins anew at its end."""
+    """A package's counter, which wraps around."""
 
     path: Path
     range: int
@@ -72,7 +72,7 @@ class _Zone:
 
 
 def cpu_meter() -> Meter:
-    """Return the sum of the counters of a CPU's packages; UnreadableError if there is none."""
+    """Return the sum of a CPU's package counters; UnreadableError if there is none."""
     folder = kernel_files.SYS / "class/powercap"
     zones = (p for p in folder.glob("intel-rapl:*") if p.name.count(":") == 1)
     # Another zone, psys, holds the packages and more.
@@ -102,7 +102,7 @@ def _number(path: Path) -> int:
 
 
 def meter_of(device: str) -> Meter:
-    """Return the meter of a device; UnreadableError if it has none that can be read."""
+    """Return the meter of a device; UnreadableError if it has no readable one."""
     return cpu_meter() if device == "cpu" else gpu_meter(open_nvml(device))
 
 
@@ -139,7 +139,7 @@ def measure(
 def of_a_call(changes: Sequence[tuple[float, float]], made: Sequence[tuple[float, int]]) -> Energy:
     """Return the energy of a call.
 
-    ``changes`` are times and the joules from then on, ``made`` times and calls made until then.
+    ``changes``: times and joules from then on. ``made``: times and calls made until then.
     """
     inside = [each for each in changes if made[0][0] <= each[0] <= made[-1][0]]
     (began, first), (ended, last) = inside[0], inside[-1]
@@ -158,7 +158,6 @@ def _made_at(made: Sequence[tuple[float, int]], moment: float) -> float:
 
 class _Reader:
     def __init__(self, meter: Meter, clock: Callable[[], float]) -> None:
-        """Read the meter once; UnreadableError says that it cannot be read."""
         self.meter, self.clock = meter, clock
         self.changes: list[tuple[float, float]] = []
         self.reason = ""

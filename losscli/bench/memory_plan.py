@@ -1,4 +1,4 @@
-"""The memory of a case, planned before anything is allocated."""
+"""Plan a case's memory before anything is allocated."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ KEPT_TRUTHS = 2
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The peak memory of timing implementations side by side, in bytes, planned beforehand."""
+    """The planned peak memory of timing implementations together, in bytes."""
 
     inputs: int
     """The operands and, where nothing is reduced, the incoming gradient."""
@@ -36,7 +36,7 @@ class MemoryPlan:
 
     @property
     def total(self) -> int:
-        """The sum, with the largest temporaries, or with all temporaries where they are kept."""
+        """The sum, with the largest temporaries, or all where they are kept."""
         sizes = self.temporaries.values()
         held = sum(sizes) if self.kept else max(sizes, default=0)
         return self.inputs + self.outputs + held + self.reserve
@@ -45,7 +45,7 @@ class MemoryPlan:
 def plan_memory(
     case: Case, pass_: PassName, implementations: Sequence[Implementation], mode: Mode = DEVICE
 ) -> MemoryPlan:
-    """Return what timing these implementations side by side will take."""
+    """Plan the memory for timing these implementations together."""
     graphs = mode == GRAPH
     tensor = case.elements * case.item_bytes
     loss = case.loss_bytes
@@ -82,7 +82,7 @@ def those_that_fit(
     free: int,
     mode: Mode = DEVICE,
 ) -> tuple[list[Implementation], dict[str, Reason]]:
-    """Return the implementations that fit, and the reason why each larger one does not."""
+    """Return the implementations that fit, and why each larger one does not."""
     able = list(implementations)
     reasons: dict[str, Reason] = {}
     while able and (needed := plan_memory(case, pass_, able, mode).total) > free:

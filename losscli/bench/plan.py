@@ -1,4 +1,4 @@
-"""The tasks of a bench run: the cases of a config in order, and how long they may take."""
+"""The tasks of a bench run: the cases of a config, and how long they may take."""
 
 import hashlib
 import math
@@ -26,7 +26,7 @@ Right = Mapping[tuple[object, ...], VerifyResult]
 
 @dataclass(frozen=True)
 class Task:
-    """One case, and the implementations to be timed side by side in each pass."""
+    """One case, and the implementations that are timed together in each pass."""
 
     case: Case
     passes: Mapping[PassName, tuple[str, ...]]
@@ -47,7 +47,7 @@ class Task:
     budget: Budget = field(default=Budget(), repr=False)
 
     def find(self, name: str) -> Implementation:
-        """Return an implementation by its name; UsageError lists the names."""
+        """Return an implementation by name; UsageError lists the names."""
         return self.files.get(name) or find_implementation(name)
 
     @property
@@ -57,19 +57,19 @@ class Task:
 
     @property
     def cache(self) -> Cache:
-        """State of the caches before each sample: within a loop of calls nothing is evicted."""
+        """The cache before each sample; a loop of calls evicts nothing."""
         loops = self.mode == HOST and self.case.device != "cpu"
         return WARM if loops else self.timing.cache
 
     def __len__(self) -> int:
-        """Return the number of results of the task."""
+        """Return the number of results."""
         return sum(len(names) for names in self.passes.values())
 
 
 def plan(
     config: Config, device: str, files: Mapping[str, Implementation] = MappingProxyType({})
 ) -> list[Task]:
-    """Return the tasks of a config on a device; ``files`` are what was read already, by name."""
+    """Return a config's tasks on a device; ``files`` are implementations already read."""
     tasks = []
     for block in config.blocks:
         loosened = {tolerance.case: tolerance.ulp for tolerance in block.tolerances}
@@ -88,7 +88,7 @@ def plan(
 
 
 def libraries_of(tasks: Sequence[Task], device: str) -> list[Target]:
-    """Return the libraries that tasks need: of their losses, and the probe of the memory."""
+    """Return the libraries that tasks need: for their losses and the memory probe."""
     if not tasks:
         return []
     asked = ((t.case, name) for t in tasks for names in t.passes.values() for name in names)
@@ -99,7 +99,7 @@ def libraries_of(tasks: Sequence[Task], device: str) -> list[Target]:
 def lineup(
     task: Task, pass_: PassName, free: int
 ) -> tuple[list[Implementation], dict[str, Reason]]:
-    """Return the implementations that can run a pass, and why others cannot; nothing is built."""
+    """Return the implementations that can run a pass, and why others cannot; build nothing."""
     case = task.case
     asked = [task.find(name) for name in task.passes[pass_]]
     if why := case.impossible or unavailable(task.mode, case.device, case.placement):
@@ -111,7 +111,7 @@ def lineup(
 
 
 def able(tasks: Iterable[Task], free: int) -> list[Task]:
-    """Return what of the tasks can run in so much memory: for the rest nothing need be built."""
+    """Return the parts of tasks that fit in memory, for which libraries are built."""
     found = []
     for task in tasks:
         lineups = {pass_: lineup(task, pass_, free)[0] for pass_ in task.passes}
@@ -131,16 +131,16 @@ def unavailable(mode: Mode, device: str, placement: Placement = WHOLE) -> Reason
 
 
 def plan_id(tasks: Sequence[Task]) -> str:
-    """Return a digest of the tasks, which differs with any case, pass or timing."""
+    """Return a digest of the tasks, which changes with any case, pass or timing."""
     return hashlib.sha256(repr(tasks).encode()).hexdigest()[:16]
 
 
 def remaining(
     tasks: Iterable[Task], results: Iterable[BenchResult]
 ) -> tuple[list[Task], list[BenchResult]]:
-    """Return the passes of tasks that lack a result, and the results of the others, which stay.
+    """Return the passes that lack results, and the results of the others.
 
-    What no time was left for is lacking.
+    A result that the budget skipped is lacking.
     """
     found: dict[tuple[str, Case, str, str], list[BenchResult]] = {}
     for result in results:
@@ -175,7 +175,7 @@ BEFORE_REPORT = 0.97
 
 
 def seconds_of(task: Task) -> float:
-    """Return how many seconds a task may take."""
+    """Estimate the seconds of a task."""
     kind = task.case.device.partition(":")[0]
     processes = task.timing.processes or 1
     checked = len(task) * task.case.elements * SECONDS_PER_ELEMENT[kind] * processes
@@ -184,7 +184,7 @@ def seconds_of(task: Task) -> float:
 
 
 def seconds_of_all(tasks: Sequence[Task]) -> float:
-    """Return how many seconds tasks may take, with the start of their processes."""
+    """Estimate the seconds of tasks, with the start of their processes."""
     if not tasks:
         return 0.0
     kind = tasks[0].case.device.partition(":")[0]
@@ -193,7 +193,7 @@ def seconds_of_all(tasks: Sequence[Task]) -> float:
 
 
 class Schedule:
-    """The tasks of a run, each with its share of the time that is left when it begins."""
+    """The tasks of a run, each with its share of the time left when it begins."""
 
     def __init__(
         self,
@@ -202,10 +202,10 @@ class Schedule:
         elapsed: Callable[[], float],
         build: Callable[[Sequence[Task]], object] = lambda tasks: None,
     ) -> None:
-        """Take the seconds of the run, and what tells those since it began.
+        """``budget``: seconds of the run; ``elapsed`` returns those since it began.
 
-        ``build`` makes what tasks need: at first for one, so that its results come soon, and then
-        for all others together.
+        ``build`` builds what tasks need: first for one task, so that its results come soon, then
+        for all.
         """
         self.tasks, self.budget, self.elapsed, self.build = tasks, budget, elapsed, build
 
@@ -223,5 +223,5 @@ class Schedule:
             yield replace(task, budget=budget) if left < math.inf else task
 
     def left(self) -> float:
-        """Return the seconds until the report is to be written."""
+        """Return the seconds until the report must be written."""
         return self.budget * BEFORE_REPORT - self.elapsed()

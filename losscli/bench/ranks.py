@@ -1,4 +1,4 @@
-"""Bench over ranks: each times the same calls, the slowest counts, and all decide the same."""
+"""Bench over ranks: each rank times the same calls, the slowest counts, and all decide alike."""
 
 import math
 import time
@@ -42,7 +42,7 @@ def runner_of_ranks(
     notify: Callable[[str], None],
     show: Callable[[Sequence[BenchResult]], object] | None = None,
 ) -> Runner:
-    """Return the runner of a rank; notes and results of the first are for the user."""
+    """Return a rank's runner; only the first rank's notes and results are shown."""
 
     def clock() -> float:
         return largest(group, time.perf_counter())
@@ -69,7 +69,7 @@ class SlowestTimer:
     """Takes samples on all ranks at once; see :class:`Timer`. The slowest rank's counts."""
 
     def __init__(self, own: Timer, group: Group) -> None:
-        """``own``: this rank's timer, which agrees with the others on how often it calls."""
+        """``own``: this rank's timer, which agrees with the others on the number of calls."""
         self.own, self.group = own, group
 
     @property
@@ -88,10 +88,9 @@ class SlowestTimer:
 
 
 class ConditionsOfRanks(Conditions):
-    """All ranks wait for the slowest one, so a reason to discard samples on one holds for all."""
+    """Discards samples on all ranks if one was throttled: all wait for the slowest."""
 
     def __init__(self, own: Conditions, group: Group) -> None:
-        """``own``: those of this rank's device."""
         self.own, self.group = own, group
 
     def begin(self) -> None:
@@ -101,17 +100,16 @@ class ConditionsOfRanks(Conditions):
         return any(self.group.gather("reports whether it was slowed", self.own.slowed()))
 
     def record(self) -> dict[str, Any]:
-        """Return the conditions of the first rank, with the most that others took anywhere."""
+        """Return the first rank's conditions, with the largest ``others`` of any rank."""
         records = self.group.gather("reports its conditions", self.own.record())
         others = [each["others"] for each in records if each.get("others") is not None]
         return records[0] | ({"others": max(others)} if others else {})
 
 
 class SplitContents(Contents):
-    """Whole operands, which every rank judges by, and the shards of this rank, which are timed."""
+    """Whole operands, by which every rank judges, and this rank's shards, which are timed."""
 
     def __init__(self, task: Task, group: Group) -> None:
-        """Make the operands of a task, and cut them."""
         super().__init__(task.case, make_inputs(task.case), task.loosened, task.right)
         self.group = group
         self.shards = shards_of(self.case, self.operands, group)
@@ -123,7 +121,7 @@ class SplitContents(Contents):
 
     @property
     def read(self) -> tuple[Tensor, ...]:
-        """The shards; in place of one with fewer classes than the first rank has, as many bytes."""
+        """The shards; one with fewer classes than the first rank's is replaced by as many bytes."""
         due = self.case.shard.shapes
         return tuple(
             shard if shard.shape == due[name] else shard.new_zeros(due[name])
@@ -143,7 +141,7 @@ class SplitContents(Contents):
     def judge(
         self, name: str, pass_: PassName, *results: Tensor | None, incoming: float = 1.0
     ) -> VerifyResult:
-        """Judge a loss, which all ranks have to have, and the whole of the gradients' shards."""
+        """Judge a loss, which all ranks must have, and the gathered gradients."""
         loss, *gradients = results
         try:
             check_equal(self.group, "loss", loss)
@@ -154,7 +152,7 @@ class SplitContents(Contents):
 
 
 class Exchanges:
-    """Measures collectives that exchange as many bytes as a call, and remembers them."""
+    """Measures collectives that exchange as many bytes as a call, and keeps their times."""
 
     def __init__(self, group: Group, device: str, clock: Callable[[], float]) -> None:
         """``clock``: the same seconds for all ranks."""
@@ -162,7 +160,7 @@ class Exchanges:
         self._found: dict[tuple[tuple[int, int], Timer], float] = {}
 
     def __call__(self, case: Case, pass_: PassName, timer: Timer) -> Collective | None:
-        """Return what the ranks of a case exchange in a call; None of one rank."""
+        """Return what the ranks of a case exchange in a call; None for one rank."""
         gathered, added = exchanged_bytes(case, pass_)
         if self.group.size == 1 or not gathered:
             return None
@@ -192,8 +190,7 @@ class Exchanges:
 def exchanged_bytes(case: Case, pass_: PassName) -> tuple[int, int]:
     """Return the bytes that a rank gives to an all-gather, and to a sum over all ranks.
 
-    They are the terms of each row's loss and, for backward of hidden states, their gradients, in
-    float32 at least.
+    They are each row's terms and, for backward of linear losses, gradients; in float32 at least.
     """
     rows = case.shapes[case.spec.names[0]][0]
     terms = TERMS_OF_PAIR if case.loss.endswith("kl_divergence") else TERMS

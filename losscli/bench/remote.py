@@ -1,7 +1,7 @@
-"""A pass that is timed in another process, in turn with those of this one.
+"""A pass that another process computes, whose samples are interleaved with this process's.
 
-A candidate's times are not believed alone: the contents change before each sample, answers of
-random samples are judged, and afterwards the judge's own clock times a loop of calls.
+A candidate's times are checked: contents change before each sample, random samples are judged, and
+afterwards the judge's own clock times a loop of calls.
 """
 
 import math
@@ -61,7 +61,7 @@ more than another, 1 % of such a run. Between two launches lies a microsecond, 5
 
 
 class RemotePass(JudgedPass):
-    """The pass of a candidate, with the answers and times that its worker gives."""
+    """A candidate's pass, with the results and times of its worker."""
 
     def __init__(
         self,
@@ -72,7 +72,6 @@ class RemotePass(JudgedPass):
         evicts: bool,
         captured: bool,
     ) -> None:
-        """The prediction is copied, as its contents change."""
         super().__init__(subject.name, pass_, None, contents)
         self.subject, self.case = subject, subject.case
         self.evicts, self.captured = evicts, captured
@@ -85,21 +84,21 @@ class RemotePass(JudgedPass):
         self._judge_next = True
 
     def __call__(self) -> Samples:
-        """Compute once, on the contents that the worker then keeps."""
+        """Compute once, on contents that the worker keeps."""
         return self.subject.send(Time(self.pass_, self.operands, self.evicts, self.captured))
 
     def first(self) -> VerifyResult:
         return self._judged(self.contents.gate, self())
 
     def warm_up(self, timer: Timer) -> None:
-        """Warm the worker up; what it has changed in its process until now does not count."""
+        """Warm up the worker, and forget earlier changes in its process."""
         changes_of(self.subject.file)
         if warm := self.run(partial(self.subject.send, WarmUp())):
             self.peak_extra_bytes = warm.peak_extra_bytes
             self.warm = Warm(self, 1, warm.host_seconds, name=self.name)
 
     def take(self, count: int) -> list[float]:
-        """Take samples; the answer of one of them may be judged."""
+        """Take samples; the result of one of them may be judged."""
         flips = [self._flip() for _ in range(count)]
         keep = self._random.randrange(count) if self._judges() else -1
         found = self.subject.send(Sample(flips, keep))
@@ -113,7 +112,7 @@ class RemotePass(JudgedPass):
         return found.seconds
 
     def disagreement(self, seconds: float, host_seconds: float) -> Reason | None:
-        """Return what the samples left changed, or how they differ from the judge's clock."""
+        """Return a global change that samples left, or how the judge's clock differs."""
         if changed := changes_of(self.subject.file):
             return reason_of(changed)
         kind = self.case.device.partition(":")[0]
@@ -123,7 +122,7 @@ class RemotePass(JudgedPass):
         return self.subject.send(Loop(calls))
 
     def last(self) -> VerifyResult | None:
-        """Judge one more sample; return the first result that was wrong."""
+        """Judge one more sample; return the first wrong result."""
         if self.wrong is None:
             self._judge_next = True
             self.take(1)
@@ -137,7 +136,7 @@ class RemotePass(JudgedPass):
         return self._random.randrange(every) == 0
 
     def _flip(self) -> Flip:
-        """Choose rows of the prediction that are to be negated or reversed."""
+        """Choose rows of the prediction to negate or reverse."""
         if not self.own.dim() or not self.own.numel():
             return Flip(0, 1)
         rows = self.own.shape[0]
@@ -160,9 +159,9 @@ def disagreement(
 ) -> Reason | None:
     """Return how the judge's clock disagrees with a median of samples, or None.
 
-    ``looped`` makes so many calls, waits for them, and returns their seconds by the clock that
-    timed the samples. A loop of calls finds warm caches and queues its work, so a call takes no
-    longer than the device or the host, whichever takes longer.
+    ``looped`` makes so many calls, waits for them, and returns their seconds by the clock of the
+    samples. A loop of calls finds warm caches and queues its work, so a call takes no longer than
+    the device or the host, whichever is slower.
     """
     due = max(seconds, host_seconds)
     began, idle, least = clock(), math.inf, math.inf
@@ -207,10 +206,7 @@ def disagreement(
 
 @dataclass(frozen=True)
 class SharedTimer:
-    """Takes samples of passes of this process, and of others in their turn.
-
-    One is as good as another of the same timer: a limit that was measured with it holds for all.
-    """
+    """Times passes of this process and of others; equal for the same timer."""
 
     timer: Timer
     device: str
@@ -224,7 +220,7 @@ class SharedTimer:
         return self.timer.warm_up(call)
 
     def measure(self, queue: Sequence[Warm]) -> list[float]:
-        """Take samples; on a GPU those of one process are taken in one go."""
+        """Take samples; on a GPU one process takes all of its own together."""
         processes = [*map(_process, queue)]
         order: Sequence[int] = range(len(queue))
         if self.device != "cpu":

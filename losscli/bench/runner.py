@@ -1,4 +1,4 @@
-"""Run tasks: fit them into memory, judge each implementation, and time those that are right."""
+"""Run tasks: plan memory, judge each implementation, time those that are right."""
 
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -37,8 +37,7 @@ from losscli.runs.records import FAIL, HOST_GAPS, SKIPPED, BenchResult
 from losscli.truth.inputs import make_inputs
 
 
-def make_contents(task: Task) -> Contents:
-    """Make the operands of a task."""
+def _make_contents(task: Task) -> Contents:
     labels = any(each.setting.labels for each in task.files.values())
     operands = make_inputs(task.case, task.reference, labels=labels)
     return Contents(task.case, operands, task.loosened, task.right, task.reference)
@@ -48,7 +47,7 @@ BUSY_NOTE = "other programs are running on this machine: times will be longer an
 
 
 class Measured(NamedTuple):
-    """What one process found of a pass."""
+    """One process's results of a pass."""
 
     results: list[BenchResult]
     """Without ratios: see :func:`~losscli.bench.results.compared`."""
@@ -68,11 +67,11 @@ class Runner:
         conditions: Conditions | None = None,
         notify: Callable[[str], None] = lambda note: None,
         clock: Callable[[], float] = time.perf_counter,
-        contents: Callable[[Task], Contents] = make_contents,
+        contents: Callable[[Task], Contents] = _make_contents,
         exchange: Callable[[Case, PassName, Timer], Collective | None] | None = None,
         show: Callable[[Sequence[BenchResult]], object] | None = None,
     ) -> None:
-        """``notify`` and ``show`` receive notes and first results for the user.
+        """``notify`` and ``show`` get notes and first results for the user.
 
         Tests and ranks replace the other arguments.
         """
@@ -85,7 +84,7 @@ class Runner:
         self.timer = cache(lambda evicts, mode: make_timer(device, evicts, mode))
 
     def run(self, task: Task) -> Generator[BenchResult, None, None]:
-        """Yield the results of a task in the order asked for, each pass when it is finished."""
+        """Yield a task's results in the order asked for, each pass when it is finished."""
         for measured in self.measure(task):
             results = compared(measured.results)
             if self.show:
@@ -93,7 +92,7 @@ class Runner:
             yield from results
 
     def measure(self, task: Task) -> Generator[Measured, None, None]:
-        """Yield what is found of each pass of a task; what cannot run has a result with why."""
+        """Yield the results of each pass; what cannot run has a result with the reason."""
         # Processes of other files are ended.
         named = {task.find(name).file for names in task.passes.values() for name in names}
         workers.end_others(named)
@@ -132,7 +131,7 @@ class Runner:
     ) -> None:
         """Find the limit, judge, warm up, sample and judge again; add results by name.
 
-        Those that are known when the time is up stand.
+        A TimeIsUp keeps the results added so far.
         """
         case, until = task.case, self.clock() + task.budget.share
         entries: list[JudgedPass] = []
@@ -205,8 +204,8 @@ class Runner:
 def _moves(case: Case, pass_: PassName) -> bool:
     """Tell whether the limit is sampled in the rounds of a case.
 
-    Matrix products are: their speed changes with the device's clock. So are copies beyond a CPU's
-    cache, because other programs use its memory; a probe would disturb a case that fits the cache.
+    Matrix products are, since their speed follows the device's clock. So are copies beyond a CPU's
+    cache, since other programs use its memory; a probe would disturb a case that fits the cache.
     """
     if case.operations(pass_):
         return True

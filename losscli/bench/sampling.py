@@ -1,4 +1,4 @@
-"""Samples implementations side by side until each median is known, or the time is over."""
+"""Sample implementations, interleaved, until each median is known or the time is over."""
 
 import math
 import random
@@ -28,7 +28,7 @@ PATIENCE = 2
 
 @dataclass
 class Contender:
-    """One implementation in one pass, and the samples taken of it."""
+    """An implementation in one pass, and its samples."""
 
     name: str
     call: Callable[[], object]
@@ -40,12 +40,12 @@ class Contender:
     """Whether sampling goes on until its median is known."""
 
     def warm_up(self, timer: Timer) -> None:
-        """Warm up what is timed."""
+        """Warm up the call."""
         warm = self.run(partial(timer.warm_up, self.call))
         self.warm = warm and replace(warm, name=self.name)
 
     def run(self, call: Callable[[], Result]) -> Result | None:
-        """Call; what goes wrong is remembered as its own, and None returned."""
+        """Call; an exception becomes the contender's failure, and the result None."""
         try:
             return call()
         except LosscliError:  # a failed build, say: no case of this run could do better
@@ -55,7 +55,7 @@ class Contender:
             return None
 
     def fail(self, error: Exception) -> None:
-        """Remember what went wrong, without the tensors of its frames."""
+        """Record an exception without the tensors of its frames."""
         self.failure = error.with_traceback(None)
 
     def close(self) -> None:
@@ -76,10 +76,10 @@ def interleave(
 ) -> Stop:
     """Sample the contenders in rounds, each in a new random order; return why it stopped.
 
-    A round takes one sample of each, so that drift of the machine hits all alike; one that fails
-    leaves. No batch of rounds begins that would end far beyond the time limit. At ``until`` by the
-    clock sampling stops, even after one round. ``before`` is called before each batch; ``slowed``
-    tells after it whether to discard it, for all alike.
+    A round takes one sample of each, so drift of the machine affects all alike; a contender that
+    fails leaves. A batch of rounds is sized to end near the time limit; sampling stops at ``until``
+    by the clock. ``before`` runs before each batch; ``slowed`` tells after it whether to discard
+    it.
     """
     shuffle = random.Random(seed)
     start = clock()
@@ -117,7 +117,7 @@ def interleave(
 
 
 def _able(contenders: Sequence[Contender]) -> list[Contender]:
-    """Return the contenders to be sampled; none if no awaited contender is left."""
+    """Return the contenders to sample; none if no awaited one is left."""
     able = [c for c in contenders if c.warm and c.failure is None]
     return able if any(c.awaited for c in able) else []
 

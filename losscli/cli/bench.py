@@ -1,4 +1,4 @@
-"""`losscli bench`: times implementations side by side, with their memory and error."""
+"""`losscli bench`: times implementations, with their memory and error."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def _check_alone(processes: int | None, resume: str | None) -> None:
 
 
 def _show(results: Sequence[BenchResult]) -> None:
-    """Show what was measured, above the status line; the report comes at the end."""
+    """Print results above the status line, before the report."""
     from losscli.runs.records import SKIPPED
     from losscli.views.bench import line
 

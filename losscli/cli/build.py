@@ -130,7 +130,7 @@ def _needed(command: str, losses: tuple[str, ...], device: str) -> list[Target]:
 
 
 def _show_log(outcome: BuildResult) -> None:
-    """Show commands and warnings; the resources that ptxas prints have a separate table."""
+    """Show commands and warnings; ptxas's resources have a table of their own."""
     from losscli.build.ptxas import is_report
 
     for line in outcome.log.splitlines():

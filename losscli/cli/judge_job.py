@@ -1,4 +1,4 @@
-"""`losscli judge-job`: a process that `losscli judge` starts to judge for it."""
+"""`losscli judge-job`: a process that `losscli judge` starts."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""`losscli list`: the available losses, implementations, devices and configs. Needs no torch."""
+"""`losscli list`: losses, implementations, devices and configs. Needs no torch."""
 
 import json
 import textwrap
@@ -95,7 +95,7 @@ def _table_of_losses(losses: Entries) -> str:
 
 
 def _laid_out(rows: Sequence[tuple[str, ...]], room: int = ROOM) -> str:
-    """Lay out rows whose last cells are broken so that they fit a terminal."""
+    """Lay out rows; last cells wrap to fit a terminal."""
     return text((Table((), rows, align=["left"] * len(rows[0]), wraps=True),), room)
 
 

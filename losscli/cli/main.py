@@ -92,11 +92,11 @@ _version = partial(
 
 
 class _InterruptedError(Exception):
-    """A KeyboardInterrupt on its way past click, which would write an empty line for it."""
+    """A KeyboardInterrupt that passes click, which would print an empty line for it."""
 
 
 def _equip(command: click.Command, name: str) -> None:
-    """Give a command, and those of a group, what all have: options, variables, completion."""
+    """Add to a command, and to those of a group: options, variables, completion."""
     if any(option.name == "debug" for option in command.params):
         return
     command.params += [_quiet(), _debug()]
@@ -179,7 +179,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    """Run the command line; what its errors say may not be written either."""
+    """Run the command line; a broken pipe may still escape from its messages."""
     with (
         _variable_restored(QUIET_VARIABLE),
         _variable_restored(FALLBACK_VARIABLE),
@@ -221,10 +221,10 @@ def _variable_restored(name: str) -> Iterator[None]:
 
 @contextmanager
 def _interruptible() -> Iterator[list[int]]:
-    """Treat each signal that ends a run as Ctrl-C; yield the signals that came.
+    """Treat each signal that ends a run as Ctrl-C; yield the received signals.
 
-    The exception alone is not enough, because imported or called code may swallow it. While torch
-    or numpy is being imported, which swallow it, the program ends at once.
+    Called code may swallow the exception, so the signals are kept too. While torch or numpy, which
+    swallow it, is being imported, the program ends at once.
     """
     interrupts.received.clear()  # those of an earlier command
 

@@ -38,7 +38,7 @@ Decorator = Callable[[Any], Any]
 
 
 def together(*options: Decorator) -> Decorator:
-    """Return options as one, which the help of a command lists in this order."""
+    """Return options as one; the help of a command lists them in this order."""
 
     def add(command: Command) -> Command:
         for each in reversed(options):
@@ -63,12 +63,12 @@ def resolve_config(config: str | None, **options: Any) -> Config:
 
 
 def overrides_of(**options: Any) -> dict[str, object]:
-    """Return the fields of a config that options replace."""
+    """Return the config fields that options replace."""
     return {field: value for field, value in options.items() if value not in (None, ())}
 
 
 def examples(*lines: str, after: str = "") -> Callable[[Command], Command]:
-    """Add examples, command lines, to the help of a command, and a paragraph after them."""
+    """Add example command lines and a last paragraph to a command's help."""
 
     def add(command: Command) -> Command:
         block = "\n".join(f"  {line}" for line in lines)
@@ -79,7 +79,7 @@ def examples(*lines: str, after: str = "") -> Callable[[Command], Command]:
 
 
 def has_options(context: click.Context) -> bool:
-    """Tell whether an option was given on the command line."""
+    """Tell whether the command line gives an option."""
     return any(
         context.get_parameter_source(given.name or "") is ParameterSource.COMMANDLINE
         for given in context.command.params
@@ -119,7 +119,7 @@ def axis(
     help: str,
     complete: Complete | None = None,
 ) -> Decorator:
-    """Return an axis: an option that may be repeated and takes comma-separated values."""
+    """Return an axis: a repeatable option that takes comma-separated values."""
 
     def parse(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> Any:
         parts = [part.strip() for value in given for part in value.split(",")]
@@ -241,7 +241,7 @@ def _output(value: str) -> Path | None:
 
 
 def writable(option: str, path: Path) -> Path:
-    """Refuse an option's file that cannot be written, before anything is measured."""
+    """Raise an error for an option's file that cannot be written."""
     try:
         if path.is_dir():
             raise UsageError(f"{option} '{path}' is a directory. Name a file.")
@@ -299,7 +299,7 @@ axis_options = together(case_options, part_option, keep_going_option)
 
 
 def refuse_listing_part(part: Part | None, *, listing: bool) -> None:
-    """Refuse --part beside --list or --dry-run, which list the cases of all parts."""
+    """Refuse --part with --list or --dry-run, which list all parts."""
     if part and listing:
         raise UsageError(
             f"--part {part} is for a run; --list and --dry-run list all parts. Leave one of them "

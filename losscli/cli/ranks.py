@@ -1,4 +1,4 @@
-"""The option ``--ranks``, and what a command does that runs in several ranks."""
+"""The option ``--ranks``, and what a command does in several ranks."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ ranks_option = option(
 
 
 def arrange(config: Config, ranks: int | None) -> tuple[Config, Place | None]:
-    """Return a config over ranks, and the place of this process; None where it is to start them.
+    """Return a config over ranks and this process's place; None where it has to start ranks.
 
-    An ordinary config stays as it is. UsageError if the config cannot be split.
+    UsageError if the config cannot be split. An ordinary config does not change.
     """
     if not any(block.placement for block in config.blocks):
         _refuse_ranks(ranks)
@@ -54,7 +54,7 @@ def arrange(config: Config, ranks: int | None) -> tuple[Config, Place | None]:
 def place_of(ranks: int | None) -> Place | None:
     """Return this process's place among the ranks, or None to start them.
 
-    UsageError if neither the option nor torchrun says how many there are, or they differ.
+    UsageError if their number is unknown, or the option's and torchrun's differ.
     """
     seconds_of_collectives()  # an error is to come before any rank is started
     if ranks is not None and not _is_rank():
@@ -108,7 +108,7 @@ def _check_split(block: Config) -> None:
 
 
 def check_gpus(config_device: str, ranks: int) -> None:
-    """Refuse ranks that would have no GPU of their own, before any is started."""
+    """Refuse ranks that outnumber the GPUs, before any is started."""
     from losscli.machine import devices
 
     if config_device == "cpu":
@@ -126,7 +126,7 @@ def check_gpus(config_device: str, ranks: int) -> None:
 
 
 def start(config_device: str, ranks: int) -> int:
-    """Run this command in ranks; return the exit code of the first."""
+    """Run this command in ranks; return the first one's exit code."""
     check_gpus(config_device, ranks)
     from losscli.ranks.launch import launch
 
@@ -134,7 +134,7 @@ def start(config_device: str, ranks: int) -> int:
 
 
 def device_of(config_device: str, place: Place | None) -> str:
-    """Return the device to run on: of a rank the CPU, or the GPU of its number on its machine."""
+    """Return the device to run on: for a rank the CPU, or the GPU of its local rank."""
     from losscli.machine.devices import resolve_device
 
     if place and ":" in config_device:
@@ -144,7 +144,7 @@ def device_of(config_device: str, place: Place | None) -> str:
 
 
 def facts_of(group: Group, device: str) -> dict[str, Any]:
-    """Return what a record says of all ranks: their devices."""
+    """Return what a record holds of all ranks: their devices."""
     own: Mapping[str, Any] = {
         "rank": group.rank,
         "host": socket.gethostname(),
@@ -156,7 +156,7 @@ def facts_of(group: Group, device: str) -> dict[str, Any]:
 
 
 def run_in_ranks(*arguments: Any, **report: Any) -> int:
-    """Run jobs as one of several ranks, of which the first reports, and leave their group."""
+    """Run jobs as one rank, of which the first reports, and leave the group."""
     from losscli.cli.running import run_jobs
     from losscli.ranks.group import leave
 

@@ -1,4 +1,4 @@
-"""`losscli runs`: lists, shows and removes saved runs, and joins the parts of a run."""
+"""`losscli runs`: lists, shows, removes and merges saved runs."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ _NONE = "no runs in {}. `losscli bench --save NAME` saves one."
 
 
 def _runs() -> dict[str, Path]:
-    """Return the file of each run; that of a run without a report is its journal."""
+    """Return the file of each run, or its journal where it has no report."""
     saved = saved_runs()
     return saved | {n: path for n, path in killed_runs().items() if n not in saved}
 
@@ -232,7 +232,7 @@ def _remove(names: Sequence[str]) -> None:
 
 
 def _find(name: str) -> Path:
-    """Return the file of a run; of one that was killed its journal."""
+    """Return the file of a run, or its journal if it was killed."""
     runs = _runs()
     if name not in runs:
         if not runs:

@@ -1,4 +1,4 @@
-"""`losscli self-test`: whether timer, checks and judge can be trusted on this machine."""
+"""`losscli self-test`: whether timer, checks and judge can be trusted here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain fields of the checks in ``losscli/verify/checks``, read from the source without torch."""
+"""Plain fields of the checks in ``losscli/verify/checks``, read without torch."""
 
 import ast
 import re

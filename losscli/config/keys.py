@@ -1,8 +1,7 @@
 """The keys of a config: how each is read, and their JSON Schema.
 
-They follow from the fields of ``losscli.config.schema``: a key of a ``Literal`` is one of its
-names, that of a tuple one value or a list of them, and a description is what editors show. What a
-type does not say stands here by the key's name.
+They follow from the fields of ``losscli.config.schema``: a ``Literal`` is one of its names, a tuple
+one value or a list; an annotation is the description. `_VALUES` has what types do not tell.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Writes records as data: CSV, JSON and JSON Lines, in SI units. Their fields are contracts."""
+"""Write records as CSV, JSON and JSON Lines, in SI units. Their fields are contracts."""
 
 import json
 import re
@@ -21,7 +21,7 @@ Object = dict[str, Any]
 
 
 def json_of(record: AnyRecord) -> str:
-    """Write one key per line, and a list of numbers, such as the samples, on one line."""
+    """Write one key a line, and a list of numbers, such as the samples, on one line."""
     text = json.dumps(finite(_whole(record)), indent=2, allow_nan=False)
     if not isinstance(record, Run):
         return text
@@ -29,7 +29,7 @@ def json_of(record: AnyRecord) -> str:
 
 
 def jsonl_of(record: AnyRecord) -> str:
-    """Write a line of what holds for all rows, then a line a row."""
+    """Write a line of what all rows share, then a line a row."""
     whole = _whole(record)
     if isinstance(record, Run):
         lines = [record.header.to_json(), *whole["results"]]
@@ -43,10 +43,10 @@ def jsonl_of(record: AnyRecord) -> str:
 
 
 def csv_of(record: AnyRecord) -> str:
-    """Write one row per result, in SI units; the samples are only counted, JSON has them.
+    """Write one row a result, in SI units, with the number of samples.
 
-    Runs of a kind have the same columns. Ratios to other implementations and conditions are JSON
-    in a cell; the ratio to the reference has its own columns.
+    All runs of a kind have the same columns. Ratios to other implementations and conditions are
+    JSON in a cell; the ratio to the reference has columns.
     """
     whole = _whole(record)
     if isinstance(record, Run):
@@ -73,7 +73,7 @@ def _whole(record: AnyRecord) -> Object:
 
 
 def _flatten(result: Result) -> dict[str, Any]:
-    """Return a result without levels: ``seconds_median``, ``speedup_reference`` and so on."""
+    """Return a flat result: ``seconds_median``, ``speedup_reference`` and so on."""
     record = result.to_json()
     row: dict[str, Any] = record.pop("case", {})
     if isinstance(result, BenchResult):

@@ -16,7 +16,7 @@ _FACTS = ("losscli", "commit", "file_commit", "device", "cpu", "gpu", "torch")
 
 
 def _rows(run: Run) -> dict[str, tuple[BenchResult, Seconds]]:
-    """Return the rows that have a time, by a name that no two share."""
+    """Return the timed rows by unique names."""
     results = list(timed(run).values())
     names = distinct_names(result.case for result in results)
     return {
@@ -33,7 +33,7 @@ def _figures(result: BenchResult) -> Iterable[tuple[str, str, float]]:
 
 
 def bencher(run: Run) -> str:
-    """Return Bencher Metric Format: the latency in nanoseconds, with the median's interval."""
+    """Return Bencher Metric Format: latencies in nanoseconds, with the median's interval."""
     benchmarks = {}
     for name, (result, seconds) in _rows(run).items():
         latency = {"value": 1e9 * seconds.median}
@@ -62,7 +62,7 @@ def github_action_benchmark(run: Run) -> str:
 
 
 def openmetrics(run: Run) -> str:
-    """Return OpenMetrics text: gauges of the times and the other figures, and what ran them."""
+    """Return OpenMetrics text: gauges of the times and other figures, and the run's facts."""
     rows = [(_labels(name, each[0]), *each) for name, each in _rows(run).items()]
     facts = {fact: str(run.environment[fact]) for fact in _FACTS if run.environment.get(fact)}
     lines = ["# TYPE losscli_run info", "# HELP losscli_run The run that measured this."]

@@ -1,4 +1,4 @@
-"""The columns of bench tables, by the names for `--columns` and configs."""
+"""The columns of bench tables, by their names for `--columns` and configs."""
 
 from __future__ import annotations
 

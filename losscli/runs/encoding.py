@@ -45,7 +45,6 @@ class RecordError(ValueError):
     """A value does not fit its field, which the message names."""
 
     def __init__(self, text: str, index: int | None = None) -> None:
-        """``index`` is the record's position."""
         super().__init__(text)
         self.index = index
 
@@ -53,7 +52,7 @@ class RecordError(ValueError):
 def read_array(kind: type[R], text: bytes) -> list[R]:
     """Return the records in a JSON array; ignore unknown keys.
 
-    Raises RecordError for a missing field or wrong type, and UNREADABLE where it is no JSON.
+    RecordError: a missing field or wrong type. UNREADABLE: not JSON.
     """
     with _record_errors(kind):
         records: list[R] = msgspec.json.decode(text, type=list[kind])  # type: ignore[valid-type]

@@ -1,4 +1,4 @@
-"""Writes files atomically: readers see the old or the new file."""
+"""Write files atomically: readers see the old or the new file."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ from losscli.runs.holding import refuse_held
 
 
 def is_replaceable(path: Path) -> bool:
-    """Tell a file from a pipe or a terminal, by the unresolved path: a pipe's target is no file."""
+    """Tell a file from a pipe or terminal, by the unresolved path: a pipe's target is no file."""
     return os.path.isfile(path) or not os.path.exists(path)
 
 
@@ -36,7 +36,7 @@ def replace_file(path: Path, parts: Iterable[bytes]) -> None:
 def write_file(path: Path, content: str | bytes) -> None:
     """Write text and a newline, or bytes, atomically if possible.
 
-    UsageError if another process is going to write the file, UnfitError if it cannot be written.
+    UsageError if another process holds the file, UnfitError if it cannot be written.
     """
     refuse_held(path.resolve())
     # A file name in a report may have bytes that are not UTF-8.

@@ -1,4 +1,4 @@
-"""Reserves an output for one process, by the lock ``OUTPUT.lock``; a killed process's is free."""
+"""Reserve an output for one process by the lock ``OUTPUT.lock``, which ends with the process."""
 
 import contextlib
 import os

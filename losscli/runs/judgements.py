@@ -28,7 +28,7 @@ BUSY = 0.1
 
 
 def judged(low: float, high: float) -> Judgement:
-    """Return the verdict for a ratio's interval; above 1 is faster."""
+    """Return the verdict of a ratio's interval; above 1 is faster."""
     if low > 1 + DIFFERENT_BEYOND:
         return FASTER
     if high < 1 / (1 + DIFFERENT_BEYOND):

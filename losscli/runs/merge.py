@@ -25,7 +25,7 @@ _ATTACHED = re.compile(
 def merge(runs: Mapping[str, Run], *, mixed: bool = False) -> Run:
     """Return the run of these shards, by name; if incomplete, it lists its shards.
 
-    ``mixed`` accepts different machines, and times name theirs. UsageError if they are not
+    ``mixed`` accepts different machines; times then name theirs. UsageError if they are not
     different shards of one run of one losscli.
     """
     for name, run in runs.items():
