@@ -24,7 +24,7 @@ Word = Literal[
 
 
 class Said(NamedTuple):
-    """A verdict's word, as a sentence after a file's name and as what files with it are called."""
+    """A verdict's word as a sentence after a file's name, and in a summary."""
 
     opening: str
     summary: str = ""
@@ -87,10 +87,10 @@ _INDEX = "Look for reads and writes beyond the end of a tensor"
 
 
 class Code(StrEnum):
-    """The codes, each with the word of a verdict, what it means, and what to change.
+    """The codes, each with a verdict's word, its meaning, and what to change.
 
-    The word is empty where no verdict has the code. Of several reasons the first word here is said.
-    A code without advice is that of a result, not of a verdict.
+    The word is empty where no verdict has the code. Among several reasons the first code's word
+    counts. A code without advice is a result's, not a verdict's.
     """
 
     word: Word | Literal[""]
@@ -98,7 +98,7 @@ class Code(StrEnum):
     advice: str
 
     def __new__(cls, code: str, word: Word | Literal[""], meaning: str, advice: str = "") -> Code:
-        """Make a member of a line of the table."""
+        """Make the member of a line of the table."""
         self = str.__new__(cls, code)
         self._value_, self.word, self.meaning, self.advice = code, word, meaning, advice
         return self

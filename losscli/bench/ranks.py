@@ -56,12 +56,12 @@ def runner_of_ranks(
         free_bytes=partial(free_bytes, group),
         make_timer=timer,
         limits=Limits(device, clock=clock),
-        conditions=ConditionsOfRanks(look_at(device), group),
+        conditions=_ConditionsOfRanks(look_at(device), group),
         notify=notify if group.rank == 0 else lambda note: None,
         show=show if group.rank == 0 else None,
         clock=clock,
-        contents=lambda task: together(group, lambda: SplitContents(task, group)),
-        exchange=Exchanges(group, device, clock),
+        contents=lambda task: together(group, lambda: _SplitContents(task, group)),
+        exchange=_Exchanges(group, device, clock),
     )
 
 
@@ -87,7 +87,7 @@ class SlowestTimer:
         return [max(seconds) for seconds in of_ranks]
 
 
-class ConditionsOfRanks(Conditions):
+class _ConditionsOfRanks(Conditions):
     """Discards samples on all ranks if one was throttled: all wait for the slowest."""
 
     def __init__(self, own: Conditions, group: Group) -> None:
@@ -106,7 +106,7 @@ class ConditionsOfRanks(Conditions):
         return records[0] | ({"others": max(others)} if others else {})
 
 
-class SplitContents(Contents):
+class _SplitContents(Contents):
     """Whole operands, by which every rank judges, and this rank's shards, which are timed."""
 
     def __init__(self, task: Task, group: Group) -> None:
@@ -151,7 +151,7 @@ class SplitContents(Contents):
         return super().judge(name, pass_, loss, *wholes, incoming=incoming)
 
 
-class Exchanges:
+class _Exchanges:
     """Measures collectives that exchange as many bytes as a call, and keeps their times."""
 
     def __init__(self, group: Group, device: str, clock: Callable[[], float]) -> None:
@@ -161,7 +161,7 @@ class Exchanges:
 
     def __call__(self, case: Case, pass_: PassName, timer: Timer) -> Collective | None:
         """Return what the ranks of a case exchange in a call; None for one rank."""
-        gathered, added = exchanged_bytes(case, pass_)
+        gathered, added = _exchanged_bytes(case, pass_)
         if self.group.size == 1 or not gathered:
             return None
         key = (gathered, added), timer
@@ -187,7 +187,7 @@ class Exchanges:
         return call
 
 
-def exchanged_bytes(case: Case, pass_: PassName) -> tuple[int, int]:
+def _exchanged_bytes(case: Case, pass_: PassName) -> tuple[int, int]:
     """Return the bytes that a rank gives to an all-gather, and to a sum over all ranks.
 
     They are each row's terms and, for backward of linear losses, gradients; in float32 at least.

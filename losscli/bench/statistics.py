@@ -35,7 +35,7 @@ def summarize_processes(taken: Sequence[Sequence[float]]) -> Seconds:
     logs = [math.log(quantile(sorted(samples), 0.5)) for samples in taken]
     # Few samples have no interval: their whole span stands for it.
     spans = [median_interval(samples) or (min(samples), max(samples)) for samples in taken]
-    half = next_run_half_width(logs, [log_error(*span) for span in spans])
+    half = next_run_half_width(logs, [_log_error(*span) for span in spans])
     interval = seconds.median * math.exp(-half), seconds.median * math.exp(half)
     return replace(seconds, interval=interval, processes=tuple(map(len, taken)))
 
@@ -66,7 +66,7 @@ def half_width(samples: Sequence[float]) -> float:
     return half_width_of(summarize(samples)) if samples else math.inf
 
 
-def log_error(low: float, high: float) -> float:
+def _log_error(low: float, high: float) -> float:
     """Return the standard error of a log, from a 95 % interval."""
     return math.log(high / low) / 2 / Z95
 
@@ -108,7 +108,7 @@ def speedups(timed: Mapping[str, Seconds]) -> dict[str, dict[str, Speedup]]:
 def _of_processes(found: Sequence[Speedup], rounds: int) -> Speedup:
     """Return the ratio over processes; ``rounds`` counts those of all processes."""
     logs = [math.log(ratio.value) for ratio in found]
-    half = next_run_half_width(logs, [log_error(ratio.low, ratio.high) for ratio in found])
+    half = next_run_half_width(logs, [_log_error(ratio.low, ratio.high) for ratio in found])
     log = math.fsum(logs) / len(logs)
     confident = rank(rounds) is not None
     values = tuple(ratio.value for ratio in found)

@@ -29,7 +29,7 @@ def receive(number: int, *_: object) -> None:
     now, again = monotonic(), bool(received)
     received.append(number)
     if again:
-        kill_processes()
+        _kill_processes()
         if now - _began < TOGETHER_SECONDS:
             return
     else:
@@ -37,7 +37,7 @@ def receive(number: int, *_: object) -> None:
     raise KeyboardInterrupt
 
 
-def kill_processes() -> None:
+def _kill_processes() -> None:
     """Kill this process's children, if it can have any."""
     if module := sys.modules.get("losscli.processes.process"):
         module.kill_all()
@@ -54,7 +54,7 @@ def end_at_once(*_: object) -> None:
 
     Only the command prints it, not its `judge-job` processes, and only the first rank.
     """
-    kill_processes()
+    _kill_processes()
     is_other_rank = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0"
     if sys.argv[1:2] != ["judge-job"] and not is_other_rank:
         os.write(2, b"losscli: interrupted\n")

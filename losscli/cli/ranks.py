@@ -107,7 +107,7 @@ def _check_split(block: Config) -> None:
             )
 
 
-def check_gpus(config_device: str, ranks: int) -> None:
+def _check_gpus(config_device: str, ranks: int) -> None:
     """Refuse ranks that outnumber the GPUs, before any is started."""
     from losscli.machine import devices
 
@@ -127,7 +127,7 @@ def check_gpus(config_device: str, ranks: int) -> None:
 
 def start(config_device: str, ranks: int) -> int:
     """Run this command in ranks; return the first one's exit code."""
-    check_gpus(config_device, ranks)
+    _check_gpus(config_device, ranks)
     from losscli.ranks.launch import launch
 
     return launch(ranks, sys.argv[1:])
@@ -138,7 +138,7 @@ def device_of(config_device: str, place: Place | None) -> str:
     from losscli.machine.devices import resolve_device
 
     if place and ":" in config_device:
-        check_gpus(config_device, place.size)
+        _check_gpus(config_device, place.size)
     found = resolve_device(config_device)
     return resolve_device(f"cuda:{place.local_rank}") if place and found != "cpu" else found
 

@@ -48,7 +48,7 @@ _POWERS: Schema = {
 }
 
 
-def keys_of(record: type, known: Mapping[str, Key]) -> dict[str, Key]:
+def _keys_of(record: type, known: Mapping[str, Key]) -> dict[str, Key]:
     """Return the keys of a class of ``schema``; ``known`` are those that types do not tell."""
     hints = get_type_hints(record, include_extras=True)
     names = {field.rstrip("_"): hint for field, hint in hints.items() if field not in _NOT_KEYS}
@@ -113,7 +113,7 @@ _VALUES: Mapping[str, Key] = {
 
 
 def _record(kind: type, what: str, **more: Any) -> Key:
-    keys = keys_of(kind, _VALUES)
+    keys = _keys_of(kind, _VALUES)
 
     def read(node: Located) -> Any:
         readers = {name: key.read for name, key in keys.items()}
@@ -181,7 +181,7 @@ _TOLERANCE: Schema = {
     "required": ["ulp"],
     "properties": {"ulp": _ABOVE_0},
 }
-FIELDS: Mapping[str, Key] = keys_of(
+FIELDS: Mapping[str, Key] = _keys_of(
     Config,
     {
         **_VALUES,

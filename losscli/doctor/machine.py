@@ -1,4 +1,4 @@
-"""The machine that probes examine; each fact is found once, when first needed."""
+"""The machine that probes examine; each fact is found when first needed."""
 
 import csv
 import os
@@ -32,7 +32,7 @@ PROCESS_FIELDS = ("gpu_uuid", "pid", "process_name", "used_memory")
 
 @dataclass(frozen=True)
 class Torch:
-    """The torch of this environment, described by a process that imported it."""
+    """This environment's torch, described by a process that imported it."""
 
     install: TorchInstall
     device: str | None
@@ -101,7 +101,7 @@ class Machine:
 
     @cached_property
     def device(self) -> str:
-        """The device: torch's answer, or a guess from what was requested."""
+        """The device: torch's answer, or a guess from the request."""
         if self.torch and self.torch.device:
             return self.torch.device
         if self.asked == "auto":

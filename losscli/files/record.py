@@ -12,7 +12,7 @@ def _public(name: str) -> str:
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, rename=_public):
-    """A JSON object with a key per field; never in a cycle, so garbage collection skips it."""
+    """A JSON object with a key per field; never in a cycle, so not garbage-collected."""
 
     derived: ClassVar[Mapping[str, str]] = {}
     """Properties that are written as well, not read, by the field or property that they follow."""

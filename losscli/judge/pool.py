@@ -65,7 +65,7 @@ def usable_gpus() -> list[str]:
     return [] if torch_without_cuda() else [gpu.name for gpu in find_gpus()]
 
 
-class Gpus:
+class _Gpus:
     """Assigns GPUs in turn, except those that did not recover from a kernel."""
 
     def __init__(self, names: Sequence[str], notify: Callable[[str], None]) -> None:
@@ -120,7 +120,7 @@ class LocalPool:
         clean up. ``notify`` gets what concerns no single job.
         """
         self.workers, self._command, self._grace = workers, command, grace
-        self._gpus = Gpus(gpus, notify)
+        self._gpus = _Gpus(gpus, notify)
 
     def run(self, jobs: Iterable[Item]) -> Generator[Verdict, None, None]:
         """See :meth:`JudgePool.run`."""

@@ -1,4 +1,4 @@
-"""Determines what bounds a call, from its longest launch.
+"""Determine what bounds a call, from its longest launch.
 
 A call near losscli's limit is bound by matrix products if these are the limit, and on a CPU by
 memory; otherwise a CPU's operators are named. On a GPU the order is: launches, if most time is
@@ -30,7 +30,7 @@ def decide(
 ) -> tuple[Bound, str]:
     """Return what bounds a call, and why; ``seconds`` is its time without a profiler.
 
-    ``limit_gbps`` is the copy kernel's rate, or None if matrix products are the limit.
+    ``limit_gbps``: the copy kernel's rate; None if matrix products are the limit.
     """
     near = (limit_share or 0.0) >= NEAR
     if near and limit_gbps is None:

@@ -20,7 +20,7 @@ AnyRecord = Run | Comparisons | History | Profile
 Object = dict[str, Any]
 
 
-def json_of(record: AnyRecord) -> str:
+def _json_of(record: AnyRecord) -> str:
     """Write one key a line, and a list of numbers, such as the samples, on one line."""
     text = json.dumps(finite(_whole(record)), indent=2, allow_nan=False)
     if not isinstance(record, Run):
@@ -28,7 +28,7 @@ def json_of(record: AnyRecord) -> str:
     return re.sub(r"\[\n([-+.,e0-9\s]+)\]", lambda found: f"[{' '.join(found[1].split())}]", text)
 
 
-def jsonl_of(record: AnyRecord) -> str:
+def _jsonl_of(record: AnyRecord) -> str:
     """Write a line of what all rows share, then a line a row."""
     whole = _whole(record)
     if isinstance(record, Run):
@@ -42,7 +42,7 @@ def jsonl_of(record: AnyRecord) -> str:
     return "\n".join(map(json_line, lines))
 
 
-def csv_of(record: AnyRecord) -> str:
+def _csv_of(record: AnyRecord) -> str:
     """Write one row a result, in SI units, with the number of samples.
 
     All runs of a kind have the same columns. Ratios to other implementations and conditions are
@@ -65,7 +65,11 @@ def csv_of(record: AnyRecord) -> str:
     return as_csv(rows[0] if rows else without, rows)
 
 
-DATA: Mapping[str, Callable[[AnyRecord], str]] = {"csv": csv_of, "json": json_of, "jsonl": jsonl_of}
+DATA: Mapping[str, Callable[[AnyRecord], str]] = {
+    "csv": _csv_of,
+    "json": _json_of,
+    "jsonl": _jsonl_of,
+}
 
 
 def _whole(record: AnyRecord) -> Object:

@@ -1,4 +1,4 @@
-"""Writes a document as text for a terminal, or as Markdown."""
+"""Write a document as text for a terminal, or as Markdown."""
 
 from collections.abc import Iterable, Iterator
 
@@ -46,7 +46,7 @@ def _parts(document: Document, width: int | None, level: int = 3) -> Iterator[st
 
 
 def _filled(lines: Iterable[str], width: int | None) -> str:
-    """Break lines; Markdown joins lines that no empty line separates."""
+    """Wrap lines; Markdown needs empty lines between them."""
     if width is None:
         return "\n\n".join(line.strip() for line in lines if line)
     return "\n".join(layout.fill(line, width) for line in lines)

@@ -1,6 +1,6 @@
-"""What `losscli bench` reports: which implementation is faster, the times, what limits them.
+"""The report of `losscli bench`: which implementation is faster, the times, what limits them.
 
-Ratios are to the reference, or to a run's first implementation; inconclusive ones count nowhere.
+Ratios are to the reference, or to a run's first implementation; inconclusive ones never count.
 """
 
 from collections import Counter
@@ -39,7 +39,7 @@ Results = Sequence[BenchResult]
 
 
 def view(run: Run, *, verbose: bool = False, columns: Sequence[str] = ()) -> Document:
-    """Return the report of a bench; ``columns`` names those of its tables."""
+    """Return the report of a bench; ``columns`` selects those of its tables."""
     ran = [result for result in run.of(BenchResult) if result.status != SKIPPED]
     shown = tables(ran, columns)
     titled = (Part(t.title, (replace(t, title=""),)) if t.title else t for t in shown)
@@ -54,14 +54,14 @@ def view(run: Run, *, verbose: bool = False, columns: Sequence[str] = ()) -> Doc
 
 
 def baseline_of(results: Results) -> str:
-    """Return the implementation that ratios are to: the reference, else the first one."""
+    """Return the baseline of ratios: the reference, else the first implementation."""
     if not results or any(REFERENCE in (r.implementation, *r.speedup) for r in results):
         return REFERENCE
     return results[0].implementation
 
 
 def answers(run: Run) -> list[str]:
-    """Return a sentence for each pass on the first implementation that is not PyTorch's own."""
+    """Return a sentence for each pass on the first implementation that is not PyTorch's."""
     results = run.of(BenchResult)
     baseline = baseline_of(results)
     names = dict.fromkeys([baseline, *(result.implementation for result in results)])
@@ -113,7 +113,7 @@ def _answer(results: Results, others: Sequence[str]) -> str:
 
 
 def _against(results: Results, other: str) -> str:
-    """Return ``2.5x faster than eager PyTorch``, of the ratios that are conclusive."""
+    """Return ``2.5x faster than eager PyTorch``, from conclusive ratios."""
     known = [result for result in results if other in result.speedup]
     decided = _decided(known, other)
     name = NAMES.get(other, other)
@@ -142,7 +142,7 @@ def _is_unclear(result: BenchResult, other: str) -> bool:
 
 
 def tables(ran: Results, chosen: Sequence[str] = ()) -> list[Table]:
-    """Return a table for each of the config's; ``chosen`` or the columns that say something."""
+    """Return a table for each of the config's, with the chosen or the informative columns."""
     mixed = {COLD, WARM} <= {result.cache for result in ran}
     names = case_names(ran)
     known = COLUMNS | {"speedup": versus(baseline_of(ran))}
@@ -161,7 +161,7 @@ def tables(ran: Results, chosen: Sequence[str] = ()) -> list[Table]:
 
 
 def line(result: BenchResult) -> str:
-    """Return what one result says: its time and how it compares, or why it has none."""
+    """Return a result in one line: its time and ratios, or why it has none."""
     name = f"{result.case.name}, {_what_was_timed(result)}, {result.implementation}"
     if not result.seconds:
         return f"{name}: {result.status}: {result.reason}"
@@ -192,12 +192,12 @@ def _what_was_timed(result: BenchResult) -> str:
 
 
 def place(result: BenchResult) -> tuple[int, ...]:
-    """Return the sort key of a pass, mode and state of the cache."""
+    """Return the sort key of a pass, mode and cache."""
     return MODES.index(result.mode), CACHES.index(result.cache), PASSES.index(result.pass_)
 
 
 def case_names(results: Results) -> dict[Case, str]:
-    """Return the name of each case without the dtype and reduction that the whole run shares."""
+    """Return the name of each case without the dtype and reduction that all share."""
     cases = [result.case for result in results]
     axes = ({str(case.dtype) for case in cases}, {str(case.reduction) for case in cases})
     shared = [value for values in axes for value in values if len(values) == 1]
@@ -208,7 +208,7 @@ def case_names(results: Results) -> dict[Case, str]:
 
 
 def notes(run: Run) -> list[str]:
-    """Return each failure and each impossible time, then the reasons for missing numbers."""
+    """Return failures, impossible times, and the reasons for missing numbers."""
     results = run.of(BenchResult)
 
     def reason(r: BenchResult) -> str:
@@ -236,7 +236,7 @@ def notes(run: Run) -> list[str]:
 
 
 def _outgrew(result: BenchResult) -> bool:
-    """Tell whether a call took more memory than was planned, by more than a workspace."""
+    """Tell whether a call took more memory than planned, beyond a workspace."""
     if result.planned_extra_bytes is None or result.peak_extra_bytes is None:
         return False
     return result.peak_extra_bytes > result.planned_extra_bytes + WORKSPACE_BYTES
@@ -270,7 +270,7 @@ def _default_allocator(results: Results) -> list[str]:
 
 
 def _conditions(results: Results) -> list[str]:
-    """Return the disturbances of the machine, and the number of results that they affect."""
+    """Return disturbances of the machine with the number of affected results."""
     timed = [result for result in results if result.conditions]
     of = f"of {count(len(timed), 'result')}"
     texts = []

@@ -1,4 +1,4 @@
-"""A document: what a report says, the answer first, as plain data for each renderer."""
+"""A document: a report as plain data for each renderer, the answer first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ State = Literal["", "good", "warn", "bad", "off"]
 
 @dataclass(frozen=True)
 class Verbatim:
-    """Text that is laid out already."""
+    """Text that is already laid out."""
 
     text: str
 
@@ -37,7 +37,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; a cell is the text that people read."""
+    """A table of texts."""
 
     headers: Sequence[str]
     """May have several lines. Empty where the columns need no header."""
@@ -65,7 +65,7 @@ class Notes:
 
 @dataclass(frozen=True)
 class Point:
-    """A value of a series, with its interval in a forest plot, or from p20 to p80 in strips."""
+    """A value of a series, with an interval in forest plots, or from p20 to p80 in strips."""
 
     label: str
     """The row of a forest plot or strip; what a reader is told who points at a mark of lines."""
@@ -86,11 +86,10 @@ class Series:
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot of points.
+    """A plot of points; text and Markdown omit it, since a table has its numbers.
 
-    Lines, and marks that no line joins, have ``y`` over ``x``. A forest has ratios ``x`` with their
-    intervals. Strips have a tick for each sample ``x``, the distance from the median.
-    Text and Markdown leave plots out: a table has their numbers.
+    Lines, and marks without lines, have ``y`` over ``x``. A forest has ratios ``x`` with intervals.
+    Strips have a tick for each sample ``x``, its distance from the median.
     """
 
     name: str
@@ -129,12 +128,12 @@ def case_table(
     title: str = "",
     least: Sequence[str] = (),
 ) -> Table:
-    """Return a table of rows that begin with their case, which it names once, in its first row."""
+    """Return a table whose rows begin with their case, named once for several rows."""
     return Table(["case", *headers], named_once(rows), title, by_case=True, least=least)
 
 
 def named_once(rows: Iterable[Sequence[str]]) -> list[list[str]]:
-    """Return rows grouped by their first cell, which only the first of a group keeps."""
+    """Return rows grouped by their first cell, which only a group's first row keeps."""
     return [
         ["" if index else name, *cells]
         for name, group in grouped(rows, lambda row: row[0]).items()

@@ -1,4 +1,4 @@
-"""What the self-tests of the checks and of the timer report."""
+"""The reports of the self-tests of checks and timer."""
 
 from losscli.runs.grouping import grouped
 from losscli.runs.records import FAIL, KNOWN_TIME, Run, SelfTestResult, TimerTestResult
@@ -10,7 +10,7 @@ SURVIVED = "SURVIVED"
 
 
 def of_checks(run: Run) -> Document:
-    """Return the report of the self-test of the checks."""
+    """Return the report of the checks' self-test."""
     results = run.of(SelfTestResult)
     losses = list(dict.fromkeys(result.case.loss for result in results))
     rows = []
@@ -42,7 +42,7 @@ def _complaint(result: SelfTestResult) -> str:
 
 
 def of_timer(run: Run) -> Document:
-    """Return the report of the self-test of the timer."""
+    """Return the report of the timer's self-test."""
     results = run.of(TimerTestResult)
     passed = sum(result.status != FAIL for result in results)
     rows = [[r.test, r.subject, _expected(r), _actual(r), r.status] for r in results]

@@ -1,4 +1,4 @@
-"""Puts the documents of records together, as a page or as single plots."""
+"""Combine the documents of records into a page or single plots."""
 
 import base64
 import hashlib
@@ -60,7 +60,7 @@ class Section:
 
 
 def sections(records: Mapping[str, Reported]) -> list[Section]:
-    """Return a section for each record, and first one that compares several bench runs."""
+    """Return a section for each record, after one that compares several bench runs."""
     found = []
     benches = {n: r for n, r in records.items() if isinstance(r, Run) and r.kind == "bench"}
     if len(benches) > 1:
@@ -126,7 +126,7 @@ def render_page(found: Sequence[Section]) -> str:
 
 
 def _in_script(value: object) -> str:
-    """Return JSON that cannot end the element that holds it."""
+    """Return JSON that cannot end the script element."""
     text = json.dumps(finite(value), separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     escapes = str.maketrans(
         {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "", "\u2029": ""}
@@ -135,7 +135,7 @@ def _in_script(value: object) -> str:
 
 
 def _laid_out(table: Table, section: Section) -> dict[str, Any]:
-    """Return a table as HTML has it: each row with its case and its implementation's colour."""
+    """Return a table for HTML: each row with its case and its implementation's colour."""
     rows = [list(row) for row in table.rows]
     if table.by_case:
         for above, row in pairwise(rows):
@@ -156,7 +156,7 @@ def _laid_out(table: Table, section: Section) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Note:
-    """A line of notes, with the lines below it that belong to it."""
+    """A line of notes, with the lines that belong to it."""
 
     text: str
     state: State

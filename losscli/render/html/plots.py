@@ -1,4 +1,4 @@
-"""Draws a plot: lines or marks over size, a forest of ratios, or strips of samples."""
+"""Draw a plot: lines or marks over size, a forest of ratios, or strips of samples."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -34,7 +34,7 @@ _AXES: Mapping[Unit, svg.Axis] = {
 
 
 def draw(plot: Plot, styles: Mapping[str, int]) -> svg.Picture:
-    """Return the picture of a plot; ``styles`` has the colour of each implementation."""
+    """Return the picture of a plot; ``styles`` has each implementation's colour."""
     series = sorted(plot.series, key=lambda each: styles[each.name])
     height, body = _DRAWN[plot.kind](plot, series, styles)
     legend = tuple(dict.fromkeys((styles[each.name], each.name) for each in series))
@@ -138,7 +138,7 @@ def _forest(plot: Plot, series: Sequence[Series], styles: Mapping[str, int]) -> 
 
 
 def _sides(sides: tuple[str, str], x: float) -> str:
-    """Return what either side of the dashed line means, where there is room."""
+    """Label both sides of the dashed line, where there is room."""
     left, right = f"← {sides[0]}", f"{sides[1]} →"
     start = min(x + 8, WIDTH - svg.LETTER * len(right))
     room = min(x, start) - 8
@@ -156,7 +156,7 @@ def _bar(style: int, name: str, point: Point, across: svg.Scale, y: float) -> st
 
 
 def _strips(plot: Plot, series: Sequence[Series], styles: Mapping[str, int]) -> tuple[float, str]:
-    """Draw ticks on one axis; what is farther out is drawn at its end and counted."""
+    """Draw ticks on one axis; outliers are drawn at its end and counted."""
     points = [point for each in series for point in each.points]
     spread = max(max(abs(point.low), abs(point.high)) for point in points)
     farthest = max(abs(point.x) for point in points)
@@ -222,7 +222,7 @@ def interval(low: float, high: float) -> str:
 
 
 def shape_at(style: int, x: float, y: float) -> str:
-    """Return the outline of the mark of a style: colours alone do not tell styles apart."""
+    """Return the outline of a style's mark: shapes differ as well as colours."""
     left, right, top, bottom = map(svg.number, (x - _RADIUS, x + _RADIUS, y - _RADIUS, y + _RADIUS))
     middle, center = svg.number(x), svg.number(y)
     if style % 4 == 0:
