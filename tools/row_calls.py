@@ -1,4 +1,4 @@
-"""The calls of cross entropy that `make sanitize` makes: those that reach each kernel."""
+"""Calls of cross entropy for `make sanitize`: they reach each kernel."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ STEPS = (0.5, 0.5, 2.0, 3.0, 3.0)
 
 @dataclass(frozen=True)
 class RowCall:
-    """One call of cross entropy."""
-
     dtype: str
     classes: int
     rows: int = 5
@@ -39,7 +37,6 @@ class RowCall:
 
 
 def calls() -> Iterator[RowCall]:
-    """Yield the calls."""
     for dtype, classes in itertools.product(DTYPES, CLASSES):
         yield RowCall(dtype, classes, incoming=())
         yield RowCall(dtype, classes, ignored=True)

@@ -1,18 +1,17 @@
 """Runs the kernels under compute-sanitizer: `python -m tools.sanitize`, or `make sanitize`.
 
-memcheck finds accesses out of bounds, racecheck races on shared memory between the threads of a
-block, initcheck reads of memory that was never written, and synccheck barriers that not all threads
-reach. Each tool prints a line; the exit code is 1 if one finds something, 4 where there is no
-compute-sanitizer or no GPU. `--tool NAME` runs only that tool, `--rows` makes only the calls of
-losses over rows, `--parts` only those of rows whose classes are in parts, `--calls` makes the calls
-without a tool. `--jobs N` shares the calls of a tool out to N processes, for a tool takes most of
-its time on the CPU.
+memcheck finds accesses out of bounds, racecheck races on a block's shared memory, initcheck reads
+of uninitialised memory, and synccheck barriers that not all threads reach. Each tool prints a line;
+the exit code is 1 if one finds something, 4 without compute-sanitizer or a GPU. `--tool NAME` runs
+only that tool, `--rows` makes only calls of row-wise losses, `--parts` only those of rows in parts,
+`--calls` makes the calls without a tool. `--jobs N` distributes a tool's calls over N processes: a
+tool mostly uses the CPU.
 
-racecheck is the slow one: it watches the fewest and smallest calls that together launch every
-kernel which any call launches, in each layout. `--share K/N` makes part K of N of the calls of each
-tool, and `--limit SECONDS` ends a tool, so that several runs can do together what one has no
-time for. With `-o FILE` each adds what it covered to FILE, and `--covered FILE ...` tells what all
-have covered together; its exit code is 1 if a tool found something or left out a kernel.
+racecheck is slow: it watches the fewest and smallest calls that together launch every kernel in
+each layout. `--share K/N` makes part K of N of each tool's calls, and `--limit SECONDS` ends a
+tool, so several runs can share the work. With `-o FILE` each adds what it covered to FILE, and
+`--covered FILE ...` prints what all have covered; its exit code is 1 if a tool found something or a
+kernel is left.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ DTYPES = ("float32", "float64", "float16", "bfloat16")
 
 
 def _line(make: Make, width: int, whole: int, first: int = 0) -> Tensor:
-    """Return lines that are cut out of wider ones."""
+    """Return lines cut out of wider ones."""
     return make((33, whole))[:, first : first + width]
 
 
@@ -166,7 +165,7 @@ class Call:
 
 
 def calls() -> Iterator[Call]:
-    """Yield every call: those of the loops, and for each other loss some of its formula."""
+    """Yield every call: those of the loops, and of each other loss's formula."""
     from losscli.losses import LOSSES
 
     yield from calls_of_loops()
@@ -178,7 +177,7 @@ def calls() -> Iterator[Call]:
 
 
 def calls_of_formula(loss: str, dtype: str) -> Iterator[Call]:
-    """Yield calls in which each part of a formula is computed: value, gradients, second ones."""
+    """Yield calls that compute each part of a formula: value, first and second gradients."""
     for order in (0, 1, 2):
         yield Call(loss, dtype, size=8193, order=order)
     yield Call(loss, dtype, "target one row", order=2)
@@ -216,7 +215,7 @@ def calls_of_loops() -> Iterator[Call]:
 
 
 def strided_calls(turns: Iterator[str]) -> Iterator[Call]:
-    """Yield calls on operands that are not dense or of several dtypes, and steps of training."""
+    """Yield calls on strided operands or several dtypes, and training steps."""
     for layout, reduction, dtype in itertools.product(
         STRIDED, ("mean", "none"), ("float32", "bfloat16")
     ):
@@ -290,7 +289,7 @@ def make(call: Call) -> None:
 
 
 def prepare(only: str = "") -> None:
-    """Build and load the kernels: a build under the sanitizer would be watched as well."""
+    """Build and load the kernels: a build under the sanitizer would be watched too."""
     from losscli import functional as functional  # defines the operators
     from losscli.losses import ROW_LOSSES
     from losscli.operators import loading
@@ -308,7 +307,7 @@ def prepare(only: str = "") -> None:
 
 
 def every_call(only: str = "") -> Iterator[tuple[object, Callable[[], None]]]:
-    """Yield what to print of each call, and what makes it."""
+    """Yield each call's name and the function that makes it."""
     from losscli.losses import ROW_LOSSES
 
     if only != ROWS:
@@ -359,7 +358,7 @@ def profile_all(only: str, path: Path) -> int:
 
 
 def loss_of(call: Any) -> str:
-    """Return the loss of a call, as its operator is named."""
+    """Return the loss in a call's name."""
     if isinstance(call, row_calls.RowCall):
         form = "_with_probabilities" if call.target == "probabilities" else ""
         return f"cross_entropy{form}"
@@ -376,7 +375,7 @@ class Plan:
 
     @classmethod
     def of(cls, only: str, *, profiled: bool) -> Plan:
-        """Return the calls; ``profiled``: with their kernels, from a process of its own."""
+        """Return the calls; ``profiled``: with their kernels, from another process."""
         made = [call for call, _ in every_call(only)]
         reached: list[list[str]] = [[] for _ in made]
         if profiled:
@@ -411,7 +410,7 @@ def _words(only: str) -> list[str]:
 
 
 def find_sanitizer() -> str | None:
-    """Return compute-sanitizer: from the PATH, or from beside nvcc."""
+    """Return compute-sanitizer from the PATH, or from nvcc's folder."""
     places = [os.environ.get("PATH", os.defpath)]
     homes = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]
     nvcc = shutil.which("nvcc")
@@ -428,7 +427,7 @@ def run_tool(
     """Run calls under one tool and print its line.
 
     Returns:
-        Whether it found nothing, and the numbers of the calls that it finished within the limit.
+        Whether it found nothing, and the numbers of the calls that it finished in time.
     """
     # The allocator of PyTorch hands out parts of large blocks, whose ends no tool sees.
     environ = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
@@ -483,13 +482,13 @@ def run_tool(
 
 
 def _is_finding(line: str) -> bool:
-    """Tell whether a line of a tool reports an error, not a start or an end without one."""
+    """Tell whether a tool's line reports an error."""
     quiet = ("COMPUTE-SANITIZER", "SUMMARY: 0 ", "Target application")
     return len(line) > 12 and line.startswith("=========") and not any(w in line for w in quiet)
 
 
 def _print_failure(name: str, output: str, code: int, made: str | None, seconds: float) -> None:
-    """Print the line of a tool that found something, and keep all that it wrote."""
+    """Print a tool's finding, and keep all that it wrote."""
     with tempfile.NamedTemporaryFile(
         "w", prefix=f"sanitize-{name}-", suffix=".log", delete=False
     ) as log:
@@ -512,7 +511,6 @@ def _share(text: str) -> tuple[int, int]:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Return what the command line says."""
     parser = argparse.ArgumentParser(prog="python -m tools.sanitize")
     parser.add_argument("--calls", action="store_true", help="make the calls, without a tool")
     parser.add_argument("--tool", choices=TOOLS, action="append", help="run this tool alone")
@@ -544,7 +542,6 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the tools one after another."""
     given = parse(arguments)
     if given.covered:
         together = coverage.read(given.covered)

@@ -36,7 +36,7 @@ echo "12 calls"
 
 @pytest.fixture
 def gpu(monkeypatch, tmp_path):
-    """A GPU, and a sanitizer that stands in for the real one."""
+    """A GPU, and a stand-in for the sanitizer."""
     write_program(tmp_path / "compute-sanitizer", SANITIZER)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
