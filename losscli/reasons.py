@@ -52,7 +52,7 @@ WORDS: dict[Word, Said] = {
     "NOT JUDGED": Said("was not judged, which says nothing about the kernel itself.", "not judged"),
     "SLOWER": Said("is right but slower than PyTorch.", "slower than PyTorch"),
 }
-"""What is right comes first, then the others, the worst first: in this order a summary counts."""
+"""The right ones first, then the others, the worst first: a summary counts in this order."""
 
 Facet = Literal[
     "value",
@@ -71,7 +71,7 @@ Facet = Literal[
     "determinism",
     "memory",
 ]
-"""The sides of a kernel that a verdict tells apart, in the order in which it lists them."""
+"""The sides of a kernel that a verdict distinguishes, in its order."""
 FACETS: tuple[Facet, ...] = get_args(Facet)
 HOME: frozenset[Facet] = frozenset(
     {
@@ -80,7 +80,7 @@ HOME: frozenset[Facet] = frozenset(
     }
 )
 """The facets in which a wrong result makes a file WRONG, except for variants that a check calls
-limits. In others it is a limit of the kernel, unless it changes what other code computes."""
+limits. In others it is a limit, unless it changes what other code computes."""
 
 _FILE, _CHEAT, _CRASH = "DOES NOT BUILD", "CHEATS", "CRASHED"  # words, short enough for a line
 _INDEX = "Look for reads and writes beyond the end of a tensor"

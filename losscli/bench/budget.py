@@ -10,10 +10,10 @@ from typing import Self
 from losscli.reasons import Code, Reason
 
 PART_OF_LAST = 0.75
-"""Another process measures a task if this part of the turn before it is left."""
+"""Another process measures a task if this fraction of the last turn's time is left."""
 
 RINGS_AGAIN_SECONDS = 15.0
-"""An exception is lost if it is raised in a finaliser. A build takes less time than this to end."""
+"""An exception in a finaliser is lost, so the alarm repeats. A build ends in less time."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Budget:
     """The seconds that a task, or a process that measures it, has when it begins."""
 
     total: float = math.inf
-    """The budget of the run."""
+    """The run's budget."""
     left: float = math.inf
     """The time until the run has to end."""
     share: float = math.inf

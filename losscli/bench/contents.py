@@ -22,13 +22,13 @@ from losscli.truth.fingerprint import fingerprint
 from losscli.truth.gate import Gate
 
 DOUBLED = -2.0
-"""The factor of the contents: changes every loss and gradient, and is undone exactly."""
+"""The factor of the contents: it changes every loss and gradient, and can be undone exactly."""
 DOUBLED_WITHIN = 2.0
-"""The factor of values of one sign, as log-probabilities are, which stay in their domain."""
+"""The factor of values of one sign, such as log-probabilities, which keeps their domain."""
 TURNED = -1.0
 """The factor for values that are too large to be doubled."""
 LARGEST_DOUBLED = 64.0
-"""The largest value that is doubled: twice that and 64 more, squared, is finite in float16."""
+"""The largest value to double: the square of twice that plus 64 is finite in float16."""
 
 
 class Contents:

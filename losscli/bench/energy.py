@@ -18,13 +18,13 @@ from losscli.machine import kernel_files
 from losscli.machine.devices import Nvml, UnreadableError, open_nvml
 
 SECONDS = 1.0
-"""How long calls are made at least."""
+"""The shortest time of the calls."""
 CHANGES = 8
-"""Changes of the counter between which the energy is taken, at least."""
+"""The least number of counter updates during the calls."""
 LONGEST_SECONDS = 6.0
-"""The time after which a counter that changes so rarely is given up."""
+"""The time after which a counter with too few updates is given up."""
 BATCH_SECONDS = 0.01
-"""The time of the calls that are waited for together, and counted."""
+"""The time of a batch of calls, after which they are counted."""
 PAUSE_SECONDS = 0.001
 MOST_CALLS = 100_000
 
@@ -34,12 +34,12 @@ class Energy(NamedTuple):
 
     joules: float | None = None
     watts: float | None = None
-    """Over the time of the calls."""
+    """Average power during the calls."""
     reason: str = ""
 
 
 Meter = Callable[[], float]
-"""Returns the joules since some moment in the past, which never fall."""
+"""Returns the joules since some fixed moment."""
 
 
 def gpu_meter(nvml: Nvml) -> Meter:

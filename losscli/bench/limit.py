@@ -30,9 +30,9 @@ from losscli.machine import memory
 from losscli.operators import loading
 
 TIMED = Timing(min_time=0.05, max_time=0.2)
-"""How long the variants of a probe are sampled, whatever the timing of a case."""
+"""The timing of a probe's variants, independent of a case's timing."""
 RANKED = Timing(min_time=0.0, max_time=0.05)
-"""The same where the fastest variant is timed again, in the rounds of the case."""
+"""The same where the fastest variant is timed again in the case's rounds."""
 
 
 class Mix(NamedTuple):

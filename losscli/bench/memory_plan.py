@@ -11,12 +11,12 @@ from losscli.truth.blocks import block_elements, linear_oracle_bytes
 from losscli.units import format_bytes
 
 RESERVE = 512 * 2**20
-"""The reserve for memory that does not grow with a case: oracle blocks, eviction, workspaces."""
+"""Memory that does not grow with a case: oracle blocks, eviction, workspaces."""
 GPU_RESERVE = 2**30
-"""The reserve on a GPU, where the blocks are larger."""
+"""The same on a GPU, where the blocks are larger."""
 
 KEPT_TRUTHS = 2
-"""Truths that are kept, one for each of the contents of the operands."""
+"""Oracle results that are kept, one for each of the operands' contents."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,12 @@ class MemoryPlan:
     """The planned peak memory of timing implementations together, in bytes."""
 
     inputs: int
-    """The operands and, where nothing is reduced, the incoming gradient."""
+    """The operands and, without a reduction, grad_output."""
     outputs: int
-    """The last loss of each implementation, which is judged at the end, and one gradient, which
-    they share; with graphs each has its own gradient. On a CPU also the arrays that the probe
-    writes."""
+    """Each implementation's last loss, which is judged at the end, and one gradient, which they
+    share; with graphs each has its own. On a CPU also the arrays that the probe writes."""
     temporaries: Mapping[str, int]
-    """The temporaries of each implementation's call; only one call runs at a time."""
+    """Temporaries of each implementation's call; only one call runs at a time."""
     reserve: int
     kept: bool = False
 

@@ -21,7 +21,7 @@ from losscli.runs.columns import ENERGY
 from losscli.runs.records import BenchResult, VerifyResult
 
 Right = Mapping[tuple[object, ...], VerifyResult]
-"""The verdicts of results that were right, by their bits and what they were computed from."""
+"""Verdicts of right results, by their bits and what they were computed from."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,17 @@ class Task:
     timing: Timing
     mode: Mode = DEVICE
     loosened: float | None = None
-    """ULP that the config grants this case by name."""
+    """ULP that the config allows this case."""
     table: str = ""
     limited: bool = field(default=True, repr=False)
     peaks: bool = field(default=True, repr=False)
     energy: bool = False
     right: Right = field(default_factory=dict, repr=False)
-    """The results that the gate found right in other processes."""
+    """Results that the gate found right in other processes."""
     files: Mapping[str, Implementation] = field(default_factory=dict, repr=False)
-    """What files define that were read already, by their names."""
+    """Implementations that were already read from files, by name."""
     reference: Implementation | None = field(default=None, repr=False)
-    """What computes the truth of a Model."""
+    """A Model's reference."""
     budget: Budget = field(default=Budget(), repr=False)
 
     def find(self, name: str) -> Implementation:
@@ -164,14 +164,14 @@ def remaining(
 START_SECONDS = {"cpu": 2.0, "cuda": 4.0}
 """The time to start a process: it imports torch, and on a GPU makes a context."""
 SECONDS_PER_ELEMENT = {"cpu": 80e-9, "cuda": 1e-9}
-"""The time to make inputs, judge an implementation against the oracle and warm up, in each process
-and pass; measured on two cores. That of a GPU is a guess."""
+"""The time to make inputs, judge an implementation and warm up, for each process and pass; measured
+on two cores. A GPU's is a guess."""
 SAMPLED = 0.7
-"""The part that is used of the longest time for sampling: not every case needs it all."""
+"""The fraction of the longest sampling time that cases use on average."""
 
 
 BEFORE_REPORT = 0.97
-"""The part of a budget after which nothing is measured."""
+"""The fraction of a budget after which nothing is measured."""
 
 
 def seconds_of(task: Task) -> float:

@@ -37,9 +37,9 @@ from losscli.runs.records import SKIPPED, BenchResult
 COMMAND: tuple[str, ...] = (sys.executable, "-m", "losscli.bench.worker")
 
 GRACE_SECONDS = 0.2
-"""The time after which a process that does not end with its budget is killed."""
+"""The time after which a process that exceeds its budget is killed."""
 END_SECONDS = 5.0
-"""The time that a process which answers no more may take to end."""
+"""The time in which a process without an answer must end."""
 _DEFAULT_ALLOCATOR = -1
 
 

@@ -32,8 +32,8 @@ from losscli.truth.gate import CHECK
 from losscli.truth.inputs import make_inputs
 
 TERMS, TERMS_OF_PAIR = 3, 5
-"""The fewest numbers that a rank tells the others of each row: of logits the maximum, the sum of
-exponentials and the logit of the target; of two sets of logits two of each, and a sum of both."""
+"""The fewest numbers that ranks exchange for each row: the maximum of the logits, the sum of
+exponentials and the target's logit; for two sets of logits two of each, and a common sum."""
 
 
 def runner_of_ranks(

@@ -28,36 +28,36 @@ from losscli.runs.records import FAIL, VerifyResult
 from losscli.truth.gate import Gate
 
 ALWAYS_JUDGED = 2**18
-"""Elements up to which every tenth sample is judged; of larger ones every second batch."""
+"""Elements up to which one in ten batches is judged; of larger cases one in thirty."""
 LARGEST_FLIP_BYTES = 2**16
-"""Bytes that change before a sample: few, so that they do not warm a cache."""
+"""Bytes that change before a sample: few, so that they warm no cache."""
 QUIET_SECONDS = 0.002
-"""The time after which the threads of torch in this process sleep: at first they wait for work."""
+"""The time after which torch's threads in this process sleep."""
 LOOP_SECONDS = 0.05
 LOOPS = 3
 SHORT_LOOP_SECONDS = 0.005
 SHORT_LOOPS = 100
-"""Short loops follow where long ones disagree: on a busy machine another program disturbs each long
-loop, but not each short one, as it does not disturb each sample."""
+"""Short loops follow where long ones disagree: on a busy machine another program disturbs every
+long loop, but not every short one."""
 PATIENCE_SECONDS = 3.0
-"""The time after which no more loops are begun."""
+"""The time after which no more loops begin."""
 LARGEST_LOOP = 200
 LARGEST_GPU_LOOP = 20_000
-"""Calls of a loop; on a GPU as many as fill its time, once a first loop has shown how many do."""
+"""Calls of a loop; on a GPU as many as fill its time."""
 CLOCK_TOLERANCE = {"cpu": 3.0, "cuda": 1.5}
-"""How many times as long as its samples a call of a loop may take: other programs disturb a CPU,
-and the host's part of a call to a GPU."""
+"""The largest ratio of a looped call's time to its samples': other programs disturb a CPU, and the
+host's part of a GPU's call."""
 CLOCK_SLACK = {"cpu": 10e-6, "cuda": 200e-6}
 """Seconds of a call that are always allowed."""
 SAME_LOOP_TOLERANCE = 1.5
-"""How many times as long a loop may take by the judge's clock as by that of its process."""
+"""The largest ratio of a loop's time by the judge's clock to that by its process's."""
 SAME_LOOP_SLACK = 2e-3
-"""Seconds by which the answer to one loop may come later than to another."""
+"""Seconds by which the responses to two loops may differ."""
 LONG_RUN_SECONDS = 0.02
 LONG_RUN_TOLERANCE = 1.1
-"""What a GPU may take in runs that take so long. A question and its answer take up to the slack
-more than another, 1 % of such a run. Between two launches lies a microsecond, 5 % of a kernel of
-20 us, and shorter ones are bound by the host. In long runs a GPU's clocks fall by a few percent."""
+"""The largest ratio on a GPU in runs of LONG_RUN_SECONDS. The slack of a request is 1 % of such a
+run. Between two launches lies a microsecond, 5 % of a kernel of 20 us, and shorter ones are bound
+by the host. In long runs a GPU's clocks fall by a few percent."""
 
 
 class RemotePass(JudgedPass):

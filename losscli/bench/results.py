@@ -20,7 +20,7 @@ from losscli.runs.records import FAILED, HOST_GAPS, OK, SKIPPED, BenchResult, Be
 
 _NO_ERROR = Error()
 _STOPS: tuple[Stop, ...] = get_args(Stop)
-"""Stop reasons in order: the latest of several processes counts."""
+"""Stop reasons in order: the last one of several processes counts."""
 
 
 def untimed(

@@ -19,9 +19,9 @@ Result = TypeVar("Result")
 MINIMUM_ROUNDS = 3
 """Rounds that are taken however long they last."""
 CONFIDENT_ROUNDS = 10
-"""The interval of fewer samples is too often narrow by luck."""
+"""With fewer samples the interval is too often narrow by luck."""
 MAXIMUM_ROUNDS = 2000
-"""Rounds after which sampling stops: more would only make the record long."""
+"""More rounds would only make the record long."""
 PATIENCE = 2
 """Multiples of the time limit after which sampling of a throttled machine stops."""
 

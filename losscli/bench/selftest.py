@@ -21,13 +21,13 @@ RUNS_OF_EACH_WAY = 20
 PLANTED = 20
 """Calls of a kernel that are compared with one more: 5 %."""
 SPIN_SECONDS = (500e-6, 2e-3)
-"""Seconds of a known time: long enough that a launch is within the tolerance."""
+"""Known times, long enough that a launch is within the tolerance."""
 SPIN_TOLERANCE = 0.02
 SAMPLES = 31
 LARGEST_OVERHEAD = {"cpu": 1e-6, "cuda": 20e-6}
-"""Longest time of an empty call, by type of device: a GPU's events are microseconds apart."""
+"""Longest time of an empty call: a GPU's events are microseconds apart."""
 KERNEL_ELEMENTS = {"cpu": 2**14, "cuda": 2**22}
-"""The elements of the kernel that is compared: microseconds of work, for one thread."""
+"""The compared kernel's elements: microseconds of work for one thread."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Bench:
     device: str
     timer: Timer
     spin: Callable[[float], Call]
-    """Return a call that keeps the device busy for a number of seconds."""
+    """Returns a call that keeps the device busy for so many seconds."""
     kernel: Call
     clock: Callable[[], float] = time.perf_counter
 

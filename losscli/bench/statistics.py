@@ -13,7 +13,7 @@ from losscli.runs.measurements import Seconds, Speedup
 from losscli.runs.spread import Z95, next_run_half_width, quantile
 
 TAIL = 40
-"""One interval in TAIL misses on either side: a confidence of 95 %."""
+"""One interval in TAIL misses on either side: 95 % confidence."""
 
 
 def summarize(samples: Sequence[float]) -> Seconds:

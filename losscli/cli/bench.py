@@ -48,7 +48,7 @@ NEXT = (
     "next: `losscli bench --loss huber --size 8Kx8K --save NAME` keeps a run to compare with, "
     "`losscli new my_kernel` writes a kernel to start from, `losscli judge my_kernel.py` judges it"
 )
-"""What to try after a bench without options, which is the first that people run."""
+"""What to try after a bench without options, which people run first."""
 MOST_THREADS = 1024
 _PROCESSES = f"{PROCESSES['cpu']} on a CPU and {PROCESSES['cuda']} on a GPU"
 _time_option = partial(option, type=parse_seconds, metavar="TIME")

@@ -15,7 +15,7 @@ PACKAGES = {
     "yaml": "PyYAML",
     TORCH: TORCH,
 }
-"""What pip calls the package of each module that losscli cannot do without."""
+"""pip's name for each module that losscli needs."""
 
 
 def require() -> None:

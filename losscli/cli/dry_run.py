@@ -28,9 +28,9 @@ DOES_NOT_FIT = "does not fit"
 Fit = Callable[
     [Case, PassName, Sequence[Implementation], int], tuple[list[Implementation], dict[str, Reason]]
 ]
-"""``f(case, pass, implementations, free)``: those that fit, and by name why others do not."""
+"""``f(case, pass, implementations, free)``: those that fit, and why others do not, by name."""
 NeededBytes = Callable[[Case, PassName, Sequence[Implementation]], int]
-"""``f(case, pass, implementations)``: the most bytes that running them takes, inputs included."""
+"""``f(case, pass, implementations)``: the peak memory, inputs included."""
 
 
 def print_cases(config: Config, device: str, needed: NeededBytes, fit: Fit, free: int) -> None:
@@ -79,7 +79,7 @@ class _Listing:
     free: int = 0
     rows: list[tuple[str, ...]] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
-    """Bytes of each row that is planned."""
+    """Bytes of each planned row."""
     misfits: int = 0
     """Rows with an implementation that does not fit."""
     runs: int = 0

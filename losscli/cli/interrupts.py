@@ -11,13 +11,13 @@ INTERRUPTED = 130
 """``EXIT_INTERRUPTED`` of losscli.errors, which is not imported yet."""
 
 received: list[int] = []
-"""Numbers of the signals since the command began; some code may swallow their exceptions."""
+"""Signals since the command began; some code may swallow their exceptions."""
 
 
 TOGETHER_SECONDS = 1.0
-"""Signals that are no farther apart are one: a terminal and a parent may both send it."""
+"""Signals within this time are one: a terminal and a parent may both send it."""
 _began = 0.0
-"""When the first of them came, on the monotonic clock."""
+"""When the first of them came."""
 
 
 def receive(number: int, *_: object) -> None:

@@ -24,7 +24,7 @@ from losscli.views.document import Table
 
 Entries = Mapping[str, Any]
 BELOW_ITS_KIND = "  "
-"""What stands before a line of a kind that is listed among others."""
+"""The indent of a kind's lines when several kinds are listed."""
 ROOM = WIDTH - len(BELOW_ITS_KIND)
 
 

@@ -56,8 +56,7 @@ COMMANDS = {
     "list": "List losses, implementations, checks, devices, configs, columns.",
     "completion": "Print what makes a shell complete commands and values.",
 }
-"""Each command is ``losscli/cli/NAME.py``, ``_`` for ``-``; the help is here, so that
-`losscli --help` imports none."""
+"""Each command is ``losscli/cli/NAME.py``, ``_`` for ``-``; `losscli --help` imports none."""
 HIDDEN = ("judge-job",)
 
 

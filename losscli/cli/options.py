@@ -209,7 +209,7 @@ axis_options_of_config = together(
     device_option(),
     option("--seed", type=check_seed, metavar="N", help="Seed the inputs with N."),
 )
-"""The options that override a key of a config, which ``overrides_of`` takes."""
+"""Options that override a key of a config, for ``overrides_of``."""
 filter_option = option(
     *("--filter", "filters"),
     multiple=True,
@@ -230,8 +230,7 @@ case_options = together(
     switch("--list", "list_cases", help="List the names of the cases; run nothing."),
     switch("--dry-run", help="List the cases, their memory and which cases fit; run nothing."),
 )
-"""A command passes all of their keywords but ``list_cases`` and ``dry_run`` to
-``resolve_config``."""
+"""``resolve_config`` takes all of their keywords except ``list_cases`` and ``dry_run``."""
 
 
 def _output(value: str) -> Path | None:
@@ -265,7 +264,7 @@ output_option = option(
     metavar="PATH",
     help="Write the report to PATH; - is standard output.",
 )
-"""The -o option alone, for commands with formats of their own."""
+"""-o alone, for commands with their own formats."""
 output_options = together(
     format_option(FORMATS, f"Write the report as {', '.join(FORMATS[:-1])} or {FORMATS[-1]}."),
     output_option,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 TIMER, CHECKS, JUDGE = "timer", "checks", "judge"
 FOR_SEVERAL = ("table", "md")
-"""Formats in which one report may follow another."""
+"""Formats for several reports in succession."""
 FOR_JUDGE = ("table", "md", "json")
 
 

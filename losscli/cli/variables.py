@@ -14,10 +14,10 @@ from losscli.errors import UsageError
 
 PREFIX = "LOSSCLI"
 FOR_ALL = ("device", "quiet", "debug")
-"""Options that have a variable for all commands as well, such as LOSSCLI_DEVICE."""
+"""Options that have a variable for all commands too, such as LOSSCLI_DEVICE."""
 EXCEPT = {("build", "device")}
-"""Options that have other values than in other commands, so that they have only their own variable:
-`losscli build` takes no ``cuda:1``."""
+"""Options with other values than in other commands, which only have their own variable: `losscli
+build` takes no ``cuda:1``."""
 
 
 class Option(click.Option):

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from losscli.runs.parts import Part
 
 DEFAULT_CONFIG = "smoke.yaml"
-"""Covers every loss, reduction and dtype; the default of `losscli bench` does not."""
+"""Covers every loss, reduction and dtype, unlike the default of `losscli bench`."""
 QUICK_CONFIG = "quick.yaml"
-"""What --quick runs: every loss as a mean in float32, a few in other reductions and float16."""
+"""Every loss as a mean in float32, a few in other reductions and float16."""
 
 _COMPLETE_CHECKS = listed(lambda: CATCHES, commas=True)
 

@@ -26,7 +26,7 @@ class Cell(dict[str, BenchResult]):
     slower_than: frozenset[str] = frozenset()
     """The peers that custom is slower than."""
     too_short: bool = False
-    """Whether custom was behind in too few rounds for any test to tell."""
+    """Whether custom was behind, but in too few rounds for a test."""
 
     @property
     def peers(self) -> list[BenchResult]:

@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 from losscli.runs.spread import Z95, deviation
 
 CONFIDENCE = 0.99
-"""The confidence that all intervals of a comparison hold at once, however many there are."""
+"""The confidence that all intervals of a comparison hold at once."""
 Array = NDArray[np.float64]
 
 _BATCHES = 8
-"""Parts of a run, one after the other, whose medians tell how a run drifts."""
+"""Successive parts of a run, whose medians show a drift."""
 _BATCHED = 3 * _BATCHES
 _FEWEST = 3
-"""Samples from which anything is known of a spread."""
+"""Samples from which a spread can be estimated."""
 _ORDERED = 6
-"""Samples from which two of them enclose the median with 95 %."""
+"""Samples of which two enclose the median with 95 %."""
 
 
 @dataclass(frozen=True)

@@ -24,13 +24,13 @@ Measured = Mapping[Key, Sequence[BenchResult]]
 """The results of each row at a commit, one for each run."""
 
 _LEAST = {12: 3, 4: 2, 0: 1}
-"""Fewest runs of a side, by how many there are at least: one may be off by itself."""
+"""Fewest runs of a side by the number of runs, since a single run may be off."""
 _NARROWEST = 8
-"""Fewest commits that are searched by themselves."""
+"""Fewest commits that are searched separately."""
 _MOST = 300
-"""Samples of a side beyond which each run gives only some of its own, evenly spaced."""
+"""Samples of a side beyond which each run gives an evenly spaced subset."""
 _FEWEST = 9
-"""Samples that each run gives all the same."""
+"""Least size of that subset."""
 
 
 class ChangePoint(NamedTuple):

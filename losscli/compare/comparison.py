@@ -25,7 +25,7 @@ from losscli.runs.judgements import FASTER, SAME, SLOWER, UNCLEAR, Judgement
 from losscli.runs.records import FAILED, BenchResult, Run
 
 TOLERATED = 0.05
-"""How far from 1 a ratio may be that is called the same, unless another threshold is given."""
+"""Largest difference of two times that is called the same, by default."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Row:
     ratio: Change
     verdict: Judgement
     control: bool
-    """Whether it is the same code in both runs."""
+    """Whether both runs have the same code."""
     disturbed: bool
-    """Whether other programs used the machine while it was timed in the new run."""
+    """Whether other programs used the machine while the new run timed it."""
 
     @property
     def name(self) -> str:
@@ -82,9 +82,9 @@ class Untimed(Record, frozen=True, kw_only=True):
     implementation: str
     table: str = ""
     status: str = ""
-    """The status of the row in the other run; empty if that run did not have it."""
+    """The row's status in the other run; empty if it was not there."""
     reason: str = ""
-    """The status and the reason there."""
+    """The status and reason there."""
 
 
 class Mean(Record, frozen=True):

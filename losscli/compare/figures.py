@@ -25,12 +25,12 @@ class Figure:
     """A figure of a result: where it is, its limit, and when it has grown beyond that."""
 
     of: Callable[[BenchResult], float | None]
-    """Returns None where it was not measured."""
+    """Returns None if not measured."""
     unit: str
     limit: Callable[[str], float]
     """Reads the limit of ``--fail-on``."""
     grown: Callable[[float, float, Change, float], bool]
-    """Takes the figure before, the figure after, the ratio of the times, and the limit."""
+    """Takes the figure before and after, the ratio of the times, and the limit."""
     text: Callable[[float], str]
     """Writes the figure so that any growth shows."""
     allowed: Callable[[float], str]
@@ -80,7 +80,7 @@ FIGURES: Mapping[str, Figure] = {
         lambda limit: f"{limit:g} ulp",
     ),
 }
-"""Each figure by its name in ``--fail-on``; the time has its own statistics."""
+"""Figures by their name in ``--fail-on``; the time has its own statistics."""
 
 
 def read_limit(text: str) -> tuple[tuple[str, float]]:

@@ -19,16 +19,15 @@ class FailOn:
     """The options of `losscli compare` that decide its exit code."""
 
     threshold: float = math.inf
-    """``--fail-on time=``: a row fails that is slower by more than this fraction; infinite where
-    time has no limit."""
+    """``--fail-on time=``: the slowdown that fails a row; infinite without a limit."""
     missing: bool | None = None
-    """``--fail-on-missing``: rows of the baseline have to be timed again. None is the default:
-    where there is a threshold, the rows of losscli's own implementations have to be."""
+    """``--fail-on-missing``: rows of the baseline must be timed again. By default, with any limit,
+    those of losscli's own implementations must."""
     undecided: bool | None = None
     """``--fail-on-undecided``: noise must not hide a slowdown by the threshold, and other figures
-    have to be measured again. None as above."""
+    must be measured again. The same default."""
     limits: Mapping[str, float] = field(default_factory=dict)
-    """``--fail-on``: the limit of each other figure."""
+    """``--fail-on``: the other figures' limits."""
 
     @property
     def gates(self) -> bool:
@@ -56,7 +55,7 @@ class Comparisons:
 
     baseline: str
     comparisons: dict[str, Comparison]
-    """Each comparison by the name of the run that is compared."""
+    """Each comparison by its run's name."""
     fail_on: FailOn = FailOn()
 
     @property

@@ -22,11 +22,11 @@ class Point(Record, frozen=True):
     commit: str
     runs: int
     created: str
-    """When the last of them was begun."""
+    """When the last run began."""
     seconds: float
-    """The median of the medians of the runs."""
+    """The median of the runs' medians."""
     peak_extra_bytes: int | None = None
-    """The most of any run."""
+    """The largest of any run."""
 
 
 class Step(Record, frozen=True):
@@ -36,13 +36,14 @@ class Step(Record, frozen=True):
     """``time`` or ``memory``."""
     commit: str
     previous: str
-    """The commit before it, of those that have runs."""
+    """The commit with runs before it."""
     before: float
     after: float
-    """The figure of all runs on either side, in seconds; of memory, in bytes, at both commits."""
+    """The figure on either side: the time over all runs, in seconds, or the memory at both
+    commits."""
     low: float | None = None
     high: float | None = None
-    """The interval of the ratio of the times; memory is exact and has none."""
+    """The interval of the ratio of times; memory is exact and has none."""
 
 
 class Series(Record, frozen=True):

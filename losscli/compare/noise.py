@@ -22,19 +22,19 @@ from losscli.runs.measurements import Seconds
 from losscli.runs.records import BenchResult
 
 ENOUGH_CONTROLS = 6
-"""Fewest controls by which the noise between runs is known and not supposed."""
+"""Fewest controls from which the noise between runs is measured."""
 SUPPOSED_NOISE = {"cpu": 0.02, "cuda": 0.01}
-"""Standard deviation from run to run of a log of a median, where there are too few controls."""
+"""Assumed standard deviation between runs of a median's log."""
 LEAST_NOISE = {"cpu": 0.01, "cuda": 0.005}
-"""The least of it, where controls that agree by luck would make it less."""
+"""Its lower bound, since controls may agree by luck."""
 CONTROLS = ("reference", "functional", "compile")
-"""PyTorch's own code: the same in two runs if torch is."""
+"""PyTorch's own code: the same in two runs with the same torch."""
 _MAD = 1 / NormalDist().inv_cdf(0.75)
-"""Standard deviations in a median of absolute deviations."""
+"""Standard deviation over the median absolute deviation."""
 
 Flags = NDArray[np.bool_]
 Group = tuple[Mode, Cache]
-"""Mode and cache: rows that are called and timed alike, and so are as noisy."""
+"""Mode and cache: rows with the same noise."""
 
 
 class Noise(Record, frozen=True):
@@ -43,16 +43,16 @@ class Noise(Record, frozen=True):
     mode: Mode
     cache: Cache
     value: float
-    """Standard deviation, of the rows where it is largest."""
+    """The largest standard deviation."""
     controls: int
-    """Number of control rows that measure the noise."""
+    """Number of controls."""
     off: float
-    """Median distance of the controls' ratios from 1, as a fraction; 0 without controls."""
+    """Median distance of the controls' ratios from 1; 0 without controls."""
     most_off: float
     why: str
-    """Why the rows of PyTorch's own implementations do not tell it; empty where they do."""
+    """Why the controls do not measure it; empty where they do."""
     from_processes: bool = False
-    """Whether, in their stead, the spread between processes tells it; else it is supposed."""
+    """Whether the spread between processes measures it; else it is assumed."""
 
 
 def noise_between_runs(control_logs: Sequence[float] | Array, device: str) -> float:

@@ -10,7 +10,7 @@ from losscli.runs.records import OK, BenchResult, Run
 from losscli.units import format_size
 
 _NAMED = 2
-"""Rows, or values, of each run that a message names."""
+"""Rows or values of each run in a message."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Key:
 
 
 _PARTS = {"shape": "size", "target_shape": "size of the target", "params": "parameters"}
-"""Fields of a case that a user knows by another name."""
+"""User-facing names of a case's fields."""
 
 
 def key(result: BenchResult, case: Case | None = None) -> Key:

@@ -31,7 +31,7 @@ class Key:
 
 
 _SINGULAR = {"losses": "loss", "passes": "pass"}
-"""What a list of values holds, where that is not its key without an s."""
+"""An item's name, where it is not the key without an s."""
 _NOT_KEYS = ("filters", "ranks", "tables")
 """Fields of Config that the command line sets, and the tables."""
 _TEXT: Schema = {"type": "string"}

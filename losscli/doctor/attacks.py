@@ -272,7 +272,7 @@ class Attack(NamedTuple):
     attempt: Callable[[Scene], str]
     """Returns what it reached; an empty string or an exception means nothing."""
     outcome: str = ""
-    """The property of the scene that tells the outcome, if the attempt cannot."""
+    """The scene's property with the outcome, if the attempt cannot tell."""
     alone: bool = False
     """Whether the attempt may end its worker."""
     on_cuda: bool = True

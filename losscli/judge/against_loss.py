@@ -31,7 +31,7 @@ class Sizes(NamedTuple):
     small: Shape
     checked: tuple[Shape, ...]
     many: Shape
-    """So many losses that the sum of most exceeds the range of float16."""
+    """So many losses that their sum may exceed the range of float16."""
     timed: Mapping[str, tuple[Shape, ...]]
     """On a CPU as large as its caches: every process judges what it times, in float64."""
     timed_quickly: Shape
@@ -64,9 +64,9 @@ QUICK_CHECKS = named(lambda check: Cost.FIRST < check.cost <= Cost.QUICK)
 FORWARD_CHECKS = named(lambda check: check.cost == Cost.FIRST and not check.needs_gradient)
 """The checks that a loss without a gradient can pass."""
 AT_DEFAULTS = (*FORWARD_CHECKS, "branches")
-"""Quick checks at the defaults of a loss, where a kink is at a number without a rounding error."""
+"""Quick checks at a loss's defaults, where a kink has no rounding error."""
 ONE_PROCESS = 2**28
-"""Elements from which one process takes the times: each makes and checks gigabytes anew."""
+"""Elements from which one process takes the times: each makes and checks gigabytes."""
 
 
 class KnownLoss:
@@ -75,10 +75,10 @@ class KnownLoss:
     in_processes = True
     """Whether several fresh processes may take the times."""
     compared: tuple[str, ...] = (REFERENCE, "functional", "compile")
-    """What a candidate must not be slower than."""
+    """Implementations that the candidate must not be slower than."""
 
     reference = None
-    """What computes the truth of a Model: the loss has its own."""
+    """A Model's reference; the loss has its own."""
 
     def __init__(
         self,
@@ -101,13 +101,13 @@ class KnownLoss:
         self.definition = candidate.file.definition(loss)
         check_arguments(candidate.file, self.definition, loss, job.arguments)
         self.parameters = {**made_with(candidate.file, self.definition, loss), **job.parameters}
-        """The parameters that it is judged at, where the file or the job says which."""
+        """The parameters that the file or the job sets."""
         self.asked: tuple[DType, ...] = job.dtypes or ("float32",)
-        """The dtypes in which all checks are made and times are taken."""
+        """The dtypes of all checks and of the times."""
         self.others = [] if job.dtypes else [each for each in DTYPES if each not in self.asked]
-        """The dtypes that a candidate need not take."""
+        """Optional dtypes."""
         self.one_size: Shape | None = None
-        """The size that ``get_inputs`` gives, where it is right at no other."""
+        """The size of ``get_inputs``, if the candidate is right at no other."""
 
     @property
     def usual_reductions(self) -> tuple[str, ...]:

@@ -28,11 +28,12 @@ from losscli.verify.checks import CHECKS, Cost, named
 from losscli.verify.runner import Checks
 
 FEW_ELEMENTS, MOST_ELEMENTS = 2**22, 2**24
-"""Elements of an argument from which few checks are made; and from which only the usual values."""
+"""Elements of an argument from which few checks run, and from which only usual values are
+checked."""
 ROWS = 37
 """Rows of a small case: no multiple of a tile, a warp or a vector."""
 SAME = 1e-9
-"""Relative distance of two answers in float64 to the same arguments."""
+"""Relative distance of equal results in float64."""
 
 
 class AnyModel:
@@ -44,7 +45,7 @@ class AnyModel:
     in_processes = False
     compared: tuple[str, ...] = (REFERENCE,)
     others: Sequence[DType] = ()
-    """No dtypes but those of its arguments: in others it may be no loss at all."""
+    """A Model may be no loss in another dtype."""
 
     def __init__(
         self, job: Job, device: str, candidate: Implementation, reference: Implementation, seed: int
@@ -91,7 +92,6 @@ class AnyModel:
 
     parameters: ClassVar[Mapping[str, float]] = {}
     usual_reductions: tuple[str, ...] = ()
-    """The reductions that it is for: it has one."""
 
     def firsts(self) -> list[Case]:
         return list(self.smallest)

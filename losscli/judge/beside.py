@@ -16,24 +16,24 @@ from losscli.runs.measurements import Seconds
 from losscli.runs.records import BenchResult
 
 ROUNDS = 3
-"""Times, with and without the candidate, that all differ: other programs slow only some."""
+"""Timings with and without the candidate that must all differ: other programs slow only some."""
 TOLERANCE = {"cpu": 2.0, "cuda": 1.5}
-"""How many times the slow fifth of its samples without the candidate the median beside it may be.
-On a CPU the cores wake up anew for each process: 1.3 times for PyTorch's own. On an H200 it was
-1.00 for PyTorch's own mean squared error of 16384x16384."""
+"""The largest ratio of the median with the candidate to the p80 without it. On a CPU cores wake up
+for each process: 1.3 for PyTorch's own. On an H200 it was 1.00 for PyTorch's mean squared error of
+16384x16384."""
 SLACK = 5e-6
-"""Seconds that are always allowed: after another process a GPU has to find its addresses anew."""
+"""Seconds that are always allowed: after another process a GPU reloads its address tables."""
 CLEARLY_SLOWER = 0.8
-"""A ratio that is below this with its interval is slower, however few the samples."""
+"""A ratio whose interval is below this is slower, however few the samples."""
 NO_ROOM = (Code.NO_ROOM, Code.OUT_OF_MEMORY)
 SAMPLED_SECONDS = 0.2
 """How long samples are taken: only a large difference counts."""
 
 Run = Callable[[Task], Iterable[BenchResult]]
-"""Takes times, after ending the processes of files that a task does not name."""
+"""Times a task, after ending the processes of other files."""
 Times = dict[PassName, Seconds]
 Known = dict[tuple[str, PassName], float]
-"""The slow fifth of the times of a reference without any candidate, by case, device and pass."""
+"""The p80 of a reference without a candidate, by case, device and pass."""
 
 
 def findings(

@@ -14,7 +14,7 @@ from losscli.units import format_bytes
 SECONDS = 10.0
 """How long a GPU may take to recover, beyond the longest call of another candidate."""
 LOST_BYTES = 256 * 2**20
-"""Bytes that count as lost: a driver keeps fewer for itself, and for this process."""
+"""Less than this is the driver's and this process's own."""
 _POLL = 0.05
 
 
@@ -24,7 +24,7 @@ class Canary:
 
     device: str
     free_bytes: int | None
-    """None where other judges use it as well, and their memory comes and goes."""
+    """None where other judges share the device."""
     seconds: float
 
     @classmethod

@@ -27,16 +27,16 @@ from losscli.truth.problem import Problem
 from losscli.units import format_size
 
 SMALL = (7, 9)
-"""A size at which most that depends on the size is right."""
+"""A size at which errors that depend on the size do not show."""
 LARGE = 4096
-"""Elements from which on a result may be wrong for its size."""
+"""Elements from which a result may be wrong for its size."""
 CALLS = 4
 SAME_SUM = 2e-6
-"""Relative distance of two sums of float32 that are of the same numbers."""
+"""Relative distance of two float32 sums of the same numbers."""
 MISTAKES: Mapping[str, str] = tomllib.loads(
     files("losscli.judge").joinpath("mistakes.toml").read_text(encoding="utf-8")
 )
-"""What a mistake of the self-test is, by its name."""
+"""The description of each mistake of the self-test."""
 
 
 def cause_of(problem: Problem, candidate: Implementation) -> str:

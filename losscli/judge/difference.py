@@ -11,13 +11,13 @@ from losscli.losses import LOSS
 from losscli.truth.problem import Problem, operand_of
 
 MOST_OF = 0.9
-"""How much of a branch is wrong where the branch is."""
+"""The fraction of a branch that is wrong if the branch is wrong."""
 CLOSE = 1e-4
-"""Relative distance of two float32 results that are the same; of 16 bits as many units."""
+"""Relative distance of equal float32 results; for 16 bits as many units."""
 FEWEST = 16
-"""Elements whose ratio says something, whatever number it is."""
+"""Elements from which any constant ratio is informative."""
 FACTOR = 1e-3
-"""How near a ratio is to a number that explains it."""
+"""Relative distance of a ratio from the number that explains it."""
 
 
 def difference_of(problem: Problem, answer: Answer) -> str:

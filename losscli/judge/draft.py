@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from losscli.judge.against_model import AnyModel
 
 SMALL_RESULTS = ("value", "gradients", "_gradient")
-"""How the names of results end that a candidate has to have, whatever operands it refuses."""
+"""The endings of results that a candidate must have, whatever operands it refuses."""
 RENAMED: dict[Code, Code] = {
     Code.HANGS: Code.TIMEOUT,
     Code.DOES_NOT_BUILD: Code.BUILD_FAILED,
     Code.NONE: Code.WRONG,
 }
-"""The codes of results that a verdict calls otherwise."""
+"""The codes of results that have another name in a verdict."""
 _KINDS: dict[Code, str] = {
     Code.LIMITED: "limited",
     Code.REFUSES: "raises",
@@ -36,9 +36,9 @@ _KINDS: dict[Code, str] = {
 }
 _OF_GRADIENTS: tuple[Facet, ...] = ("gradient", "repeated_backward", "second_derivatives")
 IF_UNUSUAL: dict[Code, Code] = {Code.RAISED: Code.REFUSES, Code.WRONG: Code.LIMITED}
-"""What they are called where a parameter is at an end of its domain, or beyond what is usual."""
+"""Their codes where a parameter is at an end of its domain, or beyond usual values."""
 ASSERTED = "device-side assert"
-"""What CUDA says of a kernel that has found something wrong itself, and ends with its process."""
+"""What CUDA reports of a kernel that has detected an error itself."""
 
 
 class Ended(Exception):  # noqa: N818 - the verdict is known
@@ -58,14 +58,13 @@ class Draft:
     isolation: tuple[str, ...] = ()
     languages: tuple[str, ...] = ()
     dtypes: dict[str, None] = field(default_factory=dict)
-    """The dtypes that were looked at."""
     cases: list[Case] = field(default_factory=list)
-    """Those whose results were wrong, the smallest first."""
+    """The cases with wrong results, the smallest first."""
     cause: str = ""
     notes: list[str] = field(default_factory=list)
-    """What was found out about how to judge it."""
+    """How it is judged."""
     tested: dict[Facet, None] = field(default_factory=dict)
-    """The facets that something was asked about."""
+    """The tested facets."""
     home: Collection[Facet] = HOME
     """The facets in which a wrong result is WRONG."""
     now: Stage = "parse"

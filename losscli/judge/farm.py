@@ -28,18 +28,18 @@ from losscli.reasons import Code
 from losscli.runs.encoding import RecordError, read_value
 
 AHEAD = 2
-"""Jobs on their way for each that the cluster judges at once: no judge waits for the driver."""
+"""Jobs sent for each that the cluster judges at once: no judge waits for the driver."""
 ROOM_SECONDS = 5.0
-"""How long what the cluster said of its nodes counts: nodes come and go."""
+"""How long the cluster's answer on its nodes is used: nodes come and go."""
 PATIENCE = 60.0
-"""Seconds without any node for a job after which no more is waited for one."""
+"""Seconds without any node for a job after which the farm gives up."""
 POLL = 0.1
 """Seconds of waiting for a verdict before jobs are looked for again."""
 
 
 WORKERS, NODES = 4, 30
-"""How many workers, and how many nodes, may be lost with a job before it is not judged. A candidate
-may be what ends its worker; nodes come and go by themselves."""
+"""Lost workers, and lost nodes, after which a job is not judged. A candidate may end its worker;
+nodes come and go by themselves."""
 
 
 @dataclass(frozen=True)
@@ -130,11 +130,11 @@ class Farm:
         """Nodes that get no more jobs, and why."""
         self._running: dict[object, _Running] = {}
         self._losses: dict[str, Counter[bool]] = {}
-        """By the id of a job how many workers, and how many nodes, were lost with it."""
+        """The numbers of lost workers and nodes, by the job's id."""
         self._room: tuple[float, Room] | None = None
         self._had_gpus = False
         self._seen = {False: clock(), True: clock()}
-        """When there was last a node for jobs without a GPU, and with one."""
+        """When a node without a GPU was last seen, and one with a GPU."""
 
     def run(self, jobs: Iterable[Item]) -> Generator[Verdict, None, None]:
         """See :meth:`losscli.judge.pool.JudgePool.run`."""
@@ -249,7 +249,7 @@ class _Intake:
     """Reads jobs in a thread, since the next one may arrive late."""
 
     MOMENT = 0.02
-    """Seconds that a job which is being read may take."""
+    """Seconds to wait for a job that is being read."""
 
     def __init__(self, items: Iterable[Item]) -> None:
         self._queue: queue.Queue[Item | BaseException | None] = queue.Queue(maxsize=1)

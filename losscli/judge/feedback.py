@@ -9,11 +9,11 @@ from losscli.reasons import WORDS, Code, Word
 from losscli.units import format_bytes, format_seconds
 
 MOST_REASONS = 3
-"""More reasons would hide which of them to start with."""
+"""More reasons would hide where to start."""
 NEAR_LIMIT = 0.9
-"""The part of the limit from which little is left to gain."""
+"""The fraction of the limit from which little can be gained."""
 MUCH_MEMORY = 2**20
-"""Bytes beyond the operands from which a kernel is told that it takes too much."""
+"""Temporary memory from which a kernel is told that it takes too much."""
 
 PASSES = {"forward": "Forward", "forward_backward": "Forward and backward"}
 OTHERS = {REFERENCE: "the reference", "compile": "torch.compile", CUSTOM: "losscli's own kernel"}
@@ -23,7 +23,7 @@ _OUTCOMES: dict[Code, str] = {
     Code.REFUSES: "met a refusal",
     Code.LIMITED: "found a limit",
 }
-"""What a check did that did not fail."""
+"""Outcomes of a check other than a failure."""
 
 
 def advice_of(check: str) -> str:

@@ -32,7 +32,7 @@ MISSING = re.compile(
     "CUDA_HOME|nvcc|not compiled with CUDA|no NVIDIA driver|Ninja is required|dummy base class"
     "|No module named '(triton|tilelang|helion|cutlass|cupy|numba)"
 )
-"""What errors say where a machine lacks a compiler, a GPU or a language."""
+"""Errors where a machine lacks a compiler, a GPU or a language."""
 LABELS_ALONE = "it is defined for labels 0 and 1; targets between them give another loss"
 
 

@@ -23,7 +23,7 @@ from losscli.runs.encoding import UNREADABLE, RecordError, read_value
 from losscli.units import format_bytes
 
 OPTIONS = {"size": "sizes", "dtype": "dtypes", "param": "parameters"}
-"""The keys that are options of the command by another name; both are taken."""
+"""Keys that may have the name of the command's option instead."""
 _BLOCK = 2**16
 _LONGEST = 2**20
 _KINDS = {list: "an array", str: "a text", bool: "a truth value", type(None): "null"}

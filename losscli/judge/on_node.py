@@ -20,7 +20,7 @@ from losscli.machine.description import compiler
 from losscli.runs.encoding import finite
 
 THREADS = "OMP_NUM_THREADS"
-"""Ray sets it to the cores of a task; a judge takes the machine's, or what the driver was given."""
+"""Ray sets it to a task's cores; a judge uses the machine's, or the driver's value."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,6 @@ class Order:
     """``own_version`` of the driver."""
     command: tuple[str, ...] = COMMAND
     cached: bool = True
-    """Whether verdicts are looked up and kept."""
     threads: str | None = None
     """``OMP_NUM_THREADS`` of the driver."""
 
@@ -91,9 +90,9 @@ def environment(threads: str | None) -> dict[str, str]:
 
 
 judge = JudgeProcess()
-"""Judges here, until its GPU changes."""
+"""Judges here until its GPU changes."""
 verdicts = cache(user_verdicts)
-"""Returns the verdicts that are kept on this machine, or in a folder that nodes share."""
+"""The verdicts kept on this machine, or in a folder that nodes share."""
 
 
 def _short(version: str) -> str:

@@ -15,7 +15,7 @@ from losscli.units import format_bytes
 
 MOST_BYTES = 64 * 2**20
 MOST_FILES = 1000
-"""Bytes and files of a folder that is sent with a candidate that needs other files of it."""
+"""Limits of a folder that is sent with a candidate that uses other files of it."""
 ROLES = ("file", "reference")
 
 
@@ -27,7 +27,7 @@ class Parcel:
     files: dict[str, bytes]
     """By path, below a folder for each role: ``file/kernel.py``."""
     names: dict[str, str]
-    """The file of each role below that folder, with the name of its function."""
+    """Each role's file below that folder, with the name of its function."""
 
 
 def pack(job: Job) -> Parcel:

@@ -28,13 +28,13 @@ from losscli.reasons import Code
 
 COMMAND = (sys.executable, "-m", "losscli", "judge-job")
 GRACE = 10.0
-"""Seconds that a process has to clean up after Ctrl-C, or after its parent has ended."""
+"""Seconds that a process has to clean up after Ctrl-C, or after its parent's end."""
 WORKER_BYTES = 2 * 2**30
 """Memory of a judge with its candidate: torch twice (0.3 GiB each), operands, a compiler."""
 JUDGES_OF_A_GPU = 4
-"""They and their candidates have a context each, half a GiB, and times are taken one at a time."""
+"""Each judge and candidate has a context of half a GiB, and only one times at a time."""
 _RENEW = {Code.BROKE_DEVICE, Code.QUARANTINED, Code.ERROR}
-"""Reasons after which a judge is not trusted with another job."""
+"""Reasons after which a judge is replaced."""
 
 _LOG_CHARACTERS = 4000
 

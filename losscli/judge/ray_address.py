@@ -15,7 +15,7 @@ from losscli.files.directories import weakness_along
 from losscli.files.reading import read_bytes
 
 ANSWER_SECONDS = 5.0
-"""How long an address may take to answer at all, with the look-up of its name."""
+"""How long an address may take to answer, including the look-up of its name."""
 VARIABLE = "RAY_ADDRESS"
 """Ray's own variable for the cluster to use."""
 CLIENT = "ray://"

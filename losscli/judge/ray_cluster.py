@@ -22,7 +22,7 @@ from losscli.judge.pool import WORKER_BYTES
 from losscli.judge.ray_address import AUTO, LOCAL, Address, address_here, done_within, usual_address
 
 JOIN_SECONDS = 10.0
-"""How long a cluster that answers may take to let this process in."""
+"""How long a cluster that answers may take to accept this process."""
 STORE_BYTES = 2**28
 """The object store of a cluster on this machine: sources and verdicts are small."""
 

@@ -34,15 +34,15 @@ Inputs = list[tuple[Shape, str]]
 
 SMALL = {2: (7, 33), 3: (7, 12, 33)}
 LARGEST = 2**20
-"""Elements of the inputs that a file gives, up to which a loss is recognised on them."""
+"""Elements of a file's inputs up to which a loss is recognised on them."""
 CLOSE = {"float64": 1e-9, "float32": 1e-4}
-"""Relative distance of two results that are the same formula."""
+"""Relative distance of two results of the same formula."""
 MOST_NUMBERS = 8
-"""The numbers of a file that are tried as parameters."""
+"""Numbers of a file that are tried as parameters."""
 MOST_ERRORS = 2
 """Errors of a file that a message names."""
 MOST_TRIES = 80
-"""Values of the parameters of a loss that are tried."""
+"""Parameter values of a loss that are tried."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class Recognised:
     loss: str
     reduction: Reduction
     size: Shape | None
-    """The shape of the input that ``get_inputs`` gives; None where there is none."""
+    """The shape of the input of ``get_inputs``, or None."""
     dtype: DType
-    """The dtype of the first floating one; float32 where there is none."""
+    """The dtype of the first floating input, or float32."""
     parameters: Mapping[str, float] = field(default_factory=dict)
-    """Those that are not the loss's defaults."""
+    """Those that differ from the loss's defaults."""
 
     def __str__(self) -> str:
         """Return text such as ``smooth_l1, beta=0.5, mean``."""

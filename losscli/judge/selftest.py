@@ -52,9 +52,9 @@ _OPTIONS = ("expect", "gpu", "needs", "loss", "dtypes", "limits")
 _PLACE = re.compile(r"^( *)(IMPORTS|SETUP|BODY)\n", re.MULTILINE)
 _LIMITS = {"build_seconds": 300.0, "call_seconds": 60.0, "total_seconds": 600.0}
 OF_TIME: set[Code] = {Code.WRONG_LATER, Code.CLOCK_DISAGREES, Code.SLOWS_OTHERS, Code.SLOWER}
-"""Codes that only timing finds. Candidates of others are not timed, which takes seconds each."""
+"""Codes that only timing finds. Other candidates are not timed, which takes seconds each."""
 OF_MACHINE: set[Code] = {Code.NO_GPU, Code.NO_ROOM, Code.QUARANTINED, Code.INTERRUPTED, Code.BUSY}
-"""Codes of what this machine lacks to judge a file, whatever the file is."""
+"""Codes of what this machine lacks."""
 TIMED = {"honest_fused_cpp", "honest_model_new_cuda"}
 HONEST = "legitimate"
 _KINDS: dict[str, tuple[Code, ...]] = {
@@ -75,7 +75,7 @@ _KINDS: dict[str, tuple[Code, ...]] = {
     ),
     "a wrong reference": (Code.BAD_REFERENCE,),
 }
-"""What is tried, by the codes of the reasons that it is found by: the first here counts."""
+"""Kinds of candidates, by the codes of their reasons; the first kind counts."""
 
 
 @dataclass(frozen=True)
@@ -155,11 +155,11 @@ class Judged(Record, frozen=True):
     word: str
     codes: tuple[str, ...]
     reason: str
-    """The first reason in words, where the verdict is not as expected."""
+    """The text of the first reason, where the verdict is not as expected."""
     as_expected: bool
     seconds: float
     cause: str = ""
-    """What its wrong results are, where the judge found out, or what it does in place of them."""
+    """Why its results are wrong, or what it does instead, where the judge found out."""
 
     @property
     def exit_code(self) -> int:

@@ -42,14 +42,14 @@ from losscli.verify.runner import run as run_checks
 from losscli.verify.shrink import Shrinker
 
 MOST_CAUSES = 2
-"""Cases on which the cause of wrong results is looked for."""
+"""Cases whose cause is looked for."""
 MOST_REASONS = 8
-"""Failures after which no more are looked for."""
+"""Failures after which the checks end."""
 FATAL = (
     *(Code.PROCESS_DIED, Code.TIMEOUT, Code.FORGED, Code.FLOODED_OUTPUT),
     *(Code.MEMORY_LIMIT, Code.BROKE_DEVICE, Code.PATCHED, Code.INTERRUPTED),
 )
-"""Codes after which nothing more is asked."""
+"""Codes after which the candidate gets no more requests."""
 LEFT = "left behind: "
 
 

@@ -14,7 +14,7 @@ from losscli.losses import LOSSES
 
 Template = Literal["torch", "triton", "cpp"]
 STARTS = ("smooth_l1", "mse", "hinge", "huber", "l1")
-"""Losses of two operands and of one parameter at most, whose formula is right as it is written."""
+"""Losses of two operands and at most one parameter, whose formula is exact as written."""
 _FUNCTIONS = {
     "TORCH": {"abs": "torch.abs", "where": "torch.where"},
     "TRITON": {"abs": "tl.abs", "where": "tl.where"},

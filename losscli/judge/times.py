@@ -23,13 +23,14 @@ from losscli.runs.measurements import Speedup
 from losscli.runs.records import FAILED, SKIPPED, BenchResult
 
 OWN_SHARE = {"cpu": 0.3, "cuda": 0.05}
-"""The least share of a file's own kernel: on a CPU the interpreter's time is in it."""
+"""The least time share of a file's own kernel: on a CPU it includes the interpreter."""
 SURELY_SLOW_SECONDS = 0.05
-"""The time of a call from which on no other program explains it, and timing again takes long."""
+"""The time of a call from which no other program explains a slower one, and timing again is
+long."""
 _runner = cache(Runner)
-"""The runner of quick timings on a device, which measures the limits of the memory once."""
+"""The runner of quick timings on a device, which measures the memory limits once."""
 _known: beside.Known = {}
-"""Of the losses' references, in this process."""
+"""The references' times in this process."""
 
 
 def take_tuning(on: Judgement) -> None:

@@ -30,14 +30,14 @@ from losscli.runs.encoding import UNREADABLE, RecordError, json_line, read_objec
 from losscli.runs.files import replace_file
 
 UNUSED_SECONDS = 30 * 24 * 3600.0
-"""Verdicts that nobody asked for in so long are removed."""
+"""Age at which unused verdicts are removed."""
 CHANCE_WORDS = {"NOT JUDGED", "HANGS"}
 CHANCE_CODES = {
     *(Code.CLOCK_DISAGREES, Code.SLOWS_OTHERS, Code.IMPOSSIBLE, Code.PROCESS_DIED),
     *(Code.BROKE_DEVICE, Code.MEMORY_LIMIT, Code.TIMEOUT, Code.NO_ROOM, Code.QUARANTINED),
     *(Code.INTERRUPTED, Code.BUSY, Code.ERROR),
 }
-"""Words and reasons of verdicts that depend on chance, and are not kept."""
+"""Words and reasons of verdicts that depend on chance and are not kept."""
 _FROM_PYTHON = ("CXX", "CUDACXX", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST")
 """Environment variables that decide how a file is built."""
 

@@ -8,14 +8,14 @@ from losscli.reasons import Code, Facet, Word
 from losscli.runs.measurements import CallSeconds, Ratio
 
 REFERENCE = "reference"
-"""The implementation that a file's times are compared with."""
+"""The implementation to which times are compared."""
 
 RIGHT_WORDS: tuple[Word, ...] = (
     *("RIGHT", "RIGHT BUT NO GRADIENT", "NO WORSE THAN TORCH", "RIGHT WITHIN LIMITS", "SLOWER"),
 )
-"""The words of candidates whose results are right, of ordinary operands at least."""
+"""The words of candidates that are right for ordinary operands at least."""
 SAME = 0.04
-"""The width of the interval of a ratio of two that are as fast."""
+"""The width of a ratio's interval around 1 within which two are equally fast."""
 Stage = Literal["parse", "build", "small", "checks", "time"]
 """The stages of judging, cheapest first."""
 

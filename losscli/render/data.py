@@ -110,7 +110,7 @@ _FULL = BenchResult(
     ratios={"reference": Speedup(1.0, 1.0, 1.0)},
     collective=Collective(1, 1.0),
 )
-"""A result with all fields: its columns are those of every bench run."""
+"""A result with all fields, and so with the columns of every bench run."""
 
 
 def _level(key: str, value: Any) -> dict[str, Any]:

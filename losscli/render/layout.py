@@ -17,14 +17,14 @@ TEXT: Style = "simple"
 MARKDOWN: Style = "github"
 
 FORMULA = ("=", "+", "-", "@", "\t")
-"""How a text begins that spreadsheets take for a formula."""
+"""Beginnings of text that spreadsheets take for a formula."""
 WIDTH = 100
 INDENT = "    "
-"""What stands before all lines of a note but the first."""
+"""Indent of a note's lines after the first."""
 GAP = 2
 NARROWEST_CASE = 8
 COMFORTABLE_CASE = 24
-"""Characters of a case's name for which columns are dropped in a narrow terminal."""
+"""Width of a case's name for which a narrow terminal drops columns."""
 
 
 def fit_case(

@@ -16,7 +16,7 @@ from losscli.views.document import State
 NARROWEST = 48
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 LARGEST_SUMMARY = 2**20 - 2**10
-"""Most bytes of one step's summary; GitHub shows no larger summary at all."""
+"""Most bytes of one step's summary; GitHub shows nothing of a larger one."""
 
 _WORDS: dict[State, tuple[str, ...]] = {
     "warn": (

@@ -74,7 +74,7 @@ def conclusion(record: AnyRecord) -> str:
 
 
 WHOLE = ("json", "jsonl")
-"""Formats that have everything that a journal has."""
+"""Formats with all that a journal has."""
 
 
 class Writer:

@@ -18,7 +18,7 @@ SMALL = 2**16
 """Largest number of elements of a case for which the host column is shown."""
 WIDEST_BASELINE = 12
 MARKS = {"=": "=: as fast", "?": "?: inconclusive, too few or too noisy samples"}
-"""What stands before a ratio that is neither faster nor slower."""
+"""Marks before ratios that are neither faster nor slower."""
 
 Results = Sequence["BenchResult"]
 
@@ -149,9 +149,9 @@ COLUMNS = {
         "watts", _timed(lambda r: r.watts, figure), "that energy over the time of the calls", _never
     ),
 }
-"""By the name that selects it, from left to right."""
+"""By name, from left to right."""
 ENERGY = frozenset({"energy", "power"})
-"""Columns that need an energy measurement, which takes a second more per time."""
+"""Columns that need an energy measurement, a second more per time."""
 LEAST_IMPORTANT = ("p20-p80", "extra", "host", "exchange", "ulp", "gbps", "tflops", "limit")
 """Columns that a narrow terminal drops, in order."""
 

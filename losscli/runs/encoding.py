@@ -16,7 +16,7 @@ from losscli.files.record import Record
 R = TypeVar("R", bound=Record)
 
 _PLACE = re.compile(r" - at `\$(?:\[(?P<index>\d+)\])?\.?(?P<field>.*)`$")
-"""Where msgspec says that something is wrong: the index of a record, and its field."""
+"""msgspec's place of an error: a record's index and its field."""
 _QUOTED = re.compile(r"'([^']*)'")
 
 _decoder = cache(msgspec.json.Decoder)

@@ -11,7 +11,7 @@ from losscli.errors import UnfitError, UsageError, writing
 from losscli.processes.lock import Holder, try_lock
 
 _TRIES, _PAUSE = 3, 0.01
-"""A process that only asks whether an output is held has its lock for a moment."""
+"""A process that asks who holds an output takes its lock for a moment."""
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from losscli.runs.records import BenchResult, Result, Run, VerifyResult
 
 ONE_RUN = "Only the parts of one run can be joined"
 _OF_A_PART = "part|output|format|save|resume"
-"""Options of `losscli bench` and `verify` that are of a part alone; each has a value."""
+"""Options of `losscli bench` and `verify` that belong to one part; each has a value."""
 _SEPARATE = re.compile(rf"--({_OF_A_PART})|-o")
 _ATTACHED = re.compile(
     rf"--({_OF_A_PART})=|-o.|LOSSCLI_(BENCH|VERIFY)_({_OF_A_PART.upper()}|FORCE)="

@@ -30,9 +30,9 @@ NAMES = {
 }
 """What a sentence calls an implementation."""
 WORKSPACE_BYTES = 64 * 2**20
-"""Bytes that a call may take beyond the plan without a note."""
+"""Bytes beyond the plan without a note."""
 ALLOCATORS_DIFFER = 0.1
-"""Smallest change of a ratio by the default allocator that has a note."""
+"""Smallest change of a ratio by the default allocator that gets a note."""
 NAMED = 3
 
 Results = Sequence[BenchResult]

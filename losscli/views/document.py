@@ -23,7 +23,7 @@ class Verbatim:
 
 
 Unit = Literal["bytes", "operand bytes", "seconds", "GB/s", "fraction", "ratio", "ulp"]
-"""What an axis has, by which its ticks are chosen."""
+"""An axis's unit, which decides its ticks."""
 Kind = Literal["lines", "marks", "forest", "strips"]
 
 
@@ -40,19 +40,19 @@ class Table:
     """A table of texts."""
 
     headers: Sequence[str]
-    """May have several lines. Empty where the columns need no header."""
+    """May have several lines; empty for columns without header."""
     rows: Sequence[Sequence[str]]
     title: str = ""
     align: Sequence[Side] | None = None
-    """By default columns of numbers are aligned to the right."""
+    """By default numbers are aligned to the right."""
     by_case: bool = False
-    """Whether the first column names the case of its rows, once, and may be broken into lines."""
+    """Whether the first column names the case of its rows, once, and may wrap."""
     least: Sequence[str] = ()
-    """Headers of the columns to leave out of a narrow terminal, the least important one first."""
+    """Headers of columns that a narrow terminal drops, in order."""
     wraps: bool = False
-    """Whether the last column is broken into lines to stay within the width."""
+    """Whether the last column wraps to fit the width."""
     splits: bool = False
-    """Whether columns that do not fit the width go to another table, beside the first column."""
+    """Whether columns that do not fit go to another table, next to the first column."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Point:
     """A value of a series, with an interval in forest plots, or from p20 to p80 in strips."""
 
     label: str
-    """The row of a forest plot or strip; what a reader is told who points at a mark of lines."""
+    """The row of a forest plot or strip; the tooltip of a mark."""
     x: float
     y: float = 0.0
     """In strips, the index of the process."""
@@ -100,13 +100,13 @@ class Plot:
     x: Unit
     y: Unit = "ratio"
     roof: tuple[tuple[float, float], ...] = ()
-    """The limit that lines are drawn below."""
+    """The limit above lines."""
     cache_bytes: int | None = None
-    """Up to which ``x`` the operands fit in a cache."""
+    """Largest ``x`` at which the operands fit in a cache."""
     band: float = 0.0
-    """How far a ratio may be from 1 that counts as the same."""
+    """Distance of a ratio from 1 that counts as the same."""
     sides: tuple[str, str] = ("slower", "faster")
-    """What a ratio below 1 means, and one above."""
+    """The meaning of a ratio below 1, and above."""
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,7 @@ def _largest_ulp(results: Results) -> str:
 
 
 VALUE = "value"
-"""The check of the loss, which has columns; so has that of the gradient of each operand."""
+"""The check of the loss, which has columns, as each operand's gradient has."""
 VERDICT = "verdict"
 LEGEND = (
     "rel: the relative error of the loss; ulp: its error in units in the last place, before / and "
@@ -181,7 +181,7 @@ LEGEND = (
 )
 LEAST_IMPORTANT = ("rel", "torch", "reduce", "dtype")
 ELEMENT_ULP, ONCE_ROUNDED_ULP, VALUE_ULP = 4.0, 1.0, 2.0
-"""The tolerances of losscli/truth/tolerances.py, which needs torch."""
+"""As in losscli/truth/tolerances.py, which needs torch."""
 
 
 def asked(run: Run) -> list[VerifyResult]:

@@ -19,7 +19,7 @@ from losscli.runs.records import Kind, Run
 _HEAD = 64 * 2**10
 _KIND = re.compile(rb'"kind"\s*:\s*"([a-z-]+)"')
 _VERDICT = re.compile(rb'\A\s*\{\s*"id"\s*:')
-"""How a line of verdicts begins, which have no header."""
+"""The beginning of a verdict's line, which has no header."""
 
 
 Reported = Run | Verdicts | ComparisonRecord

@@ -27,10 +27,10 @@ from losscli.views.document import Document, Notes, Part, Plot, State, Table, bl
 from losscli.views.phrases import slug
 
 _FIRST = (CUSTOM, *CONTROLS)
-"""Implementations that have the same colour in every report."""
+"""Implementations with the same colour in every report."""
 _NOTES = 8
 _IMPLEMENTATION = ("impl", "implementation")
-"""Headers of the column by which rows are coloured and hidden."""
+"""Headers of the column that colours and hides rows."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,13 @@ class Section:
     """The document of one record, each of whose parts is a section of the page."""
 
     key: str
-    """Begins the ids of its parts, so that they differ from those of other records."""
+    """Prefix of its parts' ids."""
     name: str
     about: str
     document: Document
     data: Mapping[str, Any] = field(default_factory=dict)
     styles: Mapping[str, int] = field(default_factory=dict)
-    """The colour of each implementation, the same in all sections of a page."""
+    """Each implementation's colour, the same in all sections."""
 
     @property
     def parts(self) -> Iterator[tuple[str, Part]]:

@@ -14,13 +14,13 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 26, 42
 _RADIUS = 4
 _FOREST_RIGHT, _FOREST_TOP, _FOREST_BOTTOM = 318, 34, 24
 _LABEL, _MARK, _GAP = 15, 14, 5
-"""Heights of a row's label, of each of its marks, and of the space below it."""
+"""Heights of a row's label, of each mark, and of the gap below."""
 _STRIP_LABEL, _PROCESS, _STRIP_GAP = 31, 9, 8
-"""Heights of a strip's label, of each of its processes, and of the space below it."""
+"""Heights of a strip's label, of each process, and of the gap below."""
 _LEAST_REACH = 0.005
-"""Distance from the median that the axis of strips reaches at least."""
+"""Least reach of the strips' axis from the median."""
 _HIDDEN = 4
-"""Pixels up to which the mark hides an interval."""
+"""Pixels of an interval that the mark hides."""
 _TOLD = 12
 _AXES: Mapping[Unit, svg.Axis] = {
     "ulp": svg.Axis("error in ulp", svg.log_ticks, log=True, low=LEAST_ULP),

@@ -16,7 +16,7 @@ TEMPLATES = files("losscli.render.html") / "templates"
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
-"""What neither HTML nor XML may hold, what a terminal obeys, and what turns text around."""
+"""Characters that HTML or XML forbid, that control terminals, or that reverse text."""
 STYLES: Final = 10
 _LEGEND_HEIGHT = 22
 
@@ -24,14 +24,14 @@ _LEGEND_HEIGHT = 22
 Ticks = list[tuple[float, str]]
 
 LETTER = 7.2
-"""Pixels of a letter, on the safe side."""
+"""Pixels of a letter, rounded up."""
 _GAP = 4
 """Pixels between the words of two ticks."""
 _STEPS = (1, 2, 3, 5, 10)
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _RATIOS = (1, 2, 5)
 _LARGEST = 1e300
-"""The end of an axis, beyond which a step on it would overflow."""
+"""The end of an axis, beyond which a step would overflow."""
 
 
 def printable(text: str) -> str:
@@ -102,12 +102,12 @@ class Picture:
     """The name that ``losscli report --plot`` takes."""
     title: str
     description: str
-    """What a reader who does not see it is told."""
+    """The text alternative."""
     width: int
     height: int
     body: str
     legend: tuple[tuple[int, str], ...] = ()
-    """The colour of each implementation that the plot has."""
+    """The colour of each implementation in the plot."""
 
     def in_page(self) -> str:
         """Return the element for a page, which has the legend and the colours."""
