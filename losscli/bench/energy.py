@@ -57,8 +57,6 @@ def gpu_meter(nvml: Nvml) -> Meter:
 
 @dataclass
 class _Zone:
-    """A package's counter, which wraps around."""
-
     path: Path
     range: int
     before: int

@@ -62,7 +62,6 @@ class Task:
         return WARM if loops else self.timing.cache
 
     def __len__(self) -> int:
-        """Return the number of results."""
         return sum(len(names) for names in self.passes.values())
 
 

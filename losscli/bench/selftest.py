@@ -140,7 +140,6 @@ def _fastest(bench: Bench, call: Call) -> float:
 def _compare(
     bench: Bench, subject: str, pair: Sequence[Call], expected: str, runs: int
 ) -> TimerTestResult:
-    """Compare a pair many times."""
     verdicts = [_compared(bench, pair, seed) for seed in range(runs)]
     right = verdicts.count(expected)
     others = {v: verdicts.count(v) for v in dict.fromkeys(verdicts) if v != expected}

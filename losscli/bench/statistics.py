@@ -67,7 +67,6 @@ def half_width(samples: Sequence[float]) -> float:
 
 
 def _log_error(low: float, high: float) -> float:
-    """Return the standard error of a log, from a 95 % interval."""
     return math.log(high / low) / 2 / Z95
 
 
@@ -133,7 +132,6 @@ def paired_ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, dict[str,
 
 
 def _of_rounds(ratios: Sequence[float]) -> Speedup:
-    """Return the median of ratios with its interval."""
     ordered = sorted(ratios)
     count = len(ordered)
     index = rank(count)

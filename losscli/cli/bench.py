@@ -249,7 +249,6 @@ def _check_alone(processes: int | None, resume: str | None) -> None:
 
 
 def _show(results: Sequence[BenchResult]) -> None:
-    """Print results above the status line, before the report."""
     from losscli.runs.records import SKIPPED
     from losscli.views.bench import line
 

@@ -150,7 +150,6 @@ def _planned(
     parts: MemoryPlan,
     logits: Plan | None,
 ) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each implementation; the first has the shared cells."""
     inputs, outputs, total = map(format_bytes, (parts.inputs, parts.outputs, parts.total))
     names = (case.name, pass_)
     for implementation in implementations:

@@ -242,7 +242,6 @@ def _fields(
     no_time: bool,
     **options: Any,
 ) -> dict[str, Any]:
-    """Return the job fields that options give."""
     limits = {name: options.pop(name) for name in _LIMITS}
     options |= {
         "arguments": arguments and [name.strip() for name in arguments.split(",")],

@@ -75,7 +75,6 @@ def _is_rank() -> bool:
 
 
 def _refuse_ranks(ranks: int | None) -> None:
-    """Refuse ranks that would all do the same."""
     advice = "Use -c sharded or sharded-cpu, or add `placement: vocabulary` to the config"
     if ranks is not None:
         raise UsageError(f"--ranks {ranks} splits nothing: the config has no placement. {advice}.")
@@ -108,7 +107,6 @@ def _check_split(block: Config) -> None:
 
 
 def _check_gpus(config_device: str, ranks: int) -> None:
-    """Refuse ranks that outnumber the GPUs, before any is started."""
     from losscli.machine import devices
 
     if config_device == "cpu":

@@ -232,7 +232,6 @@ def _remove(names: Sequence[str]) -> None:
 
 
 def _find(name: str) -> Path:
-    """Return the file of a run, or its journal if it was killed."""
     runs = _runs()
     if name not in runs:
         if not runs:

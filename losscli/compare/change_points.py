@@ -134,7 +134,6 @@ def _windows(there: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def _parted(before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]) -> float:
-    """Return the distance of two sides' means over its error."""
     first, second = (list(chain.from_iterable(side)) for side in (before, after))
     known = math.sqrt(len(first) * len(second) / (len(first) + len(second)))
     return abs(mean(second) - mean(first)) * known

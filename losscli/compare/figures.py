@@ -37,7 +37,6 @@ class Figure:
 
 
 def _ulp(text: str) -> float:
-    """Read ``1ulp`` or ``0.5``."""
     number = text.strip().removesuffix("ulp").rstrip()
     try:
         value = float(number)

@@ -104,7 +104,6 @@ class Comparisons:
         return self._all(lambda one: (r for r in one.rows if r.disturbed and self._would_fail(r)))
 
     def _would_fail(self, disturbed: Row) -> bool:
-        """Tell whether a disturbed row would fail."""
         row, fail_on = replace(disturbed, disturbed=False), self.fail_on
         minds = fail_on.minds_undecided and fail_on.minds(row)
         return (

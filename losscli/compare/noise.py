@@ -143,7 +143,6 @@ def _noises(logs: Array, drifts: Array, control: Flags, device: str) -> Array:
 
 
 def _process_medians(seconds: Seconds | None) -> list[float]:
-    """Return the median of each process; none for a single process."""
     if seconds is None or len(seconds.processes) < 2:
         return []
     return [median(samples) for samples in seconds.by_process]

@@ -49,7 +49,6 @@ _POWERS: Schema = {
 
 
 def _keys_of(record: type, known: Mapping[str, Key]) -> dict[str, Key]:
-    """Return the keys of a class of ``schema``; ``known`` are those that types do not tell."""
     hints = get_type_hints(record, include_extras=True)
     names = {field.rstrip("_"): hint for field, hint in hints.items() if field not in _NOT_KEYS}
     return {name: _key(name, hint, known) for name, hint in names.items()}

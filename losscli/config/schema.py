@@ -117,7 +117,6 @@ class Exclude:
         return self.conditions | size | ({"reason": self.reason} if self.reason else {})
 
     def __str__(self) -> str:
-        """Return the rule as in a config, without the reason."""
         written = (f"{key}: {value}" for key, value in self.written.items() if key != "reason")
         return "{" + ", ".join(written) + "}"
 

@@ -55,7 +55,6 @@ def _kill_process(scene: Scene) -> str:
 
 
 def _enter_memory(scene: Scene) -> str:
-    """Open a process's memory, or become its debugger."""
     try:
         with open(f"/proc/{scene['victim']}/mem", "rb"):
             return "its memory is open"
@@ -90,7 +89,6 @@ def _change_attributes(scene: Scene) -> str:
 
 
 def _hold_capabilities(scene: Scene) -> str:
-    """Look for a capability, or a way to gain one."""
     with open("/proc/self/status") as file:
         known = dict(line.split(":\t", 1) for line in file.read().splitlines() if ":\t" in line)
     held = [name for name in ("CapPrm", "CapEff", "CapInh", "CapAmb") if int(known[name], 16)]
@@ -103,7 +101,6 @@ def _rename_host(scene: Scene) -> str:
 
 
 def _make_namespace(scene: Scene) -> str:
-    """Become root of a new user namespace."""
     child = os.fork()
     if child == 0:
         try:
@@ -246,7 +243,6 @@ def _open(flags: int, *paths: str) -> str:
 
 
 def _made(attempts: Mapping[str, Callable[[], object]]) -> str:
-    """Return the attempts that succeed, or raise the first error."""
     made, refusals = [], []
     for name, attempt in attempts.items():
         try:

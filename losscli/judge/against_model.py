@@ -178,7 +178,6 @@ class AnyModel:
         return all(bool(truth.value.isfinite().all()) for truth in truths)
 
     def _described(self) -> ModelCase:
-        """Return the reference's case without its result."""
         case = ModelCase(
             *(NAME, (), (), "float32", "none", self.device, {}, "normal", self.seed),
             model=self.reference.name,

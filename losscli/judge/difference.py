@@ -124,7 +124,6 @@ def _numbers(problem: Problem) -> Iterator[tuple[float, str]]:
 
 
 def _of_all(got: Tensor, due: Tensor, numbers: Mapping[float, str]) -> str:
-    """Describe an error that all elements share."""
     if not got.numel():
         return ""
     bad = ~got.isfinite() & due.isfinite()

@@ -151,7 +151,6 @@ class Farm:
             self._cluster.close(list(running))
 
     def _place(self, item: Item) -> Iterator[Verdict]:
-        """Start a job; yield its verdict if it has one or cannot be started."""
         if isinstance(item, Verdict):
             yield item
             return
@@ -201,7 +200,6 @@ class Farm:
         return verdict
 
     def _lost(self, job: Job, error: LostError) -> Verdict | Job:
-        """Return a lost job to start it again, or the verdict that it was lost too often."""
         losses = self._losses.setdefault(job.id, Counter())
         losses[error.node] += 1
         if losses[error.node] < (NODES if error.node else WORKERS):

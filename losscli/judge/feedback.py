@@ -78,7 +78,6 @@ def _reason(reason: JudgeReason, against: str) -> str:
 
 
 def _speeds(speed: Sequence[Speed]) -> Iterator[str]:
-    """Describe the slowest case of each pass."""
     for pass_, name in PASSES.items():
         timed = [each for each in speed if each.pass_ == pass_]
         if timed:

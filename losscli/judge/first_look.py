@@ -225,7 +225,6 @@ def _lacks(problem: Problem, subject: Subject, name: str, *, may_refuse: bool) -
 
 
 def _mended(on: Judgement, mend: Mend) -> Implementation:
-    """Return the candidate with one more mend around its calls."""
     return on.implementation.but(mends=(*on.implementation.setting.mends, mend))
 
 
@@ -291,7 +290,6 @@ def _give_copies(on: Judgement, case: Case, name: str) -> None:
 
 
 def _is_right_for_labels(on: Judgement, case: Case) -> bool:
-    """Tell whether a wrong value is right where targets are labels 0 and 1."""
     setting = on.implementation.setting
     if setting.labels or not any(o.labels for o in case.spec.operands[1:]):
         return False

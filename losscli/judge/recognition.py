@@ -59,7 +59,6 @@ class Recognised:
     """Those that differ from the loss's defaults."""
 
     def __str__(self) -> str:
-        """Return text such as ``smooth_l1, beta=0.5, mean``."""
         parameters = [f"{name}={value:g}" for name, value in self.parameters.items()]
         return ", ".join([self.loss, *parameters, self.reduction])
 
@@ -225,7 +224,6 @@ def loss_of(file: Source) -> str:
 
 
 def _form_of(file: Source, losses: list[str]) -> str:
-    """Return the first form of a function that fits the file."""
     losses = sorted(losses, key=lambda loss: len(EVERY_LOSS[loss].names))
     for loss in losses:
         with suppress(NotJudgeableError):

@@ -70,7 +70,7 @@ class Judging(Judgement):
     """One job after it is parsed."""
 
     def run(self) -> None:
-        """Run the stages."""
+        """Run the stages; raise Ended where one ends the judging."""
         against, draft = self.against, self.draft
         self._tell_misfits()
         with contextlib.ExitStack() as held:

@@ -77,7 +77,6 @@ def _whole(record: AnyRecord) -> Object:
 
 
 def _flatten(result: Result) -> dict[str, Any]:
-    """Return a flat result: ``seconds_median``, ``speedup_reference`` and so on."""
     record = result.to_json()
     row: dict[str, Any] = record.pop("case", {})
     if isinstance(result, BenchResult):

@@ -215,7 +215,6 @@ def _legend(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _mark(low: float, high: float) -> str:
-    """Return the mark before a ratio: ``=`` for equally fast, ``?`` for inconclusive."""
     if not low < 1 < high:
         return ""
     return "=" if high - low < SAME else "?"
@@ -236,7 +235,6 @@ def _tables(verdicts: Sequence[Verdict]) -> Iterator[str]:
 
 
 def _table(verdicts: Sequence[Verdict]) -> str:
-    """Lay out a row a verdict, without passes that were never timed."""
     timed = {timed.pass_ for verdict in verdicts for timed in verdict.speed}
     passes = [name for pass_, name in SHORT_PASSES.items() if pass_ in timed]
     headers = ["file", "verdict", *(f"{name}\nvs ref" for name in passes)]

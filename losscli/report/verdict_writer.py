@@ -108,7 +108,6 @@ class VerdictWriter:
 
 
 def _open(output: Path, resumed: bool) -> IO[str]:
-    """Open an output of lines; reject one with verdicts unless resumed."""
     if not resumed and is_replaceable(output) and output.exists() and output.stat().st_size:
         raise UsageError(
             f"{output} has verdicts already. Judge only the rest with --resume {output}, remove "

@@ -157,7 +157,6 @@ def _mixed_environment(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _marked(run: Run, *, mark: bool) -> Sequence[Result]:
-    """Return a run's results; with ``mark``, bench results name their machine."""
     if not mark or MIXED in run.environment:
         return run.results
     machine = str(run.environment.get("gpu") or run.environment.get("cpu") or "unknown")

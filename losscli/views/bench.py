@@ -236,7 +236,6 @@ def notes(run: Run) -> list[str]:
 
 
 def _outgrew(result: BenchResult) -> bool:
-    """Tell whether a call took more memory than planned, beyond a workspace."""
     if result.planned_extra_bytes is None or result.peak_extra_bytes is None:
         return False
     return result.peak_extra_bytes > result.planned_extra_bytes + WORKSPACE_BYTES
@@ -270,7 +269,6 @@ def _default_allocator(results: Results) -> list[str]:
 
 
 def _conditions(results: Results) -> list[str]:
-    """Return disturbances of the machine with the number of affected results."""
     timed = [result for result in results if result.conditions]
     of = f"of {count(len(timed), 'result')}"
     texts = []

@@ -55,7 +55,6 @@ def _times(profile: Profile) -> str:
 
 
 def _columns(profile: Profile) -> dict[str, Callable[[Launch], str]]:
-    """Return each column's cell of a launch; empty where nothing was measured."""
     limit = profile.limit_gbps
 
     def known(value: float | None, text: Callable[[float], str]) -> str:

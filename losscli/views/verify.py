@@ -128,7 +128,6 @@ def unfit(run: Run) -> list[str]:
 
 
 def _checks(results: Results, *, everything: bool) -> tuple[Table, list[str]]:
-    """Return the table of checks and losses, and how many checks it omits."""
     by_check = grouped(results, lambda result: result.check)
     bad = {c: of for c, of in by_check.items() if everything or worst(of) in (FAIL, WARN)}
     losses = dict.fromkeys(r.case.loss for of in bad.values() for r in of)
@@ -207,7 +206,6 @@ def check(results: Results, name: str) -> VerifyResult | None:
 
 
 def _own_ulp(result: VerifyResult | None) -> float | None:
-    """Return the error of the loss or the gradient that was checked."""
     if result is None:
         return None
     error = result.error
@@ -272,7 +270,6 @@ def _allowed_ulp(result: VerifyResult) -> float:
 
 
 def _worst_status(checks: Results) -> str:
-    """Return the worst status, and a loosened tolerance without its reason."""
     status = worst(checks)
     loosened = next((result.tolerance for result in checks if result.tolerance), "")
     tolerance = loosened.partition(":")[0]

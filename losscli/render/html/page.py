@@ -135,7 +135,6 @@ def _in_script(value: object) -> str:
 
 
 def _laid_out(table: Table, section: Section) -> dict[str, Any]:
-    """Return a table for HTML: each row with its case and its implementation's colour."""
     rows = [list(row) for row in table.rows]
     if table.by_case:
         for above, row in pairwise(rows):

@@ -92,7 +92,6 @@ def _grid(x: svg.Axis, across: svg.Scale, y: svg.Axis, up: svg.Scale) -> str:
 
 
 def _cached(cache_bytes: int, across: svg.Scale) -> str:
-    """Shade the sizes that fit in the cache."""
     if cache_bytes <= across.low:
         return ""
     width = across(cache_bytes) - _LEFT
@@ -138,7 +137,6 @@ def _forest(plot: Plot, series: Sequence[Series], styles: Mapping[str, int]) -> 
 
 
 def _sides(sides: tuple[str, str], x: float) -> str:
-    """Label both sides of the dashed line, where there is room."""
     left, right = f"← {sides[0]}", f"{sides[1]} →"
     start = min(x + 8, WIDTH - svg.LETTER * len(right))
     room = min(x, start) - 8
