@@ -5,8 +5,7 @@ from pathlib import Path
 import click
 
 from losscli.ranks.place import is_silent
-from losscli.runs.files import is_replaceable
-from losscli.runs.holding import held
+from losscli.runs.files import held, is_replaceable
 
 
 def hold(

@@ -21,8 +21,7 @@ from losscli.console.streams import emit
 from losscli.errors import EXIT_OK, UnfitError, UsageError, unknown
 from losscli.render.output import width
 from losscli.render.text import text
-from losscli.runs.files import is_replaceable
-from losscli.runs.holding import holder_of
+from losscli.runs.files import holder_of, is_replaceable
 from losscli.runs.journal import output_of
 from losscli.runs.saved import SUFFIX, killed_runs, runs_directory, saved_runs
 from losscli.views.document import Table

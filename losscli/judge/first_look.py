@@ -16,8 +16,7 @@ from losscli.implementations.implementation import Implementation, Mend
 from losscli.implementations.requests import Call, Forward
 from losscli.implementations.subject import Subject, bind
 from losscli.judge.against_model import AnyModel
-from losscli.judge.draft import Ended
-from losscli.judge.judgement import Judgement
+from losscli.judge.judgement import Ended, Judgement
 from losscli.losses import EVERY_LOSS
 from losscli.reasons import HOME, Code, Facet
 from losscli.runs.records import FAIL

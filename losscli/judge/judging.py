@@ -20,9 +20,8 @@ from losscli.implementations.source import REFERENCE_MODULE, Source
 from losscli.judge.against_loss import KnownLoss
 from losscli.judge.against_model import AnyModel
 from losscli.judge.canary import Canary
-from losscli.judge.draft import Draft, Ended
 from losscli.judge.job import Job
-from losscli.judge.judgement import Against
+from losscli.judge.judgement import Against, Draft, Ended
 from losscli.judge.recognition import UnknownLossError, loss_of, recognise
 from losscli.judge.stages import Judging, why_not_imported
 from losscli.judge.verdict import Verdict

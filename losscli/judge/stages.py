@@ -23,7 +23,6 @@ from losscli.implementations.subject import bind
 from losscli.judge.against_model import AnyModel
 from losscli.judge.cause import cause_of
 from losscli.judge.device_lock import device_lock
-from losscli.judge.draft import Ended
 from losscli.judge.first_look import (
     MISSING,
     compile_by_call,
@@ -31,7 +30,7 @@ from losscli.judge.first_look import (
     look_unmarked,
     settle_reduction,
 )
-from losscli.judge.judgement import Judgement
+from losscli.judge.judgement import Ended, Judgement
 from losscli.judge.times import take_tuning, time_beside, who_computed
 from losscli.judge.verdict_parts import word_of
 from losscli.machine import memory

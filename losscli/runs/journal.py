@@ -15,8 +15,7 @@ from losscli.errors import UnfitError, UsageError, writing
 from losscli.files.directories import user_directory
 from losscli.machine.differences import Difference, differences, parts_ways
 from losscli.runs.encoding import json_line
-from losscli.runs.files import is_replaceable, replace_file, write_file
-from losscli.runs.holding import refuse_held
+from losscli.runs.files import is_replaceable, refuse_held, replace_file, write_file
 from losscli.runs.reading import read_run
 from losscli.runs.records import Result, Run
 from losscli.runs.saved import VARIABLE, find_run, is_there, runs_directory
