@@ -99,8 +99,7 @@ def _number(path: Path) -> int:
         raise UnreadableError(f"{path}: {error}") from None
 
 
-def meter_of(device: str) -> Meter:
-    """Return the meter of a device; UnreadableError if it has no readable one."""
+def _meter_of(device: str) -> Meter:
     return cpu_meter() if device == "cpu" else gpu_meter(open_nvml(device))
 
 
@@ -109,7 +108,7 @@ def measure(
     looped: Callable[[int], object],
     seconds: float,
     *,
-    meter_of: Callable[[str], Meter] = meter_of,
+    meter_of: Callable[[str], Meter] = _meter_of,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Energy:
     """Measure a call of about ``seconds``; ``looped`` makes so many calls and waits for them."""

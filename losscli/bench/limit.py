@@ -58,8 +58,7 @@ class BandwidthProbe(NamedTuple):
     variants: int
 
 
-def load_probe(device: str) -> BandwidthProbe:
-    """Return the probe of a device; build it if missing."""
+def _load_probe(device: str) -> BandwidthProbe:
     loading.load_probe(device.partition(":")[0])
     operators = torch.ops.losscli_bench
     variants = operators.memory_probe_variants(torch.device(device))
@@ -89,7 +88,7 @@ class Limits:
     def __init__(
         self,
         device: str,
-        load_probe: Callable[[str], BandwidthProbe] = load_probe,
+        load_probe: Callable[[str], BandwidthProbe] = _load_probe,
         *,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:

@@ -54,7 +54,7 @@ def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
     The number of samples below the median is binomial with p = 1/2, so two order statistics enclose
     it with a known probability, whatever the distribution.
     """
-    index = rank(len(samples))
+    index = _rank(len(samples))
     if index is None:
         return None
     ordered = sorted(samples)
@@ -71,7 +71,7 @@ def _log_error(low: float, high: float) -> float:
 
 
 @lru_cache(maxsize=4096)
-def rank(count: int) -> int | None:
+def _rank(count: int) -> int | None:
     """Return the index, from either end, of the order statistics that bound the interval.
 
     The largest k with P(Binomial(count, 1/2) <= k) <= 1 / TAIL, in exact integers.
@@ -109,7 +109,7 @@ def _of_processes(found: Sequence[Speedup], rounds: int) -> Speedup:
     logs = [math.log(ratio.value) for ratio in found]
     half = next_run_half_width(logs, [_log_error(ratio.low, ratio.high) for ratio in found])
     log = math.fsum(logs) / len(logs)
-    confident = rank(rounds) is not None
+    confident = _rank(rounds) is not None
     values = tuple(ratio.value for ratio in found)
     low, value, high = (math.exp(log + step) for step in (-half, 0.0, half))
     return Speedup(value, low, high, confident, values)
@@ -134,7 +134,7 @@ def paired_ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, dict[str,
 def _of_rounds(ratios: Sequence[float]) -> Speedup:
     ordered = sorted(ratios)
     count = len(ordered)
-    index = rank(count)
+    index = _rank(count)
     outside = index or 0
     value = math.sqrt(ordered[(count - 1) // 2] * ordered[count // 2])
     return Speedup(value, ordered[outside], ordered[-1 - outside], index is not None)

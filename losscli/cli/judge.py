@@ -225,10 +225,10 @@ def command(
         return EXIT_INTERRUPTED
     if not verdicts:
         raise UsageError(f"--jobs {jobs} has no job. Write a JSON object a line.")
-    return exit_code(verdicts, strict=strict)
+    return _exit_code(verdicts, strict=strict)
 
 
-def exit_code(verdicts: Iterable[Verdict], *, strict: bool = False) -> int:
+def _exit_code(verdicts: Iterable[Verdict], *, strict: bool = False) -> int:
     """Return the worst verdict's exit code; ``strict``: right within limits fails."""
     verdicts = list(verdicts)
     limits = any(Code.LIMITED in each.codes for each in verdicts)

@@ -37,8 +37,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 Decorator = Callable[[Any], Any]
 
 
-def together(*options: Decorator) -> Decorator:
-    """Return options as one; the help of a command lists them in this order."""
+def _together(*options: Decorator) -> Decorator:
+    """Combine options; the help of a command lists them in this order."""
 
     def add(command: Command) -> Command:
         for each in reversed(options):
@@ -204,7 +204,7 @@ _AXES = (
         *(_IMPL_HELP, _IMPL_COMPLETE),
     ),
 )
-axis_options_of_config = together(
+axis_options_of_config = _together(
     *_AXES,
     device_option(),
     option("--seed", type=check_seed, metavar="N", help="Seed the inputs with N."),
@@ -218,7 +218,7 @@ filter_option = option(
     help="Keep only cases that match FILTER: loss=mse,dtype=bfloat16; size!=1Kx1K; "
     "impl=custom*|compile.",
 )
-case_options = together(
+case_options = _together(
     option(
         *("-c", "--config"),
         metavar="FILE",
@@ -265,7 +265,7 @@ output_option = option(
     help="Write the report to PATH; - is standard output.",
 )
 """-o alone, for commands with their own formats."""
-output_options = together(
+output_options = _together(
     format_option(FORMATS, f"Write the report as {', '.join(FORMATS[:-1])} or {FORMATS[-1]}."),
     output_option,
 )
@@ -283,7 +283,7 @@ def listing_format(
             return command(*args, format="json" if as_json else format, **options)
 
         short = switch("--json", "as_json", help="Write JSON, as --format json.")
-        return cast(Command, together(format_option(formats, help), short)(call))
+        return cast(Command, _together(format_option(formats, help), short)(call))
 
     return add
 
@@ -294,7 +294,7 @@ part_option = option(
     metavar="K/N",
     help="Run part K of N; all parts take about as long.",
 )
-axis_options = together(case_options, part_option, keep_going_option)
+axis_options = _together(case_options, part_option, keep_going_option)
 
 
 def refuse_listing_part(part: Part | None, *, listing: bool) -> None:

@@ -33,8 +33,8 @@ _FEWEST = 9
 """Least size of that subset."""
 
 
-class ChangePoint(NamedTuple):
-    """A change: the index of its first commit, and the row before and after."""
+class _ChangePoint(NamedTuple):
+    """A change: its first commit's index, and the row before and after."""
 
     place: int
     row: Row
@@ -53,12 +53,12 @@ class ChangePoints:
         self._spreads = {key: self._spread(key) for key in self._rows}
         self._made: dict[tuple[int, int, int], dict[Key, Row]] = {}
 
-    def of(self, key: Key) -> list[ChangePoint]:
+    def of(self, key: Key) -> list[_ChangePoint]:
         """Return the changes of a row, the oldest first."""
         there = [index for index, rows in enumerate(self._measured) if key in rows]
         return self._search(key, there)
 
-    def _search(self, key: Key, there: Sequence[int]) -> list[ChangePoint]:
+    def _search(self, key: Key, there: Sequence[int]) -> list[_ChangePoint]:
         for window in _windows(there):
             if found := self._change(key, window):
                 before = [index for index in there if index < found.place]
@@ -66,7 +66,7 @@ class ChangePoints:
                 return [*self._search(key, before), found, *self._search(key, after)]
         return []
 
-    def _change(self, key: Key, there: Sequence[int]) -> ChangePoint | None:
+    def _change(self, key: Key, there: Sequence[int]) -> _ChangePoint | None:
         runs = [len(self._measured[index][key]) for index in there]
         least = next(few for enough, few in _LEAST.items() if sum(runs) >= enough)
         splits = [
@@ -81,7 +81,7 @@ class ChangePoints:
             return None
         logs = [self._logs(key, index) for index in there]
         split = max(differs, key=lambda split: _parted(logs[:split], logs[split:]))
-        return ChangePoint(there[split], rows[split])
+        return _ChangePoint(there[split], rows[split])
 
     def _compared(self, start: int, split: int, end: int) -> dict[Key, Row]:
         place = start, split, end

@@ -25,9 +25,7 @@ from losscli.verify.runner import Checks
 from losscli.verify.runner import plan as plan_verify
 
 
-class Sizes(NamedTuple):
-    """Sizes at which losses of a unit are judged."""
-
+class _Sizes(NamedTuple):
     small: Shape
     checked: tuple[Shape, ...]
     many: Shape
@@ -37,17 +35,17 @@ class Sizes(NamedTuple):
     timed_quickly: Shape
 
 
-_OF_ELEMENTS = Sizes(
+_OF_ELEMENTS = _Sizes(
     (33, 65),
     ((37, 101), (173, 1001)),
     (173, 1001),
     {"cpu": ((1024, 1024), (3072, 3072)), "cuda": ((1024, 1024), (4096, 4096))},
     (1024, 1024),
 )
-SIZES: Mapping[Unit, Sizes] = {
+SIZES: Mapping[Unit, _Sizes] = {
     ELEMENT: _OF_ELEMENTS,
     ROW: _OF_ELEMENTS._replace(many=(100003, 3)),
-    HIDDEN_STATE: Sizes(
+    HIDDEN_STATE: _Sizes(
         (33, 16, 65),
         ((37, 24, 101), (173, 40, 1001)),
         (100003, 4, 3),
@@ -280,9 +278,9 @@ class KnownLoss:
         return self.job.sizes or ((self._sizes.timed_quickly,) if self.job.quick else usual)
 
     @property
-    def _sizes(self) -> Sizes:
+    def _sizes(self) -> _Sizes:
         usual, one = SIZES[EVERY_LOSS[self.loss].unit], self.one_size
-        return Sizes(one, (one,), one, dict.fromkeys(usual.timed, (one,)), one) if one else usual
+        return _Sizes(one, (one,), one, dict.fromkeys(usual.timed, (one,)), one) if one else usual
 
     def _unpredictable(self, count: int) -> list[tuple[int, ...]]:
         """Return odd sizes between half the largest timed size and that size."""

@@ -42,7 +42,7 @@ def read_jobs(
         if not line.strip():
             continue
         where = f"{name}:{number}"
-        item = read_line(line, where, defaults)
+        item = _read_line(line, where, defaults)
         if isinstance(item, Job) and item.id in seen:
             text = f"the id '{item.id}' is that of line {seen[item.id]} as well"
             yield _broken(item, where, f"{text}. Give each job an id of its own.")
@@ -51,8 +51,7 @@ def read_jobs(
             yield item
 
 
-def read_line(line: bytes, where: str, defaults: Mapping[str, Any] | None = None) -> Job | Verdict:
-    """Return the job of a line, or the verdict that it is broken."""
+def _read_line(line: bytes, where: str, defaults: Mapping[str, Any] | None = None) -> Job | Verdict:
     value: Any = None
     try:
         value = _with_defaults(_object(line), defaults or {})

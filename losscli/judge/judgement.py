@@ -203,7 +203,7 @@ def _facet_of(result: VerifyResult, against: Against) -> Facet:
         return "extreme_values"
     if case.dtype in against.others:
         return "dtypes"
-    if is_unusual(case):
+    if _is_unusual(case):
         return "parameters"
     usual = against.usual_reductions
     if usual and case.reduction not in usual:
@@ -238,14 +238,14 @@ def code_of(
         return Code.REFUSES
     if code == Code.OVERWROTE or (code == Code.WRONG and facet not in home):
         return Code.LIMITED
-    if not is_unusual(result.case):
+    if not _is_unusual(result.case):
         return code
     # An assertion is how PyTorch's operators raise an error on a GPU.
     asserted = code == Code.BROKE_DEVICE and ASSERTED in result.reason
     return Code.REFUSES if asserted else IF_UNUSUAL.get(code, code)
 
 
-def is_unusual(case: Case) -> bool:
+def _is_unusual(case: Case) -> bool:
     """Tell whether a parameter has a value at which a formula may differ, or give NaN."""
     return any(each.is_unusual(case.params[each.name]) for each in case.spec.parameters)
 

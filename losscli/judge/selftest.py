@@ -169,8 +169,7 @@ class Judged(Record, frozen=True):
         return EXIT_UNFIT if {*self.codes} & OF_MACHINE else EXIT_FAILED
 
 
-def source() -> Path:
-    """Return the folder of the files: in an installed package, or among the tests."""
+def _source() -> Path:
     package = Path(__file__).parents[1]
     for folder in (package / "candidates", package.parent / "tests" / "candidates"):
         if folder.is_dir():
@@ -210,8 +209,8 @@ def _text(base: str, change: dict[str, Any]) -> str:
 @cache
 def _folder() -> TemporaryDirectory[str]:
     folder = TemporaryDirectory(prefix="losscli-candidates-")
-    shutil.copytree(source(), folder.name, dirs_exist_ok=True)
-    changes = (source() / "changes.yaml").read_text(encoding="utf-8")
+    shutil.copytree(_source(), folder.name, dirs_exist_ok=True)
+    changes = (_source() / "changes.yaml").read_text(encoding="utf-8")
     for name, text in changed(changes).items():
         Path(folder.name, f"{name}.py").write_text(text, encoding="utf-8")
     return folder

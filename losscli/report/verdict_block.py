@@ -60,7 +60,7 @@ def block(verdict: Verdict, width: int = WIDTH) -> str:
         "speed": "" if verdict.speed else "not tested",
         "written in": ", ".join(verdict.languages),
         "tuned": f"in {format_duration(tuned)}" if (tuned := verdict.seconds.get("tuning")) else "",
-        "isolation": isolation(verdict) or "none was needed, for nothing ran",
+        "isolation": _isolation(verdict) or "none was needed, for nothing ran",
         "not isolated": ", ".join(verdict.not_isolated),
     }
     for name, text in parts.items():
@@ -113,8 +113,7 @@ def line(verdict: Verdict) -> str:
     return textwrap.shorten(text, WIDTH, placeholder="…")
 
 
-def isolation(verdict: Verdict) -> str:
-    """Return a file's isolation; empty where nothing of it ran."""
+def _isolation(verdict: Verdict) -> str:
     return "complete" if {*NAMES} <= {*verdict.isolation} else ", ".join(verdict.isolation)
 
 

@@ -41,14 +41,14 @@ Results = Sequence[BenchResult]
 def view(run: Run, *, verbose: bool = False, columns: Sequence[str] = ()) -> Document:
     """Return the report of a bench; ``columns`` selects those of its tables."""
     ran = [result for result in run.of(BenchResult) if result.status != SKIPPED]
-    shown = tables(ran, columns)
+    shown = _tables(ran, columns)
     titled = (Part(t.title, (replace(t, title=""),)) if t.title else t for t in shown)
     legend = _legend(ran, {header for table in shown for header in table.headers})
     hint = ["-v explains the columns"] * bool(shown)
     return (
         *map(Sentence, answers(run)),
         Part(caption(run), (*titled, Notes([legend] if verbose and shown else hint))),
-        Notes(notes(run)),
+        Notes(_notes(run)),
         Notes(slower_cells(run)),
     )
 
@@ -141,7 +141,7 @@ def _is_unclear(result: BenchResult, other: str) -> bool:
     return found is not None and found.verdict == UNCLEAR
 
 
-def tables(ran: Results, chosen: Sequence[str] = ()) -> list[Table]:
+def _tables(ran: Results, chosen: Sequence[str] = ()) -> list[Table]:
     """Return a table for each of the config's, with the chosen or the informative columns."""
     mixed = {COLD, WARM} <= {result.cache for result in ran}
     names = case_names(ran)
@@ -207,8 +207,7 @@ def case_names(results: Results) -> dict[Case, str]:
     }
 
 
-def notes(run: Run) -> list[str]:
-    """Return failures, impossible times, and the reasons for missing numbers."""
+def _notes(run: Run) -> list[str]:
     results = run.of(BenchResult)
 
     def reason(r: BenchResult) -> str:

@@ -37,15 +37,14 @@ def view(run: Run, *, verbose: bool = False) -> Document:
         measured = Table((), ())
     legend = _legend(results, measured) if verbose else _HINT
     return (
-        Sentence(summary(run)),
-        Notes(failures(run, verbose=verbose)),
+        Sentence(_summary(run)),
+        Notes(_failures(run, verbose=verbose)),
         Part(caption(run), (shown, Notes(more), measured, Notes([legend]))),
-        Notes([*(reasons(run) if verbose else unfit(run)), *map(str, run.excluded)]),
+        Notes([*(reasons(run) if verbose else _unfit(run)), *map(str, run.excluded)]),
     )
 
 
-def summary(run: Run) -> str:
-    """Return a run's counts in one sentence."""
+def _summary(run: Run) -> str:
     results = asked(run)
     statuses = Counter(result.status for result in results)
     cases = {r.case for r in results if r.status != SKIPPED}
@@ -57,7 +56,7 @@ def summary(run: Run) -> str:
     )
 
 
-def failures(run: Run, *, verbose: bool) -> list[str]:
+def _failures(run: Run, *, verbose: bool) -> list[str]:
     """Return failures and warnings in full: the first, or with ``verbose`` all of them."""
     found = [each for each in alike(run.of(VerifyResult)) if verbose or each[0].status != PASS]
     shown = found if verbose else found[:1]  # the first failure, else the first warning
@@ -120,8 +119,7 @@ def reasons(run: Run) -> list[str]:
     return [*dict.fromkeys(texts), *skips(results)]
 
 
-def unfit(run: Run) -> list[str]:
-    """Return the reasons of cases on which no check ran."""
+def _unfit(run: Run) -> list[str]:
     results = run.of(VerifyResult)
     ran = {result.case for result in results if result.status != SKIPPED}
     return skips(result for result in results if result.case not in ran)
@@ -129,7 +127,7 @@ def unfit(run: Run) -> list[str]:
 
 def _checks(results: Results, *, everything: bool) -> tuple[Table, list[str]]:
     by_check = grouped(results, lambda result: result.check)
-    bad = {c: of for c, of in by_check.items() if everything or worst(of) in (FAIL, WARN)}
+    bad = {c: of for c, of in by_check.items() if everything or _worst(of) in (FAIL, WARN)}
     losses = dict.fromkeys(r.case.loss for of in bad.values() for r in of)
     rows = [[check, *(_cell(of, loss) for loss in losses)] for check, of in bad.items()]
     if everything:
@@ -159,7 +157,7 @@ def _cell(of_check: Results, loss: str) -> str:
     ran = [r for r in of_check if r.case.loss == loss and r.status != SKIPPED]
     if not ran:
         return "skipped" if any(r.case.loss == loss for r in of_check) else "-"
-    status: VerifyStatus = worst(ran)
+    status: VerifyStatus = _worst(ran)
     bad = sum(result.status == status for result in ran)
     text = f"pass {len(ran)}" if status == PASS else f"{status.upper()} {bad}/{len(ran)}"
     return ", ".join(part for part in (text, _largest_ulp(ran)) if part)
@@ -193,13 +191,12 @@ def by_case(results: Results) -> dict[tuple[Case, str], list[VerifyResult]]:
     return grouped(results, lambda result: (result.case, result.implementation))
 
 
-def worst(results: Results) -> VerifyStatus:
-    """Return the worst status."""
+def _worst(results: Results) -> VerifyStatus:
     statuses = {result.status for result in results}
     return next(status for status in (FAIL, WARN, PASS, SKIPPED) if status in statuses)
 
 
-def check(results: Results, name: str) -> VerifyResult | None:
+def _check(results: Results, name: str) -> VerifyResult | None:
     """Return the result of a check, or of an operand's gradient, if it ran."""
     names = (name, f"{name}_gradient")
     return next((result for result in results if result.check in names), None)
@@ -218,10 +215,10 @@ def _errors_table(run: Run) -> Table:
         "impl": lambda checks: shorten(checks[0].implementation),
         "dtype": lambda checks: checks[0].case.dtype,
         "reduce": lambda checks: checks[0].case.reduction,
-        "rel": lambda checks: _relative(check(checks, VALUE)),
+        "rel": lambda checks: _relative(_check(checks, VALUE)),
         "ulp": partial(_ulp, operand=VALUE),
         "torch": lambda checks: (
-            (format_ulp(r.reference_error.value_ulp) if (r := check(checks, VALUE)) else "") or "-"
+            (format_ulp(r.reference_error.value_ulp) if (r := _check(checks, VALUE)) else "") or "-"
         ),
     }
     for operand in dict.fromkeys(name for case, _ in cases for name in case.spec.differentiable):
@@ -241,8 +238,8 @@ def _errors_table(run: Run) -> Table:
 
 def _is_shown(checks: Results) -> bool:
     names = (VALUE, *checks[0].case.spec.differentiable)
-    figures = [found for name in names if (found := check(checks, name))]
-    return worst(checks) in (FAIL, WARN) or any(found.status == PASS for found in figures)
+    figures = [found for name in names if (found := _check(checks, name))]
+    return _worst(checks) in (FAIL, WARN) or any(found.status == PASS for found in figures)
 
 
 def _relative(result: VerifyResult | None) -> str:
@@ -253,7 +250,7 @@ def _relative(result: VerifyResult | None) -> str:
 
 def _ulp(checks: Results, operand: str) -> str:
     """Return the error of a loss or gradient and, after a slash, what always passes."""
-    result = check(checks, operand)
+    result = _check(checks, operand)
     ulp = _own_ulp(result)
     return "-" if result is None or ulp is None else f"{format_ulp(ulp)}/{_allowed_ulp(result):g}"
 
@@ -270,7 +267,7 @@ def _allowed_ulp(result: VerifyResult) -> float:
 
 
 def _worst_status(checks: Results) -> str:
-    status = worst(checks)
+    status = _worst(checks)
     loosened = next((result.tolerance for result in checks if result.tolerance), "")
     tolerance = loosened.partition(":")[0]
     shown = status.upper() if status in (FAIL, WARN) else status

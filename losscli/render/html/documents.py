@@ -52,7 +52,7 @@ def document_of(record: Reported) -> Document:
     drawn = tuple(plots_of(record)) if plots_of else ()
     cut = "The last line of the file is cut off; results may be missing."
     notes = (Notes([cut] * record.cut_off, "warn"),)
-    return (*_arranged((*view(record, verbose=True), *notes), drawn), environment(record))
+    return (*_arranged((*view(record, verbose=True), *notes), drawn), _environment(record))
 
 
 def document_of_comparison(compared: Comparisons) -> Document:
@@ -78,8 +78,7 @@ def _arranged(document: Document, drawn: Sequence[Part]) -> Document:
     return Part("Result", tuple(first)), *drawn, Part("All results", rest)
 
 
-def environment(run: Run) -> Part:
-    """Return the machine, software and command of a run."""
+def _environment(run: Run) -> Part:
     facts = {"command": shlex.join(run.command), "created": run.created}
     for key, value in run.environment.items():
         in_bytes = key.endswith("_bytes") and isinstance(value, int | float)

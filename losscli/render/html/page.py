@@ -154,19 +154,17 @@ def _laid_out(table: Table, section: Section) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Note:
-    """A line of notes, with the lines that belong to it."""
-
+class _Note:
     text: str
     state: State
     lines: list[str]
 
 
-def _grouped_notes(notes: Notes) -> tuple[list[Note], list[Note]]:
-    found: list[Note] = []
+def _grouped_notes(notes: Notes) -> tuple[list[_Note], list[_Note]]:
+    found: list[_Note] = []
     for line in notes.lines:
         if found and line.startswith(("    ", "from losscli.")):
             found[-1].lines.append(line.strip())
         elif line:
-            found.append(Note(line, notes.state or state_of(line.split(" ")[0].rstrip(":")), []))
+            found.append(_Note(line, notes.state or state_of(line.split(" ")[0].rstrip(":")), []))
     return found[:_NOTES], found[_NOTES:]

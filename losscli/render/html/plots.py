@@ -148,7 +148,7 @@ def _bar(style: int, name: str, point: Point, across: svg.Scale, y: float) -> st
     low, high, value = across(point.low), across(point.high), across(point.x)
     place = f"M{svg.number(low)} {svg.number(y)}H{svg.number(high)}"
     line = svg.element("path", d=place, class_="whisker") if high - low > _HIDDEN else ""
-    written = f"{ratio(point.x)} ({interval(point.low, point.high)})"
+    written = f"{ratio(point.x)} ({_interval(point.low, point.high)})"
     words = svg.text(WIDTH, y + 4, written, class_="value end")
     return svg.element("g", line + _mark(style, value, y, name) + words, class_=f"s{style}")
 
@@ -214,8 +214,7 @@ def ratio(value: float) -> str:
     return f"{value:.2g}x" if value < 0.1 else f"{value:.2f}x"
 
 
-def interval(low: float, high: float) -> str:
-    """Return ``4.49-4.51``."""
+def _interval(low: float, high: float) -> str:
     return f"{ratio(low)[:-1]}-{ratio(high)[:-1]}"
 
 

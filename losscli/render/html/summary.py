@@ -27,11 +27,11 @@ _COLUMNS = (
 
 def summary(run: Run) -> dict[str, Any]:
     """Return the summary of a bench or verify run; others have none."""
-    known = {"bench": of_bench, "verify": of_checks}
+    known = {"bench": _of_bench, "verify": _of_checks}
     return known[run.kind](run) if run.kind in known else {}
 
 
-def of_bench(run: Run) -> dict[str, Any]:
+def _of_bench(run: Run) -> dict[str, Any]:
     """Return the summary of a bench, with a list of numbers for each result."""
     results = run.of(BenchResult)
     names = case_names(results)
@@ -52,7 +52,7 @@ def of_bench(run: Run) -> dict[str, Any]:
     }
 
 
-def of_checks(run: Run) -> dict[str, Any]:
+def _of_checks(run: Run) -> dict[str, Any]:
     """Return the summary of a verify run, with a letter for each check of a case."""
     checks = list(dict.fromkeys(r.check for r in run.of(VerifyResult)))
     groups = by_case(asked(run))

@@ -85,7 +85,7 @@ def upright(ticks: Ticks, across: Scale, top: float, bottom: float) -> str:
 def below(ticks: Ticks, across: Scale, y: float, width: float) -> str:
     """Return the words of ticks in a line, kept within a width."""
     return "".join(
-        text(within(across(value), words, 0, width), y, words, class_="mid")
+        text(_within(across(value), words, 0, width), y, words, class_="mid")
         for value, words in ticks
     )
 
@@ -216,7 +216,7 @@ def spaced(ticks: Ticks, scale: Scale) -> Ticks:
     kept: Ticks = []
     end = -math.inf
     for value, words in ticks:
-        middle = within(scale(value), words, scale.start, scale.end)
+        middle = _within(scale(value), words, scale.start, scale.end)
         half = LETTER * len(words) / 2
         if middle - half > end:
             kept.append((value, words))
@@ -224,7 +224,7 @@ def spaced(ticks: Ticks, scale: Scale) -> Ticks:
     return kept
 
 
-def within(middle: float, words: str, start: float, end: float) -> float:
+def _within(middle: float, words: str, start: float, end: float) -> float:
     """Return the centre of words that keeps them between two places."""
     half = LETTER * len(words) / 2
     return min(max(middle, start + half), max(end - half, start + half))
