@@ -64,7 +64,7 @@ class Turns:
 
 
 class TimeIsUp(BaseException):
-    """A block has no time left; not an Exception, which implementations could catch."""
+    """A block has no time left; not an Exception, which would be an implementation's failure."""
 
 
 @contextmanager

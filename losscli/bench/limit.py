@@ -106,10 +106,7 @@ class Limits:
         again: bool = False,
         timing: Timing = TIMED,
     ) -> Limit:
-        """Return a pass's limit, timed on ``reads``: the operands and grad_output.
-
-        ``again``: measure once more and keep the faster.
-        """
+        """Return a pass's limit, timed on ``reads``; ``again`` keeps the faster of two."""
         if not _is_limited(case):
             return Limit()
         key = _key(case, pass_, timer)

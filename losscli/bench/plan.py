@@ -137,10 +137,7 @@ def plan_id(tasks: Sequence[Task]) -> str:
 def remaining(
     tasks: Iterable[Task], results: Iterable[BenchResult]
 ) -> tuple[list[Task], list[BenchResult]]:
-    """Return the passes that lack results, and the results of the others.
-
-    A result that the budget skipped is lacking.
-    """
+    """Return the passes that lack results, as after a budget, and the others' results."""
     found: dict[tuple[str, Case, str, str], list[BenchResult]] = {}
     for result in results:
         if result.code == Code.BUDGET:

@@ -113,10 +113,7 @@ class Processes:
         self._workers.clear()
 
     def run(self, task: Task) -> Generator[BenchResult, None, None]:
-        """Yield a task's results; each process measures what its predecessors could.
-
-        With a budget, later processes start only if there is time.
-        """
+        """Yield a task's results; each process measures what its predecessors could."""
         if not task.timing.several_processes:
             yield from self._runner().run(task)
             return

@@ -71,10 +71,7 @@ class Runner:
         exchange: Callable[[Case, PassName, Timer], Collective | None] | None = None,
         show: Callable[[Sequence[BenchResult]], object] | None = None,
     ) -> None:
-        """``notify`` and ``show`` get notes and first results for the user.
-
-        Tests and ranks replace the other arguments.
-        """
+        """``notify`` and ``show`` get notes and results for the user; tests and ranks set the rest."""
         self.device = device
         self.free_bytes = free_bytes
         self.limits = limits or Limits(device)
@@ -129,10 +126,7 @@ class Runner:
         implementations: Sequence[Implementation],
         found: dict[str, BenchResult],
     ) -> None:
-        """Find the limit, judge, warm up, sample and judge again; add results by name.
-
-        A TimeIsUp keeps the results added so far.
-        """
+        """Judge, warm up, sample and judge again; add results by name, also before TimeIsUp."""
         case, until = task.case, self.clock() + task.budget.share
         entries: list[JudgedPass] = []
         passes = PassFactory(case, pass_, contents.timed)

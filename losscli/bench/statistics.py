@@ -1,7 +1,4 @@
-"""Order statistics of samples, and of ratios of interleaved samples.
-
-They assume no distribution. :mod:`losscli.runs.spread` combines those of processes.
-"""
+"""Order statistics of samples, and of ratios of interleaved samples."""
 
 import math
 from collections.abc import Mapping, Sequence

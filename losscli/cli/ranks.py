@@ -33,10 +33,7 @@ ranks_option = option(
 
 
 def arrange(config: Config, ranks: int | None) -> tuple[Config, Place | None]:
-    """Return a config over ranks and this process's place; None where it has to start ranks.
-
-    UsageError if the config cannot be split. An ordinary config does not change.
-    """
+    """Return a config over ranks, and this process's place or None to start ranks."""
     if not any(block.placement for block in config.blocks):
         _refuse_ranks(ranks)
         return config, None
@@ -52,10 +49,7 @@ def arrange(config: Config, ranks: int | None) -> tuple[Config, Place | None]:
 
 
 def place_of(ranks: int | None) -> Place | None:
-    """Return this process's place among the ranks, or None to start them.
-
-    UsageError if their number is unknown, or the option's and torchrun's differ.
-    """
+    """Return this process's place among the ranks, or None to start them."""
     seconds_of_collectives()  # an error is to come before any rank is started
     if ranks is not None and not _is_rank():
         return None

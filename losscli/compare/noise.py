@@ -75,10 +75,7 @@ def control_drifts(keys: Sequence[Key], logs: Array, control: Flags) -> Array:
 
 
 def standard_errors(pairs: Sequence[tuple[BenchResult, BenchResult]]) -> tuple[Array, Array]:
-    """Return the standard error of each log ratio, and its part between processes or NaN.
-
-    The pairs are of one mode and cache.
-    """
+    """Return the standard error of each log ratio, and its part between processes or NaN."""
     sides = [[pair[side].seconds for pair in pairs] for side in (0, 1)]
     within = np.hypot(*(uncertainties([s.samples for s in side if s]) for side in sides))
     between = np.hypot(*(process_errors(list(map(_process_medians, side))) for side in sides))

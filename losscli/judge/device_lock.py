@@ -36,8 +36,8 @@ def device_lock(
     """Hold a device's lock within the block; yield the seconds of waiting.
 
     ``shared``: to build or check, else to time. ``until``: give up at this time of ``clock``.
-    ``waits_for_us``: whether a process that holds the lock is this judge's child, and keeps the
-    lock. ``notify`` is told once who holds the lock, if the wait is long.
+    ``waits_for_us``: whether a process that holds the lock would never release it. ``notify`` gets
+    the holder if the wait is long.
 
     Raises:
         HeldError: the lock was not free in time.

@@ -66,10 +66,7 @@ def compile_by_call(on: Judgement) -> None:
 
 
 def look_at(on: Judgement, case: Case) -> None:
-    """Check the value, and if it is right, find out whether there is a gradient.
-
-    An optional dtype is dropped where the candidate raises or returns another dtype.
-    """
+    """Check the value, then find out about gradients; drop an optional dtype that fails."""
     problem, draft, is_right = on.problem(case), on.draft, False
     optional = case.dtype in on.against.others
     dtypes = [each for each in case.dtypes.values() if each in DTYPES]

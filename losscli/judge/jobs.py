@@ -63,10 +63,7 @@ def _read_line(line: bytes, where: str, defaults: Mapping[str, Any] | None = Non
 
 
 def read_job(value: Mapping[str, Any]) -> Job:
-    """Return the job of a JSON object.
-
-    UsageError: an unknown key. RecordError: a field is missing or has another type.
-    """
+    """Return a JSON object's job; UsageError for an unknown key, RecordError for a bad field."""
     value = {OPTIONS.get(key, key): given for key, given in value.items()}
     _refuse_unknown(value, Job)
     if isinstance(value.get("limits"), dict):

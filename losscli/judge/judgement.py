@@ -224,10 +224,7 @@ def code_of(
     *,
     optional: bool = False,
 ) -> Code:
-    """Return the reason's code for a result that did not pass.
-
-    ``home``: the facets in which it is WRONG. ``optional``: its dtype is optional.
-    """
+    """Return the reason's code for a result that did not pass; ``home``: the facets of WRONG."""
     code = RENAMED.get(result.code, result.code)
     if code == Code.NO_GRADIENT:
         # Of the target, or where something is new; backward of no row that counts raises.

@@ -48,10 +48,7 @@ class JudgePool(Protocol):
     """Judges many jobs, on this machine or a cluster."""
 
     def run(self, jobs: Iterable[Item]) -> Generator[Verdict, None, None]:
-        """Yield each verdict when it is ready, in any order; take jobs as needed.
-
-        A verdict among the jobs is passed on. Closing the generator ends the work.
-        """
+        """Yield each verdict when it is ready; take jobs as needed, and pass verdicts on."""
 
 
 def default_workers(gpus: int = 0) -> int:
@@ -235,11 +232,7 @@ class JudgeProcess:
 
 
 def environment(*, yields: bool = False) -> dict[str, str]:
-    """Return the environment of a judge.
-
-    ``yields``: idle threads leave the cores to others, unlike those of users' programs that are
-    timed.
-    """
+    """Return a judge's environment; ``yields``: its idle threads leave the cores to others."""
     found = dict(os.environ) if allocator.unsettable() else allocator.environment(keeps=True)
     if yields:
         let_threads_sleep(found)

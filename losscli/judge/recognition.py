@@ -75,10 +75,7 @@ class UnknownLossError(WrongReferenceError):
 
 
 def recognise(found: Implementation, device: str, dtype: DType = "float64") -> Recognised:
-    """Return which loss a ``Model`` or a candidate computes.
-
-    UnknownLossError: none. WrongReferenceError: it cannot be imported, or its process dies.
-    """
+    """Return the loss of a ``Model`` or candidate; UnknownLossError or WrongReferenceError."""
     named, file = found.name, found.file
     assert file
     try:

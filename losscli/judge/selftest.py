@@ -137,10 +137,7 @@ class Candidate:
         )
 
     def is_due(self, verdict: Verdict) -> bool:
-        """Tell whether a verdict is as expected.
-
-        A right file may meet, with random parameters, an error of PyTorch's own.
-        """
+        """Tell whether a verdict is as expected; a right file may meet errors of PyTorch's own."""
         words = {*self.words, *(("NO WORSE THAN TORCH",) if "RIGHT" in self.words else ())}
         return verdict.word in words and (not self.codes or bool(verdict.codes & {*self.codes}))
 

@@ -189,10 +189,7 @@ def renamed(verdict: Verdict, job: Job, names: Mapping[str, str]) -> Verdict:
 
 
 def speedup(verdict: Verdict, pass_: str = "", other: str = REFERENCE) -> float | None:
-    """Return the geometric mean of the conclusive ratios to another implementation, or None.
-
-    ``pass_`` limits it to one pass.
-    """
+    """Return the geometric mean of the conclusive ratios to another implementation, if any."""
     ratios = [
         timed.ratios[other][0]
         for timed in verdict.speed

@@ -50,10 +50,7 @@ class RecordError(ValueError):
 
 
 def read_array(kind: type[R], text: bytes) -> list[R]:
-    """Return the records in a JSON array; ignore unknown keys.
-
-    RecordError: a missing field or wrong type. UNREADABLE: not JSON.
-    """
+    """Return a JSON array's records; RecordError for a bad field, UNREADABLE for bad JSON."""
     with _record_errors(kind):
         records: list[R] = msgspec.json.decode(text, type=list[kind])  # type: ignore[valid-type]
         return records

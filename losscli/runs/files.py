@@ -40,10 +40,7 @@ def replace_file(path: Path, parts: Iterable[bytes]) -> None:
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Write text and a newline, or bytes, atomically if possible.
-
-    UsageError if another process holds the file, UnfitError if it cannot be written.
-    """
+    """Write text and a newline, or bytes, atomically if possible; UsageError if held."""
     refuse_held(path.resolve())
     # A file name in a report may have bytes that are not UTF-8.
     data = content if isinstance(content, bytes) else f"{content}\n".encode(errors=ESCAPE)
