@@ -71,7 +71,7 @@ class Runner:
         exchange: Callable[[Case, PassName, Timer], Collective | None] | None = None,
         show: Callable[[Sequence[BenchResult]], object] | None = None,
     ) -> None:
-        """``notify`` and ``show`` get notes and results for the user; tests and ranks set the rest."""
+        """``notify`` and ``show`` get what the user sees; tests and ranks replace the others."""
         self.device = device
         self.free_bytes = free_bytes
         self.limits = limits or Limits(device)
