@@ -29,7 +29,6 @@ class Budget:
 
     @property
     def used_up(self) -> Reason:
-        """Why something was not measured."""
         return Reason(Code.BUDGET, f"the budget of {self.total:g} s is used up")
 
     def after(self, seconds: float, turns: int = 1) -> Self:
@@ -54,12 +53,10 @@ class Turns:
         return left.share >= start_seconds + PART_OF_LAST * (self.clock() - self.last)
 
     def take(self, turns: int) -> Budget:
-        """Return the budget of the next of ``turns`` processes."""
         self.last = self.clock()
         return self.left(turns)
 
     def left(self, turns: int = 1) -> Budget:
-        """Return the rest of the budget, with its share divided over ``turns``."""
         return self.budget.after(self.clock() - self.began, turns)
 
 

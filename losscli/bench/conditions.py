@@ -114,7 +114,7 @@ class GpuConditions(Conditions):
 
     def others(self) -> float | None:
         """Return the largest fraction of the GPU's time that another program took, if known."""
-        # NVML numbers processes as outside of containers, and may lack this one.
+        # NVML uses process ids from outside of containers, and may lack this process.
         running = self._ask(self.nvml.nvmlDeviceGetComputeRunningProcesses, self.handle)
         if running is None or not any(is_ours(each.pid) for each in running):
             return None

@@ -61,7 +61,6 @@ class Contents:
 
     @property
     def timed(self) -> tuple[Tensor, ...]:
-        """The operands of timed calls."""
         return tuple(self.operands.values())
 
     @property
@@ -71,7 +70,6 @@ class Contents:
 
     @property
     def gate(self) -> Gate:
-        """The gate that judges results on the present contents."""
         if self.changed not in self._gates:
             self._gates[self.changed] = self.gate_of(self.operands)
         return self._gates[self.changed]

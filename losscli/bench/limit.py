@@ -73,7 +73,7 @@ def mixes(case: Case, pass_: PassName) -> tuple[Mix, ...]:
     if case.reduction != "none":
         return (Mix(operands, int(pass_ == "forward_backward")),)
     # Without a reduction grad_output comes after the loss, so operands are read twice.
-    large = int(math.prod(case.unreduced_shape) == case.elements)  # the loss, and what comes in
+    large = int(math.prod(case.unreduced_shape) == case.elements)  # the loss and grad_output
     forward = Mix(operands, large)
     return (forward,) if pass_ == "forward" else (forward, Mix(operands + large, 1))
 
@@ -175,7 +175,7 @@ class Limits:
             return _out_of_reach(error)
         contenders = [Contender(str(n), call(n)) for n in range(variants)]
         contenders[0].warm_up(timer)
-        warm = contenders[0].warm  # what it teaches of the host holds for all
+        warm = contenders[0].warm  # its host time holds for all variants
         for contender in contenders if warm else ():
             contender.run(contender.call)
             contender.warm = warm and replace(warm, call=contender.call, name=contender.name)

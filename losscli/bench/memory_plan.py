@@ -54,15 +54,13 @@ def plan_memory(
         gradients = sum(case.operand_bytes[name] for name in case.spec.trained)
         outputs += gradients * (len(implementations) if graphs else 1)
         inputs += loss * len(grad_output_values(case.grad_output))
-        if graphs and loss and case.grad_output == CHANGING:  # each graph reads one of its own
+        if graphs and loss and case.grad_output == CHANGING:  # each graph reads its own
             inputs += loss * len(implementations)
-    if case.operations(pass_):  # the bare products are sampled beside them
+    if case.operations(pass_):  # the bare products are sampled too
         outputs += case.temporary_elements * case.item_bytes + 2 * outputs
-    elif (
-        case.device == "cpu" and outputs
-    ):  # there what moves the bytes alone is sampled beside them
+    elif case.device == "cpu" and outputs:  # the copy kernels are sampled too
         outputs += tensor
-    if case.device == "cpu" and case.mixes_dtypes:  # what it reads for the target
+    if case.device == "cpu" and case.mixes_dtypes:  # the probe reads it for the target
         inputs += tensor
     if case.placement:  # each rank has the whole, which is judged, and its own part
         inputs += case.shard.stored_bytes

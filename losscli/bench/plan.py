@@ -52,7 +52,6 @@ class Task:
 
     @property
     def name(self) -> str:
-        """The name for people."""
         return self.case.name
 
     @property

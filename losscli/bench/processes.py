@@ -131,7 +131,7 @@ class Processes:
             if number not in self._workers:
                 break  # the budget ended before it had started
             left = replace(left, budget=turns.take(len(numbers) - place))
-            if number == _DEFAULT_ALLOCATOR:  # only changes of more than a tenth are told
+            if number == _DEFAULT_ALLOCATOR:  # only changes of more than a tenth are reported
                 least, most = left.timing.min_time / 2, left.timing.max_time / 2
                 half = replace(left.timing, min_time=least, max_time=most)
                 left = replace(left, limited=False, timing=half)
@@ -160,13 +160,12 @@ class Processes:
         with contextlib.suppress(TimeIsUp), alarm(seconds):
             for worker in self._workers.values():
                 if not worker.ready:
-                    list(worker.answers(self.notify))  # none, and waits for it
+                    list(worker.answers(self.notify))  # yields nothing, but waits
                     worker.ready = True
         for number in [number for number, worker in self._workers.items() if not worker.ready]:
             self._workers.pop(number).close()
 
     def start(self, numbers: Sequence[int]) -> None:
-        """Start missing processes without waiting."""
         for number in numbers:
             if number not in self._workers:
                 environ: Mapping[str, str] = os.environ

@@ -69,7 +69,6 @@ class SlowestTimer:
     """Takes samples on all ranks at once; see :class:`Timer`. The slowest rank's counts."""
 
     def __init__(self, own: Timer, group: Group) -> None:
-        """``own``: this rank's timer, which agrees with the others on the number of calls."""
         self.own, self.group = own, group
 
     @property

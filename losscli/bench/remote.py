@@ -84,7 +84,6 @@ class RemotePass(JudgedPass):
         self._judge_next = True
 
     def __call__(self) -> Samples:
-        """Compute once, on contents that the worker keeps."""
         return self.subject.send(Time(self.pass_, self.operands, self.evicts, self.captured))
 
     def first(self) -> VerifyResult:
@@ -165,7 +164,7 @@ def disagreement(
     """
     due = max(seconds, host_seconds)
     began, idle, least = clock(), math.inf, math.inf
-    slowed = math.inf, 0.0, 0.0  # by how much, and what both clocks say of a loop
+    slowed = math.inf, 0.0, 0.0  # the ratio, and a loop's time by both clocks
     for number in range(LOOPS + SHORT_LOOPS):
         long = number < LOOPS
         if not long and clock() - began > PATIENCE_SECONDS:
@@ -190,7 +189,7 @@ def disagreement(
         if kind != "cpu" and run_seconds >= LONG_RUN_SECONDS:
             allowed = max(LONG_RUN_TOLERANCE * seconds, CLOCK_TOLERANCE[kind] * host_seconds)
             allowed += CLOCK_SLACK[kind] / calls
-        # On a CPU no further loop could change it; on a GPU longer ones are allowed less.
+        # On a CPU no further loop could change the result; on a GPU longer ones have less slack.
         enough = kind == "cpu" or number >= LOOPS - 1
         if enough and least <= allowed and slowed[0] <= SAME_LOOP_TOLERANCE:
             return None

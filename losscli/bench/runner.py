@@ -90,7 +90,7 @@ class Runner:
 
     def measure(self, task: Task) -> Generator[Measured, None, None]:
         """Yield the results of each pass; what cannot run has a result with the reason."""
-        # Processes of other files are ended.
+        # End the processes of other files.
         named = {task.find(name).file for names in task.passes.values() for name in names}
         workers.end_others(named)
         free = self.free_bytes(self.device)
@@ -101,7 +101,7 @@ class Runner:
             lost = partial(untimed, task, pass_)
             found = {name: lost(name, why, status=SKIPPED) for name, why in reasons.items()}
             budget = task.budget.after(self.clock() - began, len(lineups) - number)
-            # Ranks would no longer call equally often if one of them stopped in the middle.
+            # If one rank stopped in the middle, the others would wait for its calls.
             rings = not task.case.placement
             with suppress(TimeIsUp), alarm(budget.left, rings=rings):
                 try:
@@ -167,7 +167,7 @@ class Runner:
                 [*entries, *filter(None, [mover])],
                 task.timing,
                 seed=case.seed,
-                before=contents.change,  # in each batch of samples others
+                before=contents.change,  # each batch has other contents
                 slowed=self.conditions.slowed,
                 clock=self.clock,
                 until=until,
@@ -182,9 +182,9 @@ class Runner:
                 result = _conclude(task, entry, around)
                 found[entry.name] = _limited(result, limit) if result.seconds else result
                 entry.close()
-        mover = None  # what it holds is free for the next measurement of the limit
+        mover = None  # frees memory for the next measurement of the limit
         if any(result.impossible for result in found.values()):
-            # Or the memory was slower a moment ago.
+            # The memory may have been slower a moment ago.
             limit = faster(limit, find(again=True, timing=timing))
             found |= {
                 name: _limited(each, limit, limit_repeated=True)

@@ -40,7 +40,6 @@ class Contender:
     """Whether sampling goes on until its median is known."""
 
     def warm_up(self, timer: Timer) -> None:
-        """Warm up the call."""
         warm = self.run(partial(timer.warm_up, self.call))
         self.warm = warm and replace(warm, name=self.name)
 
@@ -48,7 +47,7 @@ class Contender:
         """Call; an exception becomes the contender's failure, and the result None."""
         try:
             return call()
-        except LosscliError:  # a failed build, say: no case of this run could do better
+        except LosscliError:  # such as a failed build, which fails every case
             raise
         except Exception as error:
             self.fail(error)

@@ -222,7 +222,7 @@ def command(
         began = runner.clock() - largest(group, perf_counter() - began)
         jobs = Schedule(tasks, config.budget, lambda: runner.clock() - began)
         return run_in_ranks(run, jobs, runner.run, **report)
-    if not possible:  # says why: no process is started, and nothing is built
+    if not possible:  # reports why; starts no process and builds nothing
         return run_jobs(run, tasks, Runner(device, notify=note).run, **report)
 
     def build(tasks: Sequence[Task]) -> None:
@@ -275,7 +275,7 @@ def _resume(path: Path, run: Run, tasks: Sequence[Task]) -> tuple[Run, list[Task
 
 def _ask_to_overwrite(saved: Path, resume: str | None) -> None:
     if resume is not None and resume in (saved.stem, str(saved)):
-        return  # it goes on with this very run
+        return  # --resume continues this run
     question = f"a run named '{saved.stem}' is already saved."
     asked = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
     if asked and click.confirm(f"losscli: {question} Overwrite it?", err=True):

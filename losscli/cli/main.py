@@ -69,7 +69,7 @@ def _show_version(context: click.Context, option: click.Parameter, value: bool) 
 
 
 def _remember_quiet(context: click.Context, option: click.Parameter, value: bool) -> None:
-    if value and not is_quiet():  # the processes that the command starts are quiet as well
+    if value and not is_quiet():  # child processes are quiet too
         os.environ[QUIET_VARIABLE] = "1"
 
 
@@ -124,7 +124,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in (*COMMANDS, *HIDDEN):
             return None
-        if cmd_name != "doctor":  # which looks for what is missing
+        if cmd_name != "doctor":  # which reports missing packages itself
             dependencies.require()
         module = cmd_name.replace("-", "_")
         command: click.Command = import_module(f"losscli.cli.{module}").command
@@ -200,7 +200,7 @@ def _run(arguments: list[str]) -> int:
                 traceback.print_exc()
             if not received:
                 return _explain(error)
-            # Whatever else it says: it is what became of the interrupt.
+            # The error comes from the interrupt, whatever it says.
             code = EXIT_FAILED
     if received and code != EXIT_INTERRUPTED:
         return _explain(KeyboardInterrupt())
@@ -247,7 +247,7 @@ def _is_being_imported(name: str) -> bool:
 
 def _explain(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):
-        # Neither well nor failed: what a shell says of a program that SIGPIPE ended.
+        # A shell's exit code for a program that SIGPIPE ended.
         return EXIT_BROKEN_PIPE
     status("")
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
@@ -260,7 +260,7 @@ def _explain(error: BaseException) -> int:
     message, code = _message(error)
     told = is_silent() and code != EXIT_UNEXPECTED
     if error.is_told if isinstance(error, RankError) else told:
-        return code  # another of several ranks, which all have the error, tells it
+        return code  # all ranks have the error; another one reports it
     text = coloured("error:", RED) if in_colour(sys.stderr) else "error:"
     tell(f"losscli: {text} {printable(message)}")
     return code

@@ -50,7 +50,7 @@ def arrange(config: Config, ranks: int | None) -> tuple[Config, Place | None]:
 
 def place_of(ranks: int | None) -> Place | None:
     """Return this process's place among the ranks, or None to start them."""
-    seconds_of_collectives()  # an error is to come before any rank is started
+    seconds_of_collectives()  # raises an error before any rank is started
     if ranks is not None and not _is_rank():
         return None
     place = Place.of_environment()

@@ -109,7 +109,7 @@ def run_jobs(
             raise_if_received()
             with closing(results_of(job)) as found:
                 for result in found:
-                    raise_if_received()  # what a second signal has killed is no result
+                    raise_if_received()  # a second signal kills processes, so this is no result
                     if writer:
                         writer.add(result)
                     if not keep_going and result.status in (FAIL, FAILED):
@@ -152,8 +152,8 @@ def follow(
     with progress, closing(items):
         progress.working_on(what)
         for item in items:
-            raise_if_received()  # what a second signal has killed is no item
-            status("")  # standard output, where the item may go, may be the same terminal
+            raise_if_received()  # a second signal kills processes, so this is no item
+            status("")  # the item may go to the same terminal
             yield item
             raise_if_received()
             progress.finish_one()

@@ -80,7 +80,7 @@ def command(
     if test == JUDGE and format not in FOR_JUDGE:
         raise UsageError(f"self-test judge writes {', '.join(FOR_JUDGE)}, not {format}.")
 
-    if test == CHECKS:  # as verify does; the timer is to see threads as bench does
+    if test == CHECKS:  # as in verify; the timer uses bench's threads
         let_threads_sleep(os.environ)
 
     place = None
@@ -147,10 +147,11 @@ def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> i
     files = candidates(resolved)
 
     def judged() -> Generator[Verdict, None, None]:
-        # What needs no GPU comes first: more of it can be judged at once.
+        # Files that need no GPU come first: more can be judged at once.
         for gpus in (0, 1):
             chosen = [each.job(resolved) for each in files if each.needs_gpu == bool(gpus)]
-            chosen.sort(key=lambda job: job.timed)  # a process that yields the cores times nothing
+            # Untimed files come first: their processes yield the cores.
+            chosen.sort(key=lambda job: job.timed)
             pool = LocalPool(default_workers(gpus), notify=note)
             with closing(judge_batch(chosen, pool)) as verdicts:
                 yield from verdicts

@@ -93,7 +93,7 @@ def command(
         )
     if axes["config"] is None:
         axes["config"] = QUICK_CONFIG if quick else DEFAULT_CONFIG
-    # Threads that wait for each other sleep: the tensors are small, and the processes several.
+    # Waiting threads sleep: the tensors are small, and there are several processes.
     let_threads_sleep(os.environ)
     config = resolve_config(**axes)
     if not axes["implementations"]:

@@ -47,7 +47,7 @@ class ChangePoints:
         """``measured`` has the rows of each commit, the oldest first; ``run`` is any run."""
         self._run, self._measured = run, measured
         self._rows = dict.fromkeys(key for rows in measured for key in rows)
-        # For each row all, and once more for the sides of those that changed.
+        # All splits of each row, and as many for the sides of changed rows.
         each = sum(len(window) - 1 for window in _windows(range(len(measured))))
         self._comparisons = 2 * len(self._rows) * max(each, 1)
         self._spreads = {key: self._spread(key) for key in self._rows}

@@ -133,7 +133,7 @@ def _by_commit(
             left_out[name] = f"different {decisive[0]}"
         else:
             found.append((at[0] if at else 0, commit, run))
-    found.sort(key=lambda item: item[0])  # which keeps the order of those that are alike
+    found.sort(key=lambda item: item[0])  # stable: runs of a commit stay in order
     by_commit = grouped(found, lambda item: item[1])
     return {commit: [run for *_, run in items] for commit, items in by_commit.items()}
 

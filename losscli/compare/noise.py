@@ -109,7 +109,7 @@ def noise_of_rows(
     """
     controls = int(control.sum())
     enough = controls >= ENOUGH_CONTROLS
-    # What the host takes for a call arises in the CPU.
+    # The host's time of a call depends on the CPU.
     place = "cpu" if group[0] == HOST else device
     from_processes = not enough and not np.isnan(between).any()
     if from_processes:

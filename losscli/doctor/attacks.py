@@ -202,7 +202,7 @@ def _keep_descriptors(scene: Scene) -> str:
     for name in os.listdir("/proc/self/fd"):
         try:
             found.append(os.readlink(f"/proc/self/fd/{name}"))
-        except OSError:  # that of the folder, which is closed by now
+        except OSError:  # the folder's own, which is closed by now
             continue
     return "" if len(found) <= 6 else ", ".join(sorted(found))
 

@@ -56,7 +56,7 @@ class AnyModel:
         assert file
         assert candidate.file
         self.definition = candidate.file.definition("")
-        if file.named == job.file:  # judged by itself, in a worker of its own all the same
+        if file.named == job.file:  # judged against itself, in another worker
             named = file.named.replace(file.path.name, f"./{file.path.name}")
             self.reference = of_file(replace(file, named=named), reference.setting)
         self.beside = self.reference.name

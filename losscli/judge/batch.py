@@ -65,7 +65,7 @@ def read_finished(path: Path) -> list[Verdict]:
     verdicts = [_verdict(line, path, number) for number, line in enumerate(lines, 1) if line]
     if last:
         whole: list[Verdict] = []
-        with suppress(UsageError):  # else nothing but its end is missing
+        with suppress(UsageError):  # else only its newline is missing
             whole = [_verdict(last, path, len(lines) + 1)]
         _repair(path, len(data) - len(last), last + b"\n" if whole else b"")
         verdicts += whole

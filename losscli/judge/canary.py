@@ -62,7 +62,9 @@ class Canary:
 
 
 def _free(device: str) -> int:
-    torch.ones(2**20, device=device).sum()  # CUDA loads what the canary needs when it is called
+    torch.ones(
+        2**20, device=device
+    ).sum()  # CUDA loads its kernel now, not when the canary measures
     torch.cuda.synchronize(device)
     torch.cuda.empty_cache()
     return int(torch.cuda.mem_get_info(device)[0])

@@ -44,7 +44,7 @@ def cause_of(problem: Problem, candidate: Implementation) -> str:
     unreduced = replace(problem.case, reduction="none")
     problems = [problem]
     if "none" in problem.case.spec.reductions and not candidate.unavailable(unreduced):
-        problems.append(problem.like(problem.operands, unreduced))  # says more, if less often
+        problems.append(problem.like(problem.operands, unreduced))  # tells more, where it applies
     for each in problems:
         with suppress(SubjectError, LosscliError):
             subject, draws = bind(candidate, each.case), [each, each.sibling()]
@@ -81,10 +81,10 @@ def _of_part(draws: list[Problem], answers: list[Answer]) -> str:
         if count < FEWEST or len(truths) != 1:
             return ""
         sums = losses.cumsum(0)
-        scale = truths[0].value.reshape(()) / sums[-1]  # of a mean, one by what it is divided
+        scale = truths[0].value.reshape(()) / sums[-1]  # 1, or one over a mean's divisor
         of_first = sums * scale
         own_mean = of_first * count / torch.arange(1, count + 1).to(sums)
-        own_mean[count // 2 :] = torch.nan  # near the whole there are too many
+        own_mean[count // 2 :] = torch.nan  # too many are close to the whole mean
         same = min(SAME_SUM, 0.1 / count) * got.abs()
         near = [(each - got).abs() <= same for each in (of_first, own_mean)]
         found = near[0] | near[1]
@@ -177,7 +177,7 @@ def _mistake(draws: list[Problem], answers: list[Answer]) -> str:
         try:
             subject = bind(wrong, case)
             found = [_answer(subject, each) for each in draws]
-        except Exception:  # it is wrong in a way that raises here
+        except Exception:  # this mistake raises here
             continue
         same = all(_alike(*pair) for pair in zip(found, answers, strict=True))
         if same and not all(_alike(*pair) for pair in zip(found, rights, strict=True)):

@@ -53,8 +53,8 @@ def device_lock(
         clock=clock,
         sleep=sleep,
     )
-    # All go through the turnstile, where whoever is to time stays: else those who share could
-    # keep the lock among them for ever.
+    # All pass the turnstile; a process that waits to time blocks it. Otherwise processes that share
+    # the lock could keep it among them for ever.
     with _open(device, "entry") as entry, _open(device) as file, contextlib.ExitStack() as locks:
         turnstile = locks.enter_context(contextlib.ExitStack())
         turnstile.enter_context(take(entry))

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -72,11 +72,6 @@ def read_answer(data: object) -> Answer:
         raise LostError(f"it gave no answer that can be read: {error}", node=False) from None
 
 
-class _Running(NamedTuple):
-    job: Job
-    gpu: bool
-
-
 class LostError(Exception):
     """The worker that judged was lost, alone or with its node."""
 
@@ -128,7 +123,8 @@ class Farm:
         self._cached, self._command = cached, tuple(command)
         self._left_out: dict[str, str] = {}
         """Nodes that get no more jobs, and why."""
-        self._running: dict[object, _Running] = {}
+        self._running: dict[object, tuple[Job, bool]] = {}
+        """The job of each task, and whether it is on a GPU."""
         self._losses: dict[str, Counter[bool]] = {}
         """The numbers of lost workers and nodes, by the job's id."""
         self._room: tuple[float, Room] | None = None
@@ -145,7 +141,7 @@ class Farm:
                 for item in intake.take(self._most() - len(running), wait=not running):
                     yield from self._place(item)
                 for task in self._cluster.finished(list(running), POLL) if running else ():
-                    yield from self._place(self._take(running.pop(task).job, task))
+                    yield from self._place(self._take(running.pop(task)[0], task))
                 self._expect_nodes()
         finally:
             self._cluster.close(list(running))
@@ -159,7 +155,7 @@ class Farm:
             yield gpu
             return
         try:
-            self._running[self._start(item, gpu=gpu)] = _Running(item, gpu)
+            self._running[self._start(item, gpu=gpu)] = item, gpu
         except (UsageError, OSError) as error:
             yield not_judged(item, Code.BAD_JOB, str(error))
 
@@ -234,7 +230,7 @@ class Farm:
     def _expect_nodes(self) -> None:
         """Raise UnfitError where jobs have waited too long for a node."""
         room, now = self._look(), self._clock()
-        wanted = {running.gpu for running in self._running.values()}
+        wanted = {gpu for _, gpu in self._running.values()}
         for gpu, there in ((False, room.nodes), (True, room.gpus)):
             if there or gpu not in wanted:
                 self._seen[gpu] = now

@@ -61,7 +61,7 @@ def compile_by_call(on: Judgement) -> None:
     """
     case = on.against.firsts()[0]
     zeros = {name: each.zero_() for name, each in on.problem(case).operands.items()}
-    with contextlib.suppress(SubjectError):  # it is told when it is looked at
+    with contextlib.suppress(SubjectError):  # look_at reports it
         bind(on.implementation, case).send(Forward(zeros))
 
 
@@ -215,7 +215,7 @@ def _lacks(problem: Problem, subject: Subject, name: str, *, may_refuse: bool) -
     except SubjectError as error:
         if _has_died(error):
             raise
-        # Any other error is told when its checks run.
+        # Its checks report any other error.
         return error.code == Code.NO_GRADIENT or (error.refused and may_refuse)
     return answer.gradients[name] is None
 
@@ -272,7 +272,7 @@ def _check_value(on: Judgement, problem: Problem, subject: Subject, where: str =
         text = where + verdict.reason
         on.draft.cases.append(problem.case)
         on.draft.add(Code.WRONG, text, check="value", facet="value", case=case)
-        # What its gradient does may say less, unless nothing else is known of the formula.
+        # Its gradient says less, unless nothing else is known of the formula.
         if errors is None or not isinstance(problem.case, ModelCase):
             raise Ended
     return subject

@@ -136,7 +136,7 @@ class Draft:
         facet = _facet_of(result, against)
         if status != SKIPPED:
             self.tested[facet] = None
-        if not optional:  # units of another dtype are no larger or smaller
+        if not optional:  # its units cannot be compared
             self.accuracy = _worst(self.accuracy, result)
         mild = status == WARN and result.code == Code.NO_WORSE_THAN_TORCH and not optional
         if status != FAIL and not mild:
@@ -227,7 +227,7 @@ def code_of(
     """Return the reason's code for a result that did not pass; ``home``: the facets of WRONG."""
     code = RENAMED.get(result.code, result.code)
     if code == Code.NO_GRADIENT:
-        # Of the target, or where something is new; backward of no row that counts raises.
+        # The target's, or of new operands; backward raises where no row counts.
         code = Code.RAISED if facet == "extreme_values" else Code.WRONG
     has_to = result.check.endswith(SMALL_RESULTS) and not optional
     raised = code in (Code.RAISED, Code.BUILD_FAILED)

@@ -71,7 +71,6 @@ class _Gpus:
         self._next, self._lock = 0, threading.Lock()
 
     def assign(self, job: Job) -> Job | Verdict:
-        """Return the job with a GPU assigned, or the verdict that none is left."""
         with self._lock:
             if job.device in self._broken:
                 return not_judged(
@@ -87,7 +86,6 @@ class _Gpus:
             return replace(job, device=name)
 
     def look_at(self, verdict: Verdict) -> None:
-        """Put the GPU of a verdict in quarantine if the verdict asks for it."""
         if Code.QUARANTINED not in verdict.codes:
             return
         with self._lock:
@@ -142,7 +140,7 @@ class LocalPool:
                 judge.retire()
                 verdicts.put(None)
 
-        for judge in judges:  # daemons, for one may wait for ever for the next job
+        for judge in judges:  # daemons: one may wait for ever for the next job
             threading.Thread(target=work, args=(judge,), daemon=True).start()
         try:
             working = self.workers

@@ -51,7 +51,7 @@ class Address:
         try:
             if done_within(ANSWER_SECONDS, self._connect):
                 return
-        except (OSError, UnicodeError) as error:  # the latter of a name that can be no host's
+        except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
             why = str(error)
         raise UnfitError(
             f"no Ray cluster answers at {self}: {why}. Start one with `ray start --head`; its port "

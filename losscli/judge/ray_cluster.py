@@ -59,13 +59,13 @@ class RayCluster:
             self._address.expect_answer()
             _join(f"Ray at {self._address}", partial(join, address=self._address.text))
         elif self._address == AUTO and (here := address_here(self._notify)):
-            # By the word `auto` Ray would look at the processes of all users for an address.
+            # For `auto`, Ray itself would search the processes of all users for an address.
             _take_token()
             _join("Ray on this machine", partial(join, address=here.text))
         else:
             own = {"num_cpus": self._workers, "object_store_memory": STORE_BYTES}
             start = partial(join, address=LOCAL, include_dashboard=False, **own)
-            with _signals_kept():  # here, for what a thread has started ends with the thread
+            with _signals_kept():  # not in a thread: what it starts ends with it
                 _told("Ray on this machine", start)
         self._task = self._ray.remote(_judge_on_node())
 
@@ -105,10 +105,10 @@ class RayCluster:
     def close(self, tasks: Iterable[object]) -> None:
         if self._ray is None:
             return
-        with suppress(Exception):  # it may be the cluster that was lost
+        with suppress(Exception):  # the cluster itself may be lost
             for task in tasks:
                 self._ray.cancel(task, force=True)
-        with suppress(Exception), self._until_closed:  # an error before is what has to be told
+        with suppress(Exception), self._until_closed:  # an earlier error is the one to report
             self._ray.shutdown()
 
 

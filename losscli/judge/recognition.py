@@ -91,7 +91,7 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
                 if file.misfit(file.definition(loss), spec):
                     continue
                 target, params = spec.default_target_shape(shape), spec.resolve({})
-                # Bound once, as a mean at the defaults: a model takes neither.
+                # Bound once, as a mean at the defaults: a Model takes no reduction or parameters.
                 mean = spec.reductions[-2:][0]
                 case = Case(loss, shape, target, dtype, mean, device, params, "normal", 11, 2.0)
                 known = _recognised(found, spec, case, labels=labels)

@@ -97,7 +97,7 @@ class Judging(Judgement):
                 ended = False
             self._find_cause()
             take_tuning(self)
-            self._leftovers()  # whatever else is wrong: a second answer can pass for a wrong value
+            self._leftovers()  # always: a forged response can look like a wrong value
         if ended:
             raise Ended
         if self.job.own_kernel or self.job.timed:

@@ -127,7 +127,7 @@ def own_version() -> str:
     """Return the version with a digest of losscli's sources: an edited check is another version."""
     package = Path(losscli.__file__).resolve().parent
     csrc = next((p for p in (package / "csrc", package.parent / "csrc") if p.is_dir()), package)
-    # In the same order for a checkout and a wheel, which has the candidates of the tests as well.
+    # Same order in a checkout and in a wheel, which also has the tests' candidates.
     own = [*package.rglob("*.py"), *package.glob("judge/*.toml")]
     own = [path for path in own if path.relative_to(package).parts[0] != "candidates"]
     paths = [*sorted(own), *sorted(p for p in csrc.rglob("*") if p.is_file())]

@@ -85,7 +85,7 @@ def lay_out(
     rows = [[one_line(cell) for cell in row] for row in rows]
     import tabulate
 
-    tabulate.MIN_PADDING = 0  # two more columns a header would not fit the width of a terminal
+    tabulate.MIN_PADDING = 0  # two more columns would not fit a terminal
     sides = align or [
         "right" if are_figures(column) else "left" for column in zip(*rows, strict=True)
     ]

@@ -135,7 +135,7 @@ class Writer:
             self._journal.close()
         if self._results:
             with kept(self._run.kind, lambda: render(self.run, "jsonl"), journal):
-                # First what can be rendered again from the other.
+                # JSONL first: the report can be rendered from it.
                 if self.saved:
                     write_file(self.saved, render(self.run, "jsonl"))
                 write(self.run, self.format, self.output, self.columns, verbose=self.verbose)

@@ -38,7 +38,7 @@ SAME_BITS = {True: "in every run", False: "not in every run", None: "not tested"
 def block(verdict: Verdict, width: int = WIDTH) -> str:
     """Return the block of a verdict, with its table within a width."""
     lines = [_title(verdict)]
-    # What the word follows from comes first.
+    # The reasons for the word come first.
     reasons = sorted(verdict.reasons, key=lambda reason: word_of([reason]) != verdict.word)
     if verdict.cause:
         lines += _wrapped(f"cause: {verdict.cause}", 1)
