@@ -15,11 +15,12 @@ from losscli.losses.domain import POSITIVE
 from losscli.operators import loading
 from tests.machinery import MACHINERY
 from tests.standin import write_program
+from tools import element_calls, part_calls, row_calls, sanitize
 from tools import general_row_calls as general
-from tools import part_calls, row_calls, sanitize
 from tools import sanitize_coverage as coverage
 
-CALLS = tuple(sanitize.calls())
+CALLS = tuple(element_calls.calls())
+SITES = itertools.count(1)
 
 # Fails where the tool is racecheck, as compute-sanitizer fails.
 SANITIZER = """\
@@ -51,14 +52,16 @@ def gpu(monkeypatch, tmp_path):
 
 def test_the_calls_cover_every_loss_dtype_layout_strategy_and_order():
     assert 100 * len(MACHINERY) <= len([c for c in CALLS if c.loss in MACHINERY])
-    assert {(c.loss, c.dtype) for c in CALLS} == {(a, b) for a in LOSSES for b in sanitize.DTYPES}
-    assert {c.layout for c in CALLS} == {"", *sanitize.EVERY_LAYOUT}
-    assert {c.size for c in CALLS} >= {*sanitize.SIZES, *sanitize.MANY}
-    assert {(c.strategy, c.order) for c in CALLS} >= {
-        (strategy, order) for strategy in sanitize.STRATEGIES for order in (0, 1)
+    assert {(c.loss, c.dtype) for c in CALLS} == {
+        (a, b) for a in LOSSES for b in element_calls.DTYPES
     }
-    assert {c.target for c in CALLS} == {"", *sanitize.MIXED}
-    assert sanitize.STEPS in {c.incoming for c in CALLS}
+    assert {c.layout for c in CALLS} == {"", *element_calls.EVERY_LAYOUT}
+    assert {c.size for c in CALLS} >= {*element_calls.SIZES, *element_calls.MANY}
+    assert {(c.strategy, c.order) for c in CALLS} >= {
+        (strategy, order) for strategy in element_calls.STRATEGIES for order in (0, 1)
+    }
+    assert {c.target for c in CALLS} == {"", *element_calls.MIXED}
+    assert element_calls.STEPS in {c.incoming for c in CALLS}
     assert {(c.loss, c.order) for c in CALLS} == {(a, b) for a in LOSSES for b in (0, 1, 2)}
 
 
@@ -111,14 +114,14 @@ def test_a_call_of_each_order_can_be_made(monkeypatch, order):
     """On the CPU, which the tensors then stay on."""
     monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor)
     for call in [c for c in CALLS if c.order == order][:3]:
-        sanitize.make(call)
+        element_calls.make(call, next(SITES))
 
 
 def test_calls_of_each_layout_and_dtype_of_a_target_can_be_made(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor)
     firsts = {(c.layout, c.target, len(c.incoming)): c for c in reversed(CALLS) if c.layout}
     for call in firsts.values():
-        sanitize.make(call)
+        element_calls.make(call, next(SITES))
 
 
 def test_calls_of_a_loss_with_three_operands_can_be_made(monkeypatch):
@@ -134,18 +137,18 @@ def test_calls_of_a_loss_with_three_operands_can_be_made(monkeypatch):
     monkeypatch.setitem(LOSSES, "mse", spec)
     monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor)
     monkeypatch.setattr(torch.ops.losscli, "mse", SimpleNamespace(default=call))
-    for made in sanitize.calls_of_formula("mse", "float32"):
-        sanitize.make(made)
+    for made in element_calls.calls_of_formula("mse", "float32"):
+        element_calls.make(made, next(SITES))
         assert [each.requires_grad for each in seen[-1][:3]] == [made.order > 0] * 2 + [False]
         assert (seen[-1][2] > 0).all()
 
 
 def test_number_of_calls_grows_little_with_each_further_loss(monkeypatch):
     monkeypatch.setitem(LOSSES, "further", replace(LOSSES["mse"], name="further"))
-    more = [call for call in sanitize.calls() if call not in CALLS]
+    more = [call for call in element_calls.calls() if call not in CALLS]
 
     assert {call.loss for call in more} == {"further"}
-    assert {call.dtype for call in more} == {*sanitize.DTYPES}
+    assert {call.dtype for call in more} == {*element_calls.DTYPES}
     assert len(more) < 30
 
 

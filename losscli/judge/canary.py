@@ -62,9 +62,7 @@ class Canary:
 
 
 def _free(device: str) -> int:
-    torch.ones(
-        2**20, device=device
-    ).sum()  # CUDA loads its kernel now, not when the canary measures
+    torch.ones(2**20, device=device).sum()  # loads CUDA's kernel, before the canary measures
     torch.cuda.synchronize(device)
     torch.cuda.empty_cache()
     return int(torch.cuda.mem_get_info(device)[0])
