@@ -21,7 +21,6 @@ class Budget:
     """The seconds that a task, or a process that measures it, has when it begins."""
 
     total: float = math.inf
-    """The run's budget."""
     left: float = math.inf
     """The time until the run has to end."""
     share: float = math.inf

@@ -26,7 +26,6 @@ DOUBLED = -2.0
 DOUBLED_WITHIN = 2.0
 """The factor of values of one sign, such as log-probabilities, which keeps their domain."""
 TURNED = -1.0
-"""The factor for values that are too large to be doubled."""
 LARGEST_DOUBLED = 64.0
 """The largest value to double: the square of twice that plus 64 is finite in float16."""
 

@@ -13,7 +13,6 @@ from losscli.units import format_bytes
 RESERVE = 512 * 2**20
 """Memory that does not grow with a case: oracle blocks, eviction, workspaces."""
 GPU_RESERVE = 2**30
-"""The same on a GPU, where the blocks are larger."""
 
 KEPT_TRUTHS = 2
 """Oracle results that are kept, one for each of the operands' contents."""

@@ -22,7 +22,6 @@ class JudgedPass(Contender):
     error = Error()
     code = Code.NONE
     peak_extra_bytes: int | None = None
-    """Peak temporary memory of a call; None if unknown."""
 
     def __init__(self, name: str, pass_: PassName, call: Call | None, contents: Contents) -> None:
         """``call`` is what is timed; None for the object itself."""

@@ -17,7 +17,6 @@ from losscli.runs.records import Stop
 Result = TypeVar("Result")
 
 MINIMUM_ROUNDS = 3
-"""Rounds that are taken however long they last."""
 CONFIDENT_ROUNDS = 10
 """With fewer samples the interval is too often narrow by luck."""
 MAXIMUM_ROUNDS = 2000

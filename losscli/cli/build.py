@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from losscli.build.builder import BuildResult
 
 CONFIGS = {"bench": None, "verify": DEFAULT_CONFIG}
-"""What these commands run without -c; None is the default config."""
 
 
 @click.command(name="build")

@@ -79,7 +79,6 @@ class _Listing:
     free: int = 0
     rows: list[tuple[str, ...]] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
-    """Bytes of each planned row."""
     misfits: int = 0
     """Rows with an implementation that does not fit."""
     runs: int = 0

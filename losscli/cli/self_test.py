@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 TIMER, CHECKS, JUDGE = "timer", "checks", "judge"
 FOR_SEVERAL = ("table", "md")
-"""Formats for several reports in succession."""
 FOR_JUDGE = ("table", "md", "json")
 
 

@@ -24,7 +24,6 @@ class Cell(dict[str, BenchResult]):
     """The results of a case and pass, by implementation."""
 
     slower_than: frozenset[str] = frozenset()
-    """The peers that custom is slower than."""
     too_short: bool = False
     """Whether custom was behind, but in too few rounds for a test."""
 

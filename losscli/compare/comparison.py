@@ -107,11 +107,9 @@ class Comparison:
     after: Run
     rows: tuple[Row, ...]
     only_before: tuple[Untimed, ...]
-    """Rows that only the baseline timed."""
     only_after: tuple[Untimed, ...]
     differences: tuple[Difference, ...]
     noises: tuple[Noise, ...]
-    """The noise of each mode and cache."""
     same_torch: bool
     """Whether PyTorch's own implementations are the same code in both."""
 

@@ -41,7 +41,6 @@ class ComparedRow(Record, frozen=True, kw_only=True):
     control: bool = False
     regression: bool = False
     grown: tuple[str, ...] = ()
-    """Other figures beyond their limits."""
     undecided: bool = False
 
 
@@ -69,7 +68,6 @@ class ComparisonRecord(Record, frozen=True, kw_only=True):
     baseline: str
     threshold: float | None = None
     limits: Mapping[str, float] = field(default_factory=dict)
-    """Limits of the figures other than time."""
     fail_on_missing: bool = False
     fail_on_undecided: bool = False
     missing: int = 0

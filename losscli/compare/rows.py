@@ -10,7 +10,6 @@ from losscli.runs.records import OK, BenchResult, Run
 from losscli.units import format_size
 
 _NAMED = 2
-"""Rows or values of each run in a message."""
 
 
 @dataclass(frozen=True)

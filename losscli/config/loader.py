@@ -34,7 +34,6 @@ class Loaded:
 
     config: Config
     keys: Mapping[str, Located]
-    """The file's keys over those it extends."""
     tables: tuple[Mapping[str, Located], ...]
     """The same for each table."""
 

@@ -27,7 +27,6 @@ class Progress:
         self.weights, self._guess, self._clock = list(weights), guess, clock
         """The jobs' relative times; a build learns of its jobs one by one."""
         self.finished = 0
-        """The number of finished jobs."""
         self._start = clock()
         self._wait = FIRST_LINE
         self._next_line = self._start + self._wait

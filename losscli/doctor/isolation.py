@@ -69,7 +69,6 @@ class Siege(Record, frozen=True, kw_only=True):
     """ISO 8601, UTC."""
     device: str
     user: str
-    """``root``, or ``a user``."""
     reached: Sequence[str]
     """The parts in this machine's verdicts."""
     results: Sequence[Tried]

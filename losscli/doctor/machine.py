@@ -50,7 +50,6 @@ class Driver:
     """What NVIDIA's driver reports; empty without a driver."""
 
     cuda: tuple[int, int] | None = None
-    """The newest CUDA that it runs."""
     gpus: tuple[Gpu, ...] = ()
     uuids: Mapping[str, str] = field(default_factory=dict)
     """The UUID of each GPU, by its name: ``cuda:0``."""

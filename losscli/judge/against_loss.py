@@ -60,7 +60,6 @@ SMALL_CHECKS = named(lambda check: check.cost == Cost.FIRST)
 ALL_CHECKS = named(lambda check: check.cost <= Cost.FULL)
 QUICK_CHECKS = named(lambda check: Cost.FIRST < check.cost <= Cost.QUICK)
 FORWARD_CHECKS = named(lambda check: check.cost == Cost.FIRST and not check.needs_gradient)
-"""The checks that a loss without a gradient can pass."""
 AT_DEFAULTS = (*FORWARD_CHECKS, "branches")
 """Quick checks at a loss's defaults, where a kink has no rounding error."""
 ONE_PROCESS = 2**28
@@ -99,9 +98,7 @@ class KnownLoss:
         self.definition = candidate.file.definition(loss)
         check_arguments(candidate.file, self.definition, loss, job.arguments)
         self.parameters = {**made_with(candidate.file, self.definition, loss), **job.parameters}
-        """The parameters that the file or the job sets."""
         self.asked: tuple[DType, ...] = job.dtypes or ("float32",)
-        """The dtypes of all checks and of the times."""
         self.others = [] if job.dtypes else [each for each in DTYPES if each not in self.asked]
         """Optional dtypes."""
         self.one_size: Shape | None = None

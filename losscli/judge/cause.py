@@ -36,7 +36,6 @@ SAME_SUM = 2e-6
 MISTAKES: Mapping[str, str] = tomllib.loads(
     files("losscli.judge").joinpath("mistakes.toml").read_text(encoding="utf-8")
 )
-"""The description of each mistake of the self-test."""
 
 
 def cause_of(problem: Problem, candidate: Implementation) -> str:

@@ -34,7 +34,6 @@ ROOM_SECONDS = 5.0
 PATIENCE = 60.0
 """Seconds without any node for a job after which the farm gives up."""
 POLL = 0.1
-"""Seconds of waiting for a verdict before jobs are looked for again."""
 
 
 WORKERS, NODES = 4, 30
@@ -55,9 +54,7 @@ class Answer(Record, frozen=True):
     """A node's answer to a job: the verdict, or why it cannot judge."""
 
     node: str
-    """Its number in the cluster."""
     name: str
-    """Its host's name."""
     verdict: Verdict | None = None
     why: str = ""
 

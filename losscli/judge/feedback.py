@@ -23,7 +23,6 @@ _OUTCOMES: dict[Code, str] = {
     Code.REFUSES: "met a refusal",
     Code.LIMITED: "found a limit",
 }
-"""Outcomes of a check other than a failure."""
 
 
 def advice_of(check: str) -> str:

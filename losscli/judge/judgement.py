@@ -62,12 +62,9 @@ class Draft:
     languages: tuple[str, ...] = ()
     dtypes: dict[str, None] = field(default_factory=dict)
     cases: list[Case] = field(default_factory=list)
-    """The cases with wrong results, the smallest first."""
     cause: str = ""
     notes: list[str] = field(default_factory=list)
-    """How it is judged."""
     tested: dict[Facet, None] = field(default_factory=dict)
-    """The tested facets."""
     home: Collection[Facet] = HOME
     """The facets in which a wrong result is WRONG."""
     now: Stage = "parse"
@@ -165,7 +162,6 @@ class Judgement:
     draft: Draft
     notify: Callable[[str], None]
     waited: float = 0.0
-    """Seconds of waiting for the device."""
 
     def __post_init__(self) -> None:
         self.over = time.monotonic() + self.job.limits.total_seconds

@@ -33,7 +33,6 @@ class Order:
     command: tuple[str, ...] = COMMAND
     cached: bool = True
     threads: str | None = None
-    """``OMP_NUM_THREADS`` of the driver."""
 
     def to_json(self) -> str:
         """Return the text that is sent."""

@@ -38,11 +38,8 @@ LARGEST = 2**20
 CLOSE = {"float64": 1e-9, "float32": 1e-4}
 """Relative distance of two results of the same formula."""
 MOST_NUMBERS = 8
-"""Numbers of a file that are tried as parameters."""
 MOST_ERRORS = 2
-"""Errors of a file that a message names."""
 MOST_TRIES = 80
-"""Parameter values of a loss that are tried."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,6 @@ from losscli.verify.runner import run as run_checks
 from losscli.verify.shrink import Shrinker
 
 MOST_CAUSES = 2
-"""Cases whose cause is looked for."""
 MOST_REASONS = 8
 """Failures after which the checks end."""
 FATAL = (

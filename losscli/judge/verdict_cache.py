@@ -30,7 +30,6 @@ from losscli.runs.encoding import UNREADABLE, RecordError, json_line, read_objec
 from losscli.runs.files import replace_file
 
 UNUSED_SECONDS = 30 * 24 * 3600.0
-"""Age at which unused verdicts are removed."""
 CHANCE_WORDS = {"NOT JUDGED", "HANGS"}
 CHANCE_CODES = {
     *(Code.CLOCK_DISAGREES, Code.SLOWS_OTHERS, Code.IMPOSSIBLE, Code.PROCESS_DIED),

@@ -27,7 +27,6 @@ from losscli.views.phrases import SHORT_PASSES, count
 INDENT = "  "
 WIDEST_FILE = 44
 LEAST_IMPORTANT = ("extra", "% of\nlimit")
-"""Columns that a narrow terminal drops, in order."""
 _LOG_LINES = 8
 _SHOW_LOG = {"CRASHED", "DOES NOT BUILD"}
 _STATUSES = {PASS: "passed", WARN: "warned", FAIL: "failed", SKIPPED: "skipped"}

@@ -149,11 +149,9 @@ COLUMNS = {
         "watts", _timed(lambda r: r.watts, figure), "that energy over the time of the calls", _never
     ),
 }
-"""By name, from left to right."""
 ENERGY = frozenset({"energy", "power"})
 """Columns that need an energy measurement, a second more per time."""
 LEAST_IMPORTANT = ("p20-p80", "extra", "host", "exchange", "ulp", "gbps", "tflops", "limit")
-"""Columns that a narrow terminal drops, in order."""
 
 
 def mark(result: BenchResult, other: str = REFERENCE) -> str:

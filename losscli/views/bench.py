@@ -28,7 +28,6 @@ NAMES = {
     "functional": "PyTorch's own function",
     "compile": "torch.compile",
 }
-"""What a sentence calls an implementation."""
 WORKSPACE_BYTES = 64 * 2**20
 """Bytes beyond the plan without a note."""
 ALLOCATORS_DIFFER = 0.1

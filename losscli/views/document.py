@@ -9,7 +9,6 @@ from typing import Literal, TypeAlias, TypeVar
 from losscli.runs.grouping import grouped
 
 B = TypeVar("B")
-"""A kind of block."""
 Side = Literal["left", "right"]
 State = Literal["", "good", "warn", "bad", "off"]
 """The colour of a cell or a note; the text says the same."""
@@ -23,7 +22,6 @@ class Verbatim:
 
 
 Unit = Literal["bytes", "operand bytes", "seconds", "GB/s", "fraction", "ratio", "ulp"]
-"""An axis's unit, which decides its ticks."""
 Kind = Literal["lines", "marks", "forest", "strips"]
 
 

@@ -27,7 +27,6 @@ from losscli.views.document import Document, Notes, Part, Plot, State, Table, bl
 from losscli.views.phrases import slug
 
 _FIRST = (CUSTOM, *CONTROLS)
-"""Implementations with the same colour in every report."""
 _NOTES = 8
 _IMPLEMENTATION = ("impl", "implementation")
 """Headers of the column that colours and hides rows."""

@@ -14,9 +14,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 26, 42
 _RADIUS = 4
 _FOREST_RIGHT, _FOREST_TOP, _FOREST_BOTTOM = 318, 34, 24
 _LABEL, _MARK, _GAP = 15, 14, 5
-"""Heights of a row's label, of each mark, and of the gap below."""
 _STRIP_LABEL, _PROCESS, _STRIP_GAP = 31, 9, 8
-"""Heights of a strip's label, of each process, and of the gap below."""
 _LEAST_REACH = 0.005
 """Least reach of the strips' axis from the median."""
 _HIDDEN = 4
