@@ -83,7 +83,7 @@ def check_numbers(name: str, said: str, numbers: Tensor, advice: str = "") -> No
     """Raise TypeError for class indices of another dtype; ``advice`` ends the message."""
     if numbers.dtype not in (torch.int64, torch.int32, torch.uint8):
         raise TypeError(
-            f"{name}: {said} must hold class numbers in int64, int32 or uint8, but is "
+            f"{name}: {said} must hold class indices in int64, int32 or uint8, but is "
             f"{numbers.dtype}{advice}"
         )
 
