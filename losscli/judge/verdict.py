@@ -201,3 +201,11 @@ def speedup(verdict: Verdict, pass_: str = "", other: str = REFERENCE) -> float 
 def _decided(value: float, low: float, high: float) -> bool:
     """Tell whether a ratio's interval lies on one side of 1, or closely around it."""
     return not low < 1 < high or high - low < SAME
+
+
+def score(verdict: Verdict) -> float:
+    """Return a number for a search: 0 if not right, else the speedup, or 1 if not timed."""
+    if not verdict.right:
+        return 0.0
+    found = speedup(verdict)
+    return 1.0 if found is None else found
