@@ -85,10 +85,10 @@ STRIDED: dict[str, Callable[[Make], tuple[Tensor, Tensor]]] = {
 }
 EVERY_LAYOUT = LAYOUTS | STRIDED
 MIXED = ("float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
-"""Dtypes of a target beside an input of another."""
+"""Dtypes of a target with an input of another."""
 STEPS = (0.5, 0.5, 0.5, 2.0, 3.0, 4.0, 4.0, 4.0)
-"""Incoming gradients in turn: one that becomes the expectation and matches it again, others until
-forward writes no gradient ahead, and one that becomes the expectation again."""
+"""Successive grad_outputs: a new one, which is predicted and met; others, until forward computes no
+gradient; and one that is predicted again."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Call:
     order: int = 1
     """Derivatives: 0 the loss alone, 1 both gradients, 2 their derivatives as well."""
     incoming: tuple[float, ...] = (-3.0,)
-    """The incoming gradient of each step; 1 is what the first expects."""
+    """The grad_output of each step; the first prediction is 1."""
     target: str = ""
     """Dtype of the operands after the prediction; empty is ``dtype``."""
 

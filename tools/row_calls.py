@@ -11,7 +11,7 @@ from dataclasses import dataclass
 CLASSES = (1, 7, 8, 16, 129, 1024, 4097, 16384, 40001, 70003, 140003, 300007, 600011)
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 STEPS = (0.5, 0.5, 2.0, 3.0, 3.0)
-"""Incoming gradients in turn, so that one is expected, matched and missed."""
+"""Successive grad_outputs: predictions are made, met and missed."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class RowCall:
     smoothing: float = 0.0
     softcap: float = 0.0
     incoming: tuple[float, ...] = (1.0,)
-    """The incoming gradients of successive steps; none for the loss alone."""
+    """The grad_outputs of successive steps; none for the loss alone."""
     in_place: bool = False
 
 

@@ -17,7 +17,6 @@ kernel is left.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import re
@@ -27,17 +26,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.machinery import MACHINERY
-
-from . import element_calls, general_row_calls, part_calls, row_calls
 from . import sanitize_coverage as coverage
+from .every_call import PARTS, ROWS, every_call, loss_of, prepare
 from .sanitize_coverage import cost, fewest, kernels_of
 
 EXIT_FOUND, EXIT_UNFIT = 1, 4
@@ -51,55 +47,10 @@ TOOLS: dict[str, tuple[str, ...]] = {
     "synccheck": OURS,
 }
 
-ROWS, PARTS = "rows", "parts"
-PARTS_NEED = ("token_log_probs", "kl_divergence")
-"""The losses whose libraries give the numbers of a part."""
 MANY_ROWS = 100
 """Rows from which on a block takes several."""
 SLOW = ("racecheck",)
 """The tools that watch the fewest calls which reach each kernel."""
-
-_sites = itertools.count(1)
-"""A separate expectation for each call, so that no call starts with that of an earlier one."""
-
-
-def prepare(only: str = "") -> None:
-    """Build and load the kernels: a build under the sanitizer would be watched too."""
-    from losscli import functional as functional  # defines the operators
-    from losscli.losses import ROW_LOSSES
-    from losscli.operators import loading
-
-    for loss in PARTS_NEED if only == PARTS else ROW_LOSSES:
-        loading.load_loss(loss, "cuda")
-    if only == ROWS:
-        return
-    loading.load_parts("cuda")
-    if only == PARTS:
-        return
-    loading.load("cuda")
-    for loss in MACHINERY:
-        loading.load_loss(loss, "cuda", strategies=True)
-
-
-def every_call(only: str = "") -> Iterator[tuple[object, Callable[[], None]]]:
-    """Yield each call's name and the function that makes it."""
-    from losscli.losses import ROW_LOSSES
-
-    if only != ROWS:
-        for part_call in part_calls.calls():
-            yield part_call, partial(part_calls.make, part_call)
-    if only == PARTS:
-        return
-    for row_call in row_calls.calls():
-        yield row_call, partial(row_calls.make, row_call, next(_sites))
-    for spec in ROW_LOSSES.values():
-        if not spec.name.startswith("cross_entropy"):
-            for general in general_row_calls.calls(spec.name, spec.rows, spec.roles):
-                yield general, partial(general_row_calls.make, general, next(_sites))
-    if only == ROWS:
-        return
-    for call in element_calls.calls():
-        yield call, partial(element_calls.make, call, next(_sites))
 
 
 def make_all(only: str, numbers: Sequence[int] | None = None) -> int:
@@ -130,14 +81,6 @@ def profile_all(only: str, path: Path) -> int:
     reached = [kernels_of(loss_of(call), run) for call, run in every_call(only)]
     path.write_text(json.dumps(reached), encoding="utf-8")
     return 0
-
-
-def loss_of(call: Any) -> str:
-    """Return the loss in a call's name."""
-    if isinstance(call, row_calls.RowCall):
-        form = "_with_probabilities" if call.target == "probabilities" else ""
-        return f"cross_entropy{form}"
-    return str(call.loss)
 
 
 @dataclass(frozen=True)

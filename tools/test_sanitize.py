@@ -15,7 +15,7 @@ from losscli.losses.domain import POSITIVE
 from losscli.operators import loading
 from tests.machinery import MACHINERY
 from tests.standin import write_program
-from tools import element_calls, part_calls, row_calls, sanitize
+from tools import element_calls, every_call, part_calls, row_calls, sanitize
 from tools import general_row_calls as general
 from tools import sanitize_coverage as coverage
 
@@ -46,7 +46,9 @@ def gpu(monkeypatch, tmp_path):
     calls = [row_calls.RowCall("float32", classes) for classes in (16, 1, 7)]
     reached = [["cross_entropy: losscli::team<1>"], ["cross_entropy: losscli::team<1>"], []]
     monkeypatch.setattr(
-        sanitize.Plan, "of", lambda only, *, profiled: sanitize.Plan(sanitize.ROWS, calls, reached)
+        sanitize.Plan,
+        "of",
+        lambda only, *, profiled: sanitize.Plan(every_call.ROWS, calls, reached),
     )
 
 
@@ -97,7 +99,7 @@ def test_the_calls_of_a_loss_over_rows_cover_its_forms(monkeypatch, loss):
 
 
 def test_the_calls_of_parts_cover_their_forms():
-    for loss in sanitize.PARTS_NEED:
+    for loss in every_call.PARTS_NEED:
         loading.load_loss(loss, "cpu")
     made = list(part_calls.calls())
     forms = (*part_calls.SETTINGS, part_calls.ENTROPIES, part_calls.DIVERGENCE)
@@ -223,7 +225,7 @@ def test_racecheck_watches_each_kernel_in_each_layout():
         row_calls.RowCall("float32", classes, layout=layout, rows=rows)
         for classes, layout, rows in itertools.product((9, 1025), ("dense", "shifted"), (5, 3000))
     ]
-    plan = sanitize.Plan(sanitize.ROWS, calls, [["team"], *[["team", "sum"]] * 7])
+    plan = sanitize.Plan(every_call.ROWS, calls, [["team"], *[["team", "sum"]] * 7])
     numbers = plan.numbers("racecheck", every=False)
     chosen = [calls[number] for number in numbers]
     assert {(c.layout, c.rows) for c in chosen} == {(c.layout, c.rows) for c in calls}
