@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 Scene = Mapping[str, Any]
 CALLS = ("ptrace", "shmget", "unshare", "keyctl", "userfaultfd", "io_uring_setup", "bpf")
 """The attempted system calls, whose numbers are in ``scene``."""
-_NEW_USERS, _PTRACE_SEIZE = 0x10000000, 0x4206
-_PRIVATE_KEYS, _USER_MODE = -4, 1
+_NEW_USERS, _PTRACE_SEIZE, _PRIVATE_KEYS, _USER_MODE = 0x10000000, 0x4206, -4, 1
 _PAUSE_SECONDS = 5
 _BLOCK = 2**24
 _REFUSED = (errno.EPERM, errno.EACCES, errno.ENOSYS)
@@ -49,7 +48,6 @@ def _list_processes(scene: Scene) -> str:
 
 
 def _kill_process(scene: Scene) -> str:
-    """Kill a process; the judge checks afterwards."""
     os.kill(scene["victim"], signal.SIGKILL)
     return ""
 
@@ -78,14 +76,13 @@ def _leave_files(scene: Scene) -> str:
 
 def _change_attributes(scene: Scene) -> str:
     path = f"{scene['folder']}/file"
-    return _made(
-        {
-            "mode": lambda: os.chmod(path, 0o600),
-            "owner": lambda: os.chown(path, os.getuid(), os.getgid()),
-            "times": lambda: os.utime(path, (0, 0)),
-            "attributes": lambda: os.setxattr(path, "user.doctor", b"1"),
-        }
-    )
+    changes = {
+        "mode": lambda: os.chmod(path, 0o600),
+        "owner": lambda: os.chown(path, os.getuid(), os.getgid()),
+        "times": lambda: os.utime(path, (0, 0)),
+        "attributes": lambda: os.setxattr(path, "user.doctor", b"1"),
+    }
+    return _made(changes)
 
 
 def _hold_capabilities(scene: Scene) -> str:
@@ -263,7 +260,6 @@ class Attack(NamedTuple):
     """An attack on one part of the isolation."""
 
     part: str
-    """See :data:`losscli.implementations.sandbox.isolation_parts.PARTS`."""
     tries: str
     attempt: Callable[[Scene], str]
     """Returns what it reached; an empty string or an exception means nothing."""
@@ -286,9 +282,7 @@ ATTACKS = (
     Attack("network", "send by UDP", _send_by_udp, "received"),
     Attack("sockets", "connect to a socket in /tmp", _at(_connect, "{temporary}/socket")),
     Attack(
-        *("sockets", "connect to a socket elsewhere"),
-        _at(_connect, "{folder}/socket"),
-        on_cuda=False,
+        "sockets", "connect to a socket elsewhere", _at(_connect, "{folder}/socket"), on_cuda=False
     ),
     Attack("sockets", "connect to an abstract socket", _at(_connect, "\0{name}")),
     Attack(
