@@ -33,14 +33,18 @@ class Said(NamedTuple):
 WORDS: dict[Word, Said] = {
     "RIGHT": Said("is right: it passed every check."),
     "RIGHT BUT NO GRADIENT": Said(
-        "computes the right loss but has no gradient, so nothing can be trained with it."
+        "computes the right loss but has no gradient, so nothing can be trained with it.",
+        "of them without a gradient",
     ),
     "NO WORSE THAN TORCH": Said(
-        "is right: what it gets wrong, PyTorch's own formula gets wrong too."
+        "is right: what it gets wrong, PyTorch's own formula gets wrong too.",
+        "of them no worse than PyTorch",
     ),
     "RIGHT WITHIN LIMITS": Said(
-        "is right for ordinary operands, and wrong for some of special values, dtypes or layouts."
+        "is right for ordinary operands, and wrong for some of special values, dtypes or layouts.",
+        "of them within limits",
     ),
+    "SLOWER": Said("is right but slower than PyTorch.", "of them slower than PyTorch"),
     "CHEATS": Said("deceives the judge, so neither its results nor its times count.", "cheats"),
     "WRONG": Said("is wrong.", "wrong"),
     "CRASHED": Said("crashed.", "crashed"),
@@ -50,7 +54,6 @@ WORDS: dict[Word, Said] = {
         "is right, but what runs is PyTorch's own.", "without a kernel of its own"
     ),
     "NOT JUDGED": Said("was not judged, which says nothing about the kernel itself.", "not judged"),
-    "SLOWER": Said("is right but slower than PyTorch.", "slower than PyTorch"),
 }
 """The right ones first, then the others, the worst first: a summary counts in this order."""
 
@@ -271,7 +274,7 @@ class Code(StrEnum):
     )
     REFUSES = (
         *("refuses", "RIGHT", "it raises an error for operands that it does not support"),
-        "That is no mistake, for it says so; take these operands too where you need them.",
+        "An error is no mistake; support these operands too if you need them.",
     )
 
     NOT_APPLICABLE = "not_applicable", "", "the implementation or the check does not apply"

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from losscli.errors import UsageError
 
@@ -13,6 +13,13 @@ _BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 _MEMORY = {"GB": 10**9, "MB": 10**6, "kB": 10**3, "B": 1}
 _MEMORY_UNITS = _MEMORY | {"": 1} | {unit: scale for scale, unit in _BYTES}
+
+
+def first_of(names: Iterable[str], most: int, separator: str = ", ") -> str:
+    """Return the first names and how many more there are: ``a, b and 3 more``."""
+    named = list(names)
+    more = f" and {len(named) - most} more" if len(named) > most else ""
+    return separator.join(named[:most]) + more
 
 
 def format_size(shape: Sequence[int]) -> str:

@@ -14,7 +14,7 @@ from losscli.files.directories import note_use
 from losscli.machine.devices import core_count
 from losscli.machine.memory import free_bytes
 from losscli.processes.lock import locked
-from losscli.units import format_duration
+from losscli.units import first_of, format_duration
 
 from . import diagnosis
 from .architectures import requested_architectures
@@ -155,7 +155,7 @@ class Builder:
                 return outcomes
             ninja, jobs = find_ninja(), job_count(core_count(), free_bytes("cpu"))
             damaged = self._damaged(plans)
-            names = ", ".join(plan.name for plan in plans)
+            names = first_of([plan.name for plan in plans], 6)
             self.notify(f"building for this machine: {names}; takes about {_duration(plans, jobs)}")
             self.cache.drop_unused(time.time())
             work = self.cache.prepare(plans, fresh=self.force)

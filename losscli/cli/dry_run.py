@@ -45,7 +45,7 @@ def print_cases(config: Config, device: str, needed: NeededBytes, fit: Fit, free
         fits = f"left out: {', '.join(left_out)}" if left_out else ""
         row = (case.name, pass_, _names(able or implementations), format_bytes(size))
         listing.add([(*row, fits if able else DOES_NOT_FIT)], size, able, left_out)
-    listing.conclude(("case", "pass", "implementations", "bytes", ""))
+    listing.conclude(("case", "pass", "implementations", "peak memory", ""))
 
 
 def print_plans(config: Config, device: str, free: int) -> None:
@@ -68,7 +68,7 @@ def print_plans(config: Config, device: str, free: int) -> None:
         skipped.append(f"skipped {names}: {reason}")
     if not listing.sizes:
         listing.reasons += listing.skipped
-    headers = ("case", "pass", "impl", "inputs", "outputs", "temporaries", "bytes", "")
+    headers = ("case", "pass", "impl", "inputs", "outputs", "temporaries", "total + reserve", "")
     listing.conclude(headers, skipped)
 
 

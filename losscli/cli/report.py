@@ -89,7 +89,7 @@ def _plots(found: Sequence[Section]) -> dict[str, Picture]:
 
 
 def _choose(plots: Mapping[str, Picture], name: str | None) -> Picture:
-    from losscli.views.phrases import first_of
+    from losscli.units import first_of
 
     if not plots:
         raise UsageError("these records have no plot. --format html has their tables.")

@@ -179,19 +179,9 @@ def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> i
 
 
 def _report(found: list[Judged], format: str) -> str:
-    from losscli.judge.selftest import counted
     from losscli.render.text import markdown, text
-    from losscli.views.document import Notes, Table
+    from losscli.views.self_tests import of_judge
 
     if format == "json":
         return json.dumps([each.to_json() for each in found], indent=1)
-    rows = [[kind, *map(str, count)] for kind, count in counted(found).items()]
-    lines = []
-    for each in found:
-        if not each.as_expected:
-            codes = f" ({', '.join(each.codes)})" if each.codes else ""
-            why = f": {each.reason}" if each.reason else ""
-            got = f"{each.word}{codes}, expected {each.expected}{why}"
-            lines.append(f"{each.file}, {each.what}: {got}")
-    document = Table(["files", "judged", "as expected", "cause named"], rows), Notes(lines)
-    return text(document) if format == "table" else markdown(document)
+    return text(of_judge(found)) if format == "table" else markdown(of_judge(found))

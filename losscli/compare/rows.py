@@ -7,7 +7,7 @@ from typing import Any
 from losscli.cases.axes import COLD, DEVICE, Cache, Mode, PassName
 from losscli.cases.case import Case
 from losscli.runs.records import OK, BenchResult, Run
-from losscli.units import format_size
+from losscli.units import first_of, format_size
 
 _NAMED = 2
 
@@ -113,9 +113,7 @@ def _without(part: str, keys: Iterable[Key]) -> set[object]:
 
 
 def _values(part: str, keys: Iterable[Key]) -> str:
-    found = list(dict.fromkeys(_written(key.parts[part]) for key in keys))
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return ", ".join(found[:_NAMED]) + more
+    return first_of(dict.fromkeys(_written(key.parts[part]) for key in keys), _NAMED)
 
 
 def _written(value: object) -> str:

@@ -1,5 +1,7 @@
 """Writes a config in full, with the origin of each value."""
 
+import re
+import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,6 +14,7 @@ from losscli.config.schema import Config, Exclude, Inputs, LossChoice, Timing
 from losscli.units import format_size
 
 DEFAULT = "default"
+WIDTH = 100
 _MERGED = ("inputs", "timing")
 """Keys whose mappings merge with the parent's, key by key."""
 
@@ -85,7 +88,7 @@ def _lines(keys: Keys, indent: str = "") -> Iterator[str]:
                 yield f"{indent}  - {first.lstrip()}"
                 yield from others
         elif "origin" in item:
-            yield f"{indent}{key}: {_flow(item['value'])} # {item['origin']}"
+            yield _wrapped(f"{indent}{key}: {_flow(item['value'])} # {item['origin']}", indent)
         else:
             yield f"{indent}{key}:"
             yield from _lines(item, f"{indent}  ")
@@ -94,3 +97,13 @@ def _lines(keys: Keys, indent: str = "") -> Iterator[str]:
 def _flow(value: object) -> str:
     text = yaml.safe_dump(value, default_flow_style=True, width=10**9, sort_keys=False)
     return text.removesuffix("\n").removesuffix("\n...")
+
+
+def _wrapped(line: str, indent: str) -> str:
+    """Break a line after its commas: YAML reads the break as the one space there."""
+    breakable = re.sub(",\0(?!\0)", ", ", line.replace(" ", "\0"))
+    lines = textwrap.wrap(
+        *(breakable, WIDTH), subsequent_indent=f"{indent}    ", break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+    return "\n".join(lines).replace("\0", " ")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copyreg
+import os
+import shlex
 import warnings
 from collections.abc import Callable, Iterable
 from functools import cache, partial
@@ -10,6 +12,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from losscli.build.targets import Target, needed
+from losscli.build.toolchain import which
 from losscli.errors import UsageError, unknown
 from losscli.implementations.implementation import (
     CUSTOM,
@@ -52,6 +55,17 @@ def _compile(case: Case) -> BoundLoss:
     torch.compiler.reset()
     compiled: BoundLoss = torch.compile(_reference(case), dynamic=False, fullgraph=True)
     return compiled
+
+
+def _has_no_compiler(case: Case) -> Reason | None:
+    # On a GPU, Triton compiles a launcher in C; on a CPU, Inductor compiles C++.
+    of_c, of_cpp = ("CC", ["gcc", "cc", "clang"]), ("CXX", ["g++", "c++"])
+    variable, usual = of_cpp if case.device == "cpu" else of_c
+    programs = shlex.split(os.environ.get(variable, ""))[:1] or usual
+    if any(which(program, os.environ) for program in programs):
+        return None
+    text = f"torch.compile needs a compiler, and the PATH has no {' or '.join(programs)}"
+    return Reason(Code.MISSING_TOOL, text)
 
 
 def _finished_by(strategy: str, case: Case) -> BoundLoss:
@@ -114,12 +128,12 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
         Implementation("reference", "the plain PyTorch formula that defines the loss", _reference),
         Implementation(
             "functional",
-            "what PyTorch has, or what one writes with it, where that is not the reference",
+            "PyTorch's own function, or the usual code, where it differs from the reference",
             _functional,
             _same_as_reference,
             torchs_own=True,
         ),
-        Implementation("compile", "torch.compile of the reference", _compile),
+        Implementation("compile", "torch.compile of the reference", _compile, _has_no_compiler),
         *(
             Implementation(
                 f"{CUSTOM}:{strategy}",

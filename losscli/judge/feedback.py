@@ -20,8 +20,8 @@ OTHERS = {REFERENCE: "the reference", "compile": "torch.compile", CUSTOM: "lossc
 
 _OUTCOMES: dict[Code, str] = {
     Code.NO_WORSE_THAN_TORCH: "finds it as wrong as PyTorch",
-    Code.REFUSES: "met a refusal",
-    Code.LIMITED: "found a limit",
+    Code.REFUSES: "got an error",
+    Code.LIMITED: "found a limitation",
 }
 
 
@@ -88,21 +88,21 @@ def _speed(timed: Speed, name: str, count: int) -> Iterator[str]:
     ordered = sorted(timed.ratios.items(), key=lambda item: item[0] != REFERENCE)
     ratios = "; ".join(_ratio(*item) for item in ordered)
     compared = f": {ratios}" if ratios else ""
-    yield f"{name} at {worst}{timed.case}, takes {format_seconds(timed.seconds)}{compared}."
+    yield f"{name} takes {format_seconds(timed.seconds)} at {worst}{timed.case}{compared}."
     if timed.limit_share is not None:
-        share = f"That is {timed.limit_share:.0%} of what the memory allows"
+        share = f"That is {timed.limit_share:.0%} of the peak memory bandwidth"
         if timed.limit_share < NEAR_LIMIT:
             yield f"{share}: at most {1 / timed.limit_share:.1f}x is left to gain."
         else:
             yield f"{share}: hardly anything is left to gain."
     if (timed.peak_extra_bytes or 0) > MUCH_MEMORY:
         extra = format_bytes(timed.peak_extra_bytes or 0)
-        yield f"It takes {extra} beyond operands and results: fuse the passes that need them."
+        yield f"It takes {extra} of temporary memory: fuse the passes that need it."
 
 
 def _ratio(other: str, ratio: tuple[float, float, float]) -> str:
     value, low, high = ratio
-    undecided = ", undecided" if low < 1 < high else ""
+    undecided = ", inconclusive" if low < 1 < high else ""
     return (
         f"{value:.2f}x as fast as {OTHERS.get(other, other)} ({low:.2f} to {high:.2f}{undecided})"
     )

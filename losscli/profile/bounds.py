@@ -42,7 +42,7 @@ def decide(
         if near:
             return at_limit
         share = longest.seconds / busy if busy else 0.0
-        return "operators", f"{longest.name} takes {share:.0%} of what operators take"
+        return "operators", f"{longest.name} takes {share:.0%} of the time of all operators"
     if busy < BUSY * seconds:
         text = f"{len(launches)} launches are busy for {busy / seconds:.0%} of the call's time"
         return "launches", text

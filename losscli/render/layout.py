@@ -30,12 +30,14 @@ COMFORTABLE_CASE = 24
 def fit_case(
     headers: Sequence[str], rows: Sequence[Sequence[str]], width: int, least: Sequence[str] = ()
 ) -> tuple[list[str], list[list[str]]]:
-    """Wrap the first column, the case, to fit a width; a narrow one drops columns of ``least``."""
+    """Wrap the first column, the case, to fit a width, without columns of ``least`` if need be.
+
+    A narrow terminal keeps part of each name on a line, a wide one only whole words.
+    """
     first, cells = [row[0] for row in rows], [list(row[1:]) for row in rows]
-    others = list(headers[1:])
-    if width < WIDTH:
-        comfortable = min(max(map(len, first)), COMFORTABLE_CASE)
-        others, cells = narrowed(others, cells, width - comfortable - GAP, least)
+    pieces = first if width < WIDTH else " ".join(first).split()
+    comfortable = min(max(map(len, pieces), default=0), COMFORTABLE_CASE)
+    others, cells = narrowed(headers[1:], cells, width - comfortable - GAP, least)
     widths = _widths(_titles(others), cells)
     room = max(width - sum(widths) - GAP * len(widths), NARROWEST_CASE)
     fitted: list[list[str]] = []
@@ -128,9 +130,10 @@ def left_out(headers: Sequence[str], width: int) -> str:
 
 
 def fill(text: str, width: int = WIDTH) -> str:
-    """Wrap a note; its first line has no indent, so that it can be pasted."""
+    """Wrap a note; its first line has no further indent, so that it can be pasted."""
+    own = text[: len(text) - len(text.lstrip())]
     return textwrap.fill(
-        text, width, subsequent_indent=INDENT, break_on_hyphens=False, break_long_words=False
+        text, width, subsequent_indent=own + INDENT, break_on_hyphens=False, break_long_words=False
     )
 
 

@@ -41,6 +41,12 @@ def state_of(text: str) -> State:
     return _STATE[found[0]] if found else _CELLS.get(text, "")
 
 
+def state_in(text: str) -> State:
+    """Return the state of the first word of a sentence that has one."""
+    found = _WORD.search(text)
+    return _STATE[found[0]] if found else ""
+
+
 def width() -> int:
     """Return the width of a report on standard output: the terminal's, at most 100."""
     if not sys.stdout.isatty():

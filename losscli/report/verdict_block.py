@@ -16,7 +16,7 @@ from losscli.judge.verdict_parts import REFERENCE, SAME, Accuracy, JudgeReason, 
 from losscli.losses import EVERY_LOSS
 from losscli.reasons import FACETS, WORDS, Code
 from losscli.render.layout import GAP, WIDTH, fill, fit_case, lay_out, left_out
-from losscli.runs.columns import MARKS
+from losscli.runs.columns import COLUMNS, MARKS
 from losscli.runs.grouping import grouped
 from losscli.runs.judgements import IMPOSSIBLE
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN
@@ -26,12 +26,13 @@ from losscli.views.phrases import SHORT_PASSES, count
 
 INDENT = "  "
 WIDEST_FILE = 44
-LEAST_IMPORTANT = ("extra", "% of\nlimit")
+SHARE, MEMORY = COLUMNS["limit"], COLUMNS["extra"]
+LEAST_IMPORTANT = (MEMORY.header, SHARE.header)
 _LOG_LINES = 8
 _SHOW_LOG = {"CRASHED", "DOES NOT BUILD"}
 _STATUSES = {PASS: "passed", WARN: "warned", FAIL: "failed", SKIPPED: "skipped"}
-_NO_GRADIENT = {True: "", False: "none: nothing can be trained with it", None: "not tested"}
-SAME_BITS = {True: "in every run", False: "not in every run", None: "not tested"}
+_NO_GRADIENT = {True: "", False: "none, so nothing can be trained with it", None: "not tested"}
+SAME_BITS = {True: "yes", False: "no: runs differ", None: "not tested"}
 
 
 def block(verdict: Verdict, width: int = WIDTH) -> str:
@@ -54,12 +55,12 @@ def block(verdict: Verdict, width: int = WIDTH) -> str:
         "dtypes": _dtypes(verdict),
         "checks": ", ".join(checks),
         "accuracy": _accuracy(verdict.accuracy),
-        "bitwise equal": SAME_BITS[verdict.accuracy.deterministic],
+        "bitwise deterministic": SAME_BITS[verdict.accuracy.deterministic],
         "gradient": _NO_GRADIENT[verdict.trains],
         "speed": "" if verdict.speed else "not tested",
         "written in": ", ".join(verdict.languages),
         "tuned": f"in {format_duration(tuned)}" if (tuned := verdict.seconds.get("tuning")) else "",
-        "isolation": _isolation(verdict) or "none was needed, for nothing ran",
+        "isolation": _isolation(verdict) or "not needed, as nothing ran",
         "not isolated": ", ".join(verdict.not_isolated),
     }
     for name, text in parts.items():
@@ -135,7 +136,7 @@ def _reason(reason: JudgeReason) -> Iterator[str]:
     what = reason.code.replace("_", " ")
     if reason.check:
         of_check = f"the check {reason.check}"
-        what = of_check if reason.code == Code.WRONG else f"{what}, in {of_check}"
+        what = f"it fails {of_check}" if reason.code == Code.WRONG else f"{what}, in {of_check}"
     yield from _wrapped(f"why: {what}: {reason.text}", 1)
     yield from _wrapped(f"what to do: {advice(reason)}", 1)
     if reason.case:
@@ -149,7 +150,7 @@ def _dtypes(verdict: Verdict) -> str:
     """Return the dtypes in which a file was judged; a Model's are given."""
     named = ", ".join(verdict.dtypes)
     given = named and verdict.against not in EVERY_LOSS
-    return f"{named}, of get_inputs or as asked for" if given else named
+    return f"{named}, of get_inputs or of --dtype" if given else named
 
 
 def _accuracy(accuracy: Accuracy) -> str:
@@ -182,7 +183,7 @@ def _times(verdict: Verdict, width: int) -> tuple[list[str], list[list[str]]]:
     impossible = [reason.case for reason in verdict.reasons if reason.code == Code.IMPOSSIBLE]
     others = list(dict.fromkeys(other for timed in speed for other in timed.ratios))
     others.sort(key=lambda other: other != REFERENCE)
-    headers = ["pass", "median", *(f"vs\n{other}" for other in others), "% of\nlimit", "extra"]
+    headers = ["pass", "median", *(f"vs\n{other}" for other in others), SHARE.header, MEMORY.header]
     rows = []
     for timed in speed:
         ratios = [timed.ratios.get(other) for other in others]
@@ -204,9 +205,8 @@ def _times(verdict: Verdict, width: int) -> tuple[list[str], list[list[str]]]:
 
 def _legend(rows: Sequence[Sequence[str]]) -> str:
     parts = [
-        "vs: the time of that one over this one",
-        "% of limit: of the speed of kernels that only move the bytes",
-        "extra: memory beyond inputs, loss and gradient",
+        "vs: the speedup, the time of that one divided by this one, and its interval",
+        *(SHARE.told, MEMORY.told),
     ]
     signs = {cell[:1] for row in rows for cell in row}
     return "; ".join([*parts, *(meaning for sign, meaning in MARKS.items() if sign in signs)])

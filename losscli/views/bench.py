@@ -19,9 +19,9 @@ from losscli.runs.columns import COLUMNS, LEAST_IMPORTANT, MARKS, REFERENCE, mar
 from losscli.runs.grouping import grouped
 from losscli.runs.judgements import DIFFERENT_BEYOND, IMPOSSIBLE, IMPOSSIBLE_SHARE, UNCLEAR
 from losscli.runs.records import FAILED, HOST_GAPS, SKIPPED, BenchResult, Run
-from losscli.units import figure, format_bytes, format_seconds, format_ulp
+from losscli.units import figure, first_of, format_bytes, format_seconds, format_ulp
 from losscli.views.document import Document, Notes, Part, Sentence, Table, case_table
-from losscli.views.phrases import caption, count, first_of, short_pass, shorten, skips
+from losscli.views.phrases import caption, count, short_pass, shorten, skips
 
 NAMES = {
     REFERENCE: "eager PyTorch",
@@ -107,7 +107,7 @@ def _answer(results: Results, others: Sequence[str]) -> str:
     if failed := sum(result.status == FAILED for result in results):
         parts.append(f"FAILED in {count(failed, 'case')}")
     if impossible := sum(result.impossible for result in results):
-        parts.append(f"{count(impossible, 'time')} {IMPOSSIBLE}")
+        parts.append(f"has an {IMPOSSIBLE} time in {count(impossible, 'case')}")
     return "; ".join(parts)
 
 
@@ -212,8 +212,18 @@ def _notes(run: Run) -> list[str]:
     def reason(r: BenchResult) -> str:
         return f"{r.case.name}, {r.implementation}, {_long_pass(r)}: {r.reason}"
 
-    texts = [f"FAILED {reason(r)}" for r in results if r.status == FAILED]
-    texts += [reason(r) for r in results if r.impossible]
+    failed = grouped(
+        (r for r in results if r.status == FAILED), lambda r: (r.implementation, r.reason)
+    )
+    texts = [
+        f"FAILED {reason(first)}" + f" (and {count(len(others), 'other result')})" * bool(others)
+        for first, *others in failed.values()
+    ]
+    texts += [
+        f"{IMPOSSIBLE} {reason(r)}".replace(f": {IMPOSSIBLE}: ", ": ")
+        for r in results
+        if r.impossible
+    ]
     texts += [
         f"{r.case.name}, {r.implementation}, {long_name(r.pass_)}: took "
         f"{format_bytes(r.peak_extra_bytes or 0)} of temporary memory; "
@@ -224,11 +234,11 @@ def _notes(run: Run) -> list[str]:
     lossy = (r for r in results if r.code == Code.NO_WORSE_THAN_TORCH)
     texts += [
         f"{name} of {loss} has errors up to {format_ulp(max(r.error.ulp or 0.0 for r in found))} "
-        f"ulp in single elements in {count(len(found), 'result')}: as PyTorch's own function does"
+        f"ulp in single elements in {count(len(found), 'result')}, as PyTorch's own function has"
         for (name, loss), found in grouped(lossy, lambda r: (r.implementation, r.case.loss)).items()
     ]
     texts += skips(results)
-    texts += dict.fromkeys(f"limit not measured: {r.no_limit}" for r in results if r.no_limit)
+    texts += dict.fromkeys(f"% of peak not measured: {r.no_limit}" for r in results if r.no_limit)
     texts += dict.fromkeys(f"energy not readable: {r.no_energy}" for r in results if r.no_energy)
     return [*texts, *_default_allocator(results), *_conditions(results), *map(str, run.excluded)]
 
@@ -279,7 +289,7 @@ def _conditions(results: Results) -> list[str]:
             f"during {len(busy)} {of}: {cases}"
         )
     if waited := sum(HOST_GAPS in result.conditions for result in timed):
-        texts.append(f"the GPU waited for the host within samples of {waited} {of}")
+        texts.append(f"the GPU waited for the host during samples of {waited} {of}")
     reasons = Counter(
         reason for result in timed for reason in result.conditions.get("throttle_reasons", ())
     )

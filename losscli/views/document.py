@@ -19,9 +19,11 @@ class Verbatim:
     """Text that is already laid out."""
 
     text: str
+    wraps: bool = False
+    """Whether its lines are sentences, which may wrap in a narrow window."""
 
 
-Unit = Literal["bytes", "operand bytes", "seconds", "GB/s", "fraction", "ratio", "ulp"]
+Unit = Literal["bytes", "operand bytes", "seconds", "GB/s", "fraction", "products", "ratio", "ulp"]
 Kind = Literal["lines", "marks", "forest", "strips"]
 
 

@@ -8,6 +8,7 @@ from losscli.cases.axes import WARM
 from losscli.compare.rows import mode_and_cache
 from losscli.runs.grouping import grouped
 from losscli.runs.records import SKIPPED, BenchResult, Run, TimerTestResult, VerifyResult
+from losscli.units import first_of
 
 SHORT_PASSES = {"forward": "fwd", "forward_backward": "fwd+bwd"}
 WIDEST_IMPLEMENTATION = 16
@@ -22,13 +23,6 @@ def short_pass(pass_: str, mode: str, cache: str = "") -> str:
 def count(number: int, noun: str) -> str:
     """Return ``1 case`` or ``2 cases``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def first_of(names: Iterable[str], most: int, separator: str = ", ") -> str:
-    """Return the first names and the number of others: ``a, b and 3 more``."""
-    named = list(names)
-    more = f" and {len(named) - most} more" if len(named) > most else ""
-    return separator.join(named[:most]) + more
 
 
 def listed(title: str, rows: Sequence[str], most: int = 10) -> list[str]:

@@ -15,13 +15,13 @@ from losscli.cases.names import distinct_names
 from losscli.losses import ROW
 from losscli.runs.grouping import grouped
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult, VerifyStatus
-from losscli.units import format_ulp
+from losscli.units import first_of, format_ulp
 from losscli.verify import repeating
 from losscli.views.document import Document, Notes, Part, Sentence, Table, case_table
-from losscli.views.phrases import caption, count, first_of, shorten, skips
+from losscli.views.phrases import caption, count, shorten, skips
 
 FEW_ROWS = 12
-_HINT = "-v shows each check, and why some were skipped"
+_HINT = "-v shows every check, why checks were skipped, and what the columns mean"
 _NAMED = 4
 
 Results = Sequence[VerifyResult]
@@ -49,11 +49,12 @@ def _summary(run: Run) -> str:
     statuses = Counter(result.status for result in results)
     cases = {r.case for r in results if r.status != SKIPPED}
     largest = _largest_ulp(results)
-    return (
-        f"verify: {count(statuses[PASS], 'check')} of {count(len(cases), 'case')} passed, "
-        f"{count(statuses[WARN], 'warning')}, {statuses[FAIL]} failed, "
-        f"{statuses[SKIPPED]} skipped{f'; largest error {largest}' if largest else ''}"
-    )
+    failed = statuses[FAIL]
+    counts = [f"{count(failed, 'check')} FAILED"] * bool(failed)
+    counts += [f"{count(statuses[PASS], 'check')} of {count(len(cases), 'case')} passed"]
+    counts += [count(statuses[WARN], "warning"), *["0 failed"] * (not failed)]
+    counts += [f"{statuses[SKIPPED]} skipped"]
+    return f"verify: {', '.join(counts)}{f'; largest error {largest}' if largest else ''}"
 
 
 def _failures(run: Run, *, verbose: bool) -> list[str]:
@@ -64,12 +65,9 @@ def _failures(run: Run, *, verbose: bool) -> list[str]:
     for status, what in ((FAIL, "fail"), (WARN, "warn")):
         others = [each[0] for each in found[len(shown) :] if each[0].status == status]
         if others:
-            same = all(each.case.loss == shown[0][0].case.loss for each in others)
-            how = " the same way" if same and status == shown[0][0].status else ""
-            named = first_of([_named(each, same=same) for each in others], _NAMED)
+            named = first_of([_named(each, shown[0][0]) for each in others], _NAMED)
             does = what if len(others) > 1 else f"{what}s"
-            checks = count(len(others), "more check")
-            blocks.append([f"{checks} {does}{how} (-v): {named}"])
+            blocks.append([f"{count(len(others), 'more check')} {does} (-v): {named}"])
     return [line for block in blocks for line in ("", *block)][1:]
 
 
@@ -98,11 +96,14 @@ def _note(smallest: VerifyResult, cases: int, of: int) -> list[str]:
     more += [f"Shrunk from {smallest.shrunk_from}"] if smallest.shrunk_from else []
     text = ". ".join([f"{status.upper()} {name}: {smallest.told}", *more])
     again = repeating.line(smallest)
-    return [text] if status == PASS or not again else [text, again]
+    return [text] if status == PASS or not again else [f"{text}. To repeat it in Python:", again]
 
 
-def _named(result: VerifyResult, *, same: bool) -> str:
-    return result.check if same else f"{result.check} of {result.case.loss}"
+def _named(result: VerifyResult, shown: VerifyResult) -> str:
+    """Name a check, and the loss and the implementation if they are not those that are shown."""
+    of = f" of {result.case.loss}" * (result.case.loss != shown.case.loss)
+    by = f" ({result.implementation})" * (result.implementation != shown.implementation)
+    return f"{result.check}{of}{by}"
 
 
 def reasons(run: Run) -> list[str]:
@@ -143,7 +144,7 @@ def _legend(results: Results, measured: Table) -> str:
     parts = ["pass N, U ulp: N cases passed, with the largest error in units in the last place"]
     parts += ["FAIL M/N: M of N cases failed"] * (FAIL in statuses)
     parts += ["WARN M/N: M of N cases are less accurate than they could be"] * (WARN in statuses)
-    parts.append("-: the check does not apply")
+    parts.append("-: does not apply")
     return "; ".join([*parts, *[LEGEND] * bool(measured.rows)])
 
 
@@ -172,9 +173,9 @@ VALUE = "value"
 """The check of the loss, which has columns, as each operand's gradient has."""
 VERDICT = "verdict"
 LEGEND = (
-    "rel: the relative error of the loss; ulp: its error in units in the last place, before / and "
-    "what always passes; torch: that of PyTorch's own formula; input, target and so on: the "
-    "largest error of an element of that gradient, before / and what is allowed"
+    "rel: the relative error of the loss; ulp: its error in units in the last place / the error "
+    "that always passes; torch: the error in ulp of PyTorch's own formula; input, target and so "
+    "on: the largest error in ulp of an element of that gradient / what is allowed"
 )
 LEAST_IMPORTANT = ("rel", "torch", "reduce", "dtype")
 ELEMENT_ULP, ONCE_ROUNDED_ULP, VALUE_ULP = 4.0, 1.0, 2.0

@@ -90,9 +90,9 @@ def test_a_wrong_implementation_exits_1_and_names_the_case(wrong):
     result = invoke(*MEAN, "--impl", "functional", "--check", "value,gradients,layouts,parts")
     assert result.return_value == EXIT_FAILED
     assert "FAIL mse 1x1 float32 mean normal, functional, value: expected " in result.stdout
-    assert ". Shrunk from mse 8x24 float32 mean normal " in " ".join(result.stdout.split())
+    assert ". Shrunk from mse 8x24 float32 mean normal" in " ".join(result.stdout.split())
     assert "\nfrom losscli.verify import repeat; repeat(" in result.stdout
-    assert "more checks fail the same way (-v): " in result.stdout
+    assert "more checks fail (-v): " in result.stdout
     assert result.stdout.startswith("verify: ")
 
 

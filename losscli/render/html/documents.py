@@ -1,7 +1,9 @@
 """The document of each record on the page: the answer, plots, tables, the machine."""
 
 import shlex
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import PurePath
 from typing import TypeGuard
 
@@ -33,6 +35,7 @@ from losscli.views.document import (
 )
 from losscli.views.phrases import slug
 
+shorten = partial(textwrap.shorten, placeholder="…")
 _RANGES = (
     ("sm_clock_hz", "clock while timed", 1e-6, "MHz"),
     ("memory_clock_hz", "memory clock while timed", 1e-6, "MHz"),
@@ -111,16 +114,17 @@ def _of_verdicts(record: Verdicts) -> Iterator[Part]:
     worst: State = next((s for s in ("bad", "warn", "good") if s in states), "")
     yield Part("Result", (Sentence(said, worst),))
     if len(verdicts) > 1:
-        reasons = [v.reasons[0].text if v.reasons else "" for v in verdicts]
+        reasons = [shorten(v.reasons[0].text, 160) if v.reasons else "" for v in verdicts]
         rows = [
             (v.file or v.id, v.word, v.against, r) for v, r in zip(verdicts, reasons, strict=True)
         ]
         yield Part("All results", (Table(("file", "verdict", "against", "first reason"), rows),))
     for index, verdict in enumerate(verdicts, 1):
         drawn = tuple(_speedups(verdict, index))
-        found = Verbatim(block(verdict))
+        said, _, times = block(verdict).partition("\n\n")
+        found = (Verbatim(said, wraps=True), *[Verbatim(times)] * bool(times))
         word = Sentence(verdict.word, state_of(verdict.word))
-        yield Part(verdict.file or verdict.id, (word, *drawn, found))
+        yield Part(verdict.file or verdict.id, (word, *drawn, *found))
     facts = {"command": " ".join(record.command), "created": record.created}
     for name in ("losscli", "torch", "kind_of_machine"):
         values = dict.fromkeys(getattr(verdict, name) for verdict in verdicts)

@@ -20,7 +20,7 @@ from losscli.render.html.plots import draw, shape_at
 from losscli.render.html.summary import summary
 from losscli.render.html.svg import STYLES, TEMPLATES, Picture, printable, stylesheet
 from losscli.render.layout import are_figures
-from losscli.render.output import state_of
+from losscli.render.output import state_in, state_of
 from losscli.runs.encoding import finite
 from losscli.runs.records import Run
 from losscli.views.document import Document, Notes, Part, Plot, State, Table, blocks_of
@@ -109,6 +109,7 @@ def render_page(found: Sequence[Section]) -> str:
         "grouped_notes": _grouped_notes,
         "picture": lambda plot, section: draw(plot, section.styles).in_page(),
         "kind": lambda block: type(block).__name__,
+        "state_in": state_in,
     }
     script = (TEMPLATES / "script.js").read_text(encoding="utf-8")
     text = environment.get_template("page.html.j2").render(

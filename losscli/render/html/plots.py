@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from losscli.render.html import svg
 from losscli.runs.grouping import grouped
-from losscli.units import format_bytes
+from losscli.units import first_of, format_bytes
 from losscli.views.document import Kind, Plot, Point, Series, Unit
-from losscli.views.phrases import count, first_of
+from losscli.views.phrases import count
 from losscli.views.plots import LEAST_ULP
 
 WIDTH, HEIGHT = 440, 290
@@ -27,6 +27,7 @@ _AXES: Mapping[Unit, svg.Axis] = {
     "seconds": svg.Axis("time of a call", svg.second_ticks, log=True),
     "GB/s": svg.Axis("GB/s", svg.log_ticks, log=True),
     "fraction": svg.Axis("fraction of peak bandwidth", svg.percent_ticks, low=0.0),
+    "products": svg.Axis("fraction of the products' speed", svg.percent_ticks, low=0.0),
     "ratio": svg.Axis("", svg.ratio_ticks, log=True),
 }
 
@@ -53,7 +54,7 @@ def _lines(plot: Plot, series: Sequence[Series], styles: Mapping[str, int]) -> t
     points = [point for each in series for point in each.points]
     across = x.scale((p.x for p in points), _LEFT, WIDTH - _RIGHT)
     up = y.scale([*(p.y for p in points), *(v for _, v in plot.roof)], HEIGHT - _BOTTOM, _TOP)
-    parts = [_cached(plot.cache_bytes, across)] if plot.cache_bytes else []
+    parts = [_cached(plot.cache_bytes, across, inside=bool(plot.roof))] if plot.cache_bytes else []
     parts.append(_grid(x, across, y, up))
     if plot.roof:
         places = [(across(place), up(value)) for place, value in plot.roof]
@@ -61,7 +62,8 @@ def _lines(plot: Plot, series: Sequence[Series], styles: Mapping[str, int]) -> t
             places = [(_LEFT, places[0][1]), (WIDTH - _RIGHT, places[0][1])]
         end, top = places[-1]
         parts.append(svg.element("path", d=svg.polyline(places), class_="roof"))
-        name, at = "memory-bandwidth limit", max(top - 5, _TOP - 4)
+        name = "bare matrix products" if plot.y == "products" else "memory-bandwidth limit"
+        at = max(top - 5, _TOP - 4)
         parts.append(svg.text(end, at, name, class_="roof-name end"))
     for each in reversed(series):  # the first line is drawn last, above the others
         drawn = [(across(point.x), up(point.y)) for point in each.points]
@@ -89,14 +91,17 @@ def _grid(x: svg.Axis, across: svg.Scale, y: svg.Axis, up: svg.Scale) -> str:
     return svg.element("path", d=path, class_="grid") + frame + "".join(words)
 
 
-def _cached(cache_bytes: int, across: svg.Scale) -> str:
+def _cached(cache_bytes: int, across: svg.Scale, *, inside: bool) -> str:
+    """Shade the sizes that fit in the cache; the label is ``inside`` where a roof has a name."""
     if cache_bytes <= across.low:
         return ""
     width = across(cache_bytes) - _LEFT
     height = HEIGHT - _BOTTOM - _TOP
     shade = svg.element("rect", x=_LEFT, y=_TOP, width=width, height=height, class_="band")
     name = f"fits in the cache ({format_bytes(cache_bytes)})"
-    return shade + svg.text(_LEFT + 5, _TOP + 13, name, class_="inner")
+    if inside:
+        return shade + svg.text(_LEFT + 5, _TOP + 13, name, class_="inner")
+    return shade + svg.text(WIDTH - _RIGHT, _TOP - 6, f"shaded: {name}", class_="end")
 
 
 def _mark(style: int, x: float, y: float, words: str) -> str:

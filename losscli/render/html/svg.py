@@ -239,34 +239,39 @@ def byte_ticks(low: float, high: float) -> Ticks:
         if power % step == 0:
             unit = min(max(power, 0) // 10, len(_BYTES) - 1)
             found.append((2.0**power, f"{2.0 ** (power - 10 * unit):g} {_BYTES[unit]}"))
+    if len(found) < 2:
+        unit = max(first, 0) // 10
+        least = linear_ticks(low / 2.0 ** (10 * unit), high / 2.0 ** (10 * unit))
+        found = [(value * 2.0 ** (10 * unit), f"{text} {_BYTES[unit]}") for value, text in least]
     return found
 
 
 def second_ticks(low: float, high: float) -> Ticks:
-    """Return powers of ten, or also 2 and 5 times them if there are few: ``10 us``."""
+    """Return powers of ten, or more round numbers if there are few: ``10 us``."""
 
     def text(seconds: float) -> str:
         number, unit = format_seconds(seconds * (1 + 1e-9)).split()
         return f"{float(number):g} {unit}"
 
     found = _decades(low, high, text)
-    return found if len(found) >= 2 else _round(low, high, text)
+    return found if len(found) >= 2 else _few(low, high, text)
 
 
 def log_ticks(low: float, high: float) -> Ticks:
-    """Return powers of ten, or also 2 and 5 times them if there are few."""
+    """Return powers of ten, or more round numbers if there are few."""
     found = _decades(low, high, _plain)
-    return found if len(found) >= 3 else _round(low, high, _plain)
+    return found if len(found) >= 3 else _few(low, high, _plain)
 
 
 def ratio_ticks(low: float, high: float) -> Ticks:
     """Return round ratios, including 1: ``2x``."""
     found = _round(low, high, _times)
-    if len(found) > 7:
+    if len(found) > 9:
         found = _decades(low, high, _times)
-    close = [1 + n / 10 for n in range(-9, 20)] if len(found) < 3 else []
-    extra = [(value, f"{value:.1f}x") for value in close if low <= value <= high]
-    return extra[:: max(len(extra) // 6, 1)] if len(extra) > 2 else found
+    close = [n for n in range(-9, 20) if low <= 1 + n / 10 <= high] if len(found) < 3 else []
+    step = next(step for step in (1, 2, 5) if len(close) <= 6 * step)
+    extra = [(1 + n / 10, f"{1 + n / 10:.1f}x") for n in close if n % step == 0]
+    return extra if len(extra) > 2 else found
 
 
 def linear_ticks(low: float, high: float, suffix: str = "") -> Ticks:
@@ -294,6 +299,13 @@ def _round(low: float, high: float, text: Callable[[float], str]) -> Ticks:
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     values = [float(f"{n}e{power}") for power in powers for n in _RATIOS]
     return [(value, text(value)) for value in values if low <= value <= high]
+
+
+def _few(low: float, high: float, text: Callable[[float], str]) -> Ticks:
+    """Return 1, 2 and 5 times powers of ten, or about six round numbers of a narrow range."""
+    found = _round(low, high, text)
+    close = {text(value): value for value, _ in linear_ticks(low, high)}
+    return found if len(found) >= 2 else [(value, words) for words, value in close.items()]
 
 
 def short_exponent(value: float) -> str:
