@@ -82,6 +82,11 @@ def ratio(custom: BenchResult, peer: BenchResult) -> float:
     return found.value if found else median_of(peer) / median_of(custom)
 
 
+def is_behind(custom: BenchResult, peer: BenchResult) -> bool:
+    """Tell whether custom is slower by more than a hundredth, noise aside."""
+    return ratio(custom, peer) < 1 / (1 + DIFFERENT_BEYOND)
+
+
 class _Comparison(NamedTuple):
     """Custom against one peer, and the probability of being behind so often by chance."""
 
@@ -106,7 +111,7 @@ def _test(found: Sequence[Cell]) -> None:
         each.cell.slower_than |= {each.peer}
         left -= 1
     for each in comparisons:
-        behind = ratio(each.cell[CUSTOM], each.cell[each.peer]) < 1 / (1 + DIFFERENT_BEYOND)
+        behind = is_behind(each.cell[CUSTOM], each.cell[each.peer])
         if behind and not each.cell.slower_than and 0.5**each.rounds > RISK / left:
             each.cell.too_short = True
 

@@ -11,7 +11,7 @@ from statistics import geometric_mean
 from losscli.cases.axes import CACHES, COLD, MODES, PASSES, WARM
 from losscli.cases.case import Case
 from losscli.cases.names import distinct_names
-from losscli.compare.cells import Cell, best_peer, compared, ratio
+from losscli.compare.cells import Cell, best_peer, compared, is_behind
 from losscli.compare.rows import long_name, mode_and_cache
 from losscli.implementations import CUSTOM, is_own
 from losscli.reasons import Code
@@ -301,7 +301,8 @@ def slower_cells(run: Run) -> list[str]:
     every = compared(run)
     found = [cell for cell in every if cell[CUSTOM].seconds]
     slower = [cell for cell in found if cell.slower_than]
-    open_ = [cell for cell in found if not cell.slower_than and _is_behind(cell)]
+    near = ((cell, best_peer(cell)) for cell in found if not cell.slower_than)
+    open_ = [cell for cell, peer in near if peer and is_behind(cell[CUSTOM], peer)]
     of = f"of {count(len(found), 'configuration')}"
     lines = []
     if slower:
@@ -314,11 +315,6 @@ def slower_cells(run: Run) -> list[str]:
         lines.append(f"custom has no time in {count(len(untimed), 'configuration')}:")
         lines += [f"{_cell(cell)}: {cell[CUSTOM].status}" for cell in untimed]
     return lines
-
-
-def _is_behind(cell: Cell) -> bool:
-    peer = best_peer(cell)
-    return peer is not None and ratio(cell[CUSTOM], peer) < 1 / (1 + DIFFERENT_BEYOND)
 
 
 def _cell(cell: Cell) -> str:
