@@ -89,6 +89,26 @@ _FILE, _CHEAT, _CRASH = "DOES NOT BUILD", "CHEATS", "CRASHED"  # words, short en
 _INDEX = "Look for reads and writes beyond the end of a tensor"
 
 
+_FORMERLY = {
+    "overwrote": "modified_input",
+    "patched": "monkey_patched",
+    "forged": "wrote_to_channel",
+    "misfit": "shape_or_dtype_mismatch",
+    "refuses": "unsupported_input",
+    "limited": "known_limitation",
+    "no_worse_than_torch": "same_error_as_pytorch",
+    "slows_others": "interference",
+    "clock_disagrees": "timing_tampering",
+    "no_room": "insufficient_memory",
+    "broke_device": "device_error",
+    "device_broken": "device_unusable",
+    "quarantined": "device_unhealthy",
+    "left_behind": "global_state_leak",
+    "wrong_later": "wrong_after_warm_up",
+}
+"""The codes that results of earlier versions have, with those that they have now."""
+
+
 class Code(StrEnum):
     """The codes, each with a verdict's word, its meaning, and what to change.
 
@@ -105,6 +125,10 @@ class Code(StrEnum):
         self = str.__new__(cls, code)
         self._value_, self.word, self.meaning, self.advice = code, word, meaning, advice
         return self
+
+    @classmethod
+    def _missing_(cls, value: object) -> Code | None:
+        return next((code for code in cls if code == _FORMERLY.get(str(value))), None)
 
     NONE = "", "", "the result is good"
 
@@ -136,21 +160,21 @@ class Code(StrEnum):
     )
     DOES_NOT_BUILD = "does_not_build", "", "the file cannot be imported"
 
-    PATCHED = (
-        *("patched", _CHEAT, "it replaced a function of torch or Python"),
+    MONKEY_PATCHED = (
+        *("monkey_patched", _CHEAT, "it replaced a function of torch or Python"),
         "Do not replace functions of torch, Python or the clock.",
     )
-    FORGED = (
-        *("forged", _CHEAT, "it wrote to the judge's channel"),
+    WROTE_TO_CHANNEL = (
+        *("wrote_to_channel", _CHEAT, "it wrote to the judge's channel"),
         "Write nothing to descriptors that you did not open; return the loss.",
     )
-    CLOCK_DISAGREES = (
-        *("clock_disagrees", _CHEAT, "its time is not what the judge's clock says"),
+    TIMING_TAMPERING = (
+        *("timing_tampering", _CHEAT, "its time is not what the judge's clock says"),
         "Finish all work on the current stream before the call counts as done: join side streams "
         "and threads, and compute nothing lazily.",
     )
-    SLOWS_OTHERS = (
-        *("slows_others", _CHEAT, "what is timed next to it is slower, or cannot be timed"),
+    INTERFERENCE = (
+        *("interference", _CHEAT, "what is timed next to it is slower, or cannot be timed"),
         "Leave no kernel, thread or process running when a call returns, and take no lock of "
         "losscli's.",
     )
@@ -158,8 +182,12 @@ class Code(StrEnum):
         *("impossible", _CHEAT, "it is faster than the memory"),
         "Read every element of every operand in every call.",
     )
-    WRONG_LATER = (
-        *("wrong_later", _CHEAT, "it was correct before timing and wrong while it was timed"),
+    WRONG_AFTER_WARM_UP = (
+        *(
+            "wrong_after_warm_up",
+            _CHEAT,
+            "it was correct before timing and wrong while it was timed",
+        ),
         "Compute every call from its operands; keep no results between calls.",
     )
 
@@ -173,8 +201,8 @@ class Code(StrEnum):
         *("process_died", _CRASH, "its process, or the one that measured it, ended"),
         f"{_INDEX}.",
     )
-    BROKE_DEVICE = (
-        *("broke_device", _CRASH, "it left the device unusable"),
+    DEVICE_ERROR = (
+        *("device_error", _CRASH, "it left the device unusable"),
         f"{_INDEX}: check each index against the number of elements, and each launch for an error.",
     )
     FLOODED_OUTPUT = "flooded_output", _CRASH, "it wrote too much output", "Print nothing."
@@ -188,16 +216,16 @@ class Code(StrEnum):
         *("wrong", "WRONG", "its result is not that of the oracle"),
         "Compare the formula with that of the loss, at the smallest case first.",
     )
-    MISFIT = (
-        *("misfit", "WRONG", "its result has the wrong shape or dtype"),
+    SHAPE_OR_DTYPE_MISMATCH = (
+        *("shape_or_dtype_mismatch", "WRONG", "its result has the wrong shape or dtype"),
         "Return the loss in the dtype of its operands, of a mean or sum with shape ().",
     )
-    OVERWROTE = (
-        *("overwrote", "WRONG", "it overwrote an operand"),
+    MODIFIED_INPUT = (
+        *("modified_input", "WRONG", "it overwrote an operand"),
         "Write into tensors of your own; the operands belong to the caller.",
     )
-    LEFT_BEHIND = (
-        *("left_behind", "WRONG", "it changed a flag, a seed or other state of the process"),
+    GLOBAL_STATE_LEAK = (
+        *("global_state_leak", "WRONG", "it changed a flag, a seed or other state of the process"),
         "Restore every flag, seed, thread count and environment variable that you set.",
     )
     LEFT_PROCESS = (
@@ -224,12 +252,12 @@ class Code(StrEnum):
         *("no_gpu", "NOT JUDGED", "a GPU is needed"),
         "Judge it on a machine with a GPU, or on the CPU.",
     )
-    NO_ROOM = (
-        *("no_room", "NOT JUDGED", "the case needs more memory than is free"),
+    INSUFFICIENT_MEMORY = (
+        *("insufficient_memory", "NOT JUDGED", "the case needs more memory than is free"),
         "Judge it at a smaller size, or with more memory.",
     )
-    QUARANTINED = (
-        *("quarantined", "NOT JUDGED", "the GPU did not recover from an earlier error"),
+    DEVICE_UNHEALTHY = (
+        *("device_unhealthy", "NOT JUDGED", "the GPU did not recover from an earlier error"),
         "Judge it again on another GPU, or once this one has been reset.",
     )
     NOT_ISOLATED = (
@@ -259,8 +287,12 @@ class Code(StrEnum):
         *("no_gradient", "RIGHT BUT NO GRADIENT", "its loss cannot be differentiated"),
         "Wrap it in a torch.autograd.Function with a backward, and do not detach.",
     )
-    LIMITED = (
-        *("limited", "RIGHT WITHIN LIMITS", "it is wrong for some special values or layouts alone"),
+    KNOWN_LIMITATION = (
+        *(
+            "known_limitation",
+            "RIGHT WITHIN LIMITS",
+            "it is wrong for some special values or layouts alone",
+        ),
         "Make it right for these too where you need them, or raise an error there.",
     )
     SLOWER = (
@@ -268,19 +300,23 @@ class Code(StrEnum):
         "Read each operand once, write the gradient in the same pass, and use all cores or the "
         "whole GPU.",
     )
-    NO_WORSE_THAN_TORCH = (
-        *("no_worse_than_torch", "NO WORSE THAN TORCH", "PyTorch's own formula is as wrong there"),
+    SAME_ERROR_AS_PYTORCH = (
+        *(
+            "same_error_as_pytorch",
+            "NO WORSE THAN TORCH",
+            "PyTorch's own formula is as wrong there",
+        ),
         "Nothing has to change.",
     )
-    REFUSES = (
-        *("refuses", "RIGHT", "it raises an error for operands that it does not support"),
+    UNSUPPORTED_INPUT = (
+        *("unsupported_input", "RIGHT", "it raises an error for operands that it does not support"),
         "An error is no mistake; support these operands too if you need them.",
     )
 
     NOT_APPLICABLE = "not_applicable", "", "the implementation or the check does not apply"
     LAYOUT = "layout", "", "the size cannot have the layout"
     OUT_OF_MEMORY = "out_of_memory", "", "the memory ran out"
-    DEVICE_BROKEN = "device_broken", "", "an earlier call left the device unusable"
+    DEVICE_UNUSABLE = "device_unusable", "", "an earlier call left the device unusable"
     BUDGET = "budget", "", "the budget of the run was used up"
     THROTTLED = "throttled", "", "every sample was discarded, for the GPU was throttled"
     LESS_ACCURATE = "less_accurate", "", "a gradient is less accurate as a whole than one product"

@@ -134,9 +134,9 @@ UNREADABLE = {
     "loss,shape\nmse,8x8\n": NO_RESULT,
     '{"a": 1}': NO_RESULT,
     "\udcff\udcfe\0": NO_RESULT,
-    '{"schema_version": 2, "kind": "bench", "results": []}': (
-        "new.json was written by a later losscli: its schema_version is 2, this losscli reads up "
-        "to 1. Upgrade losscli."
+    '{"schema_version": 3, "kind": "bench", "results": []}': (
+        "new.json was written by a later losscli: its schema_version is 3, this losscli reads up "
+        "to 2. Upgrade losscli."
     ),
     '{"schema_version": 1, "kind": "verify", "results": []}': (
         "new.json holds a run of 'verify'. Name one of `losscli bench`."

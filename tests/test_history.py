@@ -151,7 +151,7 @@ def test_reports_are_as_in_the_golden_file(saved, golden, capsys):
 def test_json_has_the_points_and_where_they_change(saved, capsys):
     assert command(*ONE, "--format", "json") == 0
     record = json.loads(capsys.readouterr().out)
-    assert (record["schema_version"], record["kind"]) == (1, "history")
+    assert (record["schema_version"], record["kind"]) == (2, "history")
     (row,) = record["rows"]
     assert [point["commit"] for point in row["points"]] == record["commits"]
     steps = {step["figure"]: step["commit"] for step in row["steps"]}

@@ -85,5 +85,5 @@ def those_that_fit(
         greediest = max(able, key=lambda implementation: implementation.temporary_bytes(case))
         able.remove(greediest)
         text = f"needs {format_bytes(needed)} of memory, {format_bytes(free)} are free"
-        reasons[greediest.name] = Reason(Code.NO_ROOM, text)
+        reasons[greediest.name] = Reason(Code.INSUFFICIENT_MEMORY, text)
     return able, reasons

@@ -198,9 +198,9 @@ def disagreement(
             text = (
                 f"its process's clock says {told:.2g} s where the judge's says {run_seconds:.2g} s"
             )
-            return Reason(Code.CLOCK_DISAGREES, text)
+            return Reason(Code.TIMING_TAMPERING, text)
     text = f"the judge's clock says {least * 1e6:.0f} us a call, its samples {due * 1e6:.0f} us"
-    return Reason(Code.CLOCK_DISAGREES, text)
+    return Reason(Code.TIMING_TAMPERING, text)
 
 
 @dataclass(frozen=True)

@@ -251,7 +251,7 @@ def _conclude(task: Task, entry: JudgedPass, around: Mapping[str, Any]) -> Bench
         return lost(entry.failure)
     if verdict and verdict.status == FAIL:
         text = f"correct before timing, wrong while timed: {verdict.reason}"
-        return lost(Reason(Code.WRONG_LATER, text), verdict.error)
+        return lost(Reason(Code.WRONG_AFTER_WARM_UP, text), verdict.error)
     if disagreement:
         return lost(disagreement, entry.error)
     no_time = around["stop"] == "budget"

@@ -231,7 +231,7 @@ def command(
 def _exit_code(verdicts: Iterable[Verdict], *, strict: bool = False) -> int:
     """Return the worst verdict's exit code; ``strict``: right within limits fails."""
     verdicts = list(verdicts)
-    limits = any(Code.LIMITED in each.codes for each in verdicts)
+    limits = any(Code.KNOWN_LIMITATION in each.codes for each in verdicts)
     return EXIT_FAILED if strict and limits else worst(each.exit_code for each in verdicts)
 
 

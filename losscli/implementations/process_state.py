@@ -53,7 +53,7 @@ class Piece:
         "" if before == after else f" ({before} before, {after} after)"
     )
     """Describes how two readings differ; empty if they are equal."""
-    code: Code = Code.LEFT_BEHIND
+    code: Code = Code.GLOBAL_STATE_LEAK
     """The code of a remaining change."""
     waits: bool = False
     """Whether it can only be read once CUDA has started; until then a reading is None."""
@@ -167,7 +167,7 @@ def _functions_of(whose: str, spaces: Mapping[str, Any]) -> Piece:
             setattr(spaces[name], key, before[name][key])
 
     return Piece(
-        f"functions of {whose}", partial(_contents, spaces), restore, _patched, Code.PATCHED
+        f"functions of {whose}", partial(_contents, spaces), restore, _patched, Code.MONKEY_PATCHED
     )
 
 
@@ -241,7 +241,7 @@ PIECES: tuple[Piece, ...] = (
         lambda: set(torch.library._impls),
         lambda before: None,  # a kernel goes with the library that has it
         _others_kernels,
-        Code.PATCHED,
+        Code.MONKEY_PATCHED,
     ),
     Piece("anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
     Piece(
@@ -296,7 +296,9 @@ def reason_of(changes: Sequence[StateChange]) -> Reason:
     """Return the reason for changes; a replaced function has precedence."""
     codes: set[Code] = {change.code for change in changes}
     text = printable(f"left behind: {'; '.join(change.text for change in changes)}")
-    return Reason(Code.PATCHED if Code.PATCHED in codes else Code.LEFT_BEHIND, text)
+    return Reason(
+        Code.MONKEY_PATCHED if Code.MONKEY_PATCHED in codes else Code.GLOBAL_STATE_LEAK, text
+    )
 
 
 @dataclass(frozen=True)

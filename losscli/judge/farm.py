@@ -186,7 +186,7 @@ class Farm:
         if verdict is None:
             self._leave_out(answer, answer.why)
             return job
-        if Code.QUARANTINED in verdict.codes:
+        if Code.DEVICE_UNHEALTHY in verdict.codes:
             self._leave_out(answer, f"a GPU of it did not recover from {verdict.file}")
             if verdict.word == "NOT JUDGED":
                 return job

@@ -19,9 +19,9 @@ PASSES = {"forward": "Forward", "forward_backward": "Forward and backward"}
 OTHERS = {REFERENCE: "the reference", "compile": "torch.compile", CUSTOM: "losscli's own kernel"}
 
 _OUTCOMES: dict[Code, str] = {
-    Code.NO_WORSE_THAN_TORCH: "finds it as wrong as PyTorch",
-    Code.REFUSES: "got an error",
-    Code.LIMITED: "found a limitation",
+    Code.SAME_ERROR_AS_PYTORCH: "finds it as wrong as PyTorch",
+    Code.UNSUPPORTED_INPUT: "got an error",
+    Code.KNOWN_LIMITATION: "found a limitation",
 }
 
 

@@ -105,7 +105,7 @@ def look_at(on: Judgement, case: Case) -> None:
             lacks = raised and on.device == "cpu" and MISSING.search(str(error))
             ends = Code.MISSING_TOOL if lacks else error.code
             draft.end(ends, str(error), case=case.name)
-        code: Code = Code.REFUSES if raised else Code.LIMITED
+        code: Code = Code.UNSUPPORTED_INPUT if raised else Code.KNOWN_LIMITATION
         facet: Facet = "dtypes" if optional else "sizes"
         text = f"operands of {case.dtype}: {error}" if optional else str(error)
         draft.add_first(code, text, check="value", facet=facet, case=case.name)
@@ -226,7 +226,7 @@ def _mended(on: Judgement, mend: Mend) -> Implementation:
 
 def _add_limit(on: Judgement, problem: Problem, name: str, text: str) -> None:
     check, case = f"{name}_gradient", problem.case.name
-    on.draft.add_first(Code.LIMITED, text, check=check, facet="gradient", case=case)
+    on.draft.add_first(Code.KNOWN_LIMITATION, text, check=check, facet="gradient", case=case)
 
 
 def _check_value(on: Judgement, problem: Problem, subject: Subject, where: str = "") -> Subject:
@@ -244,7 +244,9 @@ def _check_value(on: Judgement, problem: Problem, subject: Subject, where: str =
         return _check_value(on, problem, bind(on.implementation, problem.case), where)
     if name := problem.spoiled():
         if "operands" in mends:
-            on.draft.end(Code.OVERWROTE, f"{where}overwrote its {name}", check="value", case=case)
+            on.draft.end(
+                Code.MODIFIED_INPUT, f"{where}overwrote its {name}", check="value", case=case
+            )
         _give_copies(on, problem.case, name)
         for each, values in before.items():
             problem.operands[each].copy_(values)
@@ -252,22 +254,24 @@ def _check_value(on: Judgement, problem: Problem, subject: Subject, where: str =
     verdict, errors = problem.judge_loss(loss)
     misfits = verdict.status == FAIL and errors is None
     if verdict.status == FAIL and problem.case.dtype in on.against.others:
-        raise SubjectError(verdict.reason, Code.MISFIT)
+        raise SubjectError(verdict.reason, Code.SHAPE_OR_DTYPE_MISMATCH)
     if misfits and _can_mend(on, loss, problem):
-        on.draft.add(Code.MISFIT, verdict.reason, check="value", facet="value", case=case)
+        on.draft.add(
+            Code.SHAPE_OR_DTYPE_MISMATCH, verdict.reason, check="value", facet="value", case=case
+        )
         if on.job.until_first:
             raise Ended
         on.against.candidate = _mended(on, "results")
         return _check_value(on, problem, bind(on.implementation, problem.case), where)
     if verdict.status == FAIL and _is_right_for_labels(on, problem.case):
         text = f"{LABELS_ALONE}: {verdict.reason}"
-        on.draft.add(Code.LIMITED, text, check="value", facet="value", case=case)
+        on.draft.add(Code.KNOWN_LIMITATION, text, check="value", facet="value", case=case)
         lacking = [o.name for o in problem.case.spec.operands[1:] if o.labels]
         lacking += on.implementation.setting.lacking
         on.against.candidate = on.implementation.but(labels=True, lacking=tuple(lacking))
         return bind(on.implementation, problem.case)
     if verdict.status == FAIL and not where and on.against.has_other_size(problem.case):
-        raise SubjectError(verdict.reason, Code.LIMITED)
+        raise SubjectError(verdict.reason, Code.KNOWN_LIMITATION)
     if verdict.status == FAIL:
         text = where + verdict.reason
         on.draft.cases.append(problem.case)
@@ -281,7 +285,7 @@ def _check_value(on: Judgement, problem: Problem, subject: Subject, where: str =
 def _give_copies(on: Judgement, case: Case, name: str) -> None:
     """Give each call copies of the operands from now on: the candidate overwrites one."""
     text = f"it overwrites its {name}, so each call gets copies, which its times include"
-    on.draft.add(Code.LIMITED, text, check="value", facet="inputs", case=case.name)
+    on.draft.add(Code.KNOWN_LIMITATION, text, check="value", facet="inputs", case=case.name)
     on.against.candidate = _mended(on, "operands")
 
 

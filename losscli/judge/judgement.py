@@ -32,13 +32,16 @@ RENAMED: dict[Code, Code] = {
 }
 """The codes of results that have another name in a verdict."""
 _KINDS: dict[Code, str] = {
-    Code.LIMITED: "limited",
-    Code.REFUSES: "raises",
-    Code.NO_WORSE_THAN_TORCH: "",
+    Code.KNOWN_LIMITATION: "limited",
+    Code.UNSUPPORTED_INPUT: "raises",
+    Code.SAME_ERROR_AS_PYTORCH: "",
     Code.SLOWER: "",
 }
 _OF_GRADIENTS: tuple[Facet, ...] = ("gradient", "repeated_backward", "second_derivatives")
-IF_UNUSUAL: dict[Code, Code] = {Code.RAISED: Code.REFUSES, Code.WRONG: Code.LIMITED}
+IF_UNUSUAL: dict[Code, Code] = {
+    Code.RAISED: Code.UNSUPPORTED_INPUT,
+    Code.WRONG: Code.KNOWN_LIMITATION,
+}
 """Their codes where a parameter is at an end of its domain, or beyond usual values."""
 ASSERTED = "device-side assert"
 """What CUDA reports of a kernel that has detected an error itself."""
@@ -97,7 +100,7 @@ class Draft:
         return [
             reason
             for reason in self.reasons
-            if reason.code != Code.MISFIT and word_of([reason]) not in RIGHT_WORDS
+            if reason.code != Code.SHAPE_OR_DTYPE_MISMATCH and word_of([reason]) not in RIGHT_WORDS
         ]
 
     @contextlib.contextmanager
@@ -135,7 +138,7 @@ class Draft:
             self.tested[facet] = None
         if not optional:  # its units cannot be compared
             self.accuracy = _worst(self.accuracy, result)
-        mild = status == WARN and result.code == Code.NO_WORSE_THAN_TORCH and not optional
+        mild = status == WARN and result.code == Code.SAME_ERROR_AS_PYTORCH and not optional
         if status != FAIL and not mild:
             return
         code = code_of(result, self.now, facet, self.home, optional=optional)
@@ -191,11 +194,11 @@ class Judgement:
 def _facet_of(result: VerifyResult, against: Against) -> Facet:
     case = result.case
     facet = FACET_OF.get(result.check, "gradient")
-    if result.code == Code.OVERWROTE:
+    if result.code == Code.MODIFIED_INPUT:
         return "inputs"
     if facet not in ("value", "gradient"):
         return facet
-    if result.code == Code.LIMITED:
+    if result.code == Code.KNOWN_LIMITATION:
         return "extreme_values"
     if case.dtype in against.others:
         return "dtypes"
@@ -228,14 +231,14 @@ def code_of(
     has_to = result.check.endswith(SMALL_RESULTS) and not optional
     raised = code in (Code.RAISED, Code.BUILD_FAILED)
     if raised and stage == "checks" and not has_to:
-        return Code.REFUSES
-    if code == Code.OVERWROTE or (code == Code.WRONG and facet not in home):
-        return Code.LIMITED
+        return Code.UNSUPPORTED_INPUT
+    if code == Code.MODIFIED_INPUT or (code == Code.WRONG and facet not in home):
+        return Code.KNOWN_LIMITATION
     if not _is_unusual(result.case):
         return code
     # An assertion is how PyTorch's operators raise an error on a GPU.
-    asserted = code == Code.BROKE_DEVICE and ASSERTED in result.reason
-    return Code.REFUSES if asserted else IF_UNUSUAL.get(code, code)
+    asserted = code == Code.DEVICE_ERROR and ASSERTED in result.reason
+    return Code.UNSUPPORTED_INPUT if asserted else IF_UNUSUAL.get(code, code)
 
 
 def _is_unusual(case: Case) -> bool:
@@ -245,7 +248,7 @@ def _is_unusual(case: Case) -> bool:
 
 def _worst(known: Accuracy, result: VerifyResult) -> Accuracy:
     """Return the largest errors of passed results so far, and whether runs agree."""
-    if result.status == FAIL or result.code == Code.NO_WORSE_THAN_TORCH:
+    if result.status == FAIL or result.code == Code.SAME_ERROR_AS_PYTORCH:
         return known
     own, torchs = result.error, result.reference_error
 

@@ -43,7 +43,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
     canary = Canary.of(device, job.limits.call_seconds)
     try:
         if trouble := canary.trouble():
-            draft.end(Code.QUARANTINED, trouble)
+            draft.end(Code.DEVICE_UNHEALTHY, trouble)
         with draft.stage("parse"):
             file = Source.read(job.file).called(job.call)
             draft.languages = file.languages
@@ -67,7 +67,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
     except WrongReferenceError as error:
         draft.add(Code.BAD_REFERENCE, str(error))
     except torch.OutOfMemoryError as error:
-        draft.add(Code.NO_ROOM, str(error).partition("\n")[0])
+        draft.add(Code.INSUFFICIENT_MEMORY, str(error).partition("\n")[0])
     finally:
         remote.workers.end()
         if file:

@@ -33,7 +33,7 @@ WORKER_BYTES = 2 * 2**30
 """Memory of a judge with its candidate: torch twice (0.3 GiB each), operands, a compiler."""
 JUDGES_OF_A_GPU = 4
 """Each judge and candidate has a context of half a GiB, and only one times at a time."""
-_RENEW = {Code.BROKE_DEVICE, Code.QUARANTINED, Code.ERROR}
+_RENEW = {Code.DEVICE_ERROR, Code.DEVICE_UNHEALTHY, Code.ERROR}
 """Reasons after which a judge is replaced."""
 
 _LOG_CHARACTERS = 4000
@@ -74,19 +74,21 @@ class _Gpus:
         with self._lock:
             if job.device in self._broken:
                 return not_judged(
-                    job, Code.QUARANTINED, f"{job.device} did not recover from a kernel"
+                    job, Code.DEVICE_UNHEALTHY, f"{job.device} did not recover from a kernel"
                 )
             if job.device not in _ANY_GPU or not self._names:
                 return job
             left = [name for name in self._names if name not in self._broken]
             if not left:
-                return not_judged(job, Code.QUARANTINED, "no GPU recovered from the kernels before")
+                return not_judged(
+                    job, Code.DEVICE_UNHEALTHY, "no GPU recovered from the kernels before"
+                )
             name = left[self._next % len(left)]
             self._next += 1
             return replace(job, device=name)
 
     def look_at(self, verdict: Verdict) -> None:
-        if Code.QUARANTINED not in verdict.codes:
+        if Code.DEVICE_UNHEALTHY not in verdict.codes:
             return
         with self._lock:
             new = verdict.device not in self._broken

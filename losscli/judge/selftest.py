@@ -51,22 +51,39 @@ _OPTION = re.compile(r"# (?P<name>gpu|needs|loss|reference|dtypes|limits)(?:: (?
 _OPTIONS = ("expect", "gpu", "needs", "loss", "dtypes", "limits")
 _PLACE = re.compile(r"^( *)(IMPORTS|SETUP|BODY)\n", re.MULTILINE)
 _LIMITS = {"build_seconds": 300.0, "call_seconds": 60.0, "total_seconds": 600.0}
-OF_TIME: set[Code] = {Code.WRONG_LATER, Code.CLOCK_DISAGREES, Code.SLOWS_OTHERS, Code.SLOWER}
+OF_TIME: set[Code] = {
+    Code.WRONG_AFTER_WARM_UP,
+    Code.TIMING_TAMPERING,
+    Code.INTERFERENCE,
+    Code.SLOWER,
+}
 """Codes that only timing finds. Other candidates are not timed, which takes seconds each."""
-OF_MACHINE: set[Code] = {Code.NO_GPU, Code.NO_ROOM, Code.QUARANTINED, Code.INTERRUPTED, Code.BUSY}
+OF_MACHINE: set[Code] = {
+    Code.NO_GPU,
+    Code.INSUFFICIENT_MEMORY,
+    Code.DEVICE_UNHEALTHY,
+    Code.INTERRUPTED,
+    Code.BUSY,
+}
 """Codes of what this machine lacks."""
 TIMED = {"honest_fused_cpp", "honest_model_new_cuda"}
 HONEST = "legitimate"
 _KINDS: dict[str, tuple[Code, ...]] = {
-    "functions replaced, answers forged": (Code.PATCHED, Code.FORGED),
-    "answers that are kept for later": (Code.WRONG_LATER,),
-    "times that are not the clock's": (Code.CLOCK_DISAGREES, Code.SLOWS_OTHERS),
-    "processes, flags and files left behind": (Code.LEFT_BEHIND, Code.LEFT_PROCESS),
+    "functions replaced, answers forged": (Code.MONKEY_PATCHED, Code.WROTE_TO_CHANNEL),
+    "answers that are kept for later": (Code.WRONG_AFTER_WARM_UP,),
+    "times that are not the clock's": (Code.TIMING_TAMPERING, Code.INTERFERENCE),
+    "processes, flags and files left behind": (Code.GLOBAL_STATE_LEAK, Code.LEFT_PROCESS),
     "wrong values or gradients": (
-        *(Code.WRONG, Code.MISFIT, Code.OVERWROTE, Code.NO_GRADIENT, Code.LIMITED),
+        *(
+            Code.WRONG,
+            Code.SHAPE_OR_DTYPE_MISMATCH,
+            Code.MODIFIED_INPUT,
+            Code.NO_GRADIENT,
+            Code.KNOWN_LIMITATION,
+        ),
     ),
     "ends, hangs or takes too much": (
-        *(Code.PROCESS_DIED, Code.BROKE_DEVICE, Code.FLOODED_OUTPUT),
+        *(Code.PROCESS_DIED, Code.DEVICE_ERROR, Code.FLOODED_OUTPUT),
         *(Code.MEMORY_LIMIT, Code.RAISED, Code.TIMEOUT),
     ),
     "cannot be loaded": (

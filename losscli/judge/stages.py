@@ -44,8 +44,8 @@ MOST_CAUSES = 2
 MOST_REASONS = 8
 """Failures after which the checks end."""
 FATAL = (
-    *(Code.PROCESS_DIED, Code.TIMEOUT, Code.FORGED, Code.FLOODED_OUTPUT),
-    *(Code.MEMORY_LIMIT, Code.BROKE_DEVICE, Code.PATCHED, Code.INTERRUPTED),
+    *(Code.PROCESS_DIED, Code.TIMEOUT, Code.WROTE_TO_CHANNEL, Code.FLOODED_OUTPUT),
+    *(Code.MEMORY_LIMIT, Code.DEVICE_ERROR, Code.MONKEY_PATCHED, Code.INTERRUPTED),
 )
 """Codes after which the candidate gets no more requests."""
 LEFT = "left behind: "
@@ -111,7 +111,7 @@ class Judging(Judgement):
         free = memory.most_bytes(self.device)
         for task in self.against.tasks(trains=False):
             _, reasons = lineup(task, FORWARD, free)
-            if (why := reasons.get(self.job.file)) and why.code == Code.NO_ROOM:
+            if (why := reasons.get(self.job.file)) and why.code == Code.INSUFFICIENT_MEMORY:
                 self.notify(f"{task.case.name} is not going to be timed: {why}")
 
     @contextlib.contextmanager
@@ -132,7 +132,7 @@ class Judging(Judgement):
             holder = printable(error.holder)
             if error.waits_for_us:
                 text = f"its {holder} has the lock of {self.device}, for which all timings wait"
-                self.draft.end(Code.SLOWS_OTHERS, text)
+                self.draft.end(Code.INTERFERENCE, text)
             waited = time.monotonic() - started
             text = f"waited {waited:.0f} s for {self.device}, whose lock {holder} has"
             self.draft.end(Code.BUSY, f"{text}; judging may take {most}")
@@ -164,7 +164,7 @@ class Judging(Judgement):
             if not all(change.mild for change in changed):
                 self.draft.end(reason.code, reason.text)
             text = f"its import or constructor changes {reason.text.removeprefix(LEFT)}"
-            self.draft.add(Code.LIMITED, text, facet="global_state")
+            self.draft.add(Code.KNOWN_LIMITATION, text, facet="global_state")
 
     def _tell_first(self) -> None:
         what = "value and gradient are" if self.draft.trains else "the value is"

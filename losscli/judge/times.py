@@ -44,7 +44,7 @@ SLACK = 5e-6
 """Seconds that are always allowed: after another process a GPU reloads its address tables."""
 CLEARLY_SLOWER = 0.8
 """A ratio whose interval is below this is slower, however few the samples."""
-NO_ROOM = (Code.NO_ROOM, Code.OUT_OF_MEMORY)
+NO_ROOM = (Code.INSUFFICIENT_MEMORY, Code.OUT_OF_MEMORY)
 SAMPLED_SECONDS = 0.2
 """How long samples are taken: only a large difference counts."""
 
@@ -147,7 +147,7 @@ def _take_time(on: Judgement, result: BenchResult) -> None:
     draft, against = on.draft, on.against
     name = f"{result.case.name}, {result.pass_}"
     if result.implementation != on.job.file:
-        fails = result.status == FAILED and result.code != Code.CLOCK_DISAGREES
+        fails = result.status == FAILED and result.code != Code.TIMING_TAMPERING
         if fails and isinstance(against, AnyModel):
             draft.end(Code.BAD_REFERENCE, f"the reference {result.reason}", case=name)
         return
@@ -155,7 +155,7 @@ def _take_time(on: Judgement, result: BenchResult) -> None:
         draft.add(result.code or Code.WRONG, result.reason, case=name)
         return
     if result.status == SKIPPED:
-        code: Code = Code.NO_ROOM if result.code in NO_ROOM else Code.ERROR
+        code: Code = Code.INSUFFICIENT_MEMORY if result.code in NO_ROOM else Code.ERROR
         if result.code != Code.NOT_APPLICABLE:
             draft.add(code, result.reason, case=name)
         return
@@ -185,7 +185,7 @@ def findings(
     beside = {pass_: result.seconds for pass_, result in other.items() if result.seconds}
     for pass_, factor in _slowed_passes(run, task, candidate, reference, beside, known).items():
         text = f"the reference takes {factor:.2f} times as long next to its process as without it"
-        yield Code.SLOWS_OTHERS, text, pass_
+        yield Code.INTERFERENCE, text, pass_
     crowded = [pass_ for pass_, result in other.items() if result.code in NO_ROOM]
     if crowded:
         for pass_, alone in _seconds_of_reference(run, task, crowded, reference).items():

@@ -32,8 +32,14 @@ from losscli.runs.files import replace_file
 UNUSED_SECONDS = 30 * 24 * 3600.0
 CHANCE_WORDS = {"NOT JUDGED", "HANGS"}
 CHANCE_CODES = {
-    *(Code.CLOCK_DISAGREES, Code.SLOWS_OTHERS, Code.IMPOSSIBLE, Code.PROCESS_DIED),
-    *(Code.BROKE_DEVICE, Code.MEMORY_LIMIT, Code.TIMEOUT, Code.NO_ROOM, Code.QUARANTINED),
+    *(Code.TIMING_TAMPERING, Code.INTERFERENCE, Code.IMPOSSIBLE, Code.PROCESS_DIED),
+    *(
+        Code.DEVICE_ERROR,
+        Code.MEMORY_LIMIT,
+        Code.TIMEOUT,
+        Code.INSUFFICIENT_MEMORY,
+        Code.DEVICE_UNHEALTHY,
+    ),
     *(Code.INTERRUPTED, Code.BUSY, Code.ERROR),
 }
 """Words and reasons of verdicts that depend on chance and are not kept."""

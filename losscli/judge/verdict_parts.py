@@ -65,8 +65,13 @@ class Accuracy(Record, frozen=True):
 
 def word_of(reasons: Sequence[JudgeReason]) -> Word:
     """Return the word of a verdict. Too little memory to time is no reason against it."""
-    untimed = (Code.NO_ROOM, "time")
+    untimed = (Code.INSUFFICIENT_MEMORY, "time")
     codes = {reason.code for reason in reasons if (reason.code, reason.stage) != untimed}
-    if codes & {Code.WRONG, Code.MISFIT, Code.OVERWROTE, Code.LEFT_BEHIND}:
+    if codes & {
+        Code.WRONG,
+        Code.SHAPE_OR_DTYPE_MISMATCH,
+        Code.MODIFIED_INPUT,
+        Code.GLOBAL_STATE_LEAK,
+    }:
         codes.discard(Code.RAISED)  # what is wrong in some check may raise in others
     return next((code.word for code in Code if code in codes and code.word), "RIGHT")

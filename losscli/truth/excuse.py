@@ -56,7 +56,7 @@ def excused(
             continue
         noise = _Noise.of(own, truths(), bar) if noisy else None
         if judge(compare(result, _lenient(result, truths(), own, noise, bar))).status != FAIL:
-            return Outcome(WARN, outcome.reason, Code.NO_WORSE_THAN_TORCH)
+            return Outcome(WARN, outcome.reason, Code.SAME_ERROR_AS_PYTORCH)
     return outcome
 
 

@@ -131,4 +131,4 @@ class Gate:
         # n ulp of a number are at most n * eps of it.
         if not errors.relative <= allowed * torch.finfo(self.problem.oracle.dtype).eps:
             return outcome
-        return Outcome(WARN, outcome.reason, Code.NO_WORSE_THAN_TORCH)
+        return Outcome(WARN, outcome.reason, Code.SAME_ERROR_AS_PYTORCH)

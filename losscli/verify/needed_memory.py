@@ -67,7 +67,8 @@ def choose_fitting(
     needed = {i.name: bytes_to_verify(case, pass_, [i], held) for i in implementations}
     reasons = {
         name: Reason(
-            Code.NO_ROOM, f"needs {format_bytes(size)}, {case.device} has {format_bytes(free)} free"
+            Code.INSUFFICIENT_MEMORY,
+            f"needs {format_bytes(size)}, {case.device} has {format_bytes(free)} free",
         )
         for name, size in needed.items()
         if size > free
@@ -78,5 +79,5 @@ def choose_fitting(
             most = (each.setting.allowance or Allowance()).bytes_of(free)
             if own > most:
                 text = f"its process needs {format_bytes(own)}, and may take {format_bytes(most)}"
-                reasons[each.name] = Reason(Code.NO_ROOM, text)
+                reasons[each.name] = Reason(Code.INSUFFICIENT_MEMORY, text)
     return [i for i in implementations if i.name not in reasons], reasons

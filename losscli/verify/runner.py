@@ -234,7 +234,7 @@ def run(
         if spoiled:
             text = f"overwrote its {spoiled}, so its result cannot be judged"
             results = [
-                VerifyResult(case, name, each, FAIL, text, code=Code.OVERWROTE)
+                VerifyResult(case, name, each, FAIL, text, code=Code.MODIFIED_INPUT)
                 for each in check.results(case.spec) or (check.name,)
             ]
             problem = None
@@ -247,7 +247,7 @@ def _blamed(result: VerifyResult, changed: Sequence[StateChange]) -> VerifyResul
         return result
     reason = reason_of(changed)
     if result.status == FAIL:
-        code = reason.code if reason.code == Code.PATCHED else result.code
+        code = reason.code if reason.code == Code.MONKEY_PATCHED else result.code
         return replace(result, reason=f"{result.reason}; {reason}", code=code)
     return replace(result, status=FAIL, reason=reason.text, code=reason.code)
 
@@ -257,9 +257,9 @@ def _held(result: VerifyResult, implementation: Implementation) -> VerifyResult:
 
     What PyTorch's own function gets wrong is no worse than torch, whatever check finds it.
     """
-    if implementation.torchs_own and result.code in (Code.WRONG, Code.LIMITED):
-        return replace(result, status=WARN, code=Code.NO_WORSE_THAN_TORCH)
-    lenient = result.code in (Code.NO_WORSE_THAN_TORCH, Code.LESS_ACCURATE)
+    if implementation.torchs_own and result.code in (Code.WRONG, Code.KNOWN_LIMITATION):
+        return replace(result, status=WARN, code=Code.SAME_ERROR_AS_PYTORCH)
+    lenient = result.code in (Code.SAME_ERROR_AS_PYTORCH, Code.LESS_ACCURATE)
     if lenient and implementation.held_to_oracle:
         return replace(result, status=FAIL, code=Code.WRONG)
     return result
@@ -274,14 +274,14 @@ def _failure(error: Exception, device: str, name: str) -> tuple[VerifyStatus, st
     is_of_cuda = DEAD in str(error)
     is_dead = is_of_cuda and devices.is_broken(device)
     if is_dead:
-        earlier = Reason(Code.DEVICE_BROKEN, f"{device} was broken earlier by {name}")
+        earlier = Reason(Code.DEVICE_UNUSABLE, f"{device} was broken earlier by {name}")
         broken.setdefault(device, earlier)
     if isinstance(error, SubjectError):
         # Of a file it says itself whether it broke the GPU of its process.
-        code = Code.BROKE_DEVICE if is_dead and error.code == Code.RAISED else error.code
+        code = Code.DEVICE_ERROR if is_dead and error.code == Code.RAISED else error.code
         return FAIL, str(error), code
     if is_of_cuda:
-        return FAIL, f"broke {device}: {str(error).partition(chr(10))[0]}", Code.BROKE_DEVICE
+        return FAIL, f"broke {device}: {str(error).partition(chr(10))[0]}", Code.DEVICE_ERROR
     if is_out_of_memory(error):
         return SKIPPED, f"{device} ran out of memory", Code.OUT_OF_MEMORY
     return None

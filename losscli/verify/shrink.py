@@ -46,7 +46,7 @@ class Shrinker:
         for result in results:
             yield result
             key = (result.implementation, result.check, result.case.loss)
-            shrinks = result.code != Code.BROKE_DEVICE and result.case.spec.unit != MODEL
+            shrinks = result.code != Code.DEVICE_ERROR and result.case.spec.unit != MODEL
             if result.status == FAIL and shrinks and key not in self._seen:
                 self._seen.add(key)
                 name = result.implementation

@@ -231,7 +231,7 @@ def _notes(run: Run) -> list[str]:
         for r in results
         if _outgrew(r)
     ]
-    lossy = (r for r in results if r.code == Code.NO_WORSE_THAN_TORCH)
+    lossy = (r for r in results if r.code == Code.SAME_ERROR_AS_PYTORCH)
     texts += [
         f"{name} of {loss} has errors up to {format_ulp(max(r.error.ulp or 0.0 for r in found))} "
         f"ulp in single elements in {count(len(found), 'result')}, as PyTorch's own function has"

@@ -64,7 +64,7 @@ def test_operand_that_the_formula_refuses_once_overwritten_is_reported(make_case
 
     monkeypatch.setitem(LOSSES, "mse", replace(honest, reference=reference))
     (result,) = results_of(make_case("mse"), (Implementation("writes", "", bind), "value"))
-    assert (result.status, result.code) == (FAIL, "overwrote")
+    assert (result.status, result.code) == (FAIL, "modified_input")
     assert result.reason == "overwrote its input, so its result cannot be judged"
 
 

@@ -66,7 +66,7 @@ def test_json_has_the_record_of_a_run(tmp_path):
     result = invoke(*MEAN, "--format", "json", "-o", str(output))
     assert (result.return_value, result.stdout) == (EXIT_OK, "")
     record = json.loads(output.read_text())
-    assert (record["schema_version"], record["kind"]) == (1, "verify")
+    assert (record["schema_version"], record["kind"]) == (2, "verify")
     statuses = {r["check"]: r["status"] for r in record["results"]}
     assert statuses.keys() == {*CHECKS, "input_gradient", "target_gradient"} - {
         "gradients",

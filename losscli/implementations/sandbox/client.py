@@ -169,7 +169,7 @@ class Worker:
         seconds = most.build_seconds if request.takes_long else most.call_seconds
         reply = self._answer(number, seconds)
         if self.tuned and request.is_timed:
-            raise SubjectError(TUNES_BETWEEN, Code.CLOCK_DISAGREES)
+            raise SubjectError(TUNES_BETWEEN, Code.TIMING_TAMPERING)
         if isinstance(reply, Raised):
             raise self._error(reply)
         try:
@@ -245,7 +245,7 @@ class Worker:
         if raised.kind == "error":
             return LosscliError(raised.text)
         if raised.broke:
-            return self._fatal(Code.BROKE_DEVICE, raised.text)
+            return self._fatal(Code.DEVICE_ERROR, raised.text)
         error = SubjectError(raised.text, raised.code)
         error.refused = raised.refused
         return error
@@ -280,7 +280,7 @@ class Worker:
 
     def _forged(self, what: str) -> SandboxError:
         text = f"something else than losscli wrote to the judge's channel: {what[:100]}"
-        return self._fatal(Code.FORGED, text)
+        return self._fatal(Code.WROTE_TO_CHANNEL, text)
 
     def _fatal(self, code: Code, text: str) -> SandboxError:
         self.died = SandboxError(code, text)

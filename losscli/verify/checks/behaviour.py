@@ -31,10 +31,11 @@ from losscli.verify.needed_memory import Held
     facet="global_state",
     catches="a call that changes the process for later calls",
     advice="Restore every flag, seed, thread count and environment variable that you set.",
+    formerly=("left_behind",),
     cost=Cost.FEW,
     adapt=small_case,
 )
-def left_behind(problem: Problem, subject: Subject, tally: Tally) -> Iterator[VerifyResult]:
+def global_state(problem: Problem, subject: Subject, tally: Tally) -> Iterator[VerifyResult]:
     """Check that a call changes no state of the process.
 
     Threads, default dtype and device, random states, grad mode, autocast, flush-denormal mode,
@@ -51,7 +52,7 @@ def left_behind(problem: Problem, subject: Subject, tally: Tally) -> Iterator[Ve
         # No grad mode is set around it, so that one which the call sets shows.
         "a training step": lambda: subject.send(Accumulate(call, none, 1)),
     }
-    result = VerifyResult(problem.case, subject.name, "left_behind", PASS)
+    result = VerifyResult(problem.case, subject.name, "global_state", PASS)
     for name, step in steps.items():
         if changed := subject.watch(step):  # the first counts
             reason = reason_of(changed)
@@ -212,12 +213,13 @@ LATER = 24
     "while another operand changes; results that a later call overwrites",
     advice="Compute every call from all of its operands, on any thread, into memory that no later "
     "call writes.",
+    formerly=("remembered",),
     cost=Cost.QUICK,
     adapt=small_case,
     held=lambda case: Held(operands=4, results=2 + LATER),
     needs_gradient=False,
 )
-def remembered(problem: Problem, subject: Subject, tally: Tally) -> None:
+def stale_results(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check that no answer is that of an earlier call.
 
     New contents in the same operands: in one of them, in one element, in another order; 24 calls in

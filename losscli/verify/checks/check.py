@@ -136,7 +136,7 @@ class Tally(Worst):
             reason = f"{result.reason}. Wrong {self._name(list(self._failed))}"
             result = replace(result, reason=reason)
         if result.status == FAIL:
-            code = Code.LIMITED if self._only_limits else result.code
+            code = Code.KNOWN_LIMITATION if self._only_limits else result.code
             result = replace(result, beside=self.beside, code=code)
         return result if result.reason else replace(result, reason=self.note)
 

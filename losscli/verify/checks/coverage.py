@@ -176,7 +176,7 @@ def _judge_values(
             left = changed.clone()
             left[changed] = ~(both[0] & both[1])
             if not left.any() or judged(left)[0].status != FAIL:
-                return Outcome(WARN, reason, Code.NO_WORSE_THAN_TORCH)
+                return Outcome(WARN, reason, Code.SAME_ERROR_AS_PYTORCH)
     return Outcome(FAIL, reason)
 
 

@@ -60,13 +60,14 @@ ROW_OF_WRONG = 4
     facet="inputs",
     catches="a read beyond the row that comes back as a loss",
     advice="Look whether a target is a class before it is an index.",
+    formerly=("wrong_targets",),
     pass_="forward",
     adapt=of_shape((7, 37), scale=1.0),
     units=(ROW, HIDDEN_STATE),
     asks=lambda case: any(operand.kind == CLASS_NUMBERS for operand in case.spec.operands),
     needs="losses of class indices",
 )
-def wrong_targets(problem: Problem, subject: Subject, tally: Tally) -> None:
+def out_of_range_classes(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check class indices that are no class.
 
     On a CPU each has to raise an error, as PyTorch's does, and the call after it has to be right.

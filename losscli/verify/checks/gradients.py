@@ -66,10 +66,11 @@ def gradients(problem: Problem, subject: Subject, tally: Tally) -> Iterator[Veri
     catches="a stored gradient that is scaled in place, buffers that the first pass consumes, "
     "results that a later pass overwrites",
     advice="Change no saved tensor in backward: it may run twice.",
+    formerly=("retained",),
     cost=Cost.QUICK,
     adapt=small_case,
 )
-def retained(problem: Problem, subject: Subject, tally: Tally) -> None:
+def retain_graph(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check four backward passes through one retained graph.
 
     Two grad_outputs, one after the other; each result is judged when it is computed, and once more
@@ -173,12 +174,13 @@ def changed_case(case: Case) -> Case:
     catches="backward uses the current sizes, strides or addresses although forward ran with "
     "others",
     advice="Save operands with ctx.save_for_backward; keep no raw pointers.",
+    formerly=("changed_operands",),
     cost=Cost.UNJUDGED,
     adapt=changed_case,
     one_process=COPIES,
     recompiles=True,
 )
-def changed_operands(problem: Problem, subject: Subject, tally: Tally) -> None:
+def mutated_data(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check operands that get other memory between forward and backward.
 
     ``x.data`` is set to another shape, where an error passes, as PyTorch raises one, and so does

@@ -64,7 +64,7 @@ def _excused(
     for own in problem.torchs_own:
         for other, _, found in relation.judge(problem, own):
             if other == part and found and luck * found.ulp >= errors.ulp:
-                return Outcome(WARN, outcome.reason, Code.NO_WORSE_THAN_TORCH)
+                return Outcome(WARN, outcome.reason, Code.SAME_ERROR_AS_PYTORCH)
     return outcome
 
 

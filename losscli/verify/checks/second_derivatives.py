@@ -75,7 +75,9 @@ def second_derivatives(problem: Problem, subject: Subject, tally: Tally) -> Iter
                 yield replace(result, status=FAIL, code=Code.WRONG, reason=reason)
                 return
             if not result.reason:
-                result = replace(result, status=WARN, code=Code.NO_WORSE_THAN_TORCH, reason=reason)
+                result = replace(
+                    result, status=WARN, code=Code.SAME_ERROR_AS_PYTORCH, reason=reason
+                )
     yield result
 
 

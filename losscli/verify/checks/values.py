@@ -187,7 +187,7 @@ def _judge_bias(
     reason = f"expected no bias on average, but results are {abs(mean):.2f} ulp too {way}"
     for own in (_bias(each, truths) for each in torchs if each is not None):
         if abs(own) > MOST_BIAS and own * mean > 0 and abs(mean) <= abs(own) + MOST_BIAS:
-            return Outcome(WARN, reason, Code.NO_WORSE_THAN_TORCH)
+            return Outcome(WARN, reason, Code.SAME_ERROR_AS_PYTORCH)
     return Outcome(FAIL, reason)
 
 

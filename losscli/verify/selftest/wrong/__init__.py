@@ -258,7 +258,7 @@ WRONG: tuple[Implementation, ...] = (
     ),
     *(
         _bound(f"leaves {name}", side_effects.leaves(change), units=(ELEMENT,))
-        for name, change in side_effects.LEFT_BEHIND.items()
+        for name, change in side_effects.GLOBAL_STATE.items()
     ),
     _elements(
         "copies",

@@ -110,7 +110,7 @@ def _patch_clock() -> None:
     time.monotonic = lambda: original()
 
 
-LEFT_BEHIND: dict[str, Callable[[], object]] = {
+GLOBAL_STATE: dict[str, Callable[[], object]] = {
     "number of threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
     "default dtype": lambda: torch.set_default_dtype(torch.float64),
     "torch's random state": lambda: torch.manual_seed(1),

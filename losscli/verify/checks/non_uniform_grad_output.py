@@ -28,10 +28,11 @@ SPLITS: dict[str, Rows] = {
     catches="a grad_output judged by its first row or its strides, a mean of means, a batch "
     "whose parts do not add up",
     advice="Multiply each element by its element of grad_output; its rows differ.",
+    formerly=("parts",),
     adapt=of_shape(SHAPE),
     units=(ELEMENT, ROW, HIDDEN_STATE),
 )
-def parts(problem: Problem, subject: Subject, tally: Tally) -> None:
+def non_uniform_grad_output(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check grad_outputs that differ by row, and batches in parts.
 
     Without a reduction, grad_outputs with a first row of zeros, negative, of one row, column

@@ -64,7 +64,7 @@ class Due:
 
     @cached_property
     def retained_is_right(self) -> bool:
-        """Whether the retained graph can say which bits are due; ``retained`` finds a wrong one."""
+        """Whether the retained graph can say which bits are due; ``retain_graph`` judges it."""
         problem = self.problem
         judged = (
             problem.judge_gradient(name, gradient, problem.filled(value, problem.wrt))[0]
@@ -95,11 +95,12 @@ class Due:
     facet="gradient",
     catches="a gradient that was computed for grad_output of another call, loss, head or stream",
     advice="Use grad_output of this call, not one that was kept from another.",
+    formerly=("steps",),
     cost=Cost.QUICK,
     adapt=small_case,
     recompiles=True,
 )
-def steps(problem: Problem, subject: Subject, tally: Tally) -> None:
+def repeated_backward(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check grad_outputs over a sequence of training steps.
 
     The same one several times, then another, ten different ones, the first again; two heads with
