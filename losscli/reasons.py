@@ -20,7 +20,6 @@ Word = Literal[
     "DOES NOT BUILD",
     "NOT JUDGED",
 ]
-"""What a verdict says in a word or two."""
 
 
 class Said(NamedTuple):
@@ -88,7 +87,6 @@ limits. In others it is a limit, unless it changes what other code computes."""
 _FILE, _CHEAT, _CRASH = "DOES NOT BUILD", "CHEATS", "CRASHED"  # words, short enough for a line
 _INDEX = "Look for reads and writes beyond the end of a tensor"
 
-
 _FORMERLY = {
     "overwrote": "modified_input",
     "patched": "monkey_patched",
@@ -106,7 +104,7 @@ _FORMERLY = {
     "left_behind": "global_state_leak",
     "wrong_later": "wrong_after_warm_up",
 }
-"""The codes that results of earlier versions have, with those that they have now."""
+"""Present codes by the codes of earlier versions."""
 
 
 class Code(StrEnum):
@@ -288,11 +286,9 @@ class Code(StrEnum):
         "Wrap it in a torch.autograd.Function with a backward, and do not detach.",
     )
     KNOWN_LIMITATION = (
-        *(
-            "known_limitation",
-            "RIGHT WITHIN LIMITS",
-            "it is wrong for some special values or layouts alone",
-        ),
+        "known_limitation",
+        "RIGHT WITHIN LIMITS",
+        "it is wrong for some special values or layouts alone",
         "Make it right for these too where you need them, or raise an error there.",
     )
     SLOWER = (
@@ -301,11 +297,9 @@ class Code(StrEnum):
         "whole GPU.",
     )
     SAME_ERROR_AS_PYTORCH = (
-        *(
-            "same_error_as_pytorch",
-            "NO WORSE THAN TORCH",
-            "PyTorch's own formula is as wrong there",
-        ),
+        "same_error_as_pytorch",
+        "NO WORSE THAN TORCH",
+        "PyTorch's own formula is as wrong there",
         "Nothing has to change.",
     )
     UNSUPPORTED_INPUT = (
