@@ -25,7 +25,7 @@ from losscli.config.loader import load_config, shipped_configs
 from losscli.config.schema import Config
 from losscli.config.sizes import parse_size
 from losscli.errors import UnfitError, UsageError
-from losscli.implementations import IMPLEMENTATIONS, check_implementation
+from losscli.implementations import IMPLEMENTATIONS, find_implementation
 from losscli.losses import EVERY_LOSS, LINEAR_LOSSES, LOSSES, REDUCTIONS, ROW_FORMS, WEIGHTED
 from losscli.runs.columns import COLUMNS
 from losscli.runs.parts import Part, parse_part
@@ -200,7 +200,7 @@ _AXES = (
     named_axis("--layout", "layouts", "layout", LAYOUTS),
     axis(
         *("--impl", "implementations", "NAME"),
-        lambda text: (check_implementation(text),),
+        lambda text: (find_implementation(text).name,),
         *(_IMPL_HELP, _IMPL_COMPLETE),
     ),
 )

@@ -12,7 +12,7 @@ from losscli.config import schema
 from losscli.config.positions import Located, each
 from losscli.config.sizes import parse_size, powers_of_two
 from losscli.errors import UsageError, unknown
-from losscli.implementations import IMPLEMENTATIONS, check_implementation, is_file
+from losscli.implementations import IMPLEMENTATIONS, find_implementation, is_file
 from losscli.losses import (
     LINEAR_LOSSES,
     LOSSES,
@@ -133,7 +133,7 @@ def read_implementation(node: Located) -> str:
     def read(name: str) -> str:
         if not is_file(name):
             return check_name("implementation", name, IMPLEMENTATIONS)
-        return check_implementation(str(Path(node.file).parent / name))
+        return find_implementation(str(Path(node.file).parent / name)).name
 
     return read_text(node, read)
 

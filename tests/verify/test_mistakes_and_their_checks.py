@@ -11,11 +11,10 @@ from losscli.losses import LOSSES
 from losscli.runs.records import FAIL
 from losscli.truth.problem import Problem
 from losscli.verify.checks.branches import _coordinates, _is_exact, _placed, exact_case
-from losscli.verify.selftest.wrong import find_wrong
 from losscli.verify.selftest.wrong.side_effects import GLOBAL_STATE
 from tests.machinery import MACHINERY
 from tests.parameters import naming
-from tests.verify.judging import put
+from tests.verify.judging import find_wrong, put
 
 MISTAKES = [
     ("one ulp off", "exact", "mean", "on the branch"),
