@@ -1,4 +1,4 @@
-"""The wheel with kernels: what it holds, what it says of that, and that it is used."""
+"""The wheel with kernels: its contents, its description, and that it is used."""
 
 import json
 import os

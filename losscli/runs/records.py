@@ -226,7 +226,6 @@ class Exclusion(Record, frozen=True):
     reason: str = ""
 
     def __str__(self) -> str:
-        """Return a line for people."""
         rows = "1 row" if self.rows == 1 else f"{self.rows} rows"
         why = f": {self.reason}" if self.reason else ""
         return f"excluded {rows} by the config's rule {self.rule}{why}"

@@ -1,4 +1,4 @@
-"""What `losscli history` reports: the commits with a change, then few rows or all in short."""
+"""The report of `losscli history`: the commits with a change, then few rows, or all in short."""
 
 from collections.abc import Sequence
 

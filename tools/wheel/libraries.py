@@ -1,4 +1,4 @@
-"""The libraries of a wheel: what is compiled, with what, and into which folder."""
+"""The libraries of a wheel: what is compiled, how, and into which folder."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ OLDEST_GLIBC = "2.17"
 
 @dataclass(frozen=True)
 class Kit:
-    """What a wheel is to hold, and what it is compiled with."""
+    """What a wheel holds, and what it is compiled with."""
 
     work: Path
     torches: tuple[TorchInstall, ...]
@@ -166,13 +166,13 @@ def read_torch(path: Path, work: Path) -> TorchInstall:
 
 
 def missing_torches(torches: Sequence[TorchInstall]) -> list[str]:
-    """Return the supported versions of torch that are not among these."""
+    """Return the supported versions of torch that are not given."""
     present = {torch_variant(torch.version) for torch in torches}
     return [version for version in TORCHES if f"torch-{version}" not in present]
 
 
 def needed_glibc(library: Path) -> str:
-    """Return the newest version of glibc whose symbols a library names."""
+    """Return the newest version of glibc whose symbols a library uses."""
     found = re.findall(rb"\0GLIBC_(\d+\.\d+)(?:\.\d+)?(?=\0)", library.read_bytes())
     return max((each.decode() for each in found), key=as_numbers, default=OLDEST_GLIBC)
 
@@ -195,7 +195,7 @@ def _environ_for(machine: str) -> dict[str, str]:
 
 
 def _make_stubs(folder: Path, compiler: Tool) -> None:
-    """Make empty libraries with the names of torch's: linking needs no more of them."""
+    """Make empty libraries with the names of torch's, which suffice to link."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("libc10.so", "libtorch_cpu.so"):
         flags = ("-shared", "-nostdlib", f"-Wl,-soname,{name}", "-o", str(folder / name))
