@@ -20,11 +20,10 @@ Word = Literal[
     "DOES NOT BUILD",
     "NOT JUDGED",
 ]
-"""What a verdict says in a word or two."""
 
 
 class Said(NamedTuple):
-    """A verdict's word, as a sentence after a file's name and as what files with it are called."""
+    """A verdict's word as a sentence after a file's name, and in a summary."""
 
     opening: str
     summary: str = ""
@@ -38,7 +37,7 @@ WORDS: dict[Word, Said] = {
     ),
     "NO WORSE THAN TORCH": Said(
         "is right: what it gets wrong, PyTorch's own formula gets wrong too.",
-        "of them no worse than PyTorch",
+        "of them with the same error as PyTorch",
     ),
     "RIGHT WITHIN LIMITS": Said(
         "is right for ordinary operands, and wrong for some of special values, dtypes or layouts.",
@@ -55,7 +54,7 @@ WORDS: dict[Word, Said] = {
     ),
     "NOT JUDGED": Said("was not judged, which says nothing about the kernel itself.", "not judged"),
 }
-"""What is right comes first, then the others, the worst first: in this order a summary counts."""
+"""The right ones first, then the others, the worst first: a summary counts in this order."""
 
 Facet = Literal[
     "value",
@@ -74,7 +73,7 @@ Facet = Literal[
     "determinism",
     "memory",
 ]
-"""The sides of a kernel that a verdict tells apart, in the order in which it lists them."""
+"""The sides of a kernel that a verdict distinguishes, in its order."""
 FACETS: tuple[Facet, ...] = get_args(Facet)
 HOME: frozenset[Facet] = frozenset(
     {
@@ -83,11 +82,10 @@ HOME: frozenset[Facet] = frozenset(
     }
 )
 """The facets in which a wrong result makes a file WRONG, except for variants that a check calls
-limits. In others it is a limit of the kernel, unless it changes what other code computes."""
+limits. In others it is a limit, unless it changes what other code computes."""
 
 _FILE, _CHEAT, _CRASH = "DOES NOT BUILD", "CHEATS", "CRASHED"  # words, short enough for a line
 _INDEX = "Look for reads and writes beyond the end of a tensor"
-
 
 _FORMERLY = {
     "overwrote": "modified_input",
@@ -106,14 +104,14 @@ _FORMERLY = {
     "left_behind": "global_state_leak",
     "wrong_later": "wrong_after_warm_up",
 }
-"""The codes that results of earlier versions have, with those that they have now."""
+"""Present codes by the codes of earlier versions."""
 
 
 class Code(StrEnum):
-    """The codes, each with the word of a verdict, what it means, and what to change.
+    """The codes, each with a verdict's word, its meaning, and what to change.
 
-    The word is empty where no verdict has the code. Of several reasons the first word here is said.
-    A code without advice is that of a result, not of a verdict.
+    The word is empty where no verdict has the code. Among several reasons the first code's word
+    counts. A code without advice is a result's, not a verdict's.
     """
 
     word: Word | Literal[""]
@@ -121,7 +119,7 @@ class Code(StrEnum):
     advice: str
 
     def __new__(cls, code: str, word: Word | Literal[""], meaning: str, advice: str = "") -> Code:
-        """Make a member of a line of the table."""
+        """Make the member of a line of the table."""
         self = str.__new__(cls, code)
         self._value_, self.word, self.meaning, self.advice = code, word, meaning, advice
         return self
@@ -221,7 +219,7 @@ class Code(StrEnum):
         "Return the loss in the dtype of its operands, of a mean or sum with shape ().",
     )
     MODIFIED_INPUT = (
-        *("modified_input", "WRONG", "it overwrote an operand"),
+        *("modified_input", "WRONG", "it modified an operand in place"),
         "Write into tensors of your own; the operands belong to the caller.",
     )
     GLOBAL_STATE_LEAK = (
@@ -288,11 +286,9 @@ class Code(StrEnum):
         "Wrap it in a torch.autograd.Function with a backward, and do not detach.",
     )
     KNOWN_LIMITATION = (
-        *(
-            "known_limitation",
-            "RIGHT WITHIN LIMITS",
-            "it is wrong for some special values or layouts alone",
-        ),
+        "known_limitation",
+        "RIGHT WITHIN LIMITS",
+        "it is wrong for some special values or layouts alone",
         "Make it right for these too where you need them, or raise an error there.",
     )
     SLOWER = (
@@ -301,11 +297,9 @@ class Code(StrEnum):
         "whole GPU.",
     )
     SAME_ERROR_AS_PYTORCH = (
-        *(
-            "same_error_as_pytorch",
-            "NO WORSE THAN TORCH",
-            "PyTorch's own formula is as wrong there",
-        ),
+        "same_error_as_pytorch",
+        "NO WORSE THAN TORCH",
+        "PyTorch's own formula is as wrong there",
         "Nothing has to change.",
     )
     UNSUPPORTED_INPUT = (

@@ -197,7 +197,7 @@ def test_the_self_test_counts_by_kind_what_got_the_verdict_that_is_due():
     assert [each.as_expected for each in found] == [False, True, True]
     assert counted(found) == {
         HONEST: (1, 0, 1),
-        "functions replaced, answers forged": (1, 1, 1),
+        "functions replaced, results faked": (1, 1, 1),
         "ends, hangs or takes too much": (1, 1, 1),
     }
 

@@ -5,7 +5,7 @@ from itertools import chain, repeat
 from losscli.bench.plan import Task
 from losscli.bench.statistics import summarize
 from losscli.config.schema import Timing
-from losscli.judge.beside import findings
+from losscli.judge.times import findings
 from losscli.reasons import Code
 from losscli.runs.records import OK, SKIPPED, BenchResult
 from tests.handmade import case

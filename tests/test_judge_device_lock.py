@@ -18,8 +18,8 @@ from losscli.errors import UnfitError
 from losscli.implementations.allowance import Allowance
 from losscli.judge import stages
 from losscli.judge.device_lock import device_lock, lock_path
-from losscli.judge.draft import Draft, Ended
 from losscli.judge.job import Job
+from losscli.judge.judgement import Draft, Ended
 from losscli.judge.judging import judge_job
 from losscli.processes.lock import HeldError
 

@@ -7,7 +7,7 @@ from losscli.config.schema import Config, LossChoice, Timing
 from losscli.implementations.sandbox import client
 from losscli.implementations.sandbox.isolation_parts import NAMES as PARTS
 from losscli.judge.against_loss import worth_processes
-from losscli.judge.draft import code_of
+from losscli.judge.judgement import code_of
 from losscli.judge.verdict_parts import JudgeReason, word_of
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, VerifyResult

@@ -1,4 +1,4 @@
-"""`losscli list`: the available losses, implementations, devices and configs. Needs no torch."""
+"""`losscli list`: losses, implementations, devices and configs. Needs no torch."""
 
 import json
 import textwrap
@@ -24,7 +24,7 @@ from losscli.views.document import Table
 
 Entries = Mapping[str, Any]
 BELOW_ITS_KIND = "  "
-"""What stands before a line of a kind that is listed among others."""
+"""The indent of a kind's lines when several kinds are listed."""
 ROOM = WIDTH - len(BELOW_ITS_KIND)
 
 
@@ -97,7 +97,7 @@ def _table_of_losses(losses: Entries) -> str:
 def _laid_out(
     rows: Sequence[tuple[str, ...]], room: int = ROOM, headers: Sequence[str] = ()
 ) -> str:
-    """Lay out rows whose last cells are broken so that they fit a terminal."""
+    """Lay out rows; last cells wrap to fit a terminal."""
     return text((Table(headers, rows, align=["left"] * len(rows[0]), wraps=True),), room)
 
 

@@ -27,12 +27,12 @@ def shown(loaded: Loaded, given: Mapping[str, str]) -> Keys:
     """Return every key with its value and origin; ``given`` names origins of overridden keys."""
     keys = _keys(loaded.config, loaded.keys, given)
     if loaded.config.tables:
-        base = plain(loaded.config)
+        base = _values(loaded.config)
         keys[TABLES] = [
             {
                 key: item
                 for key, item in _keys(table, own, given).items()
-                if key == "title" or plain(table)[key] != base.get(key)
+                if key == "title" or _values(table)[key] != base.get(key)
             }
             for table, own in zip(loaded.config.tables, loaded.tables, strict=True)
         ]
@@ -46,7 +46,7 @@ def _shown(value: object, given: str | None, node: Located | None) -> Keys:
 
 def _keys(config: Config, located: Mapping[str, Located], given: Mapping[str, str]) -> Keys:
     found: Keys = {}
-    for key, value in plain(config).items():
+    for key, value in _values(config).items():
         node = located.get(key)
         if key not in _MERGED:
             found[key] = _shown(value, given.get(key), node)
@@ -58,7 +58,7 @@ def _keys(config: Config, located: Mapping[str, Located], given: Mapping[str, st
     return found
 
 
-def plain(config: Config) -> dict[str, Any]:
+def _values(config: Config) -> dict[str, Any]:
     """Return a config's values without tables, as in a file."""
     values = {key: _plain(getattr(config, key)) for key in FIELDS}
     values["sizes"] = [format_size(size) for size in config.sizes]

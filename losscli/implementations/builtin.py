@@ -1,4 +1,4 @@
-"""The built-in implementations: losscli's own kernels and PyTorch's."""
+"""The implementations by name: losscli's kernels, PyTorch's, other projects' and files."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ STRATEGIES = {
     "tree": "block sums, then a tree of kernels that add groups: one launch per level",
     "torch_sum": "block sums, then torch.sum, a product and a cast: more launches, by PyTorch",
 }
-"""Other ways to finish a sum, and what each costs."""
+"""Other ways to finish a sum."""
 
 IMPLEMENTATIONS: dict[str, Implementation] = {
     implementation.name: with_split(implementation)
@@ -153,7 +153,7 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
 
 
 def libraries(asked: Iterable[tuple[Case, str]], device: str) -> list[Target]:
-    """Return the kernel libraries that cases need; PyTorch's formulas and files need none."""
+    """Return the kernel libraries that cases need."""
     kind = device.partition(":")[0]
     found: dict[Target, None] = {}
     for case, name in asked:
@@ -163,12 +163,6 @@ def libraries(asked: Iterable[tuple[Case, str]], device: str) -> list[Target]:
             for loss in losses:
                 found |= dict.fromkeys(needed(loss, kind, strategies=name != CUSTOM))
     return list(found)
-
-
-def check_implementation(name: str) -> str:
-    """Return the name of an implementation or judgeable file; UsageError if it is neither."""
-    find_implementation(name)
-    return name
 
 
 def of_file(file: Source, setting: Setting = PLAIN) -> Implementation:
@@ -187,7 +181,6 @@ def of_file(file: Source, setting: Setting = PLAIN) -> Implementation:
 
 @cache
 def _of_name(name: str) -> Implementation:
-    """Return the implementation that a file defines; the file is read when it is first needed."""
     file = Source.read(name)
     _ = file.parsed
     return of_file(file)
@@ -204,7 +197,7 @@ COMPOSING = ("cross_entropy", "token_log_probs")
 """The losses whose kernels compute parts of rows."""
 
 TORCHS_OWN = (IMPLEMENTATIONS["reference"], IMPLEMENTATIONS["functional"])
-"""PyTorch's own formulas, whatever is registered under these names later."""
+"""PyTorch's own formulas, even if others are registered under these names later."""
 
 
 def find_implementation(name: str) -> Implementation:

@@ -1,4 +1,4 @@
-"""What a verdict says to a language model, or to a person: what failed, and what to change."""
+"""Turn a verdict into sentences for a language model or a person: what failed, what to change."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,11 +9,11 @@ from losscli.reasons import WORDS, Code, Word
 from losscli.units import format_bytes, format_seconds
 
 MOST_REASONS = 3
-"""More reasons would hide which of them to start with."""
+"""More reasons would hide where to start."""
 NEAR_LIMIT = 0.9
-"""The part of the limit from which little is left to gain."""
+"""The fraction of the limit from which little can be gained."""
 MUCH_MEMORY = 2**20
-"""Bytes beyond the operands from which a kernel is told that it takes too much."""
+"""Temporary memory from which a kernel is told that it takes too much."""
 
 PASSES = {"forward": "Forward", "forward_backward": "Forward and backward"}
 OTHERS = {REFERENCE: "the reference", "compile": "torch.compile", CUSTOM: "losscli's own kernel"}
@@ -23,11 +23,10 @@ _OUTCOMES: dict[Code, str] = {
     Code.UNSUPPORTED_INPUT: "got an error",
     Code.KNOWN_LIMITATION: "found a limitation",
 }
-"""What a check did that did not fail."""
 
 
 def advice_of(check: str) -> str:
-    """Return what to change where a check failed, by the name of its result; empty of none."""
+    """Return what to change where a check failed, by its result's name; empty if unknown."""
     return ADVICE.get("gradients" if check.endswith("_gradient") else check, "")
 
 
@@ -45,7 +44,7 @@ def feedback(
     speed: Sequence[Speed],
     deterministic: bool | None,
 ) -> str:
-    """Return a few sentences on one line: the verdict, its reasons, what to change, the speed."""
+    """Return a few sentences on one line: verdict, reasons, advice, speed."""
     opening = WORDS[word].opening
     if word == "RIGHT" and reasons:
         opening = "is right where it answers."
@@ -78,7 +77,6 @@ def _reason(reason: JudgeReason, against: str) -> str:
 
 
 def _speeds(speed: Sequence[Speed]) -> Iterator[str]:
-    """Return, of each pass, the time of the case that does worst."""
     for pass_, name in PASSES.items():
         timed = [each for each in speed if each.pass_ == pass_]
         if timed:
@@ -116,7 +114,7 @@ def _rank(timed: Speed) -> float:
 
 
 def _capital(text: str) -> str:
-    """Begin a sentence with a capital, unless it begins with the name of a file or of a thing."""
+    """Capitalize a sentence unless it begins with a file or another name."""
     return text[:1].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
 
 

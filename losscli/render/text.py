@@ -1,4 +1,4 @@
-"""Writes a document as text for a terminal, or as Markdown."""
+"""Write a document as text for a terminal, or as Markdown."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -47,7 +47,7 @@ def _parts(document: Document, width: int | None, level: int = 3) -> Iterator[st
 
 
 def _filled(lines: Iterable[str], width: int | None) -> str:
-    """Break lines; in Markdown each is a paragraph, or an item if it is indented."""
+    """Wrap lines; in Markdown each is a paragraph, or an item if it is indented."""
     if width is None:
         shown = (re.sub("^ +", "- ", line) for line in lines if line)
         return "\n\n".join(shown).replace("\n\n- ", "\n- ")

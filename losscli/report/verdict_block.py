@@ -1,7 +1,7 @@
-"""What a person reads of verdicts: a block for each, and a closing table for many.
+"""Verdicts for people: a block for each, and a closing table for many.
 
-A ratio of times stands above its interval, after ``=`` where both are as fast and after ``?`` where
-it is open. What was not tested says so.
+A ratio of times stands above its interval, after ``=`` where both are equally fast and after ``?``
+where it is inconclusive. What was not tested is listed too.
 """
 
 import textwrap
@@ -28,7 +28,6 @@ INDENT = "  "
 WIDEST_FILE = 44
 SHARE, MEMORY = COLUMNS["limit"], COLUMNS["extra"]
 LEAST_IMPORTANT = (MEMORY.header, SHARE.header)
-"""Columns that a narrow terminal goes without, the first one first."""
 _LOG_LINES = 8
 _SHOW_LOG = {"CRASHED", "DOES NOT BUILD"}
 _STATUSES = {PASS: "passed", WARN: "warned", FAIL: "failed", SKIPPED: "skipped"}
@@ -37,9 +36,9 @@ SAME_BITS = {True: "yes", False: "no: runs differ", None: "not tested"}
 
 
 def block(verdict: Verdict, width: int = WIDTH) -> str:
-    """Return the block of one verdict, its table within a width, without a last newline."""
+    """Return the block of a verdict, with its table within a width."""
     lines = [_title(verdict)]
-    # What the word follows from comes first.
+    # The reasons for the word come first.
     reasons = sorted(verdict.reasons, key=lambda reason: word_of([reason]) != verdict.word)
     if verdict.cause:
         lines += _wrapped(f"cause: {verdict.cause}", 1)
@@ -61,7 +60,7 @@ def block(verdict: Verdict, width: int = WIDTH) -> str:
         "speed": "" if verdict.speed else "not tested",
         "written in": ", ".join(verdict.languages),
         "tuned": f"in {format_duration(tuned)}" if (tuned := verdict.seconds.get("tuning")) else "",
-        "isolation": isolation(verdict) or "not needed, as nothing ran",
+        "isolation": _isolation(verdict) or "not needed, as nothing ran",
         "not isolated": ", ".join(verdict.not_isolated),
     }
     for name, text in parts.items():
@@ -88,7 +87,7 @@ def conclusion(verdicts: Sequence[Verdict]) -> str:
 
 
 def summary(verdicts: Sequence[Verdict]) -> str:
-    """Return the line that a person can quote."""
+    """Return a line to quote."""
     counts: Counter[str] = Counter(verdict.word for verdict in verdicts)
     right = [verdict for verdict in verdicts if verdict.right]
     parts = [f"{len(right)} of {count(len(verdicts), 'file')} right"]
@@ -106,7 +105,7 @@ def summary(verdicts: Sequence[Verdict]) -> str:
 
 
 def line(verdict: Verdict) -> str:
-    """Return the verdict in a line: the word, the file, its speed or its first reason."""
+    """Return a verdict in a line: the word, the file, its speed or first reason."""
     times = [f"{ratio} {REFERENCE} {name}" for name, ratio in _speedups(verdict).items() if ratio]
     why = ", ".join(times) if verdict.right else _why(verdict)
     cached = " (from the cache)" if verdict.cached else ""
@@ -114,8 +113,7 @@ def line(verdict: Verdict) -> str:
     return textwrap.shorten(text, WIDTH, placeholder="…")
 
 
-def isolation(verdict: Verdict) -> str:
-    """Say how a file was closed in; empty where nothing of it ran."""
+def _isolation(verdict: Verdict) -> str:
     return "complete" if {*NAMES} <= {*verdict.isolation} else ", ".join(verdict.isolation)
 
 
@@ -149,7 +147,7 @@ def _reason(reason: JudgeReason) -> Iterator[str]:
 
 
 def _dtypes(verdict: Verdict) -> str:
-    """Return the dtypes in which a file was judged; of a Model those that are given to it."""
+    """Return the dtypes in which a file was judged; a Model's are given."""
     named = ", ".join(verdict.dtypes)
     given = named and verdict.against not in EVERY_LOSS
     return f"{named}, of get_inputs or of --dtype" if given else named
@@ -180,7 +178,7 @@ def _log(log: str) -> Iterator[str]:
 
 
 def _times(verdict: Verdict, width: int) -> tuple[list[str], list[list[str]]]:
-    """Return headers and rows: two rows of cells for each time, ratios above their intervals."""
+    """Return headers and rows: two rows for each time, ratios above their intervals."""
     speed = verdict.speed
     impossible = [reason.case for reason in verdict.reasons if reason.code == Code.IMPOSSIBLE]
     others = list(dict.fromkeys(other for timed in speed for other in timed.ratios))
@@ -215,7 +213,6 @@ def _legend(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _mark(low: float, high: float) -> str:
-    """Return what stands before a ratio: ``=`` where both are as fast, ``?`` where it is open."""
     if not low < 1 < high:
         return ""
     return "=" if high - low < SAME else "?"
@@ -226,7 +223,7 @@ def _share(share: float | None) -> str:
 
 
 def _tables(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """Yield a table, or one for each kind of machine: times of two are not to be compared."""
+    """Yield a table for each kind of machine: their times cannot be compared."""
     by_machine = grouped(verdicts, lambda verdict: verdict.kind_of_machine)
     if len([machine for machine in by_machine if machine]) < 2:
         yield _table(verdicts)
@@ -236,7 +233,6 @@ def _tables(verdicts: Sequence[Verdict]) -> Iterator[str]:
 
 
 def _table(verdicts: Sequence[Verdict]) -> str:
-    """Lay out a row a verdict; a pass that none was timed in has no column."""
     timed = {timed.pass_ for verdict in verdicts for timed in verdict.speed}
     passes = [name for pass_, name in SHORT_PASSES.items() if pass_ in timed]
     headers = ["file", "verdict", *(f"{name}\nvs ref" for name in passes)]

@@ -1,4 +1,4 @@
-"""The columns of bench tables, by the names for `--columns` and configs."""
+"""The columns of bench tables, by their names for `--columns` and configs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SMALL = 2**16
 """Largest number of elements of a case for which the host column is shown."""
 WIDEST_BASELINE = 12
 MARKS = {"=": "=: equally fast", "?": "?: inconclusive, too few or too noisy samples"}
-"""What stands before a ratio that is neither faster nor slower."""
+"""Marks before ratios that are neither faster nor slower."""
 
 Results = Sequence["BenchResult"]
 
@@ -152,11 +152,9 @@ COLUMNS = {
         _never,
     ),
 }
-"""By the name that selects it, from left to right."""
 ENERGY = frozenset({"energy", "power"})
-"""Columns that need an energy measurement, which takes a second more per time."""
+"""Columns that need an energy measurement, a second more per time."""
 LEAST_IMPORTANT = ("p20-p80", "extra", "host", "exchange", "ulp", "gbps", "tflops", "limit")
-"""Columns that a narrow terminal drops, in order."""
 
 
 def mark(result: BenchResult, other: str = REFERENCE) -> str:

@@ -154,7 +154,7 @@ class VerifyResult(Record, frozen=True):
     @property
     def told(self) -> str:
         """The reason as people read it."""
-        excuse = "no worse than torch: " if self.code == Code.SAME_ERROR_AS_PYTORCH else ""
+        excuse = "same error as PyTorch: " if self.code == Code.SAME_ERROR_AS_PYTORCH else ""
         return excuse + self.reason
 
 
@@ -226,7 +226,6 @@ class Exclusion(Record, frozen=True):
     reason: str = ""
 
     def __str__(self) -> str:
-        """Return a line for people."""
         rows = "1 row" if self.rows == 1 else f"{self.rows} rows"
         why = f": {self.reason}" if self.reason else ""
         return f"excluded {rows} by the config's rule {self.rule}{why}"

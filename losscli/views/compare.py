@@ -1,7 +1,7 @@
-"""What `losscli compare` reports: what is slower, then the rows of each run.
+"""The report of `losscli compare`: what is slower, then the rows of each run.
 
-``new/base`` is the ratio of the medians, and ``interval`` its confidence interval. The verdict
-is ``slower`` or ``faster`` if that excludes 1, ``same`` if it is within the threshold.
+``new/base`` is the ratio of the medians, ``interval`` its confidence interval. The verdict is
+``slower`` or ``faster`` if that excludes 1, ``same`` if it is within the threshold.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ _LEGEND = (
 
 
 def view(compared: Comparisons) -> Document:
-    """Return the report of a comparison that was just made."""
+    """Return the report of a new comparison."""
     runs = {f"base: {compared.baseline}": compared.before}
     runs |= {f"new: {name}": one.after for name, one in compared.comparisons.items()}
     record = record_of(compared)
@@ -48,7 +48,7 @@ def view(compared: Comparisons) -> Document:
 
 
 def of_record(record: ComparisonRecord) -> Document:
-    """Return the report of a comparison that was read from a file."""
+    """Return the report of a comparison read from a file."""
     regressions = _regressions(record)
     why = "FAILED: rows are missing, undecided, failed or larger"
     return (
@@ -255,7 +255,7 @@ def _counted(implementations: Iterable[str], state: str) -> str:
 
 
 def _lost(baseline: str, name: str, one: Comparison) -> list[str]:
-    """Return how many rows of the baseline were not timed again, and the failed ones by name."""
+    """Count the rows that were not timed again, and name the failed ones."""
     if not (missing := one.only_before):
         return []
     statuses = Counter(each.status or "absent" for each in missing)

@@ -1,4 +1,4 @@
-"""What `losscli doctor` reports: whether the device can be used, and a line for each finding."""
+"""The report of `losscli doctor`: whether the device is usable, and a line for each finding."""
 
 from losscli.doctor.findings import OK, PROBLEM, WARNING, Examination
 from losscli.doctor.host import advice

@@ -1,8 +1,8 @@
-"""What `losscli history` reports: the commits with a change, then few rows or all in short."""
+"""The report of `losscli history`: the commits with a change, then few rows, or all in short."""
 
 from collections.abc import Sequence
 
-from losscli.cases.names import distinct_names
+from losscli.cases.case import distinct_names
 from losscli.compare.figures import FIGURES, MEMORY
 from losscli.compare.history import FigureChange, History, MeasuredCommit, RowHistory
 from losscli.compare.row_keys import label

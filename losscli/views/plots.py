@@ -1,4 +1,4 @@
-"""The plots of a run: values over size, and samples by process; its ratios are `ratio_plots`."""
+"""The plots of a run: values over size, and samples by process; `ratio_plots` has ratios."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -78,7 +78,7 @@ _GRADIENT = _Curve(
 
 
 def of_bench(run: Run) -> Iterator[Part]:
-    """Yield the parts with the plots of a bench; what was not measured has none."""
+    """Yield the parts with a bench's plots."""
     timed = (result for result in run.of(BenchResult) if result.seconds)
     rows = grouped(timed, lambda r: (r.case, r.pass_, r.mode, r.cache, r.implementation))
     results = [first for first, *_ in rows.values()]
@@ -100,7 +100,7 @@ def of_bench(run: Run) -> Iterator[Part]:
 
 
 def _over_size(run: Run, results: Results, curve: _Curve) -> tuple[list[Plot], list[Part]]:
-    """Return plots over size; with many combinations, folded parts with a plot of each too."""
+    """Return plots over size; for many combinations, also folded parts with a plot of each."""
     known = [result for result in results if curve.value(result) is not None]
     facets = grouped(known, lambda r: f"{_without_size(r.case)}, {timed_pass(r)}")
     most = max((len({r.bytes for r in found}) for found in facets.values()), default=0)
@@ -158,7 +158,7 @@ def _written(value: float, unit: Unit) -> str:
 def _binned(
     places: Iterable[tuple[float, float]], of_bin: Callable[[list[float]], float] = median
 ) -> list[tuple[float, float]]:
-    """Return the medians, or the largest, of places whose sizes are about the same."""
+    """Return the medians, or the largest, of places with similar sizes."""
     bins: list[list[tuple[float, float]]] = []
     for x, y in sorted(places):
         if not bins or x >= bins[-1][0][0] * _ALIKE:
@@ -182,7 +182,7 @@ def _on_axis(ulp: float | None) -> float | None:
 
 
 def of_verify(run: Run) -> Iterator[Part]:
-    """Yield the part with the errors of a verify run, compared with those of PyTorch."""
+    """Yield the part with a verify run's errors and PyTorch's."""
     drawn = []
     for name, title, field in (
         ("ulp-loss", "Error of the loss, over size", "value_ulp"),

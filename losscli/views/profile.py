@@ -1,4 +1,4 @@
-"""What `losscli profile` reports: what bounds a call, and the launches that it consists of."""
+"""The report of `losscli profile`: what bounds a call, and its launches."""
 
 from collections.abc import Callable
 
@@ -60,7 +60,6 @@ def _times(profile: Profile) -> str:
 
 
 def _columns(profile: Profile) -> dict[str, Callable[[Launch], str]]:
-    """Return the cell of a launch in each column; it is empty where nothing was measured."""
     limit = profile.limit_gbps
 
     def known(value: float | None, text: Callable[[float], str]) -> str:

@@ -1,4 +1,4 @@
-"""What the self-tests of the checks, of the timer and of the judge report."""
+"""The reports of the self-tests of checks, timer and judge."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _TIMER_LEGEND = (
 
 
 def of_checks(run: Run) -> Document:
-    """Return the report of the self-test of the checks."""
+    """Return the report of the checks' self-test."""
     results = run.of(SelfTestResult)
     rows = []
     for name, own in grouped(results, lambda result: result.implementation).items():
@@ -51,7 +51,7 @@ def _complaint(result: SelfTestResult) -> str:
 
 
 def of_timer(run: Run) -> Document:
-    """Return the report of the self-test of the timer."""
+    """Return the report of the timer's self-test."""
     results = run.of(TimerTestResult)
     passed = sum(result.status != FAIL for result in results)
     rows = [[r.test, r.subject, _expected(r), _actual(r), r.status] for r in results]

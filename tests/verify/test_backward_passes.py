@@ -11,11 +11,10 @@ from losscli.runs.records import FAIL, PASS, SKIPPED
 from losscli.verify.checks import CHECKS
 from losscli.verify.checks.branches import has_exact_values
 from losscli.verify.selftest.surgery import graft, regrade
-from losscli.verify.selftest.wrong import find_wrong
 from tests.machinery import MACHINERY
 from tests.parameters import naming
 from tests.verify import judging
-from tests.verify.judging import judge, reference
+from tests.verify.judging import find_wrong, judge, reference
 
 NEW = ("retain_graph", "accumulation", "numeric")
 ON_A_CPU = [name for name, check in CHECKS.items() if not check.needs_gpu]

@@ -14,9 +14,9 @@ from losscli.implementations.subject import bind
 from losscli.losses import LINEAR_LOSSES
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.verify.checks.memory import PLAN_SHAPE, _budgets
-from losscli.verify.selftest.wrong import find_wrong
 from tests.truth.test_linear_oracle import make_case
 from tests.verify import judging
+from tests.verify.judging import find_wrong
 
 OWN = ("extreme_values", "boundary_sizes", "layouts", "linear_plans")
 

@@ -11,11 +11,10 @@ from losscli.losses import LOSSES
 from losscli.runs.records import FAIL
 from losscli.truth.problem import Problem
 from losscli.verify.checks.branches import _coordinates, _is_exact, _placed, exact_case
-from losscli.verify.selftest.wrong import find_wrong
 from losscli.verify.selftest.wrong.side_effects import GLOBAL_STATE
 from tests.machinery import MACHINERY
 from tests.parameters import naming
-from tests.verify.judging import put
+from tests.verify.judging import find_wrong, put
 
 MISTAKES = [
     ("one ulp off", "exact", "mean", "on the branch"),
@@ -83,7 +82,7 @@ def test_state_that_a_call_changes_is_named_and_restored(make_case, name):
     result, value = put(make_case("mse"), wrong, checks=("global_state", "value"))
     code = "monkey_patched" if name.startswith("functions of ") else "global_state_leak"
     assert (result.status, result.code) == (FAIL, code)
-    assert " left behind: " in result.reason
+    assert " changed state that remains: " in result.reason
     assert f"{name} " in result.reason
     assert before.restore() == []
     if name != "grad mode":  # which the call of value sets itself

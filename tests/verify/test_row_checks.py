@@ -10,9 +10,9 @@ from losscli.runs.records import FAIL, PASS
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
 from losscli.verify.selftest.surgery import regrade
-from losscli.verify.selftest.wrong import find_wrong
 from tests.handmade import case_of
 from tests.parameters import SLOW
+from tests.verify.judging import find_wrong
 
 CAUGHT = {
     "counts ignored rows": "value",

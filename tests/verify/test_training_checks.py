@@ -21,10 +21,9 @@ from losscli.verify.checks.repeated_backward import Due
 from losscli.verify.geometry.element import small_case
 from losscli.verify.repeating import line
 from losscli.verify.selftest.surgery import graft, regrade
-from losscli.verify.selftest.wrong import find_wrong
 from tests.machinery import MACHINERY
 from tests.verify import judging
-from tests.verify.judging import reference
+from tests.verify.judging import find_wrong, reference
 
 
 def put(case, implementation, check, beside=()):

@@ -1,4 +1,4 @@
-"""Draws a plot: lines or marks over size, a forest of ratios, or strips of samples."""
+"""Draw a plot: lines or marks over size, a forest of ratios, or strips of samples."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -14,13 +14,11 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 26, 42
 _RADIUS = 4
 _FOREST_RIGHT, _FOREST_TOP, _FOREST_BOTTOM = 318, 34, 24
 _LABEL, _MARK, _GAP = 15, 14, 5
-"""Heights of a row's label, of each of its marks, and of the space below it."""
 _STRIP_LABEL, _PROCESS, _STRIP_GAP = 31, 9, 8
-"""Heights of a strip's label, of each of its processes, and of the space below it."""
 _LEAST_REACH = 0.005
-"""Distance from the median that the axis of strips reaches at least."""
+"""Least reach of the strips' axis from the median."""
 _HIDDEN = 4
-"""Pixels up to which the mark hides an interval."""
+"""Pixels of an interval that the mark hides."""
 _TOLD = 12
 _AXES: Mapping[Unit, svg.Axis] = {
     "ulp": svg.Axis("error in ulp", svg.log_ticks, log=True, low=LEAST_ULP),
@@ -35,7 +33,7 @@ _AXES: Mapping[Unit, svg.Axis] = {
 
 
 def draw(plot: Plot, styles: Mapping[str, int]) -> svg.Picture:
-    """Return the picture of a plot; ``styles`` has the colour of each implementation."""
+    """Return the picture of a plot; ``styles`` has each implementation's colour."""
     series = sorted(plot.series, key=lambda each: styles[each.name])
     height, body = _DRAWN[plot.kind](plot, series, styles)
     legend = tuple(dict.fromkeys((styles[each.name], each.name) for each in series))
@@ -94,7 +92,7 @@ def _grid(x: svg.Axis, across: svg.Scale, y: svg.Axis, up: svg.Scale) -> str:
 
 
 def _cached(cache_bytes: int, across: svg.Scale, *, inside: bool) -> str:
-    """Shade the sizes that fit in the cache; their words are ``inside`` where a roof is named."""
+    """Shade the sizes that fit in the cache; the label is ``inside`` where a roof has a name."""
     if cache_bytes <= across.low:
         return ""
     width = across(cache_bytes) - _LEFT
@@ -142,7 +140,6 @@ def _forest(plot: Plot, series: Sequence[Series], styles: Mapping[str, int]) -> 
 
 
 def _sides(sides: tuple[str, str], x: float) -> str:
-    """Return what either side of the dashed line means, where there is room."""
     left, right = f"← {sides[0]}", f"{sides[1]} →"
     start = min(x + 8, WIDTH - svg.LETTER * len(right))
     room = min(x, start) - 8
@@ -154,13 +151,13 @@ def _bar(style: int, name: str, point: Point, across: svg.Scale, y: float) -> st
     low, high, value = across(point.low), across(point.high), across(point.x)
     place = f"M{svg.number(low)} {svg.number(y)}H{svg.number(high)}"
     line = svg.element("path", d=place, class_="whisker") if high - low > _HIDDEN else ""
-    written = f"{ratio(point.x)} ({interval(point.low, point.high)})"
+    written = f"{ratio(point.x)} ({_interval(point.low, point.high)})"
     words = svg.text(WIDTH, y + 4, written, class_="value end")
     return svg.element("g", line + _mark(style, value, y, name) + words, class_=f"s{style}")
 
 
 def _strips(plot: Plot, series: Sequence[Series], styles: Mapping[str, int]) -> tuple[float, str]:
-    """Draw ticks on one axis; what is farther out is drawn at its end and counted."""
+    """Draw ticks on one axis; outliers are drawn at its end and counted."""
     points = [point for each in series for point in each.points]
     spread = max(max(abs(point.low), abs(point.high)) for point in points)
     farthest = max(abs(point.x) for point in points)
@@ -220,13 +217,12 @@ def ratio(value: float) -> str:
     return f"{value:.2g}x" if value < 0.1 else f"{value:.2f}x"
 
 
-def interval(low: float, high: float) -> str:
-    """Return ``4.49-4.51``."""
+def _interval(low: float, high: float) -> str:
     return f"{ratio(low)[:-1]}-{ratio(high)[:-1]}"
 
 
 def shape_at(style: int, x: float, y: float) -> str:
-    """Return the outline of the mark of a style: colours alone do not tell styles apart."""
+    """Return the outline of a style's mark: shapes differ as well as colours."""
     left, right, top, bottom = map(svg.number, (x - _RADIUS, x + _RADIUS, y - _RADIUS, y + _RADIUS))
     middle, center = svg.number(x), svg.number(y)
     if style % 4 == 0:

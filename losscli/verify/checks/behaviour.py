@@ -1,4 +1,4 @@
-"""Checks of what a call does beside its results: to the process, later calls, streams, graphs."""
+"""Checks of side effects: on the process, later calls, streams and graphs."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -40,8 +40,8 @@ def global_state(problem: Problem, subject: Subject, tally: Tally) -> Iterator[V
 
     Threads, default dtype and device, random states, grad mode, autocast, flush-denormal mode,
     flags of TF32 and determinism, the environment, signal handlers and functions of torch and
-    Python, before and after binding, forward and backward; every other check compares them too and
-    restores them.
+    Python, before and after binding, forward and backward. Every other check compares and restores
+    them too.
     """
     call = problem.call(problem.usual)
     none = {name: torch.zeros_like(problem.operands[name]) for name in call.wrt}
@@ -63,15 +63,15 @@ def global_state(problem: Problem, subject: Subject, tally: Tally) -> Iterator[V
 
 RUNS = 20
 PART = 2**14
-"""The fewest elements that one thread of a kernel on a CPU takes."""
+"""The fewest elements that one thread of a CPU kernel takes."""
 PARTS_A_THREAD = 4
 MOST_PARTS = 64
-"""Beyond, kernels on a CPU make larger parts, not more."""
+"""The most parts that CPU kernels make."""
 COLUMNS = 1001
-"""The length of a row, which is no whole vectors."""
+"""A row of no whole vectors."""
 
 
-def threaded_case(case: Case) -> Case:
+def _threaded_case(case: Case) -> Case:
     """Return the case; on a CPU with enough elements for every thread."""
     parts = min(PARTS_A_THREAD * core_count(), MOST_PARTS)
     if case.device != "cpu" or case.elements >= parts * PART:
@@ -85,7 +85,7 @@ def threaded_case(case: Case) -> Case:
     catches="atomics, races; a warning where the spread stays within the tolerance",
     advice="Sum in an order that does not depend on timing: no floating-point atomics.",
     cost=Cost.FEW,
-    adapt=threaded_case,
+    adapt=_threaded_case,
     mean_for_sum=True,
     held=lambda case: Held(results=2),
     needs_gradient=False,
@@ -95,8 +95,7 @@ def determinism(problem: Problem, subject: Subject, tally: Tally) -> None:
 
     Twenty runs on the largest case; one whose runs differ within the tolerances gets a warning.
 
-    The more blocks and threads share a sum, the more orders are possible. On a CPU a kernel gives a
-    small case to one thread, so there it runs on one that gives all of them several parts.
+    More blocks and threads allow more orders of a sum, so on a CPU every thread gets several parts.
     """
     off: dict[str, float] = {}
     incoming = problem.usual
@@ -120,7 +119,7 @@ def determinism(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 def rounds(case: Case) -> int:
-    """Return how many launches each stream gets; fewer where all their results hardly fit."""
+    """Return how many launches each stream gets; fewer if their results are large."""
     return 8 if case.elements <= 2**22 else 2 if case.elements <= 2**28 else 1
 
 
@@ -138,12 +137,12 @@ def rounds(case: Case) -> int:
 def streams(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check calls on other streams than the default one.
 
-    A side stream, on contents that arrive there just before, then two streams at once on two
+    A side stream, with contents that arrive there just before, then two streams at once with two
     inputs; on a GPU.
     """
     here, there = problem, problem.sibling()
     plain = [PlainCalls.of(p, subject, p.usual) for p in (here, there)]
-    # What a kernel finds that runs before the contents have arrived: those of the other problem.
+    # A kernel that runs too early finds the contents of the other problem.
     stale = [other.copies() for other in (there, here)]
     calls = [
         each.problem.call(each.incoming, buffers, each.problem.operands)
@@ -172,7 +171,7 @@ def graphs(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check calls that a CUDA graph captured.
 
     Forward alone and forward with backward, replayed with new contents in the same operands; two
-    graphs at once, and one beside plain calls; on a GPU.
+    graphs at once, and one next to plain calls; on a GPU.
     """
     problems = problem, problem.sibling()
     forward = Incoming("none", (), problem.ones)
@@ -203,7 +202,7 @@ def _new_contents(
 
 
 LATER = 24
-"""Calls whose answers are read when all are done: more than a ring of buffers has."""
+"""Calls whose answers are read after the last: more than a ring of buffers has."""
 
 
 @check(
@@ -223,7 +222,7 @@ def stale_results(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check that no answer is that of an earlier call.
 
     New contents in the same operands: in one of them, in one element, in another order; 24 calls in
-    another thread, whose results are read after the last and have to equal plain calls.
+    another thread, whose results are read after the last and must equal plain calls.
     """
     operands = problem.copies()
     incoming = problem.usual
@@ -247,7 +246,7 @@ def stale_results(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 def _changes(problem: Problem) -> Iterator[tuple[str, Operands]]:
-    """Yield what the operands have in successive calls, and what is new about it."""
+    """Yield the contents of successive calls, and what is new about them."""
     first, other = problem.operands, problem.variant("sibling", problem.sibling).operands
     yield "at first", first
     for name in first:

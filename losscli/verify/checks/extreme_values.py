@@ -1,4 +1,4 @@
-"""Checks of the values that rows and hidden states hold, and of class numbers that are no class."""
+"""Checks of extreme values of rows and hidden states, and of invalid class indices."""
 
 from functools import partial
 
@@ -13,10 +13,10 @@ from losscli.verify.geometry import geometry_of
 from losscli.verify.geometry.geometry import of_shape
 
 BEYOND_TRAINING = ("infinity", "NaN", "of zeros", "1e4", "short vectors", "thousands")
-"""What the names of values have that training does not meet: a kernel may have its limit there."""
-
+"""In the names of values that do not occur in training; failures there are limitations."""
 AT_LARGEST, MILD_ULP = "logits around 100", 1024.0
-"""At the largest logits of training rounding takes digits of a gradient: fewer ulp are a limit."""
+"""The largest logits of training, whose rounding costs gradients digits; up to so many ULP are a
+limitation."""
 
 
 def _is_limit(variant: str, errors: Errors | None) -> bool:
@@ -40,7 +40,7 @@ def _is_limit(variant: str, errors: Errors | None) -> bool:
     limits=_is_limit,
 )
 def extreme_values(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Check rows, and hidden states with weights, whose values need care.
+    """Check extreme values of rows, and of hidden states with weights.
 
     One class far above or below the others, logits of 1e4 and around it, ties, equal logits; rows
     of minus infinity but for one class, vectors of zeros, short and long ones, operands that are
@@ -70,9 +70,9 @@ ROW_OF_WRONG = 4
 def out_of_range_classes(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check class indices that are no class.
 
-    On a CPU each has to raise an error, as PyTorch's does, and the call after it has to be right.
-    On a GPU, where PyTorch's assertion ends the process's use of the device, losscli's own kernels
-    have to give NaN for the row.
+    On a CPU each has to raise an error, as in PyTorch, and the next call has to be right. On a GPU,
+    where PyTorch's assertion makes the device unusable, losscli's own kernels have to give NaN for
+    the row.
     """
     on_cpu = problem.case.device == "cpu"
     name = next(o.name for o in problem.case.spec.operands if o.kind == CLASS_NUMBERS)

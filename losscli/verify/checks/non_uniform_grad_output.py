@@ -13,7 +13,7 @@ from losscli.verify.checks.check import Tally, check
 from losscli.verify.geometry.geometry import expanded_rows, of_shape, transposed
 
 SHAPE = (64, 101)
-"""A power of two rows, so that a part's share has few bits; rows of no whole vectors."""
+"""A power of two rows, so that a part's share of a mean is exact; rows of no whole vectors."""
 Rows = tuple[int, ...]
 SPLITS: dict[str, Rows] = {
     "parts of 1, 5 and 58 rows": (1, 5, 58),
@@ -38,8 +38,6 @@ def non_uniform_grad_output(problem: Problem, subject: Subject, tally: Tally) ->
     Without a reduction, grad_outputs with a first row of zeros, negative, of one row, column
     or number with stride 0, transposed; a batch in parts of few and of many rows, which have to add
     up to the whole.
-
-    A part's share of a mean is of few bits, so nothing is rounded on the way to it.
     """
     if problem.case.reduction == "none":
         for incoming in _incoming(problem):
@@ -78,7 +76,7 @@ def _incoming(problem: Problem) -> list[Incoming]:
 
 
 def _joined(problem: Problem, incoming: Incoming, subject: Subject, rows: Rows) -> Answer:
-    """Return what the parts of a batch come to: losses added up, gradients side by side."""
+    """Return the answer of a batch in parts: losses added, gradients concatenated."""
     unreduced, mean = (problem.case.reduction == each for each in ("none", "mean"))
     # Several values of a row lie in front of the rows.
     dimension = len(problem.oracle.unreduced_shape) - len(problem.oracle.units)
