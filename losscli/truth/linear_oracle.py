@@ -12,7 +12,7 @@ once, and move with the product.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
@@ -25,8 +25,9 @@ from losscli.implementations.local import Operands
 from losscli.linear.kernels import Settings
 from losscli.losses import LinearSpec
 from losscli.losses.rows.forms import ignored_index
-from losscli.truth.blocks import block_elements, blocks, logits_block_elements, whole
+from losscli.truth.blocks import logits_block_elements, whole
 from losscli.truth.distances import Errors, Truth
+from losscli.truth.linear_gradients import Gradient, GradientSum, Slope, finite
 from losscli.truth.oracle import Oracle, Truths, exact_sum
 from losscli.truth.tolerances import (
     ELEMENT_ULP,
@@ -36,17 +37,9 @@ from losscli.truth.tolerances import (
     unit_roundoff,
 )
 
-_FEWEST = 512
-"""Smallest gradient that is judged as a whole, so that the norm is meaningful."""
-_MOST_OFF = 1 / 16
-"""The largest relative error to judge a gradient as a whole. Beyond it, a few elements decide."""
 _UNDECIDED = 0.5
 """How much of a probability roundings may take in a row excluded from judging as a whole: they
 decide which of two classes has it."""
-
-
-_Slope = tuple[Tensor, Tensor]
-"""A derivative, and how far roundings move it."""
 
 
 class _Logits(NamedTuple):
@@ -59,7 +52,7 @@ class _Logits(NamedTuple):
     """How far roundings move them."""
     slope_moved: Tensor | float
     """How far that moves their derivative."""
-    slopes: dict[str, _Slope]
+    slopes: dict[str, Slope]
     """The earlier logits' derivatives by arguments of the spec's ``logits``, where not 1."""
 
 
@@ -108,18 +101,18 @@ class LinearOracle(Oracle):
     def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
         hidden, _, weight, *others = self.case.spec.operands
         layer = hidden.name, weight.name
-        found = {name: _Sum(self.operands[name], is_matrix=name in layer) for name in names}
+        found = {name: GradientSum(self.operands[name], is_matrix=name in layer) for name in names}
         for place in self._blocks_of_rows():
             of = self._gradients_of_logits(place, grad_output)
             for part in self._blocks_of_classes():
-                own = of["product"].of(itemgetter((slice(None), part)))
+                own = of["product"].changed(itemgetter((slice(None), part)))
                 if hidden.name in found:
                     found[hidden.name].add(own, self._weight[part], place)
                 if weight.name in found:
-                    found[weight.name].add(own.of(Tensor.t), self._hidden_rows[place], part)
+                    found[weight.name].add(own.changed(Tensor.t), self._hidden_rows[place], part)
             for each in others:
                 if each.name in found:
-                    own = of[each.name].of(Tensor.t) if each.shared else of[each.name]
+                    own = of[each.name].changed(Tensor.t) if each.shared else of[each.name]
                     ones = torch.ones_like(own.value[:1]).t()
                     found[each.name].add(own, ones, slice(None) if each.shared else place)
         return {name: tuple(each.truths()) for name, each in found.items()}
@@ -180,7 +173,7 @@ class LinearOracle(Oracle):
         if rounded:
             value = value.to(self.prediction.dtype).double()
         temperature, cap = self._settings.temperature, self._settings.softcap
-        value, moved = value / temperature, _finite(moved / temperature)
+        value, moved = value / temperature, finite(moved / temperature)
         slope: Tensor | float = 1 / temperature
         slope_moved: Tensor | float = 0.0
         if cap:
@@ -191,11 +184,11 @@ class LinearOracle(Oracle):
             slope_moved = slope_moved / temperature
             value = value * cap
         moved = moved + ELEMENT_ULP * self._rounding * value.abs()
-        return _Logits(value, slope, _finite(moved), slope_moved, slopes)
+        return _Logits(value, slope, finite(moved), slope_moved, slopes)
 
     def _adjusted(
         self, product: Tensor, moved: Tensor, place: Tensor, unit: float
-    ) -> tuple[Tensor, Tensor, dict[str, _Slope]]:
+    ) -> tuple[Tensor, Tensor, dict[str, Slope]]:
         """Return the logits that the spec makes of a product, how far they move, and slopes."""
         others: Operands = {}
         for each in self.case.spec.operands[3:]:
@@ -208,7 +201,7 @@ class LinearOracle(Oracle):
             value = self._spec.logits(leaves[0], **dict(zip(others, leaves[1:], strict=True)))
             ones = product.new_ones((), requires_grad=True).expand_as(product)
             found = torch.autograd.grad(value, leaves, ones, create_graph=True)
-        slopes = dict[str, _Slope]()
+        slopes = dict[str, Slope]()
         for name, slope in zip(("product", *others), found, strict=True):
             if (slope != 1).any():
                 (bent,) = torch.autograd.grad(
@@ -224,7 +217,7 @@ class LinearOracle(Oracle):
         found = _log_sums(logits.value)
         moved = torch.logsumexp(logits.value + logits.moved, 1) - found
         rounded = sum_roundings(logits.value.shape[1]) + ELEMENT_ULP * found.abs().clamp(min=1.0)
-        return found, _finite(moved) + self._rounding * _finite(rounded)
+        return found, finite(moved) + self._rounding * finite(rounded)
 
     def _losses(self, logits: _Logits, numbers: Tensor) -> tuple[Tensor, Tensor]:
         smoothing, z = self._settings.label_smoothing, self._settings.z_loss
@@ -239,9 +232,9 @@ class LinearOracle(Oracle):
         if z:
             loss = loss + z * log_sums**2
             off = off + z * (2 * log_sums.abs() * moved + moved**2)
-        return self._spec.sign * loss, _finite(off)
+        return self._spec.sign * loss, finite(off)
 
-    def _gradients_of_logits(self, place: Tensor, grad_output: Tensor) -> dict[str, _Gradient]:
+    def _gradients_of_logits(self, place: Tensor, grad_output: Tensor) -> dict[str, Gradient]:
         """Return each element's gradients by the arguments of the spec's ``logits``."""
         incoming = grad_output.detach().double().expand(self.loss_shape()).reshape(-1)
         if self.case.reduction == "none":
@@ -279,7 +272,7 @@ class LinearOracle(Oracle):
             rounded = (self._slopes(own, numbers)[0] * own.slope).to(self.prediction.dtype).double()
             once = (rounded - value).mul_(incoming)
             once[(loses > _UNDECIDED).any(1) & (incoming.squeeze(1) != 0)] = math.nan
-        found = _Gradient(value * incoming, _finite(moved), once)
+        found = Gradient(value * incoming, finite(moved), once)
         names = ("product", *self.case.spec.names[3:])
         return {name: found.times(logits.slopes.get(name)) for name in names}
 
@@ -298,73 +291,7 @@ class LinearOracle(Oracle):
         return spec
 
 
-class _Gradient(NamedTuple):
-    value: Tensor
-    moved: Tensor
-    """How far roundings may move it."""
-    once: Tensor | None
-    """The change from rounding logits and gradient once; None in 32 bits."""
-
-    def of(self, change: Callable[[Tensor], Tensor]) -> _Gradient:
-        """Return each matrix changed."""
-        once = None if self.once is None else change(self.once)
-        return _Gradient(change(self.value), change(self.moved), once)
-
-    def times(self, slope: _Slope | None) -> _Gradient:
-        """Return its product with a derivative; None for 1."""
-        if slope is None:
-            return self
-        by, off = slope
-        moved = self.moved * (by.abs() + off) + self.value.abs() * off
-        return self.of(by.mul)._replace(moved=_finite(moved))
-
-
-class _Sum:
-    """An operand's gradient, accumulated from products: a matrix, or a column."""
-
-    def __init__(self, operand: Tensor, *, is_matrix: bool) -> None:
-        self.operand = operand
-        *rows, columns = operand.shape if is_matrix else (*operand.shape, 1)
-        shape = (math.prod(rows), columns)
-        self.value = torch.zeros(shape, dtype=torch.float64, device=operand.device)
-        self.moved = torch.zeros_like(self.value)
-        self.once = torch.zeros_like(self.value) if operand.dtype.itemsize == 2 else None
-
-    def add(self, gradient: _Gradient, other: Tensor, place: Tensor | slice) -> None:
-        wide = other.double()
-        self.value[place] += gradient.value @ wide
-        self.moved[place] += gradient.moved @ wide.abs()
-        if self.once is not None and gradient.once is not None:
-            self.once[place] += gradient.once @ wide
-
-    def truths(self) -> Iterator[Truth]:
-        shape, dtype = self.operand.shape, self.operand.dtype
-        value, moved = self.value.view(shape), self.moved.view(shape)
-        once = self._relative_error_of_once(dtype)
-        for block in blocks(shape, block_elements(self.operand.device.type)):
-            rounding = _finite(moved[block])
-            yield Truth(block, value[block], rounding=rounding, once_rounded=once)
-
-    def _relative_error_of_once(self, dtype: torch.dtype) -> float | None:
-        """Return the relative error of one product of once-rounded values; None if few or large."""
-        if self.once is None or self.value.numel() < _FEWEST:
-            return None
-        error = norm = 0.0
-        for block in blocks(self.value.shape, block_elements(self.operand.device.type)):
-            value = self.value[block]
-            off = (value + self.once[block]).to(dtype).double() - value
-            error += float(off.square().sum())
-            norm += float(value.square().sum())
-        found = max(math.sqrt(error / norm), unit_roundoff(dtype)) if norm else math.inf
-        return found if found <= _MOST_OFF else None  # NaN is none either
-
-
 def _log_sums(x: Tensor) -> Tensor:
     """Return the log-sum-exps of rows; NaN wins over infinity."""
     found = torch.logsumexp(x, 1)
     return found.masked_fill(found == math.inf, math.nan)
-
-
-def _finite(values: Tensor) -> Tensor:
-    """Return how far roundings move values; 0 for non-finite ones, which must match."""
-    return values.nan_to_num(nan=0.0, posinf=0.0)
