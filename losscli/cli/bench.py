@@ -24,7 +24,6 @@ from losscli.cli.options import (
     has_options,
     named_axis,
     output_options,
-    refuse_listing_part,
     resolve_config,
     verbose_option,
 )
@@ -137,14 +136,13 @@ def command(
             "--resume needs -o PATH or --save NAME, where it writes the results that it adds."
         )
     began = perf_counter()
-    refuse_listing_part(part, listing=list_cases or dry_run)
     given = {each.name: options.pop(each.name) for each in fields(Timing)}
     config = resolve_config(**options).changed(
         lambda block: replace(block, timing=_override(block.timing, given))
     )
     if config.blocks[0].placement:
         _check_alone(given["processes"], resume)
-    config, place = arrange(config, ranks, listing=list_cases or dry_run)
+    config, place = arrange(config, ranks, part, listing=list_cases or dry_run)
     saved = unfinished = None
     if not (list_cases or dry_run):
         saved = prepare(save) if save and not is_silent() else None

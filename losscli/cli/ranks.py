@@ -24,6 +24,7 @@ from losscli.ranks.placements import CUTS, PLACEMENTS
 
 if TYPE_CHECKING:
     from losscli.ranks.group import Group
+    from losscli.runs.parts import Part
 
 MOST_RANKS = 1024
 
@@ -35,8 +36,15 @@ ranks_option = option(
 )
 
 
-def arrange(config: Config, ranks: int | None, *, listing: bool) -> tuple[Config, Place | None]:
+def arrange(
+    config: Config, ranks: int | None, part: Part | None, *, listing: bool
+) -> tuple[Config, Place | None]:
     """Return a config over ranks, and this process's place; see :func:`place_of`."""
+    if part and listing:
+        raise UsageError(
+            f"--part {part} is for a run; --list and --dry-run list all parts. Leave one of them "
+            "out."
+        )
     if not any(block.placement for block in config.blocks):
         _refuse_ranks(ranks)
         return config, None

@@ -17,7 +17,6 @@ from losscli.cli.options import (
     axis_options,
     examples,
     output_options,
-    refuse_listing_part,
     resolve_config,
     verbose_option,
 )
@@ -85,7 +84,6 @@ def command(
     Exit codes: 1 a check failed, 4 no case could run on this machine, 130 interrupted (the report
     has the finished results).
     """
-    refuse_listing_part(part, listing=list_cases or dry_run)
     if quick and axes["config"] is not None:
         raise UsageError(
             f"--quick runs quick.yaml, but -c asks for {axes['config']}. Leave out one."
@@ -97,7 +95,7 @@ def command(
     config = resolve_config(**axes)
     if not axes["implementations"]:
         config = config.changed(_of_our_own)
-    config, place = arrange(config, ranks, listing=list_cases or dry_run)
+    config, place = arrange(config, ranks, part, listing=list_cases or dry_run)
     if not (list_cases or dry_run):
         hold(output, kind="verify")
 
