@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from losscli.implementations import IMPLEMENTATIONS
+from losscli.implementations.errors import NotBuiltError
 from losscli.implementations.gpu_requests import (
     BackwardReplays,
     Capture,
@@ -35,10 +36,12 @@ from losscli.implementations.requests import (
 )
 from losscli.implementations.sandbox import wire
 from losscli.implementations.sandbox.builds import MOST_BYTES
+from losscli.implementations.sandbox.client import Worker
 from losscli.implementations.sandbox.leftovers import WATCHED_SECONDS, goes_on_computing
 from losscli.implementations.sandbox.timed import Flip, Samples, TimedPass
 from losscli.implementations.sandbox.wire import JudgeEnd, WorkerEnd
 from losscli.implementations.sandbox.worker_requests import Compiled, Sample, Time
+from losscli.implementations.source import Source
 from losscli.implementations.timer import CpuTimer
 from tests.handmade import case
 from tests.parameters import naming
@@ -104,6 +107,31 @@ def test_a_response_that_lacks_something_is_not_accepted():
     for number, (request, response, accepted) in enumerate(RESPONSES):
         with naming(number, type(request).__name__):
             assert request.accepts(response) is accepted
+
+
+ANSWERS_FOR_ITS_IMPORT = """
+import json
+import sys
+
+frame = sys._getframe()
+while "connection" not in frame.f_locals:
+    frame = frame.f_back
+number = frame.f_locals["asked"].number
+message = dict(type="raised", kind="{kind}", number=number, text="not mine", broke=True)
+frame.f_locals["connection"].send(json.dumps(message).encode())
+
+
+def mse_loss(input, target):
+    return (input - target).mean()
+"""
+
+
+@pytest.mark.parametrize("kind", ["raised", "error", "out_of_memory", "no_second_derivatives"])
+def test_a_file_that_answers_for_its_own_import_is_not_built(tmp_path, kind):
+    path = tmp_path / "kernel.py"
+    path.write_text(ANSWERS_FOR_ITS_IMPORT.format(kind=kind))
+    with pytest.raises(NotBuiltError, match="not mine"):
+        Worker(Source.read(str(path)), "cpu")
 
 
 def test_thread_that_soon_ends_its_work_is_not_left_behind():

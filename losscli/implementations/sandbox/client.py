@@ -160,6 +160,8 @@ class Worker:
         if self.tuned and request.is_timed:
             raise SubjectError(TUNES_BETWEEN, Code.TIMING_TAMPERING)
         if isinstance(reply, messages.Raised):
+            if isinstance(request, Load):  # whatever a file says of its own import
+                raise NotBuiltError(reply.text, compiler=reply.kind == "build")
             raise self._error(reply)
         try:
             response: R = self.tensors.decode(reply.value, request.response_type())

@@ -97,7 +97,7 @@ def _any_request() -> Any:
 
 def _raised(error: Exception, loads: bool, file: Source) -> messages.Raised:
     text = first_line(error)
-    if is_out_of_memory(error) and not loads:
+    if is_out_of_memory(error):
         return messages.Raised(text, "out_of_memory")
     if isinstance(error, NoSecondDerivativesError):
         return messages.Raised(text, "no_second_derivatives")
