@@ -10,6 +10,7 @@ from losscli.cli import main
 from losscli.config.keys import EXTENDS, FIELDS, TABLES
 from losscli.config.loader import load_config, shipped_configs, shipped_directory
 from losscli.errors import EXIT_OK, EXIT_USAGE
+from losscli.losses import LOSSES
 from tests.conftest import DATA
 
 BAD_CONFIGS = sorted((DATA / "bad_configs").glob("*.yaml"))
@@ -74,6 +75,17 @@ def test_output_of_show_is_the_same_config(tmp_path, capsys, accepts):
         file.write_text(capsys.readouterr().out)
         assert load_config(str(file), {}) == load_config(name, {}), name
         assert accepts(path.read_text()), name
+
+
+def test_show_breaks_no_comment_at_the_commas_of_a_path(tmp_path, capsys):
+    folder = tmp_path / "one, two, three"
+    folder.mkdir()
+    config, again = folder / "mine.yaml", tmp_path / "again.yaml"
+    for count in range(1, 12):
+        config.write_text(f"losses: {[*LOSSES][:count]}\nsizes: 8\n")
+        assert main.run(["config", "show", str(config)]) == EXIT_OK
+        again.write_text(capsys.readouterr().out)
+        assert load_config(str(again), {}) == load_config(str(config), {}), count
 
 
 def test_show_says_where_each_value_came_from(tmp_path, monkeypatch, capsys):

@@ -88,7 +88,7 @@ def _lines(keys: Keys, indent: str = "") -> Iterator[str]:
                 yield f"{indent}  - {first.lstrip()}"
                 yield from others
         elif "origin" in item:
-            yield _wrapped(f"{indent}{key}: {_flow(item['value'])} # {item['origin']}", indent)
+            yield _wrapped(f"{indent}{key}: {_flow(item['value'])}", item["origin"], indent)
         else:
             yield f"{indent}{key}:"
             yield from _lines(item, f"{indent}  ")
@@ -99,11 +99,12 @@ def _flow(value: object) -> str:
     return text.removesuffix("\n").removesuffix("\n...")
 
 
-def _wrapped(line: str, indent: str) -> str:
-    """Break a line after its commas: YAML reads the break as the one space there."""
+def _wrapped(line: str, origin: str, indent: str) -> str:
+    """Break a line after its commas, but not its comment: YAML reads a break as one space."""
     breakable = re.sub(",\0(?!\0)", ", ", line.replace(" ", "\0"))
+    comment = f" # {origin}".replace(" ", "\0")
     lines = textwrap.wrap(
-        *(breakable, WIDTH), subsequent_indent=f"{indent}    ", break_long_words=False,
+        *(breakable + comment, WIDTH), subsequent_indent=f"{indent}    ", break_long_words=False,
         break_on_hyphens=False,
     )  # fmt: skip
     return "\n".join(lines).replace("\0", " ")
