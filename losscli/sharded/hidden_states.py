@@ -24,7 +24,11 @@ _OF_SHARDED_WEIGHT = {
     "target": "class indices over all ranks, ``(...)``; the same on all ranks.",
     "linear_bias": "``(C_r)``; differentiable once.",
     "token_weight": "a factor for each row, ``(...)``; not together with ``weight`` for a mean.",
+    "memory_budget": "bytes for this rank's logits and sums of gradients; None is half of the free "
+    "memory.",
     "RuntimeError": OF_SHARDS["RuntimeError"],
+    "TypeError": "hidden states are not floating-point, dtypes do not fit, or ``group`` or "
+    "``sizes`` has a wrong type.",
     "ValueError": OF_SHARDS["ValueError"].replace("a setting", "a setting or the budget"),
     "reduce_input_gradient": "whether to sum the hidden states' gradient over the ranks. False "
     "leaves this rank's partial sum to the caller, for example for a reduce-scatter.",
