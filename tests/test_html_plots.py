@@ -1,5 +1,5 @@
 import math
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import pytest
 
@@ -21,6 +21,7 @@ from losscli.render.html.svg import (
 )
 from losscli.views.document import Plot, Point, Series, blocks_of
 from losscli.views.plots import of_bench
+from tests.handmade import case_of, result, run
 from tests.test_html_page import measured
 
 
@@ -77,6 +78,20 @@ def test_of_many_losses_a_plot_has_the_medians_of_about_the_same_size():
     )
     assert len(mse.series[0].points) == 3
     assert len(all_losses.series[0].points) == 2
+
+
+def test_plots_of_bandwidth_and_of_matrix_products_have_names_of_their_own():
+    def shares(loss, *shapes):
+        return [result("custom", case=case_of(loss, s), limit_gbps=100.0) for s in shapes]
+
+    rows = [
+        shares(loss, (64, 64), (128, 64)) for loss in ("mse", "l1", "log_cosh", "huber", "hinge")
+    ]
+    products = shares("linear_cross_entropy", *((n, 8, 32) for n in range(10, 60)))
+    plots = [*blocks_of(tuple(of_bench(run(*chain(*rows, products)))), Plot)]
+    names = [plot.name for plot in plots]
+    assert {"limit-forward", "products-forward"} <= {*names}
+    assert len(names) == len({*names})
 
 
 def test_usual_implementations_have_the_same_colours_in_every_report_and_marks_of_other_shapes():

@@ -57,6 +57,8 @@ class _Curve:
     title: str
     unit: Unit
     value: Callable[[BenchResult], float | None]
+    over_losses: str = ""
+    """Begins the names of plots of several losses, where others have the name too."""
 
 
 _FRACTION = _Curve(
@@ -66,6 +68,7 @@ _FRACTION = _Curve(
 _PRODUCTS = _Curve(
     *("limit", "Fraction of the matrix products' speed", "products"),
     lambda r: _share(r) if r.operations else None,
+    over_losses="products",
 )
 _TIME = _Curve(
     *("time", "Time of a call", "seconds"), lambda r: r.seconds.median if r.seconds else None
@@ -128,7 +131,8 @@ def _curves(run: Run, facet: str, results: Results, curve: _Curve, *, alone: boo
     if unit in ("fraction", "products"):
         ends = [point.x for each in series for point in each.points]
         roof = ((min(ends), 1.0), (max(ends), 1.0))
-    name, title = f"{curve.name}-{slug(facet)}", f"{curve.title}, {facet}"
+    named = curve.name if alone else curve.over_losses or curve.name
+    name, title = f"{named}-{slug(facet)}", f"{curve.title}, {facet}"
     kind: Kind = "lines" if alone or unit != "ulp" else "marks"
     return Plot(name, title, kind, series, "bytes", unit, roof, _cache_bytes(run))
 
