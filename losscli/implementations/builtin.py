@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copyreg
 import os
-import shlex
 import warnings
 from collections.abc import Callable, Iterable
 from functools import cache, partial
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from losscli.build.targets import Target, needed
 from losscli.build.toolchain import which
-from losscli.errors import UsageError, unknown
+from losscli.errors import UnfitError, UsageError, unknown
 from losscli.implementations.implementation import (
     CUSTOM,
     PLAIN,
@@ -26,6 +25,7 @@ from losscli.implementations.other_projects import PACKAGES, lacking
 from losscli.implementations.source import Source, is_file
 from losscli.implementations.split import ONLY_SPLIT, with_split
 from losscli.losses import ELEMENT, HIDDEN_STATE, MODEL
+from losscli.machine.commands import command_in
 from losscli.machine.pytorch import torch
 from losscli.reasons import Code, Reason
 
@@ -59,9 +59,12 @@ def _compile(case: Case) -> BoundLoss:
 
 def _has_no_compiler(case: Case) -> Reason | None:
     # On a GPU, Triton compiles a launcher in C; on a CPU, Inductor compiles C++.
-    of_c, of_cpp = ("CC", ["gcc", "cc", "clang"]), ("CXX", ["g++", "c++"])
+    of_c, of_cpp = ("CC", ("gcc", "cc", "clang")), ("CXX", ("g++", "c++"))
     variable, usual = of_cpp if case.device == "cpu" else of_c
-    programs = shlex.split(os.environ.get(variable, ""))[:1] or usual
+    try:
+        programs = command_in(variable)[:1] or usual
+    except UnfitError as error:
+        return Reason(Code.MISSING_TOOL, f"torch.compile needs a compiler: {error}")
     if any(which(program, os.environ) for program in programs):
         return None
     text = f"torch.compile needs a compiler, and the PATH has no {' or '.join(programs)}"
