@@ -110,7 +110,7 @@ def test_rules_are_numbered_and_nearly_all_have_a_command():
     rules = re.split(r"^\*\*\d+\. ", TEXT.partition("## For a model")[0], flags=re.MULTILINE)[1:]
     numbers = re.findall(r"^\*\*(\d+)\. ", TEXT, re.MULTILINE)
     assert numbers == [str(n) for n in range(1, len(rules) + 1)]
-    assert [rule[:20] for rule in rules if "    losscli " not in rule] == ["Time controls beside"]
+    assert [rule[:20] for rule in rules if "    losscli " not in rule] == ["Time controls in the"]
 
 
 def test_commands_of_the_guide_are_accepted(monkeypatch, tmp_path):
