@@ -64,7 +64,7 @@ def bench(run: Run) -> str:
                 "" if custom.peak_extra_bytes is None else format_bytes(custom.peak_extra_bytes),
             ]
         )
-    headers = ["loss", "pass", CUSTOM, "GB/s", "% of limit", *PEERS, "extra memory"]
+    headers = ["loss", "pass", CUSTOM, "GB/s", "% of peak", *PEERS, "temp mem"]
     return table(headers, rows)
 
 
@@ -98,7 +98,7 @@ def limits(run: Run) -> str:
             _share(custom),
             *(f"{ratio:.2f}x" if ratio else "" for ratio in ratios),
         ]
-    columns = ["% of limit", "vs reference", "vs compile"]
+    columns = ["% of peak", "vs reference", "vs compile"]
     passes = [[pass_, *columns] for pass_ in SHORT_PASSES.values()]
     headers = ["loss", "dtype", *(header for pass_ in passes for header in pass_)]
     return table(headers, [[*key, *row] for key, row in rows.items()])
@@ -120,7 +120,7 @@ def floors(run: Run) -> str:
                 *(_share(group[0][name]) if name in group[0] else "" for name in (CUSTOM, *PEERS)),
             ]
         )
-    headers = ["loss", "pass", "bytes an element", "limit, GB/s", "floor"]
+    headers = ["loss", "pass", "bytes per element", "limit, GB/s", "floor"]
     return table([*headers, *(f"{name}, %" for name in ("losscli", *PEERS))], rows)
 
 
@@ -143,7 +143,7 @@ def rows(run: Run) -> str:
             [f"{ratio_to_best(cell):.2f}x" for cell in firsts],
         ]
         body.append([name, *map(_both, columns)])
-    headers = ["case", CUSTOM, "% of limit", "fastest of PyTorch", *OTHERS, "speedup"]
+    headers = ["case", CUSTOM, "% of peak", "fastest of PyTorch", *OTHERS, "speedup"]
     return table(headers, body)
 
 
@@ -162,7 +162,7 @@ def linear(run: Run) -> str:
         peers = [_with_memory(group[peer]) if peer in group else "" for peer in (*EAGER, *OTHERS)]
         own = [_time(custom), speed, _share(custom), _extra(custom)]
         rows.append([name, SHORT_PASSES[custom.pass_], *own, *peers])
-    headers = ["case", "pass", CUSTOM, "TFLOP/s", "% of limit", "extra memory", *EAGER, *OTHERS]
+    headers = ["case", "pass", CUSTOM, "TFLOP/s", "% of peak", "temp mem", *EAGER, *OTHERS]
     return table(headers, rows)
 
 
@@ -195,7 +195,7 @@ def sharded(run: Run) -> str:
                 *peers,
             ]
         )
-    own = [CUSTOM, "% of limit", "extra memory", "bytes a row", "collective alone"]
+    own = [CUSTOM, "% of peak", "temp mem", "bytes per row", "collective alone"]
     return table(["case", *own, *SHARDING], rows)
 
 

@@ -26,7 +26,7 @@ from losscli.views.phrases import SHORT_PASSES, count
 
 INDENT = "  "
 WIDEST_FILE = 44
-LEAST_IMPORTANT = ("extra", "% of\nlimit")
+LEAST_IMPORTANT = ("temp\nmem", "% of\npeak")
 """Columns that a narrow terminal goes without, the first one first."""
 _LOG_LINES = 8
 _SHOW_LOG = {"CRASHED", "DOES NOT BUILD"}
@@ -184,7 +184,7 @@ def _times(verdict: Verdict, width: int) -> tuple[list[str], list[list[str]]]:
     impossible = [reason.case for reason in verdict.reasons if reason.code == Code.IMPOSSIBLE]
     others = list(dict.fromkeys(other for timed in speed for other in timed.ratios))
     others.sort(key=lambda other: other != REFERENCE)
-    headers = ["pass", "median", *(f"vs\n{other}" for other in others), "% of\nlimit", "extra"]
+    headers = ["pass", "median", *(f"vs\n{other}" for other in others), "% of\npeak", "temp\nmem"]
     rows = []
     for timed in speed:
         ratios = [timed.ratios.get(other) for other in others]
@@ -206,9 +206,9 @@ def _times(verdict: Verdict, width: int) -> tuple[list[str], list[list[str]]]:
 
 def _legend(rows: Sequence[Sequence[str]]) -> str:
     parts = [
-        "vs: the time of that one over this one",
-        "% of limit: of the speed of kernels that only move the bytes",
-        "extra: memory beyond inputs, loss and gradient",
+        "vs: the time of the other over that of the file",
+        "% of peak: speed relative to copy kernels that move the same bytes",
+        "temp mem: peak temporary memory, beyond inputs, loss and gradient",
     ]
     signs = {cell[:1] for row in rows for cell in row}
     return "; ".join([*parts, *(meaning for sign, meaning in MARKS.items() if sign in signs)])

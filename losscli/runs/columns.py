@@ -80,7 +80,7 @@ def versus(baseline: str) -> Column:
     return Column(
         "vs ref" if baseline == REFERENCE else f"vs\n{baseline[:WIDEST_BASELINE]}",
         lambda r: mark(r, baseline) + ratio(r),
-        f"the time of {baseline} over this one",
+        f"the time of {baseline} over that of the row",
         lambda results: any(baseline in result.speedup for result in results),
     )
 
@@ -89,9 +89,9 @@ COLUMNS = {
     "median": Column(
         "median",
         lambda r: format_seconds(r.seconds.median) if r.seconds else r.status,
-        "time of a call",
+        "median time of a call",
     ),
-    "p20-p80": Column("p20-p80", _spread, "3 of 5 samples lie within"),
+    "p20-p80": Column("p20-p80", _spread, "3 of 5 samples are within"),
     "min": Column("min", _time(lambda s: s.min), "the shortest sample", _never),
     "p95": Column("p95", _time(lambda s: s.p95), "1 of 20 samples takes longer", _never),
     "p99": Column("p99", _time(lambda s: s.p99), "1 of 100 samples takes longer", _never),
@@ -118,7 +118,7 @@ COLUMNS = {
     "exchange": Column(
         "exchange",
         _timed(lambda r: r.collective.seconds if r.collective else None, format_seconds),
-        "the time of collectives alone that exchange as many bytes between the ranks",
+        "the time of collectives that exchange as many bytes and do nothing else",
         lambda results: any(r.collective for r in results),
     ),
     "host": Column(
@@ -131,8 +131,8 @@ COLUMNS = {
     "ulp": Column(
         "ulp",
         _timed(lambda r: r.error.ulp, format_ulp),
-        "the largest error in units in the last place; 2 of a mean or sum and 4 of an "
-        "element always pass",
+        "the largest error in units in the last place; up to 2 of a mean or sum and up to 4 "
+        "of an element always pass",
     ),
     "extra": Column(
         "temp\nmem",
@@ -142,7 +142,7 @@ COLUMNS = {
     "energy": Column(
         "energy",
         _timed(lambda r: r.joules, format_joules),
-        "joules of a call, of calls one after another, by the device's counter",
+        "joules per call in a series of calls, by the device's counter",
         _never,
     ),
     "power": Column(

@@ -29,7 +29,7 @@ from losscli.verify.needed_memory import Held
 @check(
     place=320,
     facet="global_state",
-    catches="a call that changes the process for later calls",
+    catches="a call that changes global state for later calls",
     advice="Restore every flag, seed, thread count and environment variable that you set.",
     cost=Cost.FEW,
     adapt=small_case,
@@ -39,8 +39,8 @@ def left_behind(problem: Problem, subject: Subject, tally: Tally) -> Iterator[Ve
 
     Threads, default dtype and device, random states, grad mode, autocast, flush-denormal mode,
     flags of TF32 and determinism, the environment, signal handlers and functions of torch and
-    Python, before and after binding, forward and backward; every other check compares them too and
-    restores them.
+    Python, before and after binding, forward and backward. Every other check compares and restores
+    them too.
     """
     call = problem.call(problem.usual)
     none = {name: torch.zeros_like(problem.operands[name]) for name in call.wrt}
@@ -81,7 +81,7 @@ def threaded_case(case: Case) -> Case:
 @check(
     place=340,
     facet="determinism",
-    catches="atomics, races; a warning where the spread stays within the tolerance",
+    catches="atomics, races",
     advice="Sum in an order that does not depend on timing: no floating-point atomics.",
     cost=Cost.FEW,
     adapt=threaded_case,
@@ -92,7 +92,7 @@ def threaded_case(case: Case) -> Case:
 def determinism(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check that repeated calls are bitwise equal.
 
-    Twenty runs on the largest case; one whose runs differ within the tolerances gets a warning.
+    Twenty runs on the largest case. If they differ within the tolerances, the check warns.
 
     The more blocks and threads share a sum, the more orders are possible. On a CPU a kernel gives a
     small case to one thread, so there it runs on one that gives all of them several parts.
@@ -126,7 +126,7 @@ def rounds(case: Case) -> int:
 @check(
     place=350,
     facet="streams_and_graphs",
-    catches="launches on the default stream, scratch memory that is shared",
+    catches="launches on the default stream, shared scratch memory",
     advice="Launch on torch.cuda.current_stream(), and keep no scratch memory between calls.",
     once=False,
     needs_gpu=True,
@@ -137,8 +137,8 @@ def rounds(case: Case) -> int:
 def streams(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check calls on other streams than the default one.
 
-    A side stream, on contents that arrive there just before, then two streams at once on two
-    inputs; on a GPU.
+    On a GPU: a side stream whose contents arrive just before the call, then two streams at once
+    with two inputs.
     """
     here, there = problem, problem.sibling()
     plain = [PlainCalls.of(p, subject, p.usual) for p in (here, there)]
@@ -158,7 +158,7 @@ def streams(problem: Problem, subject: Subject, tally: Tally) -> None:
     place=360,
     facet="streams_and_graphs",
     catches="host synchronisation, results cached by address, counters that are not reset",
-    advice="Do not synchronise, allocate outside PyTorch or read values on the host.",
+    advice="Do not synchronise, allocate outside of PyTorch or read values on the host.",
     cost=Cost.QUICK,
     once=False,
     needs_gpu=True,
@@ -170,8 +170,8 @@ def streams(problem: Problem, subject: Subject, tally: Tally) -> None:
 def graphs(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check calls that a CUDA graph captured.
 
-    Forward alone and forward with backward, replayed with new contents in the same operands; two
-    graphs at once, and one beside plain calls; on a GPU.
+    On a GPU: forward, and forward with backward, replayed with new contents in the same operands;
+    two graphs at once, and one next to plain calls.
     """
     problems = problem, problem.sibling()
     forward = Incoming("none", (), problem.ones)
@@ -208,20 +208,21 @@ LATER = 24
 @check(
     place=300,
     facet="value",
-    catches="answers found again by address, by elements or by a checksum; a part that is kept "
+    catches="results looked up by address, by elements or by a checksum; a part that is kept "
     "while another operand changes; results that a later call overwrites",
     advice="Compute every call from all of its operands, on any thread, into memory that no later "
-    "call writes.",
+    "call overwrites.",
     cost=Cost.QUICK,
     adapt=small_case,
     held=lambda case: Held(operands=4, results=2 + LATER),
     needs_gradient=False,
 )
 def remembered(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Check that no answer is that of an earlier call.
+    """Check that no result is that of an earlier call.
 
-    New contents in the same operands: in one of them, in one element, in another order; 24 calls in
-    another thread, whose results are read after the last and have to equal plain calls.
+    New contents in the same operands: in one operand, in one element, in another order. Then 24
+    calls in another thread, whose results are read after the last call and have to equal plain
+    calls.
     """
     operands = problem.copies()
     incoming = problem.usual

@@ -39,9 +39,9 @@ from losscli.verify.geometry.geometry import of_shape
     needs_gradient=False,
 )
 def value(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Check the loss, alone and on the path that also computes a gradient.
+    """Check the loss, both without a gradient and with one.
 
-    Fused kernels have a separate path for that.
+    Fused kernels have a separate code path for each.
     """
     for where, wrt in (("", ()), ("when a gradient is wanted: ", problem.wrt[:1])):
         judged = problem.judge_loss(subject.send(Forward(problem.operands, wrt)))
@@ -59,7 +59,7 @@ PLACE = (7, 19)
     place=220,
     facet="extreme_values",
     catches="values that are replaced, flushed to zero or overflow",
-    advice="Let NaN and infinities through as PyTorch does; form no square that overflows.",
+    advice="Propagate NaN and infinities like PyTorch; compute no square that overflows.",
     formerly=("specials",),
     cost=Cost.QUICK,
     adapt=of_shape(SPECIALS_SHAPE),
@@ -69,8 +69,8 @@ PLACE = (7, 19)
 def special_values(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check NaN, infinities and other values at the ends of a dtype's range.
 
-    NaN, infinities, subnormals, negative zero, squares out of range (in range for losses that add
-    up squares), one at a time, in each operand and in all together.
+    NaN, infinities, subnormals, negative zero, and numbers whose squares overflow (not for losses
+    that add up squares), one at a time, in each operand and in all together.
 
     A value that PyTorch's own formula refuses is left out. Where PyTorch's own gradient is NaN any
     gradient passes, because that of torch.compile differs there; the loss, which is NaN as well,
@@ -159,8 +159,8 @@ _FEWEST = 1000
 def rounding(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check 16-bit results for a bias of their rounding.
 
-    The mean difference of some ten thousand results from the correctly rounded ones: near zero
-    where each is rounded to nearest, half a unit where it is truncated.
+    The mean difference of some ten thousand results from the correctly rounded ones is near zero if
+    they are rounded to nearest, and half a unit if they are truncated.
 
     With 32 bits and more the roundings of intermediate values have a bias as well.
     """
@@ -230,7 +230,7 @@ def float64_sums(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check the accuracy of float64 sums.
 
     Sums of 65,537 float64 numbers, equal and of several distributions, against the exact sum of the
-    implementation's own elements; for `custom` only, as PyTorch's own sums are off by several
+    implementation's own elements; only for `custom`, because PyTorch's own sums are off by several
     units.
     """
     each = bind(subject.implementation, replace(problem.case, reduction="none"))
