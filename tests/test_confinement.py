@@ -263,7 +263,7 @@ def test_cache_shows_compiled_headers_and_to_files_that_import_losscli_its_libra
 def test_worker_that_cannot_be_closed_in_is_no_fault_of_the_file(tmp_path, monkeypatch):
     lost = tmp_path / "lost"
     monkeypatch.setattr(environment, "hidden_from_workers", lambda *, cached: [str(lost) + "\0"])
-    with pytest.raises(UnfitError, match="a worker cannot be closed in"):
+    with pytest.raises(UnfitError, match="a worker cannot be isolated"):
         said(tmp_path / "k.py", "")
 
 

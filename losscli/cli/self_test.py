@@ -51,7 +51,7 @@ FOR_JUDGE = ("table", "md", "json")
     "losscli self-test checks --format json -o checks.json",
     "losscli self-test judge",
     after="Exit codes: 1 the timer, a check or a verdict is wrong, 4 the device cannot be used, or "
-    "this machine lacks what judging some files needs and no verdict is wrong, 130 interrupted "
+    "this machine lacks a tool for some files and no verdict is wrong, 130 interrupted "
     "(the report has the finished results).",
 )
 def command(

@@ -19,8 +19,8 @@ PASSES = {"forward": "Forward", "forward_backward": "Forward and backward"}
 OTHERS = {REFERENCE: "the reference", "compile": "torch.compile", CUSTOM: "losscli's own kernel"}
 
 _OUTCOMES: dict[Code, str] = {
-    Code.NO_WORSE_THAN_TORCH: "finds it as wrong as PyTorch",
-    Code.REFUSES: "met a refusal",
+    Code.NO_WORSE_THAN_TORCH: "found it as wrong as PyTorch",
+    Code.REFUSES: "got an exception",
     Code.LIMITED: "found a limit",
 }
 """What a check did that did not fail."""
@@ -48,7 +48,7 @@ def feedback(
     """Return a few sentences on one line: the verdict, its reasons, what to change, the speed."""
     opening = WORDS[word].opening
     if word == "RIGHT" and reasons:
-        opening = "is right where it answers."
+        opening = "is right, but raises an error for some inputs."
     parts = [f"{name} {opening}", *_reasons(reasons, against)]
     if deterministic is False:
         parts.append("Its results differ from run to run.")
@@ -66,14 +66,14 @@ def _reasons(reasons: Sequence[JudgeReason], against: str) -> Iterator[str]:
 
 def _reason(reason: JudgeReason, against: str) -> str:
     if reason.check:
-        smallest = f", in the smallest case at {reason.case}" if reason.case else ""
+        smallest = f" (smallest case: {reason.case})" if reason.case else ""
         failed = _OUTCOMES.get(reason.code, "failed")
         text = f"The check {reason.check} against {against} {failed}{smallest}: {reason.text}"
     else:
         text = f"At {reason.case}: {reason.text}" if reason.case else _capital(reason.text)
     parts = [ended(text)]
     if reason.repeat:
-        parts.append(f"This repeats it: {reason.repeat}.")
+        parts.append(f"To reproduce it: {reason.repeat}.")
     return " ".join([*parts, advice(reason)])
 
 
@@ -86,20 +86,20 @@ def _speeds(speed: Sequence[Speed]) -> Iterator[str]:
 
 
 def _speed(timed: Speed, name: str, count: int) -> Iterator[str]:
-    worst = f"the slowest of {count} cases, " if count > 1 else ""
+    worst = f"the slowest of {count} cases, {timed.case}," if count > 1 else timed.case
     ordered = sorted(timed.ratios.items(), key=lambda item: item[0] != REFERENCE)
     ratios = "; ".join(_ratio(*item) for item in ordered)
     compared = f": {ratios}" if ratios else ""
-    yield f"{name} at {worst}{timed.case}, takes {format_seconds(timed.seconds)}{compared}."
+    yield f"{name} at {worst} takes {format_seconds(timed.seconds)}{compared}."
     if timed.limit_share is not None:
-        share = f"That is {timed.limit_share:.0%} of what the memory allows"
+        share = f"That is {timed.limit_share:.0%} of the peak bandwidth"
         if timed.limit_share < NEAR_LIMIT:
             yield f"{share}: at most {1 / timed.limit_share:.1f}x is left to gain."
         else:
-            yield f"{share}: hardly anything is left to gain."
+            yield f"{share}: there is little left to gain."
     if (timed.peak_extra_bytes or 0) > MUCH_MEMORY:
         extra = format_bytes(timed.peak_extra_bytes or 0)
-        yield f"It takes {extra} beyond operands and results: fuse the passes that need them."
+        yield f"It needs {extra} of temporary memory: fuse the passes that use it."
 
 
 def _ratio(other: str, ratio: tuple[float, float, float]) -> str:

@@ -31,7 +31,7 @@ LEAST_IMPORTANT = ("temp\nmem", "% of\npeak")
 _LOG_LINES = 8
 _SHOW_LOG = {"CRASHED", "DOES NOT BUILD"}
 _STATUSES = {PASS: "passed", WARN: "warned", FAIL: "failed", SKIPPED: "skipped"}
-_NO_GRADIENT = {True: "", False: "none: nothing can be trained with it", None: "not tested"}
+_NO_GRADIENT = {True: "", False: "none: it cannot be used in training", None: "not tested"}
 SAME_BITS = {True: "in every run", False: "not in every run", None: "not tested"}
 
 

@@ -24,7 +24,7 @@ from losscli.views.phrases import count, listed, machine, short_pass, shorten
 LEAST_IMPORTANT = ("base", "new", "interval")
 _LEGEND = (
     "new/base: the new time over that of the baseline, above 1 the new run is slower; interval: "
-    "holds the next ratio too; same: within the threshold; inconclusive: too few or too noisy "
+    "predicts the next ratio; same: within the threshold; inconclusive: too few or too noisy "
     "samples"
 )
 

@@ -175,9 +175,9 @@ VALUE = "value"
 """The check of the loss, which has columns; so has that of the gradient of each operand."""
 VERDICT = "verdict"
 LEGEND = (
-    "rel: the relative error of the loss; ulp: its error in units in the last place, before / and "
-    "what always passes; torch: that of PyTorch's own formula; input, target and so on: the "
-    "largest error of an element of that gradient, before / and what is allowed"
+    "rel: the relative error of the loss; ulp: its error in units in the last place / the error "
+    "that always passes; torch: the error of PyTorch's own formula; input, target and so on: the "
+    "largest error of an element of that gradient / the allowed error"
 )
 LEAST_IMPORTANT = ("rel", "torch", "reduce", "dtype")
 ELEMENT_ULP, ONCE_ROUNDED_ULP, VALUE_ULP = 4.0, 1.0, 2.0

@@ -118,7 +118,7 @@ class Worker:
         try:
             ready = self._reply(zygote.START_SECONDS)
             if isinstance(ready, Raised):  # before anything of the file runs
-                raise UnfitError(f"a worker cannot be closed in: {ready.text}.")
+                raise UnfitError(f"a worker cannot be isolated: {ready.text}.")
             if not isinstance(ready, Ready):
                 raise self._forged("no greeting")
             self.reached = tuple(ready.reached)
@@ -214,14 +214,14 @@ class Worker:
         if isinstance(reply, Raised) and reply.kind == "forked":
             raise self._fatal(Code.LEFT_PROCESS, reply.text)
         if isinstance(reply, Ready | Tunes) or reply.number != number:
-            raise self._forged("an answer that belongs to no question")
+            raise self._forged("a response without a request")
         return reply
 
     def _reply(self, seconds: float) -> Reply:
         try:
             reply = messages.receive_reply(self.channel, seconds)
         except TimeoutError:
-            raise self._fatal(Code.HANGS, f"did not answer within {seconds:g} s") from None
+            raise self._fatal(Code.HANGS, f"did not respond within {seconds:g} s") from None
         except OSError:
             raise self._ended() from None
         except (ValueError, msgspec.MsgspecError) as error:
@@ -256,7 +256,10 @@ class Worker:
             return self._fatal(Code.FLOODED_OUTPUT, text)
         told = self._status()
         if told is None:
-            return self._fatal(Code.PROCESS_DIED, "its process hung up, and left others that stay")
+            return self._fatal(
+                Code.PROCESS_DIED,
+                "its process closed the connection and left other processes running",
+            )
         if not told or self._zygote.ended is not None:  # then its keeper has ended it
             return self._fatal(Code.INTERRUPTED, self._why_interrupted())
         if (code := int(told)) == TOO_MUCH_MEMORY:
