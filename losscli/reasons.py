@@ -111,7 +111,8 @@ class Code(StrEnum):
     )
     NOTHING_TO_JUDGE = (
         *("nothing_to_judge", _FILE, "the file defines no loss"),
-        "Define a function with the loss's signature, or a class ModelNew.",
+        "Name a function as FILE:NAME, call it with --call EXPRESSION, or define a function with "
+        "the name of a loss or a class ModelNew.",
     )
     AMBIGUOUS = (
         *("ambiguous", _FILE, "the file defines several losses"),

@@ -60,7 +60,7 @@ def block(verdict: Verdict, width: int = WIDTH) -> str:
         "speed": "" if verdict.speed else "not tested",
         "written in": ", ".join(verdict.languages),
         "tuned": f"in {format_duration(tuned)}" if (tuned := verdict.seconds.get("tuning")) else "",
-        "isolation": isolation(verdict) or "none was needed, for nothing ran",
+        "isolation": isolation(verdict) or "not needed, because nothing ran",
         "not isolated": ", ".join(verdict.not_isolated),
     }
     for name, text in parts.items():
@@ -138,7 +138,8 @@ def _reason(reason: JudgeReason) -> Iterator[str]:
     if reason.check:
         of_check = f"the check {reason.check}"
         what = of_check if reason.code == Code.WRONG else f"{what}, in {of_check}"
-    yield from _wrapped(f"why: {what}: {reason.text}", 1)
+    told = reason.text if reason.text.startswith(what) else f"{what}: {reason.text}"
+    yield from _wrapped(f"why: {told}", 1)
     yield from _wrapped(f"what to do: {advice(reason)}", 1)
     if reason.case:
         yield from _wrapped(f"smallest case: {reason.case}", 2)

@@ -34,9 +34,8 @@ def view(compared: Comparisons) -> Document:
     runs = {f"base: {compared.baseline}": compared.before}
     runs |= {f"new: {name}": one.after for name, one in compared.comparisons.items()}
     record = record_of(compared)
-    other = "other " * bool(compared.disturbed())
     return (
-        *map(Sentence, _verdicts(record, other)),
+        *map(Sentence, _verdicts(record, len(compared.disturbed()))),
         Notes(_details(compared)),
         Notes([_caption(title, run) for title, run in runs.items()]),
         *_parts(record),
@@ -148,13 +147,14 @@ def _noise(one: ComparedRun) -> list[str]:
     return [*lines, f"all intervals hold together with {100 * CONFIDENCE:g} % confidence"]
 
 
-def _verdicts(record: ComparisonRecord, other: str = "") -> list[str]:
+def _verdicts(record: ComparisonRecord, again: int = 0) -> list[str]:
     lines = []
     if record.threshold is not None:
         found = sum(row.regression for one in record.comparisons for row in one.rows)
-        rows = count(found, "row") if found else f"no {other}row"
+        rows = count(found, "row") if found else "no row"
         what = f"slower by more than {100 * record.threshold:g} % and beyond the measured noise"
-        lines.append(f"{rows} {what}")
+        more = f"; {count(again, 'row')} to be measured again" if again else ""
+        lines.append(f"{rows} {what}{more}")
     for one in record.comparisons:
         verdicts = Counter(_verdict(row.verdict).lower() for row in one.rows)
         counts = sorted(f"{number} {word}" for word, number in verdicts.items())
