@@ -169,8 +169,8 @@ def layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
 
     Transposed, sliced, strided, expanded and misaligned operands, with NaN in every gap.
     Elementwise losses: five dimensions in permuted orders, square and other operands, broadcasts of
-    either operand, also in the middle dimension, targets of other dtypes, including integers. Row-
-    wise losses: one row without a batch, dimensions behind the classes in several orders, class
+    either operand, also in the middle dimension, targets of other dtypes, including integers.
+    Row-wise losses: one row without a batch, dimensions behind the classes in several orders, class
     indices in int64, int32 and uint8. Fused linear losses: one hidden state, tokens in two and
     three dimensions.
 

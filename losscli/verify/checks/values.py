@@ -69,8 +69,8 @@ PLACE = (7, 19)
 def special_values(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check NaN, infinities and other values at the ends of a dtype's range.
 
-    NaN, infinities, subnormals, negative zero, and numbers whose squares overflow (not for losses
-    that add up squares), one at a time, in each operand and in all together.
+    Also subnormals, negative zero, and numbers whose squares overflow (not for losses that add up
+    squares). One at a time, in each operand and in all together.
 
     A value that PyTorch's own formula refuses is left out. Where PyTorch's own gradient is NaN any
     gradient passes, because that of torch.compile differs there; the loss, which is NaN as well,
