@@ -23,7 +23,7 @@ def view(found: History) -> Document:
     shown: list[Part | Table] = [_summary(found.series)]
     if few:
         shown = [Part(label(each.result), (_points(each.points),)) for each in found.series]
-    hint = f"--filter chooses rows; of up to {FEW} each commit is shown and plotted"
+    hint = f"--filter chooses rows; up to {FEW} rows are shown commit by commit, with a plot"
     return (
         Notes(_changes(found)),
         *shown,
