@@ -9,8 +9,8 @@ from itertools import product
 
 from docs.markdown import table
 from docs.times import WIDTH, beside_peers, elements, ratio_to_best
-from losscli.cases.axes import CONTIGUOUS
-from losscli.cases.case import Case, format_grad_output
+from losscli.cases.axes import CONTIGUOUS, format_grad_output
+from losscli.cases.case import Case
 from losscli.compare.cells import Cell, best_peer
 from losscli.implementations import CUSTOM
 from losscli.runs.judgements import SLOWER
@@ -75,7 +75,7 @@ def slower(run: Run) -> str:
         f"{len(group) if len(by_size) > 1 else 'all'} at {size} elements ({_behind(group)})"
         for size, group in by_size.items()
     ]
-    of = f"{len(losing) or 'none'} of {count(len(worst), 'cell')}"
+    of = f"{len(losing) or 'none'} of {count(len(worst), 'configuration')}"
     where = f": {', '.join(told)}" if told else ""
     own = sum(_is_slower_by_itself(cell) for cell in worst)
     short = sum(cell.too_short for cell in worst)
@@ -83,7 +83,7 @@ def slower(run: Run) -> str:
         f"Tested all at once, losscli is slower than a baseline in {of}{where}.",
         f"By its own interval of 95 % each, it would be in {own}." if own > len(losing) else "",
         f"In {short} it is behind with too few samples to tell." if short else "",
-        f"In {count(untimed, 'cell')} it has no time." if untimed else "",
+        f"In {count(untimed, 'configuration')} it has no time." if untimed else "",
     ]
     return textwrap.fill(" ".join(filter(None, said)), WIDTH)
 

@@ -24,8 +24,7 @@ DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))
 
 from docs import ages, baselines, outcomes, program, times  # noqa: E402 - run by its path
-from losscli.cases.axes import CONTIGUOUS  # noqa: E402
-from losscli.cases.case import format_grad_output  # noqa: E402
+from losscli.cases.axes import CONTIGUOUS, format_grad_output  # noqa: E402
 from losscli.runs.reading import read_run  # noqa: E402
 from losscli.runs.records import BenchResult, Run  # noqa: E402
 from losscli.units import format_size  # noqa: E402

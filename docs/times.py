@@ -64,7 +64,7 @@ def bench(run: Run) -> str:
                 "" if custom.peak_extra_bytes is None else format_bytes(custom.peak_extra_bytes),
             ]
         )
-    headers = ["loss", "pass", CUSTOM, "GB/s", "% of peak", *PEERS, "temp mem"]
+    headers = ["loss", "pass", CUSTOM, "GB/s", "% of peak", *PEERS, "temp memory"]
     return table(headers, rows)
 
 
@@ -162,7 +162,7 @@ def linear(run: Run) -> str:
         peers = [_with_memory(group[peer]) if peer in group else "" for peer in (*EAGER, *OTHERS)]
         own = [_time(custom), speed, _share(custom), _extra(custom)]
         rows.append([name, SHORT_PASSES[custom.pass_], *own, *peers])
-    headers = ["case", "pass", CUSTOM, "TFLOP/s", "% of peak", "temp mem", *EAGER, *OTHERS]
+    headers = ["case", "pass", CUSTOM, "TFLOP/s", "% of peak", "temp memory", *EAGER, *OTHERS]
     return table(headers, rows)
 
 
@@ -195,7 +195,7 @@ def sharded(run: Run) -> str:
                 *peers,
             ]
         )
-    own = [CUSTOM, "% of peak", "temp mem", "bytes per row", "collective alone"]
+    own = [CUSTOM, "% of peak", "temp memory", "bytes per row", "collective alone"]
     return table(["case", *own, *SHARDING], rows)
 
 

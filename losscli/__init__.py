@@ -6,7 +6,6 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``losscli.judge``, which is a function as well, or ``patch`` when first asked for."""
     from importlib import import_module
 
     if name in ("patch", "patched", "unpatch"):
@@ -18,19 +17,18 @@ def __getattr__(name: str) -> Any:
 
 
 def load(device: str | None = None) -> None:
-    """Make losscli's operators usable, as a program saved by ``torch.export`` needs them.
+    """Define losscli's operators, as a program saved by ``torch.export`` needs.
 
-    ``import losscli.functional`` is enough as well: the first call of a loss then loads its
-    libraries. With a device this function loads the kernels of all losses now, and builds missing
-    ones.
+    ``import losscli.functional`` does so too: the first call of a loss then loads its libraries.
+    With a device, load the kernels of all losses now, and build missing ones.
 
     Args:
         device: ``cpu``, ``cuda`` or ``cuda:N``.
 
     Raises:
         UsageError: the device is none of these.
-        UnfitError: a library has to be built and there is no compiler, or nowhere to write.
-        BuildError: a compiler failed, or a finished library does not load.
+        UnfitError: a build needs a compiler or a place to write.
+        BuildError: a compiler failed, or a library does not load.
     """
     import losscli.functional  # noqa: F401 - defines the operators
     from losscli.operators import loading

@@ -1,4 +1,4 @@
-"""The errors that a user can cause: each is one short message and an exit code.
+"""The errors that a user can cause: one short message and an exit code each.
 
 LosscliError                 1
 |-- UsageError               2   command line, arguments
@@ -27,7 +27,7 @@ EXIT_BROKEN_PIPE = 141
 
 
 class LosscliError(Exception):
-    """The base of all errors: its message says what was expected and given, and what to do."""
+    """The base of all: the message says what was expected and given, and what to do."""
 
     exit_code = EXIT_FAILED
 
@@ -49,11 +49,11 @@ class ConfigError(UsageError):
         where = ":".join(str(part) for part in (file, line, column) if part not in ("", None))
         super().__init__(f"{where}: {message}" if where else message)
         self.errors: tuple[ConfigError, ...] = (self,)
-        """What :class:`ConfigErrors` tells together."""
+        """Those of :class:`ConfigErrors`."""
 
 
 class ConfigErrors(ConfigError):  # noqa: N818
-    """Several errors of a config, which are told together."""
+    """Several errors of a config."""
 
     def __init__(self, errors: Iterable[ConfigError]) -> None:
         several = sorted(errors, key=lambda e: (e.file, e.line or 0, e.column or 0))
@@ -68,7 +68,7 @@ class RankError(LosscliError):
     """One of several ranks died, hangs, or did not do what the others did."""
 
     def __init__(self, message: str, *, is_told: bool = False) -> None:
-        """``is_told``: whether another rank says it to the user."""
+        """``is_told``: another rank says it to the user."""
         super().__init__(message)
         self.is_told = is_told
 
@@ -95,7 +95,7 @@ class PatchError(UnfitError):
 
 @contextmanager
 def writing(path: Path, advice: str = "Name another file.") -> Iterator[None]:
-    """Turn an error of writing a file into an UnfitError; that of a broken pipe stays."""
+    """Turn an error of writing a file into an UnfitError, except for a broken pipe."""
     try:
         yield
     except BrokenPipeError:
@@ -105,7 +105,7 @@ def writing(path: Path, advice: str = "Name another file.") -> Iterator[None]:
 
 
 def worst(codes: Iterable[int]) -> int:
-    """Return the exit code of several files: failed, does not build, usage, unfit, all well."""
+    """Return the exit code of several files."""
     given = {*codes}
     return next(
         (c for c in (EXIT_FAILED, EXIT_BUILD, EXIT_USAGE, EXIT_UNFIT) if c in given), EXIT_OK
@@ -119,10 +119,7 @@ MOST_NAMES = 16
 
 
 def unknown(kind: str, given: str, candidates: Iterable[str]) -> str:
-    """Return ``unknown KIND 'GIVEN'. Did you mean '...'? Choose from: ..., ....``.
-
-    Many names of a kind that ``losscli list`` shows are not repeated.
-    """
+    """Return ``unknown KIND 'GIVEN'. Did you mean '...'? Choose from: ..., ....``."""
     names = list(candidates)
     close = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
     hint = f" Did you mean '{close[0]}'?" if close else ""
@@ -133,24 +130,24 @@ def unknown(kind: str, given: str, candidates: Iterable[str]) -> str:
 
 
 def printable(text: str) -> str:
-    """Show the control characters of others' text, which a terminal would obey; lines stay."""
+    """Escape control characters, which a terminal would obey, but not ends of lines."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
 
 
 def one_line(text: str) -> str:
-    """Show the ends of lines and the tabs, too, of what is to be a name or a cell."""
+    """Escape ends of lines and tabs, too."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an exception's text."""
+    """Return an exception's first line."""
     return text_of(error).strip().partition("\n")[0]
 
 
 def text_of(error: BaseException) -> str:
-    """Return the text of an exception, which may raise one itself."""
+    """Return an exception's text, even if that raises another."""
     try:
         return str(error)
     except Exception:

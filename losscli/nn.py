@@ -1,28 +1,22 @@
-"""The losses as modules, as those of torch.nn, with the same arguments.
+"""The losses as modules, with the arguments of torch.nn's.
 
-Forward predicts grad_output, for each module apart, as that of its last backward, and computes the
-gradients for it. Give each head of a model its own module. Results do not depend on predictions.
+Each module predicts grad_output as that of its last backward, so give each head of a model its own.
 """
 
 from typing import Any
 
 import torch
 
-from losscli import sharded as sharded  # has the losses over rows take DTensors
+from losscli.functional import SPECS
 from losscli.linear import LinearCrossEntropyLoss
-from losscli.linear.topk_kl_divergence import (
-    registration as registration,  # defines torch.ops.losscli
-)
-from losscli.losses import EVERY_ROW_LOSS, LOSSES, Spec
 
-_specs: tuple[Spec, ...] = (*LOSSES.values(), *EVERY_ROW_LOSS.values())
 _modules = {
     spec.module.__name__: type(
         spec.module.__name__,
         (spec.module, torch.nn.Module),
         {"__module__": __name__, "__doc__": spec.module.__doc__},
     )
-    for spec in _specs
+    for spec in SPECS
 }
 __all__ = [*_modules, LinearCrossEntropyLoss.__name__]
 globals().update(_modules)  # a __getattr__ of the module would add 0.5 us to each call

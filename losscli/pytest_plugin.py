@@ -1,4 +1,4 @@
-"""The pytest fixture ``losscli_bench``; pytest imports this everywhere, so it imports little."""
+"""The pytest fixture ``losscli_bench``; pytest always imports this, so it imports little."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ class LosscliBench:
     """Judges and times kernels; a test fails with the report of losscli."""
 
     def __init__(self, test: Path, folder: Path) -> None:
-        """``test`` is the file of the test, ``folder`` where records are written."""
         self._test, self._folder = test, folder
 
     def judge(self, kernel: Kernel, *options: str) -> str:
@@ -33,7 +32,7 @@ class LosscliBench:
         The test fails if the kernel is not right, and is skipped where it cannot run.
 
         Args:
-            kernel: a file beside the test or below the working directory, or a function.
+            kernel: a file next to the test or below the working directory, or a function.
             *options: of `losscli judge`: ``"--loss", "mse", "--no-time"``.
         """
         return self._run("judge", self._named(kernel), *options)
@@ -41,16 +40,16 @@ class LosscliBench:
     def time(
         self, kernel: Kernel, *options: str, faster_than: str = "", by: float = 1.0
     ) -> list[BenchResult]:
-        """Time a kernel beside others as `losscli bench` does, and return its results.
+        """Time a kernel and the reference as `losscli bench` does, and return its results.
 
         The test fails if the kernel is wrong, and is skipped where it cannot run.
 
         Args:
             kernel: see :meth:`judge`.
             *options: of `losscli bench`: ``"--loss", "mse", "--size", "1Kx1K"``.
-            faster_than: the implementation that the kernel has to be faster than: the test fails
-                if its whole interval is slower, with the report.
-            by: how many times as fast it has to be.
+            faster_than: an implementation. The test fails, with the report, if the kernel's whole
+                interval over it is below ``by``.
+            by: the required speedup.
         """
         from losscli.render.records import render
         from losscli.runs.reading import read_run

@@ -20,11 +20,10 @@ Word = Literal[
     "DOES NOT BUILD",
     "NOT JUDGED",
 ]
-"""What a verdict says in a word or two."""
 
 
 class Said(NamedTuple):
-    """A verdict's word, as a sentence after a file's name and as what files with it are called."""
+    """A verdict's word as a sentence after a file's name, and in a summary."""
 
     opening: str
     summary: str = ""
@@ -33,12 +32,18 @@ class Said(NamedTuple):
 WORDS: dict[Word, Said] = {
     "RIGHT": Said("is right: it passed every check."),
     "RIGHT BUT NO GRADIENT": Said(
-        "computes the right loss but has no gradient, so it cannot be used in training."
+        "computes the right loss but has no gradient, so it cannot be used in training.",
+        "of them without a gradient",
     ),
-    "NO WORSE THAN TORCH": Said("is right: where it is wrong, PyTorch's own formula is wrong too."),
+    "NO WORSE THAN TORCH": Said(
+        "is right: where it is wrong, PyTorch's own formula is wrong too.",
+        "of them with the same error as PyTorch",
+    ),
     "RIGHT WITHIN LIMITS": Said(
-        "is right for ordinary operands, but wrong for some special values, dtypes or layouts."
+        "is right for ordinary operands, but wrong for some special values, dtypes or layouts.",
+        "of them within limits",
     ),
+    "SLOWER": Said("is right but slower than PyTorch.", "of them slower than PyTorch"),
     "CHEATS": Said("deceives the judge, so neither its results nor its times count.", "cheats"),
     "WRONG": Said("is wrong.", "wrong"),
     "CRASHED": Said("crashed.", "crashed"),
@@ -48,9 +53,8 @@ WORDS: dict[Word, Said] = {
         "is right, but PyTorch's own kernels do the work.", "without a kernel of its own"
     ),
     "NOT JUDGED": Said("was not judged, which says nothing about the kernel itself.", "not judged"),
-    "SLOWER": Said("is right but slower than PyTorch.", "slower than PyTorch"),
 }
-"""What is right comes first, then the others, the worst first: in this order a summary counts."""
+"""The right ones first, then the others, the worst first: a summary counts in this order."""
 
 Facet = Literal[
     "value",
@@ -69,7 +73,7 @@ Facet = Literal[
     "determinism",
     "memory",
 ]
-"""The sides of a kernel that a verdict tells apart, in the order in which it lists them."""
+"""The sides of a kernel that a verdict distinguishes, in its order."""
 FACETS: tuple[Facet, ...] = get_args(Facet)
 HOME: frozenset[Facet] = frozenset(
     {
@@ -78,17 +82,36 @@ HOME: frozenset[Facet] = frozenset(
     }
 )
 """The facets in which a wrong result makes a file WRONG, except for variants that a check calls
-limits. In others it is a limit of the kernel, unless it changes what other code computes."""
+limits. In others it is a limit, unless it changes what other code computes."""
 
 _FILE, _CHEAT, _CRASH = "DOES NOT BUILD", "CHEATS", "CRASHED"  # words, short enough for a line
 _INDEX = "Look for reads and writes beyond the end of a tensor"
 
+_FORMERLY = {
+    "overwrote": "modified_input",
+    "patched": "monkey_patched",
+    "forged": "wrote_to_channel",
+    "misfit": "shape_or_dtype_mismatch",
+    "refuses": "unsupported_input",
+    "limited": "known_limitation",
+    "no_worse_than_torch": "same_error_as_pytorch",
+    "slows_others": "interference",
+    "clock_disagrees": "timing_tampering",
+    "no_room": "insufficient_memory",
+    "broke_device": "device_error",
+    "device_broken": "device_unusable",
+    "quarantined": "device_unhealthy",
+    "left_behind": "global_state_leak",
+    "wrong_later": "wrong_after_warm_up",
+}
+"""Present codes by the codes of earlier versions."""
+
 
 class Code(StrEnum):
-    """The codes, each with the word of a verdict, what it means, and what to change.
+    """The codes, each with a verdict's word, its meaning, and what to change.
 
-    The word is empty where no verdict has the code. Of several reasons the first word here is said.
-    A code without advice is that of a result, not of a verdict.
+    The word is empty where no verdict has the code. Among several reasons the first code's word
+    counts. A code without advice is a result's, not a verdict's.
     """
 
     word: Word | Literal[""]
@@ -96,10 +119,14 @@ class Code(StrEnum):
     advice: str
 
     def __new__(cls, code: str, word: Word | Literal[""], meaning: str, advice: str = "") -> Code:
-        """Make a member of a line of the table."""
+        """Make the member of a line of the table."""
         self = str.__new__(cls, code)
         self._value_, self.word, self.meaning, self.advice = code, word, meaning, advice
         return self
+
+    @classmethod
+    def _missing_(cls, value: object) -> Code | None:
+        return next((code for code in cls if code == _FORMERLY.get(str(value))), None)
 
     NONE = "", "", "the result is good"
 
@@ -132,21 +159,21 @@ class Code(StrEnum):
     )
     DOES_NOT_BUILD = "does_not_build", "", "the file cannot be imported"
 
-    PATCHED = (
-        *("patched", _CHEAT, "it replaced a function of torch or Python"),
+    MONKEY_PATCHED = (
+        *("monkey_patched", _CHEAT, "it replaced a function of torch or Python"),
         "Do not replace functions of torch, Python or the clock.",
     )
-    FORGED = (
-        *("forged", _CHEAT, "it wrote to the judge's channel"),
+    WROTE_TO_CHANNEL = (
+        *("wrote_to_channel", _CHEAT, "it wrote to the judge's channel"),
         "Write nothing to descriptors that you did not open; return the loss.",
     )
-    CLOCK_DISAGREES = (
-        *("clock_disagrees", _CHEAT, "its time disagrees with the judge's clock"),
+    TIMING_TAMPERING = (
+        *("timing_tampering", _CHEAT, "its time disagrees with the judge's clock"),
         "Finish all work on the current stream before the call ends: join side streams and "
         "threads, and compute nothing lazily.",
     )
-    SLOWS_OTHERS = (
-        *("slows_others", _CHEAT, "it slows down or blocks what is timed next to it"),
+    INTERFERENCE = (
+        *("interference", _CHEAT, "it slows down or blocks what is timed next to it"),
         "Leave no kernel, thread or process running when a call returns, and take none of "
         "losscli's locks.",
     )
@@ -154,8 +181,12 @@ class Code(StrEnum):
         *("impossible", _CHEAT, "it is faster than the memory bandwidth allows"),
         "Read every element of every operand in every call.",
     )
-    WRONG_LATER = (
-        *("wrong_later", _CHEAT, "it was correct before timing and wrong while it was timed"),
+    WRONG_AFTER_WARM_UP = (
+        *(
+            "wrong_after_warm_up",
+            _CHEAT,
+            "it was correct before timing and wrong while it was timed",
+        ),
         "Compute every call from its operands; keep no results between calls.",
     )
 
@@ -169,8 +200,8 @@ class Code(StrEnum):
         *("process_died", _CRASH, "its process, or the one that measured it, ended"),
         f"{_INDEX}.",
     )
-    BROKE_DEVICE = (
-        *("broke_device", _CRASH, "it left the device unusable"),
+    DEVICE_ERROR = (
+        *("device_error", _CRASH, "it left the device unusable"),
         f"{_INDEX}: check each index against the number of elements, and each launch for an error.",
     )
     FLOODED_OUTPUT = "flooded_output", _CRASH, "it wrote too much output", "Print nothing."
@@ -189,16 +220,16 @@ class Code(StrEnum):
         *("wrong", "WRONG", "its result differs from the oracle's"),
         "Compare the formula with that of the loss, for the smallest case first.",
     )
-    MISFIT = (
-        *("misfit", "WRONG", "its result has the wrong shape or dtype"),
+    SHAPE_OR_DTYPE_MISMATCH = (
+        *("shape_or_dtype_mismatch", "WRONG", "its result has the wrong shape or dtype"),
         "Return the loss in the dtype of its operands, and a mean or sum with shape ().",
     )
-    OVERWROTE = (
-        *("overwrote", "WRONG", "it overwrote an operand"),
+    MODIFIED_INPUT = (
+        *("modified_input", "WRONG", "it modified an operand in place"),
         "Write only to new tensors; the operands belong to the caller.",
     )
-    LEFT_BEHIND = (
-        *("left_behind", "WRONG", "it changed a flag, a seed or other state of the process"),
+    GLOBAL_STATE_LEAK = (
+        *("global_state_leak", "WRONG", "it changed a flag, a seed or other state of the process"),
         "Restore every flag, seed, thread count and environment variable that you set.",
     )
     LEFT_PROCESS = (
@@ -225,12 +256,12 @@ class Code(StrEnum):
         *("no_gpu", "NOT JUDGED", "a GPU is needed"),
         "Judge it on a machine with a GPU, or with --device cpu.",
     )
-    NO_ROOM = (
-        *("no_room", "NOT JUDGED", "the case needs more memory than is free"),
+    INSUFFICIENT_MEMORY = (
+        *("insufficient_memory", "NOT JUDGED", "the case needs more memory than is free"),
         "Judge it at a smaller size, or with more memory.",
     )
-    QUARANTINED = (
-        *("quarantined", "NOT JUDGED", "the GPU did not recover from an earlier error"),
+    DEVICE_UNHEALTHY = (
+        *("device_unhealthy", "NOT JUDGED", "the GPU did not recover from an earlier error"),
         "Judge it again on another GPU, or after a reset of this one.",
     )
     NOT_ISOLATED = (
@@ -260,8 +291,10 @@ class Code(StrEnum):
         *("no_gradient", "RIGHT BUT NO GRADIENT", "its loss cannot be differentiated"),
         "Wrap it in a torch.autograd.Function with a backward, and do not detach.",
     )
-    LIMITED = (
-        *("limited", "RIGHT WITHIN LIMITS", "it is wrong only for some special values or layouts"),
+    KNOWN_LIMITATION = (
+        "known_limitation",
+        "RIGHT WITHIN LIMITS",
+        "it is wrong only for some special values or layouts",
         "Make it right for these if you need them, or raise an error there.",
     )
     SLOWER = (
@@ -269,19 +302,21 @@ class Code(StrEnum):
         "Read each operand once, write the gradient in the same pass, and use all cores or the "
         "whole GPU.",
     )
-    NO_WORSE_THAN_TORCH = (
-        *("no_worse_than_torch", "NO WORSE THAN TORCH", "PyTorch's own formula is as wrong there"),
+    SAME_ERROR_AS_PYTORCH = (
+        "same_error_as_pytorch",
+        "NO WORSE THAN TORCH",
+        "PyTorch's own formula is as wrong there",
         "Nothing to do.",
     )
-    REFUSES = (
-        *("refuses", "RIGHT", "it raises an error for operands that it does not support"),
-        "This is not a mistake. Support these operands if you need them.",
+    UNSUPPORTED_INPUT = (
+        *("unsupported_input", "RIGHT", "it raises an error for operands that it does not support"),
+        "An error is not a mistake. Support these operands if you need them.",
     )
 
     NOT_APPLICABLE = "not_applicable", "", "the implementation or the check does not apply"
     LAYOUT = "layout", "", "the size cannot have the layout"
     OUT_OF_MEMORY = "out_of_memory", "", "the memory ran out"
-    DEVICE_BROKEN = "device_broken", "", "an earlier call left the device unusable"
+    DEVICE_UNUSABLE = "device_unusable", "", "an earlier call left the device unusable"
     BUDGET = "budget", "", "the budget of the run was used up"
     THROTTLED = "throttled", "", "every sample was discarded because the GPU was throttled"
     LESS_ACCURATE = (

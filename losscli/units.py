@@ -1,8 +1,8 @@
-"""Reads and writes units: sizes, bytes, seconds. Inside losscli every value is in SI units."""
+"""Reads and writes units. Inside losscli every value is in SI units."""
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from losscli.errors import UsageError
 
@@ -15,23 +15,30 @@ _MEMORY = {"GB": 10**9, "MB": 10**6, "kB": 10**3, "B": 1}
 _MEMORY_UNITS = _MEMORY | {"": 1} | {unit: scale for scale, unit in _BYTES}
 
 
+def first_of(names: Iterable[str], most: int, separator: str = ", ") -> str:
+    """Return the first names and how many more there are: ``a, b and 3 more``."""
+    named = list(names)
+    more = f" and {len(named) - most} more" if len(named) > most else ""
+    return separator.join(named[:most]) + more
+
+
 def format_size(shape: Sequence[int]) -> str:
     """Return ``1024x1024``; a scalar is ``scalar``."""
     return "x".join(str(extent) for extent in shape) if shape else "scalar"
 
 
 def format_seconds(seconds: float, digits: int = 4) -> str:
-    """Return seconds in the unit that suits them: ``2.941 ms``."""
+    """Return ``2.941 ms``."""
     return _in_units(seconds, _TIMES, digits)
 
 
 def format_joules(joules: float) -> str:
-    """Return joules in the unit that suits them: ``54.1 mJ``."""
+    """Return ``54.1 mJ``."""
     return _in_units(joules, _ENERGIES, 3)
 
 
 def format_duration(seconds: float) -> str:
-    """Return ``40 s``, ``3 min`` or ``2 h 10 min``, as exact as an estimate is."""
+    """Return an estimate: ``40 s``, ``3 min`` or ``2 h 10 min``."""
     if seconds < 90:
         return f"{math.ceil(seconds)} s"
     minutes = round(seconds / 60)
@@ -41,7 +48,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_bytes(count: float) -> str:
-    """Return bytes in binary units: ``4.0 GiB``."""
+    """Return ``4.0 GiB``."""
     for scale, unit in _BYTES:
         if abs(count) >= scale:
             return f"{count / scale:.1f} {unit}"
@@ -49,17 +56,13 @@ def format_bytes(count: float) -> str:
 
 
 def format_memory(count: float) -> str:
-    """Return bytes in one word that :func:`parse_memory` reads: ``1.2GB``, ``300MB``."""
+    """Return ``1.2GB``, as :func:`parse_memory` reads."""
     unit, scale = next(item for item in _MEMORY.items() if count >= item[1] or item[1] == 1)
     return f"{count / scale:.10g}{unit}"
 
 
 def parse_memory(text: str) -> float:
-    """Parse ``1.2GB``, ``300 MB``, ``1GiB`` or bare bytes.
-
-    Raises:
-        UsageError: it is none of these, or no whole number of bytes.
-    """
+    """Parse ``1.2GB``, ``300 MB``, ``1GiB`` or bare bytes; UsageError for anything else."""
     number = _parsed(text, _MEMORY_UNITS)
     if number is None:
         raise UsageError(f"'{text}' is no number of bytes. Write 1.2GB, 300MB or 1GiB.")
@@ -67,7 +70,7 @@ def parse_memory(text: str) -> float:
 
 
 def parse_seconds(text: str) -> float:
-    """Parse ``0.2s``, ``10 ms``, ``5us``, ``1m`` (a minute) or bare seconds."""
+    """Parse ``0.2s``, ``10 ms``, ``1m`` (a minute) or bare seconds."""
     seconds = _parsed(text, _DURATIONS)
     if seconds is None:
         raise UsageError(f"'{text}' is not a duration. Write 0.2s, 50ms or 1m.")
@@ -82,7 +85,7 @@ def _parsed(text: str, units: Mapping[str, float]) -> float | None:
 
 
 def parse_fraction(text: str) -> float:
-    """Parse ``1%`` or ``0.01``; the value lies between 0 and 1."""
+    """Parse ``1%`` or ``0.01``, between 0 and 1."""
     stripped = text.strip()
     number = finite(stripped.removesuffix("%").rstrip())
     if number is not None and stripped.endswith("%"):
@@ -93,7 +96,7 @@ def parse_fraction(text: str) -> float:
 
 
 def format_ulp(ulp: float | None) -> str:
-    """Write an error in ulp in at most five characters; nothing where it was not measured."""
+    """Return an error in at most five characters."""
     if ulp is None:
         return ""
     if ulp in (0.0, math.inf):
@@ -104,7 +107,7 @@ def format_ulp(ulp: float | None) -> str:
 
 
 def figure(value: float) -> str:
-    """Write a number in about five characters."""
+    """Return a number in about five characters."""
     digits = max(3 - len(str(int(value))), 0)
     return f"{value:.{digits}f}" if value < 1e5 else f"{value:.0e}"
 
@@ -119,7 +122,6 @@ def finite(text: str) -> float | None:
 
 
 def _in_units(value: float, units: Sequence[tuple[float, str]], digits: int) -> str:
-    """Write a value in the largest unit that it reaches, or the smallest, without an exponent."""
     scale, unit = next((each for each in units if abs(value) >= each[0]), units[-1])
     whole = len(str(int(abs(value / scale))))
     return f"{value / scale:.{max(digits - whole, 0)}f} {unit}"

@@ -88,7 +88,7 @@ def judge(job: Job, *, notify: Any = None) -> Verdict:
     if says == "unfit":
         raise UnfitError("there is no memory.")
     if says == "quarantine":
-        reasons = (JudgeReason(Code.QUARANTINED, "checks", "no answer"),)
+        reasons = (JudgeReason(Code.DEVICE_UNHEALTHY, "checks", "no answer"),)
         return verdict("CRASHED", job.file, id=job.id, device=job.device, reasons=reasons)
     if says == "notes":
         notify("told")
@@ -97,7 +97,7 @@ def judge(job: Job, *, notify: Any = None) -> Verdict:
     if says == "policy":
         notify(os.environ.get("OMP_WAIT_POLICY", "its own"))
     word = says if says.isupper() else "RIGHT"
-    limits = [JudgeReason(Code.LIMITED, "checks", "NaN in the input")]
+    limits = [JudgeReason(Code.KNOWN_LIMITATION, "checks", "NaN in the input")]
     why = tuple(limits if word == "RIGHT WITHIN LIMITS" else [])
     return verdict(word, job.file, id=job.id, device=job.device, reasons=why)
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from losscli.build.builder import Builder, BuildResult
 from losscli.build.cache import Cache
 from losscli.build.compilers import Compilers
-from losscli.build.plan import Plan, Tools, TorchInstall, make_plan, torch_tools
+from losscli.build.plan import Plan, TorchInstall, make_plan, with_torch
 from losscli.build.targets import CPU, CUDA, LOSS, RUNTIME, TORCH, Target
+from losscli.build.toolchain import Tool
 
 LOSSES = ("alpha", "beta")
 BINDING, ALPHA, BETA = Target(TORCH), Target(LOSS, CPU, "alpha"), Target(LOSS, CPU, "beta")
@@ -95,13 +96,12 @@ class Standin:
     ) -> Plan:
         plan = make_plan(target, self.csrc, self.torch(torch, abi))
         if target.device == CPU:
-            tools = Tools((str(self.root / "g++"),), compiler or GCC_VERSION)
-            of_torch = torch_tools(tools, self.torch(torch, abi))
-            return plan.with_tools(of_torch if target == BINDING else tools)
+            gcc = Tool((str(self.root / "g++"),), compiler or GCC_VERSION, (12, 2))
+            of_torch = with_torch(gcc, self.torch(torch, abi))
+            return plan.with_tool(of_torch if target == BINDING else gcc)
         flags = ("-ccbin", "g++", *gencode)
         nvcc = (str(self.root / "nvcc"),)
-        tools = Tools(nvcc, compiler or NVCC_VERSION, flags, flags, (13, 0), gencode)
-        return plan.with_tools(tools)
+        return plan.with_tool(Tool(nvcc, compiler or NVCC_VERSION, (13, 0), flags, flags, gencode))
 
     def builder(self, *, force: bool = False) -> Builder:
         """Return a builder in this workshop's cache, with the tools of the machine."""

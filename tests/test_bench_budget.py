@@ -170,7 +170,7 @@ def test_resumed_run_measures_what_no_time_was_left_for():
     budget = Budget(30, 0, 0)
     skipped = [untimed(task, "forward", n, budget.used_up, status=SKIPPED) for n in NAMES]
     assert remaining([task], skipped) == ([task], [])
-    other = [structs.replace(each, code=Code.NO_ROOM) for each in skipped]
+    other = [structs.replace(each, code=Code.INSUFFICIENT_MEMORY) for each in skipped]
     assert remaining([task], other) == ([], other)
 
 

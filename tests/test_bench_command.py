@@ -142,7 +142,7 @@ def test_output_option_writes_a_file_or_standard_output(capsys, tmp_path):
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("forward with a warm cache: reference reaches ")
-    assert "\nlimit not measured: there is no compiler\n" in err
+    assert "\n% of peak not measured: there is no compiler\n" in err
     assert err.endswith(f"\nlosscli: wrote {output}\n")
     assert bench(*FORWARD, "-o", "-") == 0
     captured = capsys.readouterr()

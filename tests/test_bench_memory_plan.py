@@ -162,5 +162,5 @@ def test_a_file_whose_process_may_not_take_what_a_case_needs_is_skipped(tmp_path
 
     assert not reasons(2**30)
     (reason,) = reasons(2**22).values()
-    assert reason.code == Code.NO_ROOM
+    assert reason.code == Code.INSUFFICIENT_MEMORY
     assert reason.text.endswith("may take 4.0 MiB")

@@ -8,8 +8,7 @@ from losscli.bench import selftest
 from losscli.bench.selftest import Bench, Part, bench_of, spin_on_cpu
 from losscli.cli.main import run
 from losscli.implementations.timer import CpuTimer
-from losscli.render.records import render
-from losscli.runs.records import FAIL, PASS, Run, TimerTestResult
+from losscli.runs.records import FAIL, PASS, TimerTestResult
 from tests.fake_time import FakeClock
 
 
@@ -84,13 +83,6 @@ RESULTS = (
     TimerTestResult("overhead", "nothing", PASS, "", 35e-9, 1e-6),
     TimerTestResult("same", "kernel", FAIL, "10 times unclear", right=90, runs=100),
 )
-
-
-def test_report_of_the_timer_self_test_as_a_whole(golden):
-    environment = {"device": "cpu", "cpu": "A CPU", "threads": 2, "torch": "2.13.0"}
-    made = Run(kind="timer-test", environment=environment, results=RESULTS)
-    golden("timer_self_test.txt", render(made, "table"))
-    golden("timer_self_test.csv", render(made, "csv"))
 
 
 @pytest.fixture

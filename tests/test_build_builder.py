@@ -199,7 +199,7 @@ def test_compiler_without_output_is_blamed_not_the_cache(workshop):
 def test_full_disk_is_not_blamed_on_the_compiler(workshop):
     text = "fatal error: error writing x.s: No space left on device"
     workshop.write("elementwise/cpu/sums.cpp", text)
-    with pytest.raises(UnfitError, match=r"no room is left under .*LOSSCLI_CACHE_DIR"):
+    with pytest.raises(UnfitError, match=r"no space is left under .*LOSSCLI_CACHE_DIR"):
         workshop.ensure()
 
 

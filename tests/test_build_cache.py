@@ -39,7 +39,7 @@ def test_configuration_key_covers_each_ingredient(workshop, target, changed):
 def test_portable_key_covers_everything_but_the_compiler(workshop, monkeypatch):
     before = portable_key(workshop.plan())
     assert portable_key(workshop.plan(compiler=GCC_VERSION + "1")) == before
-    assert portable_key(replace(workshop.plan(), tools=None)) == before
+    assert portable_key(replace(workshop.plan(), tool=None)) == before
     assert portable_key(workshop.plan(BETA)) != before
     monkeypatch.setattr(plan_module, "instruction_set", lambda: "another machine's")
     assert portable_key(workshop.plan()) != before
@@ -195,7 +195,7 @@ def test_a_cache_of_another_user_is_refused_but_not_that_of_root(workshop, monke
 
 
 def test_full_disk_is_reported_as_full(tmp_path):
-    told = r"no room is left under .*LOSSCLI_CACHE_DIR"
+    told = r"no space is left under .*LOSSCLI_CACHE_DIR"
     for number in (errno.ENOSPC, errno.EDQUOT):
         with pytest.raises(UnfitError, match=told), Cache(tmp_path).writing():
             raise OSError(number, os.strerror(number))

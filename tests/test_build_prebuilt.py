@@ -7,12 +7,11 @@ import pytest
 
 from losscli.build import builder as build_module
 from losscli.build import prebuilt as prebuilt_module
-from losscli.build import variants
 from losscli.build.cache import describe
 from losscli.build.compilers import Compilers
-from losscli.build.plan import Tools, TorchInstall, make_plan
-from losscli.build.prebuilt import Prebuilt, read, wheel_libraries
-from losscli.build.variants import cpu_levels, torch_variant
+from losscli.build.plan import TorchInstall, make_plan
+from losscli.build.prebuilt import Prebuilt, cpu_levels, read, torch_variant, wheel_libraries
+from losscli.build.toolchain import Tool
 from losscli.errors import UnfitError
 from tests.standin import ALPHA, ALPHA_CUDA, BETA, BINDING, GCC_VERSION, NVCC_VERSION
 
@@ -29,14 +28,14 @@ class Wheel:
         self.torch = workshop.torch()
         self.capabilities = []
         self.levels = [V4, V3, V2]
-        monkeypatch.setattr(variants, "cpu_levels", lambda: self.levels)
+        monkeypatch.setattr(prebuilt_module, "cpu_levels", lambda: self.levels)
 
     def add(self, target, variant, torch="2.13.0", **facts):
         plan = make_plan(target, self.workshop.csrc, self.workshop.torch(torch), variant)
-        cuda = (13, 0) if target == ALPHA_CUDA else None
-        tools = Tools(("c",), NVCC_VERSION, cuda=cuda, gencode=GENCODE if cuda else ())
+        gencode = GENCODE if target == ALPHA_CUDA else ()
+        tool = Tool(("c",), NVCC_VERSION, (13, 0), gencode=gencode)
         (self.folder / plan.library).write_text(variant)
-        manifest = describe(plan.with_tools(tools), self.folder / plan.library)
+        manifest = describe(plan.with_tool(tool), self.folder / plan.library)
         self.libraries[plan.library] = replace(manifest, **facts)
         self.written.write()
 

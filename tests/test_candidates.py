@@ -39,8 +39,8 @@ NOT_A_CANDIDATES_FAULT = {
         "missing_tool",
         "unknown_loss",
         "no_gpu",
-        "no_room",
-        "quarantined",
+        "insufficient_memory",
+        "device_unhealthy",
         "not_isolated",
         "interrupted",
         "busy",
@@ -58,12 +58,12 @@ EACH_RUN = (
 )
 """Candidates of each verdict and reason; those of `make test-all` are the others."""
 WITHOUT_CANDIDATE = {
-    "overwrote",  # of copies as well, which no file did
+    "modified_input",  # of copies as well, which no file did
     "impossible",  # depends on the memory of the machine
-    "slows_others",  # what it gains differs from run to run: tests/test_judge_beside.py
+    "interference",  # what it gains differs from run to run: tests/test_judge_beside.py
     "slower",  # is no fault
-    "no_worse_than_torch",
-    "refuses",
+    "same_error_as_pytorch",
+    "unsupported_input",
     "no_own_kernel",  # is asked for: tests/test_judge_strangers.py
 }
 
@@ -190,14 +190,14 @@ def test_the_self_test_counts_by_kind_what_got_the_verdict_that_is_due():
     )
     judged = [
         verdict_of(honest, "WRONG", "wrong"),
-        verdict_of(forges, "CHEATS", "patched"),
+        verdict_of(forges, "CHEATS", "monkey_patched"),
         verdict_of(hangs, "HANGS", "timeout"),
     ]
     found = list(judged_files(judged, [honest, forges, hangs]))
     assert [each.as_expected for each in found] == [False, True, True]
     assert counted(found) == {
         HONEST: (1, 0, 1),
-        "functions replaced, answers forged": (1, 1, 1),
+        "functions replaced, results faked": (1, 1, 1),
         "ends, hangs or takes too much": (1, 1, 1),
     }
 
@@ -205,16 +205,16 @@ def test_the_self_test_counts_by_kind_what_got_the_verdict_that_is_due():
 def test_a_file_that_this_machine_cannot_judge_is_not_a_wrong_verdict():
     candidate = Candidate.read(root() / "patches_clock.py")
     judged = [
-        verdict_of(candidate, "NOT JUDGED", "no_room"),
+        verdict_of(candidate, "NOT JUDGED", "insufficient_memory"),
         verdict_of(candidate, "NOT JUDGED", "error"),
-        verdict_of(candidate, "CHEATS", "patched"),
+        verdict_of(candidate, "CHEATS", "monkey_patched"),
     ]
     assert [each.exit_code for each in judged_files(judged, [candidate])] == [4, 1, 0]
 
 
 def test_a_right_word_for_another_reason_is_not_what_is_due():
     candidate = Candidate.read(root() / "patches_clock.py")
-    assert not candidate.is_due(verdict_of(candidate, "CHEATS", "forged"))
+    assert not candidate.is_due(verdict_of(candidate, "CHEATS", "wrote_to_channel"))
 
 
 def test_every_candidate_has_a_kind_and_those_of_a_gpu_are_judged_there_alone():

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 from losscli.bench.memory_plan import plan_memory
 from losscli.bench.plan import plan
 from losscli.cases.axes import CHANGING, CONTIGUOUS, LAYOUTS, PASSES, Parameters
-from losscli.cases.case import Case
-from losscli.cases.names import distinct_names
+from losscli.cases.case import Case, distinct_names
 from losscli.cli import main
 from losscli.compare.cells import cells
 from losscli.compare.rows import key

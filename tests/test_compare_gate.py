@@ -126,7 +126,7 @@ def test_several_runs_are_each_compared_with_the_first(gate, write):
     code, out, _ = gate(machine(1), SLOWED, *FIVE, "--format", "json", names=names)
     record = json.loads(out)
     assert code == 1
-    assert (record["kind"], record["schema_version"], record["threshold"]) == ("compare", 1, 0.05)
+    assert (record["kind"], record["schema_version"], record["threshold"]) == ("compare", 2, 0.05)
     same, new = record["comparisons"]
     assert (same["run"], new["run"]) == ("same.json", "new.json")
     assert [sum(row["regression"] for row in each["rows"]) for each in (same, new)] == [0, 16]

@@ -38,6 +38,6 @@ def test_a_window_of_a_stream_and_what_is_set_aside_for_it_are_told_and_reset():
         assert now.window_bytes == kept.nbytes
         assert now.bytes >= BYTES // 2
         (change,) = before.restore()
-        assert change.code == Code.LEFT_BEHIND
+        assert change.code == Code.GLOBAL_STATE_LEAK
         assert "persisting L2 cache (" in change.text
         assert persisting_cache() == first

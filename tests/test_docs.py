@@ -144,7 +144,9 @@ def test_the_search_ends_with_a_right_kernel_that_is_faster_than_its_first(tmp_p
     assert "functional.smooth_l1_loss(x, y, reduction=reduction" in done.stdout.split("\n\n")[-2]
 
 
-UNJUDGED = verdict("NOT JUDGED", reasons=(JudgeReason(Code.NO_ROOM, "time", "no memory"),))
+UNJUDGED = verdict(
+    "NOT JUDGED", reasons=(JudgeReason(Code.INSUFFICIENT_MEMORY, "time", "no memory"),)
+)
 
 
 @dataclass

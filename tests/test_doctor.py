@@ -280,7 +280,7 @@ def test_no_compiler_is_a_warning_where_all_libraries_are_built(made, monkeypatc
     made.without_gpu()
     made.program("g++", "not gcc")
     assert made.look(CPLUSPLUS).state == PROBLEM
-    monkeypatch.setattr(Cache, "find_without_tools", lambda *arguments: made.root / "library")
+    monkeypatch.setattr(Cache, "find_without_tool", lambda *arguments: made.root / "library")
     found = made.look(CPLUSPLUS)
     assert found.state == WARNING
     assert found.found.endswith("but all libraries for cpu are built already")

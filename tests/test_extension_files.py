@@ -98,7 +98,7 @@ def test_two_functions_or_an_autograd_function_are_one_loss_with_its_gradient(
     what, every, judged, monkeypatch
 ):
     if not every:
-        monkeypatch.setattr(against_loss, "QUICK_CHECKS", ("retained",))
+        monkeypatch.setattr(against_loss, "QUICK_CHECKS", ("retain_graph",))
     verdict = judged(f"import torch\n{PAIRS[what]}", loss="smooth_l1")
     assert (verdict.correct, verdict.has_gradient) == (True, True), verdict.reasons
 

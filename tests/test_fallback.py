@@ -11,8 +11,10 @@ import pytest
 
 from losscli.cli import main
 from losscli.errors import BuildError, UnfitError, UsageError
+from losscli.implementations.builtin import IMPLEMENTATIONS
 from losscli.operators import fallback, loading
 from losscli.processes.process import FALLBACK_VARIABLE
+from losscli.reasons import Code
 from tests.documents import ROOT
 
 SCRIPT = """
@@ -163,3 +165,17 @@ def test_commands_leave_the_variable_as_it_was(monkeypatch):
     monkeypatch.setenv(FALLBACK_VARIABLE, "torch")
     assert main.run(["list", "losses"]) == 0
     assert os.environ[FALLBACK_VARIABLE] == "torch"
+
+
+@pytest.mark.parametrize(("device", "variable"), [("cpu", "CXX"), ("cuda", "CC")])
+def test_torch_compile_is_skipped_without_a_compiler(monkeypatch, make_case, device, variable):
+    unavailable = IMPLEMENTATIONS["compile"].unavailable
+    case = make_case("mse", device=device)
+    monkeypatch.setenv(variable, sys.executable)
+    assert unavailable(case) is None
+    monkeypatch.delenv(variable)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    reason = unavailable(case)
+    assert reason
+    assert reason.code == Code.MISSING_TOOL
+    assert "torch.compile needs a compiler" in reason.text

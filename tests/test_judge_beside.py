@@ -5,7 +5,7 @@ from itertools import chain, repeat
 from losscli.bench.plan import Task
 from losscli.bench.statistics import summarize
 from losscli.config.schema import Timing
-from losscli.judge.beside import findings
+from losscli.judge.times import findings
 from losscli.reasons import Code
 from losscli.runs.records import OK, SKIPPED, BenchResult
 from tests.handmade import case
@@ -16,7 +16,7 @@ TASK = Task(case(device="cpu"), {"forward": (OWN, OTHER)}, Timing())
 
 def result(name, seconds):
     if seconds is None:
-        return BenchResult(TASK.case, name, "forward", SKIPPED, code=Code.NO_ROOM)
+        return BenchResult(TASK.case, name, "forward", SKIPPED, code=Code.INSUFFICIENT_MEMORY)
     return BenchResult(TASK.case, name, "forward", OK, seconds=summarize([seconds] * 10))
 
 
@@ -42,7 +42,7 @@ class Machine:
 
 def test_a_reference_that_is_slower_each_time_beside_a_candidate_is_slowed_by_it():
     ((code, text),) = Machine([3 * USUAL] * 3).findings({})
-    assert code == Code.SLOWS_OTHERS
+    assert code == Code.INTERFERENCE
     assert "takes 3.00 times as long next to its process" in text
     # A machine that was busy for a while, and a little less speed, are no fault of a candidate.
     for beside in ([3 * USUAL], [3 * USUAL] * 2, [1.6 * USUAL] * 3):

@@ -41,19 +41,22 @@ VERDICTS = {
     "does not build": BUILD,
     "dtypes of a model": verdict(against="Model", dtypes=("bfloat16",)),
     "no worse than torch": failing(
-        {"code": Code.NO_WORSE_THAN_TORCH, "text": "5 ulp; PyTorch 6 ulp"},
+        {"code": Code.SAME_ERROR_AS_PYTORCH, "text": "5 ulp; PyTorch 6 ulp"},
         word="NO WORSE THAN TORCH",
     ),
     "the reason that the word follows from is first": failing(
-        {"code": Code.REFUSES, "text": "it raised"},
+        {"code": Code.UNSUPPORTED_INPUT, "text": "it raised"},
         {"code": Code.NO_GRADIENT, "text": "it has none"},
         {"text": "off by 5 ulp"},
     ),
     "right where it answers": failing(
-        {"code": Code.REFUSES, "text": "raised ValueError: contiguous only"}, word="RIGHT"
+        {"code": Code.UNSUPPORTED_INPUT, "text": "raised ValueError: contiguous only"}, word="RIGHT"
     ),
     "more than three reasons": failing(
-        *({"check": check} for check in ("value", "boundary_sizes", "parts", "steps"))
+        *(
+            {"check": check}
+            for check in ("value", "boundary_sizes", "non_uniform_grad_output", "repeated_backward")
+        )
     ),
     "no gradient": verdict("RIGHT BUT NO GRADIENT", trains=False),
     "from the cache": replace(RIGHT, cached=True),

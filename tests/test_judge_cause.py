@@ -5,9 +5,10 @@ from losscli.implementations import Implementation
 from losscli.judge.cause import MISTAKES, cause_of
 from losscli.truth.problem import Problem
 from losscli.truth.setup import ThirdParty
-from losscli.verify.selftest.wrong import WRONG, find_wrong
+from losscli.verify.selftest.wrong import WRONG
 from tests.handmade import case_of
 from tests.parameters import naming
+from tests.verify.judging import find_wrong
 
 SHAPE = (9, 31)
 

@@ -107,7 +107,7 @@ def test_json_has_every_verdict_and_its_feedback(files, capsys):
     main.run(["judge", *files("RIGHT", "WRONG"), "--format", "json"])
     captured = capsys.readouterr()
     record = json.loads(captured.out)
-    assert (record["schema_version"], record["kind"]) == (1, "judge")
+    assert (record["schema_version"], record["kind"]) == (2, "judge")
     assert sorted(each["verdict"] for each in record["verdicts"]) == ["RIGHT", "WRONG"]
     assert all(each["feedback"] for each in record["verdicts"])
     assert captured.err.count("k0.py") == 1

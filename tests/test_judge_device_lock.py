@@ -18,8 +18,8 @@ from losscli.errors import UnfitError
 from losscli.implementations.allowance import Allowance
 from losscli.judge import stages
 from losscli.judge.device_lock import device_lock, lock_path
-from losscli.judge.draft import Draft, Ended
 from losscli.judge.job import Job
+from losscli.judge.judgement import Draft, Ended
 from losscli.judge.judging import judge_job
 from losscli.processes.lock import HeldError
 
@@ -238,7 +238,7 @@ def test_file_is_not_judged_where_others_have_the_device_until_its_time_is_over(
 def test_file_that_takes_the_lock_itself_cheats(reader, judged, monkeypatch):
     monkeypatch.setattr(stages, "is_of_a_worker", lambda pid: pid == reader.pid)
     verdict = judged()
-    assert (verdict.word, [each.code for each in verdict.reasons]) == ("CHEATS", ["slows_others"])
+    assert (verdict.word, [each.code for each in verdict.reasons]) == ("CHEATS", ["interference"])
 
 
 def test_wait_for_others_is_not_held_against_a_file():

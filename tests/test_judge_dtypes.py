@@ -25,15 +25,15 @@ RIGHT = "RIGHT", "NO WORSE THAN TORCH"
 LIMITED = ("RIGHT WITHIN LIMITS",)
 FILES = {
     "of all dtypes": (FITS, (), RIGHT, DTYPES, set()),
-    "whose sum overflows": (OVERFLOWS, (), LIMITED, DTYPES, {("limited", "float16")}),
+    "whose sum overflows": (OVERFLOWS, (), LIMITED, DTYPES, {("known_limitation", "float16")}),
     "whose sum overflows where nothing is asked": (OVERFLOWS, DTYPES[:1], RIGHT, DTYPES[:1], set()),
-    "that raises for some": (REFUSES, (), RIGHT, DTYPES[:2], {("refuses", "float16")}),
+    "that raises for some": (REFUSES, (), RIGHT, DTYPES[:2], {("unsupported_input", "float16")}),
     "that cannot be compiled for some": (
         NO_HALVES,
         (),
         RIGHT,
         DTYPES[:2],
-        {("refuses", "float16")},
+        {("unsupported_input", "float16")},
     ),
     "that raises for what is asked": (
         *(REFUSES, ("float16",), ("CRASHED",)),
@@ -41,15 +41,15 @@ FILES = {
     ),
     "that returns another for some": (
         *(FITS | {"mean": "each.float().mean()"}, (), LIMITED),
-        *(DTYPES[:1], {("limited", "float64")}),
+        *(DTYPES[:1], {("known_limitation", "float64")}),
     ),
     "that has no gradient for some": (
         FITS | {"before": f"if input.dtype in {HALVES}: input, target = input.data, target.data"},
-        *((), LIMITED, DTYPES[:2], {("limited", "float16")}),
+        *((), LIMITED, DTYPES[:2], {("known_limitation", "float16")}),
     ),
     "that rounds all to float32": (
         FITS | {"mean": "each.float().mean().to(input.dtype)"},
-        *((), LIMITED, (DTYPES[0], *DTYPES[2:]), {("limited", "float64")}),
+        *((), LIMITED, (DTYPES[0], *DTYPES[2:]), {("known_limitation", "float64")}),
     ),
 }
 LONG = {
@@ -83,7 +83,7 @@ def test_the_verdict_has_the_dtypes_of_a_file(judged, parts, asked, words, dtype
     reasons = {(reason.code, reason.case.split()[2]) for reason in verdict.reasons}
     assert verdict.word in words, verdict.reasons
     assert verdict.dtypes == dtypes
-    assert {each for each in reasons if each[0] != "no_worse_than_torch"} == due
+    assert {each for each in reasons if each[0] != "same_error_as_pytorch"} == due
 
 
 @pytest.mark.parametrize("dtype", [pytest.param("float32", marks=SLOW), "bfloat16"])

@@ -67,7 +67,7 @@ def right(job):
 
 
 def quarantined(word):
-    reasons = (JudgeReason(Code.QUARANTINED, "checks", "no answer"),)
+    reasons = (JudgeReason(Code.DEVICE_UNHEALTHY, "checks", "no answer"),)
     return lambda job: verdict(word, job.file, id=job.id, reasons=reasons)
 
 

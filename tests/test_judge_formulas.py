@@ -149,7 +149,7 @@ def with_nan(input, target):
 def test_a_textbooks_formula_excuses_what_is_as_wrong_of_third_parties_alone(monkeypatch):
     of = problem("log_cosh")
     outcome = judgement(of, log_cosh)
-    assert (outcome.status, outcome.code) == (WARN, Code.NO_WORSE_THAN_TORCH)
+    assert (outcome.status, outcome.code) == (WARN, Code.SAME_ERROR_AS_PYTORCH)
     for wrong in (lambda *each: log_cosh(*each) + 3e-6, with_nan):
         assert judgement(of, wrong).status == FAIL
     own = problem("log_cosh", of_others=False)
@@ -160,8 +160,8 @@ def test_a_textbooks_formula_excuses_what_is_as_wrong_of_third_parties_alone(mon
 
 WRONG = Outcome(FAIL, "wrong"), None
 LIMITS = (
-    (["NaN"], "limited"),
-    (["NaN", "infinity"], "limited"),
+    (["NaN"], "known_limitation"),
+    (["NaN", "infinity"], "known_limitation"),
     (["NaN", "a tie"], "wrong"),
     (["NaN", None], "wrong"),  # a failure of no variant
 )

@@ -151,7 +151,7 @@ RUNS = {
     "overwrites its input": Beside(
         KL,
         new("loss = Model()(x, y)", "y.data.mul_(2)", "return loss"),
-        found=("limited", "y_gradient"),
+        found=("known_limitation", "y_gradient"),
     ),
     "remembers results by address": Beside(
         KL,
@@ -164,7 +164,9 @@ RUNS = {
         ),
     ),
     "sets threads": Beside(
-        COSINE, new("torch.set_num_threads(1)", "return Model()(x, y)"), found=("left_behind",)
+        COSINE,
+        new("torch.set_num_threads(1)", "return Model()(x, y)"),
+        found=("global_state_leak",),
     ),
 }
 SLOW_RUNS = {
@@ -192,7 +194,7 @@ SLOW_RUNS = {
             "        return tuple(each * incoming[:, None] for each in found)"
         ),
         "RIGHT WITHIN LIMITS",
-        found=("second_derivatives", "refuses"),
+        found=("second_derivatives", "unsupported_input"),
     ),
     "scales what it saved": Beside(
         COSINE,
@@ -201,7 +203,7 @@ SLOW_RUNS = {
             backward="return tuple(each.mul_(incoming[:, None]) for each in ctx.found)",
         ),
         word="RIGHT WITHIN LIMITS",
-        found=("retained",),
+        found=("retain_graph",),
     ),
     "cross entropy with integer labels": Beside(
         CROSS_ENTROPY,
@@ -233,7 +235,7 @@ SLOW_RUNS = {
             "return Model()(x, y)",
         ),
         "RIGHT",
-        found=("refuses",),
+        found=("unsupported_input",),
     ),
     "one output": Beside(
         COSINE,
@@ -266,7 +268,7 @@ def test_candidate_beside_a_model_gets_its_verdict(judged, of):
     assert {*of.found} <= checks(verdict) | codes(verdict), verdict.reasons
     assert not of.text or of.text in verdict.reasons[0].text
     if of.word.startswith("RIGHT"):
-        assert codes(verdict) <= {*of.found, "no_gradient", "limited", "refuses"}
+        assert codes(verdict) <= {*of.found, "no_gradient", "known_limitation", "unsupported_input"}
         assert verdict.checks["pass"] > 3
         assert verdict.trains is ("NO GRADIENT" not in of.word)
 
@@ -294,7 +296,7 @@ def test_candidate_that_takes_only_the_rows_of_get_inputs_is_right(judged):
     body = "assert len(y) == 64", "return Model()(x, y)"
     verdict = judged(KL, new(*body), timed=True)
     assert verdict.right, verdict.reasons
-    assert codes(verdict) <= {"refuses", "slower"}
+    assert codes(verdict) <= {"unsupported_input", "slower"}
     assert verdict.reasons[0].case == "37x50 float32, 37x50 float32"
     assert {speed.case for speed in verdict.speed} == {"64x50 float32, 64x50 float32"}
 
@@ -314,7 +316,7 @@ class ModelNew(Model):
 """
     verdict = judged(KL, source, timed=True)
     assert verdict.word == "CHEATS", verdict.reasons
-    assert "wrong_later" in codes(verdict)
+    assert "wrong_after_warm_up" in codes(verdict)
 
 
 @pytest.mark.slow

@@ -163,7 +163,7 @@ def test_gpu_in_quarantine_is_used_no_more_and_told_aloud(jobs):
     asked = jobs("quarantine", "RIGHT", device="cuda") + jobs("RIGHT", device="cuda:0")
     found = list(run(asked, workers=1, gpus=["cuda:0"]).values())
     assert [each.word for each in found] == ["CRASHED", "NOT JUDGED", "NOT JUDGED"]
-    assert {each.reasons[0].code for each in found} == {"quarantined"}
+    assert {each.reasons[0].code for each in found} == {"device_unhealthy"}
 
 
 def test_process_that_cannot_be_started_is_one_message(jobs):

@@ -7,7 +7,7 @@ from losscli.config.schema import Config, LossChoice, Timing
 from losscli.implementations.sandbox import client
 from losscli.implementations.sandbox.isolation_parts import NAMES as PARTS
 from losscli.judge.against_loss import worth_processes
-from losscli.judge.draft import code_of
+from losscli.judge.judgement import code_of
 from losscli.judge.verdict_parts import JudgeReason, word_of
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, VerifyResult
@@ -87,7 +87,7 @@ def test_the_first_error_of_a_compiler_is_told_with_its_line_of_the_file(judged,
 def test_lack_of_memory_before_timing_leaves_a_file_not_judged():
     stages: dict[Any, str] = {"small": "NOT JUDGED", "checks": "NOT JUDGED", "time": "RIGHT"}
     for stage, word in stages.items():
-        assert word_of([JudgeReason(Code.NO_ROOM, stage, "out of memory")]) == word
+        assert word_of([JudgeReason(Code.INSUFFICIENT_MEMORY, stage, "out of memory")]) == word
 
 
 def test_large_tensors_are_timed_by_one_process():
@@ -121,13 +121,15 @@ def mse_loss(input, target, *, reduction="mean"):
     ],
 )
 @pytest.mark.parametrize(
-    ("factor", "codes"), [("1", {"misfit"}), ("2", {"misfit", "wrong"})], ids=["right", "wrong"]
+    ("factor", "codes"),
+    [("1", {"shape_or_dtype_mismatch"}), ("2", {"shape_or_dtype_mismatch", "wrong"})],
+    ids=["right", "wrong"],
 )
 def test_judging_goes_on_with_a_result_of_another_shape_or_dtype(judged, result, factor, codes):
     if result == MISFITS["both"] and factor == "1":
         codes = codes | {"wrong"}  # what float16 has lost does not come back
     verdict = judged(MISFIT.replace("RESULT", result).replace("FACTOR", factor))
-    found = {reason.code for reason in verdict.reasons} - {"no_worse_than_torch"}
+    found = {reason.code for reason in verdict.reasons} - {"same_error_as_pytorch"}
     assert (verdict.word, found) == ("WRONG", codes), verdict.reasons
     assert verdict.checks or "wrong" in codes
 
@@ -135,7 +137,7 @@ def test_judging_goes_on_with_a_result_of_another_shape_or_dtype(judged, result,
 def test_the_first_reason_ends_the_judging_where_that_is_asked_for(judged):
     source = MISFIT.replace("RESULT", "loss.double()").replace("FACTOR", "1")
     verdict = judged(source, until_first=True)
-    assert [reason.code for reason in verdict.reasons] == ["misfit"]
+    assert [reason.code for reason in verdict.reasons] == ["shape_or_dtype_mismatch"]
     assert not verdict.checks
 
 
@@ -147,14 +149,20 @@ def test_a_file_that_does_not_take_what_a_job_asks_for_is_not_called(judged):
 
 ASSERTED = "raised AcceleratorError: CUDA error: device-side assert triggered"
 RESULTS: dict[str, Any] = {
-    "an error for a layout": ("layouts", "raised", "", 1.0, "refuses"),
+    "an error for a layout": ("layouts", "raised", "", 1.0, "unsupported_input"),
     "an error for a value": ("value", "raised", "", 1.0, "raised"),
-    "an assertion": ("layouts", "broke_device", ASSERTED, 1.0, "broke_device"),
-    "an assertion at an end of a domain": ("value", "broke_device", ASSERTED, 0.0, "refuses"),
-    "an illegal access": ("layouts", "broke_device", "illegal", 1.0, "broke_device"),
+    "an assertion": ("layouts", "device_error", ASSERTED, 1.0, "device_error"),
+    "an assertion at an end of a domain": (
+        "value",
+        "device_error",
+        ASSERTED,
+        0.0,
+        "unsupported_input",
+    ),
+    "an illegal access": ("layouts", "device_error", "illegal", 1.0, "device_error"),
     "a wrong number": ("value", "", "", 1.0, "wrong"),
-    "a wrong number at an end of a parameter's domain": ("value", "", "", 0.0, "limited"),
-    "an error at that end": ("value", "raised", "", 0.0, "refuses"),
+    "a wrong number at an end of a parameter's domain": ("value", "", "", 0.0, "known_limitation"),
+    "an error at that end": ("value", "raised", "", 0.0, "unsupported_input"),
     "a wrong number near that end": ("value", "", "", 1e-3, "wrong"),
 }
 

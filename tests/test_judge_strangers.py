@@ -89,7 +89,7 @@ STRANGERS = (
 
 OF_FACETS = (
     *("extreme_values", "special_values", "second_derivatives"),
-    *("retained", "memory", "left_behind"),
+    *("retain_graph", "memory", "global_state"),
 )
 """The quick checks that decide what a stranger's facets have to say."""
 

@@ -1,8 +1,7 @@
 import pytest
 import torch
 
-from losscli.cases.axes import CHANGING
-from losscli.cases.case import CHANGING_VALUES
+from losscli.cases.axes import CHANGING, CHANGING_VALUES
 from losscli.implementations.passes import Captured, PassFactory, gradients
 from tests.handmade import case_of
 

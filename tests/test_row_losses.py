@@ -315,7 +315,7 @@ def test_backward_reads_nothing_where_forward_has_written_the_gradient(device):
         loss = call.ours()
         for operand in call.operands:
             if operand is not None:
-                operand.data.fill_(99)  # no class, where it is class numbers
+                operand.data.fill_(99)  # no class, where it is class indices
         for ours, theirs in zip(torch.autograd.grad(loss, call.rows), due[1:], strict=True):
             assert torch.equal(ours, theirs)
 
@@ -494,7 +494,7 @@ def test_parameters_and_operands_that_do_not_fit_are_refused(device):
         ("kl_divergence", (x, x[:, :3]), {}, "target must have the shape of input"),
         ("kl_divergence", (x, x), {"mask": short}, "mask must have the shape of the rows of input"),
         ("kl_divergence", (x, x), {"mask": floats}, "mask must be bool"),
-        ("token_log_probs", (x, x[:, 0]), {}, "tokens must hold class numbers"),
+        ("token_log_probs", (x, x[:, 0]), {}, "tokens must hold class indices"),
         ("kl_divergence", (x.long(), x.long()), {}, "float32, float64, float16 or bfloat16"),
     ):
         with pytest.raises((RuntimeError, TypeError), match=said):

@@ -7,7 +7,7 @@ import pytest
 
 from losscli.cli import main
 from losscli.errors import EXIT_OK, EXIT_USAGE, UnfitError, UsageError
-from losscli.runs.holding import held
+from losscli.runs.files import held
 from losscli.runs.saved import check_run_name, find_run, prepare, runs_directory, saved_runs
 from tests.fabricated import elsewhere, machine
 

@@ -14,8 +14,8 @@ from losscli.cli import main
 from losscli.errors import EXIT_OK, EXIT_USAGE, UnfitError, UsageError
 from losscli.machine import devices
 from losscli.processes.lock import Holder
-from losscli.runs import holding
-from losscli.runs.holding import held, holder_of, refuse_held
+from losscli.runs import files
+from losscli.runs.files import held, holder_of, refuse_held
 from losscli.runs.saved import runs_directory
 from tests.fabricated import machine
 from tests.parameters import naming
@@ -118,14 +118,14 @@ def test_output_is_free_after_its_process_even_if_that_was_killed():
 
 
 def test_lock_that_is_removed_while_it_is_taken_is_taken_again(monkeypatch):
-    output, lock = Path("out.json").resolve(), holding._lock
+    output, lock = Path("out.json").resolve(), files._lock
 
     def remove_first(file, **named):
-        monkeypatch.setattr(holding, "_lock", lock)
+        monkeypatch.setattr(files, "_lock", lock)
         lock_of(output).unlink()
         return lock(file, **named)
 
-    monkeypatch.setattr(holding, "_lock", remove_first)
+    monkeypatch.setattr(files, "_lock", remove_first)
     with held(output):
         assert holder_of(output)
 

@@ -66,6 +66,16 @@ def test_cases_of_an_older_record_get_the_defaults_of_their_time(written):
     assert read_run(written(json.dumps(record)), "bench") == run(*PAIR)
 
 
+def test_codes_of_earlier_versions_are_read(written):
+    record = json.loads(render(run(failed(code=Code.INSUFFICIENT_MEMORY)), "json"))
+    record["results"][0]["code"] = "no_room"
+    (read,) = read_run(written(json.dumps(record)), "bench").results
+    assert read.code == Code.INSUFFICIENT_MEMORY
+    record["results"][0]["code"] = "no_rooms"
+    with pytest.raises(UsageError, match="'code': invalid enum value 'no_rooms'"):
+        read_run(written(json.dumps(record)), "bench")
+
+
 def test_unknown_fields_of_a_later_version_are_ignored(written):
     record = json.loads(render(run(*PAIR), "json"))
     record["new"] = record["results"][0]["new"] = 1

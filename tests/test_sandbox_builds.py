@@ -158,7 +158,7 @@ def test_tuning_has_a_limit(judged):
 def test_samples_in_which_a_kernel_is_tuned_do_not_count(judged):
     verdict = judged("len(calls) if input.shape == (1024, 1024) else 1", 0.0, timed=True)
     (reason, *_) = verdict.reasons
-    assert (verdict.word, reason.code) == ("CHEATS", "clock_disagrees")
+    assert (verdict.word, reason.code) == ("CHEATS", "timing_tampering")
     assert "tunes a kernel between samples" in reason.text
 
 

@@ -215,7 +215,7 @@ def test_second_derivatives_and_transforms(device):
 UNFIT: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"reduction": "median"}, ValueError, "reduction must be 'none', 'mean' or 'sum'"),
     ({"temperature": 0.0}, ValueError, "temperature must be above 0"),
-    ({"classes": torch.zeros(ROWS, K)}, TypeError, "classes must hold class numbers"),
+    ({"classes": torch.zeros(ROWS, K)}, TypeError, "classes must hold class indices"),
     ({"classes": torch.zeros(ROWS, 0).long()}, ValueError, "with k from 1 to C"),
     ({"target": torch.zeros(ROWS, K + 1)}, ValueError, "target must have the shape of classes"),
     ({"input": torch.zeros(ROWS, CLASSES).long()}, TypeError, "input must be float32"),

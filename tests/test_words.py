@@ -15,8 +15,6 @@ from tests.parameters import naming
 
 LINES = (ROOT / "tests/data/private_words.txt").read_text().splitlines()[1:]
 WORDS = {pattern: term for pattern, _, term in (line.rpartition(": ") for line in LINES)}
-OF_KERNELS = {"must hold class numbers in"}
-"""Messages that are those of the kernels too."""
 
 
 def private_words(text: str) -> list[str]:
@@ -65,9 +63,8 @@ def test_help_has_the_terms_of_the_field() -> None:
 def test_messages_have_the_terms_of_the_field() -> None:
     for path in sorted((ROOT / "losscli").rglob("*.py")):
         for text in messages(path.read_text()):
-            if not any(known in text for known in OF_KERNELS):
-                with naming(path.relative_to(ROOT), text):
-                    assert private_words(text) == []
+            with naming(path.relative_to(ROOT), text):
+                assert private_words(text) == []
     for path in sorted((ROOT / "losscli").rglob("*.toml")):
         for text in texts(tomllib.loads(path.read_text())):
             with naming(path.relative_to(ROOT), text):

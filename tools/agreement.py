@@ -1,8 +1,8 @@
-"""Compares losscli's medians with those of Triton's do_bench on a GPU: `python -m tools.agreement`.
+"""Compares losscli's medians with Triton's do_bench on a GPU: `python -m tools.agreement`.
 
-Both time the same calls with events and a cold L2, each by its own method. Each case takes more
-than 100 us, so that the overhead of a call does not matter. The exit code is 1 where the two differ
-by more than 3 %, 4 where there is no GPU or no Triton.
+Both time the same calls with events and a cold L2. Each case takes more than 100 us, so a call's
+overhead does not matter. The exit code is 1 where they differ by more than 3 %, 4 without a GPU or
+Triton.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SIZE = (16384, 16384)
 
 @dataclass(frozen=True)
 class Pair:
-    """One case, in seconds by either timer."""
+    """A case's seconds by both timers."""
 
     name: str
     losscli: float
@@ -57,7 +57,6 @@ class Pair:
 
 
 def measure(device: str, do_bench: Callable[..., Any]) -> Iterator[Pair]:
-    """Yield each case, measured in turn by both."""
     from losscli.bench.plan import plan
     from losscli.bench.runner import Runner
     from losscli.config.schema import Config, LossChoice, Timing
@@ -113,7 +112,6 @@ def report(pairs: Iterator[Pair]) -> int:
 
 
 def main() -> int:
-    """Measure and report, where there is a GPU and Triton."""
     if not torch.cuda.is_available():
         print("skipped: there is no GPU")
         return EXIT_UNFIT

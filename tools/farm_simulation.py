@@ -1,10 +1,9 @@
 """Simulates a farm of many nodes with 8 GPUs each: the farm's own code on a simulated cluster.
 
-`python -m tools.farm_simulation verdicts.jsonl` takes the times of the stages from real verdicts
-and prints how well 1, 8 and 64 nodes are used, with and without a node killed every minute. What is
-real is `losscli.judge.farm`: how many jobs are on their way, and what becomes of lost ones. What is
-simulated is Ray (a job starts on the node with the most room, on the GPU that has the least room
-left for it) and the lock of each GPU, of `device_lock`.
+`python -m tools.farm_simulation verdicts.jsonl` takes the stages' times from real verdicts and
+prints how well 1, 8 and 64 nodes are used, with and without a node killed every minute. It runs the
+real `losscli.judge.farm`. It simulates Ray (a job starts on the node with the most room, on its
+least used GPU) and each GPU's lock of `device_lock`.
 """
 
 from __future__ import annotations
@@ -40,21 +39,19 @@ DOWN_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Stages:
-    """The seconds of a job: while others may build and check on the GPU, and alone."""
+    """The seconds of a job: sharing the GPU's lock to build and check, and holding it alone."""
 
     shared: float
     alone: float
 
     @property
     def least(self) -> float:
-        """The time of a GPU that it takes where no judge ever waits."""
+        """The time on a GPU if no judge ever waits."""
         return self.alone + self.shared / JUDGES_OF_A_GPU
 
 
 @dataclass
 class Task:
-    """A job on its way."""
-
     job: Job
     stages: Stages
     place: Gpu | None = None
@@ -63,7 +60,7 @@ class Task:
 
 @dataclass
 class Gpu:
-    """A GPU with its lock: those who wait pass one after the other, as at the turnstile."""
+    """A GPU with its lock, which waiting jobs get in turn, as at the turnstile."""
 
     node: Node
     running: list[Task] = field(default_factory=list)
@@ -77,8 +74,6 @@ class Gpu:
 
 @dataclass
 class Node:
-    """A node, which may be down."""
-
     name: str
     gpus: list[Gpu] = field(default_factory=list)
     is_up: bool = True
@@ -107,8 +102,7 @@ class SimulatedCluster:
         if kill_every:
             self._later(kill_every, self._kill)
 
-    def open(self) -> None:
-        """Nothing is to be joined."""
+    def open(self) -> None: ...
 
     def room(self, without: Iterable[str]) -> Room:
         up = [node for node in self._nodes if node.is_up and node.name not in without]
@@ -147,7 +141,7 @@ class SimulatedCluster:
         heapq.heappush(self._events, (self.now + seconds, next(self._number), event))
 
     def _fill(self) -> None:
-        """Start what is pending where there is room."""
+        """Start pending tasks where there is room."""
         while self._pending:
             node = max((n for n in self._nodes if n.is_up), key=_free, default=None)
             if node is None or not _free(node):
@@ -165,7 +159,7 @@ class SimulatedCluster:
         self._if_there(delay, task, lambda: self._wait(task, alone=False))
 
     def _if_there(self, seconds: float, task: Task, event: Callable[[], None]) -> None:
-        """Have something happen to a task, unless it is lost before."""
+        """Do something to a task unless it is lost before."""
         self._later(seconds, lambda: None if task.lost else event())
 
     def _wait(self, task: Task, *, alone: bool) -> None:
@@ -174,7 +168,7 @@ class SimulatedCluster:
         self._pass(task.place)
 
     def _pass(self, gpu: Gpu) -> None:
-        """Let those have the lock whose turn it is."""
+        """Give the lock to those whose turn it is."""
         while gpu.waiting and not gpu.alone:
             task, alone = gpu.waiting[0]
             if alone and gpu.sharing:
@@ -229,8 +223,6 @@ def _free(node: Node) -> int:
 
 @dataclass(frozen=True)
 class Found:
-    """What a simulation came to."""
-
     seconds: float
     least: float
     """Seconds that the GPUs would take if no judge ever waited for another, or for a job."""
@@ -241,7 +233,7 @@ class Found:
 
     @property
     def used(self) -> float:
-        """The part of its time that a GPU times alone, or has all of its judges at work."""
+        """The fraction of time in which a GPU times alone or all its judges work."""
         return self.least / self.seconds
 
 
@@ -249,7 +241,7 @@ def simulate(
     count: int, nodes: int, stages: Sequence[Stages], *, gpus: int = GPUS,
     kill_every: float = 0.0, seed: int = 0,
 ) -> Found:  # fmt: skip
-    """Judge so many candidates, each of which takes as long as a random one of those given."""
+    """Judge so many candidates, each as long as a random given one."""
     chosen = random.Random(seed).choices(stages, k=count)
     cluster = SimulatedCluster(
         nodes, lambda job: chosen[int(job.id)], gpus=gpus, kill_every=kill_every, seed=seed
@@ -266,7 +258,7 @@ def simulate(
 
 
 def read_stages(path: Path) -> list[Stages]:
-    """Return the times of verdicts; what was wrong was not timed."""
+    """Return the times of verdicts on files that were timed."""
     found = []
     for line in path.read_text().splitlines():
         seconds = json.loads(line)["seconds"]

@@ -1,7 +1,4 @@
-"""The calls of losses over rows but cross entropy that `make sanitize` makes.
-
-They reach each kernel.
-"""
+"""Calls for `make sanitize` of row-wise losses other than cross entropy: they reach each kernel."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ DTYPES = ("float32", "bfloat16")
 
 @dataclass(frozen=True)
 class RowCall:
-    """One call of a loss over rows, and of its gradients."""
+    """A call of a row-wise loss and of its gradients."""
 
     loss: str
     dtype: str
@@ -38,7 +35,7 @@ class RowCall:
 
 
 def calls(loss: str, rows: int, roles: str) -> Iterator[RowCall]:
-    """Yield the calls of a loss with so many operands that are rows."""
+    """Yield the calls of a loss with so many row operands."""
     # Two values of a row have no reduction.
     reduction = "none" if loss == "token_log_probs" else "mean"
     masked = "m" in roles

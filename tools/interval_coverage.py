@@ -1,9 +1,8 @@
 """Counts how often a ratio's interval contains the next run's: `python -m tools.interval_coverage`.
 
-Runs `losscli bench` several times, one run after the other. A pair is a case, pass and
-implementation in two successive runs; it is covered where the interval of the ratio to the
-reference in one run contains the ratio that the next run finds. What is left to do after Ctrl-C is
-left out, and what was found is written.
+It runs `losscli bench` several times in succession. A pair is a case, pass and implementation in
+two successive runs. It is covered if the interval of the ratio to the reference in one run contains
+the other run's ratio. Ctrl-C ends the runs; what was found is written.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ WANTED = 0.9
 
 
 def ratios(run: Run) -> dict[object, tuple[str, Speedup]]:
-    """Return each ratio to the reference by its key in other runs, with a name."""
+    """Return each ratio to the reference by its key, with a name."""
     return {
         key(r): (f"{r.case.name}, {r.implementation}, {r.pass_}, {r.mode}", r.ratios[REFERENCE])
         for r in run.results
@@ -39,7 +38,6 @@ def ratios(run: Run) -> dict[object, tuple[str, Speedup]]:
 
 
 def half_width(ratio: Speedup) -> float:
-    """Return the relative half-width of a ratio's interval."""
     return math.sqrt(ratio.high / ratio.low) - 1
 
 
@@ -52,7 +50,7 @@ def pairs(runs: Sequence[Run]) -> Iterator[tuple[str, Speedup, Speedup]]:
 
 
 def summary(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return how many pairs are covered, the median half-width, and each pair that is not."""
+    """Return the number of covered pairs, the median half-width, and the other pairs."""
     found = list(pairs(runs))
     missed = [pair for pair in found if not pair[1].low <= pair[2].value <= pair[1].high]
     widths = [half_width(ratio) for run in runs for _, ratio in ratios(run).values()]
@@ -72,7 +70,6 @@ def summary(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def told(found: dict[str, Any]) -> str:
-    """Return a line with the summary."""
     if found["coverage"] is None:
         return f"{found['runs']} runs, no pairs yet"
     return (
@@ -82,7 +79,7 @@ def told(found: dict[str, Any]) -> str:
 
 
 def measure(count: int, options: Sequence[str]) -> Iterator[Run]:
-    """Yield a number of runs of `losscli bench`, each when it is finished."""
+    """Yield runs of `losscli bench` as they finish."""
     with tempfile.TemporaryDirectory() as folder:
         for number in range(count):
             path = Path(folder, f"{number}.json")
@@ -95,7 +92,7 @@ def measure(count: int, options: Sequence[str]) -> Iterator[Run]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run, print as it goes; return 1 where too few pairs are covered, 130 after Ctrl-C."""
+    """Run and print; return 1 where too few pairs are covered, 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(description=__doc__, usage="%(prog)s [OPTION]... [-- BENCH]")
     parser.add_argument("--runs", type=int, default=6, help="Run the bench so often.")
     parser.add_argument("--device", default="auto", help="Measure on this device.")

@@ -1,12 +1,11 @@
-"""Breaks the kernels on purpose, one line at a time, and reports whether `losscli verify` finds it.
+"""Breaks the kernels on purpose, one line at a time, and reports whether `losscli verify` notices.
 
 `python -m tools.mutate` applies each mutation of the CPU's sources to a copy of the checkout,
-builds it there and runs the checks until one fails; `--device cuda` does so for the CUDA kernels,
-on a machine with a GPU. It builds and verifies only the part that the mutation names; an unexpected
-survivor on a CPU is built completely and gets all checks that `losscli verify` runs. It prints a
-line per mutation: killed by a check, or survived. The exit code is 1 if a mutation survives without
-a known reason. `--only WORDS` runs those whose description has the words, `-o FILE` writes the
-record.
+builds it and runs the checks until one fails; `--device cuda` does so for CUDA, on a machine with a
+GPU. It builds and verifies only what the mutation names; an unexpected survivor on a CPU is built
+completely and gets all checks of `losscli verify`. It prints a line per mutation: killed by a
+check, or survived. The exit code is 1 if a mutation survives without a known reason. `--only WORDS`
+chooses mutations by their description, `-o FILE` writes the record.
 """
 
 from __future__ import annotations
@@ -57,8 +56,6 @@ class Death:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a mutation."""
-
     file: str
     mistake: str
     status: str
@@ -69,14 +66,13 @@ class Outcome:
     seconds: float
 
     def __str__(self) -> str:
-        """Return the line that is printed."""
         told = f"{self.status} by {self.by}" if self.by else self.status
         said = f", {self.reason}" if self.reason else ""
         return f"{self.file}, {self.mistake}: {told}{said} ({self.seconds:.0f} s)"
 
 
 def mutations(device: str) -> tuple[Mutation, ...]:
-    """Return the mutations of a device; those of the formulas are the same on both."""
+    """Return a device's mutations; those of the formulas are the same on both."""
     return (*LOSSES, *FORMULAS, *CPU, *ROWS, *TORCH) if device == "cpu" else CUDA
 
 
@@ -102,7 +98,7 @@ def killer(root: Path, trial: Trial, patience: float) -> Death | None:
 
 
 def _wait(process: subprocess.Popen[bytes], progress: Path, patience: float) -> bool:
-    """Wait for a process while its progress grows; end it and return False when that stops."""
+    """Wait for a process while its progress grows; else end it and return False."""
     seen = -1
     while True:
         try:
@@ -126,21 +122,20 @@ def judge(mutation: Mutation, death: Death | None) -> tuple[str, str, str]:
 
 
 def is_expected(outcome: Outcome, mutation: Mutation) -> bool:
-    """Tell whether a mutation was killed or has a known reason to survive, or was only built."""
+    """Tell whether it was killed, has a known reason to survive, or was only built."""
     survives = EQUIVALENT if mutation.equivalent else UNSEEN if mutation.unseen else KILLED
     return outcome.status in (survives, BUILT)
 
 
 class Run:
-    """Tries mutations, several at a time, and prints the outcome of each."""
+    """Tries mutations, several at a time, and prints their outcomes."""
 
     def __init__(self, workshop: Workshop, whole: bool) -> None:
-        """``whole``: survivors are put to all that `losscli verify` runs."""
+        """``whole``: survivors get all that `losscli verify` runs."""
         self.workshop, self.whole = workshop, whole
         self._turn = threading.Semaphore(TRIALS_AT_ONCE)
 
     def __call__(self, numbered: tuple[int, Mutation]) -> Outcome:
-        """Try one mutation."""
         number, mutation = numbered
         started = time.monotonic()
         try:
@@ -181,7 +176,7 @@ class BuildAlone(Run):
 def try_all(
     chosen: Sequence[Mutation], device: str, jobs: int, kind: type[Run], whole: bool
 ) -> list[Outcome]:
-    """Build the original, then try each; return the outcomes in the order of the mutations."""
+    """Build the original, then try each; return the outcomes in the mutations' order."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="losscli-mutants-") as folder:
         workshop = Workshop(Path(folder), device, jobs)
@@ -192,7 +187,6 @@ def try_all(
 
 
 def record(outcomes: Iterable[Outcome], device: str) -> dict[str, object]:
-    """Return the record of a run."""
     return {
         "kind": "mutate",
         "device": device,
@@ -210,7 +204,6 @@ def score(results: Sequence[Mapping[str, object]]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the mutations."""
     parser = argparse.ArgumentParser(prog="python -m tools.mutate")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument(

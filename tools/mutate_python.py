@@ -1,12 +1,12 @@
-"""Breaks losscli's Python on purpose, an expression at a time, and reports what no test finds.
+"""Breaks losscli's Python on purpose, an expression at a time, and reports what no test notices.
 
     python -m tools.mutate_python --most 200 -o mutants.json
 
-The mutants are those of PACKAGES: another comparison, `or` for `and`, `-` for `+`, a number that is
-one larger, a condition without its `not`. The text of an expression alone decides whether it is
-chosen, so that two runs try the same. First the tests run once with coverage, unless `--coverage`
-names what an earlier run left. Then each mutant gets the tests that reach its line, the quickest of
-each file first, until one fails. Tests beyond `--seconds` are left out, and counted.
+The mutants are those of PACKAGES: another comparison, `or` for `and`, `-` for `+`, a number plus
+one, a condition without its `not`. The text of an expression decides whether it is chosen, so runs
+can be repeated. First the tests run with coverage, unless `--coverage` names an earlier run's. Then
+each mutant gets the tests that reach its line, the quickest of each file first, until one fails.
+Tests beyond `--seconds` are skipped and counted.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ FUNCTIONS = {"max": "min", "min": "max", "any": "all", "all": "any"}
 
 @dataclass(frozen=True)
 class Mutant:
-    """One expression with another in its place."""
+    """An expression and its replacement."""
 
     file: str
     line: int
@@ -74,7 +74,7 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """What it is, whatever place its line has moved to."""
+        """The name, which does not depend on the line."""
         return f"{self.file}: {self.old} -> {self.new} in {self.text}"
 
     def applied(self, source: bytes) -> bytes:
@@ -84,8 +84,6 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Fate:
-    """What became of a mutant."""
-
     mutant: Mutant
     status: str
     """``killed``, ``survived`` or ``hang``."""
@@ -98,7 +96,7 @@ class Fate:
 
 
 def changed(node: ast.AST) -> ast.expr | None:
-    """Return another expression for one, if there is a mistake to make."""
+    """Return a mistaken expression, if there is one to make."""
     match node:
         case ast.Compare(left, [operator], right) if type(operator) in COMPARISONS:
             return ast.Compare(left, [COMPARISONS[type(operator)]()], right)
@@ -120,7 +118,7 @@ def changed(node: ast.AST) -> ast.expr | None:
 
 
 def expressions(node: ast.AST) -> Iterator[ast.expr]:
-    """Yield the expressions that run: no annotations, nothing that only a type checker reads."""
+    """Yield the expressions that run, without annotations and those for type checkers."""
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list"):
             continue
@@ -136,7 +134,6 @@ def expressions(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def mutants(file: Path) -> Iterator[Mutant]:
-    """Yield all mutants of a file."""
     text = file.read_bytes()
     starts = [0]
     for line in text.splitlines(keepends=True):
@@ -165,7 +162,7 @@ def chosen(reached: Mapping[tuple[str, int], Sequence[str]], most: int) -> list[
 
 
 def measure(data: Path) -> None:
-    """Run the tests with coverage, which names the test that reaches a line."""
+    """Run the tests with coverage, by test."""
     options = ["--cov=losscli", "--cov-context=test", "--cov-report="]
     command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", "-m", SELECTION, *options]
     subprocess.run(
@@ -191,7 +188,7 @@ def lines_reached(data: Path) -> dict[tuple[str, int], list[str]]:
 
 
 def in_order(tests: Sequence[str], seconds: Mapping[str, float], most: float) -> list[str]:
-    """Return tests, the quickest of each file first, as many as take so many seconds."""
+    """Return tests, the quickest of each file first, that fit in so many seconds."""
     files: dict[str, list[str]] = {}
     for test in sorted(tests, key=lambda test: seconds.get(test, 0.1)):
         files.setdefault(test.partition("::")[0], []).append(test)
@@ -228,7 +225,7 @@ def fate(mutant: Mutant, tests: Sequence[str], total: int, root: Path) -> Fate:
 
 
 def copy_checkout(root: Path) -> None:
-    """Copy the files that git knows."""
+    """Copy the files that git tracks."""
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=CHECKOUT, capture_output=True, check=True
     )
@@ -238,7 +235,6 @@ def copy_checkout(root: Path) -> None:
 
 
 def main() -> int:
-    """Try the mutants, print the fate of each, and return 0."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--most", type=int, default=200, help="how many mutants")
     parser.add_argument("--seconds", type=float, default=20.0, help="of tests for each")

@@ -1,4 +1,4 @@
-"""The calls of rows in parts that `make sanitize` makes: csrc/parts, and what gives its numbers."""
+"""Calls for `make sanitize` of rows in parts: csrc/parts, and what prepares its operands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENTROPIES, DIVERGENCE = "entropies", "divergence"
 
 @dataclass(frozen=True)
 class PartCall:
-    """One loss of rows whose classes are in two parts, and the gradients of both."""
+    """A loss of rows whose classes are in two parts, and both gradients."""
 
     dtype: str
     widths: tuple[int, int]
@@ -41,17 +41,15 @@ class PartCall:
 
     @property
     def loss(self) -> str:
-        """The loss whose parts these are, which names their kernels."""
+        """The loss that names the kernels."""
         return f"parts of {self.form}"
 
     @property
     def classes(self) -> int:
-        """All classes."""
         return sum(self.widths)
 
 
 def calls() -> Iterator[PartCall]:
-    """Yield the calls."""
     for dtype, widths in itertools.product(DTYPES, WIDTHS):
         for form in (*SETTINGS, ENTROPIES, DIVERGENCE):
             reduction = "none" if form in (ENTROPIES, DIVERGENCE) else "mean"

@@ -1,11 +1,11 @@
-"""Tests with real runs that a kernel slowed by a tenth is found, and that noise is not.
+"""Tests with real runs that a kernel slowed by a tenth is noticed, and noise is not.
 
     python -m tools.planted [REPEATS] [OPTION OF BENCH]...
 
-Each repeat runs the same code as the repeat before, then the same with losscli's own kernel slowed:
-after each timed call the device waits for a tenth of the call's time in the first run. Compared
-with the run before, ``losscli compare --fail-on 5%`` has to pass the first and to fail the second,
-and to name no other implementation. The exit code is 1 where it does not.
+Each repeat runs the same code again, then with losscli's kernel slowed: after each timed call the
+device waits for a tenth of the call's time in the first run. Compared with the run before,
+``losscli compare --fail-on 5%`` has to pass the first, to fail the second, and to name no other
+implementation. The exit code is 1 where it does not.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def bench(output: Path, options: list[str], base: Path | None = None) -> Path:
 
 
 def compare(base: Path, new: Path) -> tuple[int, set[str]]:
-    """Return the exit code of `losscli compare`, and what it says is slower."""
+    """Return the exit code of `losscli compare`, and what it calls slower."""
     command = [sys.executable, "-m", "losscli", "compare", str(base), str(new)]
     command += ["--fail-on", FAIL_ON, "--no-fail-on-undecided", "--format", "json"]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
@@ -117,7 +117,6 @@ def compare(base: Path, new: Path) -> tuple[int, set[str]]:
 
 
 def plant_if_asked() -> None:
-    """Slow the kernel if the environment says so."""
     if BASE in os.environ:
         plant(Path(os.environ[BASE]))
 

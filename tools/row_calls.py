@@ -1,4 +1,4 @@
-"""The calls of cross entropy that `make sanitize` makes: those that reach each kernel."""
+"""Calls of cross entropy for `make sanitize`: they reach each kernel."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from dataclasses import dataclass
 CLASSES = (1, 7, 8, 16, 129, 1024, 4097, 16384, 40001, 70003, 140003, 300007, 600011)
 DTYPES = ("float32", "float64", "float16", "bfloat16")
 STEPS = (0.5, 0.5, 2.0, 3.0, 3.0)
-"""Incoming gradients in turn, so that one is expected, matched and missed."""
+"""Successive grad_outputs: predictions are made, met and missed."""
 
 
 @dataclass(frozen=True)
 class RowCall:
-    """One call of cross entropy."""
-
     dtype: str
     classes: int
     rows: int = 5
@@ -34,12 +32,11 @@ class RowCall:
     smoothing: float = 0.0
     softcap: float = 0.0
     incoming: tuple[float, ...] = (1.0,)
-    """The incoming gradients of successive steps; none for the loss alone."""
+    """The grad_outputs of successive steps; none for the loss alone."""
     in_place: bool = False
 
 
 def calls() -> Iterator[RowCall]:
-    """Yield the calls."""
     for dtype, classes in itertools.product(DTYPES, CLASSES):
         yield RowCall(dtype, classes, incoming=())
         yield RowCall(dtype, classes, ignored=True)

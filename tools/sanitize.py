@@ -1,24 +1,22 @@
 """Runs the kernels under compute-sanitizer: `python -m tools.sanitize`, or `make sanitize`.
 
-memcheck finds accesses out of bounds, racecheck races on shared memory between the threads of a
-block, initcheck reads of memory that was never written, and synccheck barriers that not all threads
-reach. Each tool prints a line; the exit code is 1 if one finds something, 4 where there is no
-compute-sanitizer or no GPU. `--tool NAME` runs only that tool, `--rows` makes only the calls of
-losses over rows, `--parts` only those of rows whose classes are in parts, `--calls` makes the calls
-without a tool. `--jobs N` shares the calls of a tool out to N processes, for a tool takes most of
-its time on the CPU.
+memcheck finds accesses out of bounds, racecheck races on a block's shared memory, initcheck reads
+of uninitialised memory, and synccheck barriers that not all threads reach. Each tool prints a line;
+the exit code is 1 if one finds something, 4 without compute-sanitizer or a GPU. `--tool NAME` runs
+only that tool, `--rows` makes only calls of row-wise losses, `--parts` only those of rows in parts,
+`--calls` makes the calls without a tool. `--jobs N` distributes a tool's calls over N processes: a
+tool mostly uses the CPU.
 
-racecheck is the slow one: it watches the fewest and smallest calls that together launch every
-kernel which any call launches, in each layout. `--share K/N` makes part K of N of the calls of each
-tool, and `--limit SECONDS` ends a tool, so that several runs can do together what one has no
-time for. With `-o FILE` each adds what it covered to FILE, and `--covered FILE ...` tells what all
-have covered together; its exit code is 1 if a tool found something or left out a kernel.
+racecheck is slow: it watches the fewest and smallest calls that together launch every kernel in
+each layout. `--share K/N` makes part K of N of each tool's calls, and `--limit SECONDS` ends a
+tool, so several runs can share the work. With `-o FILE` each adds what it covered to FILE, and
+`--covered FILE ...` prints what all have covered; its exit code is 1 if a tool found something or a
+kernel is left.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import re
@@ -28,25 +26,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tests.kernels.layouts import LAYOUTS, Make
-from tests.machinery import MACHINERY
-
-from . import general_row_calls, part_calls, row_calls
 from . import sanitize_coverage as coverage
+from .every_call import PARTS, ROWS, every_call, loss_of, prepare
 from .sanitize_coverage import cost, fewest, kernels_of
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
-    from losscli.losses import Domain
 
 EXIT_FOUND, EXIT_UNFIT = 1, 4
 # Only what is compiled from csrc: PyTorch's kernels cost most of the time and are not in question.
@@ -59,273 +47,10 @@ TOOLS: dict[str, tuple[str, ...]] = {
     "synccheck": OURS,
 }
 
-ROWS, PARTS = "rows", "parts"
-PARTS_NEED = ("token_log_probs", "kl_divergence")
-"""The losses whose libraries give the numbers of a part."""
 MANY_ROWS = 100
 """Rows from which on a block takes several."""
 SLOW = ("racecheck",)
 """The tools that watch the fewest calls which reach each kernel."""
-
-SIZES: dict[int, str] = {
-    1: "one element",
-    3: "less than a pack",
-    4: "a float32 pack",
-    5: "one more",
-    8: "a 16-bit pack",
-    9: "one more",
-    1023: "less than one block takes by a kernel of its own",
-    1024: "as much",
-    1025: "one more",
-    4097: "one more than a float32 tile",
-    8193: "one more than a 16-bit tile",
-    24583: "a cluster of blocks, the last one ragged",
-}
-MANY: dict[int, str] = {
-    8 * 8192 + 5: "more blocks than a cluster has",
-    33 * 8192 + 1: "one element in the last",
-    450 * 4096 + 3: "more float32 tiles than blocks",
-}
-LARGE: dict[str, int] = {"float32": 140_000_005, "bfloat16": 280_000_009}
-"""Elements that take the cuts of large tensors, and where gradients are written along with a row or
-without one, more blocks than post their sums; by dtype, 534 MiB."""
-LARGE_ROW = 8192
-COSTLY = "kl_div"
-"""A loss whose large tensors have launches of their own."""
-
-SINGLE_PASS = "single_pass"
-STRATEGIES = (SINGLE_PASS, "atomic", "two_pass", "tree", "torch_sum")
-DTYPES = ("float32", "float64", "float16", "bfloat16")
-
-
-def _line(make: Make, width: int, whole: int, first: int = 0) -> Tensor:
-    """Return lines that are cut out of wider ones."""
-    return make((33, whole))[:, first : first + width]
-
-
-STRIDED: dict[str, Callable[[Make], tuple[Tensor, Tensor]]] = {
-    # Lines, a segment a warp: of whole packs, of elements, with ends that fill neither.
-    "lines of whole packs": lambda make: (_line(make, 1024, 2048), make((33, 1024))),
-    "lines of packs, a ragged end": lambda make: (_line(make, 1160, 1200), make((33, 1160))),
-    "lines of no whole packs": lambda make: (_line(make, 1157, 1201), make((33, 1157))),
-    "lines that begin within a pack": lambda make: (_line(make, 1024, 1032, 1), make((33, 1024))),
-    "every second of a line": lambda make: (make((33, 1040))[:, ::2], make((33, 520))),
-    "lines beside a column": lambda make: (_line(make, 1024, 1032), make((33, 1))),
-    "short lines": lambda make: (make((3000, 9))[:, :5], make((3000, 5))),
-    "short lines of whole packs": lambda make: (make((3000, 24))[:, :8], make((3000, 8))),
-    # Tiles in shared memory: whole ones, ragged ones, several batches of them.
-    "transposed, whole tiles": lambda make: (make((128, 128)).t(), make((128, 128))),
-    "transposed, partial tiles": lambda make: (make((131, 217)).t(), make((217, 131))),
-    "target transposed": lambda make: (make((70, 45)), make((45, 70)).t()),
-    "transposed in batches": lambda make: (
-        make((5, 71, 93)).transpose(1, 2),
-        make((5, 93, 71)),
-    ),
-    "first for last of three": lambda make: (
-        make((71, 5, 93)).transpose(0, 2),
-        make((93, 5, 71)),
-    ),
-    # A target that repeats in the middle, beside lines and beside short ones.
-    "middle of long lines": lambda make: (make((6, 50, 300)), make((6, 1, 300))),
-    "middle of short lines": lambda make: (make((60, 50, 3)), make((60, 1, 3))),
-    # A shared gradient in several bands, of one element, of few and of many summands.
-    "shared in bands": lambda make: (make((20000, 40)), make((40,))),
-    "shared by all": lambda make: (make((70001,)), make((1,))),
-    "shared by three": lambda make: (make((3, 5000)), make((5000,))),
-}
-EVERY_LAYOUT = LAYOUTS | STRIDED
-MIXED = ("float64", "float16", "int64", "int32", "int16", "int8", "uint8", "bool")
-"""Dtypes of a target beside an input of another."""
-STEPS = (0.5, 0.5, 0.5, 2.0, 3.0, 4.0, 4.0, 4.0)
-"""Incoming gradients in turn: one that becomes the expectation and matches it again, others until
-forward writes no gradient ahead, and one that becomes the expectation again."""
-
-_sites = itertools.count(1)
-"""A separate expectation for each call, so that no call starts with that of an earlier one."""
-
-
-@dataclass(frozen=True)
-class Call:
-    """One call of an op, on operands of a layout."""
-
-    loss: str
-    dtype: str
-    layout: str = ""
-    """One of EVERY_LAYOUT; empty is one dimension of ``size``."""
-    size: int = 0
-    row: int = 0
-    """Columns that the target repeats, with ``size`` rows of them; 0 where it does not."""
-    reduction: str = "mean"
-    strategy: str = SINGLE_PASS
-    order: int = 1
-    """Derivatives: 0 the loss alone, 1 both gradients, 2 their derivatives as well."""
-    incoming: tuple[float, ...] = (-3.0,)
-    """The incoming gradient of each step; 1 is what the first expects."""
-    target: str = ""
-    """Dtype of the operands after the prediction; empty is ``dtype``."""
-
-
-def calls() -> Iterator[Call]:
-    """Yield every call: those of the loops, and for each other loss some of its formula."""
-    from losscli.losses import LOSSES
-
-    yield from calls_of_loops()
-    for loss, dtype in itertools.product(LOSSES, DTYPES):
-        if loss not in MACHINERY:
-            yield from calls_of_formula(loss, dtype)
-    for (dtype, size), order in itertools.product(LARGE.items(), (0, 1)):
-        yield Call(COSTLY, dtype, size=size, order=order)
-
-
-def calls_of_formula(loss: str, dtype: str) -> Iterator[Call]:
-    """Yield calls in which each part of a formula is computed: value, gradients, second ones."""
-    for order in (0, 1, 2):
-        yield Call(loss, dtype, size=8193, order=order)
-    yield Call(loss, dtype, "target one row", order=2)
-    yield Call(loss, dtype, "transposed, partial tiles")
-    yield Call(loss, dtype, size=1025, reduction="none", order=2)
-
-
-def calls_of_loops() -> Iterator[Call]:
-    """Yield some 280 calls a loss, which reach every loop."""
-    losses = MACHINERY
-    for loss, dtype, size in itertools.product(losses, DTYPES, SIZES):
-        yield Call(loss, dtype, size=size, order=0)
-        yield Call(loss, dtype, size=size, incoming=(1.0,))
-    for loss, dtype, size in itertools.product(losses, DTYPES, (1, 9, 8193, 16385)):
-        yield Call(loss, dtype, size=size, reduction="none")
-    for loss, dtype, layout in itertools.product(losses, ("float32", "bfloat16"), LAYOUTS):
-        yield Call(loss, dtype, layout)
-    for loss, dtype in itertools.product(losses, DTYPES):
-        yield Call(loss, dtype, "target one row", order=2)
-        yield Call(loss, dtype, size=1025, reduction="none", order=2)
-    turns = itertools.cycle(losses)
-    for layout in EVERY_LAYOUT:
-        yield Call(next(turns), "float32", layout, order=0)
-    yield from strided_calls(turns)
-    for strategy, dtype, size in itertools.product(
-        STRATEGIES, ("float32", "bfloat16"), (1, 8193, *MANY)
-    ):
-        for order in (0, 1):
-            yield Call(next(turns), dtype, size=size, strategy=strategy, order=order)
-    for strategy, dtype in itertools.product(STRATEGIES, ("float64", "float16")):
-        yield Call(next(turns), dtype, size=24583, reduction="sum", strategy=strategy)
-    for (dtype, size), order in itertools.product(LARGE.items(), (0, 1)):
-        yield Call(losses[0], dtype, size=size, order=order)
-        yield Call(losses[-1], dtype, size=size // LARGE_ROW + 1, row=LARGE_ROW, order=order)
-
-
-def strided_calls(turns: Iterator[str]) -> Iterator[Call]:
-    """Yield calls on operands that are not dense or of several dtypes, and steps of training."""
-    for layout, reduction, dtype in itertools.product(
-        STRIDED, ("mean", "none"), ("float32", "bfloat16")
-    ):
-        yield Call(next(turns), dtype, layout, reduction=reduction)
-    for layout in STRIDED:
-        yield Call(next(turns), "float64", layout, reduction="sum")
-    places = ("", "transposed, partial tiles", "lines of packs, a ragged end")
-    for target, layout in itertools.product(MIXED, places):
-        for dtype, reduction in (("float32", "mean"), ("bfloat16", "none")):
-            yield Call(
-                next(turns),
-                dtype,
-                layout,
-                0 if layout else 4097,
-                reduction=reduction,
-                target=target,
-            )
-    for dtype, (layout, size) in itertools.product(
-        ("float32", "bfloat16"),
-        (("", 9), ("", 24583), ("short lines", 0), ("transposed, partial tiles", 0)),
-    ):
-        yield Call(next(turns), dtype, layout, size, incoming=STEPS)
-    yield Call(next(turns), "float32", "target one row", incoming=STEPS)
-
-
-def make(call: Call) -> None:
-    """Make one call; values come from the host, so that initcheck knows they were written."""
-    import torch
-
-    from losscli.losses import LOSSES
-    from tests.kernels.losses import PARAMETERS
-
-    generator = torch.Generator().manual_seed(call.size)
-    dtypes = [getattr(torch, name) for name in (call.dtype, call.target or call.dtype)]
-
-    def filled(shape: tuple[int, ...]) -> Tensor:
-        return torch.randn(shape, generator=generator).cuda()
-
-    def drawn(domain: Domain, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
-        draw = torch.rand if domain.always_uniform else torch.randn
-        return domain.of_draws(draw(shape, generator=generator)).cuda().to(dtype)
-
-    shape = (call.size, call.row) if call.row else (call.size,)
-    make_pair = EVERY_LAYOUT[call.layout] if call.layout else lambda m: (m(shape), m(shape[-1:]))
-    spec = LOSSES[call.loss]
-    operands = []
-    for operand in spec.operands:
-        first = not operands
-        # An operand is laid out in its dtype: a conversion would move it.
-        makes = partial(drawn, operand.domain, dtypes[0] if first else dtypes[1])
-        values = make_pair(makes)[0 if first else 1].detach()
-        has_gradient = operand.differentiable and values.is_floating_point()
-        operands.append(values.requires_grad_(call.order > 0 and has_gradient))
-    parameters = spec.resolve(PARAMETERS[call.loss]).values()
-    settings = (call.reduction, *parameters)
-    last: int | str
-    if call.strategy == SINGLE_PASS:
-        op, last = getattr(torch.ops.losscli, call.loss), next(_sites)
-    else:
-        op, last = getattr(torch.ops.losscli_bench, call.loss), call.strategy
-    for value in call.incoming:
-        loss = op.default(*operands, *settings, last)
-        if call.order == 0:
-            return
-        wanted = [operand for operand in operands if operand.requires_grad]
-        incoming = torch.full(loss.shape, value).to(loss.dtype).cuda()
-        gradients = torch.autograd.grad(loss, wanted, incoming, create_graph=call.order == 2)
-    if call.order == 2:
-        toward = [filled(tuple(gradient.shape)).to(gradient.dtype) for gradient in gradients]
-        torch.autograd.grad(gradients, wanted, toward, allow_unused=True)
-
-
-def prepare(only: str = "") -> None:
-    """Build and load the kernels: a build under the sanitizer would be watched as well."""
-    from losscli import functional as functional  # defines the operators
-    from losscli.losses import ROW_LOSSES
-    from losscli.operators import loading
-
-    for loss in PARTS_NEED if only == PARTS else ROW_LOSSES:
-        loading.load_loss(loss, "cuda")
-    if only == ROWS:
-        return
-    loading.load_parts("cuda")
-    if only == PARTS:
-        return
-    loading.load("cuda")
-    for loss in MACHINERY:
-        loading.load_loss(loss, "cuda", strategies=True)
-
-
-def every_call(only: str = "") -> Iterator[tuple[object, Callable[[], None]]]:
-    """Yield what to print of each call, and what makes it."""
-    from losscli.losses import ROW_LOSSES
-
-    if only != ROWS:
-        for part_call in part_calls.calls():
-            yield part_call, partial(part_calls.make, part_call)
-    if only == PARTS:
-        return
-    for row_call in row_calls.calls():
-        yield row_call, partial(row_calls.make, row_call, next(_sites))
-    for spec in ROW_LOSSES.values():
-        if not spec.name.startswith("cross_entropy"):
-            for general in general_row_calls.calls(spec.name, spec.rows, spec.roles):
-                yield general, partial(general_row_calls.make, general, next(_sites))
-    if only == ROWS:
-        return
-    for call in calls():
-        yield call, partial(make, call)
 
 
 def make_all(only: str, numbers: Sequence[int] | None = None) -> int:
@@ -358,14 +83,6 @@ def profile_all(only: str, path: Path) -> int:
     return 0
 
 
-def loss_of(call: Any) -> str:
-    """Return the loss of a call, as its operator is named."""
-    if isinstance(call, row_calls.RowCall):
-        form = "_with_probabilities" if call.target == "probabilities" else ""
-        return f"cross_entropy{form}"
-    return str(call.loss)
-
-
 @dataclass(frozen=True)
 class Plan:
     """All calls, with the kernels that each launches."""
@@ -376,7 +93,7 @@ class Plan:
 
     @classmethod
     def of(cls, only: str, *, profiled: bool) -> Plan:
-        """Return the calls; ``profiled``: with their kernels, from a process of its own."""
+        """Return the calls; ``profiled``: with their kernels, from another process."""
         made = [call for call, _ in every_call(only)]
         reached: list[list[str]] = [[] for _ in made]
         if profiled:
@@ -411,7 +128,7 @@ def _words(only: str) -> list[str]:
 
 
 def find_sanitizer() -> str | None:
-    """Return compute-sanitizer: from the PATH, or from beside nvcc."""
+    """Return compute-sanitizer from the PATH, or from nvcc's folder."""
     places = [os.environ.get("PATH", os.defpath)]
     homes = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]
     nvcc = shutil.which("nvcc")
@@ -428,7 +145,7 @@ def run_tool(
     """Run calls under one tool and print its line.
 
     Returns:
-        Whether it found nothing, and the numbers of the calls that it finished within the limit.
+        Whether it found nothing, and the numbers of the calls that it finished in time.
     """
     # The allocator of PyTorch hands out parts of large blocks, whose ends no tool sees.
     environ = os.environ | {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
@@ -483,13 +200,13 @@ def run_tool(
 
 
 def _is_finding(line: str) -> bool:
-    """Tell whether a line of a tool reports an error, not a start or an end without one."""
+    """Tell whether a tool's line reports an error."""
     quiet = ("COMPUTE-SANITIZER", "SUMMARY: 0 ", "Target application")
     return len(line) > 12 and line.startswith("=========") and not any(w in line for w in quiet)
 
 
 def _print_failure(name: str, output: str, code: int, made: str | None, seconds: float) -> None:
-    """Print the line of a tool that found something, and keep all that it wrote."""
+    """Print a tool's finding, and keep all that it wrote."""
     with tempfile.NamedTemporaryFile(
         "w", prefix=f"sanitize-{name}-", suffix=".log", delete=False
     ) as log:
@@ -512,7 +229,6 @@ def _share(text: str) -> tuple[int, int]:
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
-    """Return what the command line says."""
     parser = argparse.ArgumentParser(prog="python -m tools.sanitize")
     parser.add_argument("--calls", action="store_true", help="make the calls, without a tool")
     parser.add_argument("--tool", choices=TOOLS, action="append", help="run this tool alone")
@@ -544,7 +260,6 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the tools one after another."""
     given = parse(arguments)
     if given.covered:
         together = coverage.read(given.covered)

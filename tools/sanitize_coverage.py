@@ -1,8 +1,8 @@
 """Which kernels the calls of `python -m tools.sanitize` reach, and what its runs have covered.
 
 A kernel is an instance of a template: a walk for a dtype, with or without gradients, for a kind of
-rows. PyTorch's profiler names those that a call launches. Each loss over rows has a library of its
-own, whose kernels have the same names as those of others, so a kernel goes with its loss.
+rows. PyTorch's profiler names those that a call launches. The libraries of row-wise losses use the
+same kernel names, so a kernel's key includes its loss.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LEAST_ELEMENTS = 2**16
 
 
 def kernels_of(loss: str, run: Callable[[], None]) -> list[str]:
-    """Make a call and return the kernels of losscli that it launches, each after the loss."""
+    """Make a call and return the kernels of losscli that it launches, each with the loss."""
     import torch
     from torch.profiler import ProfilerActivity, profile
 
@@ -35,7 +35,7 @@ def kernels_of(loss: str, run: Callable[[], None]) -> list[str]:
 
 
 def cost(call: Any) -> int:
-    """Return how much a tool has to watch in a call: its elements, for each pass over them."""
+    """Return how much a tool watches in a call: elements times passes."""
     facts = vars(call)
     length = facts.get("length") or facts.get("classes") or facts.get("size") or 0
     rows = facts.get("rows") or facts.get("row") or 1
@@ -44,9 +44,9 @@ def cost(call: Any) -> int:
 
 
 def fewest(reached: Sequence[Iterable[str]], costs: Sequence[int]) -> list[int]:
-    """Return the numbers of calls that together reach each kernel, the cheapest ones first.
+    """Return the numbers of the cheapest calls that together reach each kernel.
 
-    ``reached``: the kernels of each call. Where no call reaches any, as without a profiler, all.
+    ``reached``: the kernels of each call. All calls where no kernel is known.
     """
     if not any(map(set, reached)):
         return list(range(len(reached)))
@@ -66,13 +66,13 @@ def fewest(reached: Sequence[Iterable[str]], costs: Sequence[int]) -> list[int]:
 
 
 def share(numbers: Sequence[int], part: int, parts: int) -> list[int]:
-    """Return the numbers of part 1, 2, ... of so many, which together have each once."""
+    """Return the numbers of part 1, 2, ... of so many; the parts are disjoint."""
     return list(numbers[part - 1 :: parts])
 
 
 @dataclass
 class Covered:
-    """What one tool has done in one run, or in several."""
+    """What one tool has done in one or more runs."""
 
     tool: str
     calls: int = 0
@@ -91,7 +91,6 @@ class Covered:
     """The number of calls by dtype."""
 
     def joined(self, other: Covered) -> Covered:
-        """Return what both runs together have done."""
         kernels = {*self.kernels, *other.kernels}
         return Covered(
             self.tool,
@@ -106,7 +105,6 @@ class Covered:
         )
 
     def told(self) -> list[str]:
-        """Return the lines that say it."""
         of = f"{self.calls} of {self.planned} calls"
         state = "clean" if self.clean else "FAILED"
         lines = [f"{self.tool}: {state}, {of}, shares {', '.join(self.shares)}"]
@@ -124,7 +122,7 @@ def _loss(kernel: str) -> str:
 
 
 def _walk(kernel: str) -> str:
-    """Return the name of a kernel without its namespaces and template arguments."""
+    """Return a kernel's name without namespaces and template arguments."""
     found = _WALK.search(kernel.partition(": ")[2].replace("(anonymous namespace)", ""))
     return (found[1] or found[2]) if found else kernel
 
@@ -141,7 +139,7 @@ def write(path: Path, covered: Covered) -> None:
 
 
 def read(paths: Iterable[Path]) -> dict[str, Covered]:
-    """Return what the runs of several records have done together, by tool."""
+    """Return what the runs of several records have done, by tool."""
     found: dict[str, Covered] = {}
     for path in paths:
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -159,7 +157,7 @@ def of_calls(
     every: Sequence[int],
     facts: Mapping[str, Any],
 ) -> Covered:
-    """Return what a run has done: the calls that it made, of those of its share, of all shares."""
+    """Return what a run has done: its calls out of its share's and all shares'."""
     kernels = {name for number in made for name in reached[number]}
     others = {name for number in every for name in reached[number]}
     dtypes = Counter(calls[number].dtype for number in made)

@@ -1,5 +1,3 @@
-"""`python -m tools.agreement`: the comparison of two timers' figures."""
-
 import sys
 
 import pytest

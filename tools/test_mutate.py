@@ -173,7 +173,7 @@ def test_forms_of_a_loss_over_rows_have_its_kernels_and_are_what_a_survivor_is_p
 
 
 def put(monkeypatch, tmp_path, program, patience=30.0):
-    """Return what kills a copy whose trial is a program of a test."""
+    """Return what kills a copy whose trial is a test's program."""
     monkeypatch.setattr(mutate, "command", lambda trial: [sys.executable, "-c", program])
     return mutate.killer(tmp_path, Trial("cpu", "smoke"), patience)
 
@@ -210,7 +210,7 @@ def test_hanging_trial_is_killed(monkeypatch, tmp_path):
 
 @pytest.fixture
 def without_builds(monkeypatch):
-    """Mutants that are broken, and what they were built for, without a compiler."""
+    """Broken mutants and what they were built for, without a compiler."""
     monkeypatch.setattr(Workshop, "build_original", lambda self, mutations: None)
     monkeypatch.setattr(Workshop, "build_mutant", lambda self, mutation, number, whole: Path("x"))
 

@@ -15,11 +15,12 @@ from losscli.losses.domain import POSITIVE
 from losscli.operators import loading
 from tests.machinery import MACHINERY
 from tests.standin import write_program
+from tools import element_calls, every_call, part_calls, row_calls, sanitize
 from tools import general_row_calls as general
-from tools import part_calls, row_calls, sanitize
 from tools import sanitize_coverage as coverage
 
-CALLS = tuple(sanitize.calls())
+CALLS = tuple(element_calls.calls())
+SITES = itertools.count(1)
 
 # Fails where the tool is racecheck, as compute-sanitizer fails.
 SANITIZER = """\
@@ -36,7 +37,7 @@ echo "12 calls"
 
 @pytest.fixture
 def gpu(monkeypatch, tmp_path):
-    """A GPU, and a sanitizer that stands in for the real one."""
+    """A GPU, and a stand-in for the sanitizer."""
     write_program(tmp_path / "compute-sanitizer", SANITIZER)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -45,20 +46,24 @@ def gpu(monkeypatch, tmp_path):
     calls = [row_calls.RowCall("float32", classes) for classes in (16, 1, 7)]
     reached = [["cross_entropy: losscli::team<1>"], ["cross_entropy: losscli::team<1>"], []]
     monkeypatch.setattr(
-        sanitize.Plan, "of", lambda only, *, profiled: sanitize.Plan(sanitize.ROWS, calls, reached)
+        sanitize.Plan,
+        "of",
+        lambda only, *, profiled: sanitize.Plan(every_call.ROWS, calls, reached),
     )
 
 
 def test_the_calls_cover_every_loss_dtype_layout_strategy_and_order():
     assert 100 * len(MACHINERY) <= len([c for c in CALLS if c.loss in MACHINERY])
-    assert {(c.loss, c.dtype) for c in CALLS} == {(a, b) for a in LOSSES for b in sanitize.DTYPES}
-    assert {c.layout for c in CALLS} == {"", *sanitize.EVERY_LAYOUT}
-    assert {c.size for c in CALLS} >= {*sanitize.SIZES, *sanitize.MANY}
-    assert {(c.strategy, c.order) for c in CALLS} >= {
-        (strategy, order) for strategy in sanitize.STRATEGIES for order in (0, 1)
+    assert {(c.loss, c.dtype) for c in CALLS} == {
+        (a, b) for a in LOSSES for b in element_calls.DTYPES
     }
-    assert {c.target for c in CALLS} == {"", *sanitize.MIXED}
-    assert sanitize.STEPS in {c.incoming for c in CALLS}
+    assert {c.layout for c in CALLS} == {"", *element_calls.EVERY_LAYOUT}
+    assert {c.size for c in CALLS} >= {*element_calls.SIZES, *element_calls.MANY}
+    assert {(c.strategy, c.order) for c in CALLS} >= {
+        (strategy, order) for strategy in element_calls.STRATEGIES for order in (0, 1)
+    }
+    assert {c.target for c in CALLS} == {"", *element_calls.MIXED}
+    assert element_calls.STEPS in {c.incoming for c in CALLS}
     assert {(c.loss, c.order) for c in CALLS} == {(a, b) for a in LOSSES for b in (0, 1, 2)}
 
 
@@ -94,7 +99,7 @@ def test_the_calls_of_a_loss_over_rows_cover_its_forms(monkeypatch, loss):
 
 
 def test_the_calls_of_parts_cover_their_forms():
-    for loss in sanitize.PARTS_NEED:
+    for loss in every_call.PARTS_NEED:
         loading.load_loss(loss, "cpu")
     made = list(part_calls.calls())
     forms = (*part_calls.SETTINGS, part_calls.ENTROPIES, part_calls.DIVERGENCE)
@@ -111,14 +116,14 @@ def test_a_call_of_each_order_can_be_made(monkeypatch, order):
     """On the CPU, which the tensors then stay on."""
     monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor)
     for call in [c for c in CALLS if c.order == order][:3]:
-        sanitize.make(call)
+        element_calls.make(call, next(SITES))
 
 
 def test_calls_of_each_layout_and_dtype_of_a_target_can_be_made(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor)
     firsts = {(c.layout, c.target, len(c.incoming)): c for c in reversed(CALLS) if c.layout}
     for call in firsts.values():
-        sanitize.make(call)
+        element_calls.make(call, next(SITES))
 
 
 def test_calls_of_a_loss_with_three_operands_can_be_made(monkeypatch):
@@ -134,18 +139,18 @@ def test_calls_of_a_loss_with_three_operands_can_be_made(monkeypatch):
     monkeypatch.setitem(LOSSES, "mse", spec)
     monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor)
     monkeypatch.setattr(torch.ops.losscli, "mse", SimpleNamespace(default=call))
-    for made in sanitize.calls_of_formula("mse", "float32"):
-        sanitize.make(made)
+    for made in element_calls.calls_of_formula("mse", "float32"):
+        element_calls.make(made, next(SITES))
         assert [each.requires_grad for each in seen[-1][:3]] == [made.order > 0] * 2 + [False]
         assert (seen[-1][2] > 0).all()
 
 
 def test_number_of_calls_grows_little_with_each_further_loss(monkeypatch):
     monkeypatch.setitem(LOSSES, "further", replace(LOSSES["mse"], name="further"))
-    more = [call for call in sanitize.calls() if call not in CALLS]
+    more = [call for call in element_calls.calls() if call not in CALLS]
 
     assert {call.loss for call in more} == {"further"}
-    assert {call.dtype for call in more} == {*sanitize.DTYPES}
+    assert {call.dtype for call in more} == {*element_calls.DTYPES}
     assert len(more) < 30
 
 
@@ -220,7 +225,7 @@ def test_racecheck_watches_each_kernel_in_each_layout():
         row_calls.RowCall("float32", classes, layout=layout, rows=rows)
         for classes, layout, rows in itertools.product((9, 1025), ("dense", "shifted"), (5, 3000))
     ]
-    plan = sanitize.Plan(sanitize.ROWS, calls, [["team"], *[["team", "sum"]] * 7])
+    plan = sanitize.Plan(every_call.ROWS, calls, [["team"], *[["team", "sum"]] * 7])
     numbers = plan.numbers("racecheck", every=False)
     chosen = [calls[number] for number in numbers]
     assert {(c.layout, c.rows) for c in chosen} == {(c.layout, c.rows) for c in calls}

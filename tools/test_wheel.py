@@ -1,4 +1,4 @@
-"""The wheel with kernels: what it holds, what it says of that, and that it is used."""
+"""The wheel with kernels: its contents, its description, and that it is used."""
 
 import json
 import os
@@ -13,8 +13,7 @@ import pytest
 
 from losscli.build.cache import Manifest
 from losscli.build.plan import TorchInstall
-from losscli.build.prebuilt import Prebuilt
-from losscli.build.variants import cpu_levels
+from losscli.build.prebuilt import Prebuilt, cpu_levels
 from losscli.errors import BuildError, UsageError
 from tools.wheel import __main__ as tool
 from tools.wheel.libraries import missing_torches, needed_glibc, platform_tag, read_torch

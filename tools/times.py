@@ -1,4 +1,4 @@
-"""Prints what the last `make test` spent its time on: the dearest tests, and the time by folder.
+"""Prints the slowest tests of the last `make test`, and the time by folder.
 
 It reads pytest's JUnit report. `python -m tools.times --most 10` prints fewer tests.
 """
@@ -15,7 +15,7 @@ REPORT = Path("build/tests.xml")
 
 
 def times(report: Path) -> dict[tuple[str, str], float]:
-    """Return the seconds of each test, by its module and its name."""
+    """Return the seconds of each test, by module and name."""
     return {
         (case.get("classname", ""), case.get("name", "")): float(case.get("time", 0))
         for case in ElementTree.parse(report).iter("testcase")
@@ -23,7 +23,6 @@ def times(report: Path) -> dict[tuple[str, str], float]:
 
 
 def table(spent: dict[tuple[str, str], float], most: int) -> str:
-    """Return the text that is printed: seconds, and what took them."""
     folders: dict[str, float] = defaultdict(float)
     for (module, _), seconds in spent.items():
         folders[module.partition(".test_")[0].replace(".", "/")] += seconds
@@ -38,7 +37,6 @@ def table(spent: dict[tuple[str, str], float], most: int) -> str:
 
 
 def main() -> None:
-    """Read the report and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--most", type=int, default=50, help="how many tests to print")
     parser.add_argument("report", nargs="?", type=Path, default=REPORT)

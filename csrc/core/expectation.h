@@ -1,4 +1,4 @@
-// What a loss expects its incoming gradient to be.
+// What a loss expects its upstream gradient to be.
 //
 // In training it is the same number for many steps. So forward writes the gradients for the number
 // that the last backward found, and backward has nothing to do when it finds it again. All of it is
@@ -11,7 +11,7 @@
 // reads `written` in all its blocks and updates the rest in one of them: no kernel reads what it
 // writes, so it may do so with any number of blocks. Zeros are a valid beginning.
 //
-// While guesses fail, the look at the incoming gradient is for nothing. So the device tells the
+// While guesses fail, the look at the upstream gradient is for nothing. So the device tells the
 // host when it loses confidence and when it has it again; the host reads that without waiting, a
 // few calls late perhaps, and meanwhile launches neither: forward computes the loss alone, backward
 // the gradients, and learns.
@@ -23,7 +23,7 @@
 
 namespace losscli {
 
-// After so many wrong guesses in a row, forward writes nothing ahead, until two incoming gradients
+// After so many wrong guesses in a row, forward writes nothing ahead, until two upstream gradients
 // in a row have been the same.
 constexpr int32_t kMostMisses = 2;
 
@@ -68,7 +68,7 @@ LOSSCLI_HOST_DEVICE void learn(Expectation& expectation, uint64_t found) {
 enum class Guess : int32_t {
   none,   // nothing: gradients are computed for `grad_output`, 1 where it is null
   write,  // forward: write the gradients for what is expected, or not at all, and note which
-  check,  // backward: leave the gradients alone where `written` is the incoming gradient, else
+  check,  // backward: leave the gradients alone where `written` is the upstream gradient, else
           // compute them; learn
   learn,  // backward: compute the gradients; learn
 };

@@ -1,5 +1,5 @@
 // What a device keeps for the kernels of all losses: memory that is zero between launches, and what
-// is expected of incoming gradients. One library a device, which exports `losscli_runtime`.
+// is expected of upstream gradients. One library a device, which exports `losscli_runtime`.
 #pragma once
 
 #include <cstddef>

@@ -20,7 +20,7 @@ struct WholeRow {
   int64_t rows;
 };
 
-// What multiplies the gradients of a row: `read(output)` is the incoming gradient, and a mean
+// What multiplies the gradients of a row: `read(output)` is the upstream gradient, and a mean
 // divides by what its rows count, if any does.
 template <typename Real, typename Read>
 LOSSCLI_HOST_DEVICE Real incoming_of(const PartGradientArguments& a, const Read& read, int output) {

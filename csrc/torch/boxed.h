@@ -66,7 +66,7 @@ inline void record(const Call& call, const Tensors& operands, bool direct, Stack
   at::Tensor loss;
   if (direct) {
     const at::AutoDispatchBelowADInplaceOrView guard;
-    // The incoming gradient of a single loss is most often what it was in the last step; that of a
+    // The upstream gradient of a single loss is most often what it was in the last step; that of a
     // tensor is anything. Hooks on saved tensors mean to keep what backward needs elsewhere, or to
     // compute it again: the operands will do.
     const bool ahead = call.reduction != Reduction::none &&

@@ -41,7 +41,7 @@ struct Call {
   std::array<double, std::max(kMostParameters, kMostRowParameters)> parameters{};
   Reduction reduction = Reduction::mean;
   Strategy strategy = Strategy::single_pass;  // of losses of elements
-  int64_t site = 0;  // calls of one site share what they expect of the incoming gradient
+  int64_t site = 0;  // calls of one site share what they expect of the upstream gradient
 
   const char* name() const;
 };
@@ -70,20 +70,20 @@ struct Definition {
   // Whether it may pay to write gradients ahead.
   virtual bool pays_ahead(const Call& call, TensorList operands) const = 0;
 
-  // The loss, and in the same pass the wanted gradients, for the incoming gradient that an
+  // The loss, and in the same pass the wanted gradients, for the upstream gradient that an
   // expectation holds, or for 1. Of a loss of elements only those of operands that have an element
   // for each of the loss; that of an operand that is repeated is left undefined. Throws TypeError,
   // ValueError, RuntimeError where no loss takes these tensors or parameters.
   virtual LossAndGradients compute_loss(const Call& call, TensorList operands, const Wanted& wanted,
                                         Expectation* expectation) const = 0;
 
-  // The wanted gradients for any incoming gradient, from which an expectation learns if there is
+  // The wanted gradients for any upstream gradient, from which an expectation learns if there is
   // one.
   virtual Tensors compute_gradients(const Call& call, const at::Tensor& grad_output,
                                     TensorList operands, const Wanted& wanted,
                                     Expectation* expectation = nullptr) const = 0;
 
-  // Makes the gradients that compute_loss wrote right for the incoming gradient, in place: nothing
+  // Makes the gradients that compute_loss wrote right for the upstream gradient, in place: nothing
   // to do where it is the expected one, which the device sees by itself. Returns them as their
   // operands have them.
   virtual Tensors check_gradients(const Call& call, const at::Tensor& grad_output,

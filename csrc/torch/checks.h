@@ -1,4 +1,4 @@
-// What the operands of every loss and an incoming gradient must be like.
+// What the operands of every loss and an upstream gradient must be like.
 #pragma once
 
 #include "torch/call.h"
@@ -42,15 +42,15 @@ inline void check_places(const Call& call, TensorList operands) {
 inline void check_incoming(const Call& call, at::IntArrayRef shape, const at::Tensor& grad_output,
                            const at::Device& device) {
   TORCH_CHECK(grad_output.device() == device, call.name(),
-              ": the incoming gradient must be on the operands' device ", device, ", but is on ",
+              ": grad_output must be on the operands' device ", device, ", but is on ",
               grad_output.device());
   if (call.reduction != Reduction::none) {
     TORCH_CHECK(grad_output.numel() == 1, call.name(),
-                ": the incoming gradient of a reduced loss must be one element, but has shape ",
+                ": grad_output of a reduced loss must be one element, but has shape ",
                 grad_output.sizes());
   } else {
     TORCH_CHECK(grad_output.sizes() == shape, call.name(),
-                ": the incoming gradient must have the loss's shape ", shape, ", but has shape ",
+                ": grad_output must have the loss's shape ", shape, ", but has shape ",
                 grad_output.sizes());
   }
 }

@@ -53,7 +53,7 @@ class Walk {
         call_(call),
         tensors_(operands.begin(), operands.end()) {}
 
-  // For an incoming gradient, if it is defined. False where the dimensions that repeat `shared` are
+  // For an upstream gradient, if it is defined. False where the dimensions that repeat `shared` are
   // too many, `kept` the number of its own.
   template <typename Arguments>
   bool fill(Arguments& arguments, const Tensor& grad_output, const Tensor* shared = nullptr,

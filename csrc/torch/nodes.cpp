@@ -198,7 +198,7 @@ variable_list LossBackward::apply(variable_list&& grads) {
     return apply_dispatched(grads, operands);
 
   // What is written ahead may leave only once: with a retained graph it would have to be right
-  // again for the next incoming gradient, while the last one's owner still holds it.
+  // again for the next upstream gradient, while the last one's owner still holds it.
   ExpectationLease learner;
   if (!torch::autograd::get_current_graph_task_keep_graph()) {
     const Tensors ready = take_written(grads[0], operands, wanted);

@@ -84,7 +84,7 @@ class LossBackward final : public CallNode {
 
  private:
   Wanted wanted();
-  // The gradients for this incoming gradient, each once; undefined where none were written, or not
+  // The gradients for this upstream gradient, each once; undefined where none were written, or not
   // for these operands, or they cannot be checked here. Ends the lease.
   Tensors take_written(const at::Tensor& grad_output, TensorList operands, const Wanted& wanted);
   variable_list apply_dispatched(const variable_list& grads, TensorList operands) override;

@@ -53,7 +53,7 @@ void with_grad_compute(const BoxedWithGrad& boxed) {
   Tensor gradient = std::move(result.gradients[0]);
   if (gradient.defined() && gradient.numel() > 0)
     return boxed.give_back(std::move(result.loss), as_operand(gradient, operands[0]));
-  // An operand that is repeated, an incoming gradient for each element, or nothing to compute.
+  // An operand that is repeated, an upstream gradient for each element, or nothing to compute.
   if (!grad_output.defined()) grad_output = at::ones({}, result.loss.options());
   gradient =
       loss.compute_gradients(call, grad_output.expand(result.loss.sizes()), operands, {true})[0];

@@ -49,7 +49,7 @@ struct RowLossDefinition final : Definition {
   bool has_kernels(const Call&, const at::Device& device) const override {
     return kernels.on(device) != nullptr;
   }
-  // Of the rows, and without class numbers of the weight.
+  // Of the rows, and without class indices of the weight.
   at::ScalarType type_of(TensorList operands) const override;
   bool pays_ahead(const Call&, TensorList operands) const override;
   LossAndGradients compute_loss(const Call& call, TensorList operands, const Wanted& wanted,

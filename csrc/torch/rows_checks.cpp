@@ -98,7 +98,7 @@ void check_operand(const RowLossDefinition& loss, size_t k, const Tensor& operan
     TORCH_CHECK(loss.roles[k] != kMaskRole || type == at::kBool, loss.name, ": ", name,
                 " must be bool, but is ", type);
     TORCH_CHECK(loss.roles[k] != kLabelRole || is_number, loss.name, ": ", name,
-                " must hold class numbers in int64, int32 or uint8, but is ", type,
+                " must hold class indices in int64, int32 or uint8, but is ", type,
                 c10::isIntegralType(type, true) ? "; convert with .long()"
                 : has_operator(loss, "_with_probabilities")
                     ? c10::str("; probabilities have the shape of ", first_name)

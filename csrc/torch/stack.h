@@ -88,7 +88,7 @@ inline Tensors call_double_backward(const Call& call, TensorList vectors,
 // Whether nothing but a real device lies below autograd: no tracer, mode, subclass or transform
 // that has to see each operator.
 inline bool runs_directly(DispatchKeySet keys) {
-  // Above autograd, where the mask below does not look: batches of incoming gradients.
+  // Above autograd, where the mask below does not look: batches of upstream gradients.
   if (keys.has(c10::DispatchKey::Batched) || keys.has(c10::DispatchKey::FuncTorchBatched))
     return false;
   const auto key = (keys & c10::after_ADInplaceOrView_keyset).highestPriorityTypeId();

@@ -1,1 +1,1 @@
-"""Timing implementations side by side."""
+"""Time implementations, interleaved."""

@@ -1,4 +1,4 @@
-"""The budget of a run: the time that a task has, and what ends it."""
+"""The time that a run and its tasks have."""
 
 import math
 import signal
@@ -10,10 +10,10 @@ from typing import Self
 from losscli.reasons import Code, Reason
 
 PART_OF_LAST = 0.75
-"""Another process measures a task if this part of the turn before it is left."""
+"""Another process measures a task if this fraction of the last turn's time is left."""
 
 RINGS_AGAIN_SECONDS = 15.0
-"""An exception is lost if it is raised in a finaliser. A build takes less time than this to end."""
+"""An exception in a finaliser is lost, so the alarm repeats. A build ends in less time."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,6 @@ class Budget:
     """The seconds that a task, or a process that measures it, has when it begins."""
 
     total: float = math.inf
-    """The budget of the run."""
     left: float = math.inf
     """The time until the run has to end."""
     share: float = math.inf
@@ -29,7 +28,6 @@ class Budget:
 
     @property
     def used_up(self) -> Reason:
-        """Why something was not measured."""
         return Reason(Code.BUDGET, f"the budget of {self.total:g} s is used up")
 
     def after(self, seconds: float, turns: int = 1) -> Self:
@@ -39,38 +37,35 @@ class Budget:
 
 
 class Turns:
-    """Divides the time of a task over the processes that measure it one after the other."""
+    """Divides a task's time over the processes that measure it one after the other."""
 
     def __init__(self, budget: Budget, clock: Callable[[], float]) -> None:
-        """``clock`` tells seconds."""
         self.budget, self.clock, self.began = budget, clock, clock()
         self.limited = budget.total < math.inf
         self.last: float | None = None
 
     def has_time(self, start_seconds: float) -> bool:
-        """Tell whether another process can measure, which takes so long to start."""
+        """Tell whether another process, which takes so long to start, can measure."""
         left = self.left()
         if self.last is None:
             return left.left > 0
         return left.share >= start_seconds + PART_OF_LAST * (self.clock() - self.last)
 
     def take(self, turns: int) -> Budget:
-        """Return the budget of the next of ``turns`` processes."""
         self.last = self.clock()
         return self.left(turns)
 
     def left(self, turns: int = 1) -> Budget:
-        """Return what is left of the budget, with its share divided over ``turns``."""
         return self.budget.after(self.clock() - self.began, turns)
 
 
 class TimeIsUp(BaseException):
-    """A block has no time left; no Exception, which would count as an implementation's."""
+    """A block has no time left; not an Exception, which would be an implementation's failure."""
 
 
 @contextmanager
 def alarm(seconds: float, *, rings: bool = True) -> Iterator[None]:
-    """Raise TimeIsUp: at once where no time is left, else in the block, unless it never rings."""
+    """Raise TimeIsUp when the time of a block is over; if not ``rings``, only at its start."""
     if seconds <= 0:
         raise TimeIsUp
     if not rings or seconds == math.inf:

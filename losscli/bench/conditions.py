@@ -1,8 +1,8 @@
-"""The state of the machine while samples are taken. losscli reads it and never changes it.
+"""The state of the machine during sampling: losscli reads it and never changes it.
 
-A GPU's state is read through nvidia-ml-py before and after each batch of samples. A batch during
-which heat or the power supply throttled the GPU is discarded. A GPU at its power limit is reported
-but discards nothing: under a steady load a GPU runs at that limit.
+A GPU's state is read by nvidia-ml-py before and after each batch of samples. A batch is discarded
+if heat or the power supply throttled the GPU. The power limit is only reported: under a steady load
+a GPU runs at that limit.
 """
 
 import contextlib
@@ -29,10 +29,10 @@ TOLD_REASONS = THROTTLE_REASONS | {0x04: "power limit", 0x10: "sync boost"}
 
 
 class Conditions:
-    """Looks at the machine while the implementations of one case are sampled; sees nothing."""
+    """Reads the machine's state while a case is sampled; this one reads nothing."""
 
     def __init__(self, unknown: str) -> None:
-        """``unknown`` says why nothing is seen."""
+        """``unknown``: why nothing is read."""
         self.unknown = unknown
 
     def begin(self) -> None:
@@ -43,12 +43,12 @@ class Conditions:
         return False
 
     def record(self) -> dict[str, Any]:
-        """Return the conditions since ``begin``, fit for JSON."""
+        """Return the conditions since ``begin`` as JSON values."""
         return {"unknown": self.unknown}
 
 
 class CpuConditions(Conditions):
-    """The load, and the cores' time of other programs; too imprecise to discard samples for."""
+    """The load and other programs' CPU time; too imprecise to discard samples."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class CpuConditions(Conditions):
         self._start = self.clock(), self.own_time(), _busy_seconds()
 
     def others(self) -> float | None:
-        """Return the part of the cores' time that other programs took; None where it is unknown."""
+        """Return the fraction of the cores' time that other programs took, if known."""
         wall, own, busy = self._start
         wall, own = self.clock() - wall, self.own_time() - own
         now = _busy_seconds()
@@ -83,7 +83,6 @@ class GpuConditions(Conditions):
     """Clocks, temperature, power, and why the GPU ran slower than it can."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:
-        """``nvml`` is pynvml or a test's fake; ``handle`` is NVML's handle of the device."""
         self.nvml, self.handle = nvml, handle
         self.begin()
 
@@ -114,8 +113,8 @@ class GpuConditions(Conditions):
         return {**ranges, "throttle_reasons": told, **known}
 
     def others(self) -> float | None:
-        """Return the most of the GPU's time that another program took; None if unknown."""
-        # NVML numbers processes as outside of containers, and may lack this one.
+        """Return the largest fraction of the GPU's time that another program took, if known."""
+        # NVML uses process ids from outside of containers, and may lack this process.
         running = self._ask(self.nvml.nvmlDeviceGetComputeRunningProcesses, self.handle)
         if running is None or not any(is_ours(each.pid) for each in running):
             return None
@@ -137,7 +136,7 @@ class GpuConditions(Conditions):
 
 
 def look_at(device: str, uuid_of: Callable[[str], str | None] = gpu_uuid) -> Conditions:
-    """Return the reader of a device's conditions; ``uuid_of`` tells the UUID of a GPU."""
+    """Return the reader of a device's conditions; ``uuid_of`` returns a GPU's UUID."""
     if device == "cpu":
         return CpuConditions()
     try:
@@ -147,7 +146,7 @@ def look_at(device: str, uuid_of: Callable[[str], str | None] = gpu_uuid) -> Con
 
 
 def _busy_seconds() -> float | None:
-    """Return the seconds that this process's cores were busy with any program; None if unknown."""
+    """Return how long any program kept this process's cores busy; None if unknown."""
     try:
         text = (kernel_files.PROC / "stat").read_text()
     except OSError:

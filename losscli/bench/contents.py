@@ -1,9 +1,9 @@
-"""The contents of the operands during timing: they change, so that no cached result is right.
+"""The operands of timed calls: their contents change, so a cached result is wrong.
 
-An implementation that caches a result by the address of its operands, or by the object, is fast
-and wrong. So the prediction is multiplied in place before each batch of samples, and divided
-before the next (or reversed, to stay in its domain). Before each sample one element is written
-with its own value, so that PyTorch counts the prediction as changed. Neither is timed.
+An implementation that caches a result by the operands' address or object is fast and wrong. So the
+prediction is multiplied in place before a batch of samples, and divided before the next (or
+reversed, to stay in its domain). Before each sample one element is written with its own value,
+which raises PyTorch's version counter. Neither is timed.
 """
 
 import torch
@@ -22,17 +22,16 @@ from losscli.truth.fingerprint import fingerprint
 from losscli.truth.gate import Gate
 
 DOUBLED = -2.0
-"""The factor of the contents: changes every loss and gradient, and is undone exactly."""
+"""The factor of the contents: it changes every loss and gradient, and can be undone exactly."""
 DOUBLED_WITHIN = 2.0
-"""The factor of values of one sign, as log-probabilities are, which stay in their domain."""
+"""The factor of values of one sign, such as log-probabilities, which keeps their domain."""
 TURNED = -1.0
-"""The factor for values that are too large to be doubled."""
 LARGEST_DOUBLED = 64.0
-"""The largest value that is doubled: twice that and 64 more, squared, is finite in float16."""
+"""The largest value to double: the square of twice that plus 64 is finite in float16."""
 
 
 class Contents:
-    """The operands of a case, whose prediction has changing contents, and their gates."""
+    """The operands of a case, whose prediction changes, and their gates."""
 
     def __init__(
         self,
@@ -42,7 +41,7 @@ class Contents:
         right: Right | None = None,
         reference: Implementation | None = None,
     ) -> None:
-        """``loosened``: ULP that the config grants this case; ``right``: known right results."""
+        """``loosened``: ULP that the config allows this case; ``right``: known right results."""
         self.right = dict(right or {})
         self.reference = reference
         self.group = Group()
@@ -61,29 +60,27 @@ class Contents:
 
     @property
     def timed(self) -> tuple[Tensor, ...]:
-        """The operands of timed calls."""
         return tuple(self.operands.values())
 
     @property
     def read(self) -> tuple[Tensor, ...]:
-        """The operands that are read where the limit is measured."""
+        """The operands that the limit's probe reads."""
         return self.timed
 
     @property
     def gate(self) -> Gate:
-        """The gate that judges results on the present contents."""
         if self.changed not in self._gates:
             self._gates[self.changed] = self.gate_of(self.operands)
         return self._gates[self.changed]
 
     def gate_of(self, operands: Operands) -> Gate:
-        """Return what judges results of operands of the case."""
+        """Return the gate for other operands of the case."""
         return Gate(self.case, operands, self.loosened, self.reference)
 
     def judge(
         self, name: str, pass_: PassName, *results: Tensor | None, incoming: float = 1.0
     ) -> VerifyResult:
-        """Judge as :meth:`Gate.judge` does; bits once right on these contents are so again."""
+        """Judge as :meth:`Gate.judge` does, once for the same bits on the same contents."""
         key = (name, pass_, self.changed, incoming, *map(_bits, results))
         if key not in self.right:
             verdict = self.gate.judge(name, pass_, *results, incoming=incoming)
@@ -93,7 +90,7 @@ class Contents:
         return self.right[key]
 
     def change(self) -> None:
-        """Replace the present contents by the other ones."""
+        """Switch to the other contents."""
         if self._reverses:
             for block in blocks(self.prediction.shape):
                 toggle(self.prediction[block], self.case)

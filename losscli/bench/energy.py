@@ -1,8 +1,8 @@
-"""The energy of a call: that of many calls one after another, by a counter of the hardware.
+"""The energy of a call, by a hardware counter over many calls.
 
-NVML counts a GPU's energy, RAPL that of a CPU's packages. Both change their counter only every
-so often, so a thread reads while calls go on, and what lies between two of many changes counts.
-A counter is of the whole device: it includes other programs and the device at rest.
+NVML counts a GPU's energy, RAPL that of a CPU's packages. Both update their counter only at
+intervals, so a thread reads it during the calls, and what lies between two of many updates counts.
+A counter covers the whole device, with other programs and its idle power.
 """
 
 import contextlib
@@ -18,13 +18,13 @@ from losscli.machine import kernel_files
 from losscli.machine.devices import Nvml, UnreadableError, open_nvml
 
 SECONDS = 1.0
-"""How long calls are made at least."""
+"""The shortest time of the calls."""
 CHANGES = 8
-"""Changes of the counter between which the energy is taken, at least."""
+"""The least number of counter updates during the calls."""
 LONGEST_SECONDS = 6.0
-"""The time after which a counter that changes so rarely is given up."""
+"""The time after which a counter with too few updates is given up."""
 BATCH_SECONDS = 0.01
-"""The time of the calls that are waited for together, and counted."""
+"""The time of a batch of calls, after which they are counted."""
 PAUSE_SECONDS = 0.001
 MOST_CALLS = 100_000
 
@@ -34,12 +34,12 @@ class Energy(NamedTuple):
 
     joules: float | None = None
     watts: float | None = None
-    """Over the time of the calls."""
+    """Average power during the calls."""
     reason: str = ""
 
 
 Meter = Callable[[], float]
-"""Returns the joules since some moment in the past, which never fall."""
+"""Returns the joules since some fixed moment."""
 
 
 def gpu_meter(nvml: Nvml) -> Meter:
@@ -57,8 +57,6 @@ def gpu_meter(nvml: Nvml) -> Meter:
 
 @dataclass
 class _Zone:
-    """The counter of a package, which begins anew at its end."""
-
     path: Path
     range: int
     before: int
@@ -72,7 +70,7 @@ class _Zone:
 
 
 def cpu_meter() -> Meter:
-    """Return the sum of the counters of a CPU's packages; UnreadableError if there is none."""
+    """Return the sum of a CPU's package counters; UnreadableError if there is none."""
     folder = kernel_files.SYS / "class/powercap"
     zones = (p for p in folder.glob("intel-rapl:*") if p.name.count(":") == 1)
     # Another zone, psys, holds the packages and more.
@@ -101,8 +99,7 @@ def _number(path: Path) -> int:
         raise UnreadableError(f"{path}: {error}") from None
 
 
-def meter_of(device: str) -> Meter:
-    """Return the meter of a device; UnreadableError if it has none that can be read."""
+def _meter_of(device: str) -> Meter:
     return cpu_meter() if device == "cpu" else gpu_meter(open_nvml(device))
 
 
@@ -111,7 +108,7 @@ def measure(
     looped: Callable[[int], object],
     seconds: float,
     *,
-    meter_of: Callable[[str], Meter] = meter_of,
+    meter_of: Callable[[str], Meter] = _meter_of,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Energy:
     """Measure a call of about ``seconds``; ``looped`` makes so many calls and waits for them."""
@@ -139,7 +136,7 @@ def measure(
 def of_a_call(changes: Sequence[tuple[float, float]], made: Sequence[tuple[float, int]]) -> Energy:
     """Return the energy of a call.
 
-    ``changes`` are times and the joules from then on, ``made`` times and calls made until then.
+    ``changes``: times and joules from then on. ``made``: times and calls made until then.
     """
     inside = [each for each in changes if made[0][0] <= each[0] <= made[-1][0]]
     (began, first), (ended, last) = inside[0], inside[-1]
@@ -158,7 +155,6 @@ def _made_at(made: Sequence[tuple[float, int]], moment: float) -> float:
 
 class _Reader:
     def __init__(self, meter: Meter, clock: Callable[[], float]) -> None:
-        """Read the meter once; UnreadableError says that it cannot be read."""
         self.meter, self.clock = meter, clock
         self.changes: list[tuple[float, float]] = []
         self.reason = ""

@@ -1,11 +1,10 @@
-"""The limit of a pass: the time of what it cannot do without, measured as implementations are.
+"""The limit of a pass: the time of what it cannot do without, measured like an implementation.
 
-Losses of hidden states are limited by their bare matrix products, one of a forward pass and
-three with backward. All others are limited by the memory: by kernels that only read and write
-whole arrays, contiguous and as large as the prediction. A smaller operand stays in the cache
-and is left out, but its bytes count. For a view the arrays use the memory behind it; where the
-target has another dtype the time is scaled by the bytes. Where forward reads a few elements of
-the prediction, one array of these bytes is read.
+Linear losses are limited by their bare matrix products: one forward, three with backward. All
+others are limited by memory: by kernels that only read and write whole contiguous arrays as large
+as the prediction. A smaller operand stays in the cache: it has no array, but its bytes count. For a
+view the arrays use its storage. Where the target has another dtype, the time is scaled by the
+bytes. Where forward reads a few elements of the prediction, one array of that many bytes is read.
 """
 
 import math
@@ -31,9 +30,9 @@ from losscli.machine import memory
 from losscli.operators import loading
 
 TIMED = Timing(min_time=0.05, max_time=0.2)
-"""How long the variants of a probe are sampled, whatever the timing of a case."""
+"""The timing of a probe's variants, independent of a case's timing."""
 RANKED = Timing(min_time=0.0, max_time=0.05)
-"""The same where the fastest variant is timed again, in the rounds of the case."""
+"""The same where the fastest variant is timed again in the case's rounds."""
 
 
 class Mix(NamedTuple):
@@ -45,7 +44,7 @@ class Mix(NamedTuple):
 
 @dataclass(frozen=True)
 class Limit:
-    """The time in which the bytes of a pass can be moved, by the fastest variant of a probe."""
+    """The time of a probe's fastest variant."""
 
     seconds: float | None = None
     reason: str = ""
@@ -53,14 +52,13 @@ class Limit:
 
 
 class BandwidthProbe(NamedTuple):
-    """The op that only moves bytes, and the number of its variants on a device."""
+    """The op that only moves bytes, and its number of variants on a device."""
 
     move: Callable[[Sequence[Tensor], Sequence[Tensor], int], object]
     variants: int
 
 
-def load_probe(device: str) -> BandwidthProbe:
-    """Return the probe of a device, building it if it is missing."""
+def _load_probe(device: str) -> BandwidthProbe:
     loading.load_probe(device.partition(":")[0])
     operators = torch.ops.losscli_bench
     variants = operators.memory_probe_variants(torch.device(device))
@@ -75,7 +73,7 @@ def mixes(case: Case, pass_: PassName) -> tuple[Mix, ...]:
     if case.reduction != "none":
         return (Mix(operands, int(pass_ == "forward_backward")),)
     # Without a reduction grad_output comes after the loss, so operands are read twice.
-    large = int(math.prod(case.unreduced_shape) == case.elements)  # the loss, and what comes in
+    large = int(math.prod(case.unreduced_shape) == case.elements)  # the loss and grad_output
     forward = Mix(operands, large)
     return (forward,) if pass_ == "forward" else (forward, Mix(operands + large, 1))
 
@@ -85,16 +83,15 @@ Calls = Callable[[int], Callable[[], None]]
 
 
 class Limits:
-    """Measures limits on one device and remembers them."""
+    """Measures limits on one device and keeps them."""
 
     def __init__(
         self,
         device: str,
-        load_probe: Callable[[str], BandwidthProbe] = load_probe,
+        load_probe: Callable[[str], BandwidthProbe] = _load_probe,
         *,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """``load_probe`` loads the machine's probe, or a test's fake; ``clock`` tells seconds."""
         self.device, self.load_probe, self.clock = device, load_probe, clock
         self.probe: BandwidthProbe | None = None
         self.missing = ""
@@ -109,10 +106,7 @@ class Limits:
         again: bool = False,
         timing: Timing = TIMED,
     ) -> Limit:
-        """Return a pass's limit, timed on ``reads``: the operands and grad_output, if there is one.
-
-        ``again``: measure it once more, and keep the faster of the two.
-        """
+        """Return a pass's limit, timed on ``reads``; ``again`` keeps the faster of two."""
         if not _is_limited(case):
             return Limit()
         key = _key(case, pass_, timer)
@@ -126,7 +120,7 @@ class Limits:
     def contender(
         self, case: Case, pass_: PassName, timer: Timer, reads: Sequence[Tensor]
     ) -> Contender | None:
-        """Return the probe of a pass, to be sampled by implementations; None without a limit."""
+        """Return a pass's probe, to sample with the implementations; None without a limit."""
         key = _key(case, pass_, timer)
         known = self.found.get(key) if _is_limited(case) else None
         if known is None or known.seconds is None:
@@ -148,7 +142,7 @@ class Limits:
         return self.probe is not None
 
     def _calls(self, case: Case, pass_: PassName, reads: Sequence[Tensor]) -> tuple[Calls, int]:
-        """Return the calls of the variants, which write the same memory, and their number."""
+        """Return a function that makes each variant's call, and the number of variants."""
         if case.operations(pass_):
             product = products(pass_, reads[0].detach(), reads[2].detach())
             return (lambda _: product), 1
@@ -173,7 +167,6 @@ class Limits:
     def _measure(
         self, case: Case, pass_: PassName, timer: Timer, reads: Sequence[Tensor], timing: Timing
     ) -> Limit:
-        """Time the variants side by side; return the limit, which is the fastest."""
         try:
             call, variants = self._calls(case, pass_, reads)
         except Exception as error:
@@ -182,7 +175,7 @@ class Limits:
             return _out_of_reach(error)
         contenders = [Contender(str(n), call(n)) for n in range(variants)]
         contenders[0].warm_up(timer)
-        warm = contenders[0].warm  # what it teaches of the host holds for all
+        warm = contenders[0].warm  # its host time holds for all variants
         for contender in contenders if warm else ():
             contender.run(contender.call)
             contender.warm = warm and replace(warm, call=contender.call, name=contender.name)
@@ -195,7 +188,7 @@ class Limits:
 
 
 def scaled(limit: Limit, case: Case, pass_: PassName) -> Limit:
-    """Return the limit of a case's own bytes, from that of arrays that are all of one dtype."""
+    """Scale the limit of arrays of one dtype to the case's own bytes."""
     if limit.seconds is None or not case.mixes_dtypes:
         return limit
     alike = msgspec.structs.replace(case, layout=CONTIGUOUS)
@@ -209,7 +202,7 @@ def faster(one: Limit, other: Limit) -> Limit:
 
 
 def products(pass_: PassName, hidden: Tensor, weight: Tensor) -> Callable[[], None]:
-    """Return a call of the bare matrix products of a pass, which writes the same memory again."""
+    """Return a call of a pass's bare matrix products, which reuses its outputs."""
     logits = hidden.new_empty((len(hidden), len(weight)))
     backward = pass_ == FORWARD_BACKWARD
     of_hidden, of_weight = map(

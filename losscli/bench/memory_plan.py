@@ -1,42 +1,40 @@
-"""The memory of a case, planned before anything is allocated."""
+"""Plan a case's memory before anything is allocated."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from losscli.cases.axes import CHANGING, DEVICE, GRAPH, Mode, PassName
-from losscli.cases.case import Case, grad_output_values
+from losscli.cases.axes import CHANGING, DEVICE, GRAPH, Mode, PassName, grad_output_values
+from losscli.cases.case import Case
 from losscli.implementations import Implementation
 from losscli.reasons import Code, Reason
 from losscli.truth.blocks import block_elements, linear_oracle_bytes
 from losscli.units import format_bytes
 
 RESERVE = 512 * 2**20
-"""The reserve for memory that does not grow with a case: oracle blocks, eviction, workspaces."""
+"""Memory that does not grow with a case: oracle blocks, eviction, workspaces."""
 GPU_RESERVE = 2**30
-"""The reserve on a GPU, where the blocks are larger."""
 
 KEPT_TRUTHS = 2
-"""Truths that are kept, one for each of the contents of the operands."""
+"""Oracle results that are kept, one for each of the operands' contents."""
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The peak memory of timing implementations side by side, in bytes, planned beforehand."""
+    """The planned peak memory of timing implementations together, in bytes."""
 
     inputs: int
-    """The operands and, where nothing is reduced, the incoming gradient."""
+    """The operands and, without a reduction, grad_output."""
     outputs: int
-    """The last loss of each implementation, which is judged at the end, and one gradient, which
-    they share; with graphs each has its own gradient. On a CPU also the arrays that the probe
-    writes."""
+    """Each implementation's last loss, which is judged at the end, and one gradient, which they
+    share; with graphs each has its own. On a CPU also the arrays that the probe writes."""
     temporaries: Mapping[str, int]
-    """The temporaries of each implementation's call; only one call runs at a time."""
+    """Temporaries of each implementation's call; only one call runs at a time."""
     reserve: int
     kept: bool = False
 
     @property
     def total(self) -> int:
-        """The sum, with the largest temporaries, or with all temporaries where they are kept."""
+        """The sum, with the largest temporaries, or all where they are kept."""
         sizes = self.temporaries.values()
         held = sum(sizes) if self.kept else max(sizes, default=0)
         return self.inputs + self.outputs + held + self.reserve
@@ -45,7 +43,7 @@ class MemoryPlan:
 def plan_memory(
     case: Case, pass_: PassName, implementations: Sequence[Implementation], mode: Mode = DEVICE
 ) -> MemoryPlan:
-    """Return what timing these implementations side by side will take."""
+    """Plan the memory for timing these implementations together."""
     graphs = mode == GRAPH
     tensor = case.elements * case.item_bytes
     loss = case.loss_bytes
@@ -55,15 +53,13 @@ def plan_memory(
         gradients = sum(case.operand_bytes[name] for name in case.spec.trained)
         outputs += gradients * (len(implementations) if graphs else 1)
         inputs += loss * len(grad_output_values(case.grad_output))
-        if graphs and loss and case.grad_output == CHANGING:  # each graph reads one of its own
+        if graphs and loss and case.grad_output == CHANGING:  # each graph reads its own
             inputs += loss * len(implementations)
-    if case.operations(pass_):  # the bare products are sampled beside them
+    if case.operations(pass_):  # the bare products are sampled too
         outputs += case.temporary_elements * case.item_bytes + 2 * outputs
-    elif (
-        case.device == "cpu" and outputs
-    ):  # there what moves the bytes alone is sampled beside them
+    elif case.device == "cpu" and outputs:  # the copy kernels are sampled too
         outputs += tensor
-    if case.device == "cpu" and case.mixes_dtypes:  # what it reads for the target
+    if case.device == "cpu" and case.mixes_dtypes:  # the probe reads it for the target
         inputs += tensor
     if case.placement:  # each rank has the whole, which is judged, and its own part
         inputs += case.shard.stored_bytes
@@ -82,12 +78,12 @@ def those_that_fit(
     free: int,
     mode: Mode = DEVICE,
 ) -> tuple[list[Implementation], dict[str, Reason]]:
-    """Return the implementations that fit, and the reason why each larger one does not."""
+    """Return the implementations that fit, and why each larger one does not."""
     able = list(implementations)
     reasons: dict[str, Reason] = {}
     while able and (needed := plan_memory(case, pass_, able, mode).total) > free:
         greediest = max(able, key=lambda implementation: implementation.temporary_bytes(case))
         able.remove(greediest)
         text = f"needs {format_bytes(needed)} of memory, {format_bytes(free)} are free"
-        reasons[greediest.name] = Reason(Code.NO_ROOM, text)
+        reasons[greediest.name] = Reason(Code.INSUFFICIENT_MEMORY, text)
     return able, reasons

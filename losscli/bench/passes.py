@@ -1,4 +1,4 @@
-"""What bench does with one implementation in one pass: judge it, time it, judge it again."""
+"""What bench does with an implementation in one pass: judge, time, judge again."""
 
 from dataclasses import replace
 from functools import partial
@@ -17,12 +17,11 @@ from losscli.runs.records import FAIL, VerifyResult
 
 
 class JudgedPass(Contender):
-    """An implementation in one pass, whose results are judged before and after it is timed."""
+    """An implementation in one pass, judged before and after it is timed."""
 
     error = Error()
     code = Code.NONE
     peak_extra_bytes: int | None = None
-    """The memory that a call takes beyond inputs, loss and gradient; None if unknown."""
 
     def __init__(self, name: str, pass_: PassName, call: Call | None, contents: Contents) -> None:
         """``call`` is what is timed; None for the object itself."""
@@ -38,19 +37,19 @@ class JudgedPass(Contender):
         raise NotImplementedError
 
     def looped(self, calls: int) -> object:
-        """Call so often, and wait for the device."""
+        """Call ``calls`` times and wait for the device."""
         raise NotImplementedError
 
     def measure_memory(self) -> None:
-        """Call once more to measure its memory; a worker has done so while it warmed up."""
+        """Call once more to measure memory; a worker measures while it warms up."""
 
     def disagreement(self, seconds: float, host_seconds: float) -> Reason | None:
-        """Return why the times are not believed; those of this process's own clock are."""
+        """Return why the times are not trusted; those of this process's clock are."""
         return None
 
 
 class LocalPass(JudgedPass):
-    """A pass of this process; :class:`~losscli.bench.remote.RemotePass` is one of another."""
+    """A pass in this process; :class:`~losscli.bench.remote.RemotePass` is one in another."""
 
     def __init__(self, name: str, pass_: PassName, timed: Pass, contents: Contents) -> None:
         super().__init__(name, pass_, timed, contents)
@@ -62,7 +61,7 @@ class LocalPass(JudgedPass):
         return verdict
 
     def warm_up(self, timer: Timer) -> None:
-        """Warm up; before each sample the contents are touched, outside its time."""
+        """Warm up; the contents are touched before each sample, untimed."""
         super().warm_up(timer)
 
         def before() -> None:
@@ -76,7 +75,7 @@ class LocalPass(JudgedPass):
         self.peak_extra_bytes = together(self.contents.group, measure)
 
     def last(self) -> VerifyResult | None:
-        """Judge the last timed call's loss, and gradients of another call: it freed its own."""
+        """Judge the last timed loss, and the gradients of another call: timed ones are freed."""
         verdict = self.contents.judge(self.name, FORWARD, self.timed.loss)
         if verdict.status != FAIL and self.pass_ == FORWARD_BACKWARD:
             verdict = self._judge()

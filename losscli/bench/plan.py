@@ -1,4 +1,4 @@
-"""The tasks of a bench run: the cases of a config in order, and how long they may take."""
+"""The tasks of a bench run: the cases of a config, and how long they may take."""
 
 import hashlib
 import math
@@ -21,55 +21,52 @@ from losscli.runs.columns import ENERGY
 from losscli.runs.records import BenchResult, VerifyResult
 
 Right = Mapping[tuple[object, ...], VerifyResult]
-"""The verdicts of results that were right, by their bits and what they were computed from."""
+"""Verdicts of right results, by their bits and what they were computed from."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One case, and the implementations to be timed side by side in each pass."""
+    """One case, and the implementations that are timed together in each pass."""
 
     case: Case
     passes: Mapping[PassName, tuple[str, ...]]
     timing: Timing
     mode: Mode = DEVICE
     loosened: float | None = None
-    """ULP that the config grants this case by name."""
     table: str = ""
     limited: bool = field(default=True, repr=False)
     peaks: bool = field(default=True, repr=False)
     energy: bool = False
     right: Right = field(default_factory=dict, repr=False)
-    """The results that the gate found right in other processes."""
+    """Results that the gate found right in other processes."""
     files: Mapping[str, Implementation] = field(default_factory=dict, repr=False)
-    """What files define that were read already, by their names."""
+    """Implementations that were already read from files, by name."""
     reference: Implementation | None = field(default=None, repr=False)
-    """What computes the truth of a Model."""
+    """A Model's reference."""
     budget: Budget = field(default=Budget(), repr=False)
 
     def find(self, name: str) -> Implementation:
-        """Return an implementation by its name; UsageError lists the names."""
+        """Return an implementation by name; UsageError lists the names."""
         return self.files.get(name) or find_implementation(name)
 
     @property
     def name(self) -> str:
-        """The name for people."""
         return self.case.name
 
     @property
     def cache(self) -> Cache:
-        """State of the caches before each sample: within a loop of calls nothing is evicted."""
+        """The cache before each sample; a loop of calls evicts nothing."""
         loops = self.mode == HOST and self.case.device != "cpu"
         return WARM if loops else self.timing.cache
 
     def __len__(self) -> int:
-        """Return the number of results of the task."""
         return sum(len(names) for names in self.passes.values())
 
 
 def plan(
     config: Config, device: str, files: Mapping[str, Implementation] = MappingProxyType({})
 ) -> list[Task]:
-    """Return the tasks of a config on a device; ``files`` are what was read already, by name."""
+    """Return a config's tasks on a device; ``files`` are implementations already read."""
     tasks = []
     for block in config.blocks:
         loosened = {tolerance.case: tolerance.ulp for tolerance in block.tolerances}
@@ -88,7 +85,7 @@ def plan(
 
 
 def libraries_of(tasks: Sequence[Task], device: str) -> list[Target]:
-    """Return the libraries that tasks need: of their losses, and the probe of the memory."""
+    """Return the libraries that tasks need: for their losses and the memory probe."""
     if not tasks:
         return []
     asked = ((t.case, name) for t in tasks for names in t.passes.values() for name in names)
@@ -99,7 +96,7 @@ def libraries_of(tasks: Sequence[Task], device: str) -> list[Target]:
 def lineup(
     task: Task, pass_: PassName, free: int
 ) -> tuple[list[Implementation], dict[str, Reason]]:
-    """Return the implementations that can run a pass, and why others cannot; nothing is built."""
+    """Return the implementations that can run a pass, and why others cannot; build nothing."""
     case = task.case
     asked = [task.find(name) for name in task.passes[pass_]]
     if why := case.impossible or unavailable(task.mode, case.device, case.placement):
@@ -111,7 +108,7 @@ def lineup(
 
 
 def able(tasks: Iterable[Task], free: int) -> list[Task]:
-    """Return what of the tasks can run in so much memory: for the rest nothing need be built."""
+    """Return the parts of tasks that fit in memory, for which libraries are built."""
     found = []
     for task in tasks:
         lineups = {pass_: lineup(task, pass_, free)[0] for pass_ in task.passes}
@@ -131,17 +128,14 @@ def unavailable(mode: Mode, device: str, placement: Placement = WHOLE) -> Reason
 
 
 def plan_id(tasks: Sequence[Task]) -> str:
-    """Return a digest of the tasks, which differs with any case, pass or timing."""
+    """Return a digest of the tasks, which changes with any case, pass or timing."""
     return hashlib.sha256(repr(tasks).encode()).hexdigest()[:16]
 
 
 def remaining(
     tasks: Iterable[Task], results: Iterable[BenchResult]
 ) -> tuple[list[Task], list[BenchResult]]:
-    """Return the passes of tasks that lack a result, and the results of the others, which stay.
-
-    What no time was left for is lacking.
-    """
+    """Return the passes that lack results, as after a budget, and the others' results."""
     found: dict[tuple[str, Case, str, str], list[BenchResult]] = {}
     for result in results:
         if result.code == Code.BUDGET:
@@ -164,18 +158,18 @@ def remaining(
 START_SECONDS = {"cpu": 2.0, "cuda": 4.0}
 """The time to start a process: it imports torch, and on a GPU makes a context."""
 SECONDS_PER_ELEMENT = {"cpu": 80e-9, "cuda": 1e-9}
-"""The time to make inputs, judge an implementation against the oracle and warm up, in each process
-and pass; measured on two cores. That of a GPU is a guess."""
+"""The time to make inputs, judge an implementation and warm up, for each process and pass; measured
+on two cores. A GPU's is a guess."""
 SAMPLED = 0.7
-"""The part that is used of the longest time for sampling: not every case needs it all."""
+"""The fraction of the longest sampling time that cases use on average."""
 
 
 BEFORE_REPORT = 0.97
-"""The part of a budget after which nothing is measured."""
+"""The fraction of a budget after which nothing is measured."""
 
 
 def seconds_of(task: Task) -> float:
-    """Return how many seconds a task may take."""
+    """Estimate the seconds of a task."""
     kind = task.case.device.partition(":")[0]
     processes = task.timing.processes or 1
     checked = len(task) * task.case.elements * SECONDS_PER_ELEMENT[kind] * processes
@@ -184,7 +178,7 @@ def seconds_of(task: Task) -> float:
 
 
 def seconds_of_all(tasks: Sequence[Task]) -> float:
-    """Return how many seconds tasks may take, with the start of their processes."""
+    """Estimate the seconds of tasks, with the start of their processes."""
     if not tasks:
         return 0.0
     kind = tasks[0].case.device.partition(":")[0]
@@ -193,7 +187,7 @@ def seconds_of_all(tasks: Sequence[Task]) -> float:
 
 
 class Schedule:
-    """The tasks of a run, each with its share of the time that is left when it begins."""
+    """The tasks of a run, each with its share of the time left when it begins."""
 
     def __init__(
         self,
@@ -202,10 +196,10 @@ class Schedule:
         elapsed: Callable[[], float],
         build: Callable[[Sequence[Task]], object] = lambda tasks: None,
     ) -> None:
-        """Take the seconds of the run, and what tells those since it began.
+        """``budget``: seconds of the run; ``elapsed`` returns those since it began.
 
-        ``build`` makes what tasks need: at first for one, so that its results come soon, and then
-        for all others together.
+        ``build`` builds what tasks need: first for one task, so that its results come soon, then
+        for all.
         """
         self.tasks, self.budget, self.elapsed, self.build = tasks, budget, elapsed, build
 
@@ -223,5 +217,5 @@ class Schedule:
             yield replace(task, budget=budget) if left < math.inf else task
 
     def left(self) -> float:
-        """Return the seconds until the report is to be written."""
+        """Return the seconds until the report must be written."""
         return self.budget * BEFORE_REPORT - self.elapsed()

@@ -1,10 +1,10 @@
-"""Measures each task in several fresh processes: starts them, sends tasks in turn, ends them.
+"""Measure each task in several fresh processes.
 
-Memory addresses, the allocator's state and the choice of huge pages differ between processes
-but not within one, so the spread between processes is part of the result. They live for the
-whole run, because starting one takes seconds, and free their memory after each case. One that
-dies is replaced. On a CPU their allocator keeps freed memory, and one more process with the
-default allocator measures the difference.
+Memory addresses, the allocator's state and huge pages differ between processes but not within one,
+so the spread between processes is part of the result. Starting a process takes seconds, so they
+live for the whole run and free their memory after each case; one that dies is replaced. On a CPU
+their allocator keeps freed memory, and one more process with the default allocator measures the
+difference.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from losscli.runs.records import SKIPPED, BenchResult
 COMMAND: tuple[str, ...] = (sys.executable, "-m", "losscli.bench.worker")
 
 GRACE_SECONDS = 0.2
-"""The time after which a process that does not end with its budget is killed."""
+"""The time after which a process that exceeds its budget is killed."""
 END_SECONDS = 5.0
-"""The time that a process which answers no more may take to end."""
+"""The time in which a process without an answer must end."""
 _DEFAULT_ALLOCATOR = -1
 
 
@@ -47,7 +47,7 @@ class ProcessDiedError(Exception):
     """A process ended in the middle of a task."""
 
     def __init__(self, code: int) -> None:
-        """``code`` is its exit code, or the number of the signal that ended it, negative."""
+        """``code``: the exit code, or minus the number of the signal."""
         self.code = code
         super().__init__(f"the process that measured the case ended {how_ended(code)}")
 
@@ -61,12 +61,12 @@ class ProcessDiedError(Exception):
 
 
 class MeasuringProcess(Process):
-    """One process, whose first answer says that it has imported everything."""
+    """A process whose first answer says that it has imported everything."""
 
     ready = False
 
     def answers(self, notify: Callable[[str], None]) -> Iterator[Measured]:
-        """Yield what the process measures, and pass on its notes; ProcessDiedError if it ends."""
+        """Yield what the process measures, pass on its notes; ProcessDiedError if it ends."""
         try:
             for answer in self.channel.each():
                 if isinstance(answer, str):
@@ -78,7 +78,7 @@ class MeasuringProcess(Process):
 
 
 class Processes:
-    """The processes of a run; ends them as a context."""
+    """The processes of a run; a context that ends them."""
 
     def __init__(
         self,
@@ -91,9 +91,9 @@ class Processes:
         unsettable: Callable[[], str] = allocator.unsettable,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """``notify`` receives notes for the user, ``show`` the results of the first process.
+        """``notify`` gets notes for the user, ``show`` the results of the first process.
 
-        With ``show`` that one measures before others start, so that its results come soon. Tests
+        With ``show``, that process measures before others start, so results come soon. Tests
         replace the other arguments.
         """
         self.notify, self.show, self.clock = notify, show, clock
@@ -113,10 +113,7 @@ class Processes:
         self._workers.clear()
 
     def run(self, task: Task) -> Generator[BenchResult, None, None]:
-        """Yield a task's results; each process measures what had a time in all before it.
-
-        With a budget others than the first start as far as there is time for them.
-        """
+        """Yield a task's results; each process measures what its predecessors could."""
         if not task.timing.several_processes:
             yield from self._runner().run(task)
             return
@@ -134,7 +131,7 @@ class Processes:
             if number not in self._workers:
                 break  # the budget ended before it had started
             left = replace(left, budget=turns.take(len(numbers) - place))
-            if number == _DEFAULT_ALLOCATOR:  # only changes of more than a tenth are told
+            if number == _DEFAULT_ALLOCATOR:  # only changes of more than a tenth are reported
                 least, most = left.timing.min_time / 2, left.timing.max_time / 2
                 half = replace(left.timing, min_time=least, max_time=most)
                 left = replace(left, limited=False, timing=half)
@@ -158,18 +155,17 @@ class Processes:
             yield from compared(merged)
 
     def _prepare(self, numbers: Sequence[int], seconds: float) -> None:
-        """Start missing processes, all at once, and wait for them: a start disturbs samples."""
+        """Start missing processes and wait for them: a start disturbs samples."""
         self.start(numbers)
         with contextlib.suppress(TimeIsUp), alarm(seconds):
             for worker in self._workers.values():
                 if not worker.ready:
-                    list(worker.answers(self.notify))  # none, and waits for it
+                    list(worker.answers(self.notify))  # yields nothing, but waits
                     worker.ready = True
         for number in [number for number, worker in self._workers.items() if not worker.ready]:
             self._workers.pop(number).close()
 
     def start(self, numbers: Sequence[int]) -> None:
-        """Start missing processes, all at once."""
         for number in numbers:
             if number not in self._workers:
                 environ: Mapping[str, str] = os.environ
@@ -178,7 +174,7 @@ class Processes:
                 self._workers[number] = self._start(self._command, environ)
 
     def _answers(self, number: int, task: Task, *, first: bool) -> tuple[list[BenchResult], Task]:
-        """Return a process's results, and the task of the next: what had a time in this one."""
+        """Return a process's results, and the next one's task: what was measured here."""
         results: list[BenchResult] = []
         right = {**task.right}
         try:
@@ -227,7 +223,7 @@ def share(timing: Timing) -> Timing:
 
 
 def environment(device: str, tasks: Sequence[Task]) -> dict[str, object]:
-    """Return facts of a run: the first file's commit, kernels not built here, a CPU's allocator."""
+    """Return facts of a run: a file's commit, kernels not built here, a CPU's allocator."""
     asked = (task.find(n) for task in tasks for names in task.passes.values() for n in names)
     file = next((each.file for each in asked if each.file), None)
     facts: dict[str, object] = {}

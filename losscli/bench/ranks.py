@@ -1,4 +1,4 @@
-"""Bench over ranks: each times the same calls, the slowest counts, and all decide the same."""
+"""Bench over ranks: each rank times the same calls, the slowest counts, and all decide alike."""
 
 import math
 import time
@@ -32,8 +32,8 @@ from losscli.truth.gate import CHECK
 from losscli.truth.inputs import make_inputs
 
 TERMS, TERMS_OF_PAIR = 3, 5
-"""The fewest numbers that a rank tells the others of each row: of logits the maximum, the sum of
-exponentials and the logit of the target; of two sets of logits two of each, and a sum of both."""
+"""The fewest numbers that ranks exchange for each row: the maximum of the logits, the sum of
+exponentials and the target's logit; for two sets of logits two of each, and a common sum."""
 
 
 def runner_of_ranks(
@@ -42,7 +42,7 @@ def runner_of_ranks(
     notify: Callable[[str], None],
     show: Callable[[Sequence[BenchResult]], object] | None = None,
 ) -> Runner:
-    """Return the runner of a rank; notes and results of the first are for the user."""
+    """Return a rank's runner; only the first rank's notes and results are shown."""
 
     def clock() -> float:
         return largest(group, time.perf_counter())
@@ -56,12 +56,12 @@ def runner_of_ranks(
         free_bytes=partial(free_bytes, group),
         make_timer=timer,
         limits=Limits(device, clock=clock),
-        conditions=ConditionsOfRanks(look_at(device), group),
+        conditions=_ConditionsOfRanks(look_at(device), group),
         notify=notify if group.rank == 0 else lambda note: None,
         show=show if group.rank == 0 else None,
         clock=clock,
-        contents=lambda task: together(group, lambda: SplitContents(task, group)),
-        exchange=Exchanges(group, device, clock),
+        contents=lambda task: together(group, lambda: _SplitContents(task, group)),
+        exchange=_Exchanges(group, device, clock),
     )
 
 
@@ -69,7 +69,6 @@ class SlowestTimer:
     """Takes samples on all ranks at once; see :class:`Timer`. The slowest rank's counts."""
 
     def __init__(self, own: Timer, group: Group) -> None:
-        """``own``: this rank's timer, which agrees with the others on how often it calls."""
         self.own, self.group = own, group
 
     @property
@@ -87,11 +86,10 @@ class SlowestTimer:
         return [max(seconds) for seconds in of_ranks]
 
 
-class ConditionsOfRanks(Conditions):
-    """All ranks wait for the slowest one, so a reason to discard samples on one holds for all."""
+class _ConditionsOfRanks(Conditions):
+    """Discards samples on all ranks if one was throttled: all wait for the slowest."""
 
     def __init__(self, own: Conditions, group: Group) -> None:
-        """``own``: those of this rank's device."""
         self.own, self.group = own, group
 
     def begin(self) -> None:
@@ -101,17 +99,16 @@ class ConditionsOfRanks(Conditions):
         return any(self.group.gather("reports whether it was slowed", self.own.slowed()))
 
     def record(self) -> dict[str, Any]:
-        """Return the conditions of the first rank, with the most that others took anywhere."""
+        """Return the first rank's conditions, with the largest ``others`` of any rank."""
         records = self.group.gather("reports its conditions", self.own.record())
         others = [each["others"] for each in records if each.get("others") is not None]
         return records[0] | ({"others": max(others)} if others else {})
 
 
-class SplitContents(Contents):
-    """Whole operands, which every rank judges by, and the shards of this rank, which are timed."""
+class _SplitContents(Contents):
+    """Whole operands, by which every rank judges, and this rank's shards, which are timed."""
 
     def __init__(self, task: Task, group: Group) -> None:
-        """Make the operands of a task, and cut them."""
         super().__init__(task.case, make_inputs(task.case), task.loosened, task.right)
         self.group = group
         self.shards = shards_of(self.case, self.operands, group)
@@ -123,7 +120,7 @@ class SplitContents(Contents):
 
     @property
     def read(self) -> tuple[Tensor, ...]:
-        """The shards; in place of one with fewer classes than the first rank has, as many bytes."""
+        """The shards; one with fewer classes than the first rank's is replaced by as many bytes."""
         due = self.case.shard.shapes
         return tuple(
             shard if shard.shape == due[name] else shard.new_zeros(due[name])
@@ -143,7 +140,7 @@ class SplitContents(Contents):
     def judge(
         self, name: str, pass_: PassName, *results: Tensor | None, incoming: float = 1.0
     ) -> VerifyResult:
-        """Judge a loss, which all ranks have to have, and the whole of the gradients' shards."""
+        """Judge a loss, which all ranks must have, and the gathered gradients."""
         loss, *gradients = results
         try:
             check_equal(self.group, "loss", loss)
@@ -153,8 +150,8 @@ class SplitContents(Contents):
         return super().judge(name, pass_, loss, *wholes, incoming=incoming)
 
 
-class Exchanges:
-    """Measures collectives that exchange as many bytes as a call, and remembers them."""
+class _Exchanges:
+    """Measures collectives that exchange as many bytes as a call, and keeps their times."""
 
     def __init__(self, group: Group, device: str, clock: Callable[[], float]) -> None:
         """``clock``: the same seconds for all ranks."""
@@ -162,8 +159,8 @@ class Exchanges:
         self._found: dict[tuple[tuple[int, int], Timer], float] = {}
 
     def __call__(self, case: Case, pass_: PassName, timer: Timer) -> Collective | None:
-        """Return what the ranks of a case exchange in a call; None of one rank."""
-        gathered, added = exchanged_bytes(case, pass_)
+        """Return what the ranks of a case exchange in a call; None for one rank."""
+        gathered, added = _exchanged_bytes(case, pass_)
         if self.group.size == 1 or not gathered:
             return None
         key = (gathered, added), timer
@@ -189,11 +186,10 @@ class Exchanges:
         return call
 
 
-def exchanged_bytes(case: Case, pass_: PassName) -> tuple[int, int]:
+def _exchanged_bytes(case: Case, pass_: PassName) -> tuple[int, int]:
     """Return the bytes that a rank gives to an all-gather, and to a sum over all ranks.
 
-    They are the terms of each row's loss and, for backward of hidden states, their gradients, in
-    float32 at least.
+    They are each row's terms and, for backward of linear losses, gradients; in float32 at least.
     """
     rows = case.shapes[case.spec.names[0]][0]
     terms = TERMS_OF_PAIR if case.loss.endswith("kl_divergence") else TERMS

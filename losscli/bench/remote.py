@@ -1,7 +1,7 @@
-"""A pass that is timed in another process, in turn with those of this one.
+"""A pass that another process computes, whose samples are interleaved with this process's.
 
-A candidate's times are not believed alone: the contents change before each sample, answers of
-random samples are judged, and afterwards the judge's own clock times a loop of calls.
+A candidate's times are checked: contents change before each sample, random samples are judged, and
+afterwards the judge's own clock times a loop of calls.
 """
 
 import math
@@ -28,40 +28,40 @@ from losscli.runs.records import FAIL, VerifyResult
 from losscli.truth.gate import Gate
 
 ALWAYS_JUDGED = 2**18
-"""Elements up to which every tenth sample is judged; of larger ones every second batch."""
+"""Elements up to which one in ten batches is judged; of larger cases one in thirty."""
 LARGEST_FLIP_BYTES = 2**16
-"""Bytes that change before a sample: few, so that they do not warm a cache."""
+"""Bytes that change before a sample: few, so that they warm no cache."""
 QUIET_SECONDS = 0.002
-"""The time after which the threads of torch in this process sleep: at first they wait for work."""
+"""The time after which torch's threads in this process sleep."""
 LOOP_SECONDS = 0.05
 LOOPS = 3
 SHORT_LOOP_SECONDS = 0.005
 SHORT_LOOPS = 100
-"""Short loops follow where long ones disagree: on a busy machine another program disturbs each long
-loop, but not each short one, as it does not disturb each sample."""
+"""Short loops follow where long ones disagree: on a busy machine another program disturbs every
+long loop, but not every short one."""
 PATIENCE_SECONDS = 3.0
-"""The time after which no more loops are begun."""
+"""The time after which no more loops begin."""
 LARGEST_LOOP = 200
 LARGEST_GPU_LOOP = 20_000
-"""Calls of a loop; on a GPU as many as fill its time, once a first loop has shown how many do."""
+"""Calls of a loop; on a GPU as many as fill its time."""
 CLOCK_TOLERANCE = {"cpu": 3.0, "cuda": 1.5}
-"""How many times as long as its samples a call of a loop may take: other programs disturb a CPU,
-and the host's part of a call to a GPU."""
+"""The largest ratio of a looped call's time to its samples': other programs disturb a CPU, and the
+host's part of a GPU's call."""
 CLOCK_SLACK = {"cpu": 10e-6, "cuda": 200e-6}
 """Seconds of a call that are always allowed."""
 SAME_LOOP_TOLERANCE = 1.5
-"""How many times as long a loop may take by the judge's clock as by that of its process."""
+"""The largest ratio of a loop's time by the judge's clock to that by its process's."""
 SAME_LOOP_SLACK = 2e-3
-"""Seconds by which the answer to one loop may come later than to another."""
+"""Seconds by which the responses to two loops may differ."""
 LONG_RUN_SECONDS = 0.02
 LONG_RUN_TOLERANCE = 1.1
-"""What a GPU may take in runs that take so long. A question and its answer take up to the slack
-more than another, 1 % of such a run. Between two launches lies a microsecond, 5 % of a kernel of
-20 us, and shorter ones are bound by the host. In long runs a GPU's clocks fall by a few percent."""
+"""The largest ratio on a GPU in runs of LONG_RUN_SECONDS. The slack of a request is 1 % of such a
+run. Between two launches lies a microsecond, 5 % of a kernel of 20 us, and shorter ones are bound
+by the host. In long runs a GPU's clocks fall by a few percent."""
 
 
 class RemotePass(JudgedPass):
-    """The pass of a candidate, with the answers and times that its worker gives."""
+    """A candidate's pass, with the results and times of its worker."""
 
     def __init__(
         self,
@@ -72,7 +72,6 @@ class RemotePass(JudgedPass):
         evicts: bool,
         captured: bool,
     ) -> None:
-        """The prediction is copied, as its contents change."""
         super().__init__(subject.name, pass_, None, contents)
         self.subject, self.case = subject, subject.case
         self.evicts, self.captured = evicts, captured
@@ -85,21 +84,20 @@ class RemotePass(JudgedPass):
         self._judge_next = True
 
     def __call__(self) -> Samples:
-        """Compute once, on the contents that the worker then keeps."""
         return self.subject.send(Time(self.pass_, self.operands, self.evicts, self.captured))
 
     def first(self) -> VerifyResult:
         return self._judged(self.contents.gate, self())
 
     def warm_up(self, timer: Timer) -> None:
-        """Warm the worker up; what it has changed in its process until now does not count."""
+        """Warm up the worker, and forget earlier changes in its process."""
         changes_of(self.subject.file)
         if warm := self.run(partial(self.subject.send, WarmUp())):
             self.peak_extra_bytes = warm.peak_extra_bytes
             self.warm = Warm(self, 1, warm.host_seconds, name=self.name)
 
     def take(self, count: int) -> list[float]:
-        """Take samples; the answer of one of them may be judged."""
+        """Take samples; the result of one of them may be judged."""
         flips = [self._flip() for _ in range(count)]
         keep = self._random.randrange(count) if self._judges() else -1
         found = self.subject.send(Sample(flips, keep))
@@ -113,7 +111,7 @@ class RemotePass(JudgedPass):
         return found.seconds
 
     def disagreement(self, seconds: float, host_seconds: float) -> Reason | None:
-        """Return what the samples left changed, or how they differ from the judge's clock."""
+        """Return a global change that samples left, or how the judge's clock differs."""
         if changed := changes_of(self.subject.file):
             return reason_of(changed)
         kind = self.case.device.partition(":")[0]
@@ -123,7 +121,7 @@ class RemotePass(JudgedPass):
         return self.subject.send(Loop(calls))
 
     def last(self) -> VerifyResult | None:
-        """Judge one more sample; return the first result that was wrong."""
+        """Judge one more sample; return the first wrong result."""
         if self.wrong is None:
             self._judge_next = True
             self.take(1)
@@ -137,7 +135,7 @@ class RemotePass(JudgedPass):
         return self._random.randrange(every) == 0
 
     def _flip(self) -> Flip:
-        """Choose rows of the prediction that are to be negated or reversed."""
+        """Choose rows of the prediction to negate or reverse."""
         if not self.own.dim() or not self.own.numel():
             return Flip(0, 1)
         rows = self.own.shape[0]
@@ -160,13 +158,13 @@ def disagreement(
 ) -> Reason | None:
     """Return how the judge's clock disagrees with a median of samples, or None.
 
-    ``looped`` makes so many calls, waits for them, and returns their seconds by the clock that
-    timed the samples. A loop of calls finds warm caches and queues its work, so a call takes no
-    longer than the device or the host, whichever takes longer.
+    ``looped`` makes so many calls, waits for them, and returns their seconds by the clock of the
+    samples. A loop of calls finds warm caches and queues its work, so a call takes no longer than
+    the device or the host, whichever is slower.
     """
     due = max(seconds, host_seconds)
     began, idle, least = clock(), math.inf, math.inf
-    slowed = math.inf, 0.0, 0.0  # by how much, and what both clocks say of a loop
+    slowed = math.inf, 0.0, 0.0  # the ratio, and a loop's time by both clocks
     for number in range(LOOPS + SHORT_LOOPS):
         long = number < LOOPS
         if not long and clock() - began > PATIENCE_SECONDS:
@@ -191,7 +189,7 @@ def disagreement(
         if kind != "cpu" and run_seconds >= LONG_RUN_SECONDS:
             allowed = max(LONG_RUN_TOLERANCE * seconds, CLOCK_TOLERANCE[kind] * host_seconds)
             allowed += CLOCK_SLACK[kind] / calls
-        # On a CPU no further loop could change it; on a GPU longer ones are allowed less.
+        # On a CPU no further loop could change the result; on a GPU longer ones have less slack.
         enough = kind == "cpu" or number >= LOOPS - 1
         if enough and least <= allowed and slowed[0] <= SAME_LOOP_TOLERANCE:
             return None
@@ -200,17 +198,14 @@ def disagreement(
             text = (
                 f"its process's clock says {told:.2g} s where the judge's says {run_seconds:.2g} s"
             )
-            return Reason(Code.CLOCK_DISAGREES, text)
+            return Reason(Code.TIMING_TAMPERING, text)
     text = f"the judge's clock says {least * 1e6:.0f} us a call, its samples {due * 1e6:.0f} us"
-    return Reason(Code.CLOCK_DISAGREES, text)
+    return Reason(Code.TIMING_TAMPERING, text)
 
 
 @dataclass(frozen=True)
 class SharedTimer:
-    """Takes samples of passes of this process, and of others in their turn.
-
-    One is as good as another of the same timer: a limit that was measured with it holds for all.
-    """
+    """Times passes of this process and of others; equal for the same timer."""
 
     timer: Timer
     device: str
@@ -224,7 +219,7 @@ class SharedTimer:
         return self.timer.warm_up(call)
 
     def measure(self, queue: Sequence[Warm]) -> list[float]:
-        """Take samples; on a GPU those of one process are taken in one go."""
+        """Take samples; on a GPU one process takes all of its own together."""
         processes = [*map(_process, queue)]
         order: Sequence[int] = range(len(queue))
         if self.device != "cpu":

@@ -1,4 +1,4 @@
-"""Builds the results of a pass: of one process, or merged from those of several."""
+"""Build the results of a pass, from one process or several."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from losscli.runs.records import FAILED, HOST_GAPS, OK, SKIPPED, BenchResult, Be
 
 _NO_ERROR = Error()
 _STOPS: tuple[Stop, ...] = get_args(Stop)
-"""Stop reasons in order: the latest of several processes counts."""
+"""Stop reasons in order: the last one of several processes counts."""
 
 
 def untimed(
@@ -32,7 +32,7 @@ def untimed(
     status: BenchStatus = FAILED,
     **fields: Any,
 ) -> BenchResult:
-    """Return the result of an implementation without a time; out of memory is skipped."""
+    """Return a result without a time; out of memory counts as skipped."""
     if isinstance(why, SubjectError):
         status, why = FAILED, Reason(why.code, str(why))
     elif isinstance(why, Exception) and memory.is_out_of_memory(why):
@@ -49,7 +49,7 @@ def untimed(
 def timed(
     task: Task, pass_: PassName, name: str, samples: Sequence[float], **fields: Any
 ) -> BenchResult:
-    """Return the result of an implementation that was right before and after it was timed."""
+    """Return the result of an implementation that was right before and after timing."""
     common = {"table": task.table, "mode": task.mode, "cache": task.cache, **fields}
     planned = task.find(name).temporary_bytes(task.case)
     result = BenchResult(task.case, name, pass_, OK, planned_extra_bytes=planned, **common)
@@ -58,7 +58,7 @@ def timed(
 
 
 def merge(found: Sequence[BenchResult]) -> BenchResult:
-    """Merge what processes found of one implementation and pass; it has a time if all timed it."""
+    """Merge the processes' results of one implementation and pass; all must have a time."""
     first = found[0]
     if len(found) == 1:
         return first
@@ -88,7 +88,7 @@ def merge(found: Sequence[BenchResult]) -> BenchResult:
 
 
 def compared(results: Sequence[BenchResult]) -> list[BenchResult]:
-    """Return the results of one pass with their ratios, and with how well each time is known."""
+    """Return the results of one pass with their ratios and explanations."""
     found = speedups({r.implementation: r.seconds for r in results if r.seconds})
     return [
         replace(
@@ -104,7 +104,7 @@ def compared(results: Sequence[BenchResult]) -> list[BenchResult]:
 
 
 def explain(result: BenchResult) -> str:
-    """Say why sampling stopped, how well the median is known, and what else is to be known."""
+    """Explain why sampling stopped, how well the median is known, and what else matters."""
     seconds = result.seconds
     assert seconds
     width, processes = half_width_of(seconds), len(seconds.processes)
@@ -130,7 +130,7 @@ def explain(result: BenchResult) -> str:
 
 
 def _conditions(seen: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Merge conditions: join ranges and reasons, take the largest of numbers."""
+    """Merge conditions: join ranges and reasons, take the largest number."""
     keys = dict.fromkeys(key for conditions in seen for key in conditions)
     return {key: _joined(key, [each[key] for each in seen if key in each]) for key in keys}
 

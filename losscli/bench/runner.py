@@ -1,4 +1,4 @@
-"""Run tasks: fit them into memory, judge each implementation, and time those that are right."""
+"""Run tasks: plan memory, judge each implementation, time those that are right."""
 
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -37,8 +37,7 @@ from losscli.runs.records import FAIL, HOST_GAPS, SKIPPED, BenchResult
 from losscli.truth.inputs import make_inputs
 
 
-def make_contents(task: Task) -> Contents:
-    """Make the operands of a task."""
+def _make_contents(task: Task) -> Contents:
     labels = any(each.setting.labels for each in task.files.values())
     operands = make_inputs(task.case, task.reference, labels=labels)
     return Contents(task.case, operands, task.loosened, task.right, task.reference)
@@ -48,7 +47,7 @@ BUSY_NOTE = "other programs are running on this machine: times will be longer an
 
 
 class Measured(NamedTuple):
-    """What one process found of a pass."""
+    """One process's results of a pass."""
 
     results: list[BenchResult]
     """Without ratios: see :func:`~losscli.bench.results.compared`."""
@@ -68,14 +67,11 @@ class Runner:
         conditions: Conditions | None = None,
         notify: Callable[[str], None] = lambda note: None,
         clock: Callable[[], float] = time.perf_counter,
-        contents: Callable[[Task], Contents] = make_contents,
+        contents: Callable[[Task], Contents] = _make_contents,
         exchange: Callable[[Case, PassName, Timer], Collective | None] | None = None,
         show: Callable[[Sequence[BenchResult]], object] | None = None,
     ) -> None:
-        """``notify`` and ``show`` receive notes and first results for the user.
-
-        Tests and ranks replace the other arguments.
-        """
+        """``notify`` and ``show`` get what the user sees; tests and ranks replace the others."""
         self.device = device
         self.free_bytes = free_bytes
         self.limits = limits or Limits(device)
@@ -85,7 +81,7 @@ class Runner:
         self.timer = cache(lambda evicts, mode: make_timer(device, evicts, mode))
 
     def run(self, task: Task) -> Generator[BenchResult, None, None]:
-        """Yield the results of a task in the order asked for, each pass when it is finished."""
+        """Yield a task's results in the order asked for, each pass when it is finished."""
         for measured in self.measure(task):
             results = compared(measured.results)
             if self.show:
@@ -93,8 +89,8 @@ class Runner:
             yield from results
 
     def measure(self, task: Task) -> Generator[Measured, None, None]:
-        """Yield what is found of each pass of a task; what cannot run has a result with why."""
-        # Processes of other files are ended.
+        """Yield the results of each pass; what cannot run has a result with the reason."""
+        # End the processes of other files.
         named = {task.find(name).file for names in task.passes.values() for name in names}
         workers.end_others(named)
         free = self.free_bytes(self.device)
@@ -105,7 +101,7 @@ class Runner:
             lost = partial(untimed, task, pass_)
             found = {name: lost(name, why, status=SKIPPED) for name, why in reasons.items()}
             budget = task.budget.after(self.clock() - began, len(lineups) - number)
-            # Ranks would no longer call equally often if one of them stopped in the middle.
+            # If one rank stopped in the middle, the others would wait for its calls.
             rings = not task.case.placement
             with suppress(TimeIsUp), alarm(budget.left, rings=rings):
                 try:
@@ -130,10 +126,7 @@ class Runner:
         implementations: Sequence[Implementation],
         found: dict[str, BenchResult],
     ) -> None:
-        """Find the limit, judge, warm up, sample and judge again; add results by name.
-
-        Those that are known when the time is up stand.
-        """
+        """Judge, warm up, sample and judge again; add results by name, also before TimeIsUp."""
         case, until = task.case, self.clock() + task.budget.share
         entries: list[JudgedPass] = []
         passes = PassFactory(case, pass_, contents.timed)
@@ -174,7 +167,7 @@ class Runner:
                 [*entries, *filter(None, [mover])],
                 task.timing,
                 seed=case.seed,
-                before=contents.change,  # in each batch of samples others
+                before=contents.change,  # each batch has other contents
                 slowed=self.conditions.slowed,
                 clock=self.clock,
                 until=until,
@@ -189,9 +182,9 @@ class Runner:
                 result = _conclude(task, entry, around)
                 found[entry.name] = _limited(result, limit) if result.seconds else result
                 entry.close()
-        mover = None  # what it holds is free for the next measurement of the limit
+        mover = None  # frees memory for the next measurement of the limit
         if any(result.impossible for result in found.values()):
-            # Or the memory was slower a moment ago.
+            # The memory may have been slower a moment ago.
             limit = faster(limit, find(again=True, timing=timing))
             found |= {
                 name: _limited(each, limit, limit_repeated=True)
@@ -205,8 +198,8 @@ class Runner:
 def _moves(case: Case, pass_: PassName) -> bool:
     """Tell whether the limit is sampled in the rounds of a case.
 
-    Matrix products are: their speed changes with the device's clock. So are copies beyond a CPU's
-    cache, because other programs use its memory; a probe would disturb a case that fits the cache.
+    Matrix products are, since their speed follows the device's clock. So are copies beyond a CPU's
+    cache, since other programs use its memory; a probe would disturb a case that fits the cache.
     """
     if case.operations(pass_):
         return True
@@ -258,7 +251,7 @@ def _conclude(task: Task, entry: JudgedPass, around: Mapping[str, Any]) -> Bench
         return lost(entry.failure)
     if verdict and verdict.status == FAIL:
         text = f"correct before timing, wrong while timed: {verdict.reason}"
-        return lost(Reason(Code.WRONG_LATER, text), verdict.error)
+        return lost(Reason(Code.WRONG_AFTER_WARM_UP, text), verdict.error)
     if disagreement:
         return lost(disagreement, entry.error)
     no_time = around["stop"] == "budget"

@@ -1,4 +1,4 @@
-"""Samples implementations side by side until each median is known, or the time is over."""
+"""Sample implementations, interleaved, until each median is known or the time is over."""
 
 import math
 import random
@@ -17,18 +17,17 @@ from losscli.runs.records import Stop
 Result = TypeVar("Result")
 
 MINIMUM_ROUNDS = 3
-"""Rounds that are taken however long they last."""
 CONFIDENT_ROUNDS = 10
-"""The interval of fewer samples is too often narrow by luck."""
+"""With fewer samples the interval is too often narrow by luck."""
 MAXIMUM_ROUNDS = 2000
-"""Rounds after which sampling stops: more would only make the record long."""
+"""More rounds would only make the record long."""
 PATIENCE = 2
 """Multiples of the time limit after which sampling of a throttled machine stops."""
 
 
 @dataclass
 class Contender:
-    """One implementation in one pass, and the samples taken of it."""
+    """An implementation in one pass, and its samples."""
 
     name: str
     call: Callable[[], object]
@@ -40,22 +39,21 @@ class Contender:
     """Whether sampling goes on until its median is known."""
 
     def warm_up(self, timer: Timer) -> None:
-        """Warm up what is timed."""
         warm = self.run(partial(timer.warm_up, self.call))
         self.warm = warm and replace(warm, name=self.name)
 
     def run(self, call: Callable[[], Result]) -> Result | None:
-        """Call; what goes wrong is remembered as its own, and None returned."""
+        """Call; an exception becomes the contender's failure, and the result None."""
         try:
             return call()
-        except LosscliError:  # a failed build, say: no case of this run could do better
+        except LosscliError:  # such as a failed build, which fails every case
             raise
         except Exception as error:
             self.fail(error)
             return None
 
     def fail(self, error: Exception) -> None:
-        """Remember what went wrong, without the tensors of its frames."""
+        """Record an exception without the tensors of its frames."""
         self.failure = error.with_traceback(None)
 
     def close(self) -> None:
@@ -76,10 +74,10 @@ def interleave(
 ) -> Stop:
     """Sample the contenders in rounds, each in a new random order; return why it stopped.
 
-    A round takes one sample of each, so that drift of the machine hits all alike; one that fails
-    leaves. No batch of rounds begins that would end far beyond the time limit. At ``until`` by the
-    clock sampling stops, even after one round. ``before`` is called before each batch; ``slowed``
-    tells after it whether to discard it, for all alike.
+    A round takes one sample of each, so drift of the machine affects all alike; a contender that
+    fails leaves. A batch of rounds is sized to end near the time limit; sampling stops at ``until``
+    by the clock. ``before`` runs before each batch; ``slowed`` tells after it whether to discard
+    it.
     """
     shuffle = random.Random(seed)
     start = clock()
@@ -117,7 +115,7 @@ def interleave(
 
 
 def _able(contenders: Sequence[Contender]) -> list[Contender]:
-    """Return the contenders to be sampled; none if no awaited contender is left."""
+    """Return the contenders to sample; none if no awaited one is left."""
     able = [c for c in contenders if c.warm and c.failure is None]
     return able if any(c.awaited for c in able) else []
 

@@ -1,4 +1,4 @@
-"""The self-test of the timer: known times, and pairs of calls with and without a difference."""
+"""The timer's self-test: known times, and pairs of calls with and without a difference."""
 
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -21,29 +21,29 @@ RUNS_OF_EACH_WAY = 20
 PLANTED = 20
 """Calls of a kernel that are compared with one more: 5 %."""
 SPIN_SECONDS = (500e-6, 2e-3)
-"""Seconds of a known time: long enough that a launch is within the tolerance."""
+"""Known times, long enough that a launch is within the tolerance."""
 SPIN_TOLERANCE = 0.02
 SAMPLES = 31
 LARGEST_OVERHEAD = {"cpu": 1e-6, "cuda": 20e-6}
-"""Longest time of an empty call, by type of device: a GPU's events are microseconds apart."""
+"""Longest time of an empty call: a GPU's events are microseconds apart."""
 KERNEL_ELEMENTS = {"cpu": 2**14, "cuda": 2**22}
-"""The elements of the kernel that is compared: microseconds of work, for one thread."""
+"""The compared kernel's elements: microseconds of work for one thread."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """A device, the timer under test, and work of known length."""
+    """A device, its timer, and work of known length."""
 
     device: str
     timer: Timer
     spin: Callable[[float], Call]
-    """Return a call that keeps the device busy for a number of seconds."""
+    """Returns a call that keeps the device busy for so many seconds."""
     kernel: Call
     clock: Callable[[], float] = time.perf_counter
 
 
 def bench_of(device: str) -> Bench:
-    """Return the bench of this machine. The cache stays warm, because the work is small."""
+    """Return the bench of this machine, with a warm cache: the work is small."""
     kind = torch.device(device).type
     values = torch.ones(KERNEL_ELEMENTS[kind], device=device)
     spin = spin_on_cpu if kind == "cpu" else spinner_on_gpu(device)
@@ -94,7 +94,7 @@ def spin_on_cpu(seconds: float, clock: Clock = time.perf_counter_ns) -> Call:
 
 
 def spinner_on_gpu(device: str) -> Callable[[float], Call]:
-    """Return what makes calls of a kernel that counts cycles, whose time the host's clock tells."""
+    """Return a factory of kernels that count cycles, calibrated by the host's clock."""
     cycles = 10**8
 
     def wait(count: int) -> float:
@@ -132,7 +132,7 @@ def _overhead(bench: Bench) -> TimerTestResult:
 
 
 def _fastest(bench: Bench, call: Call) -> float:
-    """Return the shortest sample: other programs can lengthen work, and never shorten it."""
+    """Return the shortest sample: other programs only lengthen work."""
     warm = bench.timer.warm_up(call)
     return min(bench.timer.measure([warm] * SAMPLES))
 
@@ -140,7 +140,6 @@ def _fastest(bench: Bench, call: Call) -> float:
 def _compare(
     bench: Bench, subject: str, pair: Sequence[Call], expected: str, runs: int
 ) -> TimerTestResult:
-    """Compare the first of a pair with the second again and again."""
     verdicts = [_compared(bench, pair, seed) for seed in range(runs)]
     right = verdicts.count(expected)
     others = {v: verdicts.count(v) for v in dict.fromkeys(verdicts) if v != expected}

@@ -1,7 +1,4 @@
-"""Order statistics of samples and of ratios of samples that were taken side by side.
-
-They assume no distribution. :mod:`losscli.runs.spread` combines those of processes.
-"""
+"""Order statistics of samples, and of ratios of interleaved samples."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,11 +10,11 @@ from losscli.runs.measurements import Seconds, Speedup
 from losscli.runs.spread import Z95, next_run_half_width, quantile
 
 TAIL = 40
-"""One interval in TAIL misses on either side: a confidence of 95 %."""
+"""One interval in TAIL misses on either side: 95 % confidence."""
 
 
 def summarize(samples: Sequence[float]) -> Seconds:
-    """Return the distribution of samples in seconds, of which there is at least one."""
+    """Return the distribution of one or more samples in seconds."""
     ordered = sorted(samples)
     return Seconds(
         median=quantile(ordered, 0.5),
@@ -30,18 +27,18 @@ def summarize(samples: Sequence[float]) -> Seconds:
 
 
 def summarize_processes(taken: Sequence[Sequence[float]]) -> Seconds:
-    """Return the distribution of several processes, with the spread within and between them."""
+    """Return the distribution over processes, with the spread within and between them."""
     seconds = summarize([sample for samples in taken for sample in samples])
     logs = [math.log(quantile(sorted(samples), 0.5)) for samples in taken]
     # Few samples have no interval: their whole span stands for it.
     spans = [median_interval(samples) or (min(samples), max(samples)) for samples in taken]
-    half = next_run_half_width(logs, [log_error(*span) for span in spans])
+    half = next_run_half_width(logs, [_log_error(*span) for span in spans])
     interval = seconds.median * math.exp(-half), seconds.median * math.exp(half)
     return replace(seconds, interval=interval, processes=tuple(map(len, taken)))
 
 
 def half_width_of(seconds: Seconds) -> float:
-    """Return half the interval of a median over the median; infinite where there is none."""
+    """Return half the interval over the median; infinite without an interval."""
     if seconds.interval is None:
         return math.inf
     low, high = seconds.interval
@@ -49,12 +46,12 @@ def half_width_of(seconds: Seconds) -> float:
 
 
 def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
-    """Return a confidence interval of the median, or None with fewer than six samples.
+    """Return a confidence interval of the median, or None for fewer than six samples.
 
-    The number of samples below the median is binomial with p = 1/2, so two order statistics
-    enclose it with a known probability, whatever the distribution.
+    The number of samples below the median is binomial with p = 1/2, so two order statistics enclose
+    it with a known probability, whatever the distribution.
     """
-    index = rank(len(samples))
+    index = _rank(len(samples))
     if index is None:
         return None
     ordered = sorted(samples)
@@ -62,17 +59,16 @@ def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
 
 
 def half_width(samples: Sequence[float]) -> float:
-    """Return half the interval of the median over the median; infinite for too few samples."""
+    """Return :func:`half_width_of` samples; infinite for too few."""
     return half_width_of(summarize(samples)) if samples else math.inf
 
 
-def log_error(low: float, high: float) -> float:
-    """Return the standard error of a log, from the interval that has 95 %."""
+def _log_error(low: float, high: float) -> float:
     return math.log(high / low) / 2 / Z95
 
 
 @lru_cache(maxsize=4096)
-def rank(count: int) -> int | None:
+def _rank(count: int) -> int | None:
     """Return the index, from either end, of the order statistics that bound the interval.
 
     The largest k with P(Binomial(count, 1/2) <= k) <= 1 / TAIL, in exact integers.
@@ -89,7 +85,7 @@ def rank(count: int) -> int | None:
 
 
 def speedups(timed: Mapping[str, Seconds]) -> dict[str, dict[str, Speedup]]:
-    """Return each one's speedup over each other, by name; of processes the geometric mean."""
+    """Return each one's speedup over each other, by name: the geometric mean over processes."""
     taken = {name: seconds.by_process for name, seconds in timed.items()}
     count = min(map(len, taken.values()), default=0)
     found = [paired_ratios({name: each[n] for name, each in taken.items()}) for n in range(count)]
@@ -106,11 +102,11 @@ def speedups(timed: Mapping[str, Seconds]) -> dict[str, dict[str, Speedup]]:
 
 
 def _of_processes(found: Sequence[Speedup], rounds: int) -> Speedup:
-    """Return the ratio of several processes; ``rounds`` is the number of rounds of all of them."""
+    """Return the ratio over processes; ``rounds`` counts those of all processes."""
     logs = [math.log(ratio.value) for ratio in found]
-    half = next_run_half_width(logs, [log_error(ratio.low, ratio.high) for ratio in found])
+    half = next_run_half_width(logs, [_log_error(ratio.low, ratio.high) for ratio in found])
     log = math.fsum(logs) / len(logs)
-    confident = rank(rounds) is not None
+    confident = _rank(rounds) is not None
     values = tuple(ratio.value for ratio in found)
     low, value, high = (math.exp(log + step) for step in (-half, 0.0, half))
     return Speedup(value, low, high, confident, values)
@@ -119,8 +115,8 @@ def _of_processes(found: Sequence[Speedup], rounds: int) -> Speedup:
 def paired_ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, dict[str, Speedup]]:
     """Return how many times faster than each other contender each one is, by name.
 
-    It is the median of the ratios of the rounds, each with one sample of each contender: what
-    slowed a whole round cancels, as it does not in a ratio of medians.
+    The median of the rounds' ratios: unlike in a ratio of medians, what slows a whole round
+    cancels.
     """
     return {
         name: {
@@ -133,10 +129,9 @@ def paired_ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, dict[str,
 
 
 def _of_rounds(ratios: Sequence[float]) -> Speedup:
-    """Return the median of ratios with its interval; the geometric mean of two middle ratios."""
     ordered = sorted(ratios)
     count = len(ordered)
-    index = rank(count)
+    index = _rank(count)
     outside = index or 0
     value = math.sqrt(ordered[(count - 1) // 2] * ordered[count // 2])
     return Speedup(value, ordered[outside], ordered[-1 - outside], index is not None)

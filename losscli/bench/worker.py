@@ -1,4 +1,4 @@
-"""A process that measures for ``losscli bench``; its first answer says that it is ready."""
+"""A process that measures for ``losscli bench``; its first answer means that it is ready."""
 
 import sys
 

@@ -29,7 +29,7 @@ def gencode_flags(
     the code is only for the GPUs present, PTX of the newest architecture is added for newer GPUs.
 
     Raises:
-        UnfitError: all GPUs are older than sm_70 or than nvcc supports.
+        UnfitError: all GPUs are older than nvcc or the kernels support.
         UsageError: LOSSCLI_CUDA_ARCHITECTURES names one that nvcc does not support.
     """
     asked = requested_architectures(environ)
@@ -65,14 +65,14 @@ def gencode_flags(
 
 
 def dropped_by(cuda: tuple[int, int] | None) -> bool:
-    """Tell whether a CUDA version has dropped old GPUs."""
+    """Tell whether a CUDA version dropped old GPUs."""
     return cuda is not None and cuda >= DROPPED[0]
 
 
 def covers(gencode: Iterable[str], capabilities: Iterable[tuple[int, int]]) -> bool:
-    """Tell whether kernels with these flags run on GPUs of these capabilities.
+    """Tell whether kernels with these flags run on all GPUs of these capabilities.
 
-    A GPU's code runs on the same or newer GPUs of its major version; PTX runs on all newer ones.
+    A GPU's code runs on the same or newer GPUs of its major version, PTX on all newer ones.
     """
     codes = [flag.rpartition("code=")[2].partition("_") for flag in gencode]
     plain = [(kind, int(number)) for kind, _, number in codes if number.isdecimal()]
@@ -86,7 +86,7 @@ def covers(gencode: Iterable[str], capabilities: Iterable[tuple[int, int]]) -> b
 
 
 def requested_architectures(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Read LOSSCLI_CUDA_ARCHITECTURES, such as ``90;100``; UsageError if it holds anything else."""
+    """Read LOSSCLI_CUDA_ARCHITECTURES, such as ``90;100``; UsageError for anything else."""
     names = [name for name in re.split(r"[;,\s]+", environ.get(VARIABLE, "")) if name]
     for name in names:
         if not re.fullmatch(r"\d{2,3}[af]?", name):
@@ -101,7 +101,7 @@ def requested_architectures(environ: Mapping[str, str] = os.environ) -> tuple[st
 
 
 def present_capabilities() -> list[tuple[int, int]]:
-    """Return the compute capabilities of the GPUs that PyTorch sees."""
+    """Return the GPUs' compute capabilities."""
     # A forked child may not ask: an initialised CUDA does not survive a fork.
     if not torch.cuda.is_available() or torch.cuda._is_in_bad_fork():
         return []
@@ -109,7 +109,6 @@ def present_capabilities() -> list[tuple[int, int]]:
 
 
 def _capability(name: str) -> tuple[int, int]:
-    """Return ``(9, 0)`` for ``90a``."""
     return divmod(int(name.rstrip("af")), 10)
 
 

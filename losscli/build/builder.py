@@ -14,7 +14,7 @@ from losscli.files.directories import note_use
 from losscli.machine.devices import core_count
 from losscli.machine.memory import free_bytes
 from losscli.processes.lock import locked
-from losscli.units import format_duration
+from losscli.units import first_of, format_duration
 
 from . import diagnosis
 from .architectures import requested_architectures
@@ -22,9 +22,8 @@ from .cache import Cache, user_cache
 from .compilers import Compilers, require_platform
 from .ninja import Receiver, find_ninja, job_count, run_ninja
 from .plan import Plan, TorchInstall, csrc_root, installed_torch, make_plan
-from .prebuilt import Prebuilt, wheel_libraries
+from .prebuilt import Prebuilt, cpu_levels, runnable, wheel_libraries
 from .targets import CPU, CUDA, TORCH, Target
-from .variants import cpu_levels, runnable
 
 BUILT, CACHED, COMPILED_ONLY, SKIPPED = "built", "cached", "compiled only", "skipped"
 FROM_WHEEL = "from the wheel"
@@ -38,12 +37,11 @@ Notify = Callable[[str], None]
 
 @dataclass(frozen=True)
 class BuildResult:
-    """The outcome of building one library."""
+    """The outcome of one library."""
 
     target: str
     """Its name, or the device if all its libraries are skipped."""
     status: str
-    """``built``, ``cached``, ``from the wheel``, ``compiled only`` or ``skipped``."""
     reason: str = ""
     """Why a library is skipped, only compiled, or rebuilt."""
     path: Path | None = None
@@ -63,7 +61,7 @@ class BuildResult:
 
 @dataclass(frozen=True)
 class Builder:
-    """Builds libraries into a cache."""
+    """Gets libraries from a cache or a wheel, or builds them."""
 
     compilers: Compilers
     cache: Cache
@@ -75,17 +73,11 @@ class Builder:
     """The wheel's libraries, used instead of a build."""
 
     def obtain(self, targets: Iterable[Target]) -> list[BuildResult]:
-        """Return libraries from the cache or the wheel; build missing ones in one ninja run.
-
-        Raises:
-            UnfitError: a build needs a tool that is missing or too old, or the cache cannot be
-                written or is open to others.
-            BuildError: a compiler failed.
-        """
+        """Return libraries; build missing ones together, or raise UnfitError or BuildError."""
         return self.finish([self.resolve(target) for target in targets])
 
     def ready(self, targets: Iterable[Target]) -> list[BuildResult]:
-        """Return the libraries that need no build, and build none."""
+        """Return the libraries that need no build."""
         found = []
         for target in targets:
             with suppress(LosscliError):
@@ -94,11 +86,11 @@ class Builder:
         return [each for each in found if isinstance(each, BuildResult)]
 
     def resolve(self, target: Target) -> Plan | BuildResult:
-        """Return a library's plan or, without a compiler, a library that was built before."""
+        """Return a library's plan, or without a compiler a library built before."""
         self.cache.require_private()
         plan = make_plan(target, self.csrc, self.compilers.torch)
         try:
-            return plan.with_tools(self.compilers.tools(target))
+            return plan.with_tool(self.compilers.tool(target))
         except UnfitError as error:
             reason = f"built before and used again; it cannot be built here: {error}"
             found = not self.force and (self._of_any_compiler(plan, reason) or self._shipped(plan))
@@ -107,14 +99,13 @@ class Builder:
             return found
 
     def finish(self, resolved: Sequence[Plan | BuildResult]) -> list[BuildResult]:
-        """Turn plans into libraries."""
+        """Turn the plans into libraries."""
         outcomes = [self._look_up(item) if isinstance(item, Plan) else item for item in resolved]
         missing = [item for item in outcomes if isinstance(item, Plan)]
         built = {outcome.target: outcome for outcome in self._build(missing)} if missing else {}
         return [built[o.name] if isinstance(o, Plan) else o for o in outcomes]
 
     def _look_up(self, plan: Plan) -> Plan | BuildResult:
-        """Return the plan's library from the cache or the wheel, or the plan to build it."""
         if self.force:
             return plan
         found = self.cache.find(plan)
@@ -128,7 +119,7 @@ class Builder:
         return self._of_any_compiler(plan, "built before by another compiler") or shipped
 
     def _of_any_compiler(self, plan: Plan, reason: str) -> BuildResult | None:
-        found = self.cache.find_without_tools(plan, self.compilers.can_run)
+        found = self.cache.find_without_tool(plan, self.compilers.can_run)
         if not found:
             return None
         note_use(found.parent)
@@ -155,7 +146,7 @@ class Builder:
                 return outcomes
             ninja, jobs = find_ninja(), job_count(core_count(), free_bytes("cpu"))
             damaged = self._damaged(plans)
-            names = ", ".join(plan.name for plan in plans)
+            names = first_of([plan.name for plan in plans], 6)
             self.notify(f"building for this machine: {names}; takes about {_duration(plans, jobs)}")
             self.cache.drop_unused(time.time())
             work = self.cache.prepare(plans, fresh=self.force)
@@ -166,9 +157,9 @@ class Builder:
                     reason = damaged.get(plan.name, "")
                     outcomes.append(BuildResult(plan.name, BUILT, reason, path, fresh=True))
                 elif printed is None:
-                    assert plan.tools
+                    assert plan.tool
                     raise BuildError(
-                        f"{plan.steps[-1].description}: {plan.tools.command[0]} reported success "
+                        f"{plan.steps[-1].description}: {plan.tool.command[0]} reported success "
                         "but made no output. Is it a compiler? Correct CXX or CUDACXX."
                     )
             if printed is not None:
@@ -213,13 +204,8 @@ def build(
 ) -> list[BuildResult]:
     """Build the libraries for CPU and CUDA in parallel, whatever the wheel has.
 
-    ``auto`` skips CUDA, with a reason, if PyTorch has no CUDA or sees no GPU, or if there is no
-    nvcc. ``cuda`` also compiles without a GPU and, as a check, for a PyTorch without CUDA.
-
-    Raises:
-        UnfitError: a compiler is missing or too old, or the cache cannot be written.
-        BuildError: a compiler failed.
-        UsageError: MAX_JOBS or LOSSCLI_CUDA_ARCHITECTURES is invalid.
+    ``auto`` skips CUDA, with a reason, if it cannot run here. ``cuda`` compiles even so. UnfitError
+    without a compiler or a cache, BuildError if a compiler fails, UsageError for invalid variables.
     """
     require_platform()
     torch = installed_torch()
@@ -247,7 +233,7 @@ def build(
 
 
 def kernels_of_wheel(targets: Iterable[Target]) -> str | None:
-    """Return for which CPUs or CUDA the wheel's kernels are; None if all are built here.
+    """Return what the wheel's kernels in use are for; None if all are built here.
 
     ``x86-64-v3 from the wheel, on a CPU with x86-64-v4``: a library for this CPU may be faster.
     """
@@ -280,7 +266,6 @@ def _of_use(target: Target, outcome: BuildResult, torch: TorchInstall) -> BuildR
 
 
 def _failure(plans: Sequence[Plan], printed: str, cache: Cache) -> Exception:
-    """Save a failed build's log and summarize it; a full disk raises in the cache's words."""
     log = cache.work / LOG
     with cache.writing():
         log.write_text(printed, "utf-8")

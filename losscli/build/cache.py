@@ -8,12 +8,10 @@
     <root>/work/build.ninja                         of the last build
     <root>/locks/build                              held while building
 
-A key covers the sources and everything else that determines the library. A configuration leaves out
-the sources, so a build in its folder recompiles only what was edited. A portable key leaves out the
-compiler, to find an existing library when there is none.
+A key covers everything that determines the library. A configuration leaves out the sources, so a
+build in its folder recompiles only what was edited. A portable key leaves out the compiler, to find
+a library without one.
 """
-
-from __future__ import annotations
 
 import contextlib
 import errno
@@ -25,7 +23,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from losscli.errors import UnfitError
 from losscli.files import directories
@@ -34,6 +32,7 @@ from losscli.processes.lock import open_lock
 from .ninja import render
 from .plan import Plan
 from .targets import Sources
+from .toolchain import dotted
 
 UNUSED_SECONDS = 30 * 24 * 3600.0
 """Folders unused for this long are removed at the next build."""
@@ -48,7 +47,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclass(frozen=True)
 class Manifest:
-    """The facts of a finished library."""
+    """Facts of a finished library."""
 
     library: str
     bytes: int
@@ -63,16 +62,16 @@ class Manifest:
     """Of a wheel's library, the oldest version of glibc that it loads with."""
 
     @classmethod
-    def of(cls, facts: dict[str, Any]) -> Manifest:
-        """Read the fields of JSON; TypeError or KeyError if they are others."""
+    def of(cls, facts: dict[str, Any]) -> Self:
+        """Read JSON; TypeError or KeyError if its fields are others."""
         return cls(**{**facts, "gencode": tuple(facts["gencode"])})
 
     def write(self, folder: Path) -> None:
-        """Write the manifest into the library's folder."""
+        """Write it into the library's folder."""
         (folder / MANIFEST).write_text(json.dumps(asdict(self), indent=1) + "\n")
 
     def damage(self, folder: Path) -> str:
-        """Return how the library is damaged, or an empty string."""
+        """Return how the library is damaged, or ``""``."""
         path = folder / self.library
         try:
             size = path.stat().st_size
@@ -92,7 +91,7 @@ class Cache:
     root: Path
 
     def folder(self, plan: Plan) -> Path:
-        """Return a finished library's folder, which exists only if the library does."""
+        """Return a finished library's folder."""
         return self.root / f"{plan.name}-{build_key(plan)}"
 
     def library(self, plan: Plan) -> Path:
@@ -109,17 +108,17 @@ class Cache:
         return self.work / f"{plan.name}-{configuration_key(plan)}"
 
     def find(self, plan: Plan) -> Path | None:
-        """Return a finished library if it exists and is intact."""
+        """Return a finished library, if it is intact."""
         whole = self.folder(plan).is_dir() and not self.damage(plan)
         return self.library(plan) if whole else None
 
     def damage(self, plan: Plan) -> str:
-        """Return how a finished library is damaged; empty if it is intact or missing."""
+        """Return how a finished library is damaged; ``""`` if it is intact or missing."""
         folder = self.folder(plan)
         return _damage(folder, plan.library) if folder.is_dir() else ""
 
-    def find_without_tools(self, plan: Plan, fits: Callable[[Manifest], bool]) -> Path | None:
-        """Return the newest library of the same sources by any compiler that fits."""
+    def find_without_tool(self, plan: Plan, fits: Callable[[Manifest], bool]) -> Path | None:
+        """Return the newest library of the same sources that ``fits``."""
         key, found = portable_key(plan), []
         for folder in self.root.glob(f"{plan.name}-{_KEY}"):
             known = _read_manifest(folder)
@@ -129,21 +128,21 @@ class Cache:
         return max(found, key=lambda path: path.stat().st_mtime, default=None)
 
     def require_private(self) -> None:
-        """Reject a cache in which another user could replace libraries."""
+        """Raise UnfitError if another user could replace libraries."""
         for folder in (self.root, self.work):
             directories.require_private(folder)
 
     def require_writable(self) -> None:
-        """Reject a cache that cannot be created or written; leave no trace."""
+        """Raise UnfitError if it cannot be created or written."""
         with self.writing(), tempfile.TemporaryFile(dir=self.nearest()):
             pass
 
     def nearest(self) -> Path:
-        """Return the cache folder, or its nearest existing parent."""
+        """Return the root, or its nearest existing parent."""
         return next(path for path in (self.root, *self.root.parents) if path.exists())
 
     def open_lock(self) -> IO[str]:
-        """Open the build lock's file, creating the cache if needed."""
+        """Open the build lock's file, and create the cache if needed."""
         with self.writing():
             directories.make_private(self.root, 0o755)
             directories.make_private(self.work)
@@ -152,7 +151,7 @@ class Cache:
             return open_lock(self.root / directories.LOCKS / "build")
 
     def prepare(self, plans: Sequence[Plan], *, fresh: bool) -> Path:
-        """Update the work folders for the plans; return where to run ninja."""
+        """Update the plans' work folders; return where to run ninja."""
         with self.writing():
             build = self.work / "build.ninja"
             text = render((self.work_folder(plan).name, plan) for plan in plans)
@@ -171,7 +170,7 @@ class Cache:
         return self.work
 
     def publish(self, plan: Plan, log: str) -> Path:
-        """Copy a library and its manifest into a new folder; return the library."""
+        """Copy a built library and its manifest into its folder; return the library."""
         built, folder = self.work_folder(plan) / plan.library, self.folder(plan)
         with self.writing(), tempfile.TemporaryDirectory(dir=self.root, prefix=_BESIDE) as beside:
             new = Path(beside)
@@ -186,7 +185,7 @@ class Cache:
         return folder / plan.library
 
     def drop_unused(self, now: float) -> None:
-        """Remove folders that were not used for long; ``now`` in seconds since the epoch."""
+        """Remove folders unused for long; ``now`` in seconds since the epoch."""
         # Matched by name and content: the cache may be in a directory with other files.
         finished = [path.parent for path in self.root.glob(f"*-{_KEY}/liblosscli*.so")]
         working = [path.parent for path in self.work.glob(f"*-{_KEY}/csrc")]
@@ -196,13 +195,13 @@ class Cache:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """Turn a write error of the cache into an UnfitError with a remedy."""
+        """Turn a write error into an UnfitError with a remedy."""
         try:
             yield
         except OSError as error:
             if error.errno in _NO_ROOM:
                 raise UnfitError(
-                    f"no room is left under {self.root} for the kernels. Free some, or name "
+                    f"no space is left under {self.root} for the kernels. Free some, or name "
                     f"another folder in {directories.CACHE_VARIABLE}."
                 ) from None
             raise UnfitError(
@@ -212,27 +211,27 @@ class Cache:
 
 
 def user_cache() -> Cache:
-    """Return the user's cache: $LOSSCLI_CACHE_DIR, $XDG_CACHE_HOME/losscli, ~/.cache."""
+    """Return the user's cache."""
     return Cache(directories.cache_directory("kernels").absolute())
 
 
 def describe(plan: Plan, built: Path) -> Manifest:
-    """Return the facts of a library that was just built."""
-    assert plan.tools
-    cuda = plan.tools.cuda and "{}.{}".format(*plan.tools.cuda)
+    """Return the facts of a library just built."""
+    assert plan.tool
+    cuda = dotted(plan.tool.version) if plan.tool.gencode else None
     size, digest = built.stat().st_size, _file_digest(built)
-    return Manifest(plan.library, size, digest, portable_key(plan), cuda, plan.tools.gencode)
+    return Manifest(plan.library, size, digest, portable_key(plan), cuda, plan.tool.gencode)
 
 
 def configuration_key(plan: Plan) -> str:
-    """Hash everything but the sources: commands, compilers, PyTorch, CPU."""
-    assert plan.tools
+    """Hash all but the sources: commands, compilers, PyTorch, CPU."""
+    assert plan.tool
     commands = render([(plan.target.name, plan)])
-    return _digest(commands, plan.tools.identity, *_ingredients(plan))
+    return _digest(commands, plan.tool.identity, *_ingredients(plan))
 
 
 def portable_key(plan: Plan) -> str:
-    """Hash everything but the tools: sources, common flags, PyTorch, CPU."""
+    """Hash all but the compiler: sources, common flags, PyTorch, CPU."""
     steps = (f"{step.output}\0{' '.join((*step.flags, *step.libraries))}" for step in plan.steps)
     return _digest(plan.target.name, *steps, *_ingredients(plan), *_contents(plan))
 
@@ -251,7 +250,6 @@ def _contents(plan: Plan) -> list[str]:
 
 
 def _damage(folder: Path, library: str) -> str:
-    """Return how a finished library is damaged; reject one that another user could replace."""
     for part in (folder, folder / library, folder / MANIFEST):
         directories.require_private(part)
     known = _read_manifest(folder)
@@ -273,7 +271,7 @@ def _file_digest(path: Path) -> str:
 
 
 def copy_sources(sources: Sources, folder: Path) -> None:
-    """Make a folder hold exactly these sources; write only changed ones, for ninja's sake."""
+    """Make a folder hold exactly these sources; write only changed ones, for ninja."""
     if folder.exists():
         for path in folder.rglob("*"):
             if path.is_file() and path.relative_to(folder).as_posix() not in sources:
@@ -286,7 +284,7 @@ def copy_sources(sources: Sources, folder: Path) -> None:
 
 
 def _digest(*parts: str | bytes) -> str:
-    """Return 16 hexadecimal digits; lengths are hashed too, so that parts stay separate."""
+    # Lengths are hashed too, so that parts stay separate.
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode(errors="surrogateescape") if isinstance(part, str) else part

@@ -1,6 +1,7 @@
-"""The compilers of this machine, found when first needed."""
+"""The compilers of this machine."""
 
 import platform
+from dataclasses import replace
 from functools import cached_property
 
 from losscli.errors import UnfitError
@@ -9,7 +10,7 @@ from losscli.machine.devices import driver_cuda
 from .architectures import covers, gencode_flags, present_capabilities, requested_architectures
 from .cache import Manifest
 from .nvcc import Requirements, find_nvcc, parse_version
-from .plan import Tools, TorchInstall, torch_tools
+from .plan import TorchInstall, with_torch
 from .targets import CUDA, TORCH, Target
 from .toolchain import Tool, find_compiler, find_host_compiler
 
@@ -27,10 +28,9 @@ def require_platform(system: str | None = None) -> None:
 
 
 class Compilers:
-    """The compilers for one PyTorch installation."""
+    """The compilers for one PyTorch, found when first needed."""
 
     def __init__(self, torch: TorchInstall) -> None:
-        """Search for nothing yet."""
         self.torch = torch
 
     @cached_property
@@ -40,7 +40,7 @@ class Compilers:
 
     @cached_property
     def requirements(self) -> Requirements:
-        """What CUDA code must run on; empty if it is only compiled as a check."""
+        """Those of CUDA code; none if it is only compiled as a check."""
         torch = parse_version(self.torch.cuda)
         if not torch:
             return Requirements()
@@ -48,7 +48,7 @@ class Compilers:
 
     @cached_property
     def capabilities(self) -> list[tuple[int, int]]:
-        """Compute capabilities of the GPUs present."""
+        """The compute capabilities of the GPUs."""
         return present_capabilities()
 
     @cached_property
@@ -56,20 +56,17 @@ class Compilers:
         """An nvcc whose code runs here."""
         return find_nvcc(self.requirements)
 
-    def tools(self, target: Target) -> Tools:
-        """Return a library's tools; UnfitError if one is missing."""
+    def tool(self, target: Target) -> Tool:
+        """Return a library's compiler; UnfitError if there is none."""
         if target.device != CUDA:
-            tools = Tools(self.compiler.command, self.compiler.identity)
-            return torch_tools(tools, self.torch) if target.part == TORCH else tools
+            is_binding = target.part == TORCH
+            return with_torch(self.compiler, self.torch) if is_binding else self.compiler
         self.require_cuda()
         # Before nvcc, so that a mistake is reported even if it does no harm yet.
         requested_architectures()
-        nvcc = self.nvcc
-        gencode = gencode_flags(self.capabilities, cuda=nvcc.version)
-        host = ("-ccbin", find_host_compiler(self.compiler))
-        flags = (*host, *gencode)
-        command, identity = nvcc.command, nvcc.identity
-        return Tools(command, identity, flags, flags, nvcc.version, gencode)
+        gencode = gencode_flags(self.capabilities, cuda=self.nvcc.version)
+        flags = ("-ccbin", find_host_compiler(self.compiler), *gencode)
+        return replace(self.nvcc, compile_flags=flags, link_flags=flags, gencode=gencode)
 
     def require_cuda(self) -> None:
         """Raise UnfitError if PyTorch uses AMD GPUs."""

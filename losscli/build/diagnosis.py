@@ -1,4 +1,4 @@
-"""Summarizes a failed build's log: the first error, and what to do."""
+"""Summarizes a failed build's log."""
 
 import re
 from collections.abc import Sequence
@@ -72,9 +72,9 @@ def first_error(printed: str) -> str:
 
 
 def placed_error(printed: str, source: str = "", name: str = "") -> str:
-    """Return the first error with its location and code line, or an empty string.
+    """Return the first error with its place and code line, or ``""``.
 
-    If the code is unique in the text ``source`` of file ``name``, the location is there.
+    The place is in file ``name`` if the code is unique in its text ``source``.
     """
     lines = printed.splitlines()
     for number, line in enumerate(lines, 1):
@@ -89,7 +89,6 @@ def placed_error(printed: str, source: str = "", name: str = "") -> str:
 
 
 def _code(after: Sequence[str]) -> str:
-    """Return the code line that a compiler shows after an error, or an empty string."""
     for line in after:
         if shown := re.match(r"\s*\d+ \|(.*)", line):  # of GCC and Clang
             return shown[1].strip()
@@ -98,11 +97,11 @@ def _code(after: Sequence[str]) -> str:
 
 
 def hint(printed: str) -> str:
-    """Return advice for a known kind of failure, or an empty string."""
+    """Return advice for a known failure, or ``""``."""
     return next((text for pattern, text in _HINTS if re.search(pattern, printed)), "")
 
 
 def failed_step(printed: str) -> str:
-    """Return the first failed output by ninja's name."""
+    """Return the first failed output."""
     match = re.search(r"^FAILED: (?:\[code=\d+\] )?(\S+)", printed, re.MULTILINE)
     return match[1] if match else "the build"

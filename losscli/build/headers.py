@@ -1,7 +1,6 @@
 """PyTorch's precompiled header, which halves the compile time of judged C++ files.
 
-GCC finds it through ``CPATH`` and uses it if the flags match, or else the plain header. Clang and
-nvcc ignore it.
+GCC finds it through ``CPATH`` and uses it if the flags match; Clang and nvcc ignore it.
 """
 
 import hashlib
@@ -41,7 +40,7 @@ def flags() -> list[str]:
 
 
 def folder() -> Path:
-    """Return the header's folder for this compiler, Python and PyTorch, which must be private."""
+    """Return the header's folder for this compiler, Python and PyTorch."""
     found = private_folder("precompiled headers", "headers") / _key()
     for part in (found, found / HEADER.parent, _made(found), *_made(found).glob("*")):
         require_private(part)
@@ -60,7 +59,7 @@ def _made(folder: Path) -> Path:
 
 
 def search_path(given: str) -> str:
-    """Return ``CPATH`` with the folder of a complete header; GCC fails on a truncated one."""
+    """Return ``CPATH`` with the header's folder, if it is whole: GCC fails on a truncated one."""
     found = folder()
     variants = [path.name for path in _made(found).glob("*")]
     if not variants or not all(_is_whole(found, name) for name in variants):
@@ -69,12 +68,7 @@ def search_path(given: str) -> str:
 
 
 def precompile(settings: Sequence[str] | None = None) -> Path:
-    """Make the header if it is missing or truncated; return its folder.
-
-    Raises:
-        UnfitError: the compiler is not GCC, or the cache cannot be written.
-        BuildError: the compiler failed.
-    """
+    """Make the header unless it is whole; return its folder. UnfitError without GCC."""
     told = run([*_compiler(), "--version"])
     if "Free Software Foundation" not in told.stdout:
         name = " ".join(_compiler())
@@ -92,7 +86,6 @@ def precompile(settings: Sequence[str] | None = None) -> Path:
 
 
 def _make(folder: Path, name: str, arguments: Sequence[str]) -> None:
-    """Make one variant; its size is written first."""
     new = folder / f"{name}.new"
     done = run([*_compiler(), *arguments, "-o", str(new)], umask=0o022)
     if done.returncode:

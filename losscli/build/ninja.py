@@ -41,14 +41,13 @@ rule link
 
 
 class BuildProgress:
-    """Shows a build's progress and remaining time, from ninja's output."""
+    """Shows a build's progress and remaining time."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` returns monotonic seconds."""
         self._progress = Progress([], clock=clock)
 
     def show(self, line: str) -> None:
-        """Show a line such as ``[3/14] compiling csrc/...``."""
+        """Show ninja's line, such as ``[3/14] compiling csrc/...``."""
         found = re.match(r"\[(\d+)/(\d+)\] (.*)", line)
         if not found:
             return
@@ -58,7 +57,7 @@ class BuildProgress:
 
 
 def render(plans: Iterable[tuple[str, Plan]]) -> str:
-    """Return build.ninja for plans and their folders, reproducibly."""
+    """Return build.ninja for plans and their folders."""
     steps = [
         _render(step, command, folder)
         for folder, plan in plans
@@ -95,7 +94,7 @@ def find_ninja() -> Path:
 
 
 def job_count(cores: int, free_bytes: float, environ: Mapping[str, str] = os.environ) -> int:
-    """Return the number of parallel compilations: $MAX_JOBS, or what cores and memory allow."""
+    """Return the number of parallel jobs: $MAX_JOBS, or what cores and memory allow."""
     given = environ.get("MAX_JOBS", "").strip()
     if not given:
         return max(1, min(cores, int(free_bytes // _JOB_BYTES)))
@@ -109,8 +108,8 @@ def run_ninja(
 ) -> str | None:
     """Build everything; return None, or ninja's output on failure.
 
-    On an interrupt, it ends ninja and its compilers first. If losscli is killed, ninja goes on and
-    keeps the build lock until it ends.
+    An interrupt ends ninja and its compilers. If losscli is killed, ninja goes on and keeps the
+    build lock until it ends.
     """
     environ = {key: value for key, value in os.environ.items() if key != "MAKEFLAGS"}
     # Errors are recognized in English.
@@ -145,7 +144,7 @@ def run_ninja(
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Terminate ninja so that it ends its compilers, which run in separate groups."""
+    # So that ninja ends its compilers, which run in separate groups.
     process.terminate()
     try:
         process.wait(_GRACE)

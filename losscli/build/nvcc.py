@@ -1,4 +1,4 @@
-"""Finds an nvcc whose code this machine's driver and PyTorch can run."""
+"""Finds an nvcc whose code the driver and PyTorch can run."""
 
 import os
 import shlex
@@ -50,7 +50,7 @@ class Requirements:
 
     @property
     def advice(self) -> str:
-        """What to install."""
+        """Advice on what to install."""
         major = MINIMUM_CUDA[0]
         if self.newest_gpu and self.newest_gpu < DROPPED[1]:
             major = DROPPED[0][0] - 1
@@ -72,12 +72,9 @@ class Requirements:
 
 
 def find_nvcc(requirements: Requirements, environ: Mapping[str, str] = os.environ) -> Tool:
-    """Find nvcc: $CUDACXX, or else the first that meets the requirements.
+    """Find nvcc: $CUDACXX, or the first that meets the requirements; UnfitError if none does.
 
     The order is $CUDA_HOME, $CUDA_PATH, the PATH, /usr/local/cuda* and pip's nvidia packages.
-
-    Raises:
-        UnfitError: there is none, or it does not run or is unsuitable.
     """
     command = command_in("CUDACXX", environ)
     if command:
@@ -115,7 +112,7 @@ def searched(environ: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def parse_version(text: str | None) -> tuple[int, int] | None:
-    """Return ``(12, 4)`` for ``12.4``, or None for anything else."""
+    """Return ``(12, 4)`` for ``12.4``, None for anything else."""
     parts = (text or "").split(".")
     if len(parts) < 2 or not all(part.isdecimal() for part in parts[:2]):
         return None

@@ -1,6 +1,4 @@
-"""The compile commands of a library, for a folder with a copy of the sources; none is run."""
-
-from __future__ import annotations
+"""The compile commands of a library, for a folder with a copy of its sources."""
 
 import os
 import platform
@@ -8,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
+from typing import Self
 
 from losscli.cases.case import ITEM_BYTES
 from losscli.errors import UnfitError
@@ -15,6 +14,7 @@ from losscli.losses.elementwise.weighting import inner_name, is_weighted
 from losscli.machine.pytorch import torch
 
 from .targets import CPU, CUDA, LOSS, STRATEGIES, TORCH, Sources, Target, is_unit, read_sources
+from .toolchain import Tool
 
 STEERING_VARIABLES = (
     "CPATH",
@@ -46,24 +46,8 @@ _STRIPPED = ("-Xlinker", "-s")
 
 
 @dataclass(frozen=True)
-class Tools:
-    """A compiler with this machine's arguments."""
-
-    command: tuple[str, ...]
-    """The command, with more than one word if wrapped, as in ``ccache g++``."""
-    identity: str
-    """``--version`` output, which reveals wrappers and upgrades."""
-    compile_flags: tuple[str, ...] = ()
-    link_flags: tuple[str, ...] = ()
-    cuda: tuple[int, int] | None = None
-    """Version of nvcc."""
-    gencode: tuple[str, ...] = ()
-    """The GPUs that nvcc compiles for, also among the flags."""
-
-
-@dataclass(frozen=True)
 class Step:
-    """One command of a build: its inputs, output and description."""
+    """One command of a build."""
 
     output: str
     inputs: tuple[str, ...]
@@ -72,21 +56,20 @@ class Step:
     depfile: str = ""
     """The file in which the compiler lists headers; empty for a link."""
     libraries: tuple[str, ...] = ()
-    """At the end of a link."""
 
-    def command(self, tools: Tools, folder: str) -> tuple[str, ...]:
+    def command(self, tool: Tool, folder: str) -> tuple[str, ...]:
         """Return the words to run in the parent of ``folder``."""
         inputs = tuple(f"{folder}/{name}" for name in self.inputs)
         output = f"{folder}/{self.output}"
         if not self.depfile:
-            link = (*tools.command, "-shared", *self.flags)
-            return (*link, "-o", output, *inputs, *tools.link_flags, *self.libraries)
-        flags = (*self.flags, *tools.compile_flags, f"-I{folder}/csrc")
-        if not tools.cuda:
+            link = (*tool.command, "-shared", *self.flags)
+            return (*link, "-o", output, *inputs, *tool.link_flags, *self.libraries)
+        flags = (*self.flags, *tool.compile_flags, f"-I{folder}/csrc")
+        if not tool.gencode:
             # Messages with a file's name do not depend on the folder of a build.
             flags = (*flags, f"-ffile-prefix-map={folder}/=")
         files = ("-MMD", "-MF", f"{folder}/{self.depfile}", "-c", *inputs, "-o", output)
-        return (*tools.command, *flags, *files)
+        return (*tool.command, *flags, *files)
 
 
 @dataclass(frozen=True)
@@ -98,8 +81,8 @@ class Plan:
     """Compilations, then the link."""
     sources: Sources
     ingredients: Mapping[str, str]
-    """Other facts that determine the library, except tools: PyTorch's version, the CPU."""
-    tools: Tools | None = None
+    """Other facts that determine the library, besides the compiler: PyTorch's version, the CPU."""
+    tool: Tool | None = None
     """None until a compiler is found."""
     variant: str = ""
     """The machines that the library is for, such as ``x86-64-v3``; empty for this machine."""
@@ -114,19 +97,19 @@ class Plan:
         """File name of the library."""
         return f"liblosscli_{self.name}.so"
 
-    def with_tools(self, tools: Tools) -> Plan:
-        """Return the plan with tools."""
-        return replace(self, tools=tools)
+    def with_tool(self, tool: Tool) -> Self:
+        """Return the plan with a compiler."""
+        return replace(self, tool=tool)
 
     def commands(self, folder: str) -> list[tuple[Step, tuple[str, ...]]]:
         """Return each step and its command."""
-        assert self.tools, f"no tools for {self.target.name}"
-        return [(step, step.command(self.tools, folder)) for step in self.steps]
+        assert self.tool, f"no compiler for {self.target.name}"
+        return [(step, step.command(self.tool, folder)) for step in self.steps]
 
 
 @dataclass(frozen=True)
 class TorchInstall:
-    """A PyTorch installation, and the versions of CUDA or ROCm that it was built with."""
+    """A PyTorch installation, with the CUDA or ROCm that it was built with."""
 
     version: str
     root: Path
@@ -143,7 +126,7 @@ def installed_torch() -> TorchInstall:
 
 
 def csrc_root() -> Path:
-    """Return the folder of the C++ sources; UnfitError if there is none."""
+    """Return the folder of the sources; UnfitError if there is none."""
     package = Path(__file__).parents[1]
     for root in (package / "csrc", package.parent / "csrc"):
         if (root / "losses" / "elementwise" / "loss.h").is_file():
@@ -152,7 +135,7 @@ def csrc_root() -> Path:
 
 
 def make_plan(target: Target, csrc: Path, torch: TorchInstall, variant: str = "") -> Plan:
-    """Plan a library without tools; a variant depends on its name alone. UnfitError: no sources."""
+    """Plan a library without a compiler; UnfitError if there are no sources."""
     sources = read_sources(csrc, target)
     flags = _flags(target, torch, variant)
     units = [source for source in sources if is_unit(source)]
@@ -189,19 +172,19 @@ def make_plan(target: Target, csrc: Path, torch: TorchInstall, variant: str = ""
     return replace(plan, steps=(*steps, link))
 
 
-def torch_tools(tools: Tools, torch: TorchInstall) -> Tools:
+def with_torch(compiler: Tool, torch: TorchInstall) -> Tool:
     """Add PyTorch's headers and libraries to a C++ compiler."""
     include = torch.root / "include"
     api = include / "torch" / "csrc" / "api" / "include"
     return replace(
-        tools,
+        compiler,
         compile_flags=("-isystem", str(include), "-isystem", str(api)),
         link_flags=("-L", str(torch.root / "lib")),
     )
 
 
 def instruction_set(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Return the facts that identify a CPU's instruction set."""
+    """Return what identifies a CPU's instruction set."""
     telling = ("vendor_id", "model name", "flags", "Features", "CPU implementer", "CPU part")
     try:
         with cpuinfo.open() as file:
@@ -234,7 +217,7 @@ def _loss_flags(target: Target) -> tuple[str, ...]:
 
 
 def _variants(source: str) -> tuple[str, ...]:
-    """Return the dtypes that a file is compiled for separately; "" for all at once."""
+    """Return the dtypes that a file is compiled for one by one; ``""`` for all at once."""
     return tuple(ITEM_BYTES) if PurePosixPath(source).suffixes[:-1] == [".dtype"] else ("",)
 
 

@@ -31,7 +31,7 @@ class KernelResources:
 
 
 def parse(log: str) -> list[KernelResources]:
-    """Return every kernel in a build's log, in order, with mangled names."""
+    """Return every kernel in a build's log, with mangled names."""
     kernels = []
     entry, frame, described = None, (0, 0, 0), ""
     for line in log.splitlines():
@@ -64,7 +64,7 @@ def is_report(line: str) -> bool:
 
 
 def readable_names(names: list[str]) -> list[str]:
-    """Return C++ names without namespaces, return types and arguments, if c++filt is available."""
+    """Return short C++ names, if c++filt is installed."""
     program = shutil.which("c++filt")
     if not program or not names:
         return names

@@ -1,7 +1,7 @@
 """The libraries, and the csrc files that each may include.
 
-A library's key covers only these files, so a new or edited loss recompiles nothing else. A build
-copies only these files, so including any other fails.
+A library's key covers only these, so an edited loss recompiles nothing else. A build copies only
+these, so including any other fails.
 """
 
 from collections.abc import Iterable, Mapping
@@ -51,14 +51,14 @@ class Target:
 
     @property
     def loss_header(self) -> str:
-        """The loss's header under csrc; a weighted loss has the inner one."""
+        """The loss's header under csrc."""
         if self.is_of_rows:
             return f"losses/rows/{ROW_LOSSES[self.loss].header or self.loss}.h"
         return f"losses/elementwise/{inner_name(self.loss)}.h"
 
     @property
     def unit_folder(self) -> str:
-        """The csrc folder whose .cpp and .cu files are compiled into the library."""
+        """The csrc folder of the library's .cpp and .cu files."""
         if self.part == TORCH:
             return "torch/"
         kernels = "rows" if self.is_of_rows else "elementwise"
@@ -67,7 +67,7 @@ class Target:
 
     @property
     def headers(self) -> tuple[str, ...]:
-        """The csrc folders and files whose headers the library may include."""
+        """The csrc headers that the library may include, or their folders."""
         if self.part == TORCH:
             kernels = ("elementwise/kernels.h", "rows/kernels.h", "parts/kernels.h")
             losses = ("losses/elementwise/loss.h", "losses/rows/loss.h")
@@ -87,31 +87,31 @@ class Target:
 
 
 def needed(loss: str, device: str, *, strategies: bool = False) -> list[Target]:
-    """Return the libraries for a loss's call on a device, in loading order."""
+    """Return the libraries for a loss's call, in loading order."""
     part = STRATEGIES if strategies else LOSS
     return [*shared(device), *(Target(part, device, name) for name in operators_for(loss))]
 
 
 def shared(device: str) -> list[Target]:
-    """Return the libraries that all kernels of a device need."""
+    """Return the libraries that all kernels need."""
     return [Target(TORCH), *([Target(RUNTIME, CUDA)] if device == CUDA else [])]
 
 
 def production(losses: Iterable[str], device: str) -> list[Target]:
-    """Return the libraries that losses need on a device."""
+    """Return the libraries that losses need."""
     operators = dict.fromkeys(name for loss in losses for name in operators_for(loss))
     parts = [Target(PARTS, device)] if _PARTED & operators.keys() else []
     return [*shared(device), *parts, *(Target(LOSS, device, name) for name in operators)]
 
 
 def benchmarking(losses: Iterable[str], device: str) -> list[Target]:
-    """Return the libraries only for benchmarks: the memory probe and other reductions."""
+    """Return the libraries that only benchmarks need."""
     summed = [loss for loss in losses if not {*operators_for(loss)} & {*ROW_LOSSES}]
     return [Target(BENCH, device), *(Target(STRATEGIES, device, loss) for loss in summed)]
 
 
 def read_sources(csrc: Path, target: Target) -> Sources:
-    """Read every file that can be part of a library."""
+    """Read the files that can be part of a library."""
     sources = {}
     for path in sorted(csrc.rglob("*")):
         name = path.relative_to(csrc).as_posix()

@@ -19,13 +19,17 @@ VERSION_SECONDS = 30
 
 @dataclass(frozen=True)
 class Tool:
-    """A program that is recent enough, with its identity."""
+    """A compiler that is recent enough, with this machine's arguments."""
 
     command: tuple[str, ...]
     """The command, with more than one word if wrapped, as in ``ccache g++``."""
     identity: str
     """``--version`` output, which reveals wrappers and upgrades."""
     version: tuple[int, int]
+    compile_flags: tuple[str, ...] = ()
+    link_flags: tuple[str, ...] = ()
+    gencode: tuple[str, ...] = ()
+    """The GPUs that nvcc compiles for, also among the flags; empty for a C++ compiler."""
 
     @property
     def program(self) -> str:
@@ -34,12 +38,9 @@ class Tool:
 
 
 def find_compiler(environ: Mapping[str, str] = os.environ) -> Tool:
-    """Find GCC's C++ compiler through $CXX or the PATH.
+    """Find GCC's C++ compiler through $CXX or the PATH; UnfitError if there is none.
 
     The kernels run in PyTorch's thread pool, which uses GCC's libgomp; clang needs another runtime.
-
-    Raises:
-        UnfitError: there is none, it is another compiler, or it is too old.
     """
     command = command_in("CXX", environ)
     if command:
@@ -78,7 +79,7 @@ def find_host_compiler(compiler: Tool, environ: Mapping[str, str] = os.environ) 
 
 
 def which(program: str, environ: Mapping[str, str]) -> str | None:
-    """Return where a program is on the PATH."""
+    """Return a program's place on the PATH."""
     return shutil.which(program, path=environ.get("PATH", os.defpath))
 
 
@@ -92,7 +93,7 @@ def require_program(program: str, variable: str, expected: str, environ: Mapping
 
 
 def version_text(command: tuple[str, ...]) -> str:
-    """Run ``--version``, which takes about 2 ms."""
+    """Return ``--version`` output; UnfitError if the program does not run."""
     try:
         result = run([*command, "--version"], timeout=VERSION_SECONDS, check=True)
     except subprocess.TimeoutExpired:
@@ -110,7 +111,7 @@ def version_text(command: tuple[str, ...]) -> str:
 
 
 def read_version(pattern: str, text: str, name: str) -> tuple[int, int]:
-    """Find a version in ``--version`` output; UnfitError if there is none."""
+    """Find a version in such output; UnfitError if there is none."""
     match = re.search(pattern, text)
     if not match:
         raise UnfitError(f"`{name} --version` prints no version losscli can read: {text[:80]!r}.")

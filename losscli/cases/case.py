@@ -1,38 +1,17 @@
-"""A case: one loss on one set of inputs; without torch."""
+"""A case, and names that tell cases apart; without torch."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import force_setattr, replace
 
-from losscli.cases import layouts
-from losscli.cases.axes import (
-    BROADCAST_MIDDLE,
-    CONTIGUOUS,
-    FORWARD_BACKWARD,
-    MIXED_DTYPE,
-    Distribution,
-    DType,
-    GradOutput,
-    Layout,
-    Parameters,
-    PassName,
-)
+from losscli.cases import axes, layouts
+from losscli.cases.axes import Distribution, DType, GradOutput, Layout, Parameters, PassName
 from losscli.files.record import Record
-from losscli.losses import (
-    CLASS_NUMBERS,
-    HIDDEN_STATE,
-    MASK,
-    ROW,
-    Operand,
-    Reduction,
-    Shape,
-    Spec,
-    find_loss,
-)
+from losscli.losses import CLASS_NUMBERS, HIDDEN_STATE, MASK, ROW, Reduction, Shape, Spec, find_loss
 from losscli.ranks.placements import WHOLE, Placement, share
 from losscli.reasons import Code, Reason
 from losscli.units import format_size
@@ -42,12 +21,10 @@ _BYTES = ITEM_BYTES | {"bool": 1, "uint8": 1, "int8": 1, "int16": 2, "int32": 4}
 """Bytes of an element of any operand, if not 8; integers are no axis."""
 SECTOR_BYTES = 32
 """The smallest unit of GPU memory traffic."""
-CHANGING_VALUES = (0.5, 1.0, 0.25, 2.0, 0.75, 1.5, 0.375, 1.25, 3.0, 0.625)
-"""The cycle of grad_outputs for ``changing``: distinct, and exact in every dtype."""
 
 
 class Case(Record, frozen=True):
-    """One loss on one set of inputs and one device; it serves as key everywhere."""
+    """One loss on one set of inputs and one device, used as a key."""
 
     loss: str
     shape: Shape
@@ -61,7 +38,7 @@ class Case(Record, frozen=True):
     distribution: Distribution
     seed: int
     scale: float = 1.0
-    layout: Layout = CONTIGUOUS
+    layout: Layout = axes.CONTIGUOUS
     grad_output: GradOutput = 1.0
     """The grad_output of ``forward_backward``; for an unreduced loss a tensor filled with it."""
     ranks: int = 1
@@ -70,7 +47,6 @@ class Case(Record, frozen=True):
     """How operands are split; empty for ordinary cases."""
 
     def __post_init__(self) -> None:
-        """Convert the parameters, so that the case is hashable."""
         if not isinstance(self.params, Parameters):
             force_setattr(self, "params", Parameters(self.params))
 
@@ -81,12 +57,12 @@ class Case(Record, frozen=True):
 
     @property
     def settings(self) -> dict[str, float]:
-        """The parameters as users pass them, with int and bool where they apply."""
+        """The parameters as users pass them."""
         return self.spec.given_as(self.params)
 
     @property
     def shapes(self) -> dict[str, Shape]:
-        """Each operand's shape by name, in the spec's order; only the target's is free."""
+        """Each operand's shape by name; only the target's is free."""
         target = self.spec.operands[1].name
         shapes = {operand.name: operand.shape(self.shape) for operand in self.spec.operands}
         return shapes | {target: self.target_shape}
@@ -98,22 +74,22 @@ class Case(Record, frozen=True):
 
     @property
     def elements(self) -> int:
-        """Number of elements of the prediction."""
+        """Elements of the prediction."""
         return math.prod(self.spec.operands[0].shape(self.shape))
 
     @property
     def temporary_elements(self) -> int:
-        """Number of elements of the reference's largest tensor."""
+        """Elements of the reference's largest tensor."""
         return self.spec.temporary_elements(self.shape)
 
     @property
     def unreduced_shape(self) -> Shape:
-        """The shape of the unreduced loss; ValueError if the operands do not broadcast."""
+        """The unreduced loss's shape; ValueError if the operands do not broadcast."""
         return self.spec.loss_shape(list(self.shapes.values()))
 
     @property
     def classes(self) -> int:
-        """Number of classes of a row."""
+        """Classes of a row."""
         return self.spec.terms_in_sum(self.shape)
 
     @property
@@ -127,11 +103,11 @@ class Case(Record, frozen=True):
         dimensions = 3 if self.spec.unit == HIDDEN_STATE else 2
         most = getattr(self.spec, "most_dimensions", None) or len(self.shape)
         text = layouts.impossible(self.size, self.layout)
-        if self.placement and (self.layout != CONTIGUOUS or len(self.shape) != dimensions):
+        if self.placement and (self.layout != axes.CONTIGUOUS or len(self.shape) != dimensions):
             text = "operands that are split are contiguous, of rows and classes"
-        elif self.spec.unit == HIDDEN_STATE and self.layout != CONTIGUOUS:
+        elif self.spec.unit == HIDDEN_STATE and self.layout != axes.CONTIGUOUS:
             text = f"{self.layout}: cases of {self.loss} are contiguous"
-        elif self.spec.unit == ROW and self.layout == BROADCAST_MIDDLE:
+        elif self.spec.unit == ROW and self.layout == axes.BROADCAST_MIDDLE:
             text = f"{self.layout}: rows of {self.loss} do not broadcast"
         elif self.spec.unit == ROW and not (self.shape and self.classes):
             text = f"{self.loss} needs rows of at least one class"
@@ -143,19 +119,19 @@ class Case(Record, frozen=True):
 
     @property
     def item_bytes(self) -> int:
-        """Bytes of one element of the prediction."""
+        """Bytes of an element of the prediction."""
         return ITEM_BYTES[self.dtype]
 
     @property
     def dtypes(self) -> dict[str, str]:
         """Each operand's dtype by name; only the target's may differ."""
-        target = self.spec.names[1] if self.layout == MIXED_DTYPE else ""
-        return {o.name: self._dtype_of(o, mixed=o.name == target) for o in self.spec.operands}
+        target = self.spec.names[1] if self.layout == axes.MIXED_DTYPE else ""
+        return {o.name: self._dtype_of(o.kind, mixed=o.name == target) for o in self.spec.operands}
 
-    def _dtype_of(self, operand: Operand, *, mixed: bool) -> str:
-        if operand.kind == MASK:
+    def _dtype_of(self, kind: str, *, mixed: bool) -> str:
+        if kind == MASK:
             return "bool"
-        if operand.kind == CLASS_NUMBERS:
+        if kind == CLASS_NUMBERS:
             return "int32" if mixed else "int64"
         if not mixed:
             return self.dtype
@@ -163,7 +139,7 @@ class Case(Record, frozen=True):
 
     @property
     def loss_dtype(self) -> str:
-        """The loss's dtype: promoted, and for some losses float32."""
+        """The loss's dtype."""
         dtypes = self.dtypes
         given = {dtypes[name] for name in self.spec.promoted}
         if self.spec.wide:
@@ -173,7 +149,7 @@ class Case(Record, frozen=True):
 
     @property
     def loss_item_bytes(self) -> int:
-        """Bytes of one element of the loss."""
+        """Bytes of an element of the loss."""
         return ITEM_BYTES[self.loss_dtype]
 
     @property
@@ -185,7 +161,7 @@ class Case(Record, frozen=True):
 
     @property
     def large_operands(self) -> int:
-        """Number of operands as large as the prediction, including it."""
+        """How many operands are as large as the prediction, including itself."""
         return sum(math.prod(shape) == self.elements for shape in self.shapes.values())
 
     @property
@@ -196,13 +172,13 @@ class Case(Record, frozen=True):
 
     @property
     def operand_bytes(self) -> dict[str, int]:
-        """Bytes of each operand's elements, by name."""
+        """Bytes of each operand, by name."""
         dtypes = self.dtypes
         return {n: math.prod(s) * _BYTES.get(dtypes[n], 8) for n, s in self.shapes.items()}
 
     @property
     def stored_bytes(self) -> int:
-        """Bytes of the operands' storage, which exceeds a view's."""
+        """Bytes of the operands' storage."""
         dtypes = self.dtypes
         return sum(
             layouts.stored_elements(shape, self.layout) * _BYTES.get(dtypes[name], 8)
@@ -211,7 +187,7 @@ class Case(Record, frozen=True):
 
     @property
     def kind(self) -> tuple[object, ...]:
-        """The key of cases that the same code serves, whatever their shapes and values."""
+        """The key of cases that the same code serves."""
         return self.loss, self.params, self.dtype, self.reduction
 
     @property
@@ -228,14 +204,14 @@ class Case(Record, frozen=True):
         return replace(self, ranks=1, placement=WHOLE) if self.placement else self
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object, without ranks and placement for ordinary cases."""
+        """Leave out ranks and placement of unsplit cases."""
         record = super().to_json()
         if not self.placement:
             del record["ranks"], record["placement"]
         return record
 
     def anywhere(self) -> Case:
-        """Return the case without a GPU number; GPUs of one model are interchangeable."""
+        """Return the case without a GPU's number."""
         kind = self.device.partition(":")[0]
         return self if kind == self.device else replace(self, device=kind)
 
@@ -245,7 +221,7 @@ class Case(Record, frozen=True):
         return self.name_with()
 
     def name_with(self, shown: Collection[str] = ()) -> str:
-        """Return the name with these parameters, even at their defaults."""
+        """Return the name, with these parameters even at their defaults."""
         changed = [
             f"{p.name}={p.written(self.params[p.name])}"
             for p in self.spec.parameters
@@ -253,9 +229,9 @@ class Case(Record, frozen=True):
         ]
         words = [self.loss, *changed, format_size(self.size), self.dtype, self.reduction]
         words += [self.distribution] if self.distribution != "uniform" else []
-        words += [self.layout] if self.layout != CONTIGUOUS else []
+        words += [self.layout] if self.layout != axes.CONTIGUOUS else []
         if self.grad_output != 1:
-            words.append(f"grad_output={format_grad_output(self.grad_output)}")
+            words.append(f"grad_output={axes.format_grad_output(self.grad_output)}")
         words += [f"ranks={self.ranks}"] if self.placement else []
         return " ".join(words)
 
@@ -263,13 +239,10 @@ class Case(Record, frozen=True):
         self,
         shape: Shape,
         target_shape: Shape | None = None,
-        layout: Layout = CONTIGUOUS,
+        layout: Layout = axes.CONTIGUOUS,
         **changes: Any,
     ) -> Case:
-        """Return the case with operands of other shapes, which a layout may change.
-
-        ``shape`` may be tokens and classes of hidden states; ``target_shape`` has a default.
-        """
+        """Return the case with other shapes; that of hidden states may omit the width."""
         if self.spec.unit == HIDDEN_STATE and len(shape) == 2:
             shape = shape[0], self.shape[1], shape[1]
         if target_shape is None:
@@ -278,16 +251,15 @@ class Case(Record, frozen=True):
         return replace(self, layout=layout, **changes)
 
     def operations(self, pass_: PassName) -> int:
-        """Return the operations that limit a pass, on the first rank; 0 if memory does."""
-        return self.spec.operations(self.shard.shape, backward=pass_ == FORWARD_BACKWARD)
+        """Return the operations that limit a pass on the first rank; 0 if memory does."""
+        return self.spec.operations(self.shard.shape, backward=pass_ == axes.FORWARD_BACKWARD)
 
     def floor_bytes(self, pass_: PassName) -> int:
         """Return a pass's minimum memory traffic, on the rank with the most classes.
 
-        Forward reads each operand once and writes an unreduced loss. Forward and backward also
-        writes a training step's gradients; an unreduced loss's grad_output is a tensor known only
-        later, so operands are read again. A loss that picks one element per row reads one sector
-        for each in forward, and nothing in backward.
+        Forward reads each operand once, or a sector for each element that the loss picks, and
+        writes an unreduced loss. Forward and backward also writes a training step's gradients. An
+        unreduced loss's grad_output is known only later, so operands are read again.
         """
         if self.placement:
             return self.shard.floor_bytes(pass_)
@@ -300,18 +272,34 @@ class Case(Record, frozen=True):
             operands = again + min(rows * SECTOR_BYTES, input)
         loss = self.loss_bytes
         moved = operands + loss
-        if pass_ == FORWARD_BACKWARD:
+        if pass_ == axes.FORWARD_BACKWARD:
             moved += sum(bytes_of[name] for name in self.spec.trained)
             if self.reduction == "none":
                 moved += again + loss
         return moved
 
 
-def grad_output_values(grad_output: GradOutput) -> tuple[float, ...]:
-    """Return the cycle of grad_outputs of successive calls."""
-    return CHANGING_VALUES if isinstance(grad_output, str) else (grad_output,)
+def distinct_names(cases: Iterable[Case]) -> dict[Case, str]:
+    """Return each case's name, with parameters that vary and fields that tell equal names apart."""
+    cases = list(cases)
+    swept: dict[tuple[str, str], set[float]] = {}
+    for case in cases:
+        for parameter, value in case.params.items():
+            swept.setdefault((case.loss, parameter), set()).add(value)
+    by_name: dict[str, dict[Case, None]] = {}
+    for case in cases:
+        shown = [name for name in case.params if len(swept[case.loss, name]) > 1]
+        by_name.setdefault(case.name_with(shown), {})[case] = None
+    names: dict[Case, str] = {}
+    for name, alike in by_name.items():
+        parting = [f for f in Case.__struct_fields__ if len({getattr(c, f) for c in alike}) > 1]
+        for case in alike:
+            fields = [f"{field}={_written(getattr(case, field))}" for field in parting]
+            names[case] = " ".join([name, *fields])
+    return names
 
 
-def format_grad_output(grad_output: GradOutput) -> str:
-    """Return ``0.5`` or ``changing``."""
-    return grad_output if isinstance(grad_output, str) else f"{grad_output:g}"
+def _written(value: object) -> str:
+    if isinstance(value, Parameters):
+        return ",".join(f"{name}={number!r}" for name, number in value.items())
+    return format_size(value) if isinstance(value, tuple) else str(value)

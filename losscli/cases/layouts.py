@@ -3,15 +3,13 @@
 - ``contiguous``: both operands are contiguous;
 - ``sliced``: both are views of tensors with one more element in the last dimension, ``p[..., :-1]``
   and ``t[..., 1:]``, as the shift of next-token losses makes them;
-- ``transposed``: the prediction is the transpose, in its last two dimensions, of a contiguous
-  tensor, and the target is contiguous;
+- ``transposed``: the prediction is transposed in its last two dimensions;
 - ``broadcast_middle``: the last dimension N is folded into k x N/k, with the largest divisor k of N
   up to its square root, and the target has 1 instead of k: (B, k, N/k) against (B, 1, N/k);
-- ``mixed_dtype``: both are contiguous, and the target has another dtype: bfloat16 for a prediction
-  of float32 or float64, float32 for 16 bits.
+- ``mixed_dtype``: the target has another dtype: bfloat16 for a prediction of float32 or float64,
+  float32 for 16 bits.
 
-A one-row target stays one: sliced from a longer row, contiguous with a transposed prediction, or of
-the other dtype. In ``broadcast_middle`` it is (B, 1, N/k) for every loss.
+A one-row target stays one, except in ``broadcast_middle``.
 """
 
 import math
@@ -21,7 +19,7 @@ from losscli.losses import Shape
 
 
 def impossible(size: Shape, layout: Layout) -> str:
-    """Return why a size cannot have a layout, or an empty string."""
+    """Return why a size cannot have a layout, or ``""``."""
     if layout == SLICED and not size:
         return f"{layout} needs a dimension"
     if layout in (TRANSPOSED, BROADCAST_MIDDLE) and len(size) < 2:
@@ -32,7 +30,7 @@ def impossible(size: Shape, layout: Layout) -> str:
 
 
 def shapes_of(size: Shape, layout: Layout, usual: Shape) -> tuple[Shape, Shape]:
-    """Return the shapes of prediction and target; ``usual`` is a contiguous target's."""
+    """Return prediction's and target's shapes; ``usual`` is a contiguous target's."""
     if layout != BROADCAST_MIDDLE or impossible(size, layout):
         return size, usual
     *rows, last = size
@@ -41,14 +39,14 @@ def shapes_of(size: Shape, layout: Layout, usual: Shape) -> tuple[Shape, Shape]:
 
 
 def size_of(shape: Shape, layout: Layout) -> Shape:
-    """Return a config's size from the prediction's shape."""
+    """Return the size that a config names."""
     if layout != BROADCAST_MIDDLE or len(shape) < 3:
         return shape
     return (*shape[:-2], shape[-2] * shape[-1])
 
 
 def stored_elements(shape: Shape, layout: Layout) -> int:
-    """Return the number of elements stored for an operand of this shape."""
+    """Return the number of elements in an operand's storage."""
     if layout != SLICED or not shape:
         return math.prod(shape)
     return math.prod(shape[:-1]) * (shape[-1] + 1)

@@ -1,7 +1,7 @@
 """The case of a ``Model``: a module whose formula only its own code knows.
 
-A Model has the shapes of its ``get_inputs``, so its case keeps them. Parameters and buffers are
-operands too: a candidate gets the reference's with each call.
+Its shapes are those of ``get_inputs``. Parameters and buffers are operands too: a candidate gets
+the reference's with each call.
 """
 
 from __future__ import annotations
@@ -65,9 +65,7 @@ class Argument(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelSpec(Spec):
-    """The operands of a Model; only workers can call it."""
-
+class _ModelSpec(Spec):
     unit: ClassVar[Unit] = MODEL
     squares: bool = True
 
@@ -91,7 +89,7 @@ class ModelCase(Case, frozen=True):
 
     @property
     def tensors(self) -> tuple[Argument, ...]:
-        """The tensor arguments and the state, with a differentiable argument first if possible."""
+        """Tensor arguments and the state, with a differentiable one first if possible."""
         given = [a for a in self.arguments if a.shape is not None]
         first = max(given, key=lambda a: (a.differentiable, a.is_floating))
         return (first, *(a for a in given if a is not first), *self.state)
@@ -153,7 +151,7 @@ class ModelCase(Case, frozen=True):
         return self.stored_bytes + self.loss_bytes + gradient
 
     def of_dtype(self, dtype: str) -> ModelCase:
-        """Return the case with modules and floating arguments cast to a dtype."""
+        """Return the case with modules and floating arguments cast."""
         changes = {"dtype": dtype, "cast": dtype, "output_dtype": dtype}
         return self._of(lambda a: replace(a, dtype=dtype) if a.is_floating else a, **changes)
 
@@ -174,7 +172,7 @@ class ModelCase(Case, frozen=True):
         return known.settled()
 
     def of_rows(self, rows: int) -> ModelCase | None:
-        """Return the case with fewer rows, or None if arguments differ in rows or have few."""
+        """Return the case with fewer rows; None if arguments differ in rows or have few."""
         given = [a.shape for a in self.arguments if a.shape is not None]
         extents = {shape[0] if shape else 0 for shape in given}
         if len(extents) != 1 or extents.pop() <= rows:
@@ -187,7 +185,7 @@ class ModelCase(Case, frozen=True):
 
 @cache
 def _spec(tensors: tuple[Argument, ...]) -> Spec:
-    return ModelSpec(
+    return _ModelSpec(
         name=NAME,
         formula="",
         operands=tuple(
@@ -201,7 +199,7 @@ def _spec(tensors: tuple[Argument, ...]) -> Spec:
 
 
 def _domain(argument: Argument) -> Domain:
-    """Return an argument's domain; one that is not real is redrawn as it was."""
+    # One that is not real is redrawn as it was.
     if argument.content == "any" and argument.is_floating:
         return REAL
     low, high = RANGES.get(argument.content, (argument.low, argument.high))

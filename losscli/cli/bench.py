@@ -1,4 +1,4 @@
-"""`losscli bench`: times implementations side by side, with their memory and error."""
+"""`losscli bench`: times implementations, with their memory and error."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ NEXT = (
     "next: `losscli bench --loss huber --size 8Kx8K --save NAME` saves a run for comparison, "
     "`losscli new my_kernel` writes a kernel to start from, `losscli judge my_kernel.py` judges it"
 )
-"""What to try after a bench without options, which is the first that people run."""
+"""What to try after a bench without options, which people run first."""
 MOST_THREADS = 1024
 _PROCESSES = f"{PROCESSES['cpu']} on a CPU and {PROCESSES['cuda']} on a GPU"
 _time_option = partial(option, type=parse_seconds, metavar="TIME")
@@ -222,7 +222,7 @@ def command(
         began = runner.clock() - largest(group, perf_counter() - began)
         jobs = Schedule(tasks, config.budget, lambda: runner.clock() - began)
         return run_in_ranks(run, jobs, runner.run, **report)
-    if not possible:  # says why: no process is started, and nothing is built
+    if not possible:  # reports why; starts no process and builds nothing
         return run_jobs(run, tasks, Runner(device, notify=note).run, **report)
 
     def build(tasks: Sequence[Task]) -> None:
@@ -250,7 +250,6 @@ def _check_alone(processes: int | None, resume: str | None) -> None:
 
 
 def _show(results: Sequence[BenchResult]) -> None:
-    """Show what was measured, above the status line; the report comes at the end."""
     from losscli.runs.records import SKIPPED
     from losscli.views.bench import line
 
@@ -277,7 +276,7 @@ def _resume(path: Path, run: Run, tasks: Sequence[Task]) -> tuple[Run, list[Task
 
 def _ask_to_overwrite(saved: Path, resume: str | None) -> None:
     if resume is not None and resume in (saved.stem, str(saved)):
-        return  # it goes on with this very run
+        return  # --resume continues this run
     question = f"a run named '{saved.stem}' is already saved."
     asked = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
     if asked and click.confirm(f"losscli: {question} Overwrite it?", err=True):

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from losscli.build.builder import BuildResult
 
 CONFIGS = {"bench": None, "verify": DEFAULT_CONFIG}
-"""What these commands run without -c; None is the default of all commands."""
 
 
 @click.command(name="build")
@@ -131,7 +130,7 @@ def _needed(command: str, losses: tuple[str, ...], device: str) -> list[Target]:
 
 
 def _show_log(outcome: BuildResult) -> None:
-    """Show commands and warnings; the resources that ptxas prints have a separate table."""
+    """Show commands and warnings; ptxas's resources have a table of their own."""
     from losscli.build.ptxas import is_report
 
     for line in outcome.log.splitlines():

@@ -1,4 +1,4 @@
-"""``losscli compare``: compares runs with a baseline and fails if a row became slower."""
+"""``losscli compare``: compares runs with a baseline."""
 
 import math
 from collections.abc import Sequence

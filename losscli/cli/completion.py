@@ -26,7 +26,7 @@ DEVICES = ("auto", "cpu", "cuda")
 
 
 def listed(names: Names, *, files: bool = False, commas: bool = False) -> Complete:
-    """Return what completes names, or files too; with ``commas`` the value is a list."""
+    """Return a completion of names, or files too; with ``commas`` the value is a list."""
 
     def complete(
         context: click.Context, option: click.Parameter, incomplete: str
@@ -43,7 +43,7 @@ def listed(names: Names, *, files: bool = False, commas: bool = False) -> Comple
 
 
 def add_completion(command: click.Command) -> None:
-    """Let files and devices be completed in a command."""
+    """Complete files and devices in a command."""
     for parameter in command.params:
         if parameter._custom_shell_complete:
             continue
@@ -54,7 +54,7 @@ def add_completion(command: click.Command) -> None:
 
 
 class OneOf(click.ParamType):  # type: ignore[type-arg]  # generic only in newer clicks
-    """The type of an option or argument that takes one of a few names."""
+    """An option or argument that takes one of a few names."""
 
     def __init__(self, kind: str, candidates: Iterable[str]) -> None:
         self.name, self.candidates = kind, tuple(candidates)
@@ -68,7 +68,7 @@ class OneOf(click.ParamType):  # type: ignore[type-arg]  # generic only in newer
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Return the names that begin so."""
+        """Return the names with this prefix."""
         return listed(lambda: self.candidates)(ctx, param, incomplete)
 
 
@@ -93,7 +93,7 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 
 
 class _Bash(BashComplete):
-    """Bash, whose words end at ``:`` and ``=``, which values of losscli contain."""
+    """Bash splits words at ``:`` and ``=``, which values of losscli contain."""
 
     source_template: ClassVar[str] = _BASH
 

@@ -60,7 +60,7 @@ def _errors(file: str) -> tuple[ConfigError, ...]:
         load_config(file, {})
     except ConfigError as found:
         return found.errors
-    except UsageError as error:  # no such file: the others are checked all the same
+    except UsageError as error:  # no such file; check the others
         return (ConfigError(str(error)),)
     return ()
 

@@ -1,4 +1,4 @@
-"""Packages that losscli needs: which are missing, and what an import that failed means."""
+"""Packages that losscli needs: which are missing, and why an import failed."""
 
 import contextlib
 import re
@@ -15,17 +15,17 @@ PACKAGES = {
     "yaml": "PyYAML",
     TORCH: TORCH,
 }
-"""What pip calls the package of each module that losscli cannot do without."""
+"""pip's name for each module that losscli needs."""
 
 
 def require() -> None:
-    """Refuse to begin where a package other than torch is missing (UnfitError)."""
+    """Raise UnfitError where a package other than torch is missing."""
     if missing := [name for name in PACKAGES if name != TORCH and find_spec(name) is None]:
         raise UnfitError(_missing(*missing))
 
 
 def trouble(error: BaseException) -> str | None:
-    """Return which package an error comes from, and what to do; None where it is losscli's own."""
+    """Return which package an error comes from, and what to do; None for losscli's own."""
     name = _package(error)
     if name is None:
         return None
@@ -45,7 +45,7 @@ def trouble(error: BaseException) -> str | None:
 
 
 def _versions(package: str) -> tuple[str, str]:
-    """Return a package as it is installed, and as losscli needs it: ``msgspec>=0.21``."""
+    """Return a package's installed version, and losscli's requirement: ``msgspec>=0.21``."""
     from importlib import metadata  # which takes long to import
 
     installed = needed = package

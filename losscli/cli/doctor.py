@@ -1,4 +1,4 @@
-"""`losscli doctor`: whether a build and a benchmark will work here and can be trusted."""
+"""`losscli doctor`: whether builds and benchmarks work here and can be trusted."""
 
 import json
 import sys

@@ -28,13 +28,13 @@ DOES_NOT_FIT = "does not fit"
 Fit = Callable[
     [Case, PassName, Sequence[Implementation], int], tuple[list[Implementation], dict[str, Reason]]
 ]
-"""``f(case, pass, implementations, free)``: those that fit, and by name why others do not."""
+"""``f(case, pass, implementations, free)``: those that fit, and why others do not, by name."""
 NeededBytes = Callable[[Case, PassName, Sequence[Implementation]], int]
-"""``f(case, pass, implementations)``: the most bytes that running them takes, inputs included."""
+"""``f(case, pass, implementations)``: the peak memory, inputs included."""
 
 
 def print_cases(config: Config, device: str, needed: NeededBytes, fit: Fit, free: int) -> None:
-    """Print each case and pass: what runs, its bytes, what does not fit. Refuse if nothing runs."""
+    """Print each case and pass with its bytes and what does not fit; refuse if nothing runs."""
     listing = _Listing(config, device, free)
     for case, pass_, implementations, _ in listing.groups():
         if case.impossible:
@@ -45,11 +45,11 @@ def print_cases(config: Config, device: str, needed: NeededBytes, fit: Fit, free
         fits = f"left out: {', '.join(left_out)}" if left_out else ""
         row = (case.name, pass_, _names(able or implementations), format_bytes(size))
         listing.add([(*row, fits if able else DOES_NOT_FIT)], size, able, left_out)
-    listing.conclude(("case", "pass", "implementations", "bytes", ""))
+    listing.conclude(("case", "pass", "implementations", "peak memory", ""))
 
 
 def print_plans(config: Config, device: str, free: int) -> None:
-    """Print the planned memory of each case, pass and mode; for the rest see `print_cases`."""
+    """Print the planned memory of each case, pass and mode, as `print_cases` does."""
     listing = _Listing(config, device, free)
     for case, pass_, implementations, modes in listing.groups():
         for mode in modes:
@@ -68,7 +68,7 @@ def print_plans(config: Config, device: str, free: int) -> None:
         skipped.append(f"skipped {names}: {reason}")
     if not listing.sizes:
         listing.reasons += listing.skipped
-    headers = ("case", "pass", "impl", "inputs", "outputs", "temporaries", "bytes", "")
+    headers = ("case", "pass", "impl", "inputs", "outputs", "temporaries", "total + reserve", "")
     listing.conclude(headers, skipped)
 
 
@@ -79,7 +79,6 @@ class _Listing:
     free: int = 0
     rows: list[tuple[str, ...]] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
-    """Bytes of each row that is planned."""
     misfits: int = 0
     """Rows with an implementation that does not fit."""
     runs: int = 0
@@ -89,7 +88,7 @@ class _Listing:
     """Rows that an implementation does not run, by reason and implementation."""
 
     def groups(self) -> Iterator[tuple[Case, PassName, list[Implementation], tuple[Mode, ...]]]:
-        """Yield what runs side by side: a case, a pass, its implementations, and the modes."""
+        """Yield what runs together: a case, a pass, its implementations, and the modes."""
         for block in self.config.blocks:
             for case, pass_ in itertools.product(expand(block, self.device), block.passes):
                 able = []
@@ -122,7 +121,7 @@ class _Listing:
         self.reasons += [] if able else [str(reason) for reason in left_out.values()]
 
     def conclude(self, headers: Sequence[str], skipped: Sequence[str] = ()) -> None:
-        """Print the table, the number of rows and the excluded ones; refuse if nothing can run."""
+        """Print the table, its number of rows and the exclusions; refuse if nothing can run."""
         words: list[Side] = ["left"] * 3
         figures: list[Side] = ["right"] * (len(headers) - 4)
         if self.rows:
@@ -150,7 +149,6 @@ def _planned(
     parts: MemoryPlan,
     logits: Plan | None,
 ) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each implementation; the first row has the shared cells."""
     inputs, outputs, total = map(format_bytes, (parts.inputs, parts.outputs, parts.total))
     names = (case.name, pass_)
     for implementation in implementations:
@@ -173,7 +171,7 @@ def _names(implementations: Sequence[Implementation]) -> str:
 
 
 def print_names(config: Config, device: str) -> None:
-    """Print the name of each case, a line each; UsageError if none is left."""
+    """Print the name of each case; UsageError if there is none."""
     names = dict.fromkeys(case.name for case, *_ in _Listing(config, device).groups())
     if not names:
         refuse_empty(excluded(config, device))

@@ -1,4 +1,4 @@
-"""The engines of `losscli judge`: the processes of this machine, or with --on a Ray cluster."""
+"""Where `losscli judge` judges: processes of this machine, or a Ray cluster with --on."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ on_option = option(
 
 
 def local_pool(workers: int | None, device: str | None) -> JudgePool:
-    """Return the judges of this machine, for jobs that are for a device."""
+    """Return the judges of this machine for a device's jobs."""
     from losscli.judge.pool import LocalPool, default_workers, usable_gpus
 
     gpus = [] if device == "cpu" else usable_gpus()
@@ -42,7 +42,7 @@ def local_pool(workers: int | None, device: str | None) -> JudgePool:
 
 
 def farm(engine: Address | str, workers: int | None, *, cached: bool) -> JudgePool:
-    """Return the judges of a cluster; UsageError if the environment has no valid address."""
+    """Return the judges of a cluster; UsageError for an invalid address."""
     from losscli.judge.farm import Farm
     from losscli.judge.ray_cluster import RayCluster
 

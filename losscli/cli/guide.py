@@ -1,4 +1,4 @@
-"""``losscli guide``: prints how to benchmark a kernel without fooling oneself."""
+"""``losscli guide``: prints the guide to trustworthy benchmarks."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def command() -> None:
 
 
 def guide() -> Path:
-    """Return the file of the guide: inside an installed wheel, or in docs beside the package."""
+    """Return the guide's file: in an installed wheel, or in docs next to the package."""
     package = Path(__file__).resolve().parents[1]
     installed = package / "guide.md"
     return installed if installed.is_file() else package.parent / "docs" / "guide.md"

@@ -1,4 +1,4 @@
-"""``losscli history``: the rows of saved runs over commits, and the commits of their changes."""
+"""``losscli history``: the rows of saved runs over commits, and where they changed."""
 
 from pathlib import Path
 

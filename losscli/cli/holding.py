@@ -1,21 +1,20 @@
-"""Keeps other processes from writing the outputs of a command as long as it runs."""
+"""Lock the outputs of a command while it runs."""
 
 from pathlib import Path
 
 import click
 
 from losscli.ranks.place import is_silent
-from losscli.runs.files import is_replaceable
-from losscli.runs.holding import held
+from losscli.runs.files import held, is_replaceable
 
 
 def hold(
     output: Path | None, saved: Path | None = None, *, kind: str = "", resume: str | None = None
 ) -> Path | None:
-    """Hold the outputs of a command until it ends; of several ranks the first does.
+    """Lock a command's outputs until it ends; only the first rank does.
 
     Returns the file of the unfinished run that ``resume`` names. A run of a ``kind`` has a journal.
-    UsageError if another process writes one of them, a journal was never reported, or there is no
+    UsageError if another process writes an output, a journal was never reported, or there is no
     unfinished run; UnfitError if nothing can be written.
     """
     if is_silent():

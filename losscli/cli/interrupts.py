@@ -1,4 +1,4 @@
-"""The signals that end a run. Imports almost nothing, because a signal may come at any time."""
+"""The signals that end a run. Imports almost nothing: a signal may come at any time."""
 
 import os
 import signal
@@ -11,26 +11,25 @@ INTERRUPTED = 130
 """``EXIT_INTERRUPTED`` of losscli.errors, which is not imported yet."""
 
 received: list[int] = []
-"""Numbers of the signals since the command began; some code may swallow their exceptions."""
+"""Signals since the command began; some code may swallow their exceptions."""
 
 
 TOGETHER_SECONDS = 1.0
-"""Signals that are no farther apart are one: a terminal and a parent may both send it."""
+"""Signals within this time are one: a terminal and a parent may both send it."""
 _began = 0.0
-"""When the first of them came, on the monotonic clock."""
+"""When the first of them came."""
 
 
 def receive(number: int, *_: object) -> None:
-    """Raise KeyboardInterrupt for a signal; a second one has nothing wait for other processes.
+    """Raise KeyboardInterrupt for a signal; a second signal also kills child processes.
 
-    The second is not raised where it comes together with the first: what is being reported for
-    that one is written to its end.
+    Signals that come together raise once, so that the report of the first is written to its end.
     """
     global _began
     now, again = monotonic(), bool(received)
     received.append(number)
     if again:
-        kill_processes()
+        _kill_processes()
         if now - _began < TOGETHER_SECONDS:
             return
     else:
@@ -38,25 +37,24 @@ def receive(number: int, *_: object) -> None:
     raise KeyboardInterrupt
 
 
-def kill_processes() -> None:
-    """Kill the processes that this one has started, if it can have started any."""
+def _kill_processes() -> None:
+    """Kill this process's children, if it can have any."""
     if module := sys.modules.get("losscli.processes.process"):
         module.kill_all()
 
 
 def numbers() -> list[int]:
-    """Return the signals to handle; an ignored signal stays ignored, as SIGHUP under nohup."""
+    """Return the signals to handle; an ignored one stays ignored, as SIGHUP under nohup."""
     known = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
     return [number for number in known if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 def end_at_once(*_: object) -> None:
-    """End the program with one line: nothing is measured yet, so there is nothing to save.
+    """End the program with one line: nothing is measured yet, so nothing is lost.
 
-    A process of `losscli judge` says nothing: the command that started it does, once for all. So
-    does the first of several ranks that torchrun started.
+    Only the command prints it, not its `judge-job` processes, and only the first rank.
     """
-    kill_processes()
+    _kill_processes()
     is_other_rank = "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("RANK", "0") != "0"
     if sys.argv[1:2] != ["judge-job"] and not is_other_rank:
         os.write(2, b"losscli: interrupted\n")
@@ -64,6 +62,6 @@ def end_at_once(*_: object) -> None:
 
 
 def raise_if_received() -> None:
-    """Raise KeyboardInterrupt again if a signal came and some code swallowed the exception."""
+    """Raise KeyboardInterrupt again if some code swallowed it."""
     if received:
         raise KeyboardInterrupt

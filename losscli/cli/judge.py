@@ -1,4 +1,4 @@
-"""`losscli judge`: says of loss kernels of others whether they are right, and how fast."""
+"""`losscli judge`: whether third-party loss kernels are right, and how fast."""
 
 from __future__ import annotations
 
@@ -232,13 +232,13 @@ def command(
         return EXIT_INTERRUPTED
     if not verdicts:
         raise UsageError(f"--jobs {jobs} has no job. Write one JSON object per line.")
-    return exit_code(verdicts, strict=strict)
+    return _exit_code(verdicts, strict=strict)
 
 
-def exit_code(verdicts: Iterable[Verdict], *, strict: bool = False) -> int:
-    """Return the exit code of the worst verdict; ``strict``: right within limits is wrong."""
+def _exit_code(verdicts: Iterable[Verdict], *, strict: bool = False) -> int:
+    """Return the worst verdict's exit code; ``strict``: right within limits fails."""
     verdicts = list(verdicts)
-    limits = any(Code.LIMITED in each.codes for each in verdicts)
+    limits = any(Code.KNOWN_LIMITATION in each.codes for each in verdicts)
     return EXIT_FAILED if strict and limits else worst(each.exit_code for each in verdicts)
 
 
@@ -249,7 +249,6 @@ def _fields(
     no_time: bool,
     **options: Any,
 ) -> dict[str, Any]:
-    """Return the fields of a job that options give."""
     limits = {name: options.pop(name) for name in _LIMITS}
     options |= {
         "arguments": arguments and [name.strip() for name in arguments.split(",")],
@@ -272,7 +271,7 @@ def _files(files: Sequence[str], fields: Mapping[str, Any]) -> list[Item]:
 
 
 def _jobs(name: str, fields: Mapping[str, Any]) -> Iterable[Item]:
-    """Return the jobs of a file or of standard input, read as they are needed."""
+    """Return the jobs of a file or of standard input, read as needed."""
     from losscli.judge.jobs import lines_of, read_jobs
 
     if name == STDIN:

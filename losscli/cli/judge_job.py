@@ -1,4 +1,4 @@
-"""`losscli judge-job`: a process that `losscli judge` starts to judge for it."""
+"""`losscli judge-job`: a process that `losscli judge` starts."""
 
 import click
 
@@ -12,6 +12,6 @@ def command() -> int:
 
     try:
         serve()
-    except KeyboardInterrupt:  # the command that started it says so, once for all
+    except KeyboardInterrupt:  # the command that started it reports it
         return EXIT_INTERRUPTED
     return EXIT_OK

@@ -1,4 +1,4 @@
-"""`losscli list`: the available losses, implementations, devices and configs. Needs no torch."""
+"""`losscli list`: losses, implementations, devices and configs. Needs no torch."""
 
 import json
 import textwrap
@@ -24,7 +24,7 @@ from losscli.views.document import Table
 
 Entries = Mapping[str, Any]
 BELOW_ITS_KIND = "  "
-"""What stands before a line of a kind that is listed among others."""
+"""The indent of a kind's lines when several kinds are listed."""
 ROOM = WIDTH - len(BELOW_ITS_KIND)
 
 
@@ -94,9 +94,11 @@ def _table_of_losses(losses: Entries) -> str:
     return "\n".join(blocks)
 
 
-def _laid_out(rows: Sequence[tuple[str, ...]], room: int = ROOM) -> str:
-    """Lay out rows whose last cells are broken so that they fit a terminal."""
-    return text((Table((), rows, align=["left"] * len(rows[0]), wraps=True),), room)
+def _laid_out(
+    rows: Sequence[tuple[str, ...]], room: int = ROOM, headers: Sequence[str] = ()
+) -> str:
+    """Lay out rows; last cells wrap to fit a terminal."""
+    return text((Table(headers, rows, align=["left"] * len(rows[0]), wraps=True),), room)
 
 
 KINDS: dict[str, Callable[[], Entries]] = {
@@ -123,5 +125,9 @@ def command(kind: str | None, format: str) -> None:
         emit(json.dumps(listing, indent=2))
         return
     for name, entries in listing.items():
-        table = _table_of_losses(entries) if name == "losses" else _laid_out([*entries.items()])
+        if name == "losses":
+            table = _table_of_losses(entries)
+        else:
+            headers = ("check", "finds") if name == "checks" else ()
+            table = _laid_out([*entries.items()], headers=headers)
         emit(table if kind else f"{name}:\n{textwrap.indent(table, BELOW_ITS_KIND)}")

@@ -56,8 +56,7 @@ COMMANDS = {
     "list": "List losses, implementations, checks, devices, configs, columns.",
     "completion": "Print a script that completes commands in bash, zsh or fish.",
 }
-"""Each command is ``losscli/cli/NAME.py``, ``_`` for ``-``; the help is here, so that
-`losscli --help` imports none."""
+"""Each command is ``losscli/cli/NAME.py``, ``_`` for ``-``; `losscli --help` imports none."""
 HIDDEN = ("judge-job",)
 
 
@@ -70,7 +69,7 @@ def _show_version(context: click.Context, option: click.Parameter, value: bool) 
 
 
 def _remember_quiet(context: click.Context, option: click.Parameter, value: bool) -> None:
-    if value and not is_quiet():  # the processes that the command starts are quiet as well
+    if value and not is_quiet():  # child processes are quiet too
         os.environ[QUIET_VARIABLE] = "1"
 
 
@@ -92,11 +91,11 @@ _version = partial(
 
 
 class _InterruptedError(Exception):
-    """A KeyboardInterrupt on its way past click, which would write an empty line for it."""
+    """A KeyboardInterrupt that passes click, which would print an empty line for it."""
 
 
 def _equip(command: click.Command, name: str) -> None:
-    """Give a command, and those of a group, what all have: options, variables, completion."""
+    """Add to a command, and to those of a group: options, variables, completion."""
     if any(option.name == "debug" for option in command.params):
         return
     command.params += [_quiet(), _debug()]
@@ -125,7 +124,7 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in (*COMMANDS, *HIDDEN):
             return None
-        if cmd_name != "doctor":  # which looks for what is missing
+        if cmd_name != "doctor":  # which reports missing packages itself
             dependencies.require()
         module = cmd_name.replace("-", "_")
         command: click.Command = import_module(f"losscli.cli.{module}").command
@@ -179,7 +178,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    """Run the command line; what its errors say may not be written either."""
+    """Run the command line; a broken pipe may still escape from its messages."""
     with (
         _variable_restored(QUIET_VARIABLE),
         _variable_restored(FALLBACK_VARIABLE),
@@ -201,7 +200,7 @@ def _run(arguments: list[str]) -> int:
                 traceback.print_exc()
             if not received:
                 return _explain(error)
-            # Whatever else it says: it is what became of the interrupt.
+            # The error comes from the interrupt, whatever it says.
             code = EXIT_FAILED
     if received and code != EXIT_INTERRUPTED:
         return _explain(KeyboardInterrupt())
@@ -221,10 +220,10 @@ def _variable_restored(name: str) -> Iterator[None]:
 
 @contextmanager
 def _interruptible() -> Iterator[list[int]]:
-    """Treat each signal that ends a run as Ctrl-C; yield the signals that came.
+    """Treat each signal that ends a run as Ctrl-C; yield the received signals.
 
-    The exception alone is not enough, because imported or called code may swallow it. While torch
-    or numpy is being imported, which swallow it, the program ends at once.
+    Called code may swallow the exception, so the signals are kept too. While torch or numpy, which
+    swallow it, is being imported, the program ends at once.
     """
     interrupts.received.clear()  # those of an earlier command
 
@@ -248,7 +247,7 @@ def _is_being_imported(name: str) -> bool:
 
 def _explain(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):
-        # Neither well nor failed: what a shell says of a program that SIGPIPE ended.
+        # A shell's exit code for a program that SIGPIPE ended.
         return EXIT_BROKEN_PIPE
     status("")
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
@@ -261,7 +260,7 @@ def _explain(error: BaseException) -> int:
     message, code = _message(error)
     told = is_silent() and code != EXIT_UNEXPECTED
     if error.is_told if isinstance(error, RankError) else told:
-        return code  # another of several ranks, which all have the error, tells it
+        return code  # all ranks have the error; another one reports it
     text = coloured("error:", RED) if in_colour(sys.stderr) else "error:"
     tell(f"losscli: {text} {printable(message)}")
     return code

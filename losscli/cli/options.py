@@ -25,7 +25,7 @@ from losscli.config.loader import load_config, shipped_configs
 from losscli.config.schema import Config
 from losscli.config.sizes import parse_size
 from losscli.errors import UnfitError, UsageError
-from losscli.implementations import IMPLEMENTATIONS, check_implementation
+from losscli.implementations import IMPLEMENTATIONS, find_implementation
 from losscli.losses import EVERY_LOSS, LINEAR_LOSSES, LOSSES, REDUCTIONS, ROW_FORMS, WEIGHTED
 from losscli.runs.columns import COLUMNS
 from losscli.runs.parts import Part, parse_part
@@ -37,8 +37,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 Decorator = Callable[[Any], Any]
 
 
-def together(*options: Decorator) -> Decorator:
-    """Return options as one, which the help of a command lists in this order."""
+def _together(*options: Decorator) -> Decorator:
+    """Combine options; the help of a command lists them in this order."""
 
     def add(command: Command) -> Command:
         for each in reversed(options):
@@ -63,12 +63,12 @@ def resolve_config(config: str | None, **options: Any) -> Config:
 
 
 def overrides_of(**options: Any) -> dict[str, object]:
-    """Return the fields of a config that options replace."""
+    """Return the config fields that options replace."""
     return {field: value for field, value in options.items() if value not in (None, ())}
 
 
 def examples(*lines: str, after: str = "") -> Callable[[Command], Command]:
-    """Add examples, command lines, to the help of a command, and a paragraph after them."""
+    """Add example command lines and a last paragraph to a command's help."""
 
     def add(command: Command) -> Command:
         block = "\n".join(f"  {line}" for line in lines)
@@ -79,7 +79,7 @@ def examples(*lines: str, after: str = "") -> Callable[[Command], Command]:
 
 
 def has_options(context: click.Context) -> bool:
-    """Tell whether an option was given on the command line."""
+    """Tell whether the command line gives an option."""
     return any(
         context.get_parameter_source(given.name or "") is ParameterSource.COMMANDLINE
         for given in context.command.params
@@ -119,7 +119,7 @@ def axis(
     help: str,
     complete: Complete | None = None,
 ) -> Decorator:
-    """Return an axis: an option that may be repeated and takes comma-separated values."""
+    """Return an axis: a repeatable option that takes comma-separated values."""
 
     def parse(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> Any:
         parts = [part.strip() for value in given for part in value.split(",")]
@@ -200,16 +200,16 @@ _AXES = (
     named_axis("--layout", "layouts", "layout", LAYOUTS),
     axis(
         *("--impl", "implementations", "NAME"),
-        lambda text: (check_implementation(text),),
+        lambda text: (find_implementation(text).name,),
         *(_IMPL_HELP, _IMPL_COMPLETE),
     ),
 )
-axis_options_of_config = together(
+axis_options_of_config = _together(
     *_AXES,
     device_option(),
     option("--seed", type=check_seed, metavar="N", help="Seed the inputs with N."),
 )
-"""The options that override a key of a config, which ``overrides_of`` takes."""
+"""Options that override a key of a config, for ``overrides_of``."""
 filter_option = option(
     *("--filter", "filters"),
     multiple=True,
@@ -218,7 +218,7 @@ filter_option = option(
     help="Keep only cases that match FILTER: loss=mse,dtype=bfloat16; size!=1Kx1K; "
     "impl=custom*|compile.",
 )
-case_options = together(
+case_options = _together(
     option(
         *("-c", "--config"),
         metavar="FILE",
@@ -230,8 +230,7 @@ case_options = together(
     switch("--list", "list_cases", help="List the names of the cases; run nothing."),
     switch("--dry-run", help="List the cases, their memory and which cases fit; run nothing."),
 )
-"""A command passes all of their keywords but ``list_cases`` and ``dry_run`` to
-``resolve_config``."""
+"""``resolve_config`` takes all of their keywords except ``list_cases`` and ``dry_run``."""
 
 
 def _output(value: str) -> Path | None:
@@ -241,7 +240,7 @@ def _output(value: str) -> Path | None:
 
 
 def writable(option: str, path: Path) -> Path:
-    """Refuse an option's file that cannot be written, before anything is measured."""
+    """Raise an error for an option's file that cannot be written."""
     try:
         if path.is_dir():
             raise UsageError(f"{option} '{path}' is a directory. Name a file.")
@@ -265,8 +264,8 @@ output_option = option(
     metavar="PATH",
     help="Write the report to PATH; - is standard output.",
 )
-"""The -o option alone, for commands with formats of their own."""
-output_options = together(
+"""-o alone, for commands with their own formats."""
+output_options = _together(
     format_option(FORMATS, f"Write the report as {', '.join(FORMATS[:-1])} or {FORMATS[-1]}."),
     output_option,
 )
@@ -284,7 +283,7 @@ def listing_format(
             return command(*args, format="json" if as_json else format, **options)
 
         short = switch("--json", "as_json", help="Write JSON, as --format json.")
-        return cast(Command, together(format_option(formats, help), short)(call))
+        return cast(Command, _together(format_option(formats, help), short)(call))
 
     return add
 
@@ -295,11 +294,11 @@ part_option = option(
     metavar="K/N",
     help="Run part K of N; all parts take about equally long.",
 )
-axis_options = together(case_options, part_option, keep_going_option)
+axis_options = _together(case_options, part_option, keep_going_option)
 
 
 def refuse_listing_part(part: Part | None, *, listing: bool) -> None:
-    """Refuse --part beside --list or --dry-run, which list the cases of all parts."""
+    """Refuse --part with --list or --dry-run, which list all parts."""
     if part and listing:
         raise UsageError(
             f"--part {part} is for a run; --list and --dry-run list all parts. Leave one of them "

@@ -1,4 +1,4 @@
-"""The option ``--ranks``, and what a command does that runs in several ranks."""
+"""The option ``--ranks``, and what a command does in several ranks."""
 
 from __future__ import annotations
 
@@ -34,10 +34,7 @@ ranks_option = option(
 
 
 def arrange(config: Config, ranks: int | None) -> tuple[Config, Place | None]:
-    """Return a config over ranks, and the place of this process; None where it is to start them.
-
-    An ordinary config stays as it is. UsageError if the config cannot be split.
-    """
+    """Return a config over ranks, and this process's place or None to start ranks."""
     if not any(block.placement for block in config.blocks):
         _refuse_ranks(ranks)
         return config, None
@@ -53,11 +50,8 @@ def arrange(config: Config, ranks: int | None) -> tuple[Config, Place | None]:
 
 
 def place_of(ranks: int | None) -> Place | None:
-    """Return this process's place among the ranks, or None to start them.
-
-    UsageError if neither the option nor torchrun says how many there are, or they differ.
-    """
-    seconds_of_collectives()  # an error is to come before any rank is started
+    """Return this process's place among the ranks, or None to start them."""
+    seconds_of_collectives()  # raises an error before any rank is started
     if ranks is not None and not _is_rank():
         return None
     place = Place.of_environment()
@@ -76,7 +70,6 @@ def _is_rank() -> bool:
 
 
 def _refuse_ranks(ranks: int | None) -> None:
-    """Refuse ranks that would all do the same."""
     advice = "Use -c sharded or sharded-cpu, or add `placement: vocabulary` to the config"
     if ranks is not None:
         raise UsageError(f"--ranks {ranks} splits nothing: the config has no placement. {advice}.")
@@ -108,8 +101,7 @@ def _check_split(block: Config) -> None:
             )
 
 
-def check_gpus(config_device: str, ranks: int) -> None:
-    """Refuse ranks that would have no GPU of their own, before any is started."""
+def _check_gpus(config_device: str, ranks: int) -> None:
     from losscli.machine import devices
 
     if config_device == "cpu":
@@ -127,25 +119,25 @@ def check_gpus(config_device: str, ranks: int) -> None:
 
 
 def start(config_device: str, ranks: int) -> int:
-    """Run this command in ranks; return the exit code of the first."""
-    check_gpus(config_device, ranks)
+    """Run this command in ranks; return the first one's exit code."""
+    _check_gpus(config_device, ranks)
     from losscli.ranks.launch import launch
 
     return launch(ranks, sys.argv[1:])
 
 
 def device_of(config_device: str, place: Place | None) -> str:
-    """Return the device to run on: of a rank the CPU, or the GPU of its number on its machine."""
+    """Return the device to run on: for a rank the CPU, or the GPU of its local rank."""
     from losscli.machine.devices import resolve_device
 
     if place and ":" in config_device:
-        check_gpus(config_device, place.size)
+        _check_gpus(config_device, place.size)
     found = resolve_device(config_device)
     return resolve_device(f"cuda:{place.local_rank}") if place and found != "cpu" else found
 
 
 def facts_of(group: Group, device: str) -> dict[str, Any]:
-    """Return what a record says of all ranks: their devices."""
+    """Return what a record holds of all ranks: their devices."""
     own: Mapping[str, Any] = {
         "rank": group.rank,
         "host": socket.gethostname(),
@@ -157,7 +149,7 @@ def facts_of(group: Group, device: str) -> dict[str, Any]:
 
 
 def run_in_ranks(*arguments: Any, **report: Any) -> int:
-    """Run jobs as one of several ranks, of which the first reports, and leave their group."""
+    """Run jobs as one rank, of which the first reports, and leave the group."""
     from losscli.cli.running import run_jobs
     from losscli.ranks.group import leave
 

@@ -1,4 +1,4 @@
-"""``losscli report``: writes a page with plots of saved records, or one of the plots."""
+"""``losscli report``: writes a page with plots of saved records, or one plot."""
 
 from __future__ import annotations
 
@@ -84,12 +84,12 @@ def command(
 
 
 def _plots(found: Sequence[Section]) -> dict[str, Picture]:
-    """Return all plots by their names, which begin with the run's where there are several."""
+    """Return all plots by name; a run's name comes first where there are several."""
     return {section.key + plot.name: plot for section in found for plot in section.pictures}
 
 
 def _choose(plots: Mapping[str, Picture], name: str | None) -> Picture:
-    from losscli.views.phrases import first_of
+    from losscli.units import first_of
 
     if not plots:
         raise UsageError("these records have no plot. --format html has their tables.")

@@ -1,4 +1,4 @@
-"""The part that `losscli bench` and `losscli verify` share: run jobs, report their results."""
+"""What bench and verify share: run jobs, report their results."""
 
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Sized
@@ -33,7 +33,7 @@ from losscli.runs.records import (
 
 
 class Job(Protocol):
-    """A unit of work, for example all work on one case."""
+    """A unit of work, such as one case."""
 
     @property
     def name(self) -> str:
@@ -45,7 +45,7 @@ AnyJob_co = TypeVar("AnyJob_co", bound=Job, covariant=True)
 
 
 class Jobs(Sized, Iterable[AnyJob_co], Protocol[AnyJob_co]):
-    """Jobs in order; each may be made when it is its turn."""
+    """Jobs in order, each made when it is due."""
 
 
 Item = TypeVar("Item")
@@ -73,7 +73,7 @@ def begin(
 
 
 def refuse_empty(excluded: Sequence[Exclusion]) -> NoReturn:
-    """Raise UsageError for a run without any row, with the rules that excluded them."""
+    """Raise UsageError for a run without rows, with the rules that excluded them."""
     why, advice = (
         "no pass and implementation applies to any case",
         "Change the config or the options",
@@ -99,11 +99,11 @@ def run_jobs(
     columns: Sequence[str] = (),
     verbose: bool = False,
 ) -> int:
-    """Run jobs, write the report of their results, and return the exit code.
+    """Run jobs, write the report, and return the exit code.
 
-    ``run`` has the results from before, which are from the file ``resumed``. ``weights`` are the
-    relative times of the jobs, and ``guess`` the seconds that all may take. A job's results come
-    one by one, and go to ``saved`` as well as ``output``.
+    ``run`` has the earlier results, from the file ``resumed``. ``weights`` are the jobs' relative
+    times, ``guess`` the seconds of all. Results are written one by one, to ``saved`` and
+    ``output``.
     """
     progress = Progress(weights or [1.0] * len(jobs), guess=guess)
     if not jobs and not run.results:
@@ -120,7 +120,7 @@ def run_jobs(
             raise_if_received()
             with closing(results_of(job)) as found:
                 for result in found:
-                    raise_if_received()  # what a second signal has killed is no result
+                    raise_if_received()  # a second signal kills processes, so this is no result
                     if writer:
                         writer.add(result)
                     if not keep_going and result.status in (FAIL, FAILED):
@@ -155,7 +155,7 @@ def run_jobs(
         raise UsageError("no check applies to any configured case. --dry-run lists the cases.")
     if all(result.status == SKIPPED for result in results):
         first = results[0]
-        too_large = isinstance(first, BenchResult | VerifyResult) and first.code == Code.NO_ROOM
+        too_large = isinstance(first, BenchResult | VerifyResult) and first.code == Code.INSUFFICIENT_MEMORY
         advice = " Choose a smaller --size." * too_large
         raise UnfitError(f"nothing could run: {first.reason}.{advice}")
     failed = any(result.status in (FAIL, FAILED) for result in results)
@@ -165,12 +165,12 @@ def run_jobs(
 def follow(
     items: Generator[Item, None, None], progress: Progress, what: str
 ) -> Generator[Item, None, None]:
-    """Yield what comes in any order, and show progress; ``what`` is being done meanwhile."""
+    """Yield items as they come and show progress; ``what`` is being done."""
     with progress, closing(items):
         progress.working_on(what)
         for item in items:
-            raise_if_received()  # what a second signal has killed is no item
-            status("")  # standard output, where the item may go, may be the same terminal
+            raise_if_received()  # a second signal kills processes, so this is no item
+            status("")  # the item may go to the same terminal
             yield item
             raise_if_received()
             progress.finish_one()
@@ -178,5 +178,5 @@ def follow(
 
 
 def _text(argument: str) -> str:
-    """Return an argument as JSON text: a file name may have bytes that are not UTF-8."""
+    """Return an argument as JSON text: a file name may not be UTF-8."""
     return argument.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,4 +1,4 @@
-"""`losscli runs`: lists, shows and removes saved runs, and joins the parts of a run."""
+"""`losscli runs`: lists, shows, removes and merges saved runs."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -21,8 +21,7 @@ from losscli.console.streams import emit
 from losscli.errors import EXIT_OK, UnfitError, UsageError, unknown
 from losscli.render.output import width
 from losscli.render.text import text
-from losscli.runs.files import is_replaceable
-from losscli.runs.holding import holder_of
+from losscli.runs.files import holder_of, is_replaceable
 from losscli.runs.journal import output_of
 from losscli.runs.saved import SUFFIX, killed_runs, runs_directory, saved_runs
 from losscli.views.document import Table
@@ -35,7 +34,7 @@ _NONE = "no runs in {}. `losscli bench --save NAME` saves one."
 
 
 def _runs() -> dict[str, Path]:
-    """Return the file of each run; that of a run without a report is its journal."""
+    """Return the file of each run, or its journal where it has no report."""
     saved = saved_runs()
     return saved | {n: path for n, path in killed_runs().items() if n not in saved}
 
@@ -232,7 +231,6 @@ def _remove(names: Sequence[str]) -> None:
 
 
 def _find(name: str) -> Path:
-    """Return the file of a run; of one that was killed its journal."""
     runs = _runs()
     if name not in runs:
         if not runs:

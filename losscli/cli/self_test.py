@@ -1,4 +1,4 @@
-"""`losscli self-test`: whether timer, checks and judge can be trusted on this machine."""
+"""`losscli self-test`: whether timer, checks and judge can be trusted here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 TIMER, CHECKS, JUDGE = "timer", "checks", "judge"
 FOR_SEVERAL = ("table", "md")
-"""Formats in which one report may follow another."""
 FOR_JUDGE = ("table", "md", "json")
 
 
@@ -80,7 +79,7 @@ def command(
     if test == JUDGE and format not in FOR_JUDGE:
         raise UsageError(f"self-test judge writes {', '.join(FOR_JUDGE)}, not {format}.")
 
-    if test == CHECKS:  # as verify does; the timer is to see threads as bench does
+    if test == CHECKS:  # as in verify; the timer uses bench's threads
         let_threads_sleep(os.environ)
 
     place = None
@@ -147,10 +146,11 @@ def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> i
     files = candidates(resolved)
 
     def judged() -> Generator[Verdict, None, None]:
-        # What needs no GPU comes first: more of it can be judged at once.
+        # Files that need no GPU come first: more can be judged at once.
         for gpus in (0, 1):
             chosen = [each.job(resolved) for each in files if each.needs_gpu == bool(gpus)]
-            chosen.sort(key=lambda job: job.timed)  # a process that yields the cores times nothing
+            # Untimed files come first: their processes yield the cores.
+            chosen.sort(key=lambda job: job.timed)
             pool = LocalPool(default_workers(gpus), notify=note)
             with closing(judge_batch(chosen, pool)) as verdicts:
                 yield from verdicts
@@ -179,19 +179,9 @@ def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> i
 
 
 def _report(found: list[Judged], format: str) -> str:
-    from losscli.judge.selftest import counted
     from losscli.render.text import markdown, text
-    from losscli.views.document import Notes, Table
+    from losscli.views.self_tests import of_judge
 
     if format == "json":
         return json.dumps([each.to_json() for each in found], indent=1)
-    rows = [[kind, *map(str, count)] for kind, count in counted(found).items()]
-    lines = []
-    for each in found:
-        if not each.as_expected:
-            codes = f" ({', '.join(each.codes)})" if each.codes else ""
-            why = f": {each.reason}" if each.reason else ""
-            got = f"{each.word}{codes}, expected {each.expected}{why}"
-            lines.append(f"{each.file}, {each.what}: {got}")
-    document = Table(["files", "judged", "as expected", "cause named"], rows), Notes(lines)
-    return text(document) if format == "table" else markdown(document)
+    return text(of_judge(found)) if format == "table" else markdown(of_judge(found))

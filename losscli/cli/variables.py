@@ -1,7 +1,6 @@
 """Environment variables for options: ``LOSSCLI_BENCH_SIZE`` sets ``losscli bench --size``.
 
-click's own variables are named as Python's parameters and split at spaces, and no error names
-them.
+click's own are named like Python's parameters and split at spaces, and no error names them.
 """
 
 import os
@@ -15,22 +14,22 @@ from losscli.errors import UsageError
 
 PREFIX = "LOSSCLI"
 FOR_ALL = ("device", "quiet", "debug")
-"""Options that have a variable for all commands as well, such as LOSSCLI_DEVICE."""
+"""Options that have a variable for all commands too, such as LOSSCLI_DEVICE."""
 EXCEPT = {("build", "device")}
-"""Options that have other values than in other commands, so that they have only their own variable:
-`losscli build` takes no ``cuda:1``."""
+"""Options with other values than in other commands, which only have their own variable: `losscli
+build` takes no ``cuda:1``."""
 
 
 class Option(click.Option):
-    """An option that a variable may set; the errors of its value then name the variable."""
+    """An option that a variable may set; errors of its value name the variable."""
 
     def value_from_envvar(self, ctx: click.Context) -> Any:
-        """Return the value of the variable, which is not split at spaces, for files have them."""
+        """Return the variable's value without splitting it at spaces."""
         value = self.resolve_envvar_value(ctx)
         return [value] if value and self.multiple else super().value_from_envvar(ctx)
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
-        """Return the value, converted."""
+        """Return the converted value."""
         try:
             return super().process_value(ctx, value)
         except UsageError as error:
@@ -45,7 +44,7 @@ switch = partial(option, is_flag=True)
 
 
 def variables_of(command: str, option: click.Option) -> list[str]:
-    """Return the variables that set an option of a command, the one that counts most first."""
+    """Return the variables that set a command's option, the first has precedence."""
     name = long_name(option).removeprefix("--")
     own = f"{PREFIX}_{command}_{name}"
     shared = [f"{PREFIX}_{name}"] if name in FOR_ALL and (command, name) not in EXCEPT else []
@@ -58,7 +57,7 @@ def long_name(option: click.Parameter) -> str:
 
 
 def add_variables(command: click.Command, name: str) -> None:
-    """Let variables set each option of a command, and let its help say so."""
+    """Let variables set each option of a command, and add them to its help."""
     options = [option for option in command.params if isinstance(option, click.Option)]
     for option in options:
         option.envvar = variables_of(name, option)
@@ -72,7 +71,7 @@ def add_variables(command: click.Command, name: str) -> None:
 
 
 def variables() -> list[str]:
-    """Return ``NAME=VALUE`` of each variable that sets an option of the command and its results."""
+    """Return ``NAME=VALUE`` of each variable that sets an option and affects results."""
     context = click.get_current_context(silent=True)
     return [
         f"{variable}={os.environ[variable]}"
@@ -83,7 +82,7 @@ def variables() -> list[str]:
 
 
 def wrong_switch(error: click.UsageError) -> UsageError | None:
-    """Return the error of an option that a variable switches neither on nor off."""
+    """Return the error of a switch whose variable is neither on nor off."""
     if not isinstance(error, click.BadParameter) or not error.ctx or not error.param:
         return None
     variable = variable_of(error.ctx, error.param)

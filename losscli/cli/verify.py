@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from losscli.runs.parts import Part
 
 DEFAULT_CONFIG = "smoke.yaml"
-"""Covers every loss, reduction and dtype; the default of `losscli bench` does not."""
+"""Covers every loss, reduction and dtype, unlike the default of `losscli bench`."""
 QUICK_CONFIG = "quick.yaml"
-"""What --quick runs: every loss as a mean in float32, a few in other reductions and float16."""
+"""Every loss as a mean in float32, a few in other reductions and float16."""
 
 _COMPLETE_CHECKS = listed(lambda: CATCHES, commas=True)
 
@@ -93,7 +93,7 @@ def command(
         )
     if axes["config"] is None:
         axes["config"] = QUICK_CONFIG if quick else DEFAULT_CONFIG
-    # Threads that wait for each other sleep: the tensors are small, and the processes several.
+    # Waiting threads sleep: the tensors are small, and there are several processes.
     let_threads_sleep(os.environ)
     config = resolve_config(**axes)
     if not axes["implementations"]:

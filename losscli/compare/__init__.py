@@ -1,1 +1,1 @@
-"""Comparisons of times: of two runs, and of losscli's kernels with their peers."""
+"""Comparisons of times: of two runs, and of losscli's kernels with their baselines."""

@@ -1,10 +1,10 @@
-"""The cells in which losscli's own kernel is slower than its fastest peer, beyond noise.
+"""The cells in which losscli's kernel is slower than its fastest peer, beyond noise.
 
-A cell is a case and a pass, in each table of the config; the peers are the implementations that are
-not losscli's own. The sign test counts the rounds in which custom was behind by more than a
-hundredth, and Holm's method keeps the risk that any of a whole run's equals is called slower below
-``RISK``: of hundreds of verdicts of single ratios, some come out by chance. The rounds of one
-process are alike, so where there were several, the ratio's own verdict has to be slower as well.
+A cell is a case and a pass of one table; peers are implementations that are not losscli's. The sign
+test counts the rounds in which custom was behind by more than a hundredth. Holm's method keeps the
+risk below ``RISK`` that a run calls any equal cell slower; of hundreds of single ratios, some look
+slower by chance. Rounds of one process are alike, so with several processes the ratio's own verdict
+has to be slower too.
 """
 
 import math
@@ -24,18 +24,17 @@ class Cell(dict[str, BenchResult]):
     """The results of a case and pass, by implementation."""
 
     slower_than: frozenset[str] = frozenset()
-    """The peers that custom is slower than."""
     too_short: bool = False
-    """Whether custom was behind in too few rounds for any test to tell."""
+    """Whether custom was behind, but in too few rounds for a test."""
 
     @property
     def peers(self) -> list[BenchResult]:
-        """The peers that were timed."""
+        """The timed peers."""
         return [r for name, r in self.items() if r.seconds and not is_own(name)]
 
 
 def headline(run: Run) -> Headline | None:
-    """Return the cells in which custom is slower, counted and named; None without peers."""
+    """Count and name the cells in which custom is slower; None without peers."""
     found = compared(run)
     if not found:
         return None
@@ -46,7 +45,7 @@ def headline(run: Run) -> Headline | None:
 
 
 def compared(run: Run) -> list[Cell]:
-    """Return the cells in which custom was asked for and a peer was timed."""
+    """Return the cells with custom and a timed peer."""
     return [cell for cell in cells(run) if CUSTOM in cell and cell.peers]
 
 
@@ -58,7 +57,7 @@ def _slower(cell: Cell) -> SlowerCell:
 
 
 def cells(run: Run) -> list[Cell]:
-    """Gather the results of each case and pass, and test them all."""
+    """Gather the results of each case and pass, and test them."""
     by_cell = grouped(run.of(BenchResult), lambda r: (r.table, r.case, r.pass_, r.mode))
     found = [Cell((r.implementation, r) for r in results) for results in by_cell.values()]
     _test(found)
@@ -66,7 +65,7 @@ def cells(run: Run) -> list[Cell]:
 
 
 def best_peer(cell: Cell) -> BenchResult | None:
-    """Return the peer against which custom is worst, or the fastest where custom has no time."""
+    """Return the peer against which custom is worst; the fastest if custom has no time."""
     custom = cell.get(CUSTOM)
 
     def place(peer: BenchResult) -> tuple[bool, float]:
@@ -78,13 +77,18 @@ def best_peer(cell: Cell) -> BenchResult | None:
 
 
 def ratio(custom: BenchResult, peer: BenchResult) -> float:
-    """Return a peer's time over custom's, both of which were timed."""
+    """Return a timed peer's time over custom's."""
     found = custom.ratios.get(peer.implementation)
     return found.value if found else median_of(peer) / median_of(custom)
 
 
+def is_behind(custom: BenchResult, peer: BenchResult) -> bool:
+    """Tell whether custom is slower by more than a hundredth, noise aside."""
+    return ratio(custom, peer) < 1 / (1 + DIFFERENT_BEYOND)
+
+
 class _Comparison(NamedTuple):
-    """Custom beside one peer, and how likely it is to be behind in so many rounds by chance."""
+    """Custom against one peer, and the probability of being behind so often by chance."""
 
     cell: Cell
     peer: str
@@ -107,7 +111,7 @@ def _test(found: Sequence[Cell]) -> None:
         each.cell.slower_than |= {each.peer}
         left -= 1
     for each in comparisons:
-        behind = ratio(each.cell[CUSTOM], each.cell[each.peer]) < 1 / (1 + DIFFERENT_BEYOND)
+        behind = is_behind(each.cell[CUSTOM], each.cell[each.peer])
         if behind and not each.cell.slower_than and 0.5**each.rounds > RISK / left:
             each.cell.too_short = True
 
@@ -125,7 +129,7 @@ def _compare(cell: Cell, custom: BenchResult, peer: BenchResult) -> _Comparison:
 
 
 def _at_least(heads: int, tosses: int) -> float:
-    """Return the probability that a fair coin shows heads at least so often."""
+    """Return the probability that a fair coin shows at least so many heads."""
     if 2 * heads <= tosses:
         return 1.0
     ways = sum(math.comb(tosses, n) for n in range(heads, tosses + 1))

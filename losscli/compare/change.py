@@ -1,7 +1,7 @@
-"""How much longer a run took than another, and the interval that noise leaves. Without torch.
+"""How much longer one run took than another, and the interval that noise leaves. Without torch.
 
-Within a run the samples spread. From run to run all of them shift together: memory lies elsewhere,
-clocks settle elsewhere. The spread between processes of a run shows a part of that, the controls of
+Samples vary within a run. Between runs all of them shift together, as memory addresses and clocks
+differ. The spread between a run's processes shows a part of that shift, the controls of
 :mod:`losscli.compare.noise` all of it.
 """
 
@@ -16,21 +16,21 @@ from numpy.typing import NDArray
 from losscli.runs.spread import Z95, deviation
 
 CONFIDENCE = 0.99
-"""The confidence that all intervals of a comparison hold at once, however many there are."""
+"""The confidence that all intervals of a comparison hold at once."""
 Array = NDArray[np.float64]
 
 _BATCHES = 8
-"""Parts of a run, one after the other, whose medians tell how a run drifts."""
+"""Successive parts of a run, whose medians show a drift."""
 _BATCHED = 3 * _BATCHES
 _FEWEST = 3
-"""Samples from which anything is known of a spread."""
+"""Samples from which a spread can be estimated."""
 _ORDERED = 6
-"""Samples from which two of them enclose the median with 95 %."""
+"""Samples of which two enclose the median with 95 %."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """A time over another, and the interval in which noise leaves it."""
+    """A ratio of two times, and the interval that noise leaves."""
 
     value: float
     low: float
@@ -38,10 +38,10 @@ class Change:
 
 
 def uncertainties(samples: Sequence[Sequence[float]]) -> Array:
-    """Return the standard error of the log of the median of each list of samples.
+    """Return the standard error of the log of each list's median.
 
-    The larger of what the spread of the samples says and what the medians of successive parts of
-    the run say, which see a drift. Infinite where there are fewer than three samples.
+    It is the larger one of the samples' spread and of the medians of successive parts, which show a
+    drift. Infinite for fewer than three samples.
     """
     errors = np.full(len(samples), math.inf)
     counts = np.array([len(each) for each in samples], dtype=int)
@@ -55,10 +55,10 @@ def uncertainties(samples: Sequence[Sequence[float]]) -> Array:
 
 
 def process_errors(medians: Sequence[Sequence[float]]) -> Array:
-    """Return the standard error of the log of each median, by the spread between its processes.
+    """Return the standard error of the log of each median, from the spread between processes.
 
-    ``medians`` are those of each process; of a result of one process none, whose error is NaN. Few
-    processes may agree by luck: no error is less than the typical one of all that are given.
+    ``medians`` are those of each process; the error is NaN for a single process. Few processes may
+    agree by luck, so no error is less than the typical one.
     """
     errors = np.full(len(medians), math.nan)
     typical: list[float] = []
@@ -74,11 +74,11 @@ def process_errors(medians: Sequence[Sequence[float]]) -> Array:
 def ratios(
     before: Array, after: Array, errors: Array, drifts: Array, noise: Array, times: int = 1
 ) -> list[Change]:
-    """Return the ratio of each pair of medians, in an interval that holds it beside controls too.
+    """Return each ratio of medians, in an interval that holds relative to the controls too.
 
-    ``errors`` are standard errors of the logs by the samples of both, ``drifts`` the logs of the
-    controls' ratios or 0, ``noise`` standard deviations of the logs between runs. ``times``
-    comparisons like this one have to hold at once.
+    ``errors``: standard errors of the logs by samples. ``drifts``: logs of the controls' ratios, or
+    0. ``noise``: standard deviations of the logs between runs. ``times``: how many comparisons like
+    this one have to hold at once.
     """
     if not len(before):
         return []
@@ -91,12 +91,12 @@ def ratios(
 
 
 def joint_z(count: int) -> float:
-    """Return how many standard deviations let ``count`` intervals hold at once, by Bonferroni."""
+    """Return the standard deviations for which ``count`` intervals hold at once (Bonferroni)."""
     return NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / 2 / max(count, 1))
 
 
 def _error_by_order(logs: Array) -> Array:
-    """Return the standard error by order statistics; by all that they span where they are few."""
+    """Return the standard error by order statistics, or the range of few samples."""
     ordered = np.sort(logs, axis=1)
     count = logs.shape[1]
     if count < _ORDERED:

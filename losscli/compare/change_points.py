@@ -1,10 +1,10 @@
-"""Finds at which commits the time of a row changed. Needs no torch.
+"""Find the commits at which a row's time changed. Needs no torch.
 
-At each commit all runs before it are compared with all from it on, each side as one run whose
-processes are its runs. Of the commits where they differ, the row changed at the one that parts the
-sides best; then both sides are searched alike. Where none differs, parts of the history are
-searched by themselves. The intervals of all comparisons hold at once, and no side is taken to be
-better known than the runs of the whole history, each beside the next, allow.
+At each commit, all earlier runs are compared with all later ones, each side as one run whose
+processes are its runs. Among the commits that differ, the row changed at the one that separates the
+sides best; then both sides are searched. Where none differs, parts of the history are searched. All
+comparisons' intervals hold at once. A side's error is at least what the differences of successive
+runs in the whole history show.
 """
 
 import math
@@ -24,17 +24,17 @@ Measured = Mapping[Key, Sequence[BenchResult]]
 """The results of each row at a commit, one for each run."""
 
 _LEAST = {12: 3, 4: 2, 0: 1}
-"""Fewest runs of a side, by how many there are at least: one may be off by itself."""
+"""Fewest runs of a side by the number of runs, since a single run may be off."""
 _NARROWEST = 8
-"""Fewest commits that are searched by themselves."""
+"""Fewest commits that are searched separately."""
 _MOST = 300
-"""Samples of a side beyond which each run gives only some of its own, evenly spaced."""
+"""Samples of a side beyond which each run gives an evenly spaced subset."""
 _FEWEST = 9
-"""Samples that each run gives all the same."""
+"""Least size of that subset."""
 
 
-class ChangePoint(NamedTuple):
-    """A change: the place of the first commit that has it, and the row before and after."""
+class _ChangePoint(NamedTuple):
+    """A change: its first commit's index, and the row before and after."""
 
     place: int
     row: Row
@@ -44,21 +44,21 @@ class ChangePoints:
     """The comparisons of a history, each made once for all rows."""
 
     def __init__(self, run: Run, measured: Sequence[Measured]) -> None:
-        """Take what was measured at each commit, the oldest first; ``run`` is any of the runs."""
+        """``measured`` has the rows of each commit, the oldest first; ``run`` is any run."""
         self._run, self._measured = run, measured
         self._rows = dict.fromkeys(key for rows in measured for key in rows)
-        # For each row all, and once more for the sides of those that changed.
+        # All splits of each row, and as many for the sides of changed rows.
         each = sum(len(window) - 1 for window in _windows(range(len(measured))))
         self._comparisons = 2 * len(self._rows) * max(each, 1)
         self._spreads = {key: self._spread(key) for key in self._rows}
         self._made: dict[tuple[int, int, int], dict[Key, Row]] = {}
 
-    def of(self, key: Key) -> list[ChangePoint]:
+    def of(self, key: Key) -> list[_ChangePoint]:
         """Return the changes of a row, the oldest first."""
         there = [index for index, rows in enumerate(self._measured) if key in rows]
         return self._search(key, there)
 
-    def _search(self, key: Key, there: Sequence[int]) -> list[ChangePoint]:
+    def _search(self, key: Key, there: Sequence[int]) -> list[_ChangePoint]:
         for window in _windows(there):
             if found := self._change(key, window):
                 before = [index for index in there if index < found.place]
@@ -66,7 +66,7 @@ class ChangePoints:
                 return [*self._search(key, before), found, *self._search(key, after)]
         return []
 
-    def _change(self, key: Key, there: Sequence[int]) -> ChangePoint | None:
+    def _change(self, key: Key, there: Sequence[int]) -> _ChangePoint | None:
         runs = [len(self._measured[index][key]) for index in there]
         least = next(few for enough, few in _LEAST.items() if sum(runs) >= enough)
         splits = [
@@ -81,7 +81,7 @@ class ChangePoints:
             return None
         logs = [self._logs(key, index) for index in there]
         split = max(differs, key=lambda split: _parted(logs[:split], logs[split:]))
-        return ChangePoint(there[split], rows[split])
+        return _ChangePoint(there[split], rows[split])
 
     def _compared(self, start: int, split: int, end: int) -> dict[Key, Row]:
         place = start, split, end
@@ -98,7 +98,7 @@ class ChangePoints:
         return self._made[place]
 
     def _side(self, start: int, end: int) -> tuple[Run, dict[Key, int]]:
-        """Return the runs of commits as one run, and how many runs each row has."""
+        """Return the runs of commits as one run, and each row's number of runs."""
         rows: dict[Key, list[BenchResult]] = {}
         for measured in self._measured[start:end]:
             for key, results in measured.items():
@@ -110,10 +110,10 @@ class ChangePoints:
         return [math.log(median_of(result)) for result in self._measured[index].get(key, ())]
 
     def _spread(self, key: Key) -> float:
-        """Return the standard deviation of the log of a run's median from run to run.
+        """Return the standard deviation of the log of a run's median between runs.
 
-        From the differences of each run and the next, without the two largest, which may be
-        changes. Their median would say nothing of a machine that is disturbed now and then.
+        From the differences of successive runs without the two largest, which may be changes. Their
+        median would miss a machine that is disturbed now and then.
         """
         logs = [log for index in range(len(self._measured)) for log in self._logs(key, index)]
         apart = sorted(abs(after - before) for before, after in pairwise(logs))
@@ -124,7 +124,7 @@ class ChangePoints:
 
 
 def _windows(there: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Return all commits, then overlapping halves, quarters, ...: a change may be taken back."""
+    """Yield all commits, then overlapping halves, quarters, ...: a change may be reverted."""
     length = len(there)
     yield there
     while (length := length // 2) >= _NARROWEST:
@@ -134,14 +134,13 @@ def _windows(there: Sequence[int]) -> Iterator[Sequence[int]]:
 
 
 def _parted(before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]) -> float:
-    """Return the distance of two sides' means, over its error: largest at the least squares."""
     first, second = (list(chain.from_iterable(side)) for side in (before, after))
     known = math.sqrt(len(first) * len(second) / (len(first) + len(second)))
     return abs(mean(second) - mean(first)) * known
 
 
 def _merged(results: Sequence[BenchResult]) -> BenchResult:
-    """Return the results of a row in several runs as one, whose processes are the runs."""
+    """Merge a row's results in several runs, as processes of one."""
     if len(results) == 1:
         return results[0]
     most = max(_MOST // len(results), _FEWEST)

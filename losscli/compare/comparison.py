@@ -1,4 +1,4 @@
-"""The comparison of two runs: rows that both timed, and rows that only one has. Needs no torch."""
+"""Compare two runs: rows that both timed, and rows of one alone. Needs no torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,21 +25,21 @@ from losscli.runs.judgements import FASTER, SAME, SLOWER, UNCLEAR, Judgement
 from losscli.runs.records import FAILED, BenchResult, Run
 
 TOLERATED = 0.05
-"""How far from 1 a ratio may be that is called the same, unless another threshold is given."""
+"""Largest difference of two times that is called the same, by default."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One implementation and pass of a case, timed in both runs."""
+    """An implementation and pass of a case, timed in both runs."""
 
     before: BenchResult
     after: BenchResult
     ratio: Change
     verdict: Judgement
     control: bool
-    """Whether it is the same code in both runs."""
+    """Whether both runs have the same code."""
     disturbed: bool
-    """Whether other programs used the machine while it was timed in the new run."""
+    """Whether other programs used the machine while the new run timed it."""
 
     @property
     def name(self) -> str:
@@ -47,7 +47,7 @@ class Row:
         return label(self.after)
 
     def is_slower(self, threshold: float) -> bool:
-        """Tell whether it is slower beyond both the threshold and the noise; no control is."""
+        """Tell whether it is slower beyond threshold and noise; a control never is."""
         slower = self.ratio.value > 1 + threshold and self.ratio.low > 1
         return slower and not self.control and not self.disturbed
 
@@ -64,7 +64,7 @@ class Row:
         return None if before is None or after is None else (before, after)
 
     def has_grown(self, figure: str, limit: float) -> bool:
-        """Tell whether a figure has grown beyond a limit and its noise; no control's has."""
+        """Tell whether a figure has grown beyond a limit and noise; a control's never has."""
         both = self.both(figure)
         # The energy is that of the whole device.
         if both is None or self.control or (self.disturbed and figure == ENERGY):
@@ -82,13 +82,13 @@ class Untimed(Record, frozen=True, kw_only=True):
     implementation: str
     table: str = ""
     status: str = ""
-    """The status of the row in the other run; empty if that run did not have it."""
+    """The row's status in the other run; empty if it was not there."""
     reason: str = ""
-    """The status and the reason there."""
+    """The status and reason there."""
 
 
 class Mean(Record, frozen=True):
-    """The geometric mean of the ratios of rows that only the case tells apart."""
+    """The geometric mean of the ratios of rows that differ only in the case."""
 
     loss: str
     pass_: PassName
@@ -107,38 +107,36 @@ class Comparison:
     after: Run
     rows: tuple[Row, ...]
     only_before: tuple[Untimed, ...]
-    """Rows that only the baseline timed."""
     only_after: tuple[Untimed, ...]
     differences: tuple[Difference, ...]
     noises: tuple[Noise, ...]
-    """The noise of each mode and cache."""
     same_torch: bool
     """Whether PyTorch's own implementations are the same code in both."""
 
     @property
     def noise(self) -> float:
-        """Standard deviation between runs of a ratio, of the rows where it is largest."""
+        """The largest standard deviation of a ratio between runs."""
         return max((noise.value for noise in self.noises), default=0.0)
 
     @property
     def controls(self) -> int:
-        """Rows that are the same code in both runs."""
+        """The number of rows that are the same code in both runs."""
         return sum(row.control for row in self.rows)
 
     @property
     def broken(self) -> list[Untimed]:
-        """What the baseline timed and the other run failed, but for controls."""
+        """Rows that the baseline timed and the other run failed, without controls."""
         controls = CONTROLS if self.same_torch else ()
         failed = (each for each in self.only_before if each.status == FAILED)
         return [each for each in failed if each.implementation not in controls]
 
     @property
     def comparable(self) -> bool:
-        """Whether the times of the machines say anything about each other."""
+        """Whether the machines' times can be compared."""
         return not any(difference.decisive for difference in self.differences)
 
     def regressions(self, threshold: float) -> list[Row]:
-        """Return the rows that are slower beyond the threshold and the noise."""
+        """Return the rows that are slower beyond threshold and noise."""
         return [row for row in self.rows if row.is_slower(threshold)]
 
     def undecided(self, threshold: float) -> list[Row]:
@@ -173,9 +171,9 @@ def compare(
 ) -> Comparison:
     """Compare a run with a baseline; ``tolerated`` is the largest difference called the same.
 
-    Where many comparisons are made to find one that differs, ``comparisons`` is the number of rows
-    of all of them, whose intervals have to hold at once, and ``errors_of`` the least standard error
-    of the log of each row's ratio, as all runs tell it.
+    A search for the comparison that differs gives ``comparisons``, the number of rows of all, whose
+    intervals have to hold at once, and ``errors_of``, the least standard error of each row's log
+    ratio.
     """
     befores, afters = timed(before), timed(after)
     keys = [name for name in befores if name in afters]

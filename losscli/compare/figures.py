@@ -1,7 +1,7 @@
-"""The figures of a row that can fail a comparison besides its time, each with its own noise rule.
+"""The figures of a row besides its time that can fail a comparison, each with a noise rule.
 
-Memory is counted and errors are measured on the same inputs, so they have no noise: any growth
-beyond the limit counts. Energy is the power over the time, so it is as noisy as the time is.
+Memory and errors on the same inputs have no noise: any growth beyond the limit counts. Energy is as
+noisy as the time.
 """
 
 from __future__ import annotations
@@ -25,19 +25,18 @@ class Figure:
     """A figure of a result: where it is, its limit, and when it has grown beyond that."""
 
     of: Callable[[BenchResult], float | None]
-    """Returns None where it was not measured."""
+    """Returns None if not measured."""
     unit: str
     limit: Callable[[str], float]
     """Reads the limit of ``--fail-on``."""
     grown: Callable[[float, float, Change, float], bool]
-    """Takes the figure before, the figure after, the ratio of the times, and the limit."""
+    """Takes the figure before and after, the ratio of the times, and the limit."""
     text: Callable[[float], str]
     """Writes the figure so that any growth shows."""
     allowed: Callable[[float], str]
 
 
 def _ulp(text: str) -> float:
-    """Read ``1ulp`` or ``0.5``."""
     number = text.strip().removesuffix("ulp").rstrip()
     try:
         value = float(number)
@@ -53,7 +52,7 @@ def _grown_by(before: float, after: float, ratio: Change, limit: float) -> bool:
 
 
 def _grown_as_time(before: float, after: float, ratio: Change, limit: float) -> bool:
-    """Tell whether it grew beyond the limit and beyond an interval as wide as that of the time."""
+    """Tell whether it grew beyond the limit and an interval as wide as the time's."""
     return after > before * (1 + limit) and after * ratio.low > before * ratio.value
 
 
@@ -80,11 +79,11 @@ FIGURES: Mapping[str, Figure] = {
         lambda limit: f"{limit:g} ulp",
     ),
 }
-"""Each figure by its name in ``--fail-on``; the time has its own statistics."""
+"""Figures by their name in ``--fail-on``; the time has its own statistics."""
 
 
 def read_limit(text: str) -> tuple[tuple[str, float]]:
-    """Read ``5%``, which is a limit of the time, or ``memory=0``; UsageError if it is neither."""
+    """Read ``5%``, a limit of the time, or ``memory=0``; UsageError for other text."""
     name, equals, limit = (part.strip() for part in text.partition("="))
     if not equals:
         name, limit = TIME, text
@@ -98,7 +97,7 @@ def read_limit(text: str) -> tuple[tuple[str, float]]:
 
 
 def limits_of(given: Sequence[tuple[str, float]]) -> dict[str, float]:
-    """Return the limit of each figure; UsageError where one has two."""
+    """Return each figure's limit; UsageError for two limits of one."""
     names = [name for name, _ in given]
     for name in names:
         if names.count(name) > 1:

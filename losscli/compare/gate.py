@@ -19,16 +19,15 @@ class FailOn:
     """The options of `losscli compare` that decide its exit code."""
 
     threshold: float = math.inf
-    """``--fail-on time=``: a row fails that is slower by more than this fraction; infinite where
-    time has no limit."""
+    """``--fail-on time=``: the slowdown that fails a row; infinite without a limit."""
     missing: bool | None = None
-    """``--fail-on-missing``: rows of the baseline have to be timed again. None is the default:
-    where there is a threshold, the rows of losscli's own implementations have to be."""
+    """``--fail-on-missing``: rows of the baseline must be timed again. By default, with any limit,
+    those of losscli's own implementations must."""
     undecided: bool | None = None
     """``--fail-on-undecided``: noise must not hide a slowdown by the threshold, and other figures
-    have to be measured again. None as above."""
+    must be measured again. The same default."""
     limits: Mapping[str, float] = field(default_factory=dict)
-    """``--fail-on``: the limit of each other figure."""
+    """``--fail-on``: the other figures' limits."""
 
     @property
     def gates(self) -> bool:
@@ -37,31 +36,31 @@ class FailOn:
 
     @property
     def minds_missing(self) -> bool:
-        """Whether a missing row of any implementation fails."""
+        """Whether missing rows fail."""
         return self.gates if self.missing is None else self.missing
 
     @property
     def minds_undecided(self) -> bool:
-        """Whether an undecided row of any implementation fails."""
+        """Whether undecided rows fail."""
         return self.gates and self.undecided is not False
 
     def minds(self, row: Row) -> bool:
-        """Tell whether a row fails for being undecided, where any does."""
+        """Tell whether this row fails if undecided, given that rows may."""
         return bool(self.undecided) or is_own(row.after.implementation)
 
 
 @dataclass(frozen=True)
 class Comparisons:
-    """Runs against a baseline, whose names are before what the methods list of them."""
+    """Runs against a baseline; lists pair each item with its run's name."""
 
     baseline: str
     comparisons: dict[str, Comparison]
-    """Each comparison by the name of the run that is compared."""
+    """Each comparison by its run's name."""
     fail_on: FailOn = FailOn()
 
     @property
     def threshold(self) -> float:
-        """The slowdown beyond which a row fails the comparison."""
+        """The slowdown beyond which a row fails."""
         return self.fail_on.threshold
 
     @property
@@ -70,42 +69,41 @@ class Comparisons:
         return next(iter(self.comparisons.values())).before
 
     def missing(self) -> list[tuple[str, Untimed]]:
-        """Return the rows whose absence fails the comparison."""
+        """Return the missing rows that fail the comparison."""
         if not self.fail_on.minds_missing:
             return []
         gone = self._all(lambda one: one.only_before)
         return [g for g in gone if self.fail_on.missing or is_own(g[1].implementation)]
 
     def cut_off(self) -> list[str]:
-        """Return the names of the runs whose file ends in half a line, where that fails."""
+        """Return the runs whose file ends in half a line, if that fails."""
         if not self.fail_on.minds_missing or not self.comparisons:
             return []
         runs = {self.baseline: self.before} | {n: one.after for n, one in self.comparisons.items()}
         return [name for name, run in runs.items() if run.cut_off]
 
     def undecided(self) -> list[tuple[str, Row]]:
-        """Return the rows whose noise fails the comparison."""
+        """Return the undecided rows that fail the comparison."""
         if not self.fail_on.minds_undecided:
             return []
         undecided = self._all(lambda one: one.undecided(self.threshold))
         return [(name, row) for name, row in undecided if self.fail_on.minds(row)]
 
     def blind(self) -> list[str]:
-        """Return the names of the runs in which no row could be judged, where that fails."""
+        """Return the runs in which no row could be judged, if that fails."""
         if math.isinf(self.threshold) or not self.fail_on.minds_undecided:
             return []
         return [name for name, one in self.comparisons.items() if one.blind(self.threshold)]
 
     def regressions(self) -> list[tuple[str, Row]]:
-        """Return what is slower beyond threshold and noise."""
+        """Return the rows that are slower beyond threshold and noise."""
         return self._all(lambda one: one.regressions(self.threshold))
 
     def disturbed(self) -> list[tuple[str, Row]]:
-        """Return the rows that have to be measured again, as other programs ran meanwhile."""
+        """Return the rows to measure again, since other programs disturbed them."""
         return self._all(lambda one: (r for r in one.rows if r.disturbed and self._would_fail(r)))
 
     def _would_fail(self, disturbed: Row) -> bool:
-        """Tell whether a row would fail, had no other program disturbed it."""
         row, fail_on = replace(disturbed, disturbed=False), self.fail_on
         minds = fail_on.minds_undecided and fail_on.minds(row)
         return (
@@ -120,7 +118,7 @@ class Comparisons:
         return self._all(lambda one: (row for row in one.rows if row.has_grown(figure, limit)))
 
     def unmeasured(self) -> list[tuple[str, str, list[Row]]]:
-        """Return the run, figure and rows of what was not measured; without rows none of it was."""
+        """Return run, figure and rows that lack it; no rows where the whole run does."""
         if not self.fail_on.minds_undecided:
             return []
         found = []
@@ -136,7 +134,7 @@ class Comparisons:
 
     @property
     def has_changes(self) -> bool:
-        """Whether it fails or asks again, or rows but controls differ, are new or are gone."""
+        """Whether it fails or asks again, or a row other than controls differs, is new or gone."""
         return bool(self.failed or self.disturbed()) or any(
             one.only_before
             or one.only_after
@@ -147,7 +145,7 @@ class Comparisons:
 
     @property
     def failed(self) -> bool:
-        """Whether it fails: something is slower, larger, broken, missing or undecided."""
+        """Whether something is slower, larger, broken, missing or undecided."""
         broken = self.fail_on.gates and self._all(lambda one: one.broken)
         unseen = self.missing() or self.cut_off() or self.undecided() or self.blind()
         worse = self.regressions() or any(map(self.grown, self.fail_on.limits))

@@ -1,4 +1,4 @@
-"""The figures of rows over commits, and the commits at which they changed. Needs no torch."""
+"""The figures of rows over commits, and the commits that changed them. Needs no torch."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
@@ -22,27 +22,28 @@ class Point(Record, frozen=True):
     commit: str
     runs: int
     created: str
-    """When the last of them was begun."""
+    """When the last run began."""
     seconds: float
-    """The median of the medians of the runs."""
+    """The median of the runs' medians."""
     peak_extra_bytes: int | None = None
-    """The most of any run."""
+    """The largest of any run."""
 
 
 class Step(Record, frozen=True):
-    """A commit at which a figure of a row changed."""
+    """A commit that changed a row's figure."""
 
     figure: str
     """``time`` or ``memory``."""
     commit: str
     previous: str
-    """The commit before it, of those that have runs."""
+    """The commit with runs before it."""
     before: float
     after: float
-    """The figure of all runs on either side, in seconds; of memory, in bytes, at both commits."""
+    """The figure on either side: the time over all runs, in seconds, or the memory at both
+    commits."""
     low: float | None = None
     high: float | None = None
-    """The interval of the ratio of the times; memory is exact and has none."""
+    """The interval of the ratio of times; memory is exact and has none."""
 
 
 class Series(Record, frozen=True):
@@ -54,7 +55,7 @@ class Series(Record, frozen=True):
     steps: tuple[Step, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object, which has the row's name in the place of a result."""
+        """Return the JSON object, with the row's name in place of a result."""
         parts = super().to_json()
         del parts["result"]
         return {name.rstrip("_"): value for name, value in named(self.result).items()} | parts
@@ -79,8 +80,8 @@ def history(
 ) -> History:
     """Return the history of runs of `losscli bench`, by name.
 
-    ``order`` has the commits of interest, the oldest first; None takes the runs as they were begun.
-    ``kept`` tells which rows are shown; the others stay controls.
+    ``order``: the commits of interest, the oldest first; None orders runs by their start. ``kept``
+    tells which rows are shown; the others stay controls.
     """
     left_out: dict[str, str] = {}
     commits = _by_commit(runs, order, left_out)
@@ -114,7 +115,7 @@ def history(
 def _by_commit(
     runs: Mapping[str, Run], order: Sequence[str] | None, left_out: dict[str, str]
 ) -> dict[str, list[Run]]:
-    """Return the runs of each commit, the oldest first; add those that are left out."""
+    """Return the runs of each commit, the oldest first; add the others to ``left_out``."""
     by_time = sorted(runs.items(), key=lambda item: item[1].created)
     found: list[tuple[int, str, Run]] = []
     for name, run in by_time:
@@ -132,7 +133,7 @@ def _by_commit(
             left_out[name] = f"different {decisive[0]}"
         else:
             found.append((at[0] if at else 0, commit, run))
-    found.sort(key=lambda item: item[0])  # which keeps the order of those that are alike
+    found.sort(key=lambda item: item[0])  # stable: runs of a commit stay in order
     by_commit = grouped(found, lambda item: item[1])
     return {commit: [run for *_, run in items] for commit, items in by_commit.items()}
 
@@ -144,7 +145,7 @@ def _point(commit: str, runs: Sequence[Run], results: Sequence[BenchResult]) -> 
 
 
 def _of_memory(points: Sequence[Point]) -> list[Step]:
-    """Return where the memory of a row changed: it is counted, so that any difference is one."""
+    """Return where a row's memory changed; it is exact, so any difference counts."""
     known = [(p.commit, p.peak_extra_bytes) for p in points if p.peak_extra_bytes is not None]
     return [
         Step(MEMORY, commit, previous, before, after)

@@ -1,8 +1,8 @@
-"""How much the times of one run differ from those of another for no reason. Without torch.
+"""How much the times of two runs differ for no reason. Without torch.
 
-The controls show it: implementations that are the same code in both runs, as PyTorch's own are
-where torch is the same. Where they are too few, the spread between the processes of a run tells the
-noise; where a run has one process, it is supposed.
+Controls show it: implementations that are the same code in both runs, as PyTorch's own are where
+torch is the same. With too few controls, the spread between a run's processes tells the noise; with
+one process, it is assumed.
 """
 
 import math
@@ -22,44 +22,44 @@ from losscli.runs.measurements import Seconds
 from losscli.runs.records import BenchResult
 
 ENOUGH_CONTROLS = 6
-"""Fewest controls by which the noise between runs is known and not supposed."""
+"""Fewest controls from which the noise between runs is measured."""
 SUPPOSED_NOISE = {"cpu": 0.02, "cuda": 0.01}
-"""Standard deviation from run to run of a log of a median, where there are too few controls."""
+"""Assumed standard deviation between runs of a median's log."""
 LEAST_NOISE = {"cpu": 0.01, "cuda": 0.005}
-"""The least of it, where controls that agree by luck would make it less."""
+"""Its lower bound, since controls may agree by luck."""
 CONTROLS = ("reference", "functional", "compile")
-"""PyTorch's own code: the same in two runs if torch is."""
+"""PyTorch's own code: the same in two runs with the same torch."""
 _MAD = 1 / NormalDist().inv_cdf(0.75)
-"""Standard deviations in a median of absolute deviations."""
+"""Standard deviation over the median absolute deviation."""
 
 Flags = NDArray[np.bool_]
 Group = tuple[Mode, Cache]
-"""Mode and cache: rows that are called and timed alike, and so are as noisy."""
+"""Mode and cache: rows with the same noise."""
 
 
 class Noise(Record, frozen=True):
-    """How much the ratios of one mode and cache vary between runs, and what tells it."""
+    """How much ratios of one mode and cache vary between runs, and how that is known."""
 
     mode: Mode
     cache: Cache
     value: float
-    """Standard deviation, of the rows where it is largest."""
+    """The largest standard deviation."""
     controls: int
-    """Number of control rows that measure the noise."""
+    """Number of controls."""
     off: float
-    """Median distance of the controls' ratios from 1, as a fraction; 0 without controls."""
+    """Median distance of the controls' ratios from 1; 0 without controls."""
     most_off: float
     why: str
-    """Why the rows of PyTorch's own implementations do not tell it; empty where they do."""
+    """Why the controls do not measure it; empty where they do."""
     from_processes: bool = False
-    """Whether, in their stead, the spread between processes tells it; else it is supposed."""
+    """Whether the spread between processes measures it; else it is assumed."""
 
 
 def noise_between_runs(control_logs: Sequence[float] | Array, device: str) -> float:
-    """Return the standard deviation between runs that the logs of the controls' ratios tell.
+    """Return the standard deviation between runs, from the logs of the controls' ratios.
 
-    It is taken about 0, not about their mean: that a whole run is slower is noise as well. One
-    control in two may be off for reasons of its own. ``device`` is ``cpu`` or ``cuda``.
+    It is about 0, not their mean: a slowdown of a whole run is noise too. Every other control may
+    be off for other reasons. ``device`` is ``cpu`` or ``cuda``.
     """
     if len(control_logs) < ENOUGH_CONTROLS:
         return SUPPOSED_NOISE[device]
@@ -67,7 +67,7 @@ def noise_between_runs(control_logs: Sequence[float] | Array, device: str) -> fl
 
 
 def control_drifts(keys: Sequence[Key], logs: Array, control: Flags) -> Array:
-    """Return how far the other controls beside each pair are off; NaN where there are none."""
+    """Return how far off the other controls of each pair's cell are; NaN without any."""
     groups = [key.beside for key in keys]
     beside = grouped(np.flatnonzero(control).tolist(), groups.__getitem__)
     others = [[i for i in beside.get(group, ()) if i != own] for own, group in enumerate(groups)]
@@ -75,11 +75,7 @@ def control_drifts(keys: Sequence[Key], logs: Array, control: Flags) -> Array:
 
 
 def standard_errors(pairs: Sequence[tuple[BenchResult, BenchResult]]) -> tuple[Array, Array]:
-    """Return the standard error of the log of each ratio, as far as samples tell it.
-
-    The pairs are of one mode and cache. It is at least what the spread between processes says,
-    which is returned as well, or NaN.
-    """
+    """Return the standard error of each log ratio, and its part between processes or NaN."""
     sides = [[pair[side].seconds for pair in pairs] for side in (0, 1)]
     within = np.hypot(*(uncertainties([s.samples for s in side if s]) for side in sides))
     between = np.hypot(*(process_errors(list(map(_process_medians, side))) for side in sides))
@@ -87,7 +83,7 @@ def standard_errors(pairs: Sequence[tuple[BenchResult, BenchResult]]) -> tuple[A
 
 
 def no_controls(unlike: Sequence[Difference]) -> str:
-    """Return why PyTorch's own code is not the same in both runs, if it is not."""
+    """Return why PyTorch's code differs between the runs, if it does."""
     for difference in unlike:
         if difference.decisive or difference.fact in ("torch", "torch_cuda"):
             return f"because the runs have a different {difference}"
@@ -103,17 +99,17 @@ def noise_of_rows(
     device: str,
     why: str,
 ) -> tuple[Array, Noise]:
-    """Return the noise between runs of each row of a mode and cache, and of all of them.
+    """Return the noise between runs of each row of a mode and cache, and its summary.
 
-    A row has the noise of the controls. Where they are too few, the processes tell theirs, if there
-    were several, and what is left is the least there is.
+    It is the controls' noise. With too few controls it is the least noise, on top of the spread
+    between processes, if there were several.
 
-    ``drifts`` says by how much the controls beside each row are off, ``between`` which standard
-    error the spread between its processes tells, and ``why`` why no row is a control, if none is.
+    ``drifts``: how far off the controls of each row's cell are. ``between``: standard errors from
+    the spread between processes. ``why``: why no row is a control, if none is.
     """
     controls = int(control.sum())
     enough = controls >= ENOUGH_CONTROLS
-    # What the host takes for a call arises in the CPU.
+    # The host's time of a call depends on the CPU.
     place = "cpu" if group[0] == HOST else device
     from_processes = not enough and not np.isnan(between).any()
     if from_processes:
@@ -123,17 +119,17 @@ def noise_of_rows(
         noises = _noises(logs, drifts, control, place)
         value = float(noises.max())
     off = [abs(math.expm1(log)) for log in logs[control]] or [0.0]
-    few = f"because there are too few controls: {controls} of {ENOUGH_CONTROLS}"
+    few = f"for too few rows of PyTorch's own implementations: {controls} of {ENOUGH_CONTROLS}"
     missing = "" if enough else why or few
     told = Noise(*group, value, controls, median(off), max(off), missing, from_processes)
     return noises, told
 
 
 def _noises(logs: Array, drifts: Array, control: Flags, device: str) -> Array:
-    """Return the noise of each row by the controls.
+    """Return each row's noise from the controls.
 
-    Of a row beside controls of its own case, it is that of a control beside the others of its case,
-    if this is less: the interval reaches to the ratio as measured and to the one beside controls.
+    A row with controls in its cell has the noise of a control relative to the others of its cell,
+    if that is less: its interval covers the ratio as measured and relative to the controls.
     """
     anywhere = noise_between_runs(logs[control], device)
     beside = (logs - drifts)[control & ~np.isnan(drifts)]
@@ -144,7 +140,6 @@ def _noises(logs: Array, drifts: Array, control: Flags, device: str) -> Array:
 
 
 def _process_medians(seconds: Seconds | None) -> list[float]:
-    """Return the median of each process; of one process none."""
     if seconds is None or len(seconds.processes) < 2:
         return []
     return [median(samples) for samples in seconds.by_process]

@@ -1,4 +1,4 @@
-"""A comparison as ``losscli compare --format json`` writes it, and reads it again."""
+"""A comparison as ``losscli compare --format json`` writes and reads it."""
 
 import math
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from losscli.runs.records import SCHEMA_VERSION
 
 
 class ComparedRow(Record, frozen=True, kw_only=True):
-    """One implementation and pass of a case, timed in both runs."""
+    """An implementation and pass of a case, timed in both runs."""
 
     run: str
     case: str
@@ -41,7 +41,6 @@ class ComparedRow(Record, frozen=True, kw_only=True):
     control: bool = False
     regression: bool = False
     grown: tuple[str, ...] = ()
-    """The other figures that have grown beyond their limits."""
     undecided: bool = False
 
 
@@ -69,7 +68,6 @@ class ComparisonRecord(Record, frozen=True, kw_only=True):
     baseline: str
     threshold: float | None = None
     limits: Mapping[str, float] = field(default_factory=dict)
-    """The limit of each figure but the time, whose limit is the threshold."""
     fail_on_missing: bool = False
     fail_on_undecided: bool = False
     missing: int = 0
@@ -99,7 +97,7 @@ def record_of(compared: Comparisons) -> ComparisonRecord:
 
 
 def _run(name: str, comparison: Comparison, fail_on: FailOn) -> ComparedRun:
-    """Return a comparison with its rows; without a threshold no row is slower or undecided."""
+    """Return a comparison with its rows; no row is slower or undecided without a threshold."""
     threshold = fail_on.threshold
     rows = tuple(
         ComparedRow(

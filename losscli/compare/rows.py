@@ -1,4 +1,4 @@
-"""The rows of a comparison: their keys and names, and why two runs share none. Needs no torch."""
+"""The rows of a comparison: keys, names, and why two runs share none. Needs no torch."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,10 +7,9 @@ from typing import Any
 from losscli.cases.axes import COLD, DEVICE, Cache, Mode, PassName
 from losscli.cases.case import Case
 from losscli.runs.records import OK, BenchResult, Run
-from losscli.units import format_size
+from losscli.units import first_of, format_size
 
 _NAMED = 2
-"""Rows, or values, of each run that a message names."""
 
 
 @dataclass(frozen=True)
@@ -27,23 +26,23 @@ class Key:
 
     @property
     def beside(self) -> tuple[object, ...]:
-        """The key of the rows that were timed side by side with the row."""
+        """The key of the rows that were timed together."""
         return self.table, self.case, self.pass_, self.mode, self.cache
 
     @property
     def parts(self) -> dict[str, object]:
-        """Return all that tells rows apart, by the names that a user knows it by."""
+        """All that distinguishes rows, by user-facing names."""
         case = {_PARTS.get(name, name): getattr(self.case, name) for name in Case.__struct_fields__}
         calls = {"pass": self.pass_, "mode": self.mode, "cache": self.cache}
         return {"table": self.table, **case, **calls, "implementation": self.implementation}
 
 
 _PARTS = {"shape": "size", "target_shape": "size of the target", "params": "parameters"}
-"""Fields of a case that a user knows by another name."""
+"""User-facing names of a case's fields."""
 
 
 def key(result: BenchResult, case: Case | None = None) -> Key:
-    """Return the key of a row; ``case`` is its case anywhere, if known."""
+    """Return the key of a row; ``case`` is its case on any device, if known."""
     how = result.pass_, result.mode, result.cache
     return Key(result.table, case or result.case.anywhere(), *how, result.implementation)
 
@@ -62,7 +61,7 @@ def timed(run: Run) -> dict[Key, BenchResult]:
 
 
 def median_of(result: BenchResult) -> float:
-    """Return the median of a row that has a time."""
+    """Return the median of a timed row."""
     assert result.seconds
     return result.seconds.median
 
@@ -86,12 +85,12 @@ def named(result: BenchResult) -> dict[str, Any]:
 
 
 def mode_and_cache(mode: str, cache: str) -> list[str]:
-    """Return the mode and the state of the caches if they are known and not the default."""
+    """Return mode and cache, without unknown and default ones."""
     return [word for word in (mode, cache) if word not in ("", DEVICE, COLD)]
 
 
 def why_unmatched(first: str, before: Run, second: str, after: Run) -> str:
-    """Return in one sentence why no row of one run is in the other; each has its name before it."""
+    """Return one sentence on why two runs share no row."""
     befores, afters = timed(before), timed(after)
     for name, rows in ((first, befores), (second, afters)):
         if not rows:
@@ -114,9 +113,7 @@ def _without(part: str, keys: Iterable[Key]) -> set[object]:
 
 
 def _values(part: str, keys: Iterable[Key]) -> str:
-    found = list(dict.fromkeys(_written(key.parts[part]) for key in keys))
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return ", ".join(found[:_NAMED]) + more
+    return first_of(dict.fromkeys(_written(key.parts[part]) for key in keys), _NAMED)
 
 
 def _written(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Plain fields of the checks in ``losscli/verify/checks``, read from the source without torch."""
+"""Plain fields of the checks in ``losscli/verify/checks``, read without torch."""
 
 import ast
 import re
@@ -30,4 +30,4 @@ FACET_OF: dict[str, Facet] = {name: fields["facet"] for name, fields in _FIELDS.
 FORMERLY: dict[str, str] = {
     old: name for name, fields in _FIELDS.items() for old in fields.get("formerly", ())
 }
-"""The names that checks had, with those that they have."""
+"""Present names by former names."""

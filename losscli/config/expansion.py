@@ -62,7 +62,7 @@ def row_of(case: Case, implementation: str, pass_: PassName, table: str) -> dict
 
 
 def expand(config: Config, device: str) -> Iterator[Case]:
-    """Yield a config's distinct cases in order. Unknown reductions become the loss's first one."""
+    """Yield a config's distinct cases in order. A loss without a reduction uses its first one."""
     return iter(dict.fromkeys(_expand(config, device)))
 
 
@@ -105,7 +105,7 @@ def _expand(config: Config, device: str) -> Iterator[Case]:
 
 
 def rows(tables: Iterable[Config], device: str) -> Iterator[tuple[Config, Case, str, PassName]]:
-    """Yield each table with each of its cases, implementations and passes, unfiltered."""
+    """Yield each table's cases, implementations and passes, unfiltered."""
     for table in tables:
         for case in expand(table, device):
             for name, pass_ in itertools.product(table.implementations, table.passes):

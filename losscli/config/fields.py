@@ -12,7 +12,7 @@ from losscli.config import schema
 from losscli.config.positions import Located, each
 from losscli.config.sizes import parse_size, powers_of_two
 from losscli.errors import UsageError, unknown
-from losscli.implementations import IMPLEMENTATIONS, check_implementation, is_file
+from losscli.implementations import IMPLEMENTATIONS, find_implementation, is_file
 from losscli.losses import (
     LINEAR_LOSSES,
     LOSSES,
@@ -76,7 +76,7 @@ def check_grad_output(text: str) -> GradOutput:
 def read_mapping(
     node: Located, what: str, readers: Mapping[str, Callable[[Located], T]], kind: str = "key"
 ) -> dict[str, T]:
-    """Read a mapping's values by their keys; an unknown key is an error that suggests another."""
+    """Read a mapping's values by key; an unknown key is an error with a suggestion."""
     if not isinstance(node.value, dict):
         node.fail(f"expected {what}, found {node.describe()}.")
 
@@ -133,7 +133,7 @@ def read_implementation(node: Located) -> str:
     def read(name: str) -> str:
         if not is_file(name):
             return check_name("implementation", name, IMPLEMENTATIONS)
-        return check_implementation(str(Path(node.file).parent / name))
+        return find_implementation(str(Path(node.file).parent / name)).name
 
     return read_text(node, read)
 
@@ -147,7 +147,7 @@ def read_line(node: Located) -> str:
 
 
 def read_losses(node: Located) -> tuple[schema.LossChoice, ...]:
-    """Read a name, names with parameters, or a list; see the key's description in ``keys``."""
+    """Read a name, names with parameters, or a list."""
     items = [node] if isinstance(node.value, dict) else _items(node, "loss")
     every = next((i.value for i in reversed(items) if i.value in ("all", "off_default")), "")
     choices: list[schema.LossChoice] = []
@@ -161,7 +161,7 @@ def read_losses(node: Located) -> tuple[schema.LossChoice, ...]:
 
 
 def _choices(item: Located) -> list[schema.LossChoice]:
-    """Read a list item's losses, without those that ``all`` adds."""
+    """Read an item's losses, without those that ``all`` adds."""
     if isinstance(item.value, dict):
         return each(item.value.values(), _choice)
     if isinstance(item.value, str) and item.value in _GROUPS:
@@ -190,7 +190,7 @@ _GROUPS: Mapping[str, list[schema.LossChoice]] = {
 
 
 def check_loss(name: str) -> str:
-    """Return the name of a known loss; UsageError lists the names."""
+    """Return the name of a known loss."""
     return find_loss(name).name
 
 

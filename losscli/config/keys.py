@@ -1,8 +1,7 @@
 """The keys of a config: how each is read, and their JSON Schema.
 
-They follow from the fields of ``losscli.config.schema``: a key of a ``Literal`` is one of its
-names, that of a tuple one value or a list of them, and a description is what editors show. What a
-type does not say stands here by the key's name.
+They follow from the fields of ``losscli.config.schema``: a ``Literal`` is one of its names, a tuple
+one value or a list; an annotation is the description. `_VALUES` has what types do not tell.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,7 +31,7 @@ class Key:
 
 
 _SINGULAR = {"losses": "loss", "passes": "pass"}
-"""What a list of values holds, where that is not its key without an s."""
+"""An item's name, where it is not the key without an s."""
 _NOT_KEYS = ("filters", "ranks", "tables")
 """Fields of Config that the command line sets, and the tables."""
 _TEXT: Schema = {"type": "string"}
@@ -49,8 +48,7 @@ _POWERS: Schema = {
 }
 
 
-def keys_of(record: type, known: Mapping[str, Key]) -> dict[str, Key]:
-    """Return the keys of a class of ``schema``; ``known`` are those that types do not tell."""
+def _keys_of(record: type, known: Mapping[str, Key]) -> dict[str, Key]:
     hints = get_type_hints(record, include_extras=True)
     names = {field.rstrip("_"): hint for field, hint in hints.items() if field not in _NOT_KEYS}
     return {name: _key(name, hint, known) for name, hint in names.items()}
@@ -114,7 +112,7 @@ _VALUES: Mapping[str, Key] = {
 
 
 def _record(kind: type, what: str, **more: Any) -> Key:
-    keys = keys_of(kind, _VALUES)
+    keys = _keys_of(kind, _VALUES)
 
     def read(node: Located) -> Any:
         readers = {name: key.read for name, key in keys.items()}
@@ -182,7 +180,7 @@ _TOLERANCE: Schema = {
     "required": ["ulp"],
     "properties": {"ulp": _ABOVE_0},
 }
-FIELDS: Mapping[str, Key] = keys_of(
+FIELDS: Mapping[str, Key] = _keys_of(
     Config,
     {
         **_VALUES,

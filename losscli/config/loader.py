@@ -1,4 +1,4 @@
-"""Loads configs: finds files, follows ``extends``, applies the command line to each table."""
+"""Load configs: find files, follow ``extends``, apply the command line to each table."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -34,13 +34,12 @@ class Loaded:
 
     config: Config
     keys: Mapping[str, Located]
-    """The file's keys over those it extends."""
     tables: tuple[Mapping[str, Located], ...]
     """The same for each table."""
 
 
 def load_config(path: str | None, overrides: Mapping[str, object]) -> Config:
-    """Load a config file and apply the command line; ConfigErrors have file, line and column.
+    """Load a config file and apply the command line; a ConfigError names file, line and column.
 
     Args:
         path: a file, or a shipped config's name with or without ``.yaml``. None is the default.
@@ -114,7 +113,7 @@ def _tables(node: Located, problems: Problems) -> list[dict[str, Located]]:
 
 
 def _find(name: str, *candidates: Path) -> Path:
-    """Return the first candidate that is there, or the shipped config of this name."""
+    """Return the first existing candidate, or the shipped config of this name."""
     if not name:
         raise UsageError("the name of the config is empty. Name a YAML file or leave it out.")
     try:
@@ -187,7 +186,7 @@ def _check_tolerances(config: Config, node: Located) -> None:
 
 
 def _named(rule: Exclude, overrides: Mapping[str, object]) -> bool:
-    """Tell whether the command line overrides a rule by naming all its values but the device."""
+    """Tell whether the command line names all of a rule's values, apart from the device."""
     wanted = {key: value for key, value in rule.conditions.items() if key != "device"}
     given = {key: overrides.get(_OPTIONS.get(key, f"{key}s"), ()) for key in wanted}
     return bool(wanted) and all(

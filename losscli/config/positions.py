@@ -174,7 +174,7 @@ def _scalar(node: yaml.ScalarNode) -> Scalar:
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader without YAML 1.1: it resolves no scalars, and constructs Located."""
+    """PyYAML's safe loader without YAML 1.1: it resolves no scalars and constructs Located."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
 

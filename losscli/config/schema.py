@@ -38,8 +38,8 @@ def off_default(spec: Spec) -> dict[str, float]:
 
 PROCESSES = {"cpu": 4, "cuda": 3}
 """The default number of processes. With 3, Student's quantile makes intervals 1.5 times as wide as
-with 4; with more, a run mostly starts processes and repeats checks. On a GPU each process has its
-own context and compiles again."""
+with 4; with more, a run mostly starts processes and repeats checks. On a GPU each process needs a
+context and compiles again."""
 MOST_PROCESSES = 100
 
 
@@ -117,7 +117,6 @@ class Exclude:
         return self.conditions | size | ({"reason": self.reason} if self.reason else {})
 
     def __str__(self) -> str:
-        """Return the rule as in a config, without the reason."""
         written = (f"{key}: {value}" for key, value in self.written.items() if key != "reason")
         return "{" + ", ".join(written) + "}"
 

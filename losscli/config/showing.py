@@ -1,5 +1,7 @@
 """Writes a config in full, with the origin of each value."""
 
+import re
+import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,6 +14,7 @@ from losscli.config.schema import Config, Exclude, Inputs, LossChoice, Timing
 from losscli.units import format_size
 
 DEFAULT = "default"
+WIDTH = 100
 _MERGED = ("inputs", "timing")
 """Keys whose mappings merge with the parent's, key by key."""
 
@@ -24,12 +27,12 @@ def shown(loaded: Loaded, given: Mapping[str, str]) -> Keys:
     """Return every key with its value and origin; ``given`` names origins of overridden keys."""
     keys = _keys(loaded.config, loaded.keys, given)
     if loaded.config.tables:
-        base = plain(loaded.config)
+        base = _values(loaded.config)
         keys[TABLES] = [
             {
                 key: item
                 for key, item in _keys(table, own, given).items()
-                if key == "title" or plain(table)[key] != base.get(key)
+                if key == "title" or _values(table)[key] != base.get(key)
             }
             for table, own in zip(loaded.config.tables, loaded.tables, strict=True)
         ]
@@ -43,7 +46,7 @@ def _shown(value: object, given: str | None, node: Located | None) -> Keys:
 
 def _keys(config: Config, located: Mapping[str, Located], given: Mapping[str, str]) -> Keys:
     found: Keys = {}
-    for key, value in plain(config).items():
+    for key, value in _values(config).items():
         node = located.get(key)
         if key not in _MERGED:
             found[key] = _shown(value, given.get(key), node)
@@ -55,7 +58,7 @@ def _keys(config: Config, located: Mapping[str, Located], given: Mapping[str, st
     return found
 
 
-def plain(config: Config) -> dict[str, Any]:
+def _values(config: Config) -> dict[str, Any]:
     """Return a config's values without tables, as in a file."""
     values = {key: _plain(getattr(config, key)) for key in FIELDS}
     values["sizes"] = [format_size(size) for size in config.sizes]
@@ -85,7 +88,7 @@ def _lines(keys: Keys, indent: str = "") -> Iterator[str]:
                 yield f"{indent}  - {first.lstrip()}"
                 yield from others
         elif "origin" in item:
-            yield f"{indent}{key}: {_flow(item['value'])} # {item['origin']}"
+            yield _wrapped(f"{indent}{key}: {_flow(item['value'])} # {item['origin']}", indent)
         else:
             yield f"{indent}{key}:"
             yield from _lines(item, f"{indent}  ")
@@ -94,3 +97,13 @@ def _lines(keys: Keys, indent: str = "") -> Iterator[str]:
 def _flow(value: object) -> str:
     text = yaml.safe_dump(value, default_flow_style=True, width=10**9, sort_keys=False)
     return text.removesuffix("\n").removesuffix("\n...")
+
+
+def _wrapped(line: str, indent: str) -> str:
+    """Break a line after its commas: YAML reads the break as the one space there."""
+    breakable = re.sub(",\0(?!\0)", ", ", line.replace(" ", "\0"))
+    lines = textwrap.wrap(
+        *(breakable, WIDTH), subsequent_indent=f"{indent}    ", break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+    return "\n".join(lines).replace("\0", " ")

@@ -31,7 +31,7 @@ def note(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Write text without control characters, as ``note`` does, above the status line."""
+    """Write printable text above the status line, unless quiet."""
     if is_quiet():
         return
     # The line may belong to the parent process.

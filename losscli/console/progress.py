@@ -23,11 +23,10 @@ class Progress:
         guess: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin; ``guess`` is the total seconds, used until the first job is finished."""
+        """``guess``: the total seconds, used until the first job is finished."""
         self.weights, self._guess, self._clock = list(weights), guess, clock
         """The jobs' relative times; a build learns of its jobs one by one."""
         self.finished = 0
-        """The number of finished jobs."""
         self._start = clock()
         self._wait = FIRST_LINE
         self._next_line = self._start + self._wait
@@ -36,7 +35,6 @@ class Progress:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Clear the status line."""
         status("")
 
     def working_on(self, name: str) -> None:

@@ -15,14 +15,13 @@ from typing import Any, NamedTuple
 Scene = Mapping[str, Any]
 CALLS = ("ptrace", "shmget", "unshare", "keyctl", "userfaultfd", "io_uring_setup", "bpf")
 """The attempted system calls, whose numbers are in ``scene``."""
-_NEW_USERS, _PTRACE_SEIZE = 0x10000000, 0x4206
-_PRIVATE_KEYS, _USER_MODE = -4, 1
+_NEW_USERS, _PTRACE_SEIZE, _PRIVATE_KEYS, _USER_MODE = 0x10000000, 0x4206, -4, 1
 _PAUSE_SECONDS = 5
 _BLOCK = 2**24
 _REFUSED = (errno.EPERM, errno.EACCES, errno.ENOSYS)
 
 
-def find_variable(scene: Scene) -> str:
+def _find_variable(scene: Scene) -> str:
     """Search this process's writable memory for a variable named in two halves."""
     first, second = (re.escape(half.encode()) for half in scene["secret"])
     wanted = re.compile(first + b"(?=" + second + b")")
@@ -43,20 +42,17 @@ def find_variable(scene: Scene) -> str:
     return ""
 
 
-def list_processes(scene: Scene) -> str:
-    """Look for a process in /proc."""
+def _list_processes(scene: Scene) -> str:
     with open(f"/proc/{scene['victim']}/cmdline") as file:
         return "its command line" if scene["name"] in file.read() else ""
 
 
-def kill_process(scene: Scene) -> str:
-    """Kill a process; the judge checks afterwards."""
+def _kill_process(scene: Scene) -> str:
     os.kill(scene["victim"], signal.SIGKILL)
     return ""
 
 
-def enter_memory(scene: Scene) -> str:
-    """Open a process's memory, or become its debugger."""
+def _enter_memory(scene: Scene) -> str:
     try:
         with open(f"/proc/{scene['victim']}/mem", "rb"):
             return "its memory is open"
@@ -65,48 +61,43 @@ def enter_memory(scene: Scene) -> str:
         return "it is its debugger"
 
 
-def send_by_udp(scene: Scene) -> str:
+def _send_by_udp(scene: Scene) -> str:
     """Send to a program, which reports what arrived."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.sendto(b"hello", ("127.0.0.1", scene["udp"]))
     return ""
 
 
-def leave_files(scene: Scene) -> str:
+def _leave_files(scene: Scene) -> str:
     """Leave files for the next worker; the judge checks afterwards."""
     _made({path: partial(_write, path) for path in scene["lasting"]})
     return ""
 
 
-def change_attributes(scene: Scene) -> str:
-    """Change a file's mode, owner, times and extended attributes."""
+def _change_attributes(scene: Scene) -> str:
     path = f"{scene['folder']}/file"
-    return _made(
-        {
-            "mode": lambda: os.chmod(path, 0o600),
-            "owner": lambda: os.chown(path, os.getuid(), os.getgid()),
-            "times": lambda: os.utime(path, (0, 0)),
-            "attributes": lambda: os.setxattr(path, "user.doctor", b"1"),
-        }
-    )
+    changes = {
+        "mode": lambda: os.chmod(path, 0o600),
+        "owner": lambda: os.chown(path, os.getuid(), os.getgid()),
+        "times": lambda: os.utime(path, (0, 0)),
+        "attributes": lambda: os.setxattr(path, "user.doctor", b"1"),
+    }
+    return _made(changes)
 
 
-def hold_capabilities(scene: Scene) -> str:
-    """Look for a capability, or a way to gain one."""
+def _hold_capabilities(scene: Scene) -> str:
     with open("/proc/self/status") as file:
         known = dict(line.split(":\t", 1) for line in file.read().splitlines() if ":\t" in line)
     held = [name for name in ("CapPrm", "CapEff", "CapInh", "CapAmb") if int(known[name], 16)]
     return ", ".join(held + ([] if known["NoNewPrivs"] == "1" else ["no_new_privs is unset"]))
 
 
-def rename_host(scene: Scene) -> str:
-    """Give the host another name."""
+def _rename_host(scene: Scene) -> str:
     socket.sethostname(socket.gethostname())
     return "it has the name that was given"
 
 
-def make_namespace(scene: Scene) -> str:
-    """Become root of a new user namespace."""
+def _make_namespace(scene: Scene) -> str:
     child = os.fork()
     if child == 0:
         try:
@@ -120,8 +111,8 @@ def make_namespace(scene: Scene) -> str:
     return "it is root there"
 
 
-def reach_kernel(scene: Scene) -> str:
-    """Make dangerous system calls; one that fails for another reason than a refusal counts."""
+def _reach_kernel(scene: Scene) -> str:
+    """Make dangerous system calls; any error other than a refusal counts as reached."""
     block = ctypes.create_string_buffer(256)
     calls = {
         "keyctl": (0, _PRIVATE_KEYS, 1),
@@ -140,8 +131,7 @@ def reach_kernel(scene: Scene) -> str:
     return _made({name: partial(call, name) for name in calls})
 
 
-def open_many_files(scene: Scene) -> str:
-    """Open more files than any kernel needs."""
+def _open_many_files(scene: Scene) -> str:
     opened = []
     try:
         for _ in range(scene["open files"] + 1):
@@ -152,21 +142,19 @@ def open_many_files(scene: Scene) -> str:
     return f"{len(opened)} files"
 
 
-def make_large_file(scene: Scene) -> str:
-    """Create a file larger than the memory limit."""
+def _make_large_file(scene: Scene) -> str:
     with open("large", "wb") as file:
         file.truncate(scene["memory"] + 1)
     os.remove("large")
     return "the file is there"
 
 
-def reserve_memory(scene: Scene) -> str:
-    """Reserve more memory than the limit."""
+def _reserve_memory(scene: Scene) -> str:
     mmap.mmap(-1, scene["memory"] + 1, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS).close()
     return "it is there"
 
 
-def fill_memory(scene: Scene) -> str:
+def _fill_memory(scene: Scene) -> str:
     """Exceed the total memory limit in children that are each below it."""
     part = scene["memory"] // 4
     reading, writing = os.pipe()
@@ -187,8 +175,7 @@ def fill_memory(scene: Scene) -> str:
     return f"{filled} times a quarter of what it may take"
 
 
-def start_processes(scene: Scene) -> str:
-    """Start more processes than the limit."""
+def _start_processes(scene: Scene) -> str:
     children: list[int] = []
     try:
         while len(children) <= scene["processes"]:
@@ -206,13 +193,13 @@ def start_processes(scene: Scene) -> str:
     return f"{len(children)} processes"
 
 
-def keep_descriptors(scene: Scene) -> str:
+def _keep_descriptors(scene: Scene) -> str:
     """Look for open files besides three streams, the channel, operands and results."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         try:
             found.append(os.readlink(f"/proc/self/fd/{name}"))
-        except OSError:  # that of the folder, which is closed by now
+        except OSError:  # the folder's own, which is closed by now
             continue
     return "" if len(found) <= 6 else ", ".join(sorted(found))
 
@@ -253,7 +240,6 @@ def _open(flags: int, *paths: str) -> str:
 
 
 def _made(attempts: Mapping[str, Callable[[], object]]) -> str:
-    """Return the attempts that succeed, or raise the first error."""
     made, refusals = [], []
     for name, attempt in attempts.items():
         try:
@@ -274,12 +260,11 @@ class Attack(NamedTuple):
     """An attack on one part of the isolation."""
 
     part: str
-    """See :data:`losscli.implementations.sandbox.isolation_parts.PARTS`."""
     tries: str
     attempt: Callable[[Scene], str]
     """Returns what it reached; an empty string or an exception means nothing."""
     outcome: str = ""
-    """The property of the scene that tells the outcome, if the attempt cannot."""
+    """The scene's property with the outcome, if the attempt cannot tell."""
     alone: bool = False
     """Whether the attempt may end its worker."""
     on_cuda: bool = True
@@ -287,19 +272,17 @@ class Attack(NamedTuple):
 
 
 ATTACKS = (
-    Attack("environment", "find a variable of the judge in memory", find_variable),
-    Attack("environment", "find files that the judge has open", keep_descriptors),
-    Attack("processes", "see another process", list_processes),
+    Attack("environment", "find a variable of the judge in memory", _find_variable),
+    Attack("environment", "find files that the judge has open", _keep_descriptors),
+    Attack("processes", "see another process", _list_processes),
     Attack("signals", "read the environment of the judge", _at(_read, "/proc/{judge}/environ")),
-    Attack("signals", "enter the memory of another process", enter_memory),
-    Attack("signals", "end another process", kill_process, "victim_ended"),
+    Attack("signals", "enter the memory of another process", _enter_memory),
+    Attack("signals", "end another process", _kill_process, "victim_ended"),
     Attack("network", "connect by TCP", lambda scene: _connect(("127.0.0.1", scene["tcp"]))),
-    Attack("network", "send by UDP", send_by_udp, "received"),
+    Attack("network", "send by UDP", _send_by_udp, "received"),
     Attack("sockets", "connect to a socket in /tmp", _at(_connect, "{temporary}/socket")),
     Attack(
-        *("sockets", "connect to a socket elsewhere"),
-        _at(_connect, "{folder}/socket"),
-        on_cuda=False,
+        "sockets", "connect to a socket elsewhere", _at(_connect, "{folder}/socket"), on_cuda=False
     ),
     Attack("sockets", "connect to an abstract socket", _at(_connect, "\0{name}")),
     Attack(
@@ -312,26 +295,26 @@ ATTACKS = (
         lambda scene: _open(os.O_WRONLY, "/proc/sys/vm/swappiness", "/proc/sysrq-trigger"),
     ),
     Attack("temporary files", "read a file in /tmp", _at(_read, "{temporary}/file")),
-    Attack("temporary files", "leave a file for the next worker", leave_files, "left"),
+    Attack("temporary files", "leave a file for the next worker", _leave_files, "left"),
     Attack("files", "change a file of the user", _at(_write, "{folder}/file")),
     Attack("files", "make a file in a folder of the user", _at(_write, "{folder}/made")),
-    Attack("attributes", "change mode, owner or times of a file", change_attributes),
+    Attack("attributes", "change mode, owner or times of a file", _change_attributes),
     Attack("devices", "make a file in /dev", _at(_write, "/dev/{name}")),
     Attack(
         *("devices", "open a device"),
         lambda scene: _open(os.O_RDONLY | os.O_NONBLOCK, *scene["devices"]),
     ),
-    Attack("capabilities", "hold a capability", hold_capabilities),
-    Attack("capabilities", "rename the host", rename_host),
-    Attack("system calls", "make a namespace", make_namespace),
-    Attack("system calls", "make privileged system calls", reach_kernel),
+    Attack("capabilities", "hold a capability", _hold_capabilities),
+    Attack("capabilities", "rename the host", _rename_host),
+    Attack("system calls", "make a namespace", _make_namespace),
+    Attack("system calls", "make privileged system calls", _reach_kernel),
     Attack("cache", "open the judges' lock", lambda scene: _open(os.O_RDONLY, scene["lock"])),
     Attack("cache", "write into the cache", _at(_write, "{cache}/{name}")),
-    Attack("open files", "open many files", open_many_files),
-    Attack("file sizes", "make a large file", make_large_file),
-    Attack("memory", "reserve much memory", reserve_memory, on_cuda=False),
-    Attack("memory", "fill memory in several processes", fill_memory, alone=True),
-    Attack("number of processes", "start many processes", start_processes, alone=True),
+    Attack("open files", "open many files", _open_many_files),
+    Attack("file sizes", "make a large file", _make_large_file),
+    Attack("memory", "reserve much memory", _reserve_memory, on_cuda=False),
+    Attack("memory", "fill memory in several processes", _fill_memory, alone=True),
+    Attack("number of processes", "start many processes", _start_processes, alone=True),
 )
 
 

@@ -1,4 +1,4 @@
-"""Probes of what a build needs, unless all libraries are built: compilers, ninja, the cache."""
+"""Probes of what a build needs: compilers, ninja, the cache."""
 
 import os
 import shlex
@@ -92,7 +92,7 @@ def ninja(machine: Machine) -> Answer:
 
 
 def cache(machine: Machine) -> Answer:
-    """Check that libraries can be stored and that nobody else can replace them."""
+    """Check that libraries can be stored and other users cannot replace them."""
     cache = machine.cache
     cache.require_private()
     there = cache.nearest()
@@ -125,7 +125,7 @@ def space(machine: Machine) -> Answer | None:
 
 
 def kernels(machine: Machine) -> Answer | None:
-    """Report how many libraries need no build, and which come from the wheel."""
+    """Report how many libraries are ready, and which come from the wheel."""
     if not machine.torch or not _has_cache(machine):
         return None
     try:
@@ -140,7 +140,7 @@ def kernels(machine: Machine) -> Answer | None:
 
 
 def without(machine: Machine, error: LosscliError) -> Answer:
-    """Return that a build is impossible: a problem only if one is needed."""
+    """Return that a build is impossible, which is a problem only if one is needed."""
     if not machine.torch or not _has_cache(machine):
         return refusal(error, PROBLEM)
     ready, needed = machine.kernels, machine.libraries
@@ -162,9 +162,9 @@ def _has_cache(machine: Machine) -> bool:
 
 
 def _trial(machine: Machine, target: Target) -> str:
-    """Build a library from a few lines with a build's commands; return the error and a hint."""
+    """Build a library of a few lines by a build's commands; return the error and a hint."""
     plan = make_plan(target, csrc_root(), machine.compilers.torch)
-    plan = plan.with_tools(machine.compilers.tools(target))
+    plan = plan.with_tool(machine.compilers.tool(target))
     with tempfile.TemporaryDirectory(prefix="losscli-doctor-") as work:
         trial = _TRIALS[target].encode()
         sources = {name: trial if is_unit(name) else text for name, text in plan.sources.items()}

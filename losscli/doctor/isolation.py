@@ -1,4 +1,4 @@
-"""Tests the judge's sandbox: attacks it from a worker and checks the outcome."""
+"""Test the judge's sandbox: attack it from a worker and check the outcome."""
 
 from __future__ import annotations
 
@@ -69,7 +69,6 @@ class Siege(Record, frozen=True, kw_only=True):
     """ISO 8601, UTC."""
     device: str
     user: str
-    """``root``, or ``a user``."""
     reached: Sequence[str]
     """The parts in this machine's verdicts."""
     results: Sequence[Tried]
@@ -145,7 +144,7 @@ class Scene:
         }
 
     def outcome(self, attack: Attack) -> str:
-        """Return what came of an attack that cannot tell itself."""
+        """Return the outcome of an attack that cannot tell by itself."""
         return str(getattr(self, attack.outcome)) if attack.outcome else ""
 
     def _segment(self) -> int:

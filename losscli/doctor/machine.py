@@ -1,4 +1,4 @@
-"""The machine that probes examine; each fact is found once, when first needed."""
+"""The machine that probes examine; each fact is found when first needed."""
 
 import csv
 import os
@@ -32,7 +32,7 @@ PROCESS_FIELDS = ("gpu_uuid", "pid", "process_name", "used_memory")
 
 @dataclass(frozen=True)
 class Torch:
-    """The torch of this environment, described by a process that imported it."""
+    """This environment's torch, described by a process that imported it."""
 
     install: TorchInstall
     device: str | None
@@ -50,7 +50,6 @@ class Driver:
     """What NVIDIA's driver reports; empty without a driver."""
 
     cuda: tuple[int, int] | None = None
-    """The newest CUDA that it runs."""
     gpus: tuple[Gpu, ...] = ()
     uuids: Mapping[str, str] = field(default_factory=dict)
     """The UUID of each GPU, by its name: ``cuda:0``."""
@@ -101,7 +100,7 @@ class Machine:
 
     @cached_property
     def device(self) -> str:
-        """The device: torch's answer, or a guess from what was requested."""
+        """The device: torch's answer, or a guess from the request."""
         if self.torch and self.torch.device:
             return self.torch.device
         if self.asked == "auto":

@@ -44,7 +44,7 @@ def examine(
     probes: Sequence[Probe] = (),
     progress: Callable[[str], None] = lambda name: None,
 ) -> Examination:
-    """Run all probes on a machine; ``progress`` receives each probe's name before it runs."""
+    """Run all probes on a machine; ``progress`` receives each name before its probe runs."""
     findings: list[Finding] = []
     for probe in probes or PROBES:
         progress(probe.name)

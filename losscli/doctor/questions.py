@@ -1,4 +1,4 @@
-"""Runs what may crash or hang, such as ``import torch``, in a process that prints JSON."""
+"""Run what may crash or hang, such as ``import torch``, in a process that prints JSON."""
 
 import json
 import os
@@ -21,7 +21,7 @@ class NoAnswerError(Exception):
 
 
 def ask(question: str, *arguments: str) -> dict[str, Any]:
-    """Ask a question in a separate process; NoAnswerError if it crashed, failed or timed out."""
+    """Ask a question in a separate process; NoAnswerError if it crashes, fails or times out."""
     command = [sys.executable, "-m", "losscli.doctor.questions", question, *arguments]
     with tempfile.TemporaryFile() as told, Process(command, errors=told.fileno()) as process:
         try:

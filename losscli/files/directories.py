@@ -20,7 +20,7 @@ def cache_directory(what: str) -> Path:
 
 
 def user_directory(kind: Literal["cache", "data"], variable: str, what: str) -> Path:
-    """Return a user's directory, the variable's or the default; UsageError without such a home."""
+    """Return the variable's directory or the default; UsageError without such a home."""
     import platformdirs
 
     given = os.environ.get(variable, "")

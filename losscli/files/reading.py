@@ -1,4 +1,4 @@
-"""Reads a user's file up to a limit; devices and endless pipes are rejected."""
+"""Read a user's file up to a limit; devices and endless pipes are rejected."""
 
 import errno
 import os

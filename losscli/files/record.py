@@ -12,10 +12,10 @@ def _public(name: str) -> str:
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, rename=_public):
-    """A JSON object with a key per field; never in a cycle, so garbage collection skips it."""
+    """A JSON object with a key per field; never in a cycle, so not garbage-collected."""
 
     derived: ClassVar[Mapping[str, str]] = {}
-    """Properties that are written as well, not read, by the field or property that they follow."""
+    """Properties that are written, not read, by the field or property before them."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object."""

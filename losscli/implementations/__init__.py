@@ -1,8 +1,7 @@
-"""The implementations of losses; callers reach them through ``subject``."""
+"""The implementations of losses, called through ``subject``."""
 
 from losscli.implementations.builtin import IMPLEMENTATIONS as IMPLEMENTATIONS
 from losscli.implementations.builtin import STRATEGIES as STRATEGIES
-from losscli.implementations.builtin import check_implementation as check_implementation
 from losscli.implementations.builtin import find_implementation as find_implementation
 from losscli.implementations.builtin import libraries as libraries
 from losscli.implementations.implementation import CUSTOM as CUSTOM

@@ -1,4 +1,4 @@
-"""The limits on what third-party code may use."""
+"""The resource limits of third-party code."""
 
 from losscli.files.record import Record
 
@@ -24,5 +24,5 @@ class Allowance(Record, frozen=True, forbid_unknown_fields=True):
     """Bytes written to stdout and stderr."""
 
     def bytes_of(self, free: int) -> int:
-        """Return the bytes that the candidate may use where so many are free."""
+        """Return the bytes that the candidate may use if so many are free."""
         return self.memory_bytes or free // 2

@@ -1,4 +1,4 @@
-"""How a case calls a third-party definition, and what is wrong where it cannot."""
+"""How a case calls a third-party definition, and the errors of compilers and imports."""
 
 import re
 from subprocess import CalledProcessError
@@ -16,16 +16,13 @@ from losscli.implementations.sandbox.program import GRAD_OUTPUT, LOSS, Binding
 from losscli.implementations.source import Source, signature_for
 
 _GRADIENT = re.compile("grad|upstream|cotangent|d(out|loss|y|l)|g(o|y|out)?$", re.IGNORECASE)
-"""The beginning of what the gradient of a loss is called."""
+"""How names of grad_output start."""
 _OF_COMPILERS = ("CompilationError", "CppCompileError", "PTXASError")
-"""The names of errors of Triton and torch.compile, which may not be installed."""
+"""Errors of Triton and torch.compile, which may not be installed."""
 
 
 def binding(file: Source, case: Case, given: tuple[str, ...] = ()) -> Binding:
-    """Return how a case calls what a file defines, with reduction and parameters fixed.
-
-    ``given`` is the user's order of the operands.
-    """
+    """Return how a case calls a file's definition; ``given`` is the user's order of operands."""
     definition = file.definition(case.loss)
     order = signature_for(definition, case.spec).order(case.spec.names, given)
     made = definition.constructor
@@ -63,12 +60,12 @@ def _backward(
 
 
 def on_copies(function: BoundLoss) -> BoundLoss:
-    """Return a function that is called with copies of its operands, for it overwrites them."""
+    """Return a function that is called with copies of its operands."""
     return lambda *operands: function(*(each.clone() for each in operands))
 
 
 def with_all_gradients(function: BoundLoss, case: Case) -> BoundLoss:
-    """Return a function for which each operand wants a gradient where one of them does."""
+    """Return a function whose operands all require gradients if one does."""
     takes = [each.differentiable and each.torch_differentiates for each in case.spec.operands]
 
     def called(*operands: Tensor) -> Tensor:
@@ -83,10 +80,7 @@ def with_all_gradients(function: BoundLoss, case: Case) -> BoundLoss:
 
 
 def mended(function: BoundLoss, case: Case) -> BoundLoss:
-    """Return a function whose loss gets the reduction, the shape and the dtype that are due.
-
-    Of several results the first tensor of the right shape is the loss.
-    """
+    """Return a function whose result becomes a loss of the right reduction, shape and dtype."""
 
     def called(*operands: Tensor) -> Tensor:
         loss = function(*operands)
@@ -121,7 +115,7 @@ def is_of_compiler(error: BaseException) -> bool:
 
 
 def first_error(error: BaseException, source: str = "", name: str = "") -> str:
-    """Return the first error of a compiler or import; ``source`` is the text of file ``name``."""
+    """Return the first error of a compiler or import; ``source`` is the text of a file."""
     lines = text_of(error).splitlines()
     wrong = [line for line in lines if "error:" in line or "Error:" in line]
     placed = placed_error(text_of(error), source, name)

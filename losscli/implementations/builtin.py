@@ -1,8 +1,10 @@
-"""The built-in implementations: losscli's own kernels and PyTorch's."""
+"""The implementations by name: losscli's kernels, PyTorch's, other projects' and files."""
 
 from __future__ import annotations
 
 import copyreg
+import os
+import shlex
 import warnings
 from collections.abc import Callable, Iterable
 from functools import cache, partial
@@ -10,6 +12,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from losscli.build.targets import Target, needed
+from losscli.build.toolchain import which
 from losscli.errors import UsageError, unknown
 from losscli.implementations.implementation import (
     CUSTOM,
@@ -52,6 +55,17 @@ def _compile(case: Case) -> BoundLoss:
     torch.compiler.reset()
     compiled: BoundLoss = torch.compile(_reference(case), dynamic=False, fullgraph=True)
     return compiled
+
+
+def _has_no_compiler(case: Case) -> Reason | None:
+    # On a GPU, Triton compiles a launcher in C; on a CPU, Inductor compiles C++.
+    of_c, of_cpp = ("CC", ["gcc", "cc", "clang"]), ("CXX", ["g++", "c++"])
+    variable, usual = of_cpp if case.device == "cpu" else of_c
+    programs = shlex.split(os.environ.get(variable, ""))[:1] or usual
+    if any(which(program, os.environ) for program in programs):
+        return None
+    text = f"torch.compile needs a compiler, and the PATH has no {' or '.join(programs)}"
+    return Reason(Code.MISSING_TOOL, text)
 
 
 def _finished_by(strategy: str, case: Case) -> BoundLoss:
@@ -97,7 +111,7 @@ STRATEGIES = {
     "tree": "block sums, then a tree of kernels that add groups: one launch per level",
     "torch_sum": "block sums, then torch.sum, a product and a cast: more launches, by PyTorch",
 }
-"""Other ways to finish a sum, and what each costs."""
+"""Other ways to finish a sum."""
 
 IMPLEMENTATIONS: dict[str, Implementation] = {
     implementation.name: with_split(implementation)
@@ -114,12 +128,12 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
         Implementation("reference", "the plain PyTorch formula that defines the loss", _reference),
         Implementation(
             "functional",
-            "PyTorch's own function, or the usual PyTorch code, if it is not the reference",
+            "PyTorch's own function, or the usual code, where it differs from the reference",
             _functional,
             _same_as_reference,
             torchs_own=True,
         ),
-        Implementation("compile", "torch.compile of the reference", _compile),
+        Implementation("compile", "torch.compile of the reference", _compile, _has_no_compiler),
         *(
             Implementation(
                 f"{CUSTOM}:{strategy}",
@@ -139,7 +153,7 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
 
 
 def libraries(asked: Iterable[tuple[Case, str]], device: str) -> list[Target]:
-    """Return the kernel libraries that cases need; PyTorch's formulas and files need none."""
+    """Return the kernel libraries that cases need."""
     kind = device.partition(":")[0]
     found: dict[Target, None] = {}
     for case, name in asked:
@@ -149,12 +163,6 @@ def libraries(asked: Iterable[tuple[Case, str]], device: str) -> list[Target]:
             for loss in losses:
                 found |= dict.fromkeys(needed(loss, kind, strategies=name != CUSTOM))
     return list(found)
-
-
-def check_implementation(name: str) -> str:
-    """Return the name of an implementation or judgeable file; UsageError if it is neither."""
-    find_implementation(name)
-    return name
 
 
 def of_file(file: Source, setting: Setting = PLAIN) -> Implementation:
@@ -173,7 +181,6 @@ def of_file(file: Source, setting: Setting = PLAIN) -> Implementation:
 
 @cache
 def _of_name(name: str) -> Implementation:
-    """Return the implementation that a file defines; the file is read when it is first needed."""
     file = Source.read(name)
     _ = file.parsed
     return of_file(file)
@@ -190,7 +197,7 @@ COMPOSING = ("cross_entropy", "token_log_probs")
 """The losses whose kernels compute parts of rows."""
 
 TORCHS_OWN = (IMPLEMENTATIONS["reference"], IMPLEMENTATIONS["functional"])
-"""PyTorch's own formulas, whatever is registered under these names later."""
+"""PyTorch's own formulas, even if others are registered under these names later."""
 
 
 def find_implementation(name: str) -> Implementation:

@@ -1,4 +1,4 @@
-"""The part of the GPU's L2 cache reserved for persisting data, by the driver's library."""
+"""The part of the GPU's L2 cache that is reserved for persisting data."""
 
 import ctypes
 import struct
@@ -20,19 +20,16 @@ class PersistingCache(NamedTuple):
     """The persisting part of the current GPU's L2 cache."""
 
     bytes: int
-    """The maximum that may persist, over all streams of this process."""
+    """The maximum over all streams of this process."""
     window_bytes: int
-    """The bytes that the current stream's kernels keep there."""
+    """What the current stream's kernels keep there."""
 
     def __str__(self) -> str:
         return f"{format_bytes(self.bytes)}, with a window of {format_bytes(self.window_bytes)}"
 
 
 def persisting_cache() -> PersistingCache | None:
-    """Return what persists, or None where CUDA has not started or is broken.
-
-    An H200 reports 11 MiB as soon as CUDA starts, though nothing persists.
-    """
+    """Return the reservation if CUDA has started and works; an H200 has 11 MiB at first."""
     driver = cuda_driver() if torch.cuda.is_initialized() else None
     if driver is None:
         return None
@@ -45,7 +42,7 @@ def persisting_cache() -> PersistingCache | None:
 
 
 def reset_persisting_cache(before: PersistingCache) -> None:
-    """Restore the earlier reservation and evict persisting lines."""
+    """Restore a reservation and evict persisting lines."""
     if driver := cuda_driver():
         torch.cuda.synchronize()
         window = struct.pack(_WINDOW, 0, 0, 0.0, 0, 0)

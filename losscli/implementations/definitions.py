@@ -1,4 +1,4 @@
-"""What a source file defines that can be called as a loss, read from its syntax tree."""
+"""The definitions of a source file that can be losses, read from its syntax tree."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ TARGET_NAMES = (
     *("gt", "expected"),
 )
 PAIRED = (("forward", "backward"), ("fwd", "bwd"))
-"""How the names of two functions end of which one computes the gradients of the other."""
+"""Endings of the names of a loss and the function for its gradients."""
 PAIR = ("input", "target")
-"""The names of the operands of most losses."""
 _LARGEST = 1e30
-"""Numbers beyond are no parameters."""
+"""Larger numbers are not parameters."""
 _LOADERS = frozenset({"load_inline", "load", "CDLL", "LoadLibrary", "import_module", "RawModule"})
 """Functions that return a compiled module or library, which is never a loss."""
 
@@ -34,7 +33,6 @@ class NotJudgeableError(UsageError):
     """A file defines nothing that can be called as a loss; ``code`` is the verdict's."""
 
     def __init__(self, code: Code, text: str) -> None:
-        """``text`` names what was expected and what was found."""
         super().__init__(text)
         self.code = code
 
@@ -46,11 +44,11 @@ class Signature:
     names: tuple[str, ...]
     """Arguments that may be passed by position, without ``self``."""
     required: int
-    """How many of the first ones have no default."""
+    """How many of them have no default."""
     keywords: frozenset[str]
     """Arguments that may be passed by keyword."""
     anything: bool = False
-    """Whether its definition is not in the file, or has no arguments but all."""
+    """Whether it is defined elsewhere, or takes only ``*arguments``."""
     needed: frozenset[str] = frozenset()
     """Keyword-only arguments without a default."""
 
@@ -59,10 +57,7 @@ class Signature:
         return self.anything or keyword in self.keywords
 
     def without(self, settings: Collection[str], operands: int) -> Signature:
-        """Return the signature without settings, which are given by name.
-
-        Where fewer arguments than operands are left, a setting's name is that of an operand.
-        """
+        """Return the signature without settings, unless too few arguments for operands remain."""
         kept = tuple(n for n in self.names if n not in settings or n not in self.keywords)
         if len(kept) < operands:
             return self
@@ -79,11 +74,10 @@ class Signature:
     def order(
         self, operands: tuple[str, ...] = PAIR, given: tuple[str, ...] = ()
     ) -> tuple[str, ...]:
-        """Return the operands to pass by position, in order; the others go by keyword.
+        """Return the operands to pass by position; the others go by keyword.
 
-        An argument is matched by its own name, then by the usual names of an input or a target.
-        Other operands go to the remaining arguments without defaults. ``given`` is the user's
-        order. NotJudgeableError if operands and required arguments do not match.
+        Arguments are matched by name, then by the usual names of input and target, then in order.
+        ``given`` is the user's order. NotJudgeableError if required arguments do not match.
         """
         if given:
             said = tuple(
@@ -129,9 +123,7 @@ class Signature:
 
 
 UNKNOWN = Signature((), 0, frozenset(), anything=True)
-"""That of something which is defined elsewhere."""
 NO_ARGUMENTS = Signature((), 0, frozenset())
-"""That of a test of a loss, for example."""
 
 
 @dataclass(frozen=True)
@@ -145,12 +137,11 @@ class Definition:
     constructor: Signature | None = None
     """The arguments of a module's constructor; None for a function."""
     backward: Definition | None = None
-    """The function that computes the gradients of what ``X_forward`` computes."""
+    """The function for the gradients of ``X_forward``."""
     imported: bool = False
-    """Whether the file takes it from another one."""
 
     def takes(self, keyword: str) -> bool:
-        """Tell whether the callable, or a module's constructor, accepts a keyword."""
+        """Tell whether the callable or the constructor accepts a keyword."""
         return any(s.takes(keyword) for s in (self.signature, self.constructor) if s)
 
 
@@ -163,15 +154,16 @@ class Parsed:
     uses: Mapping[str, frozenset[str]]
     """The names that each definition uses."""
     imports: frozenset[str]
-    """The top-level modules that it imports; for its own package, the names after the dots."""
+    """Imported top-level modules; those of its own package after dots."""
     origins: Mapping[str, tuple[str, str]]
-    """The module of each name that it imports from one, with its dots, and the name there."""
+    """The module, with dots, and the name there of each name imported from a module."""
     texts: frozenset[str]
     numbers: tuple[float, ...]
-    """Its literal numbers, in their order."""
+    """Literal numbers, in order."""
     made_with: tuple[Any, ...] | None
-    """What ``get_init_inputs`` returns, where it is written out; None where it is not."""
+    """The literals that ``get_init_inputs`` returns; None if it computes them."""
     names_itself: bool
+    """Whether it uses ``__file__``."""
 
     @classmethod
     def read(cls, source: str, path: str) -> Parsed:
@@ -206,7 +198,7 @@ class Parsed:
         return cls(found, compiled, uses, imports, origins, texts, numbers, made_with, named)
 
     def used_by(self, name: str) -> set[str]:
-        """Return the names that a definition uses, directly or indirectly."""
+        """Return the names that a definition uses, also indirectly."""
         found: set[str] = set()
         following = {name}
         while following:
@@ -224,7 +216,7 @@ def _imported(nodes: Sequence[ast.AST]) -> Iterator[str]:
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield top-level statements, including those inside conditions that may hold on import."""
+    """Yield top-level statements, and those in conditions that may hold on import."""
     for node in body:
         yield node
         if isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'":
@@ -235,7 +227,7 @@ def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _written_out(tree: ast.Module, name: str) -> tuple[Any, ...] | None:
-    """Return the list of literals that a function returns; None where it does something else."""
+    """Return the literals that a function returns, or None."""
     for node in _statements(tree.body):
         if isinstance(node, ast.FunctionDef) and node.name == name:
             body = [each for each in node.body if not isinstance(each, ast.Expr)]
@@ -296,7 +288,7 @@ def _found(tree: ast.Module) -> Iterator[Definition]:
 
 
 def _paired(found: dict[str, Definition]) -> dict[str, Definition]:
-    """Return the definitions, where each forward function knows its backward function."""
+    """Return the definitions with the backward function of each forward function."""
     paired = dict(found)
     for (name, definition), (forward, backward) in product(found.items(), PAIRED):
         twin = found.get(f"{name.removesuffix(forward)}{backward}")

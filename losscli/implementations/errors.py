@@ -1,4 +1,4 @@
-"""The errors of an implementation; a check or benchmark reports them as results."""
+"""The errors of implementations, which checks and benchmarks report as results."""
 
 from losscli.errors import UnfitError
 from losscli.reasons import Code
@@ -11,7 +11,6 @@ class SubjectError(Exception):
     """Whether it raised RuntimeError, as PyTorch's operators do for invalid operands."""
 
     def __init__(self, text: str, code: Code = Code.RAISED) -> None:
-        """``code`` tells apart failures in which nothing was raised."""
         super().__init__(text)
         self.code: Code = code
 
@@ -23,17 +22,14 @@ class NoSecondDerivativesError(SubjectError):
 class SandboxError(SubjectError):
     """The worker of a file died, hung or forged a message; ``code`` says which."""
 
-    def __init__(self, code: Code, text: str) -> None:
-        """``text`` is the message for people."""
-        super().__init__(text, code)
-        self.log = ""
-        """The worker's output, if it ended before the first request."""
-        self.reached: tuple[str, ...] = ()
-        """The isolation it ran under."""
+    log = ""
+    """The worker's output, if it ended before the first request."""
+    reached: tuple[str, ...] = ()
+    """The isolation it ran under."""
 
 
 class NotIsolatedError(UnfitError):
-    """A required part of the isolation is missing; no code of the file has run."""
+    """A required part of the isolation is missing; the file has not run."""
 
 
 class NotBuiltError(SandboxError):
@@ -41,5 +37,5 @@ class NotBuiltError(SandboxError):
 
     def __init__(self, text: str, *, compiler: bool) -> None:
         """``compiler``: whether a compiler or linker failed."""
-        super().__init__(Code.DOES_NOT_BUILD, text)
+        super().__init__(text, Code.DOES_NOT_BUILD)
         self.compiler = compiler

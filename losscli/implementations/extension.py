@@ -1,7 +1,4 @@
-"""Makes Python of a C++ or CUDA file: a module that compiles it and has the functions it exports.
-
-A file exports functions with ``PYBIND11_MODULE`` or with ``TORCH_LIBRARY``.
-"""
+"""Makes a Python module that compiles a C++ or CUDA file and calls its exported functions."""
 
 import re
 from collections.abc import Iterator
@@ -41,7 +38,7 @@ _extension = load(
 
 
 def program(text: str, path: Path) -> str:
-    """Return the Python of a C++ or CUDA file; NotJudgeableError if it exports no function."""
+    """Return the Python for a C++ or CUDA file; NotJudgeableError if it exports no function."""
     code = _COMMENT.sub("", text)
     is_module = bool(_MODULE.search(code))
     library = _LIBRARY.search(code)
@@ -86,18 +83,18 @@ def _wrapper(defined: re.Match[str], functions: dict[str, str], holder: str) -> 
 
 
 def _split(arguments: str) -> list[str]:
-    """Return the arguments of a declaration, whose types may have commas in angle brackets."""
+    """Split declared arguments, whose types may have commas in angle brackets."""
     plain = re.sub(r"<[^<>]*>", "", arguments)
     return [each.strip() for each in plain.split(",") if each.strip()]
 
 
 def _name_of(declared: str) -> str:
-    """Return the name of ``const torch::Tensor& input``, also where it has a default."""
+    """Return the name in ``const torch::Tensor& input = ...``."""
     return declared.partition("=")[0].strip().rpartition(" ")[2].lstrip("&*")
 
 
 def _python(value: str) -> str:
-    """Return a default as Python writes it; a constant of C++ that it does not know is None."""
+    """Return a C++ default in Python; None if it is an unknown constant."""
     number = value.rstrip("fFlL")
     try:
         float(number)

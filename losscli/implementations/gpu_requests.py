@@ -21,13 +21,13 @@ from losscli.implementations.requests import (
 from losscli.processes.garbage import without_garbage_collection
 
 _HELD_UP_CYCLES = 20_000_000
-"""Cycles of 10 ms: work queued meanwhile starts together, and work on a stray stream too early."""
+"""About 10 ms, in which all work is queued; work on a stray stream starts too early."""
 _WARM_UPS = 2
-"""Calls before a capture, for setup that a capture forbids."""
+"""Calls before a capture, which forbids setup."""
 
 
 class _Captured(NamedTuple):
-    """A call captured in a CUDA graph; each replay writes to ``answer``."""
+    """A captured call; each replay writes to ``answer``."""
 
     graph: torch.cuda.CUDAGraph
     call: Call
@@ -59,7 +59,7 @@ class Replay(AnswerOf, frozen=True):
     """Copied into the operands first; None leaves them."""
 
     def begin(self, local: LocalSubject) -> Answer:
-        """Do it without waiting for the GPU."""
+        """Perform it without waiting for the GPU."""
         captured: _Captured = local.captured[self.number]
         with local.blamed():
             if self.contents:
@@ -88,10 +88,7 @@ class FreeGraphs(Request[None], frozen=True):
 
 
 class OnStreams(Request[list[list[Answer]]], frozen=True):
-    """Run each queue of calls on its own CUDA stream, interleaved call by call.
-
-    The streams wait for the current stream, which then waits for them.
-    """
+    """Run each queue of calls on its own CUDA stream, interleaved call by call."""
 
     queues: Sequence[Sequence[Call | Replay]]
 
@@ -119,10 +116,7 @@ class OnStreams(Request[list[list[Answer]]], frozen=True):
 
 
 class BackwardReplays(ForEachGradOutput, frozen=True):
-    """Capture backward alone in a CUDA graph; replay it for each grad_output.
-
-    Each grad_output is first copied to the memory that the graph reads.
-    """
+    """Capture backward alone in a CUDA graph; replay it for each grad_output."""
 
     def perform(self, local: LocalSubject) -> Iterator[Answer]:
         call = self.call
@@ -162,13 +156,11 @@ class MakeGraphedCallables(ForEachGradOutput, frozen=True):
         function: Any
         with torch.cuda.device(local.device):
             with local.blamed(), without_garbage_collection(), warnings.catch_warnings():
-                # PyTorch warms up on another stream than it captures on, and keeps the results and
-                # the operands' AccumulateGrad nodes until it has captured.
+                # PyTorch warms up on another stream, and keeps that one's AccumulateGrad nodes.
                 warnings.filterwarnings("ignore", "The AccumulateGrad node's stream", UserWarning)
                 function = torch.cuda.make_graphed_callables(local.function, sample)
             for grad_output in self.grad_outputs:
-                # The graph keeps the sample's nodes, which belong to another stream; operands in
-                # the same memory have their own.
+                # The sample's nodes belong to another stream; these have the same memory.
                 own = {
                     name: leaf.detach().requires_grad_(name in call.wrt)
                     for name, leaf in zip(call.operands, sample, strict=True)
@@ -181,7 +173,7 @@ class MakeGraphedCallables(ForEachGradOutput, frozen=True):
 
 
 def _captured(local: LocalSubject, call: Call) -> _Captured:
-    """Capture a call after warm-up calls on a side stream, as PyTorch's CUDA notes require."""
+    """Capture a call after warm-up calls on a side stream, as PyTorch requires."""
     _warm_up(local, call)
     graph = torch.cuda.CUDAGraph()
     try:

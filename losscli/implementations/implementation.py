@@ -1,4 +1,4 @@
-"""An implementation as data: a name, and a function that binds it to a case."""
+"""Implementations as data, bound to a case on use."""
 
 from __future__ import annotations
 
@@ -31,32 +31,31 @@ def is_own(name: str) -> bool:
 
 
 Mend = Literal["results", "operands", "gradients"]
-"""``results`` are reduced, reshaped and converted as is due; ``operands`` are copied before each
-call, for the file overwrites them; where one of the ``gradients`` is wanted, all are."""
+"""``results`` are reduced, reshaped and converted; ``operands`` are copied before each call, which
+overwrites them; if one of the ``gradients`` is wanted, all are computed."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How to judge a file: its workers' limits and what is known so far."""
+    """How to run a file: its workers' limits and what is known so far."""
 
     allowance: Allowance | None = None
     """None for the default."""
     order: tuple[str, ...] = ()
     """The order of operands; empty to infer it."""
     require_isolation: bool = False
-    """Whether it is not to run where a part of the walls is missing."""
+    """Whether it must not run if a part of the isolation is missing."""
     mends: tuple[Mend, ...] = ()
-    """What is done around each call of a file that does not keep to PyTorch's habits."""
+    """Corrections around each call."""
     lacking: tuple[str, ...] = ()
-    """Operands of which it has no gradient, as PyTorch's own function has none."""
+    """Operands without a gradient, as in PyTorch's own function."""
     labels: bool = False
-    """Whether it is defined for labels 0 and 1 alone, where a target may lie between them."""
+    """Whether targets must be labels 0 and 1, not values in between."""
     built: str = ""
     """A file with compiled output for later workers."""
 
 
 PLAIN = Setting()
-"""The setting of a file that is not judged."""
 
 
 def _unbound(case: Case) -> BoundLoss:
@@ -74,30 +73,28 @@ class Implementation:
     unavailable: Callable[[Case], Reason | None] = lambda case: None
     """Returns why it cannot run a case, or None."""
     temporaries: int | None = None
-    """Peak temporary tensors of the prediction's size (the logits' for hidden states), for the
-    memory plan; None for as many as the reference. For hidden states, 0 means losscli's own
-    plan."""
+    """Planned peak temporary tensors of the prediction's size (the logits' for hidden states); None
+    for as many as the reference. For hidden states, 0 means losscli's own plan."""
     exact_sums: bool = False
-    """Whether float64 sums must be right within one unit in the last place."""
+    """Whether float64 sums must be right within one ULP."""
     fixed_order: bool = False
     """Whether it promises a fixed order of sums, whatever runs next to it."""
     held_to_oracle: bool = False
-    """Whether it fails even where PyTorch is as wrong: it takes parameters in float64, while
-    PyTorch rounds them to its compute dtype."""
+    """Whether it fails even where PyTorch, which rounds parameters, is as wrong."""
     torchs_own: bool = False
     """Whether it is PyTorch's usual function, which may lose digits: its errors are warnings, and
-    bench times it if it is right as a whole."""
+    bench times it if the norm of its error is small."""
     file: Source | None = None
-    """The third-party file that defines it, which runs in a separate process."""
+    """The third-party file that defines it."""
     setting: Setting = PLAIN
 
     def but(self, **changes: Any) -> Implementation:
-        """Return the same file's implementation with changed settings."""
+        """Return the same implementation with changed settings."""
         return replace(self, setting=replace(self.setting, **changes))
 
     def temporary_bytes(self, case: Case) -> int:
         """Return the planned peak temporary bytes, without inputs, loss and gradients."""
-        if self.file:  # another process has operands and results of its own
+        if self.file:  # another process has its own operands and results
             copies = 2 * case.stored_bytes + 2 * case.elements * case.loss_item_bytes
             return copies + reference_bytes(case, case.spec.temporaries)
         if self.temporaries is None:
@@ -114,7 +111,7 @@ def reference_bytes(case: Case, tensors: int) -> int:
 
 
 def plan_of(case: Case, *, gradients: bool = True, free: int = _ANY) -> Plan | None:
-    """Return losscli's plan for a case's logits, or None if there is none that fits."""
+    """Return losscli's plan for a case's logits, or None if none fits."""
     if not isinstance(case.spec, LinearSpec):
         return None
     given = case.shape, case.item_bytes, case.reduction, case.params

@@ -1,4 +1,4 @@
-"""The kernel languages embedded in Python, and when they tune, which counts as building."""
+"""Kernel languages embedded in Python, and their tuning, which counts as building."""
 
 import sys
 import time
@@ -16,7 +16,7 @@ class Language(NamedTuple):
     """What a file imports."""
     package: str
     tuner: tuple[str, str, str] | None = None
-    """The module, class and method that try one kernel, or several, to find the fastest."""
+    """The module, class and method that search for the fastest kernel."""
 
 
 LANGUAGES = (
@@ -28,11 +28,11 @@ LANGUAGES = (
 
 
 _COMPILER = ("torch.utils", "cpp_extension", "_jit_compile")
-"""What compiles C++ and CUDA for PyTorch, perhaps in the first call."""
+"""Compiles C++ and CUDA, perhaps in the first call."""
 
 
 def version_of(package: str) -> str:
-    """Return the version of an installed package, or an empty string."""
+    """Return a package's installed version, or an empty string."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -40,7 +40,7 @@ def version_of(package: str) -> str:
 
 
 def languages_of(imports: Collection[str]) -> tuple[str, ...]:
-    """Return the kernel languages that a source imports, with their versions."""
+    """Return the kernel languages among imports, with versions."""
     return tuple(
         f"{each.name} {version_of(each.package) or '(not installed)'}"
         for each in LANGUAGES
@@ -58,7 +58,7 @@ class Tuning:
         self._watched: set[Any] = set()
 
     def watch(self) -> None:
-        """Watch newly imported tuners; a new request begins."""
+        """Watch newly imported tuners for a new request."""
         self._begun = False
         for module, name, method in (_COMPILER, *(each.tuner for each in LANGUAGES if each.tuner)):
             tuner = getattr(sys.modules.get(module), name, None)

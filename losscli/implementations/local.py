@@ -1,4 +1,4 @@
-"""Subjects, requests to them, and the subject whose implementation runs in this process."""
+"""Subjects, requests to them, and the subject in this process."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Request(msgspec.Struct, Generic[R_co], frozen=True, tag=True):
     drops_operands: ClassVar[bool] = False
     """Whether kept operands may be dropped."""
     owns_operands: ClassVar[bool] = False
-    """Whether the worker owns the kept operands, so that their changes do not matter."""
+    """Whether the worker may change the kept operands."""
     is_timed: ClassVar[bool] = False
-    """Whether its time counts, so that nothing may be tuned meanwhile."""
+    """Whether its time counts, so that nothing may be tuned."""
 
     def perform(self, local: LocalSubject) -> R_co:
         """Perform the request in the process of the implementation."""
@@ -60,22 +60,19 @@ class Request(msgspec.Struct, Generic[R_co], frozen=True, tag=True):
 
 @dataclass(frozen=True)
 class Subject:
-    """An implementation with a case's reduction and parameters, in this process or a worker.
-
-    Its methods raise SubjectError with the first line of an implementation's exception.
-    """
+    """An implementation bound to a case; SubjectError has the first line of its exceptions."""
 
     implementation: Implementation
     case: Case
 
     @property
     def name(self) -> str:
-        """The name of the implementation."""
+        """The implementation's name."""
         return self.implementation.name
 
     @property
     def device(self) -> str:
-        """The device."""
+        """The case's device."""
         return self.case.device
 
     def again(self) -> Subject:
@@ -83,7 +80,7 @@ class Subject:
         raise NotImplementedError
 
     def send(self, request: Request[R]) -> R:
-        """Perform a request in the process of the implementation; return its response."""
+        """Perform a request in the implementation's process; return its response."""
         raise NotImplementedError
 
     def watch(self, step: Callable[[], object]) -> list[StateChange]:
@@ -93,7 +90,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class LocalSubject(Subject):
-    """A subject in this process; requests use its other methods."""
+    """A subject in this process, with the methods that requests use."""
 
     function: BoundLoss
     """Takes whole operands."""
@@ -102,7 +99,7 @@ class LocalSubject(Subject):
     captured: list[Any] = field(default_factory=list, init=False, compare=False)
     """The calls captured in CUDA graphs, by number."""
     _others: dict[Case, LocalSubject] = field(default_factory=dict, init=False, compare=False)
-    """The implementation bound to other heads' cases."""
+    """The implementation bound to other cases."""
 
     @classmethod
     def bind(cls, implementation: Implementation, case: Case) -> LocalSubject:
@@ -127,12 +124,12 @@ class LocalSubject(Subject):
         return changed
 
     def repeated(self, passes: PassFactory, *, captured: bool = False) -> Pass:
-        """Return a pass for repeated calls, or replays; a call's exceptions are not wrapped."""
+        """Return a pass for repeated calls or replays, whose exceptions are not wrapped."""
         with self.blamed():
             return passes.capture(self.timed) if captured else passes.make(self.timed)
 
     def bound_to(self, case: Case | None) -> LocalSubject:
-        """Return the same implementation's subject for a case, bound once."""
+        """Return the implementation's subject for a case, bound once."""
         if case is None or case == self.case:
             return self
         if case not in self._others:
@@ -152,13 +149,13 @@ class LocalSubject(Subject):
     def forward(
         self, operands: Operands, wrt: Sequence[str], *, differentiable: bool = True
     ) -> tuple[Tensor, Operands]:
-        """Return the loss and its leaves; see ``result``."""
+        """Return the loss and its leaves."""
         leaves = leaves_of(operands, wrt)
         with self.blamed(), torch.set_grad_enabled(bool(wrt)):
             return self.result(leaves, wrt, differentiable=differentiable), leaves
 
     def finish(self) -> None:
-        """Wait for the GPU, so that a kernel's error is raised at its launch."""
+        """Wait for the GPU, so that a kernel's error is raised here."""
         if self.device != "cpu":
             with self.blamed():
                 torch.cuda.synchronize(self.device)
@@ -166,7 +163,7 @@ class LocalSubject(Subject):
     @staticmethod
     @contextmanager
     def blamed() -> Iterator[None]:
-        """Turn an exception into SubjectError, except failed builds and out of memory."""
+        """Turn an exception into SubjectError, except for failed builds and out of memory."""
         try:
             yield
         except (LosscliError, SubjectError):
@@ -188,7 +185,7 @@ def leaves_of(operands: Operands, wrt: Sequence[str]) -> Operands:
 
 
 def plain(result: object) -> Tensor:
-    """Return a plain tensor without subclass behavior; SubjectError if the result is no tensor."""
+    """Return the result; SubjectError if it is no plain tensor."""
     if type(result) is Tensor:
         for name in vars(result):
             if hasattr(Tensor, name):

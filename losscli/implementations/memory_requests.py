@@ -18,7 +18,7 @@ _SCRATCH = tuple(2**power for power in range(3, 21))
 
 
 class SharedMemory(Request[tuple[str, str] | None], frozen=True):
-    """The first result of two calls that shares memory, and with what, or None."""
+    """The first result of two calls that shares memory, and what it shares it with, or None."""
 
     call: Call
 
@@ -36,7 +36,7 @@ class SharedMemory(Request[tuple[str, str] | None], frozen=True):
 
 
 class Poisoned(AnswerOf, frozen=True):
-    """The answer when memory that a result may reuse is filled with one byte."""
+    """The answer with memory that results may reuse filled with one byte."""
 
     pattern: int
 
@@ -61,7 +61,7 @@ class Poisoned(AnswerOf, frozen=True):
 
 
 class Growth(Request[int], frozen=True):
-    """The bytes that GROWTH_CALLS further calls keep, measured twice; 0 if that is noise."""
+    """The bytes that GROWTH_CALLS more calls keep, measured twice; 0 if that is noise."""
 
     call: Call
 
@@ -94,7 +94,7 @@ class ExtraBytes(Request[int], frozen=True):
     call: Call
 
     def perform(self, local: LocalSubject) -> int:
-        answer = self.call.perform(local)  # what is kept from the first call on is not a call's own
+        answer = self.call.perform(local)  # the first call may keep memory
         results = sum(result.nbytes for result in answer.items().values() if result is not None)
         del answer
         return measure_peak(partial(self.call.perform, local), local.device) - results

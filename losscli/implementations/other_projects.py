@@ -1,8 +1,4 @@
-"""Third-party cross-entropy kernels, available where their packages are installed.
-
-They are called as their documentation shows and are judged before they are timed. Kernels of hidden
-states plan their own memory: they ignore a budget, and their use is measured.
-"""
+"""Cross-entropy kernels of other projects; those of hidden states ignore a budget."""
 
 from __future__ import annotations
 
@@ -22,7 +18,6 @@ if TYPE_CHECKING:
     from losscli.cases.case import Case
 
 LOGITS, HIDDEN, BIASED = "cross_entropy", "linear_cross_entropy", "biased_linear_cross_entropy"
-"""The available losses: with class indices, without a differentiable weight."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +78,7 @@ def _cut_cross_entropy(case: Case) -> BoundLoss:
 
 
 def _settings(case: Case, *names: str) -> dict[str, Any]:
-    """Return the reduction, the ignored class and other settings, as all packages name them."""
+    """Return the reduction, the ignored class and other settings by their usual names."""
     given: dict[str, Any] = {name: case.settings[name] for name in ("ignore_index", *names)}
     if "softcap" in given:
         given["softcap"] = given["softcap"] or None
@@ -98,7 +93,7 @@ def _linear(function: Callable[..., Tensor], settings: Mapping[str, Any]) -> Bou
 
 
 def lacking(name: str, takes: Collection[str], case: Case) -> Reason | None:
-    """Return the reason if a case sets a parameter that the kernel does not accept."""
+    """Return a reason if a case sets a parameter that the kernel does not accept."""
     for parameter in case.spec.parameters:
         if parameter.name not in takes and case.params[parameter.name] != parameter.default:
             return Reason(Code.NOT_APPLICABLE, f"{name} takes no {parameter.name}")
@@ -106,7 +101,7 @@ def lacking(name: str, takes: Collection[str], case: Case) -> Reason | None:
 
 
 def no_kernels(name: str, case: Case, module: str, installed_by: str) -> Reason | None:
-    """Return why the GPU kernels of a package cannot run a case, whatever its loss is."""
+    """Return why a package's GPU kernels cannot run a case of any loss."""
     if case.dtype == "float64":
         return Reason(Code.NOT_APPLICABLE, f"{name} takes no float64")
     if case.device == "cpu":

@@ -1,7 +1,5 @@
 """The passes that bench times: forward, or forward and backward."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import cycle
@@ -9,8 +7,8 @@ from itertools import cycle
 import torch
 from torch import Tensor
 
-from losscli.cases.axes import FORWARD_BACKWARD, PassName
-from losscli.cases.case import Case, grad_output_values
+from losscli.cases.axes import FORWARD_BACKWARD, PassName, grad_output_values
+from losscli.cases.case import Case
 from losscli.implementations.implementation import BoundLoss
 from losscli.machine.allocator import measure_peak
 from losscli.processes.garbage import without_garbage_collection
@@ -39,10 +37,10 @@ class _Eager:
         raise NotImplementedError
 
     def prepare(self) -> None:
-        """Prepare the next call outside the timed region; here there is nothing to do."""
+        """Prepare the next call outside the timed region."""
 
     def peak_extra_bytes(self, device: str) -> int | None:
-        """Return the peak temporary memory of a call, without inputs, loss and gradients."""
+        """Return a call's peak temporary memory, without inputs, loss and gradients."""
         self.release()
         peak = measure_peak(self.compute, device)
         kept = [self.loss, *self.gradients]
@@ -52,11 +50,11 @@ class _Eager:
 
     @property
     def gradients(self) -> tuple[Tensor | None, ...]:
-        """The gradients of the last call, if they are kept."""
+        """The kept gradients of the last call."""
         return tuple(leaf.grad for leaf in self.leaves)
 
     def release(self) -> None:
-        """Free the results of the last call."""
+        """Free the last results."""
         self.loss = None
         self._drop()
 
@@ -69,8 +67,7 @@ class Forward(_Eager):
     """A forward pass; call it under ``gradients("forward")``."""
 
     def compute(self) -> None:
-        """Free the last loss and compute a new one, so that only one is alive."""
-        self.loss = None
+        self.loss = None  # so that only one is alive
         self.loss = self.function(*self.operands)
 
     __call__ = compute
@@ -80,10 +77,9 @@ class ForwardBackward(_Eager):
     """Forward and backward: the loss and the gradients of ``leaves``.
 
     All implementations of a case share the leaves, so only one set of gradients is alive. Each call
-    allocates its gradients and frees them at the end, as ``optimizer.zero_grad()`` does: on a CPU,
-    freeing takes up to a tenth of the call, and it counts for the call that allocated. Successive
-    calls cycle through ``grad_outputs``, which are made beforehand so that no kernel is launched to
-    make one.
+    frees its gradients at the end, as ``optimizer.zero_grad()`` does: on a CPU, that takes up to a
+    tenth of the call. Successive calls cycle through ``grad_outputs``, so that no kernel is
+    launched to make one.
     """
 
     def __init__(
@@ -97,7 +93,6 @@ class ForwardBackward(_Eager):
         self.grad_outputs = cycle(grad_outputs)
 
     def compute(self) -> None:
-        """Compute the loss and the gradients."""
         self(keep=True)
 
     def __call__(self, *, keep: bool = False) -> None:
@@ -123,11 +118,7 @@ def capture_graph(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> Ite
 
 
 class Captured(_Eager):
-    """A pass captured in a CUDA graph; each call replays it.
-
-    Each graph has its own output memory, so results of all implementations exist side by side.
-    ``prepare`` copies a changing grad_output into the graph's input outside the timed region.
-    """
+    """A pass captured in a CUDA graph, which has its own output memory; each call replays it."""
 
     def __init__(
         self,
@@ -135,10 +126,7 @@ class Captured(_Eager):
         read: Tensor | None,
         grad_outputs: Sequence[Incoming],
     ) -> None:
-        """Capture a pass with leaves of its own; it reads the replays' grad_outputs from ``read``.
-
-        ``read`` is None if grad_output does not change.
-        """
+        """Capture a pass with its own leaves; changing grad_outputs are copied to ``read``."""
         super().__init__(timed.function, timed.operands, timed.leaves)
         self.read, self.grad_outputs = read, cycle(grad_outputs)
         self.incoming = grad_outputs[0][0]
@@ -158,17 +146,15 @@ class Captured(_Eager):
         timed.release()
 
     def prepare(self) -> None:
-        """Copy the next grad_output to the memory that the graph reads."""
+        """Copy the next grad_output to the graph's input."""
         if self.read is not None:
             self.incoming, grad_output = next(self.grad_outputs)
             self.read.copy_(grad_output)
 
     def peak_extra_bytes(self, device: str) -> int | None:
-        """Return None: the graph has allocated its memory already."""
-        return None
+        return None  # the graph has allocated its memory already
 
     def __call__(self) -> None:
-        """Replay the graph."""
         self.graph.replay()
 
     def compute(self) -> None:
@@ -179,23 +165,21 @@ class Captured(_Eager):
             leaf.grad = gradient
 
     def release(self) -> None:
-        """Hide the gradients; the graph keeps their memory."""
-        self._drop()
+        self._drop()  # the graph keeps their memory
 
 
 Pass = Forward | ForwardBackward | Captured
 
 
 def gradients(pass_: PassName) -> AbstractContextManager[object]:
-    """Return the grad mode of a pass; enter it around the calls, outside the timed region."""
+    """Return the grad mode of a pass, to enter around its calls."""
     return torch.set_grad_enabled(pass_ == FORWARD_BACKWARD)
 
 
 class PassFactory:
-    """Makes the passes of all implementations of a case over shared tensors."""
+    """Makes the passes of all implementations of a case, with shared operands in spec order."""
 
     def __init__(self, case: Case, pass_: PassName, operands: Iterable[Tensor]) -> None:
-        """Take a case's operands, in the spec's order."""
         first, *others = operands
         self.pass_ = pass_
         self.grad_outputs: list[Incoming] = []
@@ -211,7 +195,7 @@ class PassFactory:
 
     @property
     def full_grad_output(self) -> Tensor | None:
-        """The grad_output as a tensor; None if it is a scalar."""
+        """The grad_output; None if it is a scalar."""
         first = next((tensor for _, tensor in self.grad_outputs), None)
         return first if first is not None and first.dim() else None
 

@@ -1,4 +1,4 @@
-"""The process state that calls share with later code: flags, random states and functions."""
+"""The process state that later code shares: flags, random states and functions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ _OF_TORCH: dict[str, Any] = {
     "torch.nn.functional": torch.nn.functional,
     "torch.nn.Module": torch.nn.Module,
 }
-"""The namespaces of torch with functions that others call."""
 _OF_COMPILERS = (
     "TORCHINDUCTOR_CACHE_DIR",
     "TRITON_CACHE_DIR",
@@ -52,13 +51,12 @@ class Piece:
     differ: Callable[[Any, Any], str] = lambda before, after: (
         "" if before == after else f" ({before} before, {after} after)"
     )
-    """Describes how two readings differ; empty if they are equal."""
-    code: Code = Code.LEFT_BEHIND
-    """The code of a remaining change."""
+    """Describes how two readings differ, if they do."""
+    code: Code = Code.GLOBAL_STATE_LEAK
     waits: bool = False
-    """Whether it can only be read once CUDA has started; until then a reading is None."""
+    """Whether a reading is None until CUDA has started."""
     mild: bool = False
-    """Whether formulas stay the same: an import that changes it is a limit, and not WRONG."""
+    """Whether formulas stay the same: an import that changes it is a limitation, not WRONG."""
 
 
 def _unlike(before: Any, after: Any) -> str:
@@ -66,7 +64,6 @@ def _unlike(before: Any, after: Any) -> str:
 
 
 def _names(before: Mapping[Any, object], after: Mapping[Any, object]) -> str:
-    """Name the entries that differ; functions and handlers are compared by identity."""
     missing = object()
     keys = dict.fromkeys((*before, *after))
     changed = [
@@ -78,7 +75,7 @@ def _names(before: Mapping[Any, object], after: Mapping[Any, object]) -> str:
 
 
 def _generators() -> dict[str, torch.Tensor]:
-    """Return random states by device, without GPUs that a kernel has broken."""
+    """Return random states by device, except those of broken GPUs."""
     states = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_initialized():
         with contextlib.suppress(RuntimeError):
@@ -96,7 +93,6 @@ def _set_generators(before: Mapping[str, torch.Tensor]) -> None:
 
 
 def _unlike_states(before: Mapping[str, torch.Tensor], after: Mapping[str, torch.Tensor]) -> str:
-    """Compare devices read both times; CUDA may have started in between."""
     known = before.keys() & after.keys()
     return "" if all(torch.equal(before[each], after[each]) for each in known) else " (changed)"
 
@@ -126,7 +122,6 @@ def _set_handlers(before: Mapping[signal.Signals, Any]) -> None:
 
 
 Namespaces = dict[str, dict[str, Any]]
-"""Each namespace's contents by name."""
 
 
 def _contents(spaces: Mapping[str, Any]) -> Namespaces:
@@ -167,7 +162,7 @@ def _functions_of(whose: str, spaces: Mapping[str, Any]) -> Piece:
             setattr(spaces[name], key, before[name][key])
 
     return Piece(
-        f"functions of {whose}", partial(_contents, spaces), restore, _patched, Code.PATCHED
+        f"functions of {whose}", partial(_contents, spaces), restore, _patched, Code.MONKEY_PATCHED
     )
 
 
@@ -241,7 +236,7 @@ PIECES: tuple[Piece, ...] = (
         lambda: set(torch.library._impls),
         lambda before: None,  # a kernel goes with the library that has it
         _others_kernels,
-        Code.PATCHED,
+        Code.MONKEY_PATCHED,
     ),
     Piece("anomaly detection", torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
     Piece(
@@ -284,19 +279,20 @@ PIECES: tuple[Piece, ...] = (
 
 
 class StateChange(NamedTuple):
-    """The name of what a call changed, and its code."""
+    """What a call changed; see :class:`Piece`."""
 
     text: str
     code: Code
     mild: bool = False
-    """See :attr:`Piece.mild`."""
 
 
 def reason_of(changes: Sequence[StateChange]) -> Reason:
     """Return the reason for changes; a replaced function has precedence."""
     codes: set[Code] = {change.code for change in changes}
-    text = printable(f"left behind: {'; '.join(change.text for change in changes)}")
-    return Reason(Code.PATCHED if Code.PATCHED in codes else Code.LEFT_BEHIND, text)
+    text = printable(f"changed state that remains: {'; '.join(change.text for change in changes)}")
+    return Reason(
+        Code.MONKEY_PATCHED if Code.MONKEY_PATCHED in codes else Code.GLOBAL_STATE_LEAK, text
+    )
 
 
 @dataclass(frozen=True)
@@ -311,13 +307,13 @@ class ProcessState:
         return cls(tuple(piece.read() for piece in PIECES))
 
     def completed(self) -> ProcessState:
-        """Return this reading, with pieces that were unreadable taken from now."""
+        """Return this reading, with unreadable pieces read now."""
         both = zip(PIECES, self.readings, strict=True)
         return ProcessState(tuple(p.read() if p.waits and r is None else r for p, r in both))
 
     def restore(self) -> list[StateChange]:
         """Undo and return all changes since this reading."""
-        # Read all first, because restoring one may restore another: TF32 has two flags.
+        # Read all first: restoring one may restore another, as of TF32's two flags.
         readings = ProcessState.read().readings
         changed = []
         for piece, before, after in zip(PIECES, self.readings, readings, strict=True):

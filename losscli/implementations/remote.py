@@ -1,4 +1,4 @@
-"""The subject of a file, which runs in a worker, and the workers of this process."""
+"""The subject of a file, and the workers of this process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_DEATHS = 3
 def share_build(implementation: Implementation, device: str) -> Implementation:
     """Return an implementation whose later workers start with the file's compiled output.
 
-    Call it before the file gets an operand. If the disk is full, each worker compiles again.
+    Call it before the file gets an operand. On a full disk each worker compiles again.
     """
     packed = workers.of(implementation, device).ask(Compiled())
     assert implementation.file
@@ -60,7 +60,7 @@ class Workers:
             self.end(file)
             worker = None
         if len(deaths) >= MOST_DEATHS:
-            raise SandboxError(deaths[-1].code, f"{deaths[-1]}, {len(deaths)} times")
+            raise SandboxError(f"{deaths[-1]}, {len(deaths)} times", deaths[-1].code)
         if worker is None:
             worker = self._workers[key] = self._start(implementation, device)
         return worker
@@ -68,7 +68,7 @@ class Workers:
     def unmarked(
         self, implementation: Implementation, calls: list[Call], case: Case
     ) -> list[Answer]:
-        """Return answers from processes, run one after the other, that look like a user's."""
+        """Return the answers of successive processes that look like a user's."""
         worker = self._start(implementation, case.device, unmarked=True)
         try:
             return [*worker.ask(Unmarked(calls, case))]
@@ -90,7 +90,7 @@ class Workers:
         return [worker for (each, _), worker in self._workers.items() if each == file]
 
     def end(self, file: Source | None = None) -> None:
-        """End the workers of a file, or all workers."""
+        """End the workers of a file, or all."""
         for key in [key for key in self._workers if file in (None, key[0])]:
             self.logs[key[0]] = self.logs.get(key[0], "") + self._workers.pop(key).end()
 
@@ -109,7 +109,7 @@ def changes_of(file: Source) -> list[StateChange]:
     changed: dict[StateChange, None] = {}
     for worker in workers.known(file):
         if not worker.died:
-            with suppress(SandboxError):  # it has died: the next question says so
+            with suppress(SandboxError):  # it has died, as the next request will report
                 changed |= dict.fromkeys(worker.ask(Changes()))
     return list(changed)
 

@@ -1,8 +1,4 @@
-"""The requests to an implementation, one record each.
-
-A request is performed in the process of the implementation, perhaps a worker. A worker's response
-may be forged, so each request checks that it is possible.
-"""
+"""The requests to an implementation; each also checks a response, which may be forged."""
 
 from __future__ import annotations
 
@@ -33,10 +29,10 @@ class Answer:
 
     loss: Tensor
     gradients: Gradients
-    """The gradients of the operands in ``wrt``; None if missing."""
+    """Those of ``wrt``; None if missing."""
 
     def items(self) -> Gradients:
-        """Return all results by the names that reports use."""
+        """Return all results by their names in reports."""
         return {"loss": self.loss, **{f"{n} gradient": g for n, g in self.gradients.items()}}
 
     def copy(self) -> Answer:
@@ -46,7 +42,7 @@ class Answer:
 
 
 class Forward(Request[Tensor], frozen=True):
-    """Compute only the loss, on the path that also prepares the gradients of ``wrt``."""
+    """Compute the loss alone, on the path that prepares the gradients of ``wrt``."""
 
     operands: Operands
     wrt: tuple[str, ...] = ()
@@ -62,7 +58,6 @@ class Call(Request[Answer], frozen=True):
 
     operands: Operands
     wrt: tuple[str, ...] = ()
-    """Names of operands to differentiate."""
     grad_output: Tensor | None = None
     """In the shape of the loss; required if ``wrt`` is not empty."""
     contents: Operands | None = None
@@ -79,7 +74,7 @@ class Call(Request[Answer], frozen=True):
             self.operands[name].copy_(values)
 
     def begin(self, local: LocalSubject) -> Answer:
-        """Do it without waiting for the GPU."""
+        """Perform it without waiting for the GPU."""
         self.fill()
         loss, leaves = local.forward(self.operands, self.wrt)
         if not self.wrt:
@@ -95,7 +90,7 @@ class Call(Request[Answer], frozen=True):
         *,
         retain: bool = False,
     ) -> Answer:
-        """Run backward on a computed loss without waiting for the GPU; ``retain`` its graph."""
+        """Run backward without waiting for the GPU; ``retain`` the graph."""
         wanted = [leaves[name] for name in self.wrt]
         with local.blamed():
             found = torch.autograd.grad(
@@ -158,7 +153,7 @@ class Accumulate(Request[Gradients], frozen=True):
         for name in self.call.wrt:
             leaves[name].grad = self.before[name].clone()
         for _ in range(self.times):
-            with local.blamed():  # in no mode of its own: one that a call leaves is seen
+            with local.blamed():  # without setting a grad mode, so that one left by a call shows
                 local.result(leaves, self.call.wrt).backward(self.call.grad_output)
         local.finish()
         return {name: leaves[name].grad for name in self.call.wrt}
@@ -253,7 +248,7 @@ class ChangedData(AnswerOf, frozen=True):
 
 
 class InThread(Request[list[Answer]], frozen=True):
-    """The answers of successive calls in a separate thread."""
+    """The answers of successive calls in another thread."""
 
     calls: Sequence[Call]
 
@@ -290,8 +285,8 @@ def accept_each(requests: Sequence[Request[Answer]], responses: Sequence[Answer]
 def toggle(values: Tensor, case: Case) -> None:
     """Change some predictions in place; a second call restores them exactly.
 
-    Predictions change sign. If the domain does not allow that, they are reversed along the last
-    dimension. Predictions of a Model, which may ignore signs, are doubled or halved.
+    They change sign or, if the domain forbids that, order. A Model, which may ignore signs, has
+    them doubled or halved.
     """
     if case.spec.unit == MODEL and case.spec.operands[0].domain.is_real:
         integers = values.view(getattr(torch, f"int{8 * values.itemsize}"))

@@ -1,7 +1,4 @@
-"""Third-party implementations: ``FILE``, ``FILE:NAME``, ``FILE@REVISION``, ``PACKAGE.MODULE:NAME``.
-
-This module reads files and never imports them; a worker does (see ``sandbox``).
-"""
+"""Third-party implementations, read here and imported by workers."""
 
 from __future__ import annotations
 
@@ -41,12 +38,11 @@ _PATTERN = re.compile(
     r"^(?P<path>.+?\.(?:py|cu|cpp|cc|cxx))(?:@(?P<revision>[^:@]+))?(?::(?P<name>\w+))?$"
 )
 _INSTALLED = re.compile(r"^(?P<module>[^\W\d]\w*(?:\.\w+)+):(?P<name>\w+)$")
-"""``PACKAGE.MODULE:NAME``: what is installed."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A named file with its content, read once and sent where it is needed."""
+    """A named file with its content, read once."""
 
     named: str
     path: Path
@@ -55,15 +51,15 @@ class Source:
     """The function or class; empty to find it."""
     data: bytes
     call: str = ""
-    """How to call it: an expression over the names of the loss's operands; empty to find it."""
+    """An expression over the loss's operands that calls it; empty to find it."""
     reduction: str = field(default="mean", compare=False)
-    """The reduction that it has where it takes none."""
+    """Its reduction if it takes none."""
     parameters: Mapping[str, float] = field(default_factory=dict, compare=False)
-    """The parameters of the loss that it has where it takes none."""
+    """Its parameters of the loss if it takes none."""
 
     @classmethod
     def read(cls, named: str) -> Source:
-        """Read a file for a worker; see :meth:`find`. UsageError also if the path is not text."""
+        """Read a file for a worker; see :meth:`find`. UsageError also if the path is not UTF-8."""
         found = cls.find(named)
         try:
             str(found.path.absolute()).encode()
@@ -75,7 +71,7 @@ class Source:
 
     @classmethod
     def find(cls, named: str) -> Source:
-        """Read a file, at a revision if named, or an installed module; UsageError if none."""
+        """Read a file, perhaps at a revision, or an installed module; UsageError if none."""
         if installed := _INSTALLED.match(named):
             path = _path_of_module(installed["module"])
             return cls(named, path, "", installed["name"], _now(path))
@@ -93,22 +89,22 @@ class Source:
 
     @property
     def module(self) -> str:
-        """The installed module; empty of a file by itself."""
+        """The installed module; empty for a file."""
         found = _INSTALLED.match(self.named)
         return found["module"] if found else ""
 
     def called(self, expression: str) -> Source:
-        """Return the source of what an expression calls; NotJudgeableError if it is none."""
+        """Return the source with an expression that calls it; NotJudgeableError if invalid."""
         if expression:
-            names_in(expression)
+            _names_in(expression)
         return replace(self, call=expression)
 
     def having(self, reduction: str, parameters: Mapping[str, float]) -> Source:
-        """Return the source with what it has where it takes neither."""
+        """Return the source with the reduction and parameters that it has if it takes none."""
         return replace(self, reduction=reduction or self.reduction, parameters=parameters)
 
     def of_module(self, name: str) -> Source:
-        """Return the source of a named function or class, or of a module."""
+        """Return the source of a function or class, unless it is named already."""
         return self if self.name else replace(self, name=name, named=f"{self.named}:{name}")
 
     @cached_property
@@ -129,7 +125,7 @@ class Source:
 
     @cached_property
     def program(self) -> str:
-        """The Python that a worker imports; of C++, what compiles it and calls its functions."""
+        """The Python that a worker imports; for C++, a program that compiles and calls it."""
         return self.text if self.path.suffix == ".py" else extension.program(self.text, self.path)
 
     @cached_property
@@ -139,22 +135,22 @@ class Source:
 
     @property
     def compiles(self) -> bool:
-        """Whether a compiler of C++ or CUDA may run for it."""
+        """Whether it may run a C++ or CUDA compiler."""
         return "cpp_extension" in self.program
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """The kernel languages that it imports, with their versions."""
+        """The imported kernel languages, with versions."""
         return languages_of(self.parsed.imports)
 
     @property
     def imports_losscli(self) -> bool:
-        """Whether it imports losscli and so needs the cached kernels."""
+        """Whether it imports losscli, and so needs the cached kernels."""
         return "losscli" in self.parsed.imports
 
     @property
     def stands_alone(self) -> bool:
-        """Whether it imports and names no file of its folder, as far as its text shows."""
+        """Whether its text imports and names no file of its folder."""
         folder, parsed = self.path.parent, self.parsed
         modules = {name.lstrip(".") for name in parsed.imports}
         return not (
@@ -166,13 +162,13 @@ class Source:
         )
 
     def definition(self, loss: str) -> Definition:
-        """Return a loss's definition; NotJudgeableError if none or several fit."""
+        """Return the definition of a loss; NotJudgeableError if none or several fit."""
         parsed = self.parsed
         found = parsed.definitions
         operands = EVERY_LOSS[loss].names if loss in EVERY_LOSS else PAIR
         told = f"Found: {', '.join(found) or 'no function or module'}."
         if self.call:
-            used = names_in(self.call)
+            used = _names_in(self.call)
             given = tuple(each for each in operands if each in used)
             return Definition("--call", "function", Signature(given, len(given), frozenset(used)))
         if self.module and (self.name not in found or found[self.name].imported):
@@ -236,7 +232,7 @@ class Source:
         return Reason(Code.NOT_APPLICABLE, misfit) if misfit else None
 
     def misfit(self, definition: Definition, spec: Spec, given: tuple[str, ...] = ()) -> str:
-        """Return why the operands cannot be passed, or an empty string; see Signature.order."""
+        """Return why operands cannot be passed, or an empty string; see Signature.order."""
         signature = signature_for(definition, spec)
         if lacks := signature.lacks(spec.names, given):
             return f"{definition.name} takes no {lacks}"
@@ -249,14 +245,14 @@ class Source:
         return ""
 
     def defines(self, name: str) -> bool:
-        """Tell whether the file defines a name, perhaps a compiled module."""
+        """Tell whether the file defines a name or compiled module."""
         return name in self.parsed.definitions or name in self.parsed.compiled
 
 
 def _losses(
     found: Mapping[str, Definition], public: Sequence[str], operands: tuple[str, ...]
 ) -> list[str]:
-    """Return the names of definitions that may be losses: those called so, functions first."""
+    """Return the names of definitions that may be losses, preferably ``X_loss`` functions."""
     named = {*EVERY_LOSS, *chain.from_iterable(map(_function_names, EVERY_LOSS))}
     others = {REFERENCE_MODULE, "get_inputs", "get_init_inputs", *named}
     losses = [name for name in public if name.endswith("_loss")] or public
@@ -270,23 +266,23 @@ def _losses(
 
 
 def signature_for(definition: Definition, spec: Spec) -> Signature:
-    """Return the signature of what a loss is called as, without the loss's settings."""
+    """Return a definition's signature without the loss's settings."""
     operands = sum(not operand.optional for operand in spec.operands)
     return definition.signature.without(settings_of(spec), operands)
 
 
 def settings_of(spec: Spec) -> set[str]:
-    """Return the names of what a call of a loss is given besides operands."""
+    """Return the names of a loss's settings."""
     return {"reduction", *(parameter.name for parameter in spec.parameters)} - {*spec.names}
 
 
 def is_file(name: str) -> bool:
-    """Tell whether the name of an implementation is that of a file, or of an installed module."""
+    """Tell whether an implementation's name is a file or an installed module."""
     return bool(_PATTERN.match(name) or _INSTALLED.match(name))
 
 
-def names_in(expression: str) -> tuple[str, ...]:
-    """Return the names that an expression uses; NotJudgeableError if it is none."""
+def _names_in(expression: str) -> tuple[str, ...]:
+    """Return the names in an expression; NotJudgeableError if it is none."""
     try:
         tree = ast.parse(expression, "--call", "eval")
     except (SyntaxError, ValueError) as error:
@@ -297,7 +293,7 @@ def names_in(expression: str) -> tuple[str, ...]:
 
 
 def _path_of_module(name: str) -> Path:
-    """Return the file of an installed module, without importing it or its packages."""
+    """Find an installed module without importing it or its packages."""
     folders: Sequence[str] | None = None
     spec, parts = None, name.split(".")
     for count, part in enumerate(parts, 1):
@@ -311,7 +307,7 @@ def _path_of_module(name: str) -> Path:
 
 
 def path_of(named: str) -> Path:
-    """Return a named file's path, whether or not it exists."""
+    """Return a named file's path."""
     match = _PATTERN.match(named)
     return Path(match["path"] if match else named)
 

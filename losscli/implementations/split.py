@@ -1,8 +1,4 @@
-"""Implementations of losses whose operands are split over ranks.
-
-Each takes this rank's shards and returns the loss over all classes on every rank. Collectives use
-PyTorch's default process group.
-"""
+"""Implementations of split losses, from a rank's shards to the loss over all classes."""
 
 from __future__ import annotations
 
@@ -27,7 +23,7 @@ if TYPE_CHECKING:
 class _Split:
     bind: Callable[[Case], BoundLoss]
     unavailable: Callable[[Case], Reason | None] = lambda case: None
-    """Returns why it cannot run a split case, besides what holds for any case."""
+    """Returns why it cannot run a split case, besides reasons for any case."""
 
 
 def _custom(case: Case) -> BoundLoss:
@@ -122,7 +118,7 @@ def _loss_parallel(case: Case) -> BoundLoss:
 
 @cache
 def _allow_loss_parallel() -> ExitStack:
-    """Enter ``loss_parallel`` permanently: backward needs it too, and it only affects DTensors."""
+    """Enter ``loss_parallel`` for good: backward needs it, and it only affects DTensors."""
     from torch.distributed.tensor.parallel import loss_parallel
 
     stack = ExitStack()
@@ -161,10 +157,8 @@ def _liger(case: Case) -> BoundLoss:
 
 
 def _of_rows(case: Case, rows: BoundLoss) -> BoundLoss:
-    """Return the loss of a function for rows, some of which write the gradient over the logits."""
-
     def loss(input: Tensor, target: Tensor) -> Tensor:
-        found = rows(input.clone(), target).flatten()
+        found = rows(input.clone(), target).flatten()  # some write the gradient over the logits
         if case.reduction != "none":
             found = found.sum()
         if case.reduction == "mean":
@@ -177,7 +171,7 @@ def _of_rows(case: Case, rows: BoundLoss) -> BoundLoss:
 def _of_logits_alone(
     name: str, takes: frozenset[str], module: str = "", install: str = ""
 ) -> Callable[[Case], Reason | None]:
-    """Return a check for why a project cannot run a case; one with a module needs a GPU."""
+    """Return a function for why a project cannot run a case; one with a module needs a GPU."""
 
     def unavailable(case: Case) -> Reason | None:
         if case.loss != LOGITS:
@@ -244,7 +238,7 @@ ONLY_SPLIT = (
 
 
 def with_split(one: Implementation) -> Implementation:
-    """Return an implementation that also runs split cases or says why it cannot."""
+    """Return an implementation that also runs split cases, or gives the reason."""
     split = SPLIT.get(one.name)
 
     def bind(case: Case) -> BoundLoss:

@@ -1,8 +1,4 @@
-"""The interface of verify and bench to an implementation in this process or a worker.
-
-A subject is plain data (an implementation and a case) with tensors as arguments and results, so it
-can live in another process.
-"""
+"""The interface of verify and bench to an implementation in this process or a worker."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,20 +14,20 @@ from losscli.implementations.requests import Call
 
 
 def bind(implementation: Implementation, case: Case) -> Subject:
-    """Fix reduction and parameters; a file runs in a separate process."""
+    """Fix a case's reduction and parameters; a file runs in a separate process."""
     if implementation.file:
         return RemoteSubject.bind(implementation, case)
     return LocalSubject.bind(implementation, case)
 
 
 def subject_of(name: str, case: Case) -> Subject:
-    """Return the subject of a named implementation; UsageError lists the names."""
+    """Return the subject of a named implementation; UsageError if there is none."""
     return bind(find_implementation(name), case)
 
 
 @contextmanager
 def recordings(subject: Subject, calls: Sequence[Call]) -> Iterator[list[Replay]]:
-    """Capture each call in its own graph for replay; free them at the end."""
+    """Capture each call in its own graph; free the graphs at the end."""
     try:
         numbers = subject.send(Capture(calls))
         yield [Replay(call, number) for number, call in zip(numbers, calls, strict=True)]

@@ -1,11 +1,11 @@
 """Timers with one interface: a clock for the CPU and events for a GPU.
 
 With a cold cache, the timer evicts the last call's data before each sample. On a GPU it writes
-twice the L2 size. On a CPU it reads a buffer larger than the last-level cache, but only if a call's
-tensors fit in that cache; larger ones evict themselves.
+twice the L2 size. On a CPU it reads a buffer larger than the last-level cache, unless a call's
+tensors are larger and evict themselves.
 
-Each rank has a timer. Ranks must make equally many calls, so they agree on what the number depends
-on and meet before each sample.
+Ranks must make equally many calls, so their timers agree on what the number depends on and meet
+before each sample.
 """
 
 import math
@@ -28,24 +28,23 @@ Call = Callable[[], object]
 Clock = Callable[[], int]
 
 MINIMUM_SAMPLE_SECONDS = 50e-6
-"""Shortest block of calls: a clock reading costs about 50 ns, a thousandth of it."""
+"""Shortest block of calls: a thousand times a clock reading."""
 MINIMUM_HOST_SAMPLE_SECONDS = 2e-3
-"""Shortest block of calls if a sample ends with a wait for a GPU, which costs some 10 us."""
+"""The same if a sample ends with a wait for a GPU, which costs some 10 us."""
 Agree = Callable[[float], float]
-"""Returns one number for all ranks from each rank's own; without ranks the number."""
+"""Returns one number for all ranks from each rank's own."""
 WARM_UP_SECONDS = 0.02
 WARM_UP_CALLS = 2
 HOST_CALLS = 200
 HOST_CALLS_SECONDS = 0.1
-"""Calls that determine the host's time on a GPU, and their time beyond a warm-up."""
+"""The most calls that measure the host's time on a GPU, and their time beyond a warm-up."""
 QUEUED = 24
-"""Samples queued on a GPU at a time: eager calls of some 15 launches stay within a stream's limit
-of 1,024 launches."""
+"""Samples queued on a GPU at once: with some 15 launches each, below a stream's limit of 1,024."""
 QUEUE_MARGIN = 1.5
 QUEUE_MARGIN_LIMIT = 12.0
 """How much longer than the host's estimated time the GPU is kept busy, at first and at most."""
 BUSY_SECONDS = 2e-3
-"""How long the GPU is kept busy at least to see whether a call waits for it."""
+"""How long the GPU is kept busy at least, to see whether a call waits for it."""
 BETWEEN_CALLS_SECONDS = 40e-6
 """The host's time for the events around a call and its preparation."""
 
@@ -56,7 +55,7 @@ class Warm:
 
     call: Call
     repeats: int
-    """Calls that make one sample."""
+    """Calls per sample."""
     host_seconds: float
     """How long one call keeps the host busy."""
     before: Call | None = None
@@ -72,14 +71,13 @@ class CallFailedError(Exception):
     """A call raised while it was sampled."""
 
     def __init__(self, warm: Warm, error: Exception) -> None:
-        """``warm`` is the call, ``error`` its exception."""
         super().__init__(f"{warm.name} raised {type(error).__name__}")
         self.warm, self.error = warm, error
 
 
 @contextmanager
 def sampling(warm: Warm) -> Iterator[None]:
-    """Turn a call's exception into CallFailedError, outside the timed region."""
+    """Turn a call's exception into CallFailedError."""
     try:
         yield
     except LosscliError:  # a failed build, say: no case of this run could do better
@@ -93,13 +91,13 @@ class Timer(Protocol):
 
     @property
     def gaps(self) -> int:
-        """Number of batches in which the GPU waited for the host."""
+        """Batches in which the GPU waited for the host."""
 
     def warm_up(self, call: Call) -> Warm:
         """Call until caches, allocators and lazy compilation have settled."""
 
     def measure(self, queue: Sequence[Warm]) -> list[float]:
-        """Sample each call in the given order; CallFailedError names one that raised."""
+        """Sample each call in order; CallFailedError names one that raised."""
 
 
 class _RankTimer:
@@ -113,10 +111,6 @@ class _RankTimer:
         agree: Agree = lambda number: number,
         meet: Call | None = None,
     ) -> None:
-        """``evict`` empties the cache before each sample.
-
-        Ranks ``agree`` on numbers that calls depend on, and ``meet`` before each sample.
-        """
         self.evict, self.clock, self.agree, self.meet = evict, clock, agree, meet
 
     def _now(self) -> int:
@@ -134,7 +128,6 @@ class CpuTimer(_RankTimer):
     sample_seconds = MINIMUM_SAMPLE_SECONDS
 
     def warm_up(self, call: Call) -> Warm:
-        """See :class:`Timer`."""
 
         def measure() -> float:
             return self.agree(self._time(call, 1))
@@ -149,7 +142,6 @@ class CpuTimer(_RankTimer):
         return Warm(call, repeats, fastest)
 
     def measure(self, queue: Sequence[Warm]) -> list[float]:
-        """See :class:`Timer`."""
         samples = []
         with without_garbage_collection():
             for warm in queue:
@@ -171,7 +163,6 @@ class HostTimer(CpuTimer):
     sample_seconds = MINIMUM_HOST_SAMPLE_SECONDS
 
     def __init__(self, wait: Call, clock: Clock = time.perf_counter_ns, **ranks: Any) -> None:
-        """``wait`` returns when the GPU is done; ``ranks`` are ``agree`` and ``meet``."""
         super().__init__(None, clock, **ranks)
         self.wait = wait
 
@@ -187,15 +178,13 @@ class HostTimer(CpuTimer):
 class CudaTimer(_RankTimer):
     """Records events around each call on a stream kept busy until all are queued.
 
-    A waiting kernel runs first, for longer than the host needs to queue the batch, so that no
-    sample includes a gap in which the GPU waits for the host. If it was too short, the batch is
-    repeated with a longer wait, up to a maximum; a call that itself waits for the GPU never fits,
-    and its batch is kept and counted. Such a call is a batch of its own, so that host time is in no
-    other sample.
+    A waiting kernel runs first, while the host queues the batch, so that the GPU never waits for
+    the host within a sample. If it was too short, the batch is repeated with a longer wait, up to a
+    maximum. A call that itself waits for the GPU never fits: it is a separate batch, kept and
+    counted.
     """
 
     def __init__(self, device: str, evict: Call | None = None, **ranks: Any) -> None:
-        """``ranks`` are ``agree``, and ``meet``, which makes the stream wait for other ranks."""
         super().__init__(evict, **ranks)
         self.device, self.margin = device, QUEUE_MARGIN
         with torch.cuda.device(device):
@@ -207,7 +196,6 @@ class CudaTimer(_RankTimer):
             self.cycles_per_second = self._cycles_per_second()
 
     def warm_up(self, call: Call) -> Warm:
-        """See :class:`Timer`."""
         call()
         seconds = _settle(lambda: self.agree(self._host_seconds(call)), self._now, HOST_CALLS)
         host_seconds = sorted(seconds)[len(seconds) // 2]
@@ -215,7 +203,6 @@ class CudaTimer(_RankTimer):
         return Warm(call, 1, host_seconds, waits=waits)
 
     def measure(self, queue: Sequence[Warm]) -> list[float]:
-        """See :class:`Timer`."""
         samples = []
         with without_garbage_collection(), torch.cuda.device(self.device):
             for batch in _batches(queue):
@@ -232,7 +219,6 @@ class CudaTimer(_RankTimer):
         return (self.clock() - start) * 1e-9
 
     def _waits(self, call: Call, host_seconds: float) -> bool:
-        """Tell whether a call waits for earlier work of the GPU."""
         busy = max(BUSY_SECONDS, host_seconds * QUEUE_MARGIN_LIMIT)
         with torch.cuda.device(self.device):
             torch.cuda.synchronize()
@@ -244,7 +230,7 @@ class CudaTimer(_RankTimer):
         return waits
 
     def _run_in_time(self, batch: Sequence[Warm]) -> None:
-        """Run a batch with longer waits until the GPU never waits for the host."""
+        """Run a batch, with longer waits until the GPU never waits for the host."""
         while self.agree(not self._run(batch)) and not any(warm.waits for warm in batch):
             if self.margin >= QUEUE_MARGIN_LIMIT:
                 self.gaps += 1
@@ -293,8 +279,8 @@ def needs_eviction(device: str, cache: Cache, working_set: int) -> bool:
 def make_timer(device: str, evicts: bool, mode: Mode = DEVICE, **ranks: Any) -> Timer:
     """Return a device's timer, with or without cache eviction; ``ranks``: ``agree`` and ``meet``.
 
-    The CPU's buffer is read, because dirty lines would be written back during the sample. It is a
-    quarter larger than the cache, whose replacement is not exactly least-recently-used.
+    The CPU's buffer is read, as written lines would be written back during the sample. It is a
+    quarter larger than the cache, which is not exactly least-recently-used.
     """
     size = cache_bytes(device)
     if device == "cpu":
@@ -311,10 +297,9 @@ def _settle(
     calls: int = WARM_UP_CALLS,
     made: Sequence[float] = (),
 ) -> list[float]:
-    """Measure often and long enough; return the seconds of each measurement.
+    """Measure often and long enough; return all seconds, including those ``made`` before.
 
-    Calls beyond WARM_UP_CALLS are made only while they take less than HOST_CALLS_SECONDS. ``made``
-    are measurements that count too.
+    Calls beyond WARM_UP_CALLS are made only while they take less than HOST_CALLS_SECONDS.
     """
     seconds = list(made)
     before = elapsed = sum(seconds)

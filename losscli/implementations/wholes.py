@@ -1,7 +1,4 @@
-"""Calls of split losses with whole operands, which each rank cuts for lockstep checks.
-
-Every rank has the same operands and gets the same gradients, so all ranks decide alike.
-"""
+"""Calls of split losses with whole operands; all ranks get the same results."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -44,7 +41,7 @@ def of_whole(case: Case, bind: Callable[[Case], BoundLoss]) -> BoundLoss:
 
 
 def shards_of(case: Case, operands: Mapping[str, Tensor], group: Group) -> dict[str, Tensor]:
-    """Return this rank's operands by name; uncut operands are the case's."""
+    """Return this rank's operands by name."""
     cuts = CUTS[case.loss]
     return {
         name: cut(whole, cuts[name], group.size, group.rank) if name in cuts else whole
@@ -55,7 +52,7 @@ def shards_of(case: Case, operands: Mapping[str, Tensor], group: Group) -> dict[
 def whole_gradients(
     case: Case, group: Group, gradients: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
-    """Return whole gradients from those of shards."""
+    """Gather whole gradients from those of shards."""
     found: list[Tensor | None] = []
     for name, gradient in zip(case.spec.trained, gradients, strict=False):
         dim = CUTS[case.loss].get(name)
@@ -68,7 +65,7 @@ def whole_gradients(
 
 
 def check_equal(group: Group, what: str, result: object) -> None:
-    """Raise SubjectError on all ranks unless a result is bitwise equal on them."""
+    """Raise SubjectError on all ranks unless they have bitwise equal results."""
     bits = group.gather(f"compares a {what}", _bits(result))
     other = next((rank for rank, each in enumerate(bits) if each != bits[0]), None)
     if other is not None:
@@ -84,7 +81,7 @@ def _bits(result: object) -> tuple[object, ...]:
 
 
 class _Shared(torch.autograd.Function):
-    """An identity that compares the operand's gradient between ranks."""
+    """The identity; backward compares the gradients of all ranks."""
 
     @staticmethod
     def forward(ctx: Any, whole: Tensor, name: str, group: Group) -> Tensor:

@@ -1,4 +1,4 @@
-"""Judges loss kernels of others: ``losscli.judge(path, ...)`` returns a verdict."""
+"""Judge third-party loss kernels: ``losscli.judge(path, ...)`` returns a verdict."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Judge(ModuleType):
     ) -> Verdict:
         """Judge a file as `losscli judge` does.
 
-        The arguments are the fields of a :class:`losscli.judge.job.Job`, ``path`` its ``file``.
+        The arguments are the fields of a :class:`losscli.judge.job.Job`; ``path`` is its ``file``.
 
         Returns:
             The verdict: ``verdict.word``, ``verdict.correct``, ``verdict.reward`` and so on.
@@ -67,10 +67,10 @@ class _Judge(ModuleType):
 
 
 def judge_many(jobs: Sequence[Job], *, workers: int | None = None) -> Iterator[Verdict]:
-    """Judge files side by side, and yield each verdict as it comes; its id is that of its job.
+    """Judge files in parallel; yield each verdict, with the id of its job, when it is ready.
 
-    Each job, a :class:`losscli.judge.job.Job`, has an id of its own. ``workers`` is how many are
-    built and checked at once; by default as cores and memory allow.
+    Every :class:`losscli.judge.job.Job` needs a different id. ``workers`` limits how many files are
+    built and checked at once; by default cores and memory do.
     """
     from losscli.judge.batch import judge_batch
     from losscli.judge.pool import LocalPool, default_workers, usable_gpus

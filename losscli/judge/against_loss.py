@@ -1,4 +1,4 @@
-"""What a candidate is judged against where losscli knows the loss: its cases, checks and times."""
+"""Judge a candidate against a loss of losscli: the cases, the checks and what is timed."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,29 +25,27 @@ from losscli.verify.runner import Checks
 from losscli.verify.runner import plan as plan_verify
 
 
-class Sizes(NamedTuple):
-    """The sizes at which losses of a unit are judged."""
-
+class _Sizes(NamedTuple):
     small: Shape
     checked: tuple[Shape, ...]
     many: Shape
-    """So many losses that the sum of most exceeds the range of float16."""
+    """So many losses that their sum may exceed the range of float16."""
     timed: Mapping[str, tuple[Shape, ...]]
     """On a CPU as large as its caches: every process judges what it times, in float64."""
     timed_quickly: Shape
 
 
-_OF_ELEMENTS = Sizes(
+_OF_ELEMENTS = _Sizes(
     (33, 65),
     ((37, 101), (173, 1001)),
     (173, 1001),
     {"cpu": ((1024, 1024), (3072, 3072)), "cuda": ((1024, 1024), (4096, 4096))},
     (1024, 1024),
 )
-SIZES: Mapping[Unit, Sizes] = {
+SIZES: Mapping[Unit, _Sizes] = {
     ELEMENT: _OF_ELEMENTS,
     ROW: _OF_ELEMENTS._replace(many=(100003, 3)),
-    HIDDEN_STATE: Sizes(
+    HIDDEN_STATE: _Sizes(
         (33, 16, 65),
         ((37, 24, 101), (173, 40, 1001)),
         (100003, 4, 3),
@@ -62,23 +60,22 @@ SMALL_CHECKS = named(lambda check: check.cost == Cost.FIRST)
 ALL_CHECKS = named(lambda check: check.cost <= Cost.FULL)
 QUICK_CHECKS = named(lambda check: Cost.FIRST < check.cost <= Cost.QUICK)
 FORWARD_CHECKS = named(lambda check: check.cost == Cost.FIRST and not check.needs_gradient)
-"""The checks that a loss without a gradient can pass."""
 AT_DEFAULTS = (*FORWARD_CHECKS, "branches")
-"""Quick checks at the defaults of a loss, where a kink is at a number without a rounding error."""
+"""Quick checks at a loss's defaults, where a kink has no rounding error."""
 ONE_PROCESS = 2**28
-"""Elements from which one process takes the times: each makes and checks gigabytes anew."""
+"""Elements from which one process takes the times: each makes and checks gigabytes."""
 
 
 class KnownLoss:
-    """A loss of losscli's own, whose reference and oracle are there."""
+    """A loss of losscli's own, with its reference and oracle."""
 
     in_processes = True
     """Whether several fresh processes may take the times."""
     compared: tuple[str, ...] = (REFERENCE, "functional", "compile")
-    """What a candidate must not be slower than."""
+    """Implementations that the candidate must not be slower than."""
 
     reference = None
-    """What computes the truth of a Model: the loss has its own."""
+    """A Model's reference; the loss has its own."""
 
     def __init__(
         self,
@@ -89,9 +86,9 @@ class KnownLoss:
         seed: int,
         model: Implementation | None = None,
     ) -> None:
-        """Find what the candidate's file defines; NotJudgeableError where it takes too little.
+        """Find the loss in the candidate's file; NotJudgeableError where its arguments do not fit.
 
-        ``model``: the reference that computes the loss, beside which it is timed.
+        ``model``: the reference that computes the loss and is timed next to the candidate.
         """
         self.model, self.beside = model, model.name if model else REFERENCE
         """The implementation that is timed as the reference, and its name."""
@@ -101,28 +98,26 @@ class KnownLoss:
         self.definition = candidate.file.definition(loss)
         check_arguments(candidate.file, self.definition, loss, job.arguments)
         self.parameters = {**made_with(candidate.file, self.definition, loss), **job.parameters}
-        """The parameters that it is judged at, where the file or the job says which."""
         self.asked: tuple[DType, ...] = job.dtypes or ("float32",)
-        """The dtypes in which all checks are made and times are taken."""
         self.others = [] if job.dtypes else [each for each in DTYPES if each not in self.asked]
-        """The dtypes that a candidate need not take."""
+        """Optional dtypes."""
         self.one_size: Shape | None = None
-        """The size that ``get_inputs`` gives, where it is right at no other."""
+        """The size of ``get_inputs``, if the candidate is right at no other."""
 
     @property
     def usual_reductions(self) -> tuple[str, ...]:
-        """The reductions that it is for, where it takes others."""
+        """The reductions that it has to have."""
         reductions = EVERY_LOSS[self.loss].reductions
         return (self.job.reduction or ("mean" if "mean" in reductions else reductions[0]),)
 
     def start(self) -> None:
-        """Start what knows the truth: the loss is there."""
+        """Start the reference: a loss has nothing to start."""
 
     def check(self) -> None:
-        """Compare a candidate's parameters with those of the truth: a loss has none."""
+        """Compare the candidate's parameters with the reference's: a loss has none."""
 
     def firsts(self) -> list[Case]:
-        """Return the smallest case, and of forms that may lack a gradient theirs."""
+        """Return the smallest case, and one for each form that may lack a gradient."""
         config = self._config([self._sizes.small])
         lacking = [
             LossChoice(name)
@@ -135,11 +130,11 @@ class KnownLoss:
         ]
 
     def small(self, *, trains: bool) -> Iterable[Checks]:
-        """Return few checks."""
+        """Return the few checks that run first."""
         return self._checks([self._sizes.small], SMALL_CHECKS, trains, drawn=True)
 
     def rounds(self, *, trains: bool) -> Iterator[Iterable[Checks]]:
-        """Yield the other checks in rounds, each of which has to be passed."""
+        """Yield the other checks in rounds; a failed round ends the judging."""
         checked = self._sizes.checked
         if self.job.quick:
             sizes = (*checked, *self._unpredictable(1))
@@ -153,13 +148,13 @@ class KnownLoss:
             yield self._checks(sizes, SMALL_CHECKS, trains, every=False)
 
     def firsts_of_others(self) -> list[Case]:
-        """Return the smallest case of each dtype that a candidate need not take."""
+        """Return the smallest case of each optional dtype."""
         if not self.others:
             return []
         return list(expand(self._config([self._sizes.small], dtypes=self.others), self.device))
 
     def of_others(self, *, trains: bool) -> Iterator[Checks]:
-        """Yield few checks in those of these dtypes that it takes."""
+        """Yield a few checks in the optional dtypes that the candidate takes."""
         if self.others:
             small = self._config([self._sizes.small], every=True, dtypes=self.others)
             small = replace(small, losses=small.losses[-1:])
@@ -168,7 +163,7 @@ class KnownLoss:
             yield from self._checks(many, FORWARD_CHECKS, trains, every=False, dtypes=self.others)
 
     def tasks(self, *, trains: bool) -> list[Task]:
-        """Return what is timed beside PyTorch and losscli's own."""
+        """Return what is timed: the candidate, PyTorch and losscli's own kernel."""
         quick, sizes = self.job.quick, self._timed
         passes: tuple[PassName, ...] = (FORWARD, FORWARD_BACKWARD)
         config = replace(
@@ -186,7 +181,7 @@ class KnownLoss:
         return [replace(worth_processes(task), limited=not quick) for task in tasks]
 
     def instead_of(self, case: Case) -> tuple[Case, ...] | None:
-        """Leave out a dtype that a candidate need not take, or go on with its own size."""
+        """Drop an optional dtype, or return the cases of the candidate's own size."""
         if case.dtype in self.others:
             self.others.remove(case.dtype)
             return ()
@@ -196,7 +191,7 @@ class KnownLoss:
         return tuple(self.firsts())
 
     def has_other_size(self, case: Case) -> bool:
-        """Tell whether ``get_inputs`` gives another size than that of a case."""
+        """Tell whether ``get_inputs`` gives another size than a case."""
         return bool(self._own_size) and self.one_size is None and case.shape != self._own_size
 
     @cached_property
@@ -221,9 +216,8 @@ class KnownLoss:
     ) -> list[Checks]:
         """Return checks at some sizes.
 
-        ``every``: over all reductions and parameters; else over a mean with parameters off their
-        defaults. ``drawn``: over parameters that are drawn as well. ``dtypes``: those that are
-        asked for if none is given.
+        ``every``: all reductions and parameters, else a mean with parameters off their defaults.
+        ``drawn``: random parameters too. ``dtypes``: the job's by default.
         """
         config = self._config(sizes, every=True, drawn=drawn, dtypes=dtypes)
         if not every:
@@ -232,7 +226,6 @@ class KnownLoss:
         return self._planned(config, names, trains)
 
     def _planned(self, config: Config, names: tuple[str, ...], trains: bool) -> list[Checks]:
-        """Return the checks of a config; those of a loss without a gradient where it has none."""
         if not trains:
             names = tuple(name for name in names if not CHECKS[name].needs_gradient)
         files = {self.candidate.name: self.candidate}
@@ -247,7 +240,6 @@ class KnownLoss:
         distribution: Distribution = "normal",
         dtypes: Sequence[DType] = (),
     ) -> Config:
-        """Return a config of the loss: with ``every``, all reductions and parameters it takes."""
         job, spec = self.job, EVERY_LOSS[self.loss]
         takes = self.definition.takes
         absent = {p.name: p.absent for p in spec.parameters if not takes(p.name)}
@@ -283,12 +275,12 @@ class KnownLoss:
         return self.job.sizes or ((self._sizes.timed_quickly,) if self.job.quick else usual)
 
     @property
-    def _sizes(self) -> Sizes:
+    def _sizes(self) -> _Sizes:
         usual, one = SIZES[EVERY_LOSS[self.loss].unit], self.one_size
-        return Sizes(one, (one,), one, dict.fromkeys(usual.timed, (one,)), one) if one else usual
+        return _Sizes(one, (one,), one, dict.fromkeys(usual.timed, (one,)), one) if one else usual
 
     def _unpredictable(self, count: int) -> list[tuple[int, ...]]:
-        """Return odd sizes from half the largest that is timed on: no tile divides them."""
+        """Return odd sizes between half the largest timed size and that size."""
         if self.one_size:
             return []
         random = Random(self.seed)
@@ -301,7 +293,7 @@ class KnownLoss:
         return [tuple(map(drawn, largest)) for _ in range(count)]
 
     def _drawn(self) -> list[dict[str, tuple[float, ...]]]:
-        """Return parameters from all over their domains, which nobody can know before."""
+        """Return random parameters, which no candidate can foresee."""
         random = Random(self.seed)
         values = {
             parameter.name: parameter.drawn(random)
@@ -315,7 +307,7 @@ class KnownLoss:
 
 
 def worth_processes(task: Task) -> Task:
-    """Return a task with one process where each of several would make gigabytes anew."""
+    """Time a large case in one process: each process would make gigabytes again."""
     if math.prod(task.case.shape) < ONE_PROCESS:
         return task
     return replace(task, timing=replace(task.timing, processes=1))

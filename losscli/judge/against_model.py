@@ -1,4 +1,4 @@
-"""What a candidate is judged against where only a ``Model`` says what is right."""
+"""Judge a candidate against a ``Model``, where losscli does not know the loss."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -28,35 +28,35 @@ from losscli.verify.checks import CHECKS, Cost, named
 from losscli.verify.runner import Checks
 
 FEW_ELEMENTS, MOST_ELEMENTS = 2**22, 2**24
-"""Elements of an argument from which few checks are made; and from which only the usual values."""
+"""Elements of an argument from which few checks run, and from which only usual values are
+checked."""
 ROWS = 37
 """Rows of a small case: no multiple of a tile, a warp or a vector."""
 SAME = 1e-9
-"""Relative distance of two answers in float64 to the same arguments."""
+"""Relative distance of equal results in float64."""
 
 
 class AnyModel:
-    """The ``Model`` of a file, which computes its own truth in float64.
+    """The ``Model`` of a file, which is its own oracle in float64.
 
-    :class:`losscli.judge.against_loss.KnownLoss` says what most methods do.
+    :class:`losscli.judge.against_loss.KnownLoss` describes most methods.
     """
 
     in_processes = False
     compared: tuple[str, ...] = (REFERENCE,)
     others: Sequence[DType] = ()
-    """No dtypes but those of its arguments: in others it may be no loss at all."""
+    """A Model may be no loss in another dtype."""
 
     def __init__(
         self, job: Job, device: str, candidate: Implementation, reference: Implementation, seed: int
     ) -> None:
-        """Find what the candidate's file defines; NotJudgeableError where it is nothing."""
         self.job, self.device, self.seed = job, device, seed
         self.candidate, self.reference = candidate, reference
         file = reference.file
         assert file
         assert candidate.file
         self.definition = candidate.file.definition("")
-        if file.named == job.file:  # judged by itself, in a worker of its own all the same
+        if file.named == job.file:  # judged against itself, in another worker
             named = file.named.replace(file.path.name, f"./{file.path.name}")
             self.reference = of_file(replace(file, named=named), reference.setting)
         self.beside = self.reference.name
@@ -64,7 +64,7 @@ class AnyModel:
         self.smallest: list[ModelCase] = []
 
     def start(self) -> None:
-        """Find what the reference is called with; WrongReferenceError if it can be no truth."""
+        """Find the reference's arguments; WrongReferenceError if it cannot be an oracle."""
         described = self._described()
         for dtype in self.job.dtypes or ("",):
             case = self._probed(described.of_dtype(dtype) if dtype else described)
@@ -78,7 +78,7 @@ class AnyModel:
                 self.smallest.append(case)
 
     def check(self) -> None:
-        """Compare parameters and buffers with the reference's; WrongReferenceError if other."""
+        """Raise WrongReferenceError where the candidate's parameters and buffers differ."""
         worker = remote.workers.of(self.candidate, self.device)
         state, _ = worker.ask(ModelState(self.seed), case=None)
         own = {name: tuple(each.shape) for name, each in state.items()}
@@ -92,7 +92,6 @@ class AnyModel:
 
     parameters: ClassVar[Mapping[str, float]] = {}
     usual_reductions: tuple[str, ...] = ()
-    """The reductions that it is for: it has one."""
 
     def firsts(self) -> list[Case]:
         return list(self.smallest)
@@ -108,7 +107,7 @@ class AnyModel:
                 yield self._of_draws(full, SMALL_CHECKS, trains)
 
     def tasks(self, *, trains: bool) -> list[Task]:
-        """Return what is timed beside the reference: the sizes of ``get_inputs``."""
+        """Return what is timed with the reference: the sizes of ``get_inputs``."""
         passes: tuple[PassName, ...] = (FORWARD, FORWARD_BACKWARD) if trains else (FORWARD,)
         timing = Timing(0.1, 0.6, processes=1) if self.job.quick else Timing(0.4, 3.0, processes=1)
         files = {each.name: each for each in (self.candidate, self.reference)}
@@ -122,7 +121,7 @@ class AnyModel:
         yield from ()
 
     def instead_of(self, case: Case) -> tuple[Case, ...] | None:
-        """Return the case that ``get_inputs`` gives, if that is another one."""
+        """Return the case of ``get_inputs``, unless it is this one."""
         for number, (small, full) in enumerate(zip(self.smallest, self.full, strict=True)):
             if case == small != full:
                 self.smallest[number] = full
@@ -134,13 +133,13 @@ class AnyModel:
 
     @property
     def died(self) -> bool:
-        """Whether the process of the reference has ended."""
+        """Whether the reference's process has ended."""
         file = self.reference.file
         assert file
         return any(worker.died for worker in remote.workers.known(file))
 
     def _asked(self, case: ModelCase) -> tuple[str, ...]:
-        """Return the checks of a case: of large arguments few, those of a GPU by the job."""
+        """Return the checks of a case: fewer for large arguments and without a GPU."""
         most = Cost.FULL if case.largest <= FEW_ELEMENTS else Cost.FEW
         on_gpu = Cost.QUICK if self.job.quick else Cost.FULL
         return named(
@@ -179,7 +178,6 @@ class AnyModel:
         return all(bool(truth.value.isfinite().all()) for truth in truths)
 
     def _described(self) -> ModelCase:
-        """Return the case of the reference as its file makes it; nothing is known of its result."""
         case = ModelCase(
             *(NAME, (), (), "float32", "none", self.device, {}, "normal", self.seed),
             model=self.reference.name,
@@ -205,9 +203,10 @@ class AnyModel:
         return structs.replace(case, arguments=tuple(arguments), state=described).settled()
 
     def _probed(self, case: ModelCase) -> ModelCase:
-        """Return the case with what the reference gives: its result, and which gradients.
+        """Return the case with the shape of its result and the operands that have gradients.
 
-        WrongReferenceError: it gives no finite number, no gradient, or not the same again.
+        WrongReferenceError: no finite result, no gradient, or different results for the same
+        inputs.
         """
         reference = Reference(case, self.reference)
         operands = make_inputs(case, self.reference)

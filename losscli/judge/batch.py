@@ -1,7 +1,4 @@
-"""Judges a batch of jobs: skips those that are finished, looks others up, sends on the rest.
-
-What is finished is read from the output that an interrupted run left, and continues.
-"""
+"""Judge a batch of jobs: skip finished ones, look up cached ones, send the rest to a pool."""
 
 import os
 from collections.abc import Collection, Generator, Iterable, Iterator
@@ -24,10 +21,10 @@ def judge_batch(
     cache: VerdictCache | None = None,
     finished: Collection[str] = (),
 ) -> Generator[Verdict, None, None]:
-    """Yield the verdict on each job that is not finished, as it comes.
+    """Yield the verdict on each job that is not finished, when it is ready.
 
-    ``items`` are jobs, and verdicts on those that cannot be judged; ``finished`` are ids of jobs
-    that have a verdict. Verdicts are found and kept in ``cache``, if there is one.
+    ``items`` are jobs, or verdicts on jobs that cannot be judged; ``finished`` are ids of jobs that
+    have a verdict. ``cache`` is read and filled.
     """
     asked: dict[str, Job] = {}
 
@@ -49,14 +46,14 @@ def judge_batch(
 
 
 def read_finished(path: Path) -> list[Verdict]:
-    """Return the verdicts of an output, and repair its end, so that lines can be added to it.
+    """Return the verdicts of an interrupted run's output, and repair its last line.
 
-    A process that is killed may leave half a line at the end: it is cut off, and its job is judged
-    again. An output that is not there yet has no verdicts.
+    A half-written last line is cut off, and its job is judged again. A missing file has no
+    verdicts.
 
     Raises:
-        UsageError: another line is no verdict, or the file cannot be read.
-        UnfitError: its end cannot be repaired.
+        UsageError: another line is not a verdict, or the file cannot be read.
+        UnfitError: the last line cannot be repaired.
     """
     try:
         data = read_bytes(path, RECORD_BYTES)
@@ -68,7 +65,7 @@ def read_finished(path: Path) -> list[Verdict]:
     verdicts = [_verdict(line, path, number) for number, line in enumerate(lines, 1) if line]
     if last:
         whole: list[Verdict] = []
-        with suppress(UsageError):  # else nothing but its end is missing
+        with suppress(UsageError):  # else only its newline is missing
             whole = [_verdict(last, path, len(lines) + 1)]
         _repair(path, len(data) - len(last), last + b"\n" if whole else b"")
         verdicts += whole

@@ -1,4 +1,4 @@
-"""Looks whether a GPU works, before and after a candidate, and whether it has its memory back."""
+"""Check whether a GPU works, and whether its memory is free again, before and after a candidate."""
 
 from __future__ import annotations
 
@@ -14,30 +14,27 @@ from losscli.units import format_bytes
 SECONDS = 10.0
 """How long a GPU may take to recover, beyond the longest call of another candidate."""
 LOST_BYTES = 256 * 2**20
-"""Bytes that count as lost: a driver keeps fewer for itself, and for this process."""
+"""Less than this is the driver's and this process's own."""
 _POLL = 0.05
 
 
 @dataclass(frozen=True)
 class Canary:
-    """What a GPU was like before a candidate."""
+    """A GPU's state before a candidate."""
 
     device: str
     free_bytes: int | None
-    """None where other judges use it as well, and their memory comes and goes."""
+    """None where other judges share the device."""
     seconds: float
 
     @classmethod
     def of(cls, device: str, call_seconds: float) -> Canary:
-        """Look at a device; a CPU needs none of it.
-
-        ``call_seconds``: how long a call of another candidate may keep it busy.
-        """
+        """Look at a device; ``call_seconds``: how long another candidate's call may take."""
         alone = device != "cpu" and is_alone(device)
         return cls(device, _free(device) if alone else None, SECONDS + call_seconds)
 
     def trouble(self) -> str:
-        """Say what is wrong with the GPU after some seconds; empty if it is as it was."""
+        """Return what is wrong with the GPU after waiting for it; empty if nothing is."""
         if self.device == "cpu":
             return ""
         limit = time.monotonic() + self.seconds
@@ -65,8 +62,7 @@ class Canary:
 
 
 def _free(device: str) -> int:
-    """Return the bytes of a GPU that no process has."""
-    torch.ones(2**20, device=device).sum()  # CUDA loads what the canary needs when it is called
+    torch.ones(2**20, device=device).sum()  # loads CUDA's kernel, before the canary measures
     torch.cuda.synchronize(device)
     torch.cuda.empty_cache()
     return int(torch.cuda.mem_get_info(device)[0])

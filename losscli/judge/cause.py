@@ -1,7 +1,7 @@
-"""Finds out what a wrong result is: the result of a known mistake, or the right one times a number.
+"""Find out why a result is wrong: a known mistake, or the right result times a number.
 
-The mistakes are those of ``losscli self-test checks``. They run on the case that failed, on two
-draws; the one whose loss and gradients are the candidate's is named.
+The mistakes are those of ``losscli self-test checks``. They run on the failed case with two draws
+of operands; a mistake is named if it gives the candidate's loss and gradients.
 """
 
 import math
@@ -27,24 +27,23 @@ from losscli.truth.problem import Problem
 from losscli.units import format_size
 
 SMALL = (7, 9)
-"""A size at which most that depends on the size is right."""
+"""A size at which errors that depend on the size do not show."""
 LARGE = 4096
-"""Elements from which on a result may be wrong for its size."""
+"""Elements from which a result may be wrong for its size."""
 CALLS = 4
 SAME_SUM = 2e-6
-"""Relative distance of two sums of float32 that are of the same numbers."""
+"""Relative distance of two float32 sums of the same numbers."""
 MISTAKES: Mapping[str, str] = tomllib.loads(
     files("losscli.judge").joinpath("mistakes.toml").read_text(encoding="utf-8")
 )
-"""What a mistake of the self-test is, by its name."""
 
 
 def cause_of(problem: Problem, candidate: Implementation) -> str:
-    """Return what a candidate's wrong results in a case are; empty where that is not known."""
+    """Return why a candidate is wrong in a case; empty if unknown."""
     unreduced = replace(problem.case, reduction="none")
     problems = [problem]
     if "none" in problem.case.spec.reductions and not candidate.unavailable(unreduced):
-        problems.append(problem.like(problem.operands, unreduced))  # says more, if less often
+        problems.append(problem.like(problem.operands, unreduced))  # tells more, where it applies
     for each in problems:
         with suppress(SubjectError, LosscliError):
             subject, draws = bind(candidate, each.case), [each, each.sibling()]
@@ -64,7 +63,7 @@ def cause_of(problem: Problem, candidate: Implementation) -> str:
 
 
 def _answer(subject: Subject, problem: Problem) -> Answer:
-    """Ask for the loss and all gradients of copies of the operands, which may be overwritten."""
+    """Request the loss and all gradients of copies, which the candidate may overwrite."""
     return subject.send(problem.call(problem.usual, problem.copies()))
 
 
@@ -81,10 +80,10 @@ def _of_part(draws: list[Problem], answers: list[Answer]) -> str:
         if count < FEWEST or len(truths) != 1:
             return ""
         sums = losses.cumsum(0)
-        scale = truths[0].value.reshape(()) / sums[-1]  # of a mean, one by what it is divided
+        scale = truths[0].value.reshape(()) / sums[-1]  # 1, or one over a mean's divisor
         of_first = sums * scale
         own_mean = of_first * count / torch.arange(1, count + 1).to(sums)
-        own_mean[count // 2 :] = torch.nan  # near the whole there are too many
+        own_mean[count // 2 :] = torch.nan  # too many are close to the whole mean
         same = min(SAME_SUM, 0.1 / count) * got.abs()
         near = [(each - got).abs() <= same for each in (of_first, own_mean)]
         found = near[0] | near[1]
@@ -144,7 +143,6 @@ def _of_calls(problem: Problem, subject: Subject) -> str:
 
 
 def _distance(one: Tensor, other: Tensor) -> float:
-    """Return the relative distance of two results, infinite where one is NaN."""
     scale = other.abs().max().clamp(min=torch.finfo(other.dtype).tiny)
     return float(((one - other).abs().max() / scale).nan_to_num(nan=math.inf))
 
@@ -178,7 +176,7 @@ def _mistake(draws: list[Problem], answers: list[Answer]) -> str:
         try:
             subject = bind(wrong, case)
             found = [_answer(subject, each) for each in draws]
-        except Exception:  # it is wrong in a way that raises here
+        except Exception:  # this mistake raises here
             continue
         same = all(_alike(*pair) for pair in zip(found, answers, strict=True))
         if same and not all(_alike(*pair) for pair in zip(found, rights, strict=True)):

@@ -1,8 +1,7 @@
-"""Keeps a device to one judge while it times: a lock that others share while they build or check.
+"""A lock of each device: who times holds it alone, who builds or checks shares it.
 
-Timings disturb each other, and builds and checks disturb timings. So whoever times a device holds
-its lock alone, and whoever builds or checks shares it. Who shares must let go before he asks for
-the lock alone. The kernel releases the locks of a process that ends.
+A process that shares it has to release it before it asks for it alone. The operating system
+releases the locks of a process that ends.
 """
 
 import contextlib
@@ -34,12 +33,11 @@ def device_lock(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[float]:
-    """Hold the lock of a device within the block; yield how many seconds the wait took.
+    """Hold a device's lock within the block; yield the seconds of waiting.
 
-    ``shared``: with others that build or check; otherwise alone, to time. ``until``: the time by
-    the clock after which no more is waited. ``waits_for_us``: whether a process that holds the lock
-    is one that this judge has started, and that stays until it has the lock. ``notify`` is told
-    once who holds the lock, if the wait takes long.
+    ``shared``: to build or check, else to time. ``until``: give up at this time of ``clock``.
+    ``waits_for_us``: whether a process that holds the lock would never release it. ``notify`` gets
+    the holder if the wait is long.
 
     Raises:
         HeldError: the lock was not free in time.
@@ -55,8 +53,8 @@ def device_lock(
         clock=clock,
         sleep=sleep,
     )
-    # All go through the turnstile, where whoever is to time stays: else those who share could
-    # keep the lock among them for ever.
+    # All pass the turnstile; a process that waits to time blocks it. Otherwise processes that share
+    # the lock could keep it among them for ever.
     with _open(device, "entry") as entry, _open(device) as file, contextlib.ExitStack() as locks:
         turnstile = locks.enter_context(contextlib.ExitStack())
         turnstile.enter_context(take(entry))
@@ -67,7 +65,7 @@ def device_lock(
 
 
 def is_alone(device: str) -> bool:
-    """Tell whether nobody else builds, checks or times on a device at this moment."""
+    """Tell whether no other process builds, checks or times on a device now."""
     with _open(device) as lock:
         alone = try_lock(lock)
         if alone:
@@ -76,7 +74,7 @@ def is_alone(device: str) -> bool:
 
 
 def lock_path(device: str, kind: str = "lock") -> Path:
-    """Return the file of a device's lock: of this host, for the cache may be on several."""
+    """Return the lock file of a device of this host: several hosts may share the cache."""
     name = re.sub(r"[^A-Za-z0-9.-]", "_", f"{platform.node()}-{_identity(device)}")
     return private_folder("locks", LOCKS) / f"{name}.{kind}"
 
@@ -89,6 +87,6 @@ def _open(device: str, kind: str = "lock") -> IO[str]:
 
 
 def _identity(device: str) -> str:
-    """Return the name of a device that all processes agree on, whatever GPUs each may see."""
+    """Return a name of the device that does not depend on which GPUs a process sees."""
     uuid = None if device == "cpu" else gpu_uuid(device)
     return f"gpu-{uuid.replace('-', '')}" if uuid else device

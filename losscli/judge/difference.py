@@ -1,4 +1,4 @@
-"""Says how wrong results differ from what is due, and at which elements."""
+"""Describe how wrong results differ from the right ones, and at which elements."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,17 +11,17 @@ from losscli.losses import LOSS
 from losscli.truth.problem import Problem, operand_of
 
 MOST_OF = 0.9
-"""How much of a branch is wrong where the branch is."""
+"""The fraction of a branch that is wrong if the branch is wrong."""
 CLOSE = 1e-4
-"""Relative distance of two float32 results that are the same; of 16 bits as many units."""
+"""Relative distance of equal float32 results; for 16 bits as many units."""
 FEWEST = 16
-"""Elements whose ratio says something, whatever number it is."""
+"""Elements from which any constant ratio is informative."""
 FACTOR = 1e-3
-"""How near a ratio is to a number that explains it."""
+"""Relative distance of a ratio from the number that explains it."""
 
 
 def difference_of(problem: Problem, answer: Answer) -> str:
-    """Say how a result differs from what is due; empty where nothing simple does."""
+    """Describe how a result differs from the right one; empty where nothing simple does."""
     results = [*_results(problem, answer)]
     for part, got, due in results:
         if told := _of_all(got, due, dict(_numbers(problem))):
@@ -34,7 +34,7 @@ def difference_of(problem: Problem, answer: Answer) -> str:
 
 
 def _results(problem: Problem, answer: Answer) -> Iterator[tuple[str, Tensor, Tensor]]:
-    """Yield each result that has the shape of what is due, where that is one block."""
+    """Yield each result of the right shape, where the oracle computes it as one block."""
     for part, got in answer.items().items():
         if got is None:
             continue
@@ -46,7 +46,7 @@ def _results(problem: Problem, answer: Answer) -> Iterator[tuple[str, Tensor, Te
 
 
 def _of_elements(problem: Problem, got: Tensor, due: Tensor) -> str:
-    """Say at which elements alone the loss is wrong, or how far off all are."""
+    """Name the elements at which the loss is wrong, or how far off all are."""
     if bool((got == got.flatten()[0]).all()):
         return f"is {float(got.flatten()[0]):.6g} everywhere"
     operands = [each.detach().double() for each in problem.operands.values()]
@@ -75,7 +75,7 @@ def _of_elements(problem: Problem, got: Tensor, due: Tensor) -> str:
 
 
 def _of_branch(problem: Problem, operands: Sequence[Tensor], wrong: Tensor) -> str:
-    """Say on which branch of the formula, or on which side of the target, elements are wrong."""
+    """Name the branch of the formula, or the side of the target, that is wrong."""
     spec, params = problem.case.spec, problem.case.params
     kinks = operands[0].new_tensor(spec.kinks(params))
     where = spec.branch_coordinate(*operands) if len(kinks) else torch.zeros_like(operands[0])
@@ -124,7 +124,6 @@ def _numbers(problem: Problem) -> Iterator[tuple[float, str]]:
 
 
 def _of_all(got: Tensor, due: Tensor, numbers: Mapping[float, str]) -> str:
-    """Say what all elements have in common."""
     if not got.numel():
         return ""
     bad = ~got.isfinite() & due.isfinite()
@@ -162,7 +161,7 @@ def _of_all(got: Tensor, due: Tensor, numbers: Mapping[float, str]) -> str:
 
 
 def is_close(one: Tensor | None, other: Tensor | None) -> bool:
-    """Tell whether two results are the same but for roundings."""
+    """Tell whether two results agree up to rounding."""
     if one is None or other is None:
         return one is other
     if one.shape != other.shape:

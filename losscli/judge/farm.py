@@ -1,7 +1,7 @@
-"""Judges many jobs on a cluster: sends jobs as there is room, and none to nodes that cannot judge.
+"""Judge many jobs on a cluster.
 
-The cluster starts a job where it has room. This file decides how many jobs are on their way, which
-nodes get no more, how often a lost job is started again, and what becomes of the rest.
+The cluster starts jobs where it has room. This file decides how many jobs are sent ahead, which
+nodes get no more, and how often a lost job is started again.
 """
 
 import json
@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -28,23 +28,22 @@ from losscli.reasons import Code
 from losscli.runs.encoding import RecordError, read_value
 
 AHEAD = 2
-"""Jobs on their way for each that the cluster judges at once: no judge waits for the driver."""
+"""Jobs sent for each that the cluster judges at once: no judge waits for the driver."""
 ROOM_SECONDS = 5.0
-"""How long what the cluster said of its nodes counts: nodes come and go."""
+"""How long the cluster's answer on its nodes is used: nodes come and go."""
 PATIENCE = 60.0
-"""Seconds without any node for a job after which no more is waited for one."""
+"""Seconds without any node for a job after which the farm gives up."""
 POLL = 0.1
-"""Seconds of waiting for a verdict before jobs are looked for again."""
 
 
 WORKERS, NODES = 4, 30
-"""How many workers, and how many nodes, may be lost with a job before it is not judged. A candidate
-may be what ends its worker; nodes come and go by themselves."""
+"""Lost workers, and lost nodes, after which a job is not judged. A candidate may end its worker;
+nodes come and go by themselves."""
 
 
 @dataclass(frozen=True)
 class Room:
-    """What the nodes have that can judge: those with a core at least."""
+    """The nodes that can judge: those with at least one core."""
 
     nodes: int
     cpus: int
@@ -52,18 +51,16 @@ class Room:
 
 
 class Answer(Record, frozen=True):
-    """What a node said of a job: the verdict, or why it cannot judge."""
+    """A node's answer to a job: the verdict, or why it cannot judge."""
 
     node: str
-    """Its number in the cluster."""
     name: str
-    """Its host's name."""
     verdict: Verdict | None = None
     why: str = ""
 
 
 def read_answer(data: object) -> Answer:
-    """Return the answer of a node from its JSON; LostError if it is none."""
+    """Return a node's answer from its JSON; LostError if it is invalid."""
     try:
         if not isinstance(data, bytes):
             raise RecordError(f"expected bytes, got {type(data).__name__}")
@@ -72,40 +69,34 @@ def read_answer(data: object) -> Answer:
         raise LostError(f"it gave no answer that can be read: {error}", node=False) from None
 
 
-class _Running(NamedTuple):
-    job: Job
-    gpu: bool
-
-
 class LostError(Exception):
     """The worker that judged was lost, alone or with its node."""
 
     def __init__(self, why: str, *, node: bool) -> None:
-        """``node``: whether the node was lost."""
         super().__init__(why)
         self.node = node
 
 
 class Cluster(Protocol):
-    """What starts jobs on nodes; a task is whatever it knows one by."""
+    """Starts jobs on nodes; it identifies a task by any object."""
 
     def open(self) -> None:
         """Join the cluster; UnfitError if it does not answer."""
 
     def room(self, without: Collection[str]) -> Room:
-        """Return what the nodes have, but for some."""
+        """Return what the nodes have, except those in ``without``."""
 
     def start(self, order: Order, *, gpu_share: float, without: Collection[str]) -> object:
-        """Have a job judged on any node but some, with a share of a GPU."""
+        """Start a job on any node except those in ``without``, with a share of a GPU."""
 
     def finished(self, tasks: Sequence[object], seconds: float) -> Sequence[object]:
-        """Return the tasks that are finished, or lost; wait so long for one."""
+        """Return the finished or lost tasks; wait up to ``seconds`` for one."""
 
     def answer(self, task: object) -> Answer:
-        """Return what became of a finished task; LostError if its worker or node was lost."""
+        """Return the answer of a finished task; LostError if its worker or node was lost."""
 
     def close(self, tasks: Iterable[object]) -> None:
-        """End tasks that are not finished, and leave the cluster."""
+        """End unfinished tasks and leave the cluster."""
 
 
 class Farm:
@@ -121,22 +112,22 @@ class Farm:
         command: Sequence[str] = COMMAND,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Start nothing yet.
+        """``workers``: most jobs at once; by default the cluster's cores and GPUs decide.
 
-        ``workers``: most jobs at once; by default as many as the cluster has cores and GPUs for.
-        ``cached``: whether nodes look verdicts up, and keep them. ``command`` starts a judge there.
+        ``cached``: whether nodes use their verdict caches. ``command`` starts a judge on a node.
         """
         self._cluster, self._workers, self._notify, self._clock = cluster, workers, notify, clock
         self._cached, self._command = cached, tuple(command)
         self._left_out: dict[str, str] = {}
         """Nodes that get no more jobs, and why."""
-        self._running: dict[object, _Running] = {}
+        self._running: dict[object, tuple[Job, bool]] = {}
+        """The job of each task, and whether it is on a GPU."""
         self._losses: dict[str, Counter[bool]] = {}
-        """By the id of a job how many workers, and how many nodes, were lost with it."""
+        """The numbers of lost workers and nodes, by the job's id."""
         self._room: tuple[float, Room] | None = None
         self._had_gpus = False
         self._seen = {False: clock(), True: clock()}
-        """When there was last a node for jobs without a GPU, and with one."""
+        """When a node without a GPU was last seen, and one with a GPU."""
 
     def run(self, jobs: Iterable[Item]) -> Generator[Verdict, None, None]:
         """See :meth:`losscli.judge.pool.JudgePool.run`."""
@@ -147,13 +138,12 @@ class Farm:
                 for item in intake.take(self._most() - len(running), wait=not running):
                     yield from self._place(item)
                 for task in self._cluster.finished(list(running), POLL) if running else ():
-                    yield from self._place(self._take(running.pop(task).job, task))
+                    yield from self._place(self._take(running.pop(task)[0], task))
                 self._expect_nodes()
         finally:
             self._cluster.close(list(running))
 
     def _place(self, item: Item) -> Iterator[Verdict]:
-        """Start a job; yield the verdict on one that has it, or that no node could judge."""
         if isinstance(item, Verdict):
             yield item
             return
@@ -162,7 +152,7 @@ class Farm:
             yield gpu
             return
         try:
-            self._running[self._start(item, gpu=gpu)] = _Running(item, gpu)
+            self._running[self._start(item, gpu=gpu)] = item, gpu
         except (UsageError, OSError) as error:
             yield not_judged(item, Code.BAD_JOB, str(error))
 
@@ -173,7 +163,7 @@ class Farm:
         return self._cluster.start(order, gpu_share=share, without=tuple(self._left_out))
 
     def _wants_gpu(self, job: Job) -> bool | Verdict:
-        """Tell whether a job is for a GPU; the verdict where it can have none."""
+        """Tell whether a job is for a GPU; the verdict where it can get none."""
         if job.device == "cpu":
             return False
         if job.device not in ("auto", "cuda"):
@@ -186,7 +176,7 @@ class Farm:
         return has_gpus
 
     def _take(self, job: Job, task: object) -> Verdict | Job:
-        """Return the verdict of a task; the job where another node is to judge it."""
+        """Return the verdict of a task; the job if another node has to judge it."""
         try:
             answer = self._cluster.answer(task)
         except LostError as error:
@@ -196,14 +186,13 @@ class Farm:
         if verdict is None:
             self._leave_out(answer, answer.why)
             return job
-        if Code.QUARANTINED in verdict.codes:
+        if Code.DEVICE_UNHEALTHY in verdict.codes:
             self._leave_out(answer, f"a GPU of it did not recover from {verdict.file}")
             if verdict.word == "NOT JUDGED":
                 return job
         return verdict
 
     def _lost(self, job: Job, error: LostError) -> Verdict | Job:
-        """Return a lost job to be started again, or the verdict that it was lost too often."""
         losses = self._losses.setdefault(job.id, Counter())
         losses[error.node] += 1
         if losses[error.node] < (NODES if error.node else WORKERS):
@@ -213,7 +202,7 @@ class Farm:
         return not_judged(job, Code.ERROR, text)
 
     def _leave_out(self, answer: Answer, why: str) -> None:
-        """Give a node no more jobs; UnfitError if no node is left."""
+        """Give a node no more jobs; UnfitError if it was the last one."""
         if answer.node not in self._left_out:
             self._left_out[answer.node] = f"{answer.name}: {why}"
             self._notify(f"the node {answer.name} judges no more: {why}")
@@ -236,9 +225,9 @@ class Farm:
         return self._room[1]
 
     def _expect_nodes(self) -> None:
-        """Give up with UnfitError where jobs have been waiting for a lost node for long."""
+        """Raise UnfitError where jobs have waited too long for a node."""
         room, now = self._look(), self._clock()
-        wanted = {running.gpu for running in self._running.values()}
+        wanted = {gpu for _, gpu in self._running.values()}
         for gpu, there in ((False, room.nodes), (True, room.gpus)):
             if there or gpu not in wanted:
                 self._seen[gpu] = now
@@ -248,10 +237,10 @@ class Farm:
 
 
 class _Intake:
-    """Reads jobs in a thread of its own, for the next may be long in coming."""
+    """Reads jobs in a thread, since the next one may arrive late."""
 
     MOMENT = 0.02
-    """Seconds that a job which is being read may take."""
+    """Seconds to wait for a job that is being read."""
 
     def __init__(self, items: Iterable[Item]) -> None:
         self._queue: queue.Queue[Item | BaseException | None] = queue.Queue(maxsize=1)
@@ -259,7 +248,7 @@ class _Intake:
         threading.Thread(target=self._read, args=(items,), daemon=True).start()
 
     def take(self, most: int, *, wait: bool) -> Iterator[Item]:
-        """Yield so many items, or those that are there; ``wait`` for the first one."""
+        """Yield up to ``most`` items that are there; ``wait`` for the first one."""
         while most > 0 and not self.over:
             try:
                 item = self._queue.get(timeout=POLL if wait else self.MOMENT)

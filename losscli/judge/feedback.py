@@ -1,4 +1,4 @@
-"""What a verdict says to a language model, or to a person: what failed, and what to change."""
+"""Turn a verdict into sentences for a language model or a person: what failed, what to change."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,25 +9,24 @@ from losscli.reasons import WORDS, Code, Word
 from losscli.units import format_bytes, format_seconds
 
 MOST_REASONS = 3
-"""More reasons would hide which of them to start with."""
+"""More reasons would hide where to start."""
 NEAR_LIMIT = 0.9
-"""The part of the limit from which little is left to gain."""
+"""The fraction of the limit from which little can be gained."""
 MUCH_MEMORY = 2**20
-"""Bytes beyond the operands from which a kernel is told that it takes too much."""
+"""Temporary memory from which a kernel is told that it takes too much."""
 
 PASSES = {"forward": "Forward", "forward_backward": "Forward and backward"}
 OTHERS = {REFERENCE: "the reference", "compile": "torch.compile", CUSTOM: "losscli's own kernel"}
 
 _OUTCOMES: dict[Code, str] = {
-    Code.NO_WORSE_THAN_TORCH: "found it as wrong as PyTorch",
-    Code.REFUSES: "got an exception",
-    Code.LIMITED: "found a limit",
+    Code.SAME_ERROR_AS_PYTORCH: "finds it as wrong as PyTorch",
+    Code.UNSUPPORTED_INPUT: "got an error",
+    Code.KNOWN_LIMITATION: "found a limitation",
 }
-"""What a check did that did not fail."""
 
 
 def advice_of(check: str) -> str:
-    """Return what to change where a check failed, by the name of its result; empty of none."""
+    """Return what to change where a check failed, by its result's name; empty if unknown."""
     return ADVICE.get("gradients" if check.endswith("_gradient") else check, "")
 
 
@@ -45,7 +44,7 @@ def feedback(
     speed: Sequence[Speed],
     deterministic: bool | None,
 ) -> str:
-    """Return a few sentences on one line: the verdict, its reasons, what to change, the speed."""
+    """Return a few sentences on one line: verdict, reasons, advice, speed."""
     opening = WORDS[word].opening
     if word == "RIGHT" and reasons:
         opening = "is right, but raises an error for some inputs."
@@ -78,7 +77,6 @@ def _reason(reason: JudgeReason, against: str) -> str:
 
 
 def _speeds(speed: Sequence[Speed]) -> Iterator[str]:
-    """Return, of each pass, the time of the case that does worst."""
     for pass_, name in PASSES.items():
         timed = [each for each in speed if each.pass_ == pass_]
         if timed:
@@ -86,25 +84,25 @@ def _speeds(speed: Sequence[Speed]) -> Iterator[str]:
 
 
 def _speed(timed: Speed, name: str, count: int) -> Iterator[str]:
-    worst = f"the slowest of {count} cases, {timed.case}," if count > 1 else timed.case
+    worst = f"the slowest of {count} cases, " if count > 1 else ""
     ordered = sorted(timed.ratios.items(), key=lambda item: item[0] != REFERENCE)
     ratios = "; ".join(_ratio(*item) for item in ordered)
     compared = f": {ratios}" if ratios else ""
-    yield f"{name} at {worst} takes {format_seconds(timed.seconds)}{compared}."
+    yield f"{name} takes {format_seconds(timed.seconds)} at {worst}{timed.case}{compared}."
     if timed.limit_share is not None:
-        share = f"That is {timed.limit_share:.0%} of the peak bandwidth"
+        share = f"That is {timed.limit_share:.0%} of the peak memory bandwidth"
         if timed.limit_share < NEAR_LIMIT:
             yield f"{share}: at most {1 / timed.limit_share:.1f}x is left to gain."
         else:
             yield f"{share}: there is little left to gain."
     if (timed.peak_extra_bytes or 0) > MUCH_MEMORY:
         extra = format_bytes(timed.peak_extra_bytes or 0)
-        yield f"It needs {extra} of temporary memory: fuse the passes that use it."
+        yield f"It takes {extra} of temporary memory: fuse the passes that need it."
 
 
 def _ratio(other: str, ratio: tuple[float, float, float]) -> str:
     value, low, high = ratio
-    undecided = ", undecided" if low < 1 < high else ""
+    undecided = ", inconclusive" if low < 1 < high else ""
     return (
         f"{value:.2f}x as fast as {OTHERS.get(other, other)} ({low:.2f} to {high:.2f}{undecided})"
     )
@@ -116,7 +114,7 @@ def _rank(timed: Speed) -> float:
 
 
 def _capital(text: str) -> str:
-    """Begin a sentence with a capital, unless it begins with the name of a file or of a thing."""
+    """Capitalize a sentence unless it begins with a file or another name."""
     return text[:1].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
 
 

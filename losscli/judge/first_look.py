@@ -1,4 +1,4 @@
-"""Looks at a candidate's first results: what it returns, for which operands, and gradients."""
+"""Look at a candidate's first results: what it returns, for which operands, and gradients."""
 
 import contextlib
 import re
@@ -16,8 +16,7 @@ from losscli.implementations.implementation import Implementation, Mend
 from losscli.implementations.requests import Call, Forward
 from losscli.implementations.subject import Subject, bind
 from losscli.judge.against_model import AnyModel
-from losscli.judge.draft import Ended
-from losscli.judge.judgement import Judgement
+from losscli.judge.judgement import Ended, Judgement
 from losscli.losses import EVERY_LOSS
 from losscli.reasons import HOME, Code, Facet
 from losscli.runs.records import FAIL
@@ -32,12 +31,12 @@ MISSING = re.compile(
     "CUDA_HOME|nvcc|not compiled with CUDA|no NVIDIA driver|Ninja is required|dummy base class"
     "|No module named '(triton|tilelang|helion|cutlass|cupy|numba)"
 )
-"""What errors say where a machine lacks a compiler, a GPU or a language."""
+"""Errors where a machine lacks a compiler, a GPU or a language."""
 LABELS_ALONE = "it is defined for labels 0 and 1; targets between them give another loss"
 
 
 def settle_reduction(on: Judgement) -> None:
-    """Judge without a reduction what takes none and returns a loss for each unit."""
+    """Judge a candidate that takes no reduction and returns one loss a unit with reduction none."""
     against, job = on.against, on.job
     if isinstance(against, AnyModel) or job.reduction or against.definition.takes("reduction"):
         return
@@ -56,21 +55,18 @@ def settle_reduction(on: Judgement) -> None:
 
 
 def compile_by_call(on: Judgement) -> None:
-    """Call it once with zeros, for a compiler may run when a function is first called.
+    """Call it once with zeros: a compiler may run in the first call.
 
-    What it compiles is shared with later workers, so that it must know no operand of the checks.
+    Later workers share what it compiles, so it must not see the operands of the checks.
     """
     case = on.against.firsts()[0]
     zeros = {name: each.zero_() for name, each in on.problem(case).operands.items()}
-    with contextlib.suppress(SubjectError):  # it is told when it is looked at
+    with contextlib.suppress(SubjectError):  # look_at reports it
         bind(on.implementation, case).send(Forward(zeros))
 
 
 def look_at(on: Judgement, case: Case) -> None:
-    """Find out whether it has a gradient; if its value is wrong, that says most.
-
-    A dtype that it need not take is left out where it raises or gives another dtype.
-    """
+    """Check the value, then find out about gradients; drop an optional dtype that fails."""
     problem, draft, is_right = on.problem(case), on.draft, False
     optional = case.dtype in on.against.others
     dtypes = [each for each in case.dtypes.values() if each in DTYPES]
@@ -109,7 +105,7 @@ def look_at(on: Judgement, case: Case) -> None:
             lacks = raised and on.device == "cpu" and MISSING.search(str(error))
             ends = Code.MISSING_TOOL if lacks else error.code
             draft.end(ends, str(error), case=case.name)
-        code: Code = Code.REFUSES if raised else Code.LIMITED
+        code: Code = Code.UNSUPPORTED_INPUT if raised else Code.KNOWN_LIMITATION
         facet: Facet = "dtypes" if optional else "sizes"
         text = f"operands of {case.dtype}: {error}" if optional else str(error)
         draft.add_first(code, text, check="value", facet=facet, case=case.name)
@@ -122,7 +118,7 @@ def look_at(on: Judgement, case: Case) -> None:
 
 
 def look_unmarked(on: Judgement, case: Case) -> None:
-    """Find out whether it is right in processes that do not look like a judge's, either."""
+    """Check that it is also right in processes that do not look like a judge's."""
     if isinstance(case, ModelCase) or on.implementation.setting.mends:
         return
     first = on.problem(case)
@@ -146,14 +142,14 @@ def look_unmarked(on: Judgement, case: Case) -> None:
 
 
 def _has_died(error: SubjectError) -> bool:
-    """Tell whether the worker has ended; a compiler that fails in a call leaves it."""
+    """Tell whether the worker has ended; a failed compiler leaves it running."""
     return isinstance(error, SandboxError) and not isinstance(error, NotBuiltError)
 
 
 def _first_gradient(on: Judgement, problem: Problem, subject: Subject) -> Subject:
     """Ask for the gradient of the prediction; return the subject.
 
-    It may raise unless all gradients are wanted, as they are in training; then they are.
+    Where it raises unless all gradients are wanted, as in training, all are wanted from now on.
     """
     try:
         subject.send(problem.call(problem.filled(1.0)))
@@ -174,15 +170,15 @@ def _first_gradient(on: Judgement, problem: Problem, subject: Subject) -> Subjec
 
 
 def _differ(problem: Problem) -> bool:
-    """Tell whether several operands have gradients, of which not all may be wanted."""
+    """Tell whether several operands have gradients, which a caller may want one by one."""
     return not isinstance(problem.case, ModelCase) and len(problem.wrt) > 1
 
 
 def _look_at_others(on: Judgement, problem: Problem, subject: Subject) -> None:
-    """Find out which gradients it lacks besides that of the prediction.
+    """Find out which gradients of other operands it lacks.
 
-    It may refuse those of which PyTorch's own function has none. It is limited if it has none of
-    the target, say of what a teacher predicts, or one only where that of the prediction is wanted.
+    It may lack those that PyTorch's function lacks. It is limited if it has none of the target, or
+    one only together with that of the prediction.
     """
     if not _differ(problem):
         return
@@ -213,34 +209,28 @@ def _look_at_others(on: Judgement, problem: Problem, subject: Subject) -> None:
 
 
 def _lacks(problem: Problem, subject: Subject, name: str, *, may_refuse: bool) -> bool:
-    """Tell whether it computes no gradient where that of one operand alone is wanted."""
+    """Tell whether it computes no gradient when one operand alone wants it."""
     try:
         answer = subject.send(problem.call(problem.filled(1.0, (name,))))
     except SubjectError as error:
         if _has_died(error):
             raise
-        # Any other error is told when its checks run.
+        # Its checks report any other error.
         return error.code == Code.NO_GRADIENT or (error.refused and may_refuse)
     return answer.gradients[name] is None
 
 
 def _mended(on: Judgement, mend: Mend) -> Implementation:
-    """Return the candidate with one more thing done around its calls."""
     return on.implementation.but(mends=(*on.implementation.setting.mends, mend))
 
 
 def _add_limit(on: Judgement, problem: Problem, name: str, text: str) -> None:
-    """Add a limit of an operand's gradient."""
     check, case = f"{name}_gradient", problem.case.name
-    on.draft.add_first(Code.LIMITED, text, check=check, facet="gradient", case=case)
+    on.draft.add_first(Code.KNOWN_LIMITATION, text, check=check, facet="gradient", case=case)
 
 
 def _check_value(on: Judgement, problem: Problem, subject: Subject, where: str = "") -> Subject:
-    """Take a value that is wrong; an operand that was overwritten ends the judging.
-
-    Returns:
-        The subject, whose results are mended where they did not fit.
-    """
+    """Record a wrong value; return the subject, which mends results that do not fit."""
     before = problem.copies()
     problem.mark()
     case, mends = problem.case.name, on.implementation.setting.mends
@@ -254,7 +244,12 @@ def _check_value(on: Judgement, problem: Problem, subject: Subject, where: str =
         return _check_value(on, problem, bind(on.implementation, problem.case), where)
     if name := problem.spoiled():
         if "operands" in mends:
-            on.draft.end(Code.OVERWROTE, f"{where}overwrote its {name}", check="value", case=case)
+            on.draft.end(
+                Code.MODIFIED_INPUT,
+                f"{where}modified its {name} in place",
+                check="value",
+                case=case,
+            )
         _give_copies(on, problem.case, name)
         for each, values in before.items():
             problem.operands[each].copy_(values)
@@ -262,41 +257,42 @@ def _check_value(on: Judgement, problem: Problem, subject: Subject, where: str =
     verdict, errors = problem.judge_loss(loss)
     misfits = verdict.status == FAIL and errors is None
     if verdict.status == FAIL and problem.case.dtype in on.against.others:
-        raise SubjectError(verdict.reason, Code.MISFIT)
+        raise SubjectError(verdict.reason, Code.SHAPE_OR_DTYPE_MISMATCH)
     if misfits and _can_mend(on, loss, problem):
-        on.draft.add(Code.MISFIT, verdict.reason, check="value", facet="value", case=case)
+        on.draft.add(
+            Code.SHAPE_OR_DTYPE_MISMATCH, verdict.reason, check="value", facet="value", case=case
+        )
         if on.job.until_first:
             raise Ended
         on.against.candidate = _mended(on, "results")
         return _check_value(on, problem, bind(on.implementation, problem.case), where)
     if verdict.status == FAIL and _is_right_for_labels(on, problem.case):
         text = f"{LABELS_ALONE}: {verdict.reason}"
-        on.draft.add(Code.LIMITED, text, check="value", facet="value", case=case)
+        on.draft.add(Code.KNOWN_LIMITATION, text, check="value", facet="value", case=case)
         lacking = [o.name for o in problem.case.spec.operands[1:] if o.labels]
         lacking += on.implementation.setting.lacking
         on.against.candidate = on.implementation.but(labels=True, lacking=tuple(lacking))
         return bind(on.implementation, problem.case)
     if verdict.status == FAIL and not where and on.against.has_other_size(problem.case):
-        raise SubjectError(verdict.reason, Code.LIMITED)
+        raise SubjectError(verdict.reason, Code.KNOWN_LIMITATION)
     if verdict.status == FAIL:
         text = where + verdict.reason
         on.draft.cases.append(problem.case)
         on.draft.add(Code.WRONG, text, check="value", facet="value", case=case)
-        # What its gradient does may say less, unless nothing else is known of the formula.
+        # Its gradient says less, unless nothing else is known of the formula.
         if errors is None or not isinstance(problem.case, ModelCase):
             raise Ended
     return subject
 
 
 def _give_copies(on: Judgement, case: Case, name: str) -> None:
-    """Give each call copies of the operands from now on, one of which is overwritten."""
+    """Give each call copies of the operands from now on: the candidate overwrites one."""
     text = f"it overwrites its {name}, so each call gets copies, which its times include"
-    on.draft.add(Code.LIMITED, text, check="value", facet="inputs", case=case.name)
+    on.draft.add(Code.KNOWN_LIMITATION, text, check="value", facet="inputs", case=case.name)
     on.against.candidate = _mended(on, "operands")
 
 
 def _is_right_for_labels(on: Judgement, case: Case) -> bool:
-    """Tell whether a value that is wrong is right where targets are labels 0 and 1."""
     setting = on.implementation.setting
     if setting.labels or not any(o.labels for o in case.spec.operands[1:]):
         return False
@@ -307,11 +303,7 @@ def _is_right_for_labels(on: Judgement, case: Case) -> bool:
 
 
 def _can_mend(on: Judgement, loss: torch.Tensor, problem: Problem) -> bool:
-    """Tell whether a loss that does not fit is one number, or one for each due, of the device.
-
-    Or one for each element or row, where a mean or sum is due. That is said once: what has been
-    mended fits.
-    """
+    """Tell whether a loss has a shape that can be mended: a number, or one loss a unit."""
     due = problem.oracle.loss_shape()
     fits = loss.shape in (due, problem.oracle.unreduced_shape) or (loss.numel() == due.numel() == 1)
     return (

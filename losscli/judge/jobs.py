@@ -1,4 +1,4 @@
-"""Reads jobs, one a line of JSON; a broken line becomes a verdict, and the others run."""
+"""Read jobs, one a line of JSON; a broken line becomes a verdict, and the others run."""
 
 import math
 import os
@@ -23,7 +23,7 @@ from losscli.runs.encoding import UNREADABLE, RecordError, read_value
 from losscli.units import format_bytes
 
 OPTIONS = {"size": "sizes", "dtype": "dtypes", "param": "parameters"}
-"""The keys that are options of the command by another name; both are taken."""
+"""Keys that may have the name of the command's option instead."""
 _BLOCK = 2**16
 _LONGEST = 2**20
 _KINDS = {list: "an array", str: "a text", bool: "a truth value", type(None): "null"}
@@ -32,17 +32,17 @@ _KINDS = {list: "an array", str: "a text", bool: "a truth value", type(None): "n
 def read_jobs(
     lines: Iterable[bytes], name: str, defaults: Mapping[str, Any] | None = None
 ) -> Iterator[Job | Verdict]:
-    """Yield the job of each line, or the verdict that it is broken; empty lines are passed over.
+    """Yield the job of each line that is not empty, or the verdict that it is broken.
 
-    A line is a JSON object with the fields of a Job; it may leave out those in ``defaults``.
-    ``name`` is that of the file, for messages.
+    A line is a JSON object with the fields of a Job; ``defaults`` fills the missing ones. ``name``
+    is the file's, for messages.
     """
     seen: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         where = f"{name}:{number}"
-        item = read_line(line, where, defaults)
+        item = _read_line(line, where, defaults)
         if isinstance(item, Job) and item.id in seen:
             text = f"the id '{item.id}' is that of line {seen[item.id]} as well"
             yield _broken(item, where, f"{text}. Give each job an id of its own.")
@@ -51,8 +51,7 @@ def read_jobs(
             yield item
 
 
-def read_line(line: bytes, where: str, defaults: Mapping[str, Any] | None = None) -> Job | Verdict:
-    """Return the job of a line, or the verdict that it is broken; see :func:`read_jobs`."""
+def _read_line(line: bytes, where: str, defaults: Mapping[str, Any] | None = None) -> Job | Verdict:
     value: Any = None
     try:
         value = _with_defaults(_object(line), defaults or {})
@@ -64,10 +63,7 @@ def read_line(line: bytes, where: str, defaults: Mapping[str, Any] | None = None
 
 
 def read_job(value: Mapping[str, Any]) -> Job:
-    """Return the job of a JSON object.
-
-    UsageError: a key that no job has. RecordError: a field is missing or of another type.
-    """
+    """Return a JSON object's job; UsageError for an unknown key, RecordError for a bad field."""
     value = {OPTIONS.get(key, key): given for key, given in value.items()}
     _refuse_unknown(value, Job)
     if isinstance(value.get("limits"), dict):
@@ -76,7 +72,7 @@ def read_job(value: Mapping[str, Any]) -> Job:
 
 
 def check_job(job: Job) -> None:
-    """Refuse with UsageError a job that cannot be judged anywhere: a file or a value is wrong."""
+    """Raise UsageError for a job that no machine can judge: a file or a value is wrong."""
     for named in filter(None, (job.file, job.reference)):
         Source.read(named)
     check_device(job.device)
@@ -95,12 +91,12 @@ def check_job(job: Job) -> None:
 
 
 def lines_of(descriptor: int) -> Iterator[bytes]:
-    """Yield the lines that come through a descriptor, each as soon as it is there.
+    """Yield the lines of a file descriptor as they arrive.
 
-    No lock of Python's is held while waiting, so that the program can end in the meantime.
+    It holds no lock of Python's while it waits, so the program can end in the meantime.
 
     Raises:
-        UsageError: a line is longer than a job can be, as those of a device without an end are.
+        UsageError: a line is longer than any job.
     """
     rest = b""
     while block := os.read(descriptor, _BLOCK):
@@ -152,7 +148,7 @@ def _check_parameters(job: Job) -> None:
 
 
 def _readable(value: Any, where: str) -> Job:
-    """Return what can be read of a broken line; its place is the id where it has none."""
+    """Return what can be read of a broken line; its id is the file, or the line's place."""
     fields = value if isinstance(value, dict) else {}
     given = {key: fields.get(key) for key in ("file", "id", "loss", "reference")}
     texts = {key: text for key, text in given.items() if isinstance(text, str)}

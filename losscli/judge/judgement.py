@@ -1,21 +1,157 @@
-"""A candidate that is judged: its file, what it is judged against, and its verdict until now."""
+"""A candidate that is judged: its file, what it is judged against, and its verdict so far."""
 
+import contextlib
+import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
 
 from losscli.cases.case import Case
+from losscli.config.check_names import FACET_OF
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.source import Source
 from losscli.judge.against_loss import KnownLoss
 from losscli.judge.against_model import AnyModel
-from losscli.judge.draft import Draft
 from losscli.judge.job import Job
-from losscli.reasons import Code
+from losscli.judge.verdict_parts import RIGHT_WORDS, Accuracy, JudgeReason, Speed, Stage, word_of
+from losscli.reasons import FACETS, HOME, Code, Facet
+from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, VerifyResult
 from losscli.truth.problem import Problem
 from losscli.truth.setup import ThirdParty
+from losscli.verify.repeating import line
 
 Against = KnownLoss | AnyModel
+
+SMALL_RESULTS = ("value", "gradients", "_gradient")
+"""The endings of results that a candidate must have, whatever operands it refuses."""
+RENAMED: dict[Code, Code] = {
+    Code.HANGS: Code.TIMEOUT,
+    Code.DOES_NOT_BUILD: Code.BUILD_FAILED,
+    Code.NONE: Code.WRONG,
+}
+"""The codes of results that have another name in a verdict."""
+_KINDS: dict[Code, str] = {
+    Code.KNOWN_LIMITATION: "limited",
+    Code.UNSUPPORTED_INPUT: "raises",
+    Code.SAME_ERROR_AS_PYTORCH: "",
+    Code.SLOWER: "",
+}
+_OF_GRADIENTS: tuple[Facet, ...] = ("gradient", "repeated_backward", "second_derivatives")
+IF_UNUSUAL: dict[Code, Code] = {
+    Code.RAISED: Code.UNSUPPORTED_INPUT,
+    Code.WRONG: Code.KNOWN_LIMITATION,
+}
+"""Their codes where a parameter is at an end of its domain, or beyond usual values."""
+ASSERTED = "device-side assert"
+"""What CUDA reports of a kernel that has detected an error itself."""
+
+
+class Ended(Exception):  # noqa: N818 - the verdict is known
+    """A stage has found a reason to end the judging."""
+
+
+@dataclass
+class Draft:
+    """A verdict that stages fill."""
+
+    reasons: list[JudgeReason] = field(default_factory=list)
+    checks: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    speed: list[Speed] = field(default_factory=list)
+    accuracy: Accuracy = field(default_factory=Accuracy)
+    trains: bool | None = None
+    isolation: tuple[str, ...] = ()
+    languages: tuple[str, ...] = ()
+    dtypes: dict[str, None] = field(default_factory=dict)
+    cases: list[Case] = field(default_factory=list)
+    cause: str = ""
+    notes: list[str] = field(default_factory=list)
+    tested: dict[Facet, None] = field(default_factory=dict)
+    home: Collection[Facet] = HOME
+    """The facets in which a wrong result is WRONG."""
+    now: Stage = "parse"
+
+    def facets(self, device: str, *, quick: bool) -> dict[Facet, str]:
+        """Return each facet's ``ok``, ``limited: how``, ``raises: how`` or ``not tested: why``."""
+        why = "judging ended before" if self.failures else "--quick" if quick else "nothing applies"
+        reasons: dict[Facet, str] = {}
+        if device == "cpu":
+            reasons["streams_and_graphs"] = "needs a GPU"
+        if self.trains is False:
+            reasons |= dict.fromkeys(_OF_GRADIENTS, "it has no gradient")
+        found: dict[Facet, str] = {}
+        for facet in FACETS if self.tested else ():
+            own = [reason for reason in self.reasons if reason.facet == facet]
+            if own:
+                worst = min(own, key=lambda reason: [*Code].index(reason.code))
+                kind = _KINDS.get(worst.code, "wrong")
+                text = worst.text.removeprefix("raised ")
+                found[facet] = f"{kind}: {text}" if kind else "ok"
+            elif facet in self.tested:
+                found[facet] = "ok"
+            else:
+                found[facet] = f"not tested: {reasons.get(facet, why)}"
+        return found
+
+    @property
+    def failures(self) -> list[JudgeReason]:
+        """The reasons why it is not right; a misfit is mended and does not count."""
+        return [
+            reason
+            for reason in self.reasons
+            if reason.code != Code.SHAPE_OR_DTYPE_MISMATCH and word_of([reason]) not in RIGHT_WORDS
+        ]
+
+    @contextlib.contextmanager
+    def stage(self, name: Stage) -> Iterator[None]:
+        """Time a stage."""
+        self.now, start = name, time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] = round(time.monotonic() - start, 3)
+
+    def add(self, code: Code, text: str, **more: Any) -> None:
+        """Add a reason; ``more`` are its other fields."""
+        self.reasons.append(JudgeReason(RENAMED.get(code, code), self.now, text, **more))
+
+    def add_first(self, code: Code, text: str, *, check: str, facet: Facet, case: str) -> None:
+        """Add a reason unless its check and facet have one of this code."""
+        key = code, check, facet
+        if not any((each.code, each.check, each.facet) == key for each in self.reasons):
+            self.add(code, text, check=check, facet=facet, case=case)
+
+    def end(self, code: Code, text: str, **more: Any) -> NoReturn:
+        """Add the reason that ends the judging; raises Ended."""
+        self.add(code, text, **more)
+        raise Ended
+
+    def count(self, result: VerifyResult, against: Against) -> None:
+        """Add a result of a check."""
+        status = result.status
+        if not result.shrunk_from:
+            self.checks[status] = self.checks.get(status, 0) + 1
+        optional = result.case.dtype in against.others
+        facet = _facet_of(result, against)
+        if status != SKIPPED:
+            self.tested[facet] = None
+        if not optional:  # its units cannot be compared
+            self.accuracy = _worst(self.accuracy, result)
+        mild = status == WARN and result.code == Code.SAME_ERROR_AS_PYTORCH and not optional
+        if status != FAIL and not mild:
+            return
+        code = code_of(result, self.now, facet, self.home, optional=optional)
+        check, case = result.check, result.case.name
+        if code == Code.WRONG:
+            self.cases = sorted([*self.cases, result.case], key=lambda case: case.elements)
+        told, repeat = result.told, line(result)
+        reason = JudgeReason(code, self.now, told, check, case, repeat, facet)
+        known = [r for r in self.reasons if (r.check, r.code) == (reason.check, reason.code)]
+        if result.shrunk_from and known:
+            self.reasons[self.reasons.index(known[0])] = reason
+        elif not known:
+            self.reasons.append(reason)
 
 
 @dataclass
@@ -29,24 +165,23 @@ class Judgement:
     draft: Draft
     notify: Callable[[str], None]
     waited: float = 0.0
-    """Seconds of waiting for the device."""
 
     def __post_init__(self) -> None:
         self.over = time.monotonic() + self.job.limits.total_seconds
 
     @property
     def implementation(self) -> Implementation:
-        """The candidate, with what is known of it until now."""
+        """The candidate, with what is known of it so far."""
         return self.against.candidate
 
     def problem(self, case: Case) -> Problem:
-        """Return the problem of a case, of a kernel of others."""
+        """Return the problem of a case for a third-party kernel."""
         setting = self.implementation.setting
         third_party = ThirdParty(setting.lacking, self.against.reference, setting.labels)
         return Problem.of(case, third_party=third_party)
 
     def check_time(self) -> None:
-        """End the judging when its time is over; a wait for others is no fault of the file."""
+        """End the judging when its time is over, without blaming the file for waits."""
         late = time.monotonic() - self.over
         told = f"judging took more than {self.job.limits.total_seconds:g} s"
         if late > self.waited:
@@ -54,3 +189,80 @@ class Judgement:
         if late > 0:
             waited = f"{self.waited:.0f} s of which it waited for {self.device}"
             self.draft.end(Code.BUSY, f"{told}, {waited}")
+
+
+def _facet_of(result: VerifyResult, against: Against) -> Facet:
+    case = result.case
+    facet = FACET_OF.get(result.check, "gradient")
+    if result.code == Code.MODIFIED_INPUT:
+        return "inputs"
+    if facet not in ("value", "gradient"):
+        return facet
+    if result.code == Code.KNOWN_LIMITATION:
+        return "extreme_values"
+    if case.dtype in against.others:
+        return "dtypes"
+    if _is_unusual(case):
+        return "parameters"
+    usual = against.usual_reductions
+    if usual and case.reduction not in usual:
+        return "reductions"
+    asked = against.parameters
+    unusual = (
+        case.params[each.name] not in (each.default, each.absent, asked.get(each.name))
+        for each in case.spec.parameters
+    )
+    return "parameters" if any(unusual) else facet
+
+
+def code_of(
+    result: VerifyResult,
+    stage: Stage,
+    facet: Facet = "value",
+    home: Collection[Facet] = HOME,
+    *,
+    optional: bool = False,
+) -> Code:
+    """Return the reason's code for a result that did not pass; ``home``: the facets of WRONG."""
+    code = RENAMED.get(result.code, result.code)
+    if code == Code.NO_GRADIENT:
+        # The target's, or of new operands; backward raises where no row counts.
+        code = Code.RAISED if facet == "extreme_values" else Code.WRONG
+    has_to = result.check.endswith(SMALL_RESULTS) and not optional
+    raised = code in (Code.RAISED, Code.BUILD_FAILED)
+    if raised and stage == "checks" and not has_to:
+        return Code.UNSUPPORTED_INPUT
+    if code == Code.MODIFIED_INPUT or (code == Code.WRONG and facet not in home):
+        return Code.KNOWN_LIMITATION
+    if not _is_unusual(result.case):
+        return code
+    # An assertion is how PyTorch's operators raise an error on a GPU.
+    asserted = code == Code.DEVICE_ERROR and ASSERTED in result.reason
+    return Code.UNSUPPORTED_INPUT if asserted else IF_UNUSUAL.get(code, code)
+
+
+def _is_unusual(case: Case) -> bool:
+    """Tell whether a parameter has a value at which a formula may differ, or give NaN."""
+    return any(each.is_unusual(case.params[each.name]) for each in case.spec.parameters)
+
+
+def _worst(known: Accuracy, result: VerifyResult) -> Accuracy:
+    """Return the largest errors of passed results so far, and whether runs agree."""
+    if result.status == FAIL or result.code == Code.SAME_ERROR_AS_PYTORCH:
+        return known
+    own, torchs = result.error, result.reference_error
+
+    def most(one: float | None, other: float | None) -> float | None:
+        known = (each for each in (one, other) if each is not None and math.isfinite(each))
+        return max(known, default=None)
+
+    same = known.deterministic
+    if result.check == "determinism" and result.status in (PASS, WARN):
+        same = result.status == PASS and same is not False
+    return Accuracy(
+        most(known.value_ulp, own.value_ulp),
+        most(known.torch_value_ulp, torchs.value_ulp),
+        most(known.gradient_ulp, own.grad_ulp),
+        most(known.torch_gradient_ulp, torchs.grad_ulp),
+        same,
+    )

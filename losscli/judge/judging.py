@@ -1,4 +1,4 @@
-"""Judges one job: which loss it is, and its stages."""
+"""Judge one job: recognise its loss, run its stages, return its verdict."""
 
 import os
 from collections.abc import Callable
@@ -20,9 +20,8 @@ from losscli.implementations.source import REFERENCE_MODULE, Source
 from losscli.judge.against_loss import KnownLoss
 from losscli.judge.against_model import AnyModel
 from losscli.judge.canary import Canary
-from losscli.judge.draft import Draft, Ended
 from losscli.judge.job import Job
-from losscli.judge.judgement import Against
+from losscli.judge.judgement import Against, Draft, Ended
 from losscli.judge.recognition import UnknownLossError, loss_of, recognise
 from losscli.judge.stages import Judging, why_not_imported
 from losscli.judge.verdict import Verdict
@@ -44,7 +43,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
     canary = Canary.of(device, job.limits.call_seconds)
     try:
         if trouble := canary.trouble():
-            draft.end(Code.QUARANTINED, trouble)
+            draft.end(Code.DEVICE_UNHEALTHY, trouble)
         with draft.stage("parse"):
             file = Source.read(job.file).called(job.call)
             draft.languages = file.languages
@@ -68,7 +67,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
     except WrongReferenceError as error:
         draft.add(Code.BAD_REFERENCE, str(error))
     except torch.OutOfMemoryError as error:
-        draft.add(Code.NO_ROOM, str(error).partition("\n")[0])
+        draft.add(Code.INSUFFICIENT_MEMORY, str(error).partition("\n")[0])
     finally:
         remote.workers.end()
         if file:
@@ -110,12 +109,11 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
 def _recognised(
     job: Job, file: Source, device: str, notes: list[str]
 ) -> tuple[Job, Source, Source | None, Implementation | None]:
-    """Return the job with the loss, parameters, reduction, size and dtype of its reference.
+    """Return the job with its loss, the file, the reference Model, and what is timed as it.
 
-    Those of the file itself where it names no loss and has no reference. With it come the file,
-    with what it has where it takes no reduction or parameters; the source of a reference that
-    computes something else; and the reference that computes the loss, which is timed beside it.
-    NotJudgeableError: nothing says which loss it is, or the file cannot be imported.
+    A loss that is not named is recognised from the reference, or from the file itself, with its
+    parameters, reduction, size and dtype. A Model is returned where it computes another loss.
+    NotJudgeableError: the loss is unknown, or the file cannot be imported.
     """
     file = file.having(job.reduction, {})
     if job.loss:

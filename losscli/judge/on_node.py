@@ -1,4 +1,4 @@
-"""What a node of a cluster does with a job: the same process judges it as on any machine."""
+"""Judge a job on a node of a cluster, by the same process as on any machine."""
 
 from __future__ import annotations
 
@@ -20,24 +20,22 @@ from losscli.machine.description import compiler
 from losscli.runs.encoding import finite
 
 THREADS = "OMP_NUM_THREADS"
-"""Ray sets it to the cores of a task; a judge takes the machine's, or what the driver was given."""
+"""Ray sets it to a task's cores; a judge uses the machine's, or the driver's value."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """What a node is asked for: a parcel, and how to judge it."""
+    """A node's order: a parcel, and how to judge it."""
 
     parcel: Parcel
     version: str
     """``own_version`` of the driver."""
     command: tuple[str, ...] = COMMAND
     cached: bool = True
-    """Whether verdicts are looked up and kept."""
     threads: str | None = None
-    """``OMP_NUM_THREADS`` of the driver."""
 
     def to_json(self) -> str:
-        """Return the text that is sent; :meth:`read` reads it."""
+        """Return the text that is sent."""
         return json.dumps(msgspec.to_builtins(self))
 
     @staticmethod
@@ -47,7 +45,7 @@ class Order:
 
 
 def answer_to(text: str) -> dict[str, object]:
-    """Return what JSON says of the answer to an order: the verdict, or why there is none."""
+    """Return the answer to an order as JSON: the verdict, or why there is none."""
     try:
         said = answer(Order.read(text))
     except msgspec.ValidationError as error:
@@ -58,7 +56,7 @@ def answer_to(text: str) -> dict[str, object]:
 
 
 def answer(order: Order) -> Verdict | str:
-    """Return the verdict on a job, or why this node cannot judge; UnfitError as of the cache."""
+    """Return the verdict, or why this node cannot judge; UnfitError as from the cache."""
     if why := unfit(order.version):
         return why
     with tempfile.TemporaryDirectory(prefix="losscli-") as folder:
@@ -84,16 +82,16 @@ def unfit(version: str) -> str:
 
 
 def environment(threads: str | None) -> dict[str, str]:
-    """Return the environment of a process that judges: without what Ray has put into its own."""
+    """Return the environment of a judge, without Ray's variables."""
     own = usual_environment().items()
     found = {n: v for n, v in own if n != THREADS and not n.startswith("RAY_")}
     return found if threads is None else {**found, THREADS: threads}
 
 
 judge = JudgeProcess()
-"""Judges here, until its GPU changes."""
+"""Judges here until its GPU changes."""
 verdicts = cache(user_verdicts)
-"""Returns the verdicts that are kept on this machine, or in a folder that nodes share."""
+"""The verdicts kept on this machine, or in a folder that nodes share."""
 
 
 def _short(version: str) -> str:

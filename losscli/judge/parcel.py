@@ -1,4 +1,4 @@
-"""A job with the files that it needs, as plain data, to be judged on another machine."""
+"""A job with the files that it needs, as plain data for another machine."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from losscli.units import format_bytes
 
 MOST_BYTES = 64 * 2**20
 MOST_FILES = 1000
-"""Bytes and files of a folder that is sent with a candidate that needs other files of it."""
+"""Limits of a folder that is sent with a candidate that uses other files of it."""
 ROLES = ("file", "reference")
 
 
@@ -27,7 +27,7 @@ class Parcel:
     files: dict[str, bytes]
     """By path, below a folder for each role: ``file/kernel.py``."""
     names: dict[str, str]
-    """The file of each role below that folder, with the name of its function."""
+    """Each role's file below that folder, with the name of its function."""
 
 
 def pack(job: Job) -> Parcel:
@@ -49,7 +49,7 @@ def pack(job: Job) -> Parcel:
 
 
 def unpack(parcel: Parcel, folder: Path) -> Job:
-    """Write the files of a parcel into a folder; return the job that names them there."""
+    """Write a parcel's files into a folder; return the job that names them there."""
     for name, data in parcel.files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def unpack(parcel: Parcel, folder: Path) -> Job:
 
 
 def restored(verdict: Verdict, there: Job, job: Job) -> Verdict:
-    """Return a verdict on an unpacked job with the names that the job had before."""
+    """Return a verdict on an unpacked job with the job's original names."""
     names: dict[str, str] = {}
     for role in ROLES:
         if named := getattr(there, role):
@@ -69,7 +69,7 @@ def restored(verdict: Verdict, there: Job, job: Job) -> Verdict:
 
 
 def _stands_alone(source: Source) -> bool:
-    """Tell whether a file needs no other; whoever judges it says of one that is no Python."""
+    """Tell whether a file needs no other; a file that is not Python fails when it is judged."""
     try:
         return source.stands_alone
     except NotJudgeableError:

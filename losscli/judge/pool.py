@@ -1,7 +1,6 @@
-"""Judges many jobs at once: processes of this machine, one for each worker.
+"""Judge many jobs at once, in processes of this machine that run ``losscli judge-job``.
 
-A pool is what has ``run``, so that a cluster can take the place of the local one. The local pool's
-processes run ``losscli judge-job``; one that crashes fails its own job, and is replaced.
+A process that crashes fails its own job and is replaced.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from losscli.reasons import Code
 
 COMMAND = (sys.executable, "-m", "losscli", "judge-job")
 GRACE = 10.0
-"""Seconds that a process has to clean up after Ctrl-C, or after its parent has ended."""
+"""Seconds that a process has to clean up after Ctrl-C, or after its parent's end."""
 WORKER_BYTES = 2 * 2**30
 """Memory of a judge with its candidate: torch twice (0.3 GiB each), operands, a compiler."""
 JUDGES_OF_A_GPU = 4
-"""They and their candidates have a context each, half a GiB, and times are taken one at a time."""
-_RENEW = {Code.BROKE_DEVICE, Code.QUARANTINED, Code.ERROR}
-"""Reasons after which a judge is not trusted with another job."""
+"""Each judge and candidate has a context of half a GiB, and only one times at a time."""
+_RENEW = {Code.DEVICE_ERROR, Code.DEVICE_UNHEALTHY, Code.ERROR}
+"""Reasons after which a judge is replaced."""
 
 _LOG_CHARACTERS = 4000
 
@@ -46,17 +45,14 @@ Judge = Callable[..., Verdict]
 
 
 class JudgePool(Protocol):
-    """What judges many jobs."""
+    """Judges many jobs, on this machine or a cluster."""
 
     def run(self, jobs: Iterable[Item]) -> Generator[Verdict, None, None]:
-        """Yield a verdict for each job as it comes, in any order; jobs are taken as needed.
-
-        A verdict among the jobs is passed on at once. To close the generator ends the work.
-        """
+        """Yield each verdict when it is ready; take jobs as needed, and pass verdicts on."""
 
 
 def default_workers(gpus: int = 0) -> int:
-    """Return how many judges this machine has cores and memory for, which share so many GPUs."""
+    """Return how many judges the cores, the memory and so many GPUs allow."""
     most = core_count() if not gpus else min(core_count(), gpus * JUDGES_OF_A_GPU)
     return max(1, min(most, free_bytes("cpu") // WORKER_BYTES))
 
@@ -66,8 +62,8 @@ def usable_gpus() -> list[str]:
     return [] if torch_without_cuda() else [gpu.name for gpu in find_gpus()]
 
 
-class Gpus:
-    """Assigns GPUs in turn, and takes those out of use that did not recover from a kernel."""
+class _Gpus:
+    """Assigns GPUs in turn, except those that did not recover from a kernel."""
 
     def __init__(self, names: Sequence[str], notify: Callable[[str], None]) -> None:
         self._names, self._notify = list(names), notify
@@ -75,24 +71,24 @@ class Gpus:
         self._next, self._lock = 0, threading.Lock()
 
     def assign(self, job: Job) -> Job | Verdict:
-        """Return the job with a GPU of its own, or the verdict that there is none left."""
         with self._lock:
             if job.device in self._broken:
                 return not_judged(
-                    job, Code.QUARANTINED, f"{job.device} did not recover from a kernel"
+                    job, Code.DEVICE_UNHEALTHY, f"{job.device} did not recover from a kernel"
                 )
             if job.device not in _ANY_GPU or not self._names:
                 return job
             left = [name for name in self._names if name not in self._broken]
             if not left:
-                return not_judged(job, Code.QUARANTINED, "no GPU recovered from the kernels before")
+                return not_judged(
+                    job, Code.DEVICE_UNHEALTHY, "no GPU recovered from the kernels before"
+                )
             name = left[self._next % len(left)]
             self._next += 1
             return replace(job, device=name)
 
     def look_at(self, verdict: Verdict) -> None:
-        """Put the GPU of a verdict in quarantine if it says so."""
-        if Code.QUARANTINED not in verdict.codes:
+        if Code.DEVICE_UNHEALTHY not in verdict.codes:
             return
         with self._lock:
             new = verdict.device not in self._broken
@@ -115,13 +111,13 @@ class LocalPool:
         command: Sequence[str] = COMMAND,
         grace: float = GRACE,
     ) -> None:
-        """Start nothing yet; ``workers`` is the most judges at once, each started by ``command``.
+        """``workers``: most judges at once, each started by ``command``.
 
         Jobs for any GPU take ``gpus`` in turn. A judge that is ended early has ``grace`` seconds to
-        clean up. ``notify`` is told what concerns no single job.
+        clean up. ``notify`` gets what concerns no single job.
         """
         self.workers, self._command, self._grace = workers, command, grace
-        self._gpus = Gpus(gpus, notify)
+        self._gpus = _Gpus(gpus, notify)
 
     def run(self, jobs: Iterable[Item]) -> Generator[Verdict, None, None]:
         """See :meth:`JudgePool.run`."""
@@ -146,7 +142,7 @@ class LocalPool:
                 judge.retire()
                 verdicts.put(None)
 
-        for judge in judges:  # daemons, for one may wait for ever for the next job
+        for judge in judges:  # daemons: one may wait for ever for the next job
             threading.Thread(target=work, args=(judge,), daemon=True).start()
         try:
             working = self.workers
@@ -172,7 +168,6 @@ class LocalPool:
         return verdict
 
     def _stop(self, judges: Sequence[JudgeProcess]) -> None:
-        """End all processes: they have some seconds to clean up, and are then killed."""
         processes = [process for judge in judges if (process := judge.close())]
         try:
             for process in processes:
@@ -185,19 +180,18 @@ class LocalPool:
 
 
 class JudgeProcess:
-    """A process that judges one job after another; a new one where it is not to be trusted."""
+    """A process that judges one job after another, replaced when it cannot be trusted."""
 
     def __init__(self) -> None:
-        """Start nothing yet."""
         self._process: Process | None = None
         self._made: tuple[object, ...] = ()
         self._lock, self._closed = threading.Lock(), False
 
     def ask(self, job: Job, command: Sequence[str], environ: Mapping[str, str]) -> Verdict | None:
-        """Return the verdict on a job, of a process with this command and environment.
+        """Return a job's verdict from a process with this command and environment.
 
-        NOT JUDGED where the process ends; None where :meth:`close` has ended the work. UnfitError
-        if it cannot be started.
+        NOT JUDGED where the process ends; None after :meth:`close`. UnfitError if it cannot be
+        started.
         """
         made = command, environ
         if made != self._made:
@@ -238,11 +232,7 @@ class JudgeProcess:
 
 
 def environment(*, yields: bool = False) -> dict[str, str]:
-    """Return the environment of a judge.
-
-    ``yields``: its threads leave the cores to others while they have no work. What is timed does
-    not, as users' programs do not.
-    """
+    """Return a judge's environment; ``yields``: its idle threads leave the cores to others."""
     found = dict(os.environ) if allocator.unsettable() else allocator.environment(keeps=True)
     if yields:
         let_threads_sleep(found)
@@ -259,7 +249,7 @@ def _start(command: Sequence[str], environ: Mapping[str, str]) -> Process:
 
 
 def serve(judge: Judge | None = None) -> None:
-    """Be a process of a pool: judge until that ends; ``judge`` is a test's fake."""
+    """Judge jobs of the pool until it ends; ``judge`` is a test's fake."""
     with to_parent(GRACE) as channel:
         if judge is None:
             from losscli.judge.judging import judge_job  # imports torch

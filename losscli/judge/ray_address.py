@@ -1,4 +1,4 @@
-"""Addresses of Ray clusters: which are valid, where they are from, and whether anybody answers."""
+"""Addresses of Ray clusters: parse them, find them, test whether a cluster answers."""
 
 import os
 import re
@@ -15,7 +15,7 @@ from losscli.files.directories import weakness_along
 from losscli.files.reading import read_bytes
 
 ANSWER_SECONDS = 5.0
-"""How long an address may take to answer at all, with the look-up of its name."""
+"""How long an address may take to answer, including the look-up of its name."""
 VARIABLE = "RAY_ADDRESS"
 """Ray's own variable for the cluster to use."""
 CLIENT = "ray://"
@@ -28,7 +28,7 @@ _HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:/\[\]\s]+):([0-9]{1,5})")
 
 @dataclass(frozen=True)
 class Address:
-    """Where a cluster is, and for messages where that was said."""
+    """A cluster's address."""
 
     host: str
     port: int
@@ -43,16 +43,15 @@ class Address:
         return f"{CLIENT if self.client else ''}{self.host}:{self.port}"
 
     def __str__(self) -> str:
-        """Return the address for a message."""
         return f"{self.text} ({self.variable})" if self.variable else self.text
 
     def expect_answer(self) -> None:
-        """Raise UnfitError if nobody listens at the address."""
+        """Raise UnfitError if nothing listens at the address."""
         why = f"no cluster answered within {ANSWER_SECONDS:g} s"
         try:
             if done_within(ANSWER_SECONDS, self._connect):
                 return
-        except (OSError, UnicodeError) as error:  # the latter of a name that can be no host's
+        except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
             why = str(error)
         raise UnfitError(
             f"no Ray cluster answers at {self}: {why}. Start one with `ray start --head`; its port "
@@ -60,12 +59,12 @@ class Address:
         )
 
     def _connect(self) -> None:
-        """Connect, and wait as long for each of the addresses that the host has."""
+        """Connect; each address of the host gets the same time."""
         socket.create_connection((self.host.strip("[]"), self.port), ANSWER_SECONDS).close()
 
 
 def client_address(text: str) -> Address:
-    """Return the address of a Ray Client server, of ``HOST:PORT``; UsageError for other text."""
+    """Return the address of a Ray Client server from ``HOST:PORT``; else UsageError."""
     found = _parse(text, client=True)
     if not found:
         raise UsageError(
@@ -92,8 +91,8 @@ def usual_address() -> Address | str:
 def address_here(notify: Callable[[str], None]) -> Address | None:
     """Return the address of the cluster that `ray start` has started on this machine.
 
-    None where nobody answers there, or where another user could have written it: whose cluster that
-    is would run what it likes here. ``notify`` is told of the latter.
+    None where none answers, or where another user could have written the address: their cluster
+    could run any code here. ``notify`` is told of the latter.
     """
     path = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir(), "ray", "ray_current_cluster")
     with suppress(OSError, UnicodeError, UnfitError):
@@ -118,7 +117,7 @@ def _parse(text: str, *, client: bool, variable: str = "") -> Address | None:
 
 
 def done_within(seconds: float, action: Callable[[], object]) -> bool:
-    """Tell whether an action was done in so many seconds; a slower one goes on in its thread."""
+    """Tell whether an action ended in time; a slower one goes on in its thread."""
     failed: list[BaseException] = []
 
     def act() -> None:

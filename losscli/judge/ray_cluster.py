@@ -1,7 +1,7 @@
-"""The nodes of a Ray cluster, or of one that is started on this machine, as judges of a farm.
+"""The nodes of a Ray cluster, or of one started on this machine, as judges of a farm.
 
-A job is a task of one core and, for a GPU, of a quarter of one, as many as share a GPU on one
-machine: whoever times holds the lock of the GPU. Verdicts come back as JSON.
+A job is a task of one core and, on a GPU, of a quarter of it: judges share a GPU, and its lock
+keeps timings apart.
 """
 
 import logging
@@ -22,7 +22,7 @@ from losscli.judge.pool import WORKER_BYTES
 from losscli.judge.ray_address import AUTO, LOCAL, Address, address_here, done_within, usual_address
 
 JOIN_SECONDS = 10.0
-"""How long a cluster that answers may take to let this process in."""
+"""How long a cluster that answers may take to accept this process."""
 STORE_BYTES = 2**28
 """The object store of a cluster on this machine: sources and verdicts are small."""
 
@@ -37,11 +37,11 @@ class RayCluster:
         workers: int | None = None,
         notify: Callable[[str], None] = lambda note: None,
     ) -> None:
-        """Join nothing yet; UsageError if RAY_ADDRESS has no address.
+        """``address``: by default RAY_ADDRESS; UsageError where that is invalid.
 
-        ``address``: ``auto`` is the cluster of `ray start` on this machine, or one of its own where
-        there is none; ``local`` one of its own here; by default that in RAY_ADDRESS. ``workers``:
-        cores of a cluster of its own, by default all. ``notify`` is told of one not joined.
+        ``auto`` is the cluster of `ray start` on this machine, else a new one; ``local`` is a new
+        one. ``workers``: cores of a new cluster, by default all. ``notify`` is told of one not
+        joined.
         """
         self._address = usual_address() if address is None else address
         self._until_closed = ExitStack()
@@ -59,13 +59,13 @@ class RayCluster:
             self._address.expect_answer()
             _join(f"Ray at {self._address}", partial(join, address=self._address.text))
         elif self._address == AUTO and (here := address_here(self._notify)):
-            # By the word `auto` Ray would look at the processes of all users for an address.
+            # For `auto`, Ray itself would search the processes of all users for an address.
             _take_token()
             _join("Ray on this machine", partial(join, address=here.text))
         else:
             own = {"num_cpus": self._workers, "object_store_memory": STORE_BYTES}
             start = partial(join, address=LOCAL, include_dashboard=False, **own)
-            with _signals_kept():  # here, for what a thread has started ends with the thread
+            with _signals_kept():  # not in a thread: what it starts ends with it
                 _told("Ray on this machine", start)
         self._task = self._ray.remote(_judge_on_node())
 
@@ -105,15 +105,15 @@ class RayCluster:
     def close(self, tasks: Iterable[object]) -> None:
         if self._ray is None:
             return
-        with suppress(Exception):  # it may be the cluster that was lost
+        with suppress(Exception):  # the cluster itself may be lost
             for task in tasks:
                 self._ray.cancel(task, force=True)
-        with suppress(Exception), self._until_closed:  # an error before is what has to be told
+        with suppress(Exception), self._until_closed:  # an earlier error is the one to report
             self._ray.shutdown()
 
 
 def _judge_on_node() -> Callable[[str], bytes]:
-    """Return the function that nodes run, as code: a node without losscli has to say so."""
+    """Return the function that nodes run, as code: a node without losscli has to report that."""
 
     def judge(order: str) -> bytes:
         import json
@@ -134,7 +134,7 @@ def _judge_on_node() -> Callable[[str], bytes]:
 
 
 def _usable_ray() -> Any:
-    """Return the module of Ray; UnfitError if it is missing, or something else has its name."""
+    """Return the module of Ray; UnfitError if it is missing or another module has its name."""
     ray = None
     try:
         ray = import_module("ray")
@@ -169,14 +169,14 @@ def _kept_from_printing() -> Iterator[None]:
 
 
 def _take_token() -> None:
-    """Have Ray take the token of this user, which it does by itself for `auto` alone."""
+    """Make Ray use this user's token, which it does by itself only for `auto`."""
     with suppress(ImportError, AttributeError):  # an earlier Ray has none
         found: Any = import_module("ray._private.authentication.authentication_token_setup")
         found.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
 
 
 def _join(what: str, action: Callable[[], object]) -> None:
-    """Join a cluster, which may wait for minutes; UnfitError if it fails or takes too long."""
+    """Join a cluster; UnfitError if that fails or takes too long."""
     if not done_within(JOIN_SECONDS, partial(_told, what, action)):
         raise UnfitError(
             f"{what} did not answer within {JOIN_SECONDS:g} s. Is it a Ray cluster? One that asks "
@@ -185,7 +185,7 @@ def _join(what: str, action: Callable[[], object]) -> None:
 
 
 def _told(what: str, action: Callable[[], object]) -> None:
-    """Do something of Ray's, whose errors are those of the environment."""
+    """Turn Ray's errors into UnfitError."""
     try:
         action()
     except Exception as error:
@@ -195,7 +195,7 @@ def _told(what: str, action: Callable[[], object]) -> None:
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Put back what happens at SIGTERM, for which Ray has a handler of its own."""
+    """Restore the handler of SIGTERM, which Ray replaces."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield

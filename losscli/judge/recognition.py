@@ -1,7 +1,7 @@
-"""Finds out which loss a file computes: by its name, or by value, with parameters and reduction.
+"""Find out which loss a file computes: by its name, or by value, with parameters and reduction.
 
-It runs in a worker, on small inputs of the judge. Where its value and gradients are those of a loss
-of losscli's, that loss's oracle is the truth. Parameters are looked for among the file's numbers.
+The file runs in a worker on small inputs. If its value and gradients are those of a loss of
+losscli, that loss's oracle judges it. The numbers in the file are tried as parameters.
 """
 
 import math
@@ -34,38 +34,34 @@ Inputs = list[tuple[Shape, str]]
 
 SMALL = {2: (7, 33), 3: (7, 12, 33)}
 LARGEST = 2**20
-"""Elements of the inputs that a file gives, up to which a loss is recognised on them."""
+"""Elements of a file's inputs up to which a loss is recognised on them."""
 CLOSE = {"float64": 1e-9, "float32": 1e-4}
-"""Relative distance of two results that are the same formula."""
+"""Relative distance of two results of the same formula."""
 MOST_NUMBERS = 8
-"""The numbers of a file that are tried as parameters."""
 MOST_ERRORS = 2
-"""Errors of a file that a message names."""
 MOST_TRIES = 80
-"""Values of the parameters of a loss that are tried."""
 
 
 @dataclass(frozen=True)
 class Recognised:
-    """What a file computes, and where."""
+    """The loss that a file computes, and where."""
 
     loss: str
     reduction: Reduction
     size: Shape | None
-    """The shape of the input that ``get_inputs`` gives; None where there is none."""
+    """The shape of the input of ``get_inputs``, or None."""
     dtype: DType
-    """The dtype of the first floating one; float32 where there is none."""
+    """The dtype of the first floating input, or float32."""
     parameters: Mapping[str, float] = field(default_factory=dict)
-    """Those that are not the loss's defaults."""
+    """Those that differ from the loss's defaults."""
 
     def __str__(self) -> str:
-        """Return what a person reads: ``smooth_l1, beta=0.5, mean``."""
         parameters = [f"{name}={value:g}" for name, value in self.parameters.items()]
         return ", ".join([self.loss, *parameters, self.reduction])
 
 
 class UnknownLossError(WrongReferenceError):
-    """A file computes none of the losses that losscli knows, or takes other arguments.
+    """A file computes no loss that losscli knows, or takes other arguments.
 
     ``raised``: what it raised for the operands of every loss; empty where it computed a value.
     """
@@ -76,10 +72,7 @@ class UnknownLossError(WrongReferenceError):
 
 
 def recognise(found: Implementation, device: str, dtype: DType = "float64") -> Recognised:
-    """Return which loss a ``Model`` or a candidate computes, in float32 where it needs no float64.
-
-    UnknownLossError: it is none. WrongReferenceError: it cannot be imported, or its process dies.
-    """
+    """Return the loss of a ``Model`` or candidate; UnknownLossError or WrongReferenceError."""
     named, file = found.name, found.file
     assert file
     try:
@@ -95,7 +88,7 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
                 if file.misfit(file.definition(loss), spec):
                     continue
                 target, params = spec.default_target_shape(shape), spec.resolve({})
-                # Bound once, as a mean at the defaults: a model takes neither.
+                # Bound once, as a mean at the defaults: a Model takes no reduction or parameters.
                 mean = spec.reductions[-2:][0]
                 case = Case(loss, shape, target, dtype, mean, device, params, "normal", 11, 2.0)
                 known = _recognised(found, spec, case, labels=labels)
@@ -121,7 +114,7 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
 
 
 def _attempts(signature: Signature, inputs: Inputs) -> Iterator[tuple[str, Spec, Shape, bool]]:
-    """Yield what may be recognised, where, and if targets are 0 and 1 where others are possible."""
+    """Yield each loss, its shape, and whether targets are labels although others are possible."""
     own = [shape for shape, _ in inputs[:1] if math.prod(shape) <= LARGEST]
     for labels in (False, True):
         for loss, spec in _possible(signature, inputs):
@@ -146,7 +139,7 @@ def _possible(signature: Signature, inputs: Inputs) -> Iterator[tuple[str, Spec]
 def _recognised(
     found: Implementation, spec: Spec, first: Case, *, labels: bool
 ) -> tuple[dict[str, float], Reduction] | None:
-    """Return the parameters and the reduction with which a file computes a loss; None without."""
+    """Return the parameters and the reduction with which a file computes a loss, or None."""
     assert found.file
     dtype = first.dtype
     problem = Problem.of(first, third_party=ThirdParty(labels=labels))
@@ -200,7 +193,7 @@ def check_arguments(
 
 
 def made_with(file: Source, definition: Definition, loss: str) -> dict[str, float]:
-    """Return the parameters of a loss with which ``get_init_inputs`` makes a module."""
+    """Return the parameters of a loss that ``get_init_inputs`` gives a module."""
     names = definition.constructor.names if definition.constructor else ()
     given = dict(zip(names, file.parsed.made_with or (), strict=False))
     known = {parameter.name for parameter in EVERY_LOSS[loss].parameters}
@@ -208,7 +201,7 @@ def made_with(file: Source, definition: Definition, loss: str) -> dict[str, floa
 
 
 def loss_of(file: Source) -> str:
-    """Return the loss that a file defines by its name, in the form with the fewest operands."""
+    """Return the loss that a file defines by name, in the form with the fewest operands."""
     named: dict[str, list[str]] = {}
     for loss, spec in EVERY_LOSS.items():
         for name in spec.function_names:
@@ -225,7 +218,6 @@ def loss_of(file: Source) -> str:
 
 
 def _form_of(file: Source, losses: list[str]) -> str:
-    """Return which of the forms of one function a file defines: the first that fits."""
     losses = sorted(losses, key=lambda loss: len(EVERY_LOSS[loss].names))
     for loss in losses:
         with suppress(NotJudgeableError):
@@ -235,7 +227,7 @@ def _form_of(file: Source, losses: list[str]) -> str:
 
 
 def forms(loss: str, definition: Definition) -> list[str]:
-    """Return the forms of a loss with more operands, which a definition names: a weight, a mask."""
+    """Return the forms of a loss whose further operands (weight, mask) a definition names."""
     spec = EVERY_LOSS[loss]
     named = definition.signature.keywords
     return [

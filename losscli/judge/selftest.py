@@ -1,21 +1,21 @@
-"""The self-test of the judge: files whose verdict is known, wrong ones and honest ones.
+"""The judge's self-test: files with a known verdict, wrong ones and legitimate ones.
 
-A file begins with ``# expect: WORD[|WORD] [code[,code]]: what it is``. A word is one of a verdict,
-a code one of its reasons; alternatives are for what honestly may be noticed first. Lines of options
+A file begins with ``# expect: WORD[|WORD] [code[,code]]: what it is``: a word of a verdict and
+codes of its reasons. Alternatives are for what may legitimately be noticed first. Lines of options
 follow:
 
-- ``# loss: NAME``: the loss whose oracle is the truth; smooth_l1 without the line;
-- ``# reference: Model``: the truth is the file's own Model;
-- ``# dtypes: NAME, NAME``: to be judged; each that it takes without the line;
-- ``# limits: NAME=NUMBER ...``: limits that are smaller or larger than usual;
+- ``# loss: NAME``: the loss it is judged against, else smooth_l1;
+- ``# reference: Model``: judge it against its own Model;
+- ``# dtypes: NAME, NAME``: judge these, else each that it takes;
+- ``# limits: NAME=NUMBER ...``: change these limits;
 - ``# gpu``: needs CUDA;
 - ``# needs: MODULE``: needs a package that is not losscli's.
 
-What several files share is in modules of the folder ``bases`` beside them, which they import.
-Short files that differ in a few lines are a base and a change in ``changes.yaml``: ``bases`` has
-the texts with the words IMPORTS, SETUP and BODY on lines of their own, and for each base there are
-the changes by the name of the file. A change has the options above, ``imports`` (names of modules,
-or whole statements), ``setup`` (what stands above the function) and ``body``.
+Files import what they share from modules of the folder ``bases``. Short files that differ in a few
+lines are a base and a change in ``changes.yaml``: ``bases`` has texts with the words IMPORTS, SETUP
+and BODY on lines of their own; each base lists its changes by file name. A change has the options
+above, ``imports`` (names of modules, or whole statements), ``setup`` (above the function) and
+``body``.
 """
 
 from __future__ import annotations
@@ -51,22 +51,39 @@ _OPTION = re.compile(r"# (?P<name>gpu|needs|loss|reference|dtypes|limits)(?:: (?
 _OPTIONS = ("expect", "gpu", "needs", "loss", "dtypes", "limits")
 _PLACE = re.compile(r"^( *)(IMPORTS|SETUP|BODY)\n", re.MULTILINE)
 _LIMITS = {"build_seconds": 300.0, "call_seconds": 60.0, "total_seconds": 600.0}
-OF_TIME: set[Code] = {Code.WRONG_LATER, Code.CLOCK_DISAGREES, Code.SLOWS_OTHERS, Code.SLOWER}
-"""Codes that only timing finds. Candidates of others are not timed, which takes seconds each."""
-OF_MACHINE: set[Code] = {Code.NO_GPU, Code.NO_ROOM, Code.QUARANTINED, Code.INTERRUPTED, Code.BUSY}
-"""Codes of what this machine lacks to judge a file, whatever the file is."""
+OF_TIME: set[Code] = {
+    Code.WRONG_AFTER_WARM_UP,
+    Code.TIMING_TAMPERING,
+    Code.INTERFERENCE,
+    Code.SLOWER,
+}
+"""Codes that only timing finds. Other candidates are not timed, which takes seconds each."""
+OF_MACHINE: set[Code] = {
+    Code.NO_GPU,
+    Code.INSUFFICIENT_MEMORY,
+    Code.DEVICE_UNHEALTHY,
+    Code.INTERRUPTED,
+    Code.BUSY,
+}
+"""Codes of what this machine lacks."""
 TIMED = {"honest_fused_cpp", "honest_model_new_cuda"}
 HONEST = "legitimate"
 _KINDS: dict[str, tuple[Code, ...]] = {
-    "functions replaced, answers forged": (Code.PATCHED, Code.FORGED),
-    "answers that are kept for later": (Code.WRONG_LATER,),
-    "times that are not the clock's": (Code.CLOCK_DISAGREES, Code.SLOWS_OTHERS),
-    "processes, flags and files left behind": (Code.LEFT_BEHIND, Code.LEFT_PROCESS),
+    "functions replaced, results faked": (Code.MONKEY_PATCHED, Code.WROTE_TO_CHANNEL),
+    "answers that are kept for later": (Code.WRONG_AFTER_WARM_UP,),
+    "times that are not the clock's": (Code.TIMING_TAMPERING, Code.INTERFERENCE),
+    "processes, flags and files that remain": (Code.GLOBAL_STATE_LEAK, Code.LEFT_PROCESS),
     "wrong values or gradients": (
-        *(Code.WRONG, Code.MISFIT, Code.OVERWROTE, Code.NO_GRADIENT, Code.LIMITED),
+        *(
+            Code.WRONG,
+            Code.SHAPE_OR_DTYPE_MISMATCH,
+            Code.MODIFIED_INPUT,
+            Code.NO_GRADIENT,
+            Code.KNOWN_LIMITATION,
+        ),
     ),
     "ends, hangs or takes too much": (
-        *(Code.PROCESS_DIED, Code.BROKE_DEVICE, Code.FLOODED_OUTPUT),
+        *(Code.PROCESS_DIED, Code.DEVICE_ERROR, Code.FLOODED_OUTPUT),
         *(Code.MEMORY_LIMIT, Code.RAISED, Code.TIMEOUT),
     ),
     "cannot be loaded": (
@@ -75,12 +92,12 @@ _KINDS: dict[str, tuple[Code, ...]] = {
     ),
     "a wrong reference": (Code.BAD_REFERENCE,),
 }
-"""What is tried, by the codes of the reasons that it is found by: the first here counts."""
+"""Kinds of candidates, by the codes of their reasons; the first kind counts."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A file, and what its first lines say of it."""
+    """A file, and what its first lines declare."""
 
     path: Path
     words: tuple[str, ...]
@@ -90,7 +107,7 @@ class Candidate:
 
     @classmethod
     def read(cls, path: Path) -> Candidate:
-        """Read the first lines; ValueError where they are no such lines."""
+        """Read the first lines; ValueError where they are invalid."""
         first, *others = path.read_text(encoding="utf-8").splitlines()
         found = _FIRST_LINE.fullmatch(first)
         if not found:
@@ -106,18 +123,18 @@ class Candidate:
 
     @property
     def missing(self) -> str:
-        """The package that it needs and that is not installed; empty where there is none."""
+        """The package that it needs and that is not installed; empty if none."""
         module = self.options.get("needs", "")
         return module if module and find_spec(module) is None else ""
 
     @property
     def needs_gpu(self) -> bool:
-        """Whether it can be judged on a GPU alone; all others are judged on the CPU."""
+        """Whether it can only be judged on a GPU; all others are judged on the CPU."""
         return "gpu" in self.options
 
     @property
     def kind(self) -> str:
-        """What it stands for."""
+        """The kind of file that it is an example of."""
         if {*self.words} <= {*RIGHT_WORDS}:
             return HONEST
         return next(kind for kind, codes in _KINDS.items() if {*codes} & {*self.codes})
@@ -137,16 +154,13 @@ class Candidate:
         )
 
     def is_due(self, verdict: Verdict) -> bool:
-        """Tell whether a verdict is one that the file is to get.
-
-        What is right may meet, with parameters that are drawn, what PyTorch's own gets wrong.
-        """
+        """Tell whether a verdict is as expected; a right file may meet errors of PyTorch's own."""
         words = {*self.words, *(("NO WORSE THAN TORCH",) if "RIGHT" in self.words else ())}
         return verdict.word in words and (not self.codes or bool(verdict.codes & {*self.codes}))
 
 
 class Judged(Record, frozen=True):
-    """What the judge said of one file."""
+    """The verdict on one file, next to the expected one."""
 
     file: str
     kind: str
@@ -155,22 +169,21 @@ class Judged(Record, frozen=True):
     word: str
     codes: tuple[str, ...]
     reason: str
-    """The first reason in words, where the verdict is not as expected."""
+    """The text of the first reason, where the verdict is not as expected."""
     as_expected: bool
     seconds: float
     cause: str = ""
-    """What its wrong results are, where the judge found out, or what it does in place of them."""
+    """Why its results are wrong, or what it does instead, where the judge found out."""
 
     @property
     def exit_code(self) -> int:
-        """The exit code of the self-test for this file alone; 4 is for what the machine lacks."""
+        """The exit code of the self-test for this file; 4 where the machine lacks something."""
         if self.as_expected:
             return EXIT_OK
         return EXIT_UNFIT if {*self.codes} & OF_MACHINE else EXIT_FAILED
 
 
-def source() -> Path:
-    """Return the folder of the files: inside an installed package, or among the tests."""
+def _source() -> Path:
     package = Path(__file__).parents[1]
     for folder in (package / "candidates", package.parent / "tests" / "candidates"):
         if folder.is_dir():
@@ -180,7 +193,7 @@ def source() -> Path:
 
 
 def changed(changes: str) -> dict[str, str]:
-    """Return the text of each file, by name."""
+    """Return the text of each file of ``changes.yaml``, by name."""
     known = yaml.safe_load(changes)
     return {
         name: _text(text, change)
@@ -210,26 +223,26 @@ def _text(base: str, change: dict[str, Any]) -> str:
 @cache
 def _folder() -> TemporaryDirectory[str]:
     folder = TemporaryDirectory(prefix="losscli-candidates-")
-    shutil.copytree(source(), folder.name, dirs_exist_ok=True)
-    changes = (source() / "changes.yaml").read_text(encoding="utf-8")
+    shutil.copytree(_source(), folder.name, dirs_exist_ok=True)
+    changes = (_source() / "changes.yaml").read_text(encoding="utf-8")
     for name, text in changed(changes).items():
         Path(folder.name, f"{name}.py").write_text(text, encoding="utf-8")
     return folder
 
 
 def root() -> Path:
-    """Return the folder in which each file is whole, those of ``changes.yaml`` as well."""
+    """Return the folder with all files, those of ``changes.yaml`` included."""
     return Path(_folder().name)
 
 
 def candidates(device: str) -> list[Candidate]:
-    """Return the files that can be judged on a device, by name."""
+    """Return the files that a device can judge, by name."""
     found = map(Candidate.read, sorted(root().glob("*.py")))
     return [each for each in found if not each.missing and (device != "cpu" or not each.needs_gpu)]
 
 
 def judged_files(judged: Iterable[Verdict], of: Iterable[Candidate]) -> Iterator[Judged]:
-    """Yield what each verdict says of its file."""
+    """Yield the outcome of each verdict for its file."""
     by_file = {str(each.path): each for each in of}
     for verdict in judged:
         candidate = by_file[verdict.file]
@@ -254,7 +267,7 @@ def _told(verdict: Verdict) -> str:
 
 
 def counted(found: Iterable[Judged]) -> dict[str, tuple[int, int, int]]:
-    """Return how many files of each kind there are, got the verdict that is due, and a cause."""
+    """Count the files of each kind, those with the expected verdict and those with a cause."""
     by_kind = grouped(found, lambda each: each.kind)
     return {
         kind: (len(own), sum(each.as_expected for each in own), sum(bool(o.cause) for o in own))

@@ -1,6 +1,6 @@
-"""Judges one job: parse, build, small checks, all checks, time. The first stage that fails ends it.
+"""The stages of a job: build, small checks, all checks, time. A stage that fails ends them.
 
-Truth, seeds and verdict exist in this process alone; the candidate runs in a worker.
+Reference, seeds and verdict exist in this process alone; the candidate runs in a worker.
 """
 
 import contextlib
@@ -23,7 +23,6 @@ from losscli.implementations.subject import bind
 from losscli.judge.against_model import AnyModel
 from losscli.judge.cause import cause_of
 from losscli.judge.device_lock import device_lock
-from losscli.judge.draft import Ended
 from losscli.judge.first_look import (
     MISSING,
     compile_by_call,
@@ -31,7 +30,7 @@ from losscli.judge.first_look import (
     look_unmarked,
     settle_reduction,
 )
-from losscli.judge.judgement import Judgement
+from losscli.judge.judgement import Ended, Judgement
 from losscli.judge.times import take_tuning, time_beside, who_computed
 from losscli.judge.verdict_parts import word_of
 from losscli.machine import memory
@@ -42,19 +41,18 @@ from losscli.verify.runner import run as run_checks
 from losscli.verify.shrink import Shrinker
 
 MOST_CAUSES = 2
-"""Cases on which the cause of wrong results is looked for."""
 MOST_REASONS = 8
-"""Failures after which no more are looked for."""
+"""Failures after which the checks end."""
 FATAL = (
-    *(Code.PROCESS_DIED, Code.TIMEOUT, Code.FORGED, Code.FLOODED_OUTPUT),
-    *(Code.MEMORY_LIMIT, Code.BROKE_DEVICE, Code.PATCHED, Code.INTERRUPTED),
+    *(Code.PROCESS_DIED, Code.TIMEOUT, Code.WROTE_TO_CHANNEL, Code.FLOODED_OUTPUT),
+    *(Code.MEMORY_LIMIT, Code.DEVICE_ERROR, Code.MONKEY_PATCHED, Code.INTERRUPTED),
 )
-"""Codes after which nothing more is asked."""
-LEFT = "left behind: "
+"""Codes after which the candidate gets no more requests."""
+LEFT = "changed state that remains: "
 
 
 def why_not_imported(error: SubjectError, file: Source) -> tuple[Code, str]:
-    """Return why a file cannot be imported; of a compiler, what it wrote."""
+    """Return why a file cannot be imported: a compiler's first error, where one failed."""
     text, code = str(error), error.code if isinstance(error, SandboxError) else Code.IMPORT_FAILED
     if isinstance(error, NotBuiltError):
         if error.compiler:
@@ -67,10 +65,10 @@ def why_not_imported(error: SubjectError, file: Source) -> tuple[Code, str]:
 
 
 class Judging(Judgement):
-    """One job, beyond its parse."""
+    """One job after it is parsed."""
 
     def run(self) -> None:
-        """Go through the stages."""
+        """Run the stages; raise Ended where one ends the judging."""
         against, draft = self.against, self.draft
         self._tell_misfits()
         with contextlib.ExitStack() as held:
@@ -98,7 +96,7 @@ class Judging(Judgement):
                 ended = False
             self._find_cause()
             take_tuning(self)
-            self._leftovers()  # whatever else is wrong: a second answer can pass for a wrong value
+            self._leftovers()  # always: a forged response can look like a wrong value
         if ended:
             raise Ended
         if self.job.own_kernel or self.job.timed:
@@ -113,7 +111,7 @@ class Judging(Judgement):
         free = memory.most_bytes(self.device)
         for task in self.against.tasks(trains=False):
             _, reasons = lineup(task, FORWARD, free)
-            if (why := reasons.get(self.job.file)) and why.code == Code.NO_ROOM:
+            if (why := reasons.get(self.job.file)) and why.code == Code.INSUFFICIENT_MEMORY:
                 self.notify(f"{task.case.name} is not going to be timed: {why}")
 
     @contextlib.contextmanager
@@ -134,16 +132,15 @@ class Judging(Judgement):
             holder = printable(error.holder)
             if error.waits_for_us:
                 text = f"its {holder} has the lock of {self.device}, for which all timings wait"
-                self.draft.end(Code.SLOWS_OTHERS, text)
+                self.draft.end(Code.INTERFERENCE, text)
             waited = time.monotonic() - started
             text = f"waited {waited:.0f} s for {self.device}, whose lock {holder} has"
             self.draft.end(Code.BUSY, f"{text}; judging may take {most}")
 
     def _build(self) -> None:
-        """Import the file, and bind what it defines; call it once if it compiles.
+        """Import the file and bind what it defines; call it once if it compiles.
 
-        A compiler takes a minute, for which nobody who times should wait: what compiles is built
-        without the lock of the device.
+        Compiling takes a minute, so it runs without the device's lock: timings do not wait for it.
         """
         self.against.start()
         try:
@@ -167,10 +164,9 @@ class Judging(Judgement):
             if not all(change.mild for change in changed):
                 self.draft.end(reason.code, reason.text)
             text = f"its import or constructor changes {reason.text.removeprefix(LEFT)}"
-            self.draft.add(Code.LIMITED, text, facet="global_state")
+            self.draft.add(Code.KNOWN_LIMITATION, text, facet="global_state")
 
     def _tell_first(self) -> None:
-        """Say that value and gradient are right, where other checks follow."""
         what = "value and gradient are" if self.draft.trains else "the value is"
         if self.job.id == self.job.file and not self.draft.failures:
             taken = sum(self.draft.seconds.values())
@@ -216,7 +212,7 @@ class Judging(Judgement):
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """Compute in one thread here: others would wait for work on the cores that the worker needs."""
+    """Compute in one thread: the worker needs the other cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,7 +1,6 @@
 """The file that ``losscli new`` writes: a loss in PyTorch, in Triton, or in C++ and CUDA.
 
-The folder ``templates`` has its text, where ``@WORD@`` stands for what differs from loss to loss:
-its name, its parameter, and its formula, which is that of its spec.
+``@WORD@`` in the texts of ``templates`` stands for the loss's name, parameter or formula.
 """
 
 import ast
@@ -15,7 +14,7 @@ from losscli.losses import LOSSES
 
 Template = Literal["torch", "triton", "cpp"]
 STARTS = ("smooth_l1", "mse", "hinge", "huber", "l1")
-"""Losses of two operands and of one parameter at most, whose formula is right as it is written."""
+"""Losses of two operands and at most one parameter, whose formula is exact as written."""
 _FUNCTIONS = {
     "TORCH": {"abs": "torch.abs", "where": "torch.where"},
     "TRITON": {"abs": "tl.abs", "where": "tl.where"},
@@ -24,7 +23,7 @@ _FUNCTIONS = {
 
 
 def template_path(name: str) -> Path:
-    """Return the path of the file of a name, with or without ``.py``; UsageError if none."""
+    """Return the path of a file, named with or without ``.py``; UsageError if invalid."""
     path = Path(name if name.endswith(".py") else f"{name}.py")
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", path.stem):
         raise UsageError(
@@ -60,7 +59,7 @@ def _part(name: str) -> str:
 
 
 def _expression(formula: str, functions: dict[str, str]) -> str:
-    """Return the formula of a spec as code: absolute values and choices are calls of functions."""
+    """Return a spec's formula as code, with calls for absolute values and choices."""
     python = re.sub(r"\|([^|]+)\|", r"abs(\1)", formula).replace("^", "**")
     code = _Written(functions).visit(ast.parse(python, mode="eval")).body
     if isinstance(code, ast.Call) and len(code.args) > 1:

@@ -1,6 +1,14 @@
-"""Times a candidate beside others, and says whose kernels ran."""
+"""Time a candidate and what it is compared with, and find out whose kernels ran.
+
+A kernel left on the GPU, a thread or a process may slow the reference but not the candidate, whose
+ratio is then too good. So the reference is also timed without the candidate. A GPU switches between
+processes every few milliseconds, which hardly slows short calls.
+"""
 
 import contextlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 
 import torch
@@ -8,32 +16,51 @@ import torch
 from losscli.bench.plan import Task
 from losscli.bench.processes import Processes
 from losscli.bench.runner import Runner
-from losscli.cases.axes import FORWARD, FORWARD_BACKWARD
+from losscli.cases.axes import FORWARD, FORWARD_BACKWARD, PassName
 from losscli.implementations import remote
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.remote import RemoteSubject
 from losscli.implementations.sandbox.owners import OWN, TRITON
 from losscli.implementations.sandbox.worker_requests import Time, TuningSeconds, WhatRan
-from losscli.judge import beside
 from losscli.judge.against_model import AnyModel
 from losscli.judge.judgement import Judgement
 from losscli.judge.verdict_parts import REFERENCE, Speed
 from losscli.reasons import Code
-from losscli.runs.measurements import Speedup
+from losscli.runs.measurements import Seconds, Speedup
 from losscli.runs.records import FAILED, SKIPPED, BenchResult
 
 OWN_SHARE = {"cpu": 0.3, "cuda": 0.05}
-"""The least share of a file's own kernel: on a CPU the interpreter's time is in it."""
+"""The least time share of a file's own kernel: on a CPU it includes the interpreter."""
 SURELY_SLOW_SECONDS = 0.05
-"""The time of a call from which on no other program explains it, and timing again takes long."""
+"""The time of a call from which no other program explains a slower one, and timing again is
+long."""
+ROUNDS = 3
+"""Timings with and without the candidate that must all differ: other programs slow only some."""
+TOLERANCE = {"cpu": 2.0, "cuda": 1.5}
+"""The largest ratio of the median with the candidate to the p80 without it. On a CPU cores wake up
+for each process: 1.3 for PyTorch's own. On an H200 it was 1.00 for PyTorch's mean squared error of
+16384x16384."""
+SLACK = 5e-6
+"""Seconds that are always allowed: after another process a GPU reloads its address tables."""
+CLEARLY_SLOWER = 0.8
+"""A ratio whose interval is below this is slower, however few the samples."""
+NO_ROOM = (Code.INSUFFICIENT_MEMORY, Code.OUT_OF_MEMORY)
+SAMPLED_SECONDS = 0.2
+"""How long samples are taken: only a large difference counts."""
+
+Run = Callable[[Task], Iterable[BenchResult]]
+"""Times a task, after ending the processes of other files."""
+Times = dict[PassName, Seconds]
+Known = dict[tuple[str, PassName], float]
+"""The p80 of a reference without a candidate, by case, device and pass."""
 _runner = cache(Runner)
-"""The runner of quick timings on a device, which measures the limits of the memory once."""
-_known: beside.Known = {}
-"""Of the losses' references, in this process."""
+"""The runner of quick timings on a device, which measures the memory limits once."""
+_known: Known = {}
+"""The references' times in this process."""
 
 
 def take_tuning(on: Judgement) -> None:
-    """Take how long it has tuned kernels until now."""
+    """Record how long the candidate has tuned kernels so far."""
     for worker in remote.workers.known(on.file):
         with contextlib.suppress(SubjectError):  # it has died
             if tuned := worker.ask(TuningSeconds(), case=None):
@@ -41,7 +68,7 @@ def take_tuning(on: Judgement) -> None:
 
 
 def who_computed(on: Judgement) -> None:
-    """Say whose operators and kernels run in a call, and whether a kernel of its own does."""
+    """Record whose operators and kernels run in a call, and whether one is the candidate's."""
     against, draft = on.against, on.draft
     trains = bool(draft.trains)
     case = against.tasks(trains=trains)[0].case
@@ -72,12 +99,12 @@ def who_computed(on: Judgement) -> None:
 
 
 def time_beside(on: Judgement) -> None:
-    """Time it beside others."""
+    """Time the candidate and what it is compared with."""
     against, job = on.against, on.job
     several = against.in_processes and not job.quick
     timed: list[tuple[Task, list[BenchResult]]] = []
     with Processes(on.device, torch.get_num_threads()) as processes:
-        run: beside.Run = processes.run if several else _runner(on.device).run
+        run: Run = processes.run if several else _runner(on.device).run
         for task in against.tasks(trains=bool(on.draft.trains)):
             on.check_time()
             results = list(run(task)) if several else _confirmed(on, run, task)
@@ -88,12 +115,12 @@ def time_beside(on: Judgement) -> None:
         known = {} if several or isinstance(against, AnyModel) else _known
         for task, results in timed:
             about = task, results, job.file, against.beside, known
-            for code, text, pass_ in beside.findings(run, *about):
+            for code, text, pass_ in findings(run, *about):
                 on.draft.add(code, text, case=f"{task.case.name}, {pass_}")
 
 
-def _confirmed(on: Judgement, run: beside.Run, task: Task) -> list[BenchResult]:
-    """Time it in one process; again where it is slower, for another program may have run."""
+def _confirmed(on: Judgement, run: Run, task: Task) -> list[BenchResult]:
+    """Time it in one process; again where it is slower, since another program may have run."""
     results = list(run(task))
     slower = [r.seconds.median for r in results if _slower(on, r) and r.seconds]
     if not slower or max(slower) > SURELY_SLOW_SECONDS:
@@ -110,12 +137,12 @@ def _slower(on: Judgement, result: BenchResult) -> dict[str, float]:
         other: ratio.value
         for other, ratio in _ratios(on, result).items()
         if other in on.against.compared
-        and (ratio.verdict == "slower" or ratio.high < beside.CLEARLY_SLOWER)
+        and (ratio.verdict == "slower" or ratio.high < CLEARLY_SLOWER)
     }
 
 
 def _ratios(on: Judgement, result: BenchResult) -> dict[str, Speedup]:
-    """Return the ratios to others; what is timed as the reference has that name."""
+    """Return the ratios to others; the timed reference is named REFERENCE."""
     reference = on.against.beside
     return {REFERENCE if n == reference else n: ratio for n, ratio in result.ratios.items()}
 
@@ -124,7 +151,7 @@ def _take_time(on: Judgement, result: BenchResult) -> None:
     draft, against = on.draft, on.against
     name = f"{result.case.name}, {result.pass_}"
     if result.implementation != on.job.file:
-        fails = result.status == FAILED and result.code != Code.CLOCK_DISAGREES
+        fails = result.status == FAILED and result.code != Code.TIMING_TAMPERING
         if fails and isinstance(against, AnyModel):
             draft.end(Code.BAD_REFERENCE, f"the reference {result.reason}", case=name)
         return
@@ -132,7 +159,7 @@ def _take_time(on: Judgement, result: BenchResult) -> None:
         draft.add(result.code or Code.WRONG, result.reason, case=name)
         return
     if result.status == SKIPPED:
-        code: Code = Code.NO_ROOM if result.code in beside.NO_ROOM else Code.ERROR
+        code: Code = Code.INSUFFICIENT_MEMORY if result.code in NO_ROOM else Code.ERROR
         if result.code != Code.NOT_APPLICABLE:
             draft.add(code, result.reason, case=name)
         return
@@ -146,3 +173,70 @@ def _take_time(on: Judgement, result: BenchResult) -> None:
     draft.speed.append(Speed(result.case.name, result.pass_, *measured))
     for other, ratio in _slower(on, result).items():
         draft.add(Code.SLOWER, f"{1 / ratio:.2f} times the time of {other}", case=name)
+
+
+def findings(
+    run: Run,
+    task: Task,
+    results: Sequence[BenchResult],
+    candidate: str,
+    reference: str,
+    known: Known,
+) -> Iterator[tuple[Code, str, PassName]]:
+    """Yield code, text and pass of each finding; ``known`` is reused for the next task."""
+    own = {r.pass_: r.seconds for r in results if r.implementation == candidate and r.seconds}
+    other = {r.pass_: r for r in results if r.implementation == reference and r.pass_ in own}
+    beside = {pass_: result.seconds for pass_, result in other.items() if result.seconds}
+    for pass_, factor in _slowed_passes(run, task, candidate, reference, beside, known).items():
+        text = f"the reference takes {factor:.2f} times as long next to its process as without it"
+        yield Code.INTERFERENCE, text, pass_
+    crowded = [pass_ for pass_, result in other.items() if result.code in NO_ROOM]
+    if crowded:
+        for pass_, alone in _seconds_of_reference(run, task, crowded, reference).items():
+            factor = own[pass_].median / alone.median
+            if factor > 1 / CLEARLY_SLOWER:
+                text = f"{factor:.2f} times the time of the reference; memory did not hold both"
+                yield Code.SLOWER, text, pass_
+
+
+def _seconds_of_reference(
+    run: Run, task: Task, passes: Iterable[PassName], reference: str, *candidate: str
+) -> Times:
+    """Time a reference in some passes of a task, alone or next to a candidate."""
+    timing = replace(task.timing, min_time=SAMPLED_SECONDS, max_time=SAMPLED_SECONDS)
+    names = (*candidate, reference)
+    short = replace(
+        task, passes=dict.fromkeys(passes, names), timing=timing, limited=False, peaks=False
+    )
+    return {
+        result.pass_: result.seconds
+        for result in run(short)
+        if result.implementation == reference and result.seconds
+    }
+
+
+def _slowed_passes(
+    run: Run, task: Task, candidate: str, reference: str, beside: Times, known: Known
+) -> dict[PassName, float]:
+    """Return the passes in which a candidate slows the reference, and by which factor."""
+    case = f"{task.case.name} {task.case.device}"
+    most = TOLERANCE[task.case.device.partition(":")[0]]
+
+    def too_slow(beside: Times) -> dict[PassName, float]:
+        without = {pass_: known.get((case, pass_), 0.0) for pass_ in beside}
+        return {
+            pass_: each.median / without[pass_] if without[pass_] else math.inf
+            for pass_, each in beside.items()
+            if each.median > most * without[pass_] + SLACK
+        }
+
+    found = too_slow(beside)
+    for number in range(ROUNDS):
+        if not found:
+            break
+        if number:
+            beside = _seconds_of_reference(run, task, found, reference, candidate)
+        alone = _seconds_of_reference(run, task, found, reference)
+        known.update({(case, pass_): each.p80 for pass_, each in alone.items()})
+        found = too_slow({pass_: beside[pass_] for pass_ in alone if pass_ in beside})
+    return found

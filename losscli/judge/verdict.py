@@ -1,4 +1,4 @@
-"""A verdict on one file: plain data, of which a person reads a block and a program the JSON."""
+"""A verdict on one file: plain data, printed as a block or as JSON."""
 
 from collections.abc import Mapping
 from statistics import geometric_mean
@@ -139,7 +139,7 @@ class Verdict(Record, frozen=True):
 
     @property
     def kind_of_machine(self) -> str:
-        """The machine and its host: ratios of two kinds are not compared with each other."""
+        """The machine and its host; ratios of two kinds cannot be compared."""
         beside = "" if self.host.startswith(self.machine) else f"{self.machine}, host "
         return f"{beside}{self.host}" if self.host else self.machine
 
@@ -158,7 +158,7 @@ _WORTH = {"ok": 1.0, "raises": 0.75, "limited": 0.5}
 
 
 def not_judged(job: Job, code: Code, text: str, *, log: str = "") -> Verdict:
-    """Return the verdict NOT JUDGED on a job, of a broken line whatever could be read of it."""
+    """Return the verdict NOT JUDGED on a job."""
     return Verdict(
         id=job.id,
         file=job.file,
@@ -172,7 +172,7 @@ def not_judged(job: Job, code: Code, text: str, *, log: str = "") -> Verdict:
 
 
 def renamed(verdict: Verdict, job: Job, names: Mapping[str, str]) -> Verdict:
-    """Return a verdict with the id and the file of a job, and other names of files in its texts."""
+    """Return a verdict with a job's id and file, and with other file names in its texts."""
 
     def put(text: str) -> str:
         for old, new in names.items():
@@ -188,26 +188,22 @@ def renamed(verdict: Verdict, job: Job, names: Mapping[str, str]) -> Verdict:
 
 
 def speedup(verdict: Verdict, pass_: str = "", other: str = REFERENCE) -> float | None:
-    """Return how many times as fast as another implementation a file is, over all cases.
-
-    The geometric mean of the ratios that samples decide; None where there is none. Of both passes,
-    or of the one that ``pass_`` names.
-    """
+    """Return the geometric mean of the conclusive ratios to another implementation, if any."""
     ratios = [
         timed.ratios[other][0]
         for timed in verdict.speed
-        if other in timed.ratios and pass_ in ("", timed.pass_) and decided(*timed.ratios[other])
+        if other in timed.ratios and pass_ in ("", timed.pass_) and _decided(*timed.ratios[other])
     ]
     return geometric_mean(ratios) if ratios else None
 
 
-def decided(value: float, low: float, high: float) -> bool:
-    """Tell whether the interval of a ratio lies on one side of 1, or closely around it."""
+def _decided(value: float, low: float, high: float) -> bool:
+    """Tell whether a ratio's interval lies on one side of 1, or closely around it."""
     return not low < 1 < high or high - low < SAME
 
 
 def score(verdict: Verdict) -> float:
-    """Return a number for a search: 0 where not right, else the speedup; 1 where not timed."""
+    """Return a number for a search: 0 if not right, else the speedup, or 1 if not timed."""
     if not verdict.right:
         return 0.0
     found = speedup(verdict)

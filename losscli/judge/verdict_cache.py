@@ -1,7 +1,7 @@
-"""Keeps verdicts: the same source, judged in the same way on the same machine, is judged once.
+"""Keep verdicts: the same source, judged in the same way on the same machine, is judged once.
 
-One file a verdict, by a key of everything that decides it: sources, the job, losscli, torch, the
-compiler, the machine and its GPUs. What another run might judge otherwise is not kept.
+One file a verdict; its key covers all that decides it: sources, job, losscli, torch, compiler,
+machine and GPUs. Verdicts that depend on chance are not kept.
 """
 
 import contextlib
@@ -30,14 +30,19 @@ from losscli.runs.encoding import UNREADABLE, RecordError, json_line, read_objec
 from losscli.runs.files import replace_file
 
 UNUSED_SECONDS = 30 * 24 * 3600.0
-"""Verdicts that nobody asked for in so long are removed."""
 CHANCE_WORDS = {"NOT JUDGED", "HANGS"}
 CHANCE_CODES = {
-    *(Code.CLOCK_DISAGREES, Code.SLOWS_OTHERS, Code.IMPOSSIBLE, Code.PROCESS_DIED),
-    *(Code.BROKE_DEVICE, Code.MEMORY_LIMIT, Code.TIMEOUT, Code.NO_ROOM, Code.QUARANTINED),
+    *(Code.TIMING_TAMPERING, Code.INTERFERENCE, Code.IMPOSSIBLE, Code.PROCESS_DIED),
+    *(
+        Code.DEVICE_ERROR,
+        Code.MEMORY_LIMIT,
+        Code.TIMEOUT,
+        Code.INSUFFICIENT_MEMORY,
+        Code.DEVICE_UNHEALTHY,
+    ),
     *(Code.INTERRUPTED, Code.BUSY, Code.ERROR),
 }
-"""Words and reasons of verdicts that depend on chance, and are not kept."""
+"""Words and reasons of verdicts that depend on chance and are not kept."""
 _FROM_PYTHON = ("CXX", "CUDACXX", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST")
 """Environment variables that decide how a file is built."""
 
@@ -46,12 +51,12 @@ class VerdictCache:
     """Verdicts in a folder."""
 
     def __init__(self, root: Path, machine: Sequence[str] | None = None) -> None:
-        """``machine``: what decides a verdict here beside its job; a test has something else."""
+        """``machine``: what decides a verdict besides its job; tests replace it."""
         self.root = root
         self._machine = tuple(describe_machine() if machine is None else machine)
 
     def find(self, job: Job) -> Verdict | None:
-        """Return the verdict that the same job had, with its names; UnfitError if not private."""
+        """Return the verdict on the same job, with this job's names; UnfitError if not private."""
         files = _files(job)
         if files is None:
             return None
@@ -67,7 +72,7 @@ class VerdictCache:
         return replace(named, cached=True, seconds={})
 
     def keep(self, job: Job, verdict: Verdict) -> None:
-        """Keep a verdict, if another run would come to the same; a full disk is no error."""
+        """Keep a verdict unless it depends on chance; ignore a full disk."""
         if verdict.cached or verdict.word in CHANCE_WORDS or verdict.codes & CHANCE_CODES:
             return
         files = _files(job)
@@ -81,7 +86,7 @@ class VerdictCache:
             replace_file(path, [f"{json_line(verdict.to_json())}\n".encode()])
 
     def drop_unused(self, now: float) -> None:
-        """Remove verdicts that were not asked for in long; ``now`` in seconds since the epoch."""
+        """Remove verdicts that were not used for long; ``now`` in seconds since the epoch."""
         for path in self.root.glob("??/*.json"):
             with contextlib.suppress(OSError):
                 if now - path.stat().st_mtime > UNUSED_SECONDS:
@@ -95,14 +100,14 @@ class VerdictCache:
 
 
 def user_verdicts() -> VerdictCache:
-    """Return this user's cache, without what was not used in long; UnfitError as in ``find``."""
+    """Return this user's cache without unused verdicts; UnfitError as in ``find``."""
     found = VerdictCache(private_folder("verdicts", "verdicts"))
     found.drop_unused(time.time())
     return found
 
 
 def describe_machine() -> Iterator[str]:
-    """Yield what decides a verdict beside its job."""
+    """Yield what decides a verdict besides its job."""
     yield f"losscli {own_version()}"
     for package in ("torch", *(language.package for language in LANGUAGES)):
         yield f"{package} {version_of(package)}"
@@ -124,10 +129,10 @@ def _gpus(device: str) -> tuple[str, ...]:
 
 @cache
 def own_version() -> str:
-    """Return the version and a digest of losscli's own sources: an edit of a check is another."""
+    """Return the version with a digest of losscli's sources: an edited check is another version."""
     package = Path(losscli.__file__).resolve().parent
     csrc = next((p for p in (package / "csrc", package.parent / "csrc") if p.is_dir()), package)
-    # In the same order for a checkout and a wheel, which has the candidates of the tests as well.
+    # Same order in a checkout and in a wheel, which also has the tests' candidates.
     own = [*package.rglob("*.py"), *package.glob("judge/*.toml")]
     own = [path for path in own if path.relative_to(package).parts[0] != "candidates"]
     paths = [*sorted(own), *sorted(p for p in csrc.rglob("*") if p.is_file())]
@@ -136,7 +141,7 @@ def own_version() -> str:
 
 
 def _files(job: Job) -> list[Source] | None:
-    """Return the files of a job; None where they do not decide its verdict."""
+    """Return the files of a job; None where they import others, so a digest does not decide."""
     with contextlib.suppress(LosscliError):
         files = [Source.read(named) for named in filter(None, (job.file, job.reference))]
         if all(file.stands_alone for file in files):
@@ -145,7 +150,7 @@ def _files(job: Job) -> list[Source] | None:
 
 
 def _digest(parts: Sequence[str | bytes]) -> str:
-    """Return 32 hexadecimal digits; a part's length goes in too, so that parts cannot run over."""
+    """Return 32 hexadecimal digits; lengths are hashed too, which keeps parts apart."""
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode(errors="surrogateescape") if isinstance(part, str) else part

@@ -1,4 +1,4 @@
-"""The parts of a verdict: its reasons, times and errors, and the word that reasons lead to."""
+"""The parts of a verdict: reasons, times and errors, and the word that follows from reasons."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -8,14 +8,14 @@ from losscli.reasons import Code, Facet, Word
 from losscli.runs.measurements import CallSeconds, Ratio
 
 REFERENCE = "reference"
-"""The implementation that a file's times are compared with."""
+"""The implementation to which times are compared."""
 
 RIGHT_WORDS: tuple[Word, ...] = (
     *("RIGHT", "RIGHT BUT NO GRADIENT", "NO WORSE THAN TORCH", "RIGHT WITHIN LIMITS", "SLOWER"),
 )
-"""The words of candidates whose results are right, of ordinary operands at least."""
+"""The words of candidates that are right for ordinary operands at least."""
 SAME = 0.04
-"""The width of the interval of a ratio of two that are as fast."""
+"""The width of a ratio's interval around 1 within which two are equally fast."""
 Stage = Literal["parse", "build", "small", "checks", "time"]
 """The stages of judging, cheapest first."""
 
@@ -64,9 +64,14 @@ class Accuracy(Record, frozen=True):
 
 
 def word_of(reasons: Sequence[JudgeReason]) -> Word:
-    """Return the word of a verdict; what only cannot be timed for lack of memory was checked."""
-    untimed = (Code.NO_ROOM, "time")
+    """Return the word of a verdict. Too little memory to time is no reason against it."""
+    untimed = (Code.INSUFFICIENT_MEMORY, "time")
     codes = {reason.code for reason in reasons if (reason.code, reason.stage) != untimed}
-    if codes & {Code.WRONG, Code.MISFIT, Code.OVERWROTE, Code.LEFT_BEHIND}:
+    if codes & {
+        Code.WRONG,
+        Code.SHAPE_OR_DTYPE_MISMATCH,
+        Code.MODIFIED_INPUT,
+        Code.GLOBAL_STATE_LEAK,
+    }:
         codes.discard(Code.RAISED)  # what is wrong in some check may raise in others
     return next((code.word for code in Code if code in codes and code.word), "RIGHT")

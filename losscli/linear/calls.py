@@ -1,4 +1,4 @@
-"""Calls of fused linear losses: checks, choice of a plan, and reduction."""
+"""Calls of fused linear losses: checks, a plan, and reduction."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ class Given(NamedTuple):
     numbers: Tensor
     linear_bias: Tensor | None
     of_shard: Callable[..., Shard] | None = None
-    """Returns a rank's shard from its hidden states and what ranks must agree on, if any."""
+    """Returns a rank's shard from its hidden states and what ranks must agree on."""
     wide: bool = False
     """Whether a 16-bit loss stays in float32."""
 
     @classmethod
     def taken(cls, arguments: dict[str, Any]) -> Given:
-        """Take them out of a public function's arguments, in the order of its signature."""
+        """Take them out of a public function's arguments."""
         hidden, weight, numbers = (arguments.pop(each) for each in list(arguments)[:3])
         return cls(hidden, weight, numbers, arguments.pop("linear_bias"))
 
 
 def settings_of(ignore_index: int | None, *others: float, **named: float) -> Settings:
-    """Return a cross entropy's settings from public arguments, in their order or by name."""
+    """Return settings from cross entropy's arguments."""
     return Settings(-100 if ignore_index is None else ignore_index, *others, **named)  # type: ignore[arg-type]
 
 
@@ -66,7 +66,7 @@ def compute_cross_entropy(
     memory_budget: int | None,
     **of_logits: Any,
 ) -> Any:
-    """Compute :func:`losscli.linear.linear_cross_entropy`; ``of_logits`` are its settings."""
+    """Compute ``linear_cross_entropy``; ``of_logits`` are its settings."""
     settings = settings_of(**of_logits)
     check_settings(name, settings, reduction)
     hidden, linear_weight, target, bias, of_shard, wide = given
@@ -108,7 +108,7 @@ def compute_token_log_probs(
     entropy: bool,
     memory_budget: int | None,
 ) -> Any:
-    """Compute :func:`losscli.linear.linear_token_log_probs`."""
+    """Compute ``linear_token_log_probs``."""
     hidden, linear_weight, tokens, bias, of_shard, _ = given
     operands = operands_of(name, hidden, linear_weight, tokens, bias, "tokens")
     check_mask(name, mask, operands.shape, "tokens")
@@ -127,14 +127,14 @@ def compute_token_log_probs(
 
 
 def check_settings(name: str, settings: Settings, reduction: str = "none") -> None:
-    """Raise cross entropy's error for an invalid reduction or setting."""
+    """Raise cross entropy's error for an invalid setting."""
     calls = Calls(name)
     calls.parameters = find_loss("cross_entropy").parameters
     calls.check({"reduction": reduction, **settings._asdict()})
 
 
 def check_class_weight(name: str, weight: Tensor | None) -> None:
-    """Raise ValueError for class weights that require grad, which no kernel computes."""
+    """Raise ValueError for class weights that require grad."""
     if weight is not None and weight.requires_grad:
         raise ValueError(f"{name}: weight has no gradient here; give weight.detach()")
 
@@ -150,7 +150,6 @@ def _compute(
     *,
     with_log_sums: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the losses; unreduced ones have the hidden states' shape without the width."""
     hidden, target = operands.hidden, operands.class_numbers
     classes = len(operands.weight) if shard is None else shard.classes
     kept = None
@@ -164,6 +163,7 @@ def _compute(
             kept = None
         else:
             hidden, target = hidden.index_select(0, kept), target.index_select(0, kept)
+    layer = Layer(hidden, operands.weight, operands.bias)
     first = 0 if shard is None else shard.first
     rows = Rows(
         target, classes, class_weight, settings, reduction, kept is None, with_log_sums, first
@@ -173,19 +173,16 @@ def _compute(
             raise NotImplementedError(
                 f"{name}: losses over ranks take plain tensors, and nothing traces them"
             )
-        losses, log_sums = composed(rows, Layer(hidden, operands.weight, operands.bias))
+        losses, log_sums = composed(rows, layer)
         shape = (*losses.shape[:-1], *operands.shape) if reduction == "none" else ()
         return losses.reshape(shape), log_sums
-    size = _size(operands, hidden, rows, shard)
+    size = _size(layer, rows, shard)
     plan = _plan(name, size, budget, hidden.device)
     if shard is None and not _has_kernels(plan, hidden.device.type, with_log_sums):
-        layer = Layer(hidden, operands.weight, operands.bias)
         losses, log_sums = by_formula(rows, layer, budget)
         return _placed(losses, rows, operands, kept), log_sums
     try:
-        losses, log_sums = Losses.apply(  # type: ignore[no-untyped-call]
-            hidden, operands.weight, operands.bias, rows, plan, shard
-        )
+        losses, log_sums = Losses.apply(*layer, rows, plan, shard)  # type: ignore[no-untyped-call]
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
@@ -202,7 +199,6 @@ def _has_kernels(plan: Plan, device: str, with_log_sums: bool) -> bool:
 
 
 def _placed(losses: Tensor, rows: Rows, operands: Operands, kept: Tensor | None) -> Tensor:
-    """Return unreduced losses of all rows, in the shape of the hidden states."""
     if rows.reduction != "none":
         return losses
     if kept is not None:
@@ -213,13 +209,13 @@ def _placed(losses: Tensor, rows: Rows, operands: Operands, kept: Tensor | None)
     return losses.reshape((*losses.shape[:-1], *operands.shape))
 
 
-def _size(operands: Operands, hidden: Tensor, rows: Rows, shard: Shard | None) -> Size:
-    tensors = (operands.hidden, operands.weight, operands.bias)
-    wanted = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+def _size(layer: Layer, rows: Rows, shard: Shard | None) -> Size:
+    hidden, weight, _ = layer
+    wanted = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in layer)
     return Size(
         rows=len(hidden),
         width=hidden.shape[1],
-        classes=len(operands.weight),
+        classes=len(weight),
         item=hidden.element_size(),
         gradients=wanted,
         # Forward knows no gradient before the ranks' exchange.

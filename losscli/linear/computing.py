@@ -1,7 +1,5 @@
 """Computes fused linear losses and their gradients by a plan."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
@@ -38,7 +36,7 @@ class Losses(torch.autograd.Function):
         plan: Plan,
         shard: Shard | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Compute the losses and the gradients that the plan computes during forward."""
+        """Return the losses and any log-sum-exps."""
         wanted = ctx.needs_input_grad[:3]
         with _without_autocast(hidden):
             forward, _ = PLANS[plan.kind]
@@ -55,7 +53,7 @@ class Losses(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, incoming: Tensor, _: Any) -> tuple[Any, ...]:
-        """Compute the gradients."""
+        """Return the gradients of hidden states, weight and bias."""
         hidden, weight, bias, target, class_weight, *kept = ctx.saved_tensors
         rows = replace(ctx.rows, target=target, class_weight=class_weight)
         wanted, layer = ctx.needs_input_grad[:3], Layer(hidden, weight, bias)
@@ -82,7 +80,7 @@ def _without_autocast(tensor: Tensor) -> AbstractContextManager[None]:
 
 
 def by_formula(rows: Rows, layer: Layer, budget: int | None) -> tuple[Tensor, Tensor | None]:
-    """Return losses and log-sum-exps by the formula of some rows at a time; backward repeats it."""
+    """Return losses and log-sum-exps by PyTorch's formula, some rows at a time."""
     classes, item = len(layer.weight), max(layer.hidden.element_size(), 4)
     most = max((_FORMULA_BYTES if budget is None else budget) // (classes * item * _TENSORS), 1)
     found = []
@@ -97,7 +95,7 @@ def by_formula(rows: Rows, layer: Layer, budget: int | None) -> tuple[Tensor, Te
 
 
 def composed(rows: Rows, layer: Layer, *, wide: bool = False) -> tuple[Tensor, Tensor | None]:
-    """Return losses and any log-sum-exps of all logits, traceable; ``wide``: in float32."""
+    """Return losses and any log-sum-exps of all logits, traceable, or in float32 (``wide``)."""
     logits, loss, settings = layer.logits(), torch.ops.losscli, rows.settings
     logits = logits.to(widened(logits.dtype)) if wide else logits
     bent = logits / settings.temperature

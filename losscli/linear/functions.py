@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from losscli.losses import operators
-from losscli.losses.kinds import explained, refuse_script
+from losscli.losses.kinds import refuse_script
+from losscli.losses.making import OF_ROWS, public
 
 from .calls import Given, compute_cross_entropy, compute_token_log_probs
 
@@ -18,7 +19,34 @@ _GIVEN_WITH_CALLS = {"input", "linear_weight", "target", "linear_bias", "token_w
 """Arguments that the module has itself, or takes in each call."""
 
 
-@explained
+OF_HIDDEN_STATES = {
+    **OF_ROWS,
+    "input": "hidden states, ``(D)`` or ``(..., D)``; differentiable.",
+    "hidden": "hidden states, ``(..., D)``; differentiable.",
+    "linear_weight": "``(C, D)`` for C classes, in the dtype of the hidden states; differentiable.",
+    "target": "class indices in int64, int32 or uint8, ``(...)``.",
+    "tokens": "token indices in int64, int32 or uint8, ``(...)``.",
+    "linear_bias": "``(C)``; differentiable.",
+    "weight": "a factor for each class, ``(C)``; not differentiable.",
+    "reduction": "``none`` (one loss for each row), ``mean`` or ``sum`` (shape ``()``). The mean "
+    "divides by the sum of the factors ``weight`` and ``token_weight``.",
+    "ignore_index": "class index of rows with loss and gradient 0, which the mean does not count; "
+    "None is -100.",
+    "token_weight": "a factor for each row, ``(...)``.",
+    "return_lse": "whether to return each row's log-sum-exp too, ``(...)``, in float32 (float64 "
+    "for float64), without a gradient. Ignored rows are then computed.",
+    "memory_budget": "bytes for the logits and the sums of gradients, besides operands and "
+    "gradients. None is half of the free memory, so the same call may be sliced and rounded "
+    "differently. Under torch.compile and transforms all logits are computed at once.",
+    "IndexError": "on the CPU, a class index is out of range. On a GPU the loss and the gradients "
+    "are NaN.",
+    "ValueError": "a setting is invalid, shapes do not fit, or the budget is too small.",
+    "TypeError": "hidden states are not floating-point, or dtypes do not fit.",
+    "torch.OutOfMemoryError": "no plan was small enough; gradients are untouched.",
+}
+
+
+@public(OF_HIDDEN_STATES)
 def linear_cross_entropy(
     input: Tensor,
     linear_weight: Tensor,
@@ -38,47 +66,19 @@ def linear_cross_entropy(
 ) -> Any:
     """Cross entropy of ``F.linear(input, linear_weight, linear_bias)``, without its memory.
 
-    As torch.nn.functional.linear_cross_entropy of PyTorch 2.13, with the same names. Logits are
-    computed in slices if memory requires it. Gradients are complete, and sums are never accumulated
-    in 16 bits. Ignored rows are removed before the products, for which the host waits for their
-    number, except while a CUDA graph is captured.
-
-    Args:
-        input: hidden states, ``(D)`` or ``(..., D)``; differentiable.
-        linear_weight: ``(C, D)`` for C classes, in the dtype of ``input``; differentiable.
-        target: class indices in int64, int32 or uint8, ``(...)``.
-        linear_bias: ``(C)``; differentiable.
-        weight: a factor for each class, ``(C)``; in the dtype of the logits.
-        reduction: ``none`` (one loss for each row), ``mean`` or ``sum`` (shape ``()``). The mean
-            divides by the sum of the factors ``weight`` and ``token_weight``.
-        ignore_index: class index of rows with loss and gradient 0, which the mean does not count;
-            None is -100.
-        label_smoothing: share of each target spread equally over all classes, from 0 to 1.
-        temperature: divides the logits; above 0.
-        softcap: makes logits ``softcap * tanh(x / softcap)``, after the temperature; 0 for none.
-        z_loss: factor of each row's squared log-sum-exp, which is added.
-        token_weight: a factor for each row, ``(...)``.
-        return_lse: also return each row's log-sum-exp, ``(...)``, in float32 (float64 for float64),
-            without a gradient. Ignored rows are then computed too.
-        memory_budget: bytes for the logits and the sums of gradients, besides operands and
-            gradients. None is half of the free memory, so the same call may be sliced and rounded
-            differently. Under torch.compile and transforms all logits are computed at once.
+    As torch.nn.functional.linear_cross_entropy of PyTorch 2.13. Logits are computed in slices if
+    memory requires it. Gradients are complete, and sums are never accumulated in 16 bits. Ignored
+    rows are removed before the products, for which the host waits for their number, except while a
+    CUDA graph is captured.
 
     Returns:
         The loss in the dtype of the logits, under autocast in float32; with ``return_lse`` also the
         log-sum-exps.
-
-    Raises:
-        ValueError: a setting is invalid, shapes do not fit, or the budget is too small.
-        TypeError: hidden states are not floating-point, or dtypes do not fit.
-        IndexError: on the CPU, a target is out of range. On a GPU the loss and the gradients are
-            NaN.
-        torch.OutOfMemoryError: no plan was small enough; gradients are untouched.
     """
     return _computed("linear_cross_entropy", compute_cross_entropy, locals())
 
 
-@explained
+@public(OF_HIDDEN_STATES)
 def linear_token_log_probs(
     hidden: Tensor,
     linear_weight: Tensor,
@@ -96,24 +96,9 @@ def linear_token_log_probs(
     This is what policy gradients of a language model need; a gradient for each token is exact. With
     entropies, the logits are computed twice, as with checkpointing.
 
-    Args:
-        hidden: hidden states, ``(..., D)``; differentiable.
-        linear_weight: ``(C, D)`` for C tokens, in the dtype of ``hidden``; differentiable.
-        tokens: token indices in int64, int32 or uint8, ``(...)``.
-        linear_bias: ``(C)``; differentiable.
-        temperature: divides the logits; above 0.
-        softcap: makes logits ``softcap * tanh(x / softcap)``, after the temperature; 0 for none.
-        mask: the rows that count, ``(...)``, bool. The others are removed before the products;
-            their results and gradients are 0.
-        entropy: whether to return the entropies too.
-        memory_budget: as in :func:`linear_cross_entropy`.
-
     Returns:
         The log-probabilities, ``(...)``, in float32 (float64 for float64), or with ``entropy``
         these and the entropies.
-
-    Raises:
-        As :func:`linear_cross_entropy`.
     """
     return _computed("linear_token_log_probs", compute_token_log_probs, locals())
 
@@ -125,7 +110,7 @@ def _computed(name: str, compute: Callable[..., Any], given: dict[str, Any]) -> 
 
 
 class LinearCrossEntropyLoss(torch.nn.Module):
-    """A linear layer and the cross entropy of its logits; see :func:`linear_cross_entropy`.
+    """A linear layer and the :func:`linear_cross_entropy` of its logits.
 
     The arguments are those of torch.nn.LinearCrossEntropyLoss in PyTorch 2.13, then settings of the
     function. Parameters have the same names.

@@ -1,7 +1,5 @@
 """Row kernels applied to logits: losses, log-sum-exps and gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -20,7 +18,7 @@ _CHUNK = 16 * 2**20
 
 
 class Settings(NamedTuple):
-    """The settings of a loss of logits, as cross entropy's."""
+    """The settings of a loss of logits."""
 
     ignore_index: int = -100
     label_smoothing: float = 0.0
@@ -32,7 +30,7 @@ class Settings(NamedTuple):
 
     @property
     def divisor(self) -> float:
-        """What divides the logits after a softcap."""
+        """The divisor of the logits after a softcap."""
         return 1.0 if self.softcap else self.temperature
 
     def bent(self, logits: Tensor) -> Tensor:
@@ -55,9 +53,9 @@ def losses_in_place(
 
 
 def part_numbers(logits: Tensor, number: Tensor, settings: Settings) -> Tensor:
-    """Return the numbers of a part of the classes, ``(3, N)``: see csrc/parts/kernels.h.
+    """Return the numbers of a part of the classes, ``(3, N)``, and any entropy.
 
-    The logits are from before the softcap; if requested, the part's entropy follows.
+    See csrc/parts/kernels.h. The logits are from before the softcap.
     """
     call = torch.ops.losscli.token_log_probs
     rest = ("none", settings.divisor, _OF_PART + settings.entropy)
@@ -69,7 +67,7 @@ def part_numbers(logits: Tensor, number: Tensor, settings: Settings) -> Tensor:
 
 
 def weighed_logits(logits: Tensor, weight: Tensor | None, settings: Settings) -> Tensor:
-    """Return each row's sum of logits, after softcap and temperature, times class weights."""
+    """Return each row's sum of bent logits times class weights."""
     if settings.softcap:
         plain = settings._replace(softcap=0.0, temperature=1.0)
         parts = [weighed_logits(bent, weight, plain) for _, bent in _some_bent(logits, settings)]
@@ -88,7 +86,7 @@ def log_sums_of(logits: Tensor, settings: Settings) -> Tensor:
 
 
 def _some_bent(logits: Tensor, settings: Settings) -> Iterator[tuple[slice, Tensor]]:
-    """Yield slices of rows that fit a cache in float32, with their softcapped logits."""
+    """Yield slices of rows that fit a cache, with their softcapped logits in float32."""
     dtype = widened(logits.dtype)
     for rows in products.parts(len(logits), max(_CHUNK // max(logits.shape[1] * 4, 1), 1)):
         yield rows, settings.bent(logits[rows].to(dtype))

@@ -1,7 +1,5 @@
 """Operands of fused linear losses as rows, and checks of any loss's operands."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch
@@ -28,7 +26,7 @@ class Operands(NamedTuple):
 def operands_of(
     name: str, hidden: Tensor, weight: Tensor, numbers: Tensor, bias: Tensor | None, said: str
 ) -> Operands:
-    """Return the operands as rows, in autocast's dtype if it is on."""
+    """Return the operands as rows, in autocast's dtype."""
     first = "hidden" if said == "tokens" else "input"
     check_floating(name, first, hidden)
     if weight.dim() != 2 or hidden.dim() == 0 or hidden.shape[-1] != weight.shape[1]:
@@ -61,7 +59,7 @@ def operands_of(
 
 
 def is_autocast(tensor: Tensor) -> bool:
-    """Tell whether autocast is on for a tensor's device."""
+    """Tell whether autocast is on."""
     device = tensor.device.type
     # PyTorch 2.11 cannot compile a check for whether a device has autocast.
     return device in ("cpu", "cuda") and torch.is_autocast_enabled(device)
@@ -74,7 +72,7 @@ def loss_dtype(*tensors: Tensor) -> torch.dtype:
 
 
 def check_floating(name: str, said: str, tensor: Tensor) -> None:
-    """Raise TypeError for an operand that is not floating-point."""
+    """Raise TypeError unless an operand is floating-point."""
     if not tensor.is_floating_point():
         raise TypeError(f"{name}: {said} {not_floating(tensor.dtype)}")
 
@@ -83,7 +81,7 @@ def check_numbers(name: str, said: str, numbers: Tensor, advice: str = "") -> No
     """Raise TypeError for class indices of another dtype; ``advice`` ends the message."""
     if numbers.dtype not in (torch.int64, torch.int32, torch.uint8):
         raise TypeError(
-            f"{name}: {said} must hold class numbers in int64, int32 or uint8, but is "
+            f"{name}: {said} must hold class indices in int64, int32 or uint8, but is "
             f"{numbers.dtype}{advice}"
         )
 
@@ -91,7 +89,7 @@ def check_numbers(name: str, said: str, numbers: Tensor, advice: str = "") -> No
 def check_shape(
     name: str, said: str, tensor: Tensor | None, shape: torch.Size, of: str, way: str = ""
 ) -> None:
-    """Raise ValueError for a tensor of another shape; ``of`` and ``way`` complete the message."""
+    """Raise ValueError for another shape; ``of`` and ``way`` complete the message."""
     if tensor is not None and tensor.shape != shape:
         raise ValueError(
             f"{name}: {said} must have {of} {list(shape)}, but is {list(tensor.shape)}"
@@ -109,7 +107,7 @@ def check_mask(name: str, mask: Tensor | None, shape: torch.Size, of: str) -> No
 
 
 def check_classes(name: str, numbers: Tensor, classes: int, counted: Tensor | bool = True) -> None:
-    """Raise IndexError for an out-of-range class index that counts; several per row are allowed."""
+    """Raise IndexError for a counted class index out of range; a row may have several."""
     wrong = ((numbers < 0) | (numbers >= classes)) & counted
     if wrong.any():
         place = tuple(wrong.nonzero()[0].tolist())
@@ -120,7 +118,7 @@ def check_classes(name: str, numbers: Tensor, classes: int, counted: Tensor | bo
 
 
 def is_eager(*tensors: Tensor | None) -> bool:
-    """Tell whether tensors have memory and no transform or tracing is active."""
+    """Tell whether tensors have memory, and nothing traces or transforms them."""
     if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
         return False
     plain = (Tensor, torch.nn.Parameter)

@@ -1,9 +1,8 @@
-"""Parts of the classes: their numbers, joining parts, and gradients.
+"""Parts of the classes: slices, or ranks' shards.
 
-A part is a slice of the classes or a rank's shard. For each row it has three numbers: the
-log-probability of the row's class within the part, the largest logit, and the log-sum-exp relative
-to it. Joining parts gives the same for all classes, from which each part computes its gradient. The
-formulas are in csrc/parts.
+For each row, a part has the log-probability of the row's class within the part, the largest logit,
+and the log-sum-exp relative to it. Joined parts have the same for all classes, from which each part
+computes its gradient. The formulas are in csrc/parts.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Shard:
 
 
 def refuse_second_derivatives(name: str) -> None:
-    """Raise NotImplementedError if backward over ranks is to be differentiated."""
+    """Raise NotImplementedError if backward is to be differentiated."""
     if torch.is_grad_enabled():
         raise NotImplementedError(
             f"{name}: losses over ranks have first derivatives alone: call backward without "
@@ -49,7 +48,7 @@ def refuse_second_derivatives(name: str) -> None:
 
 
 class Whole(NamedTuple):
-    """Rows, from the numbers of all parts."""
+    """The rows, from all parts."""
 
     numbers: Tensor
     """``(numbers, N)``, as for a part."""
@@ -64,7 +63,7 @@ _load = functools.cache(loading.load_parts)
 
 
 def operators(tensor: Tensor) -> Any:
-    """Return the operators of csrc/torch/parts.cpp, loaded for a tensor's device."""
+    """Return the operators of csrc/torch/parts.cpp, loaded."""
     _load(tensor.device.type)
     return torch.ops.losscli
 
@@ -77,10 +76,10 @@ def join(
     total_weight: Tensor | None,
     rank: int = -1,
 ) -> Whole:
-    """Join the parts of rows, whose ``numbers`` are ``(parts, numbers, N)`` and cover ``classes``.
+    """Join parts with ``numbers`` ``(parts, numbers, N)``, which cover ``classes``.
 
-    ``widths`` are their numbers of classes. The first class of part ``rank``, if not -1, must be
-    that of the rows. If it is another, or classes are left over, the rows are NaN.
+    ``widths`` are their numbers of classes. If classes are left over, or part ``rank`` (unless -1)
+    has another first class than the rows, the rows are NaN.
     """
     if total_weight is not None:
         total_weight = total_weight.to(numbers.dtype)
@@ -92,7 +91,7 @@ def join(
 
 
 class Found(NamedTuple):
-    """What backward needs besides the logits."""
+    """The numbers that backward needs besides the logits."""
 
     numbers: Tensor
     total_weight: Tensor | None
@@ -103,7 +102,7 @@ class Found(NamedTuple):
 def finished(
     rows: Rows, parts: list[Tensor], width: int, classes: int, shard: Shard | None = None
 ) -> tuple[Tensor, Tensor | None, Found]:
-    """Return losses, log-sum-exps and what backward needs, from parts ``width`` classes wide."""
+    """Return losses, log-sum-exps and what backward needs, from parts of ``width`` classes."""
     if shard is not None and len(parts) == 1:
         whole = shard.exchange(rows, parts[0])
     else:
@@ -139,7 +138,7 @@ class Part:
 
     @cached_property
     def number(self) -> Tensor:
-        """The position of each row's class, or any position if it is in another part."""
+        """The position of each row's class, or any if it is in another part."""
         number = self.rows.target.clamp(self.first, self.first + self.logits.shape[1] - 1)
         return number - self.first if self.first else number
 
@@ -153,7 +152,7 @@ class Part:
         return weight.to(widened(self.logits.dtype)).contiguous()
 
     def numbers(self) -> Tensor:
-        """Return the numbers of this part; see csrc/parts/kernels.h."""
+        """Return this part's numbers; see csrc/parts/kernels.h."""
         settings, weight = self.rows.settings, self.weight
         if self.logits.numel() == 0:
             count = 3 + settings.entropy + bool(settings.label_smoothing) + (weight is not None)
@@ -187,10 +186,7 @@ class Part:
 def scaled(
     rows: Rows, incoming: Tensor, found: Found, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor | None]:
-    """Return grad_output divided by a power of two per row, and these powers.
-
-    In float16 any logit's gradient then stays representable. Other dtypes need none: None.
-    """
+    """Return grad_output over powers of two per row, for float16's range, and these powers."""
     if dtype != torch.float16:
         return incoming, None
     of_rows = incoming.abs()

@@ -1,10 +1,8 @@
-"""The plans: all logits at once, chunks of rows, or slices of classes.
+"""Forward and backward of each plan; see losscli/losses/linear/plan.py.
 
-``whole``: forward overwrites the logits with their gradient. ``chunks``: forward computes the
-gradients of a reduced loss. ``slices``: backward recomputes logits that were not kept.
+Forward returns the losses, the log-sum-exps and what backward needs; backward returns the gradients
+of hidden states, weight and bias.
 """
-
-from __future__ import annotations
 
 from typing import Any
 
@@ -21,10 +19,9 @@ from .products import Layer
 from .rows import Rows
 
 
-def whole_forward(
+def _whole_forward(
     rows: Rows, _: Plan, layer: Layer, __: tuple[bool, ...]
 ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
-    """Return the losses, the log-sum-exps, and the gradient of each row's loss or of the mean."""
     logits = layer.logits()
     log_sums = log_sums_of(logits, rows.settings) if rows.with_log_sums else None
     # A float16 gradient divided by the number of rows would underflow for most classes.
@@ -38,7 +35,7 @@ def whole_forward(
     return losses, log_sums, [logits, factor]
 
 
-def whole_backward(
+def _whole_backward(
     rows: Rows,
     __: Plan,
     layer: Layer,
@@ -46,7 +43,6 @@ def whole_backward(
     kept: list[Tensor],
     wanted: tuple[bool, ...],
 ) -> list[Tensor | None]:
-    """Return the gradients of hidden states, weight and bias: two products."""
     hidden, weight, _ = layer
     gradient, factor = kept
     of_rows = (incoming * factor).expand(len(hidden))
@@ -71,10 +67,9 @@ def whole_backward(
     return found
 
 
-def chunks_forward(
+def _chunks_forward(
     rows: Rows, plan: Plan, layer: Layer, wanted: tuple[bool, ...]
 ) -> tuple[Tensor, Tensor | None, list[Tensor]]:
-    """Return the losses, the log-sum-exps, and gradients accumulated in float32."""
     hidden, weight, _ = layer
     of_weight = of_bias = None
     losses, log_sums, of_hidden = [], [], []
@@ -102,10 +97,9 @@ def chunks_forward(
     return total, torch.cat(log_sums) if log_sums else None, kept
 
 
-def chunks_backward(
+def _chunks_backward(
     _: Rows, __: Plan, layer: Layer, incoming: Tensor, kept: list[Tensor], wanted: tuple[bool, ...]
 ) -> list[Tensor | None]:
-    """Return forward's gradients times grad_output."""
     *gradients, factor = kept
     by = incoming * factor
     return [
@@ -114,10 +108,9 @@ def chunks_backward(
     ]
 
 
-def slices_forward(
+def _slices_forward(
     rows: Rows, plan: Plan, layer: Layer, wanted: tuple[bool, ...], shard: Shard | None = None
 ) -> tuple[Tensor, Tensor | None, list[Tensor | None]]:
-    """Return the losses, the log-sum-exps, and what backward needs."""
     numbers, kept_logits = [], []
     for k, classes in enumerate(products.parts(len(layer.weight), plan.part)):
         logits = layer.of_classes(classes).logits()
@@ -129,7 +122,7 @@ def slices_forward(
     return losses, log_sums, [*found, *kept_logits]
 
 
-def slices_backward(
+def _slices_backward(
     rows: Rows,
     plan: Plan,
     layer: Layer,
@@ -138,7 +131,6 @@ def slices_backward(
     wanted: tuple[bool, ...],
     shard: Shard | None = None,
 ) -> list[Tensor | None]:
-    """Return the gradients of hidden states, weight and bias."""
     hidden, weight, _ = layer
     fields = len(Found._fields)
     found, kept_logits = Found(*kept[:fields]), kept[fields:]
@@ -175,7 +167,7 @@ def slices_backward(
 
 
 PLANS: dict[str, tuple[Any, Any]] = {
-    WHOLE: (whole_forward, whole_backward),
-    CHUNKS: (chunks_forward, chunks_backward),
-    SLICES: (slices_forward, slices_backward),
+    WHOLE: (_whole_forward, _whole_backward),
+    CHUNKS: (_chunks_forward, _chunks_backward),
+    SLICES: (_slices_forward, _slices_backward),
 }

@@ -25,7 +25,7 @@ class Layer(NamedTuple):
     bias: Tensor | None
 
     def logits(self) -> Tensor:
-        """Return the logits of all rows and classes."""
+        """Return all logits."""
         return linear(self.hidden, self.weight, self.bias)
 
     def of_rows(self, rows: slice) -> Layer:
@@ -64,7 +64,7 @@ def row_sums(of: Tensor, factors: Tensor) -> Tensor:
     """Return the weighted sum of rows, in the dtype of the factors."""
     if of.dtype in NARROW and not of.is_cuda:
         return factors @ of.to(factors.dtype)
-    power = power_that_fits(factors, of.dtype)
+    power = _power_that_fits(factors, of.dtype)
     narrow = (factors / power).to(of.dtype).unsqueeze(0)
     return wide(narrow, of).squeeze(0).to(factors.dtype) * power
 
@@ -75,10 +75,10 @@ def power_of(numbers: Tensor) -> Tensor:
     return torch.exp2(torch.floor(torch.log2(torch.where(size == 0, 1.0, size))))
 
 
-def power_that_fits(numbers: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the power of two that scales the largest number to float16's range.
+def _power_that_fits(numbers: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the power of two that scales the largest number to float16's range, or 1.
 
-    Numbers up to 2**28 times smaller then keep their digits. Other dtypes: 1.
+    Numbers up to 2**28 times smaller then keep their digits.
     """
     if dtype != torch.float16 or numbers.numel() == 0:
         return numbers.new_ones(())
@@ -91,13 +91,13 @@ def times_rows(rows: Tensor, factors: Tensor, out: Tensor) -> Tensor:
     largest = factors
     if rows.dtype == torch.float16 and rows.numel() > 0:
         largest = torch.linalg.vector_norm(rows, torch.inf, dim=1) * factors
-    power = power_that_fits(largest, rows.dtype)
+    power = _power_that_fits(largest, rows.dtype)
     torch.mul(rows, (factors / power).unsqueeze(1), out=out)
     return power
 
 
 def weight_gradient(gradient: Tensor, hidden: Tensor, power: Tensor, to: Tensor) -> None:
-    """Write the product over all rows times a number, without accumulating in 16 bits."""
+    """Write the product times a number, without accumulating in 16 bits."""
     if gradient.dtype != torch.float16:
         torch.mm(gradient.t(), hidden, out=to)
         return

@@ -1,6 +1,4 @@
-"""The rows of a call: their classes, weights, and the requested results."""
-
-from __future__ import annotations
+"""The rows of a call to a fused linear loss."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +13,7 @@ from .kernels import Settings
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of one call."""
+    """The classes and weights of rows, and the requested results."""
 
     target: Tensor
     """The class of each row, in int64."""
@@ -40,18 +38,17 @@ class Rows:
         return self.target == self.settings.ignore_index if self.may_ignore else None
 
     @cached_property
-    def own_weight(self) -> Tensor | None:
-        """The weight of each row's class."""
+    def _own_weight(self) -> Tensor | None:
         return None if self.class_weight is None else self.class_weight[self.known]
 
     def weighted(self, values: Tensor) -> Tensor:
         """Return row values times class weights, 0 for ignored rows."""
-        if self.own_weight is not None:
-            values = values * self.own_weight.to(values.dtype)
+        if self._own_weight is not None:
+            values = values * self._own_weight.to(values.dtype)
         return values if self.ignored is None else values.masked_fill(self.ignored, 0.0)
 
     def weigh_apart(self, dtype: torch.dtype) -> bool:
-        """Tell whether class weights multiply whole rows: small ones would cost float16 digits."""
+        """Tell whether class weights multiply whole rows; small ones would cost float16 digits."""
         alone = not (self.settings.label_smoothing or self.settings.z_loss)
         return dtype == torch.float16 and self.class_weight is not None and alone
 

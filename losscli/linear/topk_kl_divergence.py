@@ -1,22 +1,13 @@
 """Composes the divergence of ``losscli/losses/rows/topk_kl_divergence.py`` from row kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from losscli.linear import operands
 from losscli.linear.kernels import Settings, log_sums_of
-from losscli.linear.operands import (
-    check_classes,
-    check_floating,
-    check_mask,
-    check_numbers,
-    check_shape,
-    is_eager,
-)
 from losscli.losses.formulas import widened
 from losscli.losses.operators import OPERATORS
 from losscli.losses.rows.topk_kl_divergence import bins_of, harmless, known_bins, reference
@@ -40,21 +31,19 @@ def _loss(
 ) -> Tensor:
     _check(input, classes, target, mask)
     classes, target = harmless(classes, target, mask)
-    rows = input.reshape(-1, input.shape[-1])
-    eager = is_eager(input, classes, target)
+    rows, k = input.reshape(-1, input.shape[-1]), classes.shape[-1]
+    eager = operands.is_eager(input, classes, target)
     if eager and not classes.is_cuda:
-        check_classes(_NAME, classes.reshape(len(rows), classes.shape[-1]), input.shape[-1])
+        operands.check_classes(_NAME, classes.reshape(-1, k), input.shape[-1])
     else:
         inside = ((classes >= 0) & (classes < input.shape[-1])).all(-1)
         classes, target = harmless(classes, target, inside, torch.nan)
     if not eager or not all(fallback.has_kernels(each, input.device.type) for each in _COMPOSING):
         settings = {"reverse": reverse, "temperature": temperature}
         return reference(input, classes, target, mask, reduction=reduction, **settings)
+    of_rows = None if mask is None else mask.reshape(-1)
     bins = _Bins.apply(  # type: ignore[no-untyped-call]
-        rows,
-        classes.reshape(len(rows), classes.shape[-1]),
-        None if mask is None else mask.reshape(-1),
-        temperature,
+        rows, classes.reshape(-1, k), of_rows, temperature
     )
     pair = known_bins(bins.view(*input.shape[:-1], bins.shape[-1]), target, input.shape[-1])
     divergence = OPERATORS["reverse_kl_divergence" if reverse else "kl_divergence"]
@@ -66,17 +55,17 @@ OPERATORS[_NAME] = _loss
 
 
 def _check(input: Tensor, classes: Tensor, target: Tensor, mask: Tensor | None) -> None:
-    check_floating(_NAME, "input", input)
-    check_floating(_NAME, "target", target)
-    check_numbers(_NAME, "classes", classes)
+    operands.check_floating(_NAME, "input", input)
+    operands.check_floating(_NAME, "target", target)
+    operands.check_numbers(_NAME, "classes", classes)
     fits = input.dim() > 0 and classes.dim() > 0 and classes.shape[:-1] == input.shape[:-1]
     if not fits or not 0 < classes.shape[-1] <= input.shape[-1]:
         raise ValueError(
             f"{_NAME}: classes must be (..., k) for input (..., C), with k from 1 to C, but input "
             f"is {list(input.shape)} and classes {list(classes.shape)}"
         )
-    check_shape(_NAME, "target", target, classes.shape, "the shape of classes")
-    check_mask(_NAME, mask, input.shape[:-1], "the rows")
+    operands.check_shape(_NAME, "target", target, classes.shape, "the shape of classes")
+    operands.check_mask(_NAME, mask, input.shape[:-1], "the rows")
 
 
 class _Bins(torch.autograd.Function):
@@ -127,7 +116,7 @@ class _Bins(torch.autograd.Function):
 def _others(
     logits: Tensor, classes: Tensor, instead: Tensor, mask: Tensor | None
 ) -> Iterator[tuple[slice, Tensor]]:
-    """Yield slices of rows that fit a cache; the classes' logits are replaced by ``instead``."""
+    """Yield slices of rows that fit a cache, with ``instead`` for the classes' logits."""
     size = max(_CHUNK // max(logits.shape[1] * logits.element_size(), 1), 1)
     for first in range(0, len(logits), size):
         rows = slice(first, first + size)

@@ -53,16 +53,12 @@ WEIGHTED: dict[str, LossSpec] = {
     spec.name: spec for spec in (weighted(each) for each in LOSSES.values())
 }
 """Weighted losses ``weighted_NAME``, chosen by name and not part of ``all``."""
-
-
 EVERY_ROW_LOSS: dict[str, RowSpec] = {
     each.name: each for spec in _find(RowSpec, rows).values() for each in operators_of(spec)
 }
 """Row-wise losses: with class indices, with probabilities."""
 ROW_LOSSES = {name: spec for name, spec in EVERY_ROW_LOSS.items() if not spec.composed_of}
 """Those with their own operators and kernels."""
-
-
 _FORMS = {name: list(forms(spec)) for name, spec in EVERY_ROW_LOSS.items()}
 ROW_FORMS: dict[str, RowSpec] = {form.name: form for found in _FORMS.values() for form in found}
 """Row-wise losses in each tested form, chosen by name and not part of ``all``."""
@@ -73,8 +69,6 @@ LINEAR_LOSSES: dict[str, LinearSpec] = {
 EVERY_LOSS: Mapping[str, Spec] = ChainMap(
     *cast("list[dict[str, Spec]]", [LOSSES, WEIGHTED, ROW_FORMS, LINEAR_LOSSES])
 )
-
-
 _OPERATORS = {
     **{form.name: form.composed_of or (name,) for name, found in _FORMS.items() for form in found},
     **{name: spec.composed_of for name, spec in LINEAR_LOSSES.items()},
@@ -82,12 +76,12 @@ _OPERATORS = {
 
 
 def operators_for(name: str) -> tuple[str, ...]:
-    """Return the operators that compute a loss: of the form's loss, or of the logits."""
+    """Return the operators that compute a loss."""
     return _OPERATORS.get(name, (name,))
 
 
 def find_loss(name: str) -> Spec:
-    """Look up the spec of any loss; UsageError if the name is unknown."""
+    """Return the spec of any loss; UsageError if the name is unknown."""
     found = EVERY_LOSS.get(name)
     if found is None:
         every = (*LOSSES, *WEIGHTED, *ROW_FORMS, *LINEAR_LOSSES)

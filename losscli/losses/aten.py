@@ -1,7 +1,7 @@
-"""PyTorch's own functions, below ``torch.nn.functional``, which a program may replace.
+"""PyTorch's own functions, for references and baselines, below ``torch.nn.functional``.
 
-References and baselines call these. Copies made at import would not help: under a torch function
-mode, each function looks up its own name again.
+A program may replace those. Copies made at import would not help: under a torch function mode, each
+function looks up its own name again.
 """
 
 from collections.abc import Callable
@@ -28,8 +28,6 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def _loss(find: Callable[[], Any]) -> Callable[..., Tensor]:
-    """Return a loss that takes a reduction by name, from one that takes its number."""
-
     def loss(*operands: Tensor | None, reduction: str, **settings: Any) -> Tensor:
         found: Tensor = find()(*operands, reduction=REDUCTIONS.index(reduction), **settings)
         return found
@@ -54,14 +52,14 @@ _smooth_l1_loss = _loss(lambda: torch._C._nn.smooth_l1_loss)
 
 
 def smooth_l1_loss(input: Tensor, target: Tensor, *, reduction: str, beta: float) -> Tensor:
-    """Smooth L1 of operands of one shape; ``beta=0`` is the absolute error."""
+    """Smooth L1; ``beta=0`` is the absolute error."""
     if beta == 0:
         return l1_loss(input, target, reduction=reduction)
     return _smooth_l1_loss(input, target, reduction=reduction, beta=beta)
 
 
 def linear_cross_entropy(*operands: Tensor, **settings: Any) -> Tensor:
-    """Call PyTorch's function, which has no operator below it; RuntimeError if it was replaced."""
+    """Call PyTorch's function, which has no operator below; RuntimeError if it was replaced."""
     own: Any = torch.nn.functional.linear_cross_entropy
     if own.__module__ != "torch.nn.functional":
         raise RuntimeError(

@@ -1,8 +1,4 @@
-"""Calls a loss's operators for its functions and module.
-
-:class:`Calls` makes them from the function in the loss's file. A weighted call uses the operator
-``weighted_NAME``. A mean's other divisor than the number of elements is corrected afterwards.
-"""
+"""Makes a loss's public functions from the function in its file, and calls its operators."""
 
 from __future__ import annotations
 
@@ -60,7 +56,7 @@ class Added(NamedTuple):
 def reduction_of(
     reduction: str, size_average: bool | None, reduce: bool | None, *, stacklevel: int = 4
 ) -> str:
-    """Convert PyTorch's deprecated ``size_average`` and ``reduce``, with its warning."""
+    """Return the reduction that the deprecated ``size_average`` and ``reduce`` mean, and warn."""
     if size_average is None and reduce is None:
         return reduction
     averages, reduces = size_average is not False, reduce is not False
@@ -103,11 +99,11 @@ class Calls:
         reductions: Sequence[str] = REDUCTIONS,
         refuse: Callable[..., None] | None = None,
     ) -> None:
-        """Describe the calls of a loss.
+        """``by_weights``: divide a weighted mean by the sum of the weights.
 
-        ``by_weights``: divide a weighted mean by the sum of the weights. grad_output then changes
-        with them, so forward soon stops computing gradients. ``shapes``: PyTorch's accepted shapes,
-        if not all. ``refuse`` raises PyTorch's error for operands for which the loss is NaN.
+        grad_output then changes with them, so forward soon stops computing gradients. ``shapes``:
+        those that PyTorch accepts, if not all. ``refuse`` raises PyTorch's error for operands for
+        which the loss is NaN.
         """
         self.name, self.by_weights, self.shapes = name, by_weights, shapes
         self.reductions, self.refuse = reductions, refuse
@@ -144,7 +140,7 @@ class Calls:
     def loss_with_grad(
         self, given: Arguments, grad_output: Tensor | float
     ) -> tuple[Tensor, Tensor]:
-        """Return the loss and the gradient of the first operand, from one launch."""
+        """Return the loss and the first operand's gradient, from one launch."""
         operands, reduction, parameters, weight, *_ = given
         self._check_shapes(operands, weight)
         divisor = self._divisor(given)
@@ -221,7 +217,7 @@ class Calls:
 
     @staticmethod
     def _look(loss: Tensor, refuse: Callable[..., None], operands: tuple[Tensor, ...]) -> None:
-        """Raise for operands of a NaN loss, on the CPU only: on a GPU a check would wait."""
+        # On a GPU a check would wait.
         if operators.is_compiling() or type(loss) is not torch.Tensor or loss.device.type != "cpu":
             return
         if torch._C._functorch.is_functorch_wrapped_tensor(loss):
@@ -239,7 +235,7 @@ class Calls:
 def named_call(
     function: Callable[..., Any], operands: Sequence[str], settings: Mapping[str, Any]
 ) -> Callable[..., Any]:
-    """Return a public function called by position, with settings that are not its defaults.
+    """Return a public function of operands by position, with settings that are not its defaults.
 
     The last operand goes by keyword if it does not follow the others in the signature.
     """
@@ -267,19 +263,18 @@ Returns:
 
 
 def show(function: Any, signature: inspect.Signature, returns: str) -> None:
-    """Make a public function appear and pickle as a function of ``losscli.functional``."""
+    """Make a function appear and pickle as one of ``losscli.functional``."""
     function.__signature__ = signature.replace(return_annotation=returns)
     function.__module__ = "losscli.functional"
     function.__prepare_scriptable__ = partial(refuse_script, function)
 
 
 def _finished(loss: Tensor, divisor: Tensor | float | None, dtype: torch.dtype | None) -> Tensor:
-    """Divide before the cast to the final dtype: a sum may overflow float16."""
+    # Divided before the cast, because a sum may overflow float16.
     loss = loss if divisor is None else (loss / divisor).to(loss.dtype)
     return loss if dtype is None else loss.to(dtype)
 
 
 def _mean(weight: Tensor, *others: Tensor) -> Tensor:
-    """Return the mean weight, in float32 or, if an operand is float64, in float64."""
     every = (*others, weight) if weight.is_floating_point() else others
     return weight.mean(dtype=widened(promoted(*every)))

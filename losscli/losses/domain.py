@@ -1,4 +1,4 @@
-"""The domains of operands: which values a loss accepts, and how to draw them."""
+"""The values that a loss accepts of an operand, and how to draw them."""
 
 import math
 from collections.abc import Callable
@@ -18,10 +18,7 @@ def _into_unit_interval(values: Tensor) -> Tensor:
 
 
 def _into_shares(values: Tensor) -> Tensor:
-    """Make each row the log-probabilities of some classes, leaving from 1/32 to 31/32.
-
-    A smaller remainder would only have the digits of a difference.
-    """
+    # A remainder below 1/32 would only have the digits of a difference.
     rest = (values[..., :1].sigmoid() * 30 + 1) / 32
     return values.log_softmax(-1) + (-rest).log1p()
 
@@ -69,7 +66,6 @@ class Domain:
 
 REAL = Domain("any number")
 WEIGHTS = Domain("any number", short=(1.0, 0.5, 2.0, -1.0), at_least_loss=1.0)
-"""Factors of a loss."""
 SIGNS = Domain(
     "-1 or 1",
     lambda uniform: uniform.mul(2).floor().mul(2).sub(1),

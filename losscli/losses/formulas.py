@@ -1,4 +1,4 @@
-"""What formulas share: reductions, promotion of operands, and coordinates that select branches."""
+"""What formulas share: reductions, promotion, and coordinates that select branches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def reduce(elements: Tensor, reduction: str) -> Tensor:
 
 
 def widened(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype to accumulate in: at least float32."""
+    """Return the dtype, at least float32."""
     return torch.promote_types(dtype, torch.float32)
 
 
@@ -32,7 +32,7 @@ def promoted(*operands: Tensor) -> torch.dtype:
 
 
 def at_least_float32(*operands: Tensor) -> tuple[tuple[Tensor, ...], torch.dtype]:
-    """Return operands in at least float32, so that no step rounds 16 bits, and the loss's dtype."""
+    """Return operands in at least float32, so that no step rounds to 16 bits, and the dtype."""
     dtype = promoted(*operands)
     wide = widened(dtype)
     return tuple(operand.to(wide) for operand in operands), dtype
@@ -63,7 +63,7 @@ Value = TypeVar("Value")
 
 
 def fixed(value: Value) -> Callable[[Mapping[str, float]], Value]:
-    """Return a function that ignores parameters and returns ``value``."""
+    """Return ``value`` for any parameters."""
     return lambda parameters: value
 
 

@@ -1,4 +1,4 @@
-"""Explains, once a call has failed, which argument is wrong according to the annotations."""
+"""Explains, once a call has failed, which argument has the wrong type."""
 
 from __future__ import annotations
 
@@ -30,13 +30,7 @@ def explained(function: Callable[Given, Result]) -> Callable[Given, Result]:
 
 
 def explain(function: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]) -> None:
-    """Raise an error for the first argument of a wrong type.
-
-    Raises:
-        TypeError: it must be a tensor or a number.
-        ValueError: it must be a reduction.
-        NotImplementedError: no kernel accepts this tensor.
-    """
+    """Raise an error for the first argument of a wrong type, or a tensor that no kernel accepts."""
     signature = inspect.signature(function)
     try:
         arguments = signature.bind_partial(*given, **named).arguments
@@ -60,7 +54,7 @@ def explain(function: Callable[..., Any], given: Sequence[Any], named: Mapping[s
 
 
 def no_kernel_takes(tensor: Tensor) -> str:
-    """Return why no kernel accepts a tensor, to follow its name, or an empty string."""
+    """Return why no kernel accepts a tensor, to follow its name, or ``""``."""
     if tensor.is_nested:
         return (
             "must be a dense tensor, but is nested; give the loss torch.cat(x.unbind()) of each "
@@ -76,7 +70,7 @@ def no_kernel_takes(tensor: Tensor) -> str:
 
 
 def not_floating(*dtypes: torch.dtype) -> str:
-    """Return the message for operands of unsupported dtypes, to follow their names."""
+    """Return what is wrong with operands of other dtypes, to follow their names."""
     way = "convert with .float()"
     if any(dtype.is_complex for dtype in dtypes):
         way = "torch.view_as_real() returns the real and the imaginary parts as real numbers"

@@ -1,16 +1,21 @@
-"""Makes a spec from the function in the file of a loss, and completes its docstring."""
+"""Makes a spec from the function in the file of a loss, and completes docstrings."""
 
 import inspect
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ParamSpec, TypeVar
 
 from .calling import Arguments, Calls
+from .kinds import explained
 from .module import module_of
 from .rows.calls import RowCalls
 from .rows.spec import RowSpec
-from .spec import LossSpec, Operand
+from .spec import CLASS_NUMBERS, LossSpec, Operand
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
 OPERANDS = (Operand("input", "predictions"), Operand("target", "values to predict"))
 _DEPRECATED = {
@@ -23,11 +28,27 @@ _OF_ELEMENTS = {
     **_DEPRECATED,
     "reduction": "``none`` (the broadcast shape), ``mean`` or ``sum`` (shape ``()``).",
 }
-_OF_ROWS = {
+_WEIGHT = "multiplies the loss of each element; {}, and differentiable. The mean {}."
+OF_ROWS = {
     **_DEPRECATED,
     "reduction": "``none`` (one loss for each row), ``mean`` or ``sum`` (shape ``()``).",
+    "ignore_index": "class index of rows with loss and gradient 0, which the mean does not count.",
+    "label_smoothing": "share of each target spread equally over all classes, from 0 to 1.",
+    "temperature": "divides the logits; above 0.",
+    "softcap": "makes logits ``softcap * tanh(x / softcap)``, after the temperature; 0 for none.",
+    "z_loss": "factor of each row's squared log-sum-exp, which is added to its loss; at least 0.",
+    "mask": "bool, ``(...)``: the rows that count; None for all. The loss and the gradients of the "
+    "others are 0, whatever they hold.",
+    "entropy": "whether to return the entropies too.",
 }
-_WEIGHT = "multiplies the loss of each element; {}, and differentiable. The mean {}."
+OF_COUNTED = (
+    "``none`` (one loss for each row), ``mean`` (over the rows that count, counted on the device) "
+    "or ``sum`` (shape ``()``)."
+)
+OF_CLASSES = {
+    "IndexError": "on the CPU, a class index is out of range. On a GPU the row's loss and gradient "
+    "are NaN."
+}
 
 
 def element_loss(
@@ -59,7 +80,7 @@ def element_loss(
     common = {**_OF_ELEMENTS, "weight": _WEIGHT.format(fits, mean)}
     describe(arguments, common, "Returns:\n    The loss, in the promoted dtype.")
     fields |= {"by_weights": calls.by_weights, "shapes": calls.shapes}
-    return LossSpec(**_public(arguments, module, calls, kept, fields))
+    return LossSpec(**_fields(arguments, module, calls, kept, fields))
 
 
 def row_loss(
@@ -69,43 +90,65 @@ def row_loss(
     *,
     calls: RowCalls | None = None,
     kept: Sequence[str] = (),
+    common: Mapping[str, str] = MappingProxyType({}),
     **fields: Any,
 ) -> RowSpec:
-    """Return the spec of a row-wise loss; arguments as in :func:`element_loss`."""
+    """Return the spec of a row-wise loss, as :func:`element_loss`; ``common`` is for docstrings."""
     calls = calls or RowCalls(_name(arguments))
-    describe(arguments, _OF_ROWS)
-    return RowSpec(in_place=calls.in_place, **_public(arguments, module, calls, kept, fields))
+    has_classes = any(operand.kind == CLASS_NUMBERS for operand in fields["operands"])
+    describe(arguments, {**OF_ROWS, **(OF_CLASSES if has_classes else {}), **common})
+    return RowSpec(in_place=calls.in_place, **_fields(arguments, module, calls, kept, fields))
 
 
-def describe(arguments: Callable[..., Any], common: Mapping[str, str], returns: str = "") -> None:
-    """Complete a function's docstring with common arguments and the result."""
+def public(
+    common: Mapping[str, str],
+) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
+    """Return a decorator that completes a function's docstring and explains wrong arguments."""
+
+    def decorate(function: Callable[Given, Result]) -> Callable[Given, Result]:
+        describe(function, common)
+        return explained(function)
+
+    return decorate
+
+
+def describe(function: Callable[..., Any], common: Mapping[str, str], returns: str = "") -> None:
+    """Complete a docstring with arguments and errors that several functions have, and a result."""
     head, *sections = re.split(
-        r"\n\n(?=Args:|Returns:|Raises:)", inspect.cleandoc(arguments.__doc__ or "")
+        r"\n\n(?=Args:|Returns:|Raises:)", inspect.cleandoc(function.__doc__ or "")
     )
     found = {section.partition(":")[0]: section for section in sections}
-    entries = re.findall(r"^    (\w+): (.*(?:\n        .*)*)", found.get("Args", ""), re.MULTILINE)
-    described = {**common, **dict(entries)}
+    described = {**common, **_entries(found.get("Args", ""))}
+    given = {name: described[name] for name in inspect.signature(function).parameters}
+    errors = {name: text for name, text in common.items() if name.endswith("Error")}
+    errors |= _entries(found.get("Raises", ""))
+    whole = [head, _section("Args", given), found.get("Returns", returns)]
+    function.__doc__ = "\n\n".join(filter(None, [*whole, _section("Raises", errors)]))
+
+
+def _entries(section: str) -> dict[str, str]:
+    return dict(re.findall(r"^    ([\w.]+): (.*(?:\n        .*)*)", section, re.MULTILINE))
+
+
+def _section(title: str, entries: Mapping[str, str]) -> str:
     lines = [
         textwrap.fill(
-            f"{name}: {' '.join(described[name].split())}",
+            f"{name}: {' '.join(text.split())}",
             width=96,
             initial_indent="    ",
             subsequent_indent=" " * 8,
             break_on_hyphens=False,
         )
-        for name in inspect.signature(arguments).parameters
+        for name, text in entries.items()
     ]
-    found["Args"] = "\n".join(["Args:", *lines])
-    found.setdefault("Returns", returns)
-    whole = [head, *(found.get(name, "") for name in ("Args", "Returns", "Raises"))]
-    arguments.__doc__ = "\n\n".join(filter(None, whole))
+    return "\n".join([f"{title}:", *lines]) if lines else ""
 
 
 def _name(arguments: Callable[..., Arguments]) -> str:
     return arguments.__name__.removesuffix("_loss")
 
 
-def _public(
+def _fields(
     arguments: Callable[..., Arguments],
     module: str,
     calls: Calls,

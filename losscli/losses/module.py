@@ -1,4 +1,4 @@
-"""Modules of losses from their functions' signatures; ``losscli.nn`` adds torch.nn.Module."""
+"""Makes modules from functions' signatures; ``losscli.nn`` adds torch.nn.Module."""
 
 import inspect
 import itertools
@@ -13,18 +13,17 @@ _sites = itertools.count(1)
 _DEPRECATED = ("size_average", "reduce")
 
 
-class LossModule:
-    """A loss with validated settings and a number that identifies its calls."""
-
+class _LossModule:
     settings: ClassVar[tuple[str, ...]]
     _site: int
+    """Identifies its calls."""
+    """Identifies its calls."""
 
     def __init__(self) -> None:
         super().__init__()
         self._site = next(_sites)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Give a copied or loaded module a new number."""
         super().__setstate__(state)  # type: ignore[misc]
         self._site = next(_sites)
 
@@ -41,8 +40,8 @@ def module_of(
     calls: Calls,
     operands: Sequence[str],
     kept: Sequence[str] = (),
-) -> type[LossModule]:
-    """Return a loss's module class, whose settings are the function's in the same order.
+) -> type[_LossModule]:
+    """Return a loss's module, whose settings are the function's.
 
     ``operands`` renames the first tensors of ``forward``; ``kept`` tensors become buffers.
     """
@@ -56,7 +55,7 @@ def module_of(
     signature = inspect.Signature(list(given.values()))
 
     def start(self: Any, *values: Any, **named: Any) -> None:
-        LossModule.__init__(self)
+        _LossModule.__init__(self)
         bound = signature.bind_partial(*values, **named)
         bound.apply_defaults()
         chosen = bound.arguments
@@ -106,4 +105,4 @@ def module_of(
         "forward": forward,
         "settings": tuple(settings),
     }
-    return type(name, (LossModule,), members)
+    return type(name, (_LossModule,), members)

@@ -18,12 +18,12 @@ MASK: DtypeKind = "mask"
 
 
 def same_shape(shape: Shape) -> Shape:
-    """The operand has the shape of the prediction."""
+    """Return the shape of the prediction."""
     return shape
 
 
 def last_dimension(shape: Shape) -> Shape:
-    """The operand is one row, repeated over the batch."""
+    """Return the shape of one row."""
     return shape[-1:]
 
 

@@ -1,7 +1,4 @@
-"""The operators that functions and modules call; empty until torch is needed.
-
-``losscli.operators.registration`` adds those with kernels, other modules composed ones.
-"""
+"""The operators that functions and modules call; modules that import torch fill it."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -18,7 +15,7 @@ is_compiling: Callable[[], bool]
 
 
 def are_distributed(tensors: Iterable[Any]) -> bool:
-    """Tell whether any tensor is a DTensor."""
+    """Tell whether any is a DTensor."""
     return DTensor is not None and any(isinstance(tensor, DTensor) for tensor in tensors)
 
 

@@ -77,13 +77,13 @@ class Parameter:
 
     @property
     def off_default(self) -> float:
-        """A value that differs from the default and is not exact in float32: a kernel may err."""
+        """A value other than the default, not exact in float32, which kernels may round."""
         if self.other is not None:
             return self.other
         return 1.0 - self.default if self.is_switch else self.default + 0.1
 
     def is_unusual(self, value: float) -> bool:
-        """Tell whether a value is out of the usual range or an end, where a formula may differ."""
+        """Tell whether a formula may differ at a value: out of the usual range, or at an end."""
         is_number = not self.is_switch and not self.is_integer
         is_edge = is_number and value in self.ends and value != self.default
         return is_edge or not self.usual[0] <= value <= self.usual[1]

@@ -1,7 +1,4 @@
-"""Shape checks for functions named after PyTorch's, which accept what PyTorch accepts.
-
-Functions that only losscli has accept any shapes that broadcast.
-"""
+"""Shape checks for functions named after PyTorch's; others accept any shapes that broadcast."""
 
 import operator
 import warnings
@@ -39,7 +36,7 @@ def broadcasts_to(shape: Shape, whole: Shape) -> bool:
 
 
 def remedy(name: str, shape: Shape, due: Shape) -> str:
-    """Return code that makes a tensor's shape ``due``, to end a message, or an empty string."""
+    """Return code that makes a tensor's shape ``due``, to end a message, or ``""``."""
     shape, due = tuple(shape), tuple(due)
     for dim in range(max(len(shape), len(due))):
         if shape[dim : dim + 1] == (1,) and shape[:dim] + shape[dim + 1 :] == due:
@@ -107,7 +104,7 @@ WEIGHT = Rule(broadcasts_to, _OF_LOSS, RuntimeError, of_loss=True)
 
 @dataclass(frozen=True)
 class Shapes:
-    """The operand shapes that a function accepts, if it rejects some that broadcast."""
+    """The operand shapes that a function accepts."""
 
     rules: Mapping[str, Rule] = field(default_factory=lambda: {"weight": WEIGHT})
     """By operand name; operands without a rule broadcast."""

@@ -1,4 +1,4 @@
-"""The spec of a loss in Python, next to its C++ header of the same name."""
+"""The spec of a loss."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LossFunction = Callable[..., "Tensor"]
 
 @dataclass(frozen=True)
 class Tolerance:
-    """A looser tolerance than 4 ulp per element, with the reason."""
+    """A looser tolerance than 4 ulp per element."""
 
     factor: float
     """Multiplies the 4 ulp; at least 1."""
@@ -56,10 +56,10 @@ def looser(own: Tolerance | None, roundings: int, reason: str) -> Tolerance:
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms that cancel in a loss or its derivatives, with the reason.
+    """The terms that cancel in a loss or its derivatives.
 
     Errors are measured in ulp of the largest term, or of the result if that is larger, because the
-    last digits of a small difference cannot be computed. A missing or wrong term still shows.
+    last digits of a small difference cannot be computed.
     """
 
     of: Callable[..., Mapping[str, Tensor]]
@@ -75,7 +75,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class Relations:
-    """How a row-wise loss responds to changes of its operands."""
+    """Properties of a row-wise loss that checks may use."""
 
     shifted: Callable[[Mapping[str, float]], bool] = never
     """Whether adding a number to a row's prediction changes nothing: its gradient sums to 0."""
@@ -91,7 +91,7 @@ class Relations:
     """A loss that is this one plus a constant in the prediction, 0 for equal operands; or empty."""
 
     def of_form(self, prefix: str) -> Relations:
-        """Return the relations of a form, whose related losses have the same prefix."""
+        """Return a form's relations, to losses with the same prefix."""
         numbered, mirror, distance = (
             name and f"{prefix}{name}" for name in (self.numbered, self.mirror, self.distance)
         )
@@ -104,12 +104,10 @@ LOSS = "loss"
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """One loss: its name, its formula, and the PyTorch code that defines it.
+    """One loss, from which operators, inputs, the oracle, checks, configs and tables follow.
 
-    Operators, inputs, the oracle, checks, configs and tables follow from it. The reference is the
-    oracle: in float64, its value and autograd gradients must be right within 4 ulp, or checks blame
-    kernels for its errors. Write it so that nothing cancels and nothing overflows early.
-    :class:`LossSpec` is an elementwise loss, ``RowSpec`` a row-wise one.
+    The reference is the oracle: in float64, its value and autograd gradients must be right within
+    4 ulp, or checks blame kernels for its errors.
     """
 
     unit: ClassVar[Unit]
@@ -169,8 +167,6 @@ class Spec:
     terms: Terms | None = None
     """The terms that cancel in the loss or its derivatives; None measures errors at the results."""
     relations: Relations = field(default_factory=Relations)
-    """Properties of a row-wise loss that checks may use."""
-
     operands_of: Callable[[Mapping[str, float]], tuple[Operand, ...]] | None = None
     """The operands for given parameters, if their domains depend on them."""
     _given: dict[tuple[tuple[str, float], ...], Any] = field(
@@ -198,12 +194,12 @@ class Spec:
         )
 
     def given_as(self, parameters: Mapping[str, float]) -> dict[str, Any]:
-        """Return parameter values as users pass them: True for an enabled switch."""
+        """Return parameter values as users pass them, such as True for a switch."""
         kinds = {parameter.name: parameter for parameter in self.parameters}
         return {name: kinds[name].given_as(value) for name, value in parameters.items()}
 
     def resolve(self, given: Mapping[str, float]) -> dict[str, float]:
-        """Return all parameters in order, with defaults filled in."""
+        """Return all parameters in order, with defaults."""
         return {p.name: float(given.get(p.name, p.default)) for p in self.parameters}
 
     def dtype_of(self, operands: Mapping[str, Tensor]) -> torch.dtype:
@@ -246,16 +242,16 @@ class Spec:
         return tuple(o.name for o in self.operands if o.kind == FLOATING and not o.shared)
 
     def loss_shape(self, shapes: Sequence[Shape]) -> Shape:
-        """Return the unreduced loss's shape from the operands' shapes."""
-        raise NotImplementedError
+        """Return the unreduced loss's shape: the broadcast one, unless a unit has another."""
+        return broadcast(shapes)
 
     def refused(self, shapes: Sequence[Shape]) -> str:
-        """Return why the public function rejects operand shapes, or an empty string."""
+        """Return why the public function rejects operand shapes, or ``""``."""
         return ""
 
     def terms_in_sum(self, shape: Shape) -> int:
         """Return how many terms one unit's loss sums."""
-        raise NotImplementedError
+        return 1
 
     @property
     def size_example(self) -> str:
@@ -285,13 +281,13 @@ class Spec:
         return {operand.name: operand.domain for operand in self.operands}
 
     def branch_line(self, *others: Tensor) -> tuple[Tensor, Tensor]:
-        """Return intercept and slope of the branch coordinate, affine in the prediction."""
+        """Return intercept and slope of the branch coordinate over the prediction."""
         zeros = others[0].new_zeros(torch.broadcast_tensors(*others)[0].shape)
         intercept = self.branch_coordinate(zeros, *others)
         return intercept, self.branch_coordinate(zeros + 1, *others) - intercept
 
     def input_at(self, coordinate: Tensor | float, *others: Tensor) -> Tensor:
-        """Return a prediction with the given branch coordinate, or another inside the domain."""
+        """Return a prediction with this branch coordinate, or another inside the domain."""
         intercept, slope = self.branch_line(*others)
         found: Tensor = (coordinate - intercept) / slope
         domain = self.operands[0].domain
@@ -308,16 +304,8 @@ class LossSpec(Spec):
     shapes: Shapes | None = None
     """The shapes that the public function accepts; None for any that broadcast."""
 
-    def loss_shape(self, shapes: Sequence[Shape]) -> Shape:
-        """Return the broadcast shape."""
-        return broadcast(shapes)
-
     def refused(self, shapes: Sequence[Shape]) -> str:
-        """Return why the public function rejects shapes; also empty if they do not broadcast."""
+        """Return ``""`` also if the shapes do not broadcast."""
         if self.shapes is None:
             return ""
         return str(self.shapes.wrong(self.name, self.names, shapes) or "")
-
-    def terms_in_sum(self, shape: Shape) -> int:
-        """Return 1."""
-        return 1

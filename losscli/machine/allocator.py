@@ -1,8 +1,7 @@
-"""What calls allocate, and whether a CPU process keeps freed memory.
+"""Peak memory of calls, and processes that keep freed memory.
 
 By default glibc returns large freed blocks, so a formula with temporaries pays for page faults in
-each call. A long-running program keeps such blocks eventually, so measuring processes start with
-settings that keep freed memory.
+each call. A long-running program eventually keeps them, and so do processes that measure.
 """
 
 import contextlib
@@ -27,7 +26,7 @@ KEEPS, DEFAULT = "keeps freed memory", "default"
 
 
 def unsettable() -> str:
-    """Return why a new process's allocator cannot be configured, or an empty string."""
+    """Return why a new process's allocator cannot be configured, or ``""``."""
     if platform.system() != "Linux":
         return f"{platform.system()} has another allocator than glibc's"
     if platform.libc_ver()[0] != "glibc":
@@ -43,13 +42,13 @@ def keeps() -> bool:
 
 
 def environment(*, keeps: bool) -> dict[str, str]:
-    """Return the environment of a process that keeps freed memory, or does not."""
+    """Return the environment of such a process, or of another."""
     own = {name: value for name, value in os.environ.items() if KEEPING.get(name) != value}
     return own | KEEPING if keeps else own
 
 
 def fresh_bytes() -> int:
-    """Return the bytes of pages that the system has given this process so far."""
+    """Return the bytes of pages that this process has got so far."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt * resource.getpagesize()
 
 
@@ -64,7 +63,7 @@ than this, or after this many calls or seconds."""
 def settle(
     measure: Callable[[], float], clock: Callable[[], int], fresh_bytes: Callable[[], int]
 ) -> list[float]:
-    """Measure until calls reuse freed blocks, which may take a dozen calls; return the seconds."""
+    """Measure until calls reuse freed blocks; return the seconds."""
     start, steady = clock(), 0
     seconds: list[float] = []
     while steady < STEADY_CALLS and len(seconds) < FRESH_CALLS:
@@ -87,7 +86,7 @@ GPU_BLOCK_BYTES = 512
 
 
 def measure_peak(call: Callable[[], object], device: str) -> int:
-    """Return a call's peak memory beyond what was allocated before."""
+    """Return a call's peak memory, less what was allocated before."""
     if device == "cpu":
         return _cpu_peak(call)
     torch.cuda.synchronize(device)

@@ -13,7 +13,7 @@ SECONDS = 10
 
 
 def command_in(variable: str, environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Return a variable's command as words, empty if unset; UnfitError if a quote is not closed."""
+    """Return a variable's command as words; UnfitError if a quote is not closed."""
     text = environ.get(variable, "").strip()
     try:
         return tuple(shlex.split(text))
@@ -23,7 +23,7 @@ def command_in(variable: str, environ: Mapping[str, str] = os.environ) -> tuple[
 
 
 def run(command: Sequence[str], **more: Any) -> subprocess.CompletedProcess[str]:
-    """Run a program without input, and capture its output as text."""
+    """Run a program without input; capture its output as text."""
     nothing = subprocess.DEVNULL
     return subprocess.run(
         command, stdin=nothing, capture_output=True, text=True, errors="replace", **more
@@ -36,7 +36,7 @@ def first_line(command: list[str]) -> str | None:
 
 
 def printed(command: list[str]) -> str | None:
-    """Run a program and return its output, or None if it is missing, fails or hangs."""
+    """Run a program and return its output; None if it is missing, fails or hangs."""
     if not shutil.which(command[0]):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Commits of git repositories: a directory's, those of a range, and a file's content at one."""
+"""Commits of git repositories, and files' content at them."""
 
 import os
 import subprocess
@@ -45,7 +45,7 @@ def content_at(path: Path, revision: str) -> bytes:
 
 
 def git(directory: Path, *arguments: str) -> str:
-    """Run git without hooks or a caller's settings; UsageError with git's message if it fails."""
+    """Run git without hooks or a caller's settings; UsageError if it fails."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
     command = ["git", "-C", str(directory), "-c", "core.hooksPath=/dev/null", *arguments]
     try:

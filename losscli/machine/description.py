@@ -21,7 +21,7 @@ GPU_FACTS = (
 
 
 def describe(device: str) -> dict[str, Any]:
-    """Return the facts that a result depends on, as flat JSON; None where unknown."""
+    """Return the facts that results depend on; None where unknown."""
     facts: dict[str, Any] = {
         "losscli": __version__,
         "commit": commit(),
@@ -48,12 +48,12 @@ def describe(device: str) -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """Return losscli's commit, with ``+`` if files changed; None if it is not a checkout."""
+    """Return losscli's commit; None outside of a checkout."""
     return commit_of(SOURCES) if (SOURCES / ".git").exists() else None
 
 
 def compiler() -> str | None:
-    """Return the C++ compiler's version line, or None."""
+    """Return the C++ compiler's version line."""
     try:
         return first_line([*(command_in("CXX") or ["c++"]), "--version"])
     except UnfitError:

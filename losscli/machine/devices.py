@@ -1,4 +1,4 @@
-"""The devices of this machine. The driver lists GPUs, because importing torch takes seconds."""
+"""The devices of this machine, as the driver lists them: importing torch takes seconds."""
 
 import ctypes
 import importlib
@@ -20,7 +20,7 @@ _UUID_BYTES = 16
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU visible to this process; its name is ``cuda:N``."""
+    """A visible GPU; its name is ``cuda:N``."""
 
     name: str
     model: str
@@ -28,7 +28,7 @@ class Gpu:
 
 
 def cuda_driver() -> ctypes.CDLL | None:
-    """Return CUDA's driver library, or None."""
+    """Return CUDA's driver library."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -36,7 +36,7 @@ def cuda_driver() -> ctypes.CDLL | None:
 
 
 def find_gpus() -> list[Gpu]:
-    """Return the GPUs in the order ``cuda:0``, ``cuda:1``; empty without a driver."""
+    """Return the GPUs in order; none without a driver."""
     driver, count = cuda_driver(), ctypes.c_int()
     if not driver or driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
         return []
@@ -51,7 +51,7 @@ def find_gpus() -> list[Gpu]:
 
 
 def gpu_uuid(device: str) -> str | None:
-    """Return the UUID of ``cuda:N``, which is the same in all processes, or None."""
+    """Return the UUID of ``cuda:N``, which is the same in all processes."""
     driver, handle, found = cuda_driver(), ctypes.c_int(), (ctypes.c_ubyte * _UUID_BYTES)()
     failed = (
         not driver
@@ -63,7 +63,7 @@ def gpu_uuid(device: str) -> str | None:
 
 
 def driver_cuda() -> tuple[int, int] | None:
-    """Return the newest CUDA version that the driver runs, or None."""
+    """Return the newest CUDA version that the driver runs."""
     driver, number = cuda_driver(), ctypes.c_int()
     if not driver or driver.cuDriverGetVersion(ctypes.byref(number)) or not number.value:
         return None
@@ -106,7 +106,7 @@ def let_threads_sleep(environ: MutableMapping[str, str]) -> None:
 
 
 def is_broken(device: str) -> bool:
-    """Tell whether a crashed kernel made a GPU unusable: every call then reports the error."""
+    """Tell whether a crashed kernel made a GPU unusable."""
     if device == "cpu":
         return False
     try:
@@ -117,7 +117,7 @@ def is_broken(device: str) -> bool:
 
 
 def core_count() -> int:
-    """Return how many cores this process may use, or all if unknown."""
+    """Return how many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -133,7 +133,7 @@ def cpu_model() -> str | None:
 
 
 class UnreadableError(Exception):
-    """A value cannot be read on this machine; the message says why."""
+    """A value cannot be read on this machine."""
 
 
 class Nvml(NamedTuple):

@@ -1,4 +1,4 @@
-"""Differences between two runs' machines, and whether times are comparable."""
+"""Differences between two runs' machines."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -44,7 +44,6 @@ class Difference(Record, frozen=True):
         return self.grade == NOT_COMPARABLE
 
     def __str__(self) -> str:
-        """Return ``driver: 580.1, then 590.2``."""
         label = LABELS.get(self.fact, self.fact)
         return f"{label}: {_written(self.before)}, then {_written(self.after)}"
 
@@ -52,7 +51,7 @@ class Difference(Record, frozen=True):
 def differences(
     before: Mapping[str, Any], after: Mapping[str, Any], *, host: bool = False
 ) -> list[Difference]:
-    """Return environments' differences, the decisive first; ``host``: compare host time too."""
+    """Return environments' differences, the decisive first; ``host``: for host time too."""
     kind, other = _kind(before), _kind(after)
     if kind != other:
         return [Difference("device", kind, other, NOT_COMPARABLE)]
@@ -69,8 +68,7 @@ def differences(
 
 
 def _fact(facts: Mapping[str, Any], fact: str) -> Any:
-    """Return a fact; old records lack the allocator."""
-    return facts.get(fact, DEFAULT if fact == "allocator" else None)
+    return facts.get(fact, DEFAULT if fact == "allocator" else None)  # old records lack it
 
 
 def parts_ways(difference: Difference) -> bool:

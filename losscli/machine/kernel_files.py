@@ -1,7 +1,7 @@
 """The kernel's files about this machine, such as the control groups of this process.
 
-A container sees its own group at the mount's root, whatever path the kernel names. So every
-ancestor is read, and missing ones are ignored.
+A container sees its own group at the mount's root, whatever path the kernel names, so every
+ancestor that exists is read.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ SYS = Path("/sys")
 
 
 def groups(controller: str) -> Iterator[tuple[int, Path]]:
-    """Yield version (2 or 1) and folder of each group of ``memory`` or ``cpu``, innermost first."""
+    """Yield version and folder of each group of ``memory`` or ``cpu``, innermost first."""
     try:
         lines = (PROC / "self/cgroup").read_text().splitlines()
     except OSError:

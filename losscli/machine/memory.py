@@ -1,4 +1,4 @@
-"""A device's memory: free bytes, cache sizes, and out-of-memory errors."""
+"""A device's memory."""
 
 import re
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def free_bytes(device: str) -> int:
 
 
 def most_bytes(device: str) -> int:
-    """Return an upper bound of a device's free bytes, without using GPU memory."""
+    """Return an upper bound of free bytes, without using GPU memory."""
     if device == "cpu":
         return free_bytes(device)
     return int(torch.cuda.get_device_properties(device).total_memory)

@@ -17,12 +17,12 @@ class _Stat(NamedTuple):
 
 
 def is_ours(pid: int) -> bool:
-    """Tell whether a process belongs to this command, as its ancestor or descendant."""
+    """Tell whether a process belongs to this command."""
     return _first() in ancestors(pid)
 
 
 def own_seconds() -> float:
-    """Return the CPU time of all processes of this command, including ended ones."""
+    """Return this command's CPU time, including ended processes."""
     known = {int(each.name): _read(each.name) for each in kernel_files.PROC.glob("[0-9]*")}
     found = {pid: process for pid, process in known.items() if process}
     first = _first()
@@ -37,7 +37,6 @@ def own_seconds() -> float:
 
 
 def _first() -> int:
-    """Return the command's process: this one, or the highest losscli above it."""
     ours = os.getpid()
     for parent in ancestors(ours)[1:]:
         if not _is_losscli(parent):
@@ -47,7 +46,7 @@ def _first() -> int:
 
 
 def children(pid: int) -> list[int]:
-    """Return a process's children with adopted orphans; empty if /proc is another namespace's."""
+    """Return a process's children; none if /proc is another namespace's."""
     if not (kernel_files.PROC / "self").exists():
         return []
     threads: list[Path] = []

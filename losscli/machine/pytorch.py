@@ -1,7 +1,4 @@
-"""PyTorch, imported at the first use of a name, so that whatever only describes losses waits less.
-
-``from losscli.machine.pytorch import Tensor, torch`` stands for imports inside functions.
-"""
+"""PyTorch, imported at the first use of a name; stands for imports inside functions."""
 
 from types import ModuleType
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Batching rules of the operators for ``torch.func.vmap``, of ``count`` operands.
+"""Batching rules for ``torch.func.vmap`` of operators with ``count`` operands.
 
 A batch is one call with reduction ``none``; each sample's elements are then reduced, in float32 for
 16 bits. Other arguments are those of :func:`torch.library.register_vmap`.
@@ -19,7 +19,7 @@ _NARROW = (torch.float16, torch.bfloat16)
 def arguments_of(
     operator: OpOverload, given: Sequence[Any], named: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return all arguments of a call by name, those at their defaults as well."""
+    """Return all arguments of a call by name, with defaults."""
     arguments = operator._schema.arguments
     found = dict(zip((each.name for each in arguments), given, strict=False)) | dict(named or {})
     return {each.name: found.get(each.name, each.default_value) for each in arguments}
@@ -30,16 +30,14 @@ def divisor_of(shape: Sequence[int], reduction: str) -> int:
     return max(math.prod(shape), 1) if reduction == "mean" else 1
 
 
-def loss(operator: OpOverload, count: int, info: Any, dims: Any, *arguments: Any) -> Any:
-    """Return a batch of losses: ``NAME(operands..., reduction, ...)``."""
+def _loss(operator: OpOverload, count: int, info: Any, dims: Any, *arguments: Any) -> Any:
     reduction, *settings = arguments[count:]
     batch = _Batch(info.batch_size, arguments[:count], dims[:count])
     elements = operator(*batch.operands(reduction), "none", *settings)
     return batch.reduce(elements, reduction), 0
 
 
-def with_grad(operator: OpOverload, count: int, info: Any, dims: Any, *arguments: Any) -> Any:
-    """Return batches of losses and of gradients: ``NAME_with_grad(operands..., ...)``."""
+def _with_grad(operator: OpOverload, count: int, info: Any, dims: Any, *arguments: Any) -> Any:
     every = [*arguments_of(operator, arguments).values()]
     reduction, *settings, grad_output, factor = every[count:]
     batch = _Batch(info.batch_size, arguments[:count], dims[:count])
@@ -55,8 +53,7 @@ def with_grad(operator: OpOverload, count: int, info: Any, dims: Any, *arguments
     return (batch.reduce(elements, reduction), batch.as_operand(gradient, 0)), (0, 0)
 
 
-def backward(operator: OpOverload, count: int, info: Any, dims: Any, *arguments: Any) -> Any:
-    """Return batches of gradients: ``NAME_backward(grad_output, operands..., ..., wanted)``."""
+def _backward(operator: OpOverload, count: int, info: Any, dims: Any, *arguments: Any) -> Any:
     reduction, *settings, wanted = arguments[1 + count :]
     batch = _Batch(info.batch_size, arguments[1 : 1 + count], dims[1 : 1 + count])
     of_each_sample = [k for k in range(count) if wanted[k]]
@@ -76,8 +73,9 @@ def backward(operator: OpOverload, count: int, info: Any, dims: Any, *arguments:
     return (results, out_dims) if count > 1 else (results[0], out_dims[0])
 
 
-def double_backward(operator: OpOverload, count: int, info: Any, dims: Any, *arguments: Any) -> Any:
-    """Return the batch of ``NAME_double_backward(grad_grads..., grad_output, ...)``."""
+def _double_backward(
+    operator: OpOverload, count: int, info: Any, dims: Any, *arguments: Any
+) -> Any:
     first = count + 1
     grad_output, reduction, *settings = arguments[count], *arguments[first + count :]
     batch = _Batch(info.batch_size, arguments[first : first + count], dims[first : first + count])
@@ -101,16 +99,14 @@ def double_backward(operator: OpOverload, count: int, info: Any, dims: Any, *arg
 
 
 RULES: dict[str, Callable[..., Any]] = {
-    "": loss,
-    "_with_grad": with_grad,
-    "_backward": backward,
-    "_double_backward": double_backward,
+    "": _loss,
+    "_with_grad": _with_grad,
+    "_backward": _backward,
+    "_double_backward": _double_backward,
 }
 
 
 class _Batch:
-    """The operands of a call, some of them batched."""
-
     def __init__(self, size: int, operands: Sequence[Tensor], dims: Sequence[int | None]) -> None:
         self.size = size
         self.given, self.dims = operands, dims
@@ -175,7 +171,7 @@ class _Batch:
         return elements.to(self.dtype)
 
     def as_operand(self, gradient: Tensor, k: int) -> Tensor:
-        """Return a batch of gradients in the operand's original form."""
+        """Return a batch of gradients in an operand's shape and dtype."""
         return gradient.reshape(self.size, *self.shapes[k]).to(self.given[k].dtype)
 
 
@@ -190,7 +186,6 @@ def _shape(tensor: Tensor, dim: int | None) -> torch.Size:
 
 
 def _dtype(operand: Tensor) -> torch.dtype:
-    """Return the dtype that the operator sees, also under autocast."""
     if operand.dtype in _NARROW and torch.is_autocast_enabled(operand.device.type):
         return torch.float32
     return operand.dtype

@@ -1,7 +1,6 @@
-"""The operators of an elementwise loss: their schemas and fake implementations.
+"""Schemas and fake implementations of an elementwise loss of ``count`` operands.
 
-tests/data/golden/schemas.txt has those of some losses. A fake implementation gives result shapes to
-torch.compile, export and meta tensors. Each function serves losses with ``count`` operands.
+tests/data/golden/schemas.txt has some schemas.
 """
 
 import functools
@@ -17,7 +16,7 @@ from losscli.losses.kinds import not_floating
 
 
 def schemas(spec: LossSpec) -> dict[str, str]:
-    """Return the schemas of a loss's operators by full name."""
+    """Return the operators' schemas by full name."""
     names = [operand.name for operand in spec.operands]
     count, name = len(names), spec.name
     operands = ", ".join(f"Tensor {operand}" for operand in names)
@@ -40,7 +39,7 @@ def schemas(spec: LossSpec) -> dict[str, str]:
 
 
 def tensors(count: int) -> str:
-    """Return the type of ``count`` results."""
+    """Return the type of several results."""
     return f"({', '.join(['Tensor'] * count)})" if count > 1 else "Tensor"
 
 
@@ -68,15 +67,14 @@ def _double_backward(count: int, *arguments: Any) -> tuple[Tensor, ...]:
 
 
 def _elements(operands: Sequence[Tensor]) -> Tensor:
-    """Return a tensor with the broadcast shape, promoted dtype and PyTorch's layout."""
-    elements: Tensor = functools.reduce(operator.add, operands)
+    elements: Tensor = functools.reduce(operator.add, operands)  # with PyTorch's layout
     if not elements.dtype.is_floating_point:
         raise TypeError(f"operands {not_floating(*(operand.dtype for operand in operands))}")
     return elements
 
 
 def _gradient(operand: Tensor, elements: Tensor) -> Tensor:
-    """Return an operand's gradient: dense, with the dimension order of the losses."""
+    # Dense, with the dimension order of the losses.
     strides = elements.stride()[elements.dim() - operand.dim() :]
     return torch.empty_like(operand.new_empty_strided(operand.shape, strides))
 

@@ -32,7 +32,7 @@ _has_warned = False
 
 
 def mode() -> str:
-    """Return the value of LOSSCLI_FALLBACK; UsageError if it is neither ``torch`` nor ``error``."""
+    """Return LOSSCLI_FALLBACK; UsageError if it is neither ``torch`` nor ``error``."""
     found = os.environ.get(FALLBACK_VARIABLE) or TORCH
     if found not in (TORCH, ERROR):
         raise UsageError(f"{FALLBACK_VARIABLE} must be {TORCH} or {ERROR}, but is '{found}'")
@@ -132,7 +132,7 @@ def _plain(argument: Any) -> Any:
 
 @contextmanager
 def _autograd_keys() -> Iterator[None]:
-    """Record gradients although the dispatcher has passed autograd."""
+    """Record gradients, although the dispatcher has passed autograd."""
     excluded = torch._C._dispatch_tls_local_exclude_set()
     for key in _AUTOGRAD:
         excluded = excluded.remove(key)
@@ -155,7 +155,7 @@ _AUTOGRAD = (
 
 
 def loss(spec: LossSpec | RowSpec, *arguments: Any) -> Tensor:
-    """Return the loss: ``NAME(operands..., reduction, parameters..., ...)``."""
+    """Return the loss of operands, reduction, parameters."""
     reduction, settings = arguments[len(spec.operands)], rows.settings_of(spec, arguments)
     operands = [
         x if x is None or operand.differentiable else x.detach()
@@ -174,7 +174,6 @@ def loss(spec: LossSpec | RowSpec, *arguments: Any) -> Tensor:
 
 
 def _check_classes(spec: RowSpec, operands: Sequence[Any], settings: dict[str, Any]) -> None:
-    """Raise IndexError on the CPU for an out-of-range class, as kernels do."""
     if torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack():
         return
     for operand, numbers in zip(spec.operands, operands, strict=True):
@@ -246,7 +245,7 @@ def _gradients(
 
 
 def _double_backward(spec: LossSpec, *arguments: Any) -> tuple[Tensor, ...]:
-    """Return the gradients of ``sum(vectors * gradients)``: ``NAME_double_backward(...)``."""
+    """Return the gradients of ``sum(vectors * gradients)``."""
     count = len(spec.operands)
     vectors, grad_output = arguments[:count], arguments[count]
     operands, rest = arguments[count + 1 : 2 * count + 1], arguments[2 * count + 1 :]

@@ -1,4 +1,4 @@
-"""Loads libraries when first needed, as the operators of ``torch``, and builds missing ones."""
+"""Loads libraries when first needed, and builds missing ones."""
 
 from __future__ import annotations
 
@@ -53,17 +53,17 @@ def load_loss(loss: str, device: str, *, strategies: bool = False) -> None:
 
 
 def load_parts(device: str) -> None:
-    """Load the operators of rows sharded into parts, such as ``join_parts``."""
+    """Load the operators of parts, such as ``join_parts``."""
     load_targets([*shared(device), Target(PARTS, device)])
 
 
 def load_probe(device: str) -> None:
-    """Load the memory probe, ``torch.ops.losscli_bench.memory_probe``."""
+    """Load ``torch.ops.losscli_bench.memory_probe``."""
     load_targets([*shared(device), Target(BENCH, device)])
 
 
 def load_targets(targets: Iterable[Target]) -> None:
-    """Load libraries that are not loaded yet; build missing ones in parallel."""
+    """Load libraries; build missing ones in parallel."""
     with _lock:
         missing = [target for target in targets if target not in _loaded]
         if not missing:
@@ -75,7 +75,7 @@ def load_targets(targets: Iterable[Target]) -> None:
 
 
 def build_ahead(targets: Sequence[Target]) -> None:
-    """Build missing libraries together before other processes load them, and report errors."""
+    """Build missing libraries together, before other processes load them and report errors."""
     if targets:
         with suppress(LosscliError):
             _obtain(targets)
@@ -151,7 +151,7 @@ def _table(library: ctypes.CDLL, name: str) -> ctypes.c_void_p:
 
 
 def _call(library: ctypes.CDLL, name: str, *arguments: bytes | int | ctypes.c_void_p) -> None:
-    """Call a C function that returns null or an error message."""
+    # It returns null or an error message.
     function = getattr(library, name)
     function.restype = ctypes.c_char_p
     wrong = function(*arguments)

@@ -1,7 +1,7 @@
 """Defines the operators of all losses on import, without building.
 
 The first call reaches a stub, which loads libraries and calls again. These register under
-device-specific dispatch keys, which precede the stubs'.
+dispatch keys of their device, which precede the stubs'.
 """
 
 import importlib.abc
@@ -41,8 +41,6 @@ def incoming(grad_output: Tensor | float) -> tuple[Tensor | None, float]:
 
 
 class _Stub:
-    """Stands for an operator until its library is loaded."""
-
     def __init__(
         self, operator: OpOverload, spec: LossSpec | RowSpec, suffix: str, key: str
     ) -> None:
@@ -93,13 +91,12 @@ class _Stub:
 
 
 def _device(tensors: Iterable[Tensor]) -> str:
-    """Return the device type that the dispatcher uses: not the CPU if there is another."""
+    """Return the device type that the dispatcher uses."""
     kinds = [tensor.device.type for tensor in tensors]
     return next((kind for kind in kinds if kind != "cpu"), "cpu")
 
 
 def _is_traced(tensor: Tensor) -> bool:
-    """Tell whether a tensor has no data: a fake one, or one in a dispatch mode."""
     if torch._C._len_torch_dispatch_stack():
         return True
     return torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python)
@@ -116,7 +113,7 @@ def _take_dtensors() -> None:
             sharding.register(operator, suffix, len(spec.operands))
 
 
-def when_imported(name: str, register: Callable[[], None]) -> None:
+def when_imported(name: str, register: Callable[[], object]) -> None:
     """Call ``register`` when a module has been imported, or now if it was."""
     if name in sys.modules:
         register()
@@ -127,13 +124,12 @@ def when_imported(name: str, register: Callable[[], None]) -> None:
 class _Watcher(importlib.abc.MetaPathFinder):
     """Waits for one module, which other finders import."""
 
-    def __init__(self, name: str, register: Callable[[], None]) -> None:
+    def __init__(self, name: str, register: Callable[[], object]) -> None:
         self.name, self.register = name, register
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Register after the module's loader has run it."""
         if fullname != self.name:
             return None
         sys.meta_path.remove(self)
@@ -151,7 +147,6 @@ class _Watcher(importlib.abc.MetaPathFinder):
 
 
 def _define(spec: LossSpec | RowSpec) -> None:
-    """Define a loss's operators with stubs, fake implementations and vmap rules."""
     schemas = rows.schemas(spec) if isinstance(spec, RowSpec) else elementwise.schemas(spec)
     for full_name, schema in schemas.items():
         namespace, name = full_name.split("::")

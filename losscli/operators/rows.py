@@ -1,11 +1,10 @@
-"""The operators of a row-wise loss: their schemas, fake implementations and compositions.
+"""Schemas, fake implementations and compositions of a row-wise loss.
 
-tests/data/golden/schemas.txt has those of some losses. ``NAME_with_grad_`` returns float32 for 16
-bits. ``NAME_of_part`` returns the numbers of a part of each row, which :mod:`losscli.sharded`
-joins; it is not differentiable.
+tests/data/golden/schemas.txt has some schemas. ``NAME_with_grad_`` returns float32 for 16 bits.
+``NAME_of_part`` returns the numbers of a part of each row; it is not differentiable.
 
-Kernels compute first derivatives of rows. The reference is used for everything else: transforms
-such as ``torch.func.vmap``, forward mode, second derivatives, and gradients of other operands.
+Kernels compute first derivatives of rows, and references everything else: transforms such as
+``torch.func.vmap``, forward mode, second derivatives, and gradients of other operands.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +22,7 @@ from .elementwise import tensors
 
 
 def schemas(spec: RowSpec) -> dict[str, str]:
-    """Return the schemas of a loss's operators by name."""
+    """Return the operators' schemas by full name."""
     first, *others = (
         f"{'Tensor?' if operand.optional else 'Tensor'} {operand.name}" for operand in spec.operands
     )
@@ -44,7 +43,7 @@ def schemas(spec: RowSpec) -> dict[str, str]:
 
 
 def settings_of(spec: LossSpec | RowSpec, arguments: Sequence[Any]) -> dict[str, Any]:
-    """Return a call's parameters by name, without the module's number."""
+    """Return a call's parameters by name."""
     names = [parameter.name for parameter in spec.parameters]
     return dict(zip(names, arguments[len(spec.operands) + 1 :], strict=False))
 
@@ -71,7 +70,7 @@ def _composed_in_place(spec: RowSpec, first: Tensor, *others: Any) -> Tensor:
 
 
 def checked(spec: RowSpec, operands: Sequence[Tensor | None]) -> torch.dtype:
-    """Return the loss's dtype; raise an error for operands that no kernel would accept."""
+    """Return the loss's dtype; raise for operands that no kernel accepts."""
     first, said = operands[0], spec.names[0]
     assert first is not None
     dtype = first.dtype
@@ -128,7 +127,7 @@ def _fake_with_grad(spec: RowSpec, *arguments: Any) -> tuple[Tensor, Tensor]:
 
 
 def wanted_of(rows: Sequence[Tensor], gradients: Iterable[Tensor], wanted: Sequence[bool]) -> Any:
-    """Return the wanted gradients and empty tensors for others, as the operator does."""
+    """Return the wanted gradients, and empty tensors for others."""
     results = tuple(
         gradient if wants else row.new_empty(0)
         for gradient, row, wants in zip(gradients, rows, wanted, strict=True)
@@ -151,7 +150,7 @@ FAKES: dict[str, Callable[..., Any]] = {
 
 
 def one_by_one(operator: Any, info: Any, dims: Any, *arguments: Any) -> Any:
-    """Call an operator per sample: for derivatives, which vmap rarely needs."""
+    """Call an operator per sample, for derivatives, which vmap rarely needs."""
     results = []
     for sample in range(info.batch_size):
         given = [

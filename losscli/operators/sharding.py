@@ -1,10 +1,8 @@
-"""Runs the operators on DTensors: each rank on its shards, with partial sums.
+"""Runs operators of ``count`` operands on DTensors: each rank on its shards, with partial sums.
 
 An operand that broadcasts along a sharded dimension is replicated, and its gradient a partial sum.
-A mean is one of shard means weighted by their share of elements, so shards may be uneven.
-
-A sharding strategy of torch cannot do this: it knows no shard's size and changes no arguments.
-Each function serves losses with ``count`` operands.
+A mean is one of shard means weighted by their share of elements, so shards may be uneven. A
+sharding strategy of torch cannot do this: it knows no shard's size and changes no arguments.
 """
 
 import math
@@ -23,7 +21,7 @@ from .batching import arguments_of, divisor_of
 
 
 def is_supported() -> bool:
-    """Tell whether this torch version supports it; if not, DTensor raises its error."""
+    """Tell whether this torch supports it; if not, DTensor raises its error."""
     return hasattr(getattr(DTensor, "_op_dispatcher", None), "_custom_op_handlers")
 
 
@@ -175,7 +173,7 @@ class _Plan:
         return tensor
 
     def reduction(self, reduction: str) -> str:
-        """Return a shard's reduction; the mean of an empty shard becomes a sum of 0."""
+        """Return a shard's reduction; an empty shard's mean becomes a sum of 0."""
         left_out = reduction == "mean" and self.weight == 0 and math.prod(self.shape) > 0
         return "sum" if left_out else reduction
 
@@ -198,7 +196,7 @@ class _Plan:
         return self.wrap(value, form, self.of_sums)
 
     def gradient(self, gradient: Tensor, k: int, form: Tensor) -> DTensor:
-        """Return a gradient; a partial sum if its operand broadcasts along a sharded dimension."""
+        """Return a gradient, a partial sum if its operand broadcasts along a sharded dimension."""
         pairs = zip(self.placements[k], self.of_sums, strict=True)
         return self.wrap(
             gradient, form, [sums if own == Replicate() else own for own, sums in pairs]

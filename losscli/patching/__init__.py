@@ -1,6 +1,4 @@
-"""Replaces other libraries' losses, each as a module here says: ``MODULE``, releases, ``table``."""
-
-from __future__ import annotations
+"""Replaces other libraries' losses, as the modules of this package say."""
 
 import sys
 import warnings
@@ -9,7 +7,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pkgutil import resolve_name
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from losscli.errors import PatchError, UsageError, unknown
 
@@ -38,7 +36,7 @@ class _Replaced(NamedTuple):
 
 @dataclass
 class Patch:
-    """What a call of :func:`patch` replaced; leaving it as a context restores that."""
+    """The result of :func:`patch`; leaving it as a context restores what was replaced."""
 
     library: str
     replaced: Mapping[str, str]
@@ -46,7 +44,7 @@ class Patch:
     settings: Mapping[str, Any] = field(default_factory=dict)
     _is_owner: bool = field(default=True, repr=False)
 
-    def __enter__(self) -> Patch:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -60,9 +58,8 @@ _active: dict[str, tuple[Patch, list[_Replaced]]] = {}
 def patch(library: str, *, memory_budget: int | None = None) -> Patch:
     """Replace the losses of a library by losscli's, with the same arguments and meaning.
 
-    A call that losscli does not take goes on to the library's own function. Names that other
-    modules of the library imported are replaced as well; a program's own ``from ... import`` is
-    not, so patch before it. Patching again changes nothing but the ``memory_budget``.
+    A call that losscli does not take goes on to the library's own function. A program's earlier
+    ``from ... import`` is not replaced. Patching again only changes the ``memory_budget``.
 
     Args:
         library: ``torch`` (the losses of torch.nn.functional), ``transformers`` or ``trl``.
@@ -70,12 +67,12 @@ def patch(library: str, *, memory_budget: int | None = None) -> Patch:
             :func:`losscli.functional.linear_cross_entropy`.
 
     Returns:
-        What was replaced. As a context manager it calls :func:`unpatch` at the end, unless the
+        The replaced names, as a context manager that calls :func:`unpatch` at its end, unless the
         library was patched before.
 
     Raises:
         PatchError: the library is not installed, or in a version that losscli does not know.
-        UsageError: losscli patches no library of this name, or it has no such setting.
+        UsageError: losscli patches no such library, or it has no such setting.
     """
     if library not in LIBRARIES:
         raise UsageError(unknown("library", library, LIBRARIES))
@@ -99,12 +96,12 @@ def patch(library: str, *, memory_budget: int | None = None) -> Patch:
 
 
 def unpatch(library: str | None = None) -> None:
-    """Restore the losses of a library, by default of all patched ones.
+    """Restore the losses of a library, or of all.
 
-    A replacement that other code has replaced in turn stays, with a RuntimeWarning.
+    A function that other code has replaced since stays, with a RuntimeWarning.
 
     Raises:
-        UsageError: losscli patches no library of this name.
+        UsageError: losscli patches no such library.
     """
     if library is not None and library not in LIBRARIES:
         raise UsageError(unknown("library", library, LIBRARIES))
@@ -135,7 +132,6 @@ def patched() -> dict[str, str]:
 
 
 def _check_version(library: str, known: ModuleType) -> None:
-    """Import the library; PatchError if it is not there or in another version."""
     oldest, newest = (".".join(map(str, version)) for version in (known.OLDEST, known.NEWEST))
     following = f"{known.NEWEST[0]}.{known.NEWEST[1] + 1}"
     remedy = f"pip install '{library}>={oldest},<{following}'"
@@ -157,7 +153,6 @@ def _check_version(library: str, known: ModuleType) -> None:
 
 
 def _replaced(path: str, new: str, make: Any) -> _Replaced:
-    """Find a name of the library, without a change; PatchError if it is not there."""
     holder, name = path.rpartition(".")[::2]
     try:
         found = resolve_name(holder)
@@ -170,7 +165,7 @@ def _replaced(path: str, new: str, make: Any) -> _Replaced:
 
 
 def _swap(module: str, values: Mapping[int, Any]) -> None:
-    """Exchange values by identity wherever a module's variables and tables hold them."""
+    """Exchange values wherever a module's variables and tables hold them."""
     for namespace in _namespaces(module):
         for name, value in [*namespace.items()]:
             if id(value) in values:

@@ -1,4 +1,4 @@
-"""A replacement that hands on to the original what losscli does not take."""
+"""Replacements that hand on to the original what losscli does not take."""
 
 from collections.abc import Callable
 from functools import partial, wraps
@@ -12,7 +12,7 @@ _REFUSED = (TypeError, ValueError, NotImplementedError)
 
 
 def falling_through(own: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a function that makes, of an original, ``own`` with the original behind it."""
+    """Return a function that puts an original behind ``own``."""
     return partial(_behind, own)
 
 

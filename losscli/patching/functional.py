@@ -1,4 +1,4 @@
-"""The losses of torch.nn.functional, which the modules of torch.nn call too."""
+"""The losses of torch.nn.functional, and so of torch.nn."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ OLDEST, NEWEST = (2, 10), (2, 13)
 
 
 def table() -> dict[str, tuple[str, Any]]:
-    """Return every loss that both have: old name -> new name, and what makes the replacement."""
+    """Return old name -> new name, and what makes the replacement."""
     return {
         f"{MODULE}.{name}": (
             f"losscli.functional.{name}",

@@ -16,7 +16,7 @@ _aten = torch.ops.aten
 
 
 class LazyLogits(Tensor):
-    """Logits without memory, until an operator reads them; losses that know them take ``layer``."""
+    """Logits without memory until an operator reads them; losses that know them take ``layer``."""
 
     layer: Layer
     """With its autograd history."""
@@ -51,7 +51,7 @@ class LazyLogits(Tensor):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Let what bypasses the dispatcher, such as Triton, read the logits' memory."""
+        # What bypasses the dispatcher, such as Triton, reads the logits' memory.
         with torch._C.DisableTorchFunctionSubclass():
             if func in _OF_MEMORY:
                 args = (args[0].value(), *args[1:])
@@ -65,7 +65,6 @@ class LazyLogits(Tensor):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Compute the logits for any operator but a cast, below autograd."""
         named = dict(kwargs or {})
         if func is _aten._to_copy.default and [*named] == ["dtype"]:
             # As mixed precision does with all that a model returns.

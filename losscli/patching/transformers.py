@@ -1,4 +1,4 @@
-"""The losses of transformers' models, whose heads compute logits only if something reads them."""
+"""The losses of transformers, whose heads then compute logits only if something reads them."""
 
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
@@ -27,11 +27,11 @@ def table(memory_budget: int | None = None) -> dict[str, tuple[str, Any]]:
         ),
         "transformers.loss.loss_utils.ForCausalLMLoss": (
             "losscli.functional.linear_cross_entropy",
-            partial(causal_loss, memory_budget=memory_budget),
+            partial(_causal_loss, memory_budget=memory_budget),
         ),
         "transformers.modeling_utils.PreTrainedModel.__call__": (
             "losscli.patching.transformers.with_lazy_head",
-            with_lazy_head,
+            _with_lazy_head,
         ),
     }
 
@@ -49,10 +49,9 @@ def fixed_cross_entropy(
     return _of_items(found, num_items_in_batch)
 
 
-def causal_loss(
+def _causal_loss(
     original: Callable[..., Tensor], *, memory_budget: int | None
 ) -> Callable[..., Tensor]:
-    """Return the cross entropy of the next tokens, which reads no lazy logits."""
 
     @wraps(original)
     def loss(
@@ -94,9 +93,7 @@ def _of_items(loss: Tensor, count: Tensor | int | None) -> Tensor:
     return loss / (count.to(loss.device) if isinstance(count, Tensor) else count)
 
 
-def with_lazy_head(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a call of a model whose head computes no logits for losscli's loss."""
-
+def _with_lazy_head(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def call(self: Any, *given: Any, **named: Any) -> Any:
         head = _head(self, named)
@@ -112,7 +109,7 @@ def with_lazy_head(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _head(model: Any, named: Mapping[str, Any]) -> Any:
-    """Return the head if the model will give its logits to losscli's loss and it may be lazy."""
+    """Return the head, if its logits go to losscli's loss and it may be lazy."""
     has_labels = named.get("labels") is not None or named.get("shift_labels") is not None
     if torch.compiler.is_compiling() or not has_labels or model._compiled_call_impl is not None:
         return None

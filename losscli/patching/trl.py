@@ -14,7 +14,7 @@ OLDEST, NEWEST = (0, 24), (1, 16)
 
 
 def table() -> dict[str, tuple[str, Any]]:
-    """Return what this release has: old name -> new name, and what makes the replacement."""
+    """Return old name -> new name, and what makes the replacement."""
     from trl.trainer import utils
 
     own = (selective_log_softmax, entropy_from_logits, selective_log_softmax_and_entropy)
@@ -69,7 +69,7 @@ def _finished(found: Tensor, logits: Tensor, row_mask: Tensor | None) -> Tensor:
 
 
 def _has_kernel() -> bool:
-    """Tell whether TRL itself has a kernel, whose results are float32."""
     from trl.trainer import utils
 
+    # TRL's kernel returns float32.
     return hasattr(utils, "_fused_logprob_entropy")

@@ -1,4 +1,4 @@
-"""Processes that losscli starts and talks to, by pickled values if trusted, and locks."""
+"""Processes that losscli starts and talks to, and locks."""
 
 from losscli.processes.channel import Channel as Channel
 from losscli.processes.process import Process as Process

@@ -1,7 +1,5 @@
 """Length-prefixed messages over a socket."""
 
-from __future__ import annotations
-
 import contextlib
 import pickle
 import select
@@ -9,7 +7,7 @@ import socket
 import struct
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Self
 
 MOST_BYTES = 2**26
 """The longest message; a length is not trusted."""
@@ -22,17 +20,16 @@ class Channel:
     """One end of a connection between processes; a context that closes it."""
 
     def __init__(self, end: socket.socket, go_on: Callable[[], None] | None = None) -> None:
-        """Take over a socket's end; ``go_on`` resumes the other process during unlimited waits."""
+        """``go_on`` resumes the other process during unlimited waits."""
         self.socket, self._go_on = end, go_on
 
-    def __enter__(self) -> Channel:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.socket.close()
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield each value until the other process closes its end."""
         while (message := self.receive()) is not None:
             yield pickle.loads(message)
 
@@ -63,7 +60,7 @@ class Channel:
             return None
 
     def put(self, value: object) -> None:
-        """Send a value to a trusted losscli process; see :meth:`send`."""
+        """Send a value to a trusted process; see :meth:`send`."""
         self.send(pickle.dumps(value))
 
     @contextlib.contextmanager
@@ -83,7 +80,7 @@ class Channel:
             self.put(error)
 
     def each(self) -> Iterator[Any]:
-        """Yield an :meth:`answer`'s values, or raise its exception, or EOFError."""
+        """Yield an :meth:`answer`'s values; raise its exception, or EOFError."""
         for value in self:
             if isinstance(value, Exception):
                 raise value

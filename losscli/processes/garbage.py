@@ -1,4 +1,4 @@
-"""Runs code without Python's garbage collector."""
+"""Python's garbage collector."""
 
 import contextlib
 import gc
@@ -7,10 +7,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """Disable the collector, and restore it afterwards.
-
-    It could run within a sample, and a CUDA graph that it frees invalidates a capture.
-    """
+    """Disable it: it would disturb a sample, and freeing a CUDA graph invalidates a capture."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

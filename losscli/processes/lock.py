@@ -1,6 +1,4 @@
-"""A lock between processes on an open file, which names its holder and which its end releases."""
-
-from __future__ import annotations
+"""A lock between processes on an open file, which names its holder."""
 
 import contextlib
 import json
@@ -13,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 from losscli.errors import LosscliError, UnfitError
 
@@ -34,7 +32,7 @@ Notify = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that holds a lock, as written in its file."""
+    """The process in a lock's file."""
 
     pid: int = 0
     """0 if unknown."""
@@ -42,13 +40,13 @@ class Holder:
     since: str = ""
 
     @classmethod
-    def here(cls, since: str = "") -> Holder:
+    def here(cls, since: str = "") -> Self:
         """Return this process."""
         return cls(os.getpid(), socket.gethostname(), since or time.strftime("%H:%M:%S"))
 
     @classmethod
-    def read(cls, file: IO[str]) -> Holder:
-        """Read a lock's holder, which may have changed since."""
+    def read(cls, file: IO[str]) -> Self:
+        """Read it from a lock's file; it may have changed since."""
         file.seek(0)
         try:
             return cls(**json.loads(file.read()))
@@ -56,7 +54,7 @@ class Holder:
             return cls()
 
     def write(self, file: IO[str]) -> None:
-        """Write it into a held lock's file; a full disk is ignored."""
+        """Write it into a lock's file, unless the disk is full."""
         with contextlib.suppress(OSError):
             os.ftruncate(file.fileno(), 0)
             os.write(file.fileno(), json.dumps(asdict(self)).encode())
@@ -71,13 +69,13 @@ class HeldError(LosscliError):
     """A lock was not free in time."""
 
     def __init__(self, holder: str, *, waits_for_us: bool = False) -> None:
-        """``holder`` is for messages; ``waits_for_us``: it would never release the lock."""
+        """``waits_for_us``: the holder would never release the lock."""
         self.holder, self.waits_for_us = holder, waits_for_us
         super().__init__(f"{holder} holds the lock")
 
 
 def open_lock(path: Path) -> IO[str]:
-    """Open a lock's file so that no other user can, as reading suffices to lock it; no links."""
+    """Open a lock's file, not a link, for this user alone: reading suffices to lock it."""
 
     def opened(name: str, flags: int) -> int:
         found = os.open(name, flags | os.O_NOFOLLOW, 0o600)
@@ -139,9 +137,8 @@ def held(
 ) -> Iterator[None]:
     """Hold the lock within the block.
 
-    ``notify`` is told who holds it after ``notify_after`` seconds. HeldError at the clock time
-    ``until``, or if ``waits_for_us`` says that a holder would never release it; UnfitError if the
-    file system has no locks.
+    ``notify`` gets the holder after ``notify_after`` seconds. HeldError at the clock time
+    ``until``, or if a process ``waits_for_us`` and would never release it.
     """
     started = look_at = clock()
     told = False
@@ -199,7 +196,7 @@ def _named(pid: int) -> str:
 def claim_folder(parent: Path) -> Path:
     """Create a folder that this process owns until it ends, on a disk that many hosts share.
 
-    It holds a lock, because process ids mean nothing in another container.
+    A lock shows that, because process ids mean nothing in another container.
     """
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_CLAIMED, dir=parent))

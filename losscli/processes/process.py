@@ -1,6 +1,4 @@
-"""Starts a process and ends it; its first steps take the channel to its parent, and end with it."""
-
-from __future__ import annotations
+"""Starts and ends processes, which end with their parent."""
 
 import contextlib
 import ctypes
@@ -13,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 from losscli.processes.channel import Channel
 
@@ -23,10 +22,9 @@ FALLBACK_VARIABLE = "LOSSCLI_FALLBACK"
 
 
 class Process:
-    """A process with a channel as its standard input; a context that kills it.
+    """A process with a channel as its standard input; a context that kills it and its children.
 
-    Its output goes to standard error. It has its own session, so Ctrl-C reaches only the command,
-    and its children are killed with it.
+    Its output goes to standard error. It has its own session, so Ctrl-C reaches only the command.
     """
 
     def __init__(
@@ -36,7 +34,7 @@ class Process:
         *,
         errors: int | None = None,
     ) -> None:
-        """Start it; ``errors`` is a descriptor that replaces standard error."""
+        """``errors`` is a descriptor instead of standard error."""
         if errors is None:  # closed at the start (`2>&-`), another file may have its number
             errors = subprocess.DEVNULL if sys.__stderr__ is None else 2
         ours, theirs = socket.socketpair()
@@ -56,7 +54,7 @@ class Process:
         _running.add(self)
         self.channel = Channel(ours, self.go_on)
 
-    def __enter__(self) -> Process:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -69,11 +67,11 @@ class Process:
 
     @property
     def ended(self) -> int | None:
-        """What :meth:`end` returns, once it has ended."""
+        """The exit code or negative signal; None while it runs."""
         return self._process.poll()
 
     def go_on(self) -> None:
-        """Resume the process in case something stopped it."""
+        """Resume the process, in case it is stopped."""
         self._process.send_signal(signal.SIGCONT)
 
     def interrupt(self) -> None:
@@ -91,12 +89,12 @@ class Process:
         return code
 
     def kill(self) -> None:
-        """Kill the process and its children without waiting."""
+        """Kill the process and its children; do not wait."""
         with contextlib.suppress(ProcessLookupError):  # another thread has seen its end
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """End the process now, and close its channel."""
+        """Kill the process, and close its channel."""
         self.end()
         self.channel.socket.close()
 
@@ -105,14 +103,14 @@ _running: set[Process] = set()
 
 
 def kill_all() -> None:
-    """Kill every running process without waiting."""
+    """Kill every running process."""
     for process in tuple(_running):
         process.kill()
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment in which ``-m`` imports no file of this folder, without a fallback."""
     root = str(Path(__file__).parents[2])
+    # ``-m`` imports no file of the current folder.
     found = {**environ, "PYTHONSAFEPATH": "1", FALLBACK_VARIABLE: "error"}
     if root not in sys.path[1:]:  # losscli is in that folder, and installed nowhere
         found["PYTHONPATH"] = os.pathsep.join(filter(None, [environ.get("PYTHONPATH"), root]))
@@ -120,7 +118,7 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def how_ended(code: int) -> str:
-    """Describe how a process ended; ``code`` is its exit code or a negative signal."""
+    """Describe how a process ended, from its exit code or negative signal."""
     if code >= 0:
         return f"with exit code {code}"
     with contextlib.suppress(ValueError):
@@ -130,10 +128,10 @@ def how_ended(code: int) -> str:
 
 @contextlib.contextmanager
 def to_parent(grace: float = 0.0) -> Iterator[Channel]:
-    """Yield the channel to the parent until it ends; leave standard input empty.
+    """Yield the channel to the parent until it ends; standard input is then empty.
 
-    Standard output goes to standard error, as :class:`Process` has it. If the parent ends, the
-    process is killed, or gets SIGTERM and ``grace`` seconds to clean up.
+    Standard output goes to standard error. If the parent ends, this process is killed, or gets
+    SIGTERM and ``grace`` seconds to clean up.
     """
     end_with_parent(gently=grace > 0)
     if grace:
@@ -146,14 +144,13 @@ def to_parent(grace: float = 0.0) -> Iterator[Channel]:
 
 
 def end_with_parent(*, gently: bool = False) -> None:
-    """Have Linux kill this process, or send SIGTERM, when its parent thread ends."""
+    """Have Linux kill this process, or send SIGTERM (``gently``), when its parent thread ends."""
     number = signal.SIGTERM if gently else signal.SIGKILL
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 
 def _watch(parent: int, grace: float) -> None:
-    """Interrupt this process when its parent has ended; kill it after ``grace``."""
     while os.getppid() == parent:
         time.sleep(_POLL_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)

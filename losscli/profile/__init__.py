@@ -1,1 +1,1 @@
-"""Profiles one implementation on one case, and determines what bounds it."""
+"""Profile one implementation on one case, and determine what bounds it."""

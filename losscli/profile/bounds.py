@@ -1,4 +1,4 @@
-"""Determines what bounds a call, from its longest launch.
+"""Determine what bounds a call, from its longest launch.
 
 A call near losscli's limit is bound by matrix products if these are the limit, and on a CPU by
 memory; otherwise a CPU's operators are named. On a GPU the order is: launches, if most time is
@@ -28,10 +28,7 @@ def decide(
     limit_share: float | None,
     limit_gbps: float | None,
 ) -> tuple[Bound, str]:
-    """Return what bounds a call, and why; ``seconds`` is its time without a profiler.
-
-    ``limit_gbps`` is the copy kernel's rate, or None if matrix products are the limit.
-    """
+    """Return what bounds a call of ``seconds``, and why; no ``limit_gbps`` for matrix products."""
     near = (limit_share or 0.0) >= NEAR
     if near and limit_gbps is None:
         return "matrix products", f"these alone take {limit_share:.0%} of the call's time"
@@ -45,7 +42,7 @@ def decide(
         if near:
             return at_limit
         share = longest.seconds / busy if busy else 0.0
-        return "operators", f"{longest.name} takes {share:.0%} of what operators take"
+        return "operators", f"{longest.name} takes {share:.0%} of the time of all operators"
     if busy < BUSY * seconds:
         text = f"{len(launches)} launches are busy for {busy / seconds:.0%} of the call's time"
         return "launches", text

@@ -1,4 +1,4 @@
-"""Reads kernel counters with Nsight Compute, ``ncu``."""
+"""Read kernel counters with Nsight Compute, ``ncu``."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Profiles a call: times it, runs it under a profiler, and decides what bounds it."""
+"""Profile a call: time it, run it under a profiler, decide what bounds it."""
 
 import os
 import shlex
@@ -76,7 +76,7 @@ def profile(
 
 
 def bare_command(arguments: Sequence[str]) -> tuple[str, ...]:
-    """Return the command that only makes the calls of `losscli profile` with these arguments."""
+    """Return the command that only makes the calls of `losscli profile`."""
     return (sys.executable, "-m", "losscli", *arguments, "--bare")
 
 

@@ -1,4 +1,4 @@
-"""Reads launches and operators with PyTorch's profiler, which needs no permission."""
+"""Read launches and operators with PyTorch's profiler, which needs no permission."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

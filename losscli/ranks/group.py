@@ -1,7 +1,4 @@
-"""The group of all ranks: what they exchange, and how failures are reported.
-
-Agreements have a Gloo group besides PyTorch's default one, which may have unfinished collectives.
-"""
+"""The group of all ranks: what they exchange, and how failures are reported."""
 
 import gc
 import os
@@ -24,34 +21,34 @@ from losscli.ranks.place import TIMEOUT_VARIABLE, Place, seconds_of_collectives
 
 T = TypeVar("T")
 AGREEMENT_SECONDS = 10
-"""Further wait for an agreement, until others' collectives time out, so that each can report."""
+"""Further wait for an agreement, so that ranks whose collective times out can report."""
 GRACE_SECONDS = 8.0
-"""The time in which the first rank may write its report, once it was told to end."""
+"""The first rank's time to write its report after a signal."""
 ROLL_CALL_SECONDS = 3.0
-"""How long ranks wait to see which are left after a failed collective."""
+"""How long ranks wait for signs of life after a failed collective."""
 
 
 class Group:
-    """All ranks; here a process alone. All must call its methods in the same order."""
+    """All ranks, which must call its methods in the same order; this one has one rank."""
 
     rank, size = 0, 1
 
     def gather(self, step: str, value: T) -> list[T]:
-        """Return each rank's value; RankError if a rank is missing, or at another step."""
+        """Return each rank's value; RankError if a rank is missing or at another step."""
         return [value]
 
     def meet(self) -> None:
         """Wait for all ranks, on a GPU in stream order."""
 
     def check(self) -> None:
-        """Run a collective as losses do; RankError if that is no longer possible."""
+        """Run a collective as losses do; RankError if it fails."""
 
 
 class ProcessGroup(Group):
     """The ranks that torchrun started."""
 
     def __init__(self, place: Place, device: str) -> None:
-        """Join the others; losses on ``device`` get their collectives."""
+        """Join the others; losses run on ``device``."""
         self.rank, self.size, self.device = place.rank, place.size, device
         timeout = timedelta(seconds=seconds_of_collectives())
         backend: str = "gloo"
@@ -71,13 +68,13 @@ class ProcessGroup(Group):
                 backend, store=store, rank=rank, world_size=size, timeout=timeout, **more
             )
             longer = timeout + timedelta(seconds=AGREEMENT_SECONDS)
+            # The default group may have unfinished collectives.
             self._agreements = dist.new_group(backend="gloo", timeout=longer)
         except RuntimeError as error:
             self._lost(error)
         self._one = torch.zeros((), device=device)
 
     def gather(self, step: str, value: T) -> list[T]:
-        """See :class:`Group`."""
         told: list[Any] = [None] * self.size
         try:
             dist.all_gather_object(told, (step, value), self._agreements)
@@ -89,7 +86,6 @@ class ProcessGroup(Group):
         return [each for _, each in told]
 
     def meet(self) -> None:
-        """See :class:`Group`."""
         if self.device != "cpu":
             dist.all_reduce(self._one)
             return
@@ -99,7 +95,6 @@ class ProcessGroup(Group):
             self._lost(error)
 
     def check(self) -> None:
-        """See :class:`Group`."""
         try:
             dist.all_reduce(self._one)
             if self.device != "cpu":
@@ -114,7 +109,7 @@ class ProcessGroup(Group):
         gc.collect()
 
     def _lost(self, error: RuntimeError) -> NoReturn:
-        """Raise RankError that names missing ranks; the first present rank reports it."""
+        """Raise RankError that names missing ranks; the first remaining rank reports it."""
         self._store.set(f"here/{self.rank}", "")
         missing: list[int] = []
         end = time.monotonic() + ROLL_CALL_SECONDS
@@ -138,7 +133,6 @@ class ProcessGroup(Group):
 
 
 _joined: list[ProcessGroup] = []
-"""This process's group, as ``torch.distributed`` has one default group."""
 
 
 def join(place: Place, device: str) -> ProcessGroup:
@@ -165,12 +159,12 @@ def _end_when_told() -> None:
 
 
 def joined() -> Group:
-    """Return this process's group; without one it is alone."""
+    """Return this process's group, perhaps of itself alone."""
     return _joined[0] if _joined else Group()
 
 
 def leave() -> None:
-    """Leave the group when all is done."""
+    """Leave the group."""
     while _joined:
         _joined.pop().close()
 
@@ -181,13 +175,13 @@ def largest(group: Group, number: float) -> float:
 
 
 def free_bytes(group: Group, device: str, own: Callable[[str], int] = memory.free_bytes) -> int:
-    """Return the least free memory of all ranks, which share a CPU's."""
+    """Return the least free memory of a rank; ranks share a CPU's."""
     free = own(device) // (group.size if device == "cpu" else 1)
     return min(group.gather("reports its free memory", free))
 
 
 def together(group: Group, call: Callable[[], T]) -> T:
-    """Return a call's result, or raise its exception on all ranks; RankError if they differ."""
+    """Return a call's result, or raise its exception; RankError if the ranks' exceptions differ."""
     if group.size == 1:
         return call()
     failure: Exception | None = None
@@ -219,6 +213,6 @@ def disagree(group: Group, told: Sequence[str]) -> NoReturn:
 
 
 def announce(group: Group) -> None:
-    """Note what a group of one means."""
+    """Note that a group of one exchanges nothing."""
     if group.size == 1:
         note("a group of one rank: nothing is exchanged, all classes are on it")

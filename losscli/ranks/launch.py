@@ -21,10 +21,7 @@ AT_ONCE_SECONDS = 1
 
 
 def launch(ranks: int, arguments: Sequence[str]) -> int:
-    """Run ``losscli ARGUMENTS`` in local ranks; return the first rank's exit code.
-
-    On a CPU they share its cores, unless OMP_NUM_THREADS is set. RankError names a killed rank.
-    """
+    """Run ``losscli ARGUMENTS`` in local ranks; return the first rank's exit code."""
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError

@@ -28,7 +28,7 @@ class Place:
 
     @classmethod
     def of_environment(cls, environ: Mapping[str, str] = os.environ) -> Place | None:
-        """Return this process's place, or None; UsageError if torchrun's variables are invalid."""
+        """Return this process's place, if any; UsageError if torchrun's variables are invalid."""
         missing = [name for name in VARIABLES if not environ.get(name)]
         if len(missing) == len(VARIABLES):
             return None

@@ -23,8 +23,8 @@ CUTS: Mapping[str, Mapping[str, int]] = {
     "linear_token_log_probs": _WEIGHT,
     "biased_linear_token_log_probs": {**_WEIGHT, "linear_bias": 0},
 }
-"""The losses that can be split, with the operands to cut and their class dimension (or the last, if
-they have fewer). Every rank has all other operands."""
+"""The losses that can be split, with the operands to cut and their class dimension (or their last).
+Every rank has all other operands."""
 
 
 def dimension(cut: int, dimensions: int) -> int:
@@ -33,7 +33,7 @@ def dimension(cut: int, dimensions: int) -> int:
 
 
 def share(classes: int, ranks: int, rank: int = 0) -> tuple[int, int]:
-    """Return a rank's first class and its number of them, split evenly as ``DTensor`` does."""
+    """Return a rank's first class and number of classes, split as ``DTensor`` does."""
     most = -(-classes // ranks)
     first = min(rank * most, classes)
     return first, min(first + most, classes) - first

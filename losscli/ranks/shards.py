@@ -38,10 +38,7 @@ def gather_into(parts: Tensor, mine: Tensor, group: Any = None) -> None:
 
 
 class Cut(torch.autograd.Function):
-    """Cuts this rank's part; backward gathers the gradient.
-
-    All ranks compute the same loss, so each has the whole gradient.
-    """
+    """Cuts this rank's part; backward gathers the gradient of the same loss on all ranks."""
 
     @staticmethod
     def forward(ctx: Any, whole: Tensor, dim: int) -> Tensor:
@@ -52,7 +49,7 @@ class Cut(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """Return the whole gradient, which can be differentiated again."""
+        """Return the whole gradient, differentiably."""
         return PutTogether.apply(gradients[0], ctx.dim, ctx.length), None  # type: ignore[no-untyped-call]
 
 

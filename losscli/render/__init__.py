@@ -1,1 +1,1 @@
-"""Writes records and their views: text, Markdown, CSV, JSON, JSON Lines and HTML."""
+"""Write records and their views: text, Markdown, CSV, JSON, JSON Lines and HTML."""

@@ -1,4 +1,4 @@
-"""Writes records as data: CSV, JSON and JSON Lines, in SI units. Their fields are contracts."""
+"""Write records as CSV, JSON and JSON Lines, in SI units. Their fields are contracts."""
 
 import json
 import re
@@ -20,16 +20,16 @@ AnyRecord = Run | Comparisons | History | Profile
 Object = dict[str, Any]
 
 
-def json_of(record: AnyRecord) -> str:
-    """Write one key per line, and a list of numbers, such as the samples, on one line."""
+def _json_of(record: AnyRecord) -> str:
+    """Write one key a line, and a list of numbers, such as the samples, on one line."""
     text = json.dumps(finite(_whole(record)), indent=2, allow_nan=False)
     if not isinstance(record, Run):
         return text
     return re.sub(r"\[\n([-+.,e0-9\s]+)\]", lambda found: f"[{' '.join(found[1].split())}]", text)
 
 
-def jsonl_of(record: AnyRecord) -> str:
-    """Write a line of what holds for all rows, then a line a row."""
+def _jsonl_of(record: AnyRecord) -> str:
+    """Write a line of what all rows share, then a line a row."""
     whole = _whole(record)
     if isinstance(record, Run):
         lines = [record.header.to_json(), *whole["results"]]
@@ -42,11 +42,11 @@ def jsonl_of(record: AnyRecord) -> str:
     return "\n".join(map(json_line, lines))
 
 
-def csv_of(record: AnyRecord) -> str:
-    """Write one row per result, in SI units; the samples are only counted, JSON has them.
+def _csv_of(record: AnyRecord) -> str:
+    """Write one row a result, in SI units, with the number of samples.
 
-    Runs of a kind have the same columns. Ratios to other implementations and conditions are JSON
-    in a cell; the ratio to the reference has its own columns.
+    All runs of a kind have the same columns. Ratios to other implementations and conditions are
+    JSON in a cell; the ratio to the reference has columns.
     """
     whole = _whole(record)
     if isinstance(record, Run):
@@ -65,7 +65,11 @@ def csv_of(record: AnyRecord) -> str:
     return as_csv(rows[0] if rows else without, rows)
 
 
-DATA: Mapping[str, Callable[[AnyRecord], str]] = {"csv": csv_of, "json": json_of, "jsonl": jsonl_of}
+DATA: Mapping[str, Callable[[AnyRecord], str]] = {
+    "csv": _csv_of,
+    "json": _json_of,
+    "jsonl": _jsonl_of,
+}
 
 
 def _whole(record: AnyRecord) -> Object:
@@ -73,7 +77,6 @@ def _whole(record: AnyRecord) -> Object:
 
 
 def _flatten(result: Result) -> dict[str, Any]:
-    """Return a result without levels: ``seconds_median``, ``speedup_reference`` and so on."""
     record = result.to_json()
     row: dict[str, Any] = record.pop("case", {})
     if isinstance(result, BenchResult):
@@ -106,7 +109,7 @@ _FULL = BenchResult(
     ratios={"reference": Speedup(1.0, 1.0, 1.0)},
     collective=Collective(1, 1.0),
 )
-"""A result with all fields: its columns are those of every bench run."""
+"""A result with all fields, and so with the columns of every bench run."""
 
 
 def _level(key: str, value: Any) -> dict[str, Any]:

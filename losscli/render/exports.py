@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping
 
-from losscli.cases.names import distinct_names
+from losscli.cases.case import distinct_names
 from losscli.compare.figures import FIGURES
 from losscli.compare.rows import label, timed
 from losscli.errors import printable
@@ -16,7 +16,7 @@ _FACTS = ("losscli", "commit", "file_commit", "device", "cpu", "gpu", "torch")
 
 
 def _rows(run: Run) -> dict[str, tuple[BenchResult, Seconds]]:
-    """Return the rows that have a time, by a name that no two share."""
+    """Return the timed rows by unique names."""
     results = list(timed(run).values())
     names = distinct_names(result.case for result in results)
     return {
@@ -32,8 +32,8 @@ def _figures(result: BenchResult) -> Iterable[tuple[str, str, float]]:
             yield name, figure.unit, value
 
 
-def bencher(run: Run) -> str:
-    """Return Bencher Metric Format: the latency in nanoseconds, with the median's interval."""
+def _bencher(run: Run) -> str:
+    """Return Bencher Metric Format: latencies in nanoseconds, with the median's interval."""
     benchmarks = {}
     for name, (result, seconds) in _rows(run).items():
         latency = {"value": 1e9 * seconds.median}
@@ -45,8 +45,7 @@ def bencher(run: Run) -> str:
     return json.dumps(benchmarks, indent=2)
 
 
-def github_action_benchmark(run: Run) -> str:
-    """Return the JSON of github-action-benchmark's tool ``customSmallerIsBetter``."""
+def _github_action_benchmark(run: Run) -> str:
     entries: list[dict[str, object]] = []
     for name, (result, seconds) in _rows(run).items():
         entry: dict[str, object] = {"name": name, "unit": "s", "value": seconds.median}
@@ -61,8 +60,7 @@ def github_action_benchmark(run: Run) -> str:
     return json.dumps(entries, indent=2)
 
 
-def openmetrics(run: Run) -> str:
-    """Return OpenMetrics text: gauges of the times and the other figures, and what ran them."""
+def _openmetrics(run: Run) -> str:
     rows = [(_labels(name, each[0]), *each) for name, each in _rows(run).items()]
     facts = {fact: str(run.environment[fact]) for fact in _FACTS if run.environment.get(fact)}
     lines = ["# TYPE losscli_run info", "# HELP losscli_run The run that measured this."]
@@ -110,7 +108,7 @@ def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
 
 
 EXPORTS: Mapping[str, Callable[[Run], str]] = {
-    "bencher": bencher,
-    "github": github_action_benchmark,
-    "openmetrics": openmetrics,
+    "bencher": _bencher,
+    "github": _github_action_benchmark,
+    "openmetrics": _openmetrics,
 }

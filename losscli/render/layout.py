@@ -1,4 +1,4 @@
-"""Lays out tables and paragraphs as text or Markdown, and rows as CSV."""
+"""Lay out tables and paragraphs as text or Markdown, and rows as CSV."""
 
 import csv
 import io
@@ -17,25 +17,27 @@ TEXT: Style = "simple"
 MARKDOWN: Style = "github"
 
 FORMULA = ("=", "+", "-", "@", "\t")
-"""How a text begins that spreadsheets take for a formula."""
+"""Beginnings of text that spreadsheets take for a formula."""
 WIDTH = 100
 INDENT = "    "
-"""What stands before all lines of a note but the first."""
+"""Indent of a note's lines after the first."""
 GAP = 2
 NARROWEST_CASE = 8
 COMFORTABLE_CASE = 24
-"""Characters of a case's name for which columns are dropped in a narrow terminal."""
+"""Width of a case's name for which a narrow terminal drops columns."""
 
 
 def fit_case(
     headers: Sequence[str], rows: Sequence[Sequence[str]], width: int, least: Sequence[str] = ()
 ) -> tuple[list[str], list[list[str]]]:
-    """Break the first column, the case, to fit a width; a narrow one drops columns of ``least``."""
+    """Wrap the first column, the case, to fit a width, without columns of ``least`` if need be.
+
+    A narrow terminal keeps part of each name on a line, a wide one only whole words.
+    """
     first, cells = [row[0] for row in rows], [list(row[1:]) for row in rows]
-    others = list(headers[1:])
-    if width < WIDTH:
-        comfortable = min(max(map(len, first)), COMFORTABLE_CASE)
-        others, cells = narrowed(others, cells, width - comfortable - GAP, least)
+    pieces = first if width < WIDTH else " ".join(first).split()
+    comfortable = min(max(map(len, pieces), default=0), COMFORTABLE_CASE)
+    others, cells = narrowed(headers[1:], cells, width - comfortable - GAP, least)
     widths = _widths(_titles(others), cells)
     room = max(width - sum(widths) - GAP * len(widths), NARROWEST_CASE)
     fitted: list[list[str]] = []
@@ -50,7 +52,7 @@ def fit_case(
 
 
 def wrap_last(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[list[str]]:
-    """Break the last cells of rows so that they stay within a width."""
+    """Wrap the last cells of rows to fit a width."""
     columns = list(zip(*_titles(headers), *rows, strict=True))[:-1]
     room = max(width - sum(max(map(len, column)) + GAP for column in columns), NARROWEST_CASE)
     broken = []
@@ -63,7 +65,7 @@ def wrap_last(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int)
 def narrowed(
     headers: Sequence[str], rows: Sequence[Sequence[str]], width: int, least: Sequence[str]
 ) -> tuple[list[str], list[list[str]]]:
-    """Return a table without its least important columns, as far as a width asks for it."""
+    """Drop the least important columns until a table fits a width."""
     kept = list(range(len(headers)))
     widths = _widths(_titles(headers), rows)
     for header in least:
@@ -79,13 +81,13 @@ def lay_out(
     style: Style = TEXT,
     align: Sequence[Side] | None = None,
 ) -> str:
-    """Lay out a table, empty without rows; without ``align`` figures are aligned to the right."""
+    """Lay out a table, empty without rows; by default numbers are aligned to the right."""
     if not rows:
         return ""
     rows = [[one_line(cell) for cell in row] for row in rows]
     import tabulate
 
-    tabulate.MIN_PADDING = 0  # two more columns a header would not fit the width of a terminal
+    tabulate.MIN_PADDING = 0  # two more columns would not fit a terminal
     sides = align or [
         "right" if are_figures(column) else "left" for column in zip(*rows, strict=True)
     ]
@@ -107,7 +109,7 @@ def as_csv(headers: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Return the value of a cell; a text that a spreadsheet would compute gets an apostrophe."""
+    """Return a cell's value; an apostrophe keeps a spreadsheet from computing text."""
     if not isinstance(value, str):
         return value
     text = printable(value)
@@ -120,7 +122,7 @@ def _cell(value: Any) -> Any:
 
 
 def left_out(headers: Sequence[str], width: int) -> str:
-    """Say which columns a terminal of a width is too narrow for; nothing where there are none."""
+    """Name the columns that a terminal is too narrow for, if any."""
     if not headers:
         return ""
     names = ", ".join(dict.fromkeys(header.replace("\n", " ") for header in headers))
@@ -128,9 +130,10 @@ def left_out(headers: Sequence[str], width: int) -> str:
 
 
 def fill(text: str, width: int = WIDTH) -> str:
-    """Break a note into lines; what is to be pasted has nothing before its first."""
+    """Wrap a note; its first line has no further indent, so that it can be pasted."""
+    own = text[: len(text) - len(text.lstrip())]
     return textwrap.fill(
-        text, width, subsequent_indent=INDENT, break_on_hyphens=False, break_long_words=False
+        text, width, subsequent_indent=own + INDENT, break_on_hyphens=False, break_long_words=False
     )
 
 
@@ -143,6 +146,6 @@ def _widths(titles: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) -> l
 
 
 def are_figures(cells: Sequence[str]) -> bool:
-    """Tell whether the cells of a column are numbers, which are aligned to the right."""
+    """Tell whether a column's cells are numbers."""
     figures = [cell for cell in cells if cell not in ("", "-", IMPOSSIBLE)]
     return bool(figures) and all(cell.lstrip("".join(MARKS))[0].isdigit() for cell in figures)

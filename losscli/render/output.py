@@ -1,4 +1,4 @@
-"""Where a report goes: to a terminal, in its width and colours, a file, or GitHub Actions."""
+"""Where a report goes: a terminal, in its width and colours, a file, or GitHub Actions."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from losscli.views.document import State
 NARROWEST = 48
 STEP_SUMMARY = "GITHUB_STEP_SUMMARY"
 LARGEST_SUMMARY = 2**20 - 2**10
-"""Most bytes of one step's summary; GitHub shows no larger summary at all."""
+"""Most bytes of one step's summary; GitHub shows nothing of a larger one."""
 
 _WORDS: dict[State, tuple[str, ...]] = {
     "warn": (
@@ -36,25 +36,31 @@ _WORD = re.compile(rf"(?<![\w-])(?:{'|'.join(_STATE)})(?![\w-])")
 
 
 def state_of(text: str) -> State:
-    """Return the state of a cell or a note that begins with a word that has one."""
+    """Return the state of a cell or note by its first word."""
     found = _WORD.match(text)
     return _STATE[found[0]] if found else _CELLS.get(text, "")
 
 
+def state_in(text: str) -> State:
+    """Return the state of the first word of a sentence that has one."""
+    found = _WORD.search(text)
+    return _STATE[found[0]] if found else ""
+
+
 def width() -> int:
-    """Return how wide a report on standard output may be: as the terminal, but no more than 100."""
+    """Return the width of a report on standard output: the terminal's, at most 100."""
     if not sys.stdout.isatty():
         return WIDTH
     return max(NARROWEST, min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns))
 
 
 def with_verdicts_in_colour(text: str) -> str:
-    """Return a report whose verdicts in capitals are coloured."""
+    """Colour a report's verdicts in capitals."""
     return _WORD.sub(lambda found: coloured(found[0], _COLOURS[_STATE[found[0]]]), text)
 
 
 def show(text: str, states: Mapping[str, State] | None = None) -> None:
-    """Write a report to standard output; verdicts and cells in ``states`` may have a colour."""
+    """Write a report to standard output; verdicts and cells in ``states`` may be coloured."""
     text = printable(text)
     if in_colour():
         text = with_verdicts_in_colour(text)
@@ -65,7 +71,7 @@ def show(text: str, states: Mapping[str, State] | None = None) -> None:
 
 
 def write_report(text: str, format: str, output: Path | None) -> None:
-    """Write a report to its output, or to standard output; UnfitError if that fails."""
+    """Write a report to a file or standard output; UnfitError if that fails."""
     text = printable(text)
     if output:
         write_file(output, text)
@@ -76,7 +82,7 @@ def write_report(text: str, format: str, output: Path | None) -> None:
 
 
 def publish(title: str, render: Callable[[], str], environ: Mapping[str, str] = os.environ) -> None:
-    """Append ``render()`` to the summary of a GitHub Actions step; failing is only a warning."""
+    """Append ``render()`` to the summary of a GitHub Actions step; only warn on failure."""
     path = environ.get(STEP_SUMMARY)
     if not path:
         return

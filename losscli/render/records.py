@@ -1,4 +1,4 @@
-"""Writes records in any format, and a run as its results come."""
+"""Write records in any format, and a run as its results come."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from losscli.views.document import Document, without_tables
 
 
 def view(record: AnyRecord, *, verbose: bool = False, columns: Sequence[str] = ()) -> Document:
-    """Return the view of a record; ``columns`` are those of the tables of a bench."""
+    """Return the view of a record; ``columns`` are those of bench tables."""
     if isinstance(record, Comparisons):
         return compare.view(record)
     if isinstance(record, History):
@@ -47,7 +47,7 @@ def render(
     *,
     verbose: bool = False,
 ) -> str:
-    """Return a record as ``table``, ``md``, ``csv``, ``json`` or ``jsonl``. Markdown is verbose."""
+    """Return a record as ``table``, ``md`` (verbose), ``csv``, ``json`` or ``jsonl``."""
     if format == "table":
         return text(view(record, verbose=verbose, columns=columns), width)
     if format == "md":
@@ -63,18 +63,18 @@ def write(
     *,
     verbose: bool = False,
 ) -> None:
-    """Write a record to its output, or to standard output in the terminal's width."""
+    """Write a record to a file, or to standard output in the terminal's width."""
     wide = WIDTH if output else width()
     write_report(render(record, format, wide, columns, verbose=verbose), format, output)
 
 
 def conclusion(record: AnyRecord) -> str:
-    """Return what a record comes to, without its tables."""
+    """Return a record's answer without tables."""
     return text(without_tables(view(record)))
 
 
 WHOLE = ("json", "jsonl")
-"""Formats that have everything that a journal has."""
+"""Formats with all that a journal has."""
 
 
 class Writer:
@@ -96,10 +96,10 @@ class Writer:
         columns: Sequence[str] = (),
         verbose: bool = False,
     ) -> None:
-        """Begin with the results that ``run`` has already, from the file ``resumed``.
+        """Begin with the results of ``run``, from the file ``resumed``.
 
-        The run is also saved in ``saved``, in JSONL. UsageError if a journal was never reported,
-        UnfitError if nothing can be written beside ``output``.
+        ``saved``: a JSONL file to save the run in too. UsageError if a journal was never reported,
+        UnfitError if nothing can be written next to ``output``.
         """
         self.format, self.output, self.saved = format, output, saved
         self._run, self.columns, self.verbose = run, columns, verbose
@@ -116,7 +116,7 @@ class Writer:
 
     @property
     def run(self) -> Run:
-        """The run with its results so far, and their headline."""
+        """The run with its results so far and their headline."""
         results = tuple(self._results)
         run = replace(
             self._run, results=results, result_count=len(results), unfinished=self.unfinished
@@ -135,7 +135,7 @@ class Writer:
             self._journal.close()
         if self._results:
             with kept(self._run.kind, lambda: render(self.run, "jsonl"), journal):
-                # First what can be rendered again from the other.
+                # JSONL first: the report can be rendered from it.
                 if self.saved:
                     write_file(self.saved, render(self.run, "jsonl"))
                 write(self.run, self.format, self.output, self.columns, verbose=self.verbose)

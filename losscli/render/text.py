@@ -1,5 +1,6 @@
-"""Writes a document as text for a terminal, or as Markdown."""
+"""Write a document as text for a terminal, or as Markdown."""
 
+import re
 from collections.abc import Iterable, Iterator
 
 from losscli.render import layout
@@ -46,9 +47,10 @@ def _parts(document: Document, width: int | None, level: int = 3) -> Iterator[st
 
 
 def _filled(lines: Iterable[str], width: int | None) -> str:
-    """Break lines; Markdown joins lines that no empty line separates."""
+    """Wrap lines; in Markdown each is a paragraph, or an item if it is indented."""
     if width is None:
-        return "\n\n".join(line.strip() for line in lines if line)
+        shown = (re.sub("^ +", "- ", line) for line in lines if line)
+        return "\n\n".join(shown).replace("\n\n- ", "\n- ")
     return "\n".join(layout.fill(line, width) for line in lines)
 
 

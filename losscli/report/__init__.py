@@ -1,1 +1,1 @@
-"""Reports: pure functions from a run to text, and the writer that keeps results on disk."""
+"""Reports of verdicts, and the writer that keeps them on disk."""

@@ -1,7 +1,7 @@
-"""What a person reads of verdicts: a block for each, and a closing table for many.
+"""Verdicts for people: a block for each, and a closing table for many.
 
-A ratio of times stands above its interval, after ``=`` where both are as fast and after ``?`` where
-it is open. What was not tested says so.
+A ratio of times stands above its interval, after ``=`` where both are equally fast and after ``?``
+where it is inconclusive. What was not tested is listed too.
 """
 
 import textwrap
@@ -16,7 +16,7 @@ from losscli.judge.verdict_parts import REFERENCE, SAME, Accuracy, JudgeReason, 
 from losscli.losses import EVERY_LOSS
 from losscli.reasons import FACETS, WORDS, Code
 from losscli.render.layout import GAP, WIDTH, fill, fit_case, lay_out, left_out
-from losscli.runs.columns import MARKS
+from losscli.runs.columns import COLUMNS, MARKS
 from losscli.runs.grouping import grouped
 from losscli.runs.judgements import IMPOSSIBLE
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN
@@ -26,19 +26,19 @@ from losscli.views.phrases import SHORT_PASSES, count
 
 INDENT = "  "
 WIDEST_FILE = 44
-LEAST_IMPORTANT = ("temp\nmem", "% of\npeak")
-"""Columns that a narrow terminal goes without, the first one first."""
+SHARE, MEMORY = COLUMNS["limit"], COLUMNS["extra"]
+LEAST_IMPORTANT = (MEMORY.header, SHARE.header)
 _LOG_LINES = 8
 _SHOW_LOG = {"CRASHED", "DOES NOT BUILD"}
 _STATUSES = {PASS: "passed", WARN: "warned", FAIL: "failed", SKIPPED: "skipped"}
-_NO_GRADIENT = {True: "", False: "none: it cannot be used in training", None: "not tested"}
-SAME_BITS = {True: "in every run", False: "not in every run", None: "not tested"}
+_NO_GRADIENT = {True: "", False: "none, so it cannot be used in training", None: "not tested"}
+SAME_BITS = {True: "yes", False: "no: runs differ", None: "not tested"}
 
 
 def block(verdict: Verdict, width: int = WIDTH) -> str:
-    """Return the block of one verdict, its table within a width, without a last newline."""
+    """Return the block of a verdict, with its table within a width."""
     lines = [_title(verdict)]
-    # What the word follows from comes first.
+    # The reasons for the word come first.
     reasons = sorted(verdict.reasons, key=lambda reason: word_of([reason]) != verdict.word)
     if verdict.cause:
         lines += _wrapped(f"cause: {verdict.cause}", 1)
@@ -55,12 +55,12 @@ def block(verdict: Verdict, width: int = WIDTH) -> str:
         "dtypes": _dtypes(verdict),
         "checks": ", ".join(checks),
         "accuracy": _accuracy(verdict.accuracy),
-        "bitwise equal": SAME_BITS[verdict.accuracy.deterministic],
+        "bitwise deterministic": SAME_BITS[verdict.accuracy.deterministic],
         "gradient": _NO_GRADIENT[verdict.trains],
         "speed": "" if verdict.speed else "not tested",
         "written in": ", ".join(verdict.languages),
         "tuned": f"in {format_duration(tuned)}" if (tuned := verdict.seconds.get("tuning")) else "",
-        "isolation": isolation(verdict) or "not needed, because nothing ran",
+        "isolation": _isolation(verdict) or "not needed, because nothing ran",
         "not isolated": ", ".join(verdict.not_isolated),
     }
     for name, text in parts.items():
@@ -87,7 +87,7 @@ def conclusion(verdicts: Sequence[Verdict]) -> str:
 
 
 def summary(verdicts: Sequence[Verdict]) -> str:
-    """Return the line that a person can quote."""
+    """Return a line to quote."""
     counts: Counter[str] = Counter(verdict.word for verdict in verdicts)
     right = [verdict for verdict in verdicts if verdict.right]
     parts = [f"{len(right)} of {count(len(verdicts), 'file')} right"]
@@ -105,7 +105,7 @@ def summary(verdicts: Sequence[Verdict]) -> str:
 
 
 def line(verdict: Verdict) -> str:
-    """Return the verdict in a line: the word, the file, its speed or its first reason."""
+    """Return a verdict in a line: the word, the file, its speed or first reason."""
     times = [f"{ratio} {REFERENCE} {name}" for name, ratio in _speedups(verdict).items() if ratio]
     why = ", ".join(times) if verdict.right else _why(verdict)
     cached = " (from the cache)" if verdict.cached else ""
@@ -113,8 +113,7 @@ def line(verdict: Verdict) -> str:
     return textwrap.shorten(text, WIDTH, placeholder="…")
 
 
-def isolation(verdict: Verdict) -> str:
-    """Say how a file was closed in; empty where nothing of it ran."""
+def _isolation(verdict: Verdict) -> str:
     return "complete" if {*NAMES} <= {*verdict.isolation} else ", ".join(verdict.isolation)
 
 
@@ -137,7 +136,7 @@ def _reason(reason: JudgeReason) -> Iterator[str]:
     what = reason.code.replace("_", " ")
     if reason.check:
         of_check = f"the check {reason.check}"
-        what = of_check if reason.code == Code.WRONG else f"{what}, in {of_check}"
+        what = f"it fails {of_check}" if reason.code == Code.WRONG else f"{what}, in {of_check}"
     told = reason.text if reason.text.startswith(what) else f"{what}: {reason.text}"
     yield from _wrapped(f"why: {told}", 1)
     yield from _wrapped(f"what to do: {advice(reason)}", 1)
@@ -149,10 +148,10 @@ def _reason(reason: JudgeReason) -> Iterator[str]:
 
 
 def _dtypes(verdict: Verdict) -> str:
-    """Return the dtypes in which a file was judged; of a Model those that are given to it."""
+    """Return the dtypes in which a file was judged; a Model's are given."""
     named = ", ".join(verdict.dtypes)
     given = named and verdict.against not in EVERY_LOSS
-    return f"{named}, of get_inputs or as asked for" if given else named
+    return f"{named}, of get_inputs or of --dtype" if given else named
 
 
 def _accuracy(accuracy: Accuracy) -> str:
@@ -180,12 +179,12 @@ def _log(log: str) -> Iterator[str]:
 
 
 def _times(verdict: Verdict, width: int) -> tuple[list[str], list[list[str]]]:
-    """Return headers and rows: two rows of cells for each time, ratios above their intervals."""
+    """Return headers and rows: two rows for each time, ratios above their intervals."""
     speed = verdict.speed
     impossible = [reason.case for reason in verdict.reasons if reason.code == Code.IMPOSSIBLE]
     others = list(dict.fromkeys(other for timed in speed for other in timed.ratios))
     others.sort(key=lambda other: other != REFERENCE)
-    headers = ["pass", "median", *(f"vs\n{other}" for other in others), "% of\npeak", "temp\nmem"]
+    headers = ["pass", "median", *(f"vs\n{other}" for other in others), SHARE.header, MEMORY.header]
     rows = []
     for timed in speed:
         ratios = [timed.ratios.get(other) for other in others]
@@ -207,16 +206,14 @@ def _times(verdict: Verdict, width: int) -> tuple[list[str], list[list[str]]]:
 
 def _legend(rows: Sequence[Sequence[str]]) -> str:
     parts = [
-        "vs: the time of the other over that of the file",
-        "% of peak: speed relative to copy kernels that move the same bytes",
-        "temp mem: peak temporary memory, beyond inputs, loss and gradient",
+        "vs: the speedup, the time of that one divided by this one, and its interval",
+        *(SHARE.told, MEMORY.told),
     ]
     signs = {cell[:1] for row in rows for cell in row}
     return "; ".join([*parts, *(meaning for sign, meaning in MARKS.items() if sign in signs)])
 
 
 def _mark(low: float, high: float) -> str:
-    """Return what stands before a ratio: ``=`` where both are as fast, ``?`` where it is open."""
     if not low < 1 < high:
         return ""
     return "=" if high - low < SAME else "?"
@@ -227,7 +224,7 @@ def _share(share: float | None) -> str:
 
 
 def _tables(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """Yield a table, or one for each kind of machine: times of two are not to be compared."""
+    """Yield a table for each kind of machine: their times cannot be compared."""
     by_machine = grouped(verdicts, lambda verdict: verdict.kind_of_machine)
     if len([machine for machine in by_machine if machine]) < 2:
         yield _table(verdicts)
@@ -237,7 +234,6 @@ def _tables(verdicts: Sequence[Verdict]) -> Iterator[str]:
 
 
 def _table(verdicts: Sequence[Verdict]) -> str:
-    """Lay out a row a verdict; a pass that none was timed in has no column."""
     timed = {timed.pass_ for verdict in verdicts for timed in verdict.speed}
     passes = [name for pass_, name in SHORT_PASSES.items() if pass_ in timed]
     headers = ["file", "verdict", *(f"{name}\nvs ref" for name in passes)]

@@ -1,4 +1,4 @@
-"""Writes verdicts as they come, or their report at the end, however the batch ends."""
+"""Write verdicts as they come, or their report at the end, however the batch ends."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ class Verdicts(Record, frozen=True, kw_only=True):
 class VerdictWriter:
     """A context that takes verdicts and writes them in a format.
 
-    ``jsonl`` writes a line a verdict, each on disk before the next; ``table`` to standard output a
-    block a verdict, and the closing table at the end; all else is written at the end, atomically.
+    ``jsonl`` writes a line a verdict, each on disk before the next. ``table`` on standard output
+    writes a block a verdict, and the closing table at the end. All else is written at the end,
+    atomically.
     """
 
     def __init__(
@@ -47,10 +48,10 @@ class VerdictWriter:
         earlier: Sequence[Verdict] = (),
         resumed: bool = False,
     ) -> None:
-        """Open the output, None for standard output, or go on with one that was begun.
+        """Open the output, None for standard output; ``resumed`` appends to it.
 
         Raises:
-            UsageError: the output has verdicts, and is not to be continued.
+            UsageError: the output has verdicts and is not resumed.
             UnfitError: it cannot be written.
         """
         self.format, self.output = format, output
@@ -98,7 +99,7 @@ class VerdictWriter:
         return conclusion(self.verdicts)  # the blocks are written already
 
     def _write_line(self, text: str) -> None:
-        """Write at once: whoever reads may be waiting for this verdict."""
+        """Write at once: the reader may wait for this verdict."""
         if not self._lines or not self.output:
             emit(text)
             return
@@ -107,7 +108,6 @@ class VerdictWriter:
 
 
 def _open(output: Path, resumed: bool) -> IO[str]:
-    """Open an output of lines; refuse one that has some already."""
     if not resumed and is_replaceable(output) and output.exists() and output.stat().st_size:
         raise UsageError(
             f"{output} has verdicts already. Judge only the rest with --resume {output}, remove "

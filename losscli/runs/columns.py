@@ -1,4 +1,4 @@
-"""The columns of bench tables, by the names for `--columns` and configs."""
+"""The columns of bench tables, by their names for `--columns` and configs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ REFERENCE = "reference"
 SMALL = 2**16
 """Largest number of elements of a case for which the host column is shown."""
 WIDEST_BASELINE = 12
-MARKS = {"=": "=: as fast", "?": "?: inconclusive, too few or too noisy samples"}
-"""What stands before a ratio that is neither faster nor slower."""
+MARKS = {"=": "=: equally fast", "?": "?: inconclusive, too few or too noisy samples"}
+"""Marks before ratios that are neither faster nor slower."""
 
 Results = Sequence["BenchResult"]
 
@@ -80,7 +80,7 @@ def versus(baseline: str) -> Column:
     return Column(
         "vs ref" if baseline == REFERENCE else f"vs\n{baseline[:WIDEST_BASELINE]}",
         lambda r: mark(r, baseline) + ratio(r),
-        f"the time of {baseline} over that of the row",
+        f"the speedup, the time of {baseline} divided by this one",
         lambda results: any(baseline in result.speedup for result in results),
     )
 
@@ -89,9 +89,9 @@ COLUMNS = {
     "median": Column(
         "median",
         lambda r: format_seconds(r.seconds.median) if r.seconds else r.status,
-        "median time of a call",
+        "the median time of a call",
     ),
-    "p20-p80": Column("p20-p80", _spread, "3 of 5 samples are within"),
+    "p20-p80": Column("p20-p80", _spread, "3 of 5 samples lie within, in the unit of the median"),
     "min": Column("min", _time(lambda s: s.min), "the shortest sample", _never),
     "p95": Column("p95", _time(lambda s: s.p95), "1 of 20 samples takes longer", _never),
     "p99": Column("p99", _time(lambda s: s.p99), "1 of 100 samples takes longer", _never),
@@ -99,26 +99,26 @@ COLUMNS = {
     "gbps": Column(
         "GB/s",
         _timed(lambda r: None if r.operations else r.gbps, figure),
-        "the minimum traffic of the pass over the median",
+        "the minimum memory traffic of the pass, divided by the median",
         lambda results: not all(r.operations for r in results),
     ),
     "tflops": Column(
         "TFLOP/s",
         _timed(lambda r: r.teraflops, lambda speed: f"{speed:.3g}"),
-        "the additions and multiplications of the matrix products over the median",
+        "the operations of the matrix products, divided by the median",
         lambda results: any(r.operations for r in results),
     ),
     "limit": Column(
         "% of\npeak",
         lambda r: IMPOSSIBLE if r.impossible else _share(r),
         "the time of copy kernels with the same traffic, or of the bare matrix products of a fused "
-        "linear loss, over the median; >100 where the operands fit in a cache",
+        "linear loss, divided by the median; >100 where the operands fit in a cache",
         lambda results: any(r.limit_gbps for r in results),
     ),
     "exchange": Column(
         "exchange",
         _timed(lambda r: r.collective.seconds if r.collective else None, format_seconds),
-        "the time of collectives that exchange as many bytes and do nothing else",
+        "the time of the collectives alone, with as many bytes between the ranks",
         lambda results: any(r.collective for r in results),
     ),
     "host": Column(
@@ -131,8 +131,8 @@ COLUMNS = {
     "ulp": Column(
         "ulp",
         _timed(lambda r: r.error.ulp, format_ulp),
-        "the largest error in units in the last place; up to 2 of a mean or sum and up to 4 "
-        "of an element always pass",
+        "the largest error, in units in the last place; up to 2 for a mean or sum and up to 4 for "
+        "an element always pass",
     ),
     "extra": Column(
         "temp\nmem",
@@ -142,18 +142,19 @@ COLUMNS = {
     "energy": Column(
         "energy",
         _timed(lambda r: r.joules, format_joules),
-        "joules per call in a series of calls, by the device's counter",
+        "joules per call, by the device's counter, in calls without a pause",
         _never,
     ),
     "power": Column(
-        "watts", _timed(lambda r: r.watts, figure), "that energy over the time of the calls", _never
+        "watts",
+        _timed(lambda r: r.watts, figure),
+        "that energy, divided by the time of the calls",
+        _never,
     ),
 }
-"""By the name that selects it, from left to right."""
 ENERGY = frozenset({"energy", "power"})
-"""Columns that need an energy measurement, which takes a second more per time."""
+"""Columns that need an energy measurement, a second more per time."""
 LEAST_IMPORTANT = ("p20-p80", "extra", "host", "exchange", "ulp", "gbps", "tflops", "limit")
-"""Columns that a narrow terminal drops, in order."""
 
 
 def mark(result: BenchResult, other: str = REFERENCE) -> str:

@@ -16,7 +16,7 @@ from losscli.files.record import Record
 R = TypeVar("R", bound=Record)
 
 _PLACE = re.compile(r" - at `\$(?:\[(?P<index>\d+)\])?\.?(?P<field>.*)`$")
-"""Where msgspec says that something is wrong: the index of a record, and its field."""
+"""msgspec's place of an error: a record's index and its field."""
 _QUOTED = re.compile(r"'([^']*)'")
 
 _decoder = cache(msgspec.json.Decoder)
@@ -45,16 +45,12 @@ class RecordError(ValueError):
     """A value does not fit its field, which the message names."""
 
     def __init__(self, text: str, index: int | None = None) -> None:
-        """``index`` is the record's position."""
         super().__init__(text)
         self.index = index
 
 
 def read_array(kind: type[R], text: bytes) -> list[R]:
-    """Return the records in a JSON array; ignore unknown keys.
-
-    Raises RecordError for a missing field or wrong type, and UNREADABLE where it is no JSON.
-    """
+    """Return a JSON array's records; RecordError for a bad field, UNREADABLE for bad JSON."""
     with _record_errors(kind):
         records: list[R] = msgspec.json.decode(text, type=list[kind])  # type: ignore[valid-type]
         return records

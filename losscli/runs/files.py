@@ -1,18 +1,24 @@
-"""Writes files atomically: readers see the old or the new file."""
+"""Write files atomically, and reserve an output for one process by the lock ``OUTPUT.lock``."""
 
+import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
 from losscli.console.streams import ESCAPE
-from losscli.errors import UsageError, writing
-from losscli.runs.holding import refuse_held
+from losscli.errors import UnfitError, UsageError, writing
+from losscli.processes.lock import Holder, try_lock
+
+_TRIES, _PAUSE = 3, 0.01
+"""A process that asks who holds an output takes its lock for a moment."""
 
 
 def is_replaceable(path: Path) -> bool:
-    """Tell a file from a pipe or a terminal, by the unresolved path: a pipe's target is no file."""
+    """Tell a file from a pipe or terminal, by the unresolved path: a pipe's target is no file."""
     return os.path.isfile(path) or not os.path.exists(path)
 
 
@@ -34,10 +40,7 @@ def replace_file(path: Path, parts: Iterable[bytes]) -> None:
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Write text and a newline, or bytes, atomically if possible.
-
-    UsageError if another process is going to write the file, UnfitError if it cannot be written.
-    """
+    """Write text and a newline, or bytes, atomically if possible; UsageError if held."""
     refuse_held(path.resolve())
     # A file name in a report may have bytes that are not UTF-8.
     data = content if isinstance(content, bytes) else f"{content}\n".encode(errors=ESCAPE)
@@ -53,3 +56,70 @@ def refuse_to_overwrite(output: Path | None, what: str, inputs: Mapping[str, Pat
     for name, path in inputs.items():
         if output and os.path.exists(output) and os.path.samefile(output, path):
             raise UsageError(f"-o '{output}' is the {what} '{name}' itself. Name another file.")
+
+
+@contextlib.contextmanager
+def held(output: Path) -> Iterator[None]:
+    """Hold an output within the block; UsageError if another process holds it."""
+    path = _lock_path(output)
+    with writing(path, "Choose another -o or --save."):
+        file = _take(path, output)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        file.close()
+
+
+def holder_of(output: Path) -> Holder | None:
+    """Return the process that holds an output, or None."""
+    with contextlib.suppress(OSError), _lock_path(output).open(encoding="utf-8") as file:
+        return None if _lock(file, shared=True) else Holder.read(file)
+    return None
+
+
+def refuse_held(output: Path) -> None:
+    """Raise UsageError if another process holds an output."""
+    holder = holder_of(output)
+    if holder and holder != Holder.here(holder.since):
+        raise _refusal(output, holder)
+
+
+def _lock_path(output: Path) -> Path:
+    return output.with_name(f"{output.name}.lock")
+
+
+def _take(path: Path, output: Path) -> IO[str]:
+    for pause in [_PAUSE] * _TRIES + [0.0]:
+        file = path.open("a+", encoding="utf-8")
+        if not _lock(file):
+            holder = Holder.read(file)
+            file.close()
+        elif _is_at(file, path):
+            break
+        else:  # its holder has just removed it
+            file.close()
+        time.sleep(pause)
+    else:
+        raise _refusal(output, holder)
+    Holder.here().write(file)
+    return file
+
+
+def _lock(file: IO[str], *, shared: bool = False) -> bool:
+    try:
+        return try_lock(file, shared=shared)
+    except UnfitError:  # a file system may have no locks
+        return True
+
+
+def _is_at(file: IO[str], path: Path) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    return False
+
+
+def _refusal(output: Path, holder: Holder) -> UsageError:
+    return UsageError(
+        f"{output} is being written by {holder}. Wait for its end, or choose another -o or --save."
+    )

@@ -1,4 +1,4 @@
-"""Keeps results on disk: the checkpoint next to an output, --resume, and what is being printed."""
+"""Keep results on disk: the checkpoint next to an output, --resume, and reports being printed."""
 
 import contextlib
 import os
@@ -15,8 +15,7 @@ from losscli.errors import UnfitError, UsageError, writing
 from losscli.files.directories import user_directory
 from losscli.machine.differences import Difference, differences, parts_ways
 from losscli.runs.encoding import json_line
-from losscli.runs.files import is_replaceable, replace_file, write_file
-from losscli.runs.holding import refuse_held
+from losscli.runs.files import is_replaceable, refuse_held, replace_file, write_file
 from losscli.runs.reading import read_run
 from losscli.runs.records import Result, Run
 from losscli.runs.saved import VARIABLE, find_run, is_there, runs_directory
@@ -47,9 +46,9 @@ class Journal:
     def __init__(
         self, run: Run, output: Path, resumed: Path | None = None, *, name: str = ""
     ) -> None:
-        """Write the header of ``run``, as unfinished, and its results so far.
+        """Write the header of ``run`` and its results so far, as unfinished.
 
-        Those come from the journal ``resumed``, which this one may replace. ``name`` is the run's
+        ``resumed``: the journal of those results, which this one may replace. ``name``: the run's
         name if it is only saved. UsageError if another run's unreported journal exists.
         """
         self.path = journal_path(output)
@@ -137,7 +136,7 @@ _NAME = "unprinted"
 
 @contextlib.contextmanager
 def kept(kind: str, record: Callable[[], str], where: Path | None = None) -> Iterator[None]:
-    """Keep a record on disk, or in ``where``, while the block prints it; if it fails, say where."""
+    """Keep a record on disk, or in ``where``, while the block prints it; name it on failure."""
     path = where or _write(kind, record())
     try:
         yield

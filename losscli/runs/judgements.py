@@ -10,25 +10,24 @@ SAME: Final = "same"
 UNCLEAR: Final = "unclear"
 
 DIFFERENT_BEYOND = 0.01
-"""Part by which two times have to differ, with confidence, to be called different: less comes from
-where a buffer happens to lie."""
+"""Fraction by which two times must differ, with confidence, to be called different: less may come
+from a buffer's address."""
 SAME_WITHIN = 0.03
-"""Part that two times differ by at most, with confidence, to be called the same: three times what
-sampling stops at, so that of equal ones nearly all are found equal."""
+"""Fraction by which two times may differ, with confidence, to be called the same: three times
+sampling's target, so that nearly all equal times are called equal."""
 
 IMPOSSIBLE = "IMPOSSIBLE"
-"""What stands in tables in the place of a figure that cannot be true."""
+"""Stands in tables for a figure that cannot be true."""
 IMPOSSIBLE_SHARE = 1.05
-"""Part of the memory limit above which a time is impossible."""
+"""Fraction of the memory limit above which a time is impossible."""
 CALL_SECONDS = 5e-6
-"""Seconds by which a call may be faster than the limit: no share of a limit of a few launches says
-anything about the memory."""
+"""Seconds by which a call may be faster than the limit, which is imprecise for few launches."""
 BUSY = 0.1
-"""Part of the CPU's cores, or of a GPU's time, above which the use by other programs is told."""
+"""Fraction of the cores or the GPU's time from which other programs are reported."""
 
 
 def judged(low: float, high: float) -> Judgement:
-    """Return the verdict for a ratio's interval; above 1 is faster."""
+    """Return the verdict of a ratio's interval; above 1 is faster."""
     if low > 1 + DIFFERENT_BEYOND:
         return FASTER
     if high < 1 / (1 + DIFFERENT_BEYOND):

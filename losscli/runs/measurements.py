@@ -13,7 +13,6 @@ from losscli.runs.spread import quantile
 CallSeconds = Annotated[float, Meta(gt=0, lt=1e9)]
 """A time that a call can take, and that can still be divided and squared."""
 Ratio = Annotated[float, Meta(gt=0, lt=1e30)]
-"""A ratio of two times."""
 
 
 class Seconds(Record, frozen=True):

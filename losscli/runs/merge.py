@@ -14,7 +14,7 @@ from losscli.runs.records import BenchResult, Result, Run, VerifyResult
 
 ONE_RUN = "Only the parts of one run can be joined"
 _OF_A_PART = "part|output|format|save|resume"
-"""Options of `losscli bench` and `verify` that are of a part alone; each has a value."""
+"""Options of `losscli bench` and `verify` that belong to one part; each has a value."""
 _SEPARATE = re.compile(rf"--({_OF_A_PART})|-o")
 _ATTACHED = re.compile(
     rf"--({_OF_A_PART})=|-o.|LOSSCLI_(BENCH|VERIFY)_({_OF_A_PART.upper()}|FORCE)="
@@ -25,7 +25,7 @@ _ATTACHED = re.compile(
 def merge(runs: Mapping[str, Run], *, mixed: bool = False) -> Run:
     """Return the run of these shards, by name; if incomplete, it lists its shards.
 
-    ``mixed`` accepts different machines, and times name theirs. UsageError if they are not
+    ``mixed`` accepts different machines; times then name theirs. UsageError if they are not
     different shards of one run of one losscli.
     """
     for name, run in runs.items():
@@ -157,7 +157,6 @@ def _mixed_environment(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _marked(run: Run, *, mark: bool) -> Sequence[Result]:
-    """Return a run's results; with ``mark``, bench results name their machine."""
     if not mark or MIXED in run.environment:
         return run.results
     machine = str(run.environment.get("gpu") or run.environment.get("cpu") or "unknown")

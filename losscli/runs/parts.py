@@ -1,4 +1,4 @@
-"""Shards of a run: distributes its cases over machines or tasks."""
+"""Shards of a run: distribute its cases over machines or tasks."""
 
 import re
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""Reads runs: a JSON or JSONL report, or an interrupted run's journal."""
+"""Read runs: a JSON or JSONL report, or an interrupted run's journal."""
 
 import contextlib
 from collections.abc import Sequence
@@ -159,7 +159,7 @@ def data_of(path: Path) -> bytes:
 
 
 def _lines(path: Path, kind: type[Result], text: bytes) -> tuple[list[Result], bool]:
-    """Read one result per line, and whether the last line was incomplete and dropped."""
+    """Read one result a line, and whether an incomplete last line was dropped."""
     lines = text.rstrip().split(b"\n") if text.strip() else []
     results = []
     for index, line in enumerate(lines):
@@ -177,7 +177,7 @@ def _lines(path: Path, kind: type[Result], text: bytes) -> tuple[list[Result], b
 
 
 def damaged(path: Path, error: Exception) -> UsageError:
-    """Return the error of a file that is no JSON."""
+    """Return the error of a file that is not JSON."""
     why = "nested too deeply" if isinstance(error, RecursionError) else str(error)
     return UsageError(f"{path} is cut off or damaged: {why}.")
 

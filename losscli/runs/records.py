@@ -12,7 +12,7 @@ from losscli.reasons import Code
 from losscli.runs.judgements import CALL_SECONDS, IMPOSSIBLE_SHARE, is_busy
 from losscli.runs.measurements import Collective, Error, OfRank, Ratio, Seconds, Speedup
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 BenchStatus = Literal["ok", "skipped", "failed"]
 VerifyStatus = Literal["pass", "warn", "fail", "skipped"]
@@ -154,7 +154,7 @@ class VerifyResult(Record, frozen=True):
     @property
     def told(self) -> str:
         """The reason as people read it."""
-        excuse = "no worse than torch: " if self.code == Code.NO_WORSE_THAN_TORCH else ""
+        excuse = "same error as PyTorch: " if self.code == Code.SAME_ERROR_AS_PYTORCH else ""
         return excuse + self.reason
 
 
@@ -226,7 +226,6 @@ class Exclusion(Record, frozen=True):
     reason: str = ""
 
     def __str__(self) -> str:
-        """Return a line for people."""
         rows = "1 row" if self.rows == 1 else f"{self.rows} rows"
         why = f": {self.reason}" if self.reason else ""
         return f"excluded {rows} by the config's rule {self.rule}{why}"

@@ -18,7 +18,7 @@ def runs_directory() -> Path:
 
 
 def is_there(path: Path) -> bool:
-    """Tell whether a path exists; UsageError if a directory on the way cannot be searched."""
+    """Tell whether a path exists; UsageError if a directory on the way is not searchable."""
     try:
         os.stat(path)
     except PermissionError as error:

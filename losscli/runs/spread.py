@@ -1,9 +1,9 @@
 """Quantiles of samples, and intervals over several processes from a random-effects model.
 
-Each process yields the log of a median and its standard error. A process measures the true
-value plus its own effect (memory addresses, allocator state) plus sampling noise; the standard
-deviation of the logs contains both. Student's quantile accounts for few processes; the factor
-sqrt(2) makes the interval one for the next run, not only for the mean.
+Each process yields the log of a median and its standard error. A process measures the true value
+plus its own effect (memory addresses, allocator state) plus sampling noise; the standard deviation
+of the logs contains both. Student's quantile accounts for few processes; the factor sqrt(2) makes
+the interval hold for the next run, not only for the mean.
 """
 
 import math
@@ -42,7 +42,7 @@ def deviation(logs: Sequence[float]) -> float:
 def next_run_half_width(logs: Sequence[float], errors: Sequence[float]) -> float:
     """Return the 95% half-width for the next run's mean log, from the processes' logs and errors.
 
-    It is at least that from samples within processes: few processes may agree by luck.
+    It is at least that of samples within processes: few processes may agree by luck.
     """
     count = len(logs)
     within = Z95 * math.hypot(*errors) / count

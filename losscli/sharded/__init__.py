@@ -1,5 +1,6 @@
 """Vocabulary-parallel losses: each rank passes its shard of the classes; see docs/sharded.md."""
 
+from functools import partial
 from importlib import import_module
 
 from losscli.operators.registration import when_imported
@@ -11,9 +12,4 @@ from .functions import token_log_probs as token_log_probs
 from .hidden_states import linear_cross_entropy as linear_cross_entropy
 from .hidden_states import linear_token_log_probs as linear_token_log_probs
 
-
-def _take_dtensors() -> None:
-    import_module(f"{__name__}.dtensors")
-
-
-when_imported("torch.distributed.tensor", _take_dtensors)
+when_imported("torch.distributed.tensor", partial(import_module, f"{__name__}.dtensors"))

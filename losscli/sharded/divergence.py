@@ -17,14 +17,22 @@ from losscli.linear.kernels import Settings
 from losscli.linear.operands import check_floating, check_mask, check_shape, loss_dtype
 from losscli.linear.parts import operators, refuse_second_derivatives
 from losscli.losses.formulas import widened
-from losscli.losses.kinds import explained
-from losscli.losses.rows.logit_pairs import KL_DIVERGENCE
+from losscli.losses.making import public
+from losscli.losses.rows.logit_pairs import ARGUMENTS, KL_DIVERGENCE
 
-from .functions import check_plain
+from .functions import OF_SHARDS, check_plain
 from .ranks import Ranks
 
+_OF_PAIRS = {
+    **OF_SHARDS,
+    "input": "this rank's logits, ``(..., C_r)``; differentiable once.",
+    "target": "logits of the same shape and classes; differentiable once.",
+    "temperature": ARGUMENTS["temperature"],
+    "reduction": ARGUMENTS["reduction"],
+}
 
-@explained
+
+@public(_OF_PAIRS)
 def kl_divergence(
     input: Tensor,
     target: Tensor,
@@ -37,29 +45,16 @@ def kl_divergence(
 ) -> Tensor:
     """Kullback-Leibler divergence of logits whose classes are sharded over ranks.
 
-    As :func:`losscli.functional.kl_divergence` of all logits: with p the softmax of ``input / T``
-    and q of ``target / T``, the sum of ``q * log(q / p)``. One all-gather of 20 bytes per row and
-    rank in float32.
-
-    Args:
-        input: this rank's logits, ``(..., C_r)``; differentiable once.
-        target: logits of the same shape and classes; differentiable once.
-        group: as in :func:`cross_entropy`.
-        sizes: as in :func:`cross_entropy`.
-        temperature: divides both sets of logits; above 0.
-        mask: bool, ``(...)``: the rows that count; None for all; the same on all ranks.
-        reduction: ``none``, ``mean`` (over the rows that count) or ``sum``.
+    As :func:`losscli.functional.kl_divergence` of all logits. One all-gather of 20 bytes per row
+    and rank in float32.
 
     Returns:
         The loss in the promoted dtype, bitwise equal on all ranks.
-
-    Raises:
-        As :func:`cross_entropy`.
     """
     return _divergence("kl_divergence", input, target, group, sizes, temperature, mask, reduction)
 
 
-@explained
+@public(_OF_PAIRS)
 def reverse_kl_divergence(
     input: Tensor,
     target: Tensor,
@@ -70,10 +65,7 @@ def reverse_kl_divergence(
     mask: Tensor | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """:func:`kl_divergence` with the two sets of logits exchanged: ``p * log(p / q)`` is summed.
-
-    Arguments, result and errors are the same.
-    """
+    """:func:`kl_divergence` with the two sets of logits exchanged."""
     name = "reverse_kl_divergence"
     return _divergence(name, input, target, group, sizes, temperature, mask, reduction)
 
@@ -123,7 +115,6 @@ class _Divergence(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, y: Tensor, mask: Tensor | None, temperature: float, ranks: Ranks
     ) -> Tensor:
-        """Return the divergence of each row."""
         found = ranks.gather(_numbers(x, y, mask, temperature))
         if mask is not None:
             mask = mask.contiguous()
@@ -137,7 +128,6 @@ class _Divergence(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients, from one pass over both shards."""
         refuse_second_derivatives(ctx.name)
         x, y, mask, whole = ctx.saved_tensors
         wanted = ctx.needs_input_grad[:2]
@@ -153,7 +143,7 @@ class _Divergence(torch.autograd.Function):
 
 
 def _numbers(x: Tensor, y: Tensor, mask: Tensor | None, temperature: float) -> Tensor:
-    """Return the numbers of both operands' parts, ``(5, N)``; see csrc/parts/kernels.h."""
+    """Return a part's numbers, ``(5, N)``; see csrc/parts/kernels.h."""
     if x.numel() > 0:
         found: Tensor = torch.ops.losscli.kl_divergence_of_part(x, y, mask, "none", temperature)
         return found

@@ -1,6 +1,4 @@
-"""Row-wise losses of DTensors, whose mesh dimensions shard rows or classes; all ranks get them."""
-
-from __future__ import annotations
+"""Losses of DTensors whose mesh dimensions shard rows or classes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -86,7 +84,6 @@ def of_rows(calls: RowCalls, given: Arguments) -> Any:
 
 
 def _where(name: str, spec: RowSpec) -> str:
-    """Return which form of a loss is meant, to follow a message, if it has several."""
     form = spec.name.partition(f"{name}_with_")[2]
     return f" where {spec.names[1]} has {form}" if form else ""
 
@@ -102,7 +99,7 @@ def _places(
 
 
 def of_hidden_states(name: str, compute: Callable[..., Any], operands: dict[str, Any]) -> Any:
-    """Return a fused linear loss of DTensors; ``compute`` computes it on plain tensors."""
+    """Return a fused linear loss of DTensors; ``compute`` takes plain tensors."""
     said, of_weight, of_numbers, of_bias = list(operands)[:4]
     hidden, weight = operands[said], operands[of_weight]
     for called, each in ((said, hidden), (of_weight, weight)):

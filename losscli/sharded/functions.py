@@ -1,4 +1,4 @@
-"""The public functions of logits whose classes are sharded over ranks."""
+"""Losses of logits whose classes are sharded over ranks."""
 
 from __future__ import annotations
 
@@ -9,26 +9,39 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from losscli.linear import operands
 from losscli.linear.calls import check_class_weight, check_settings, settings_of
 from losscli.linear.kernels import Settings
-from losscli.linear.operands import (
-    check_classes,
-    check_floating,
-    check_numbers,
-    check_shape,
-    is_eager,
-    loss_dtype,
-)
 from losscli.linear.parts import Found, Part, Shard, finished, refuse_second_derivatives
 from losscli.linear.rows import Rows
 from losscli.losses.formulas import widened
-from losscli.losses.kinds import explained
+from losscli.losses.making import OF_CLASSES, OF_ROWS, public
 from losscli.losses.shapes import class_remedy
 
 from .ranks import Ranks
 
+OF_SHARDS = {
+    **OF_ROWS,
+    "logits": "this rank's logits, ``(..., C_r)``; differentiable once.",
+    "tokens": "token indices over all ranks, ``(...)``; the same on all ranks.",
+    "weight": "a factor for each of this rank's classes, ``(C_r)``, without a gradient; on all "
+    "ranks or none.",
+    "mask": "bool, ``(...)``: the rows that count; None for all; the same on all ranks. The loss "
+    "and the gradients of the others are 0.",
+    "group": "the process group that shares the classes, or a one-dimensional mesh; None for all "
+    "processes.",
+    "sizes": "each rank's number of classes. None: the first call with this group and C_r asks the "
+    "other ranks, for which the host waits; later calls reuse the answer. If another rank's number "
+    "has changed but not this one's, the CPU raises ValueError and a GPU returns NaN.",
+    "RuntimeError": "there is no process group.",
+    "ValueError": "this process is not in the group, ``sizes`` or another shape does not fit, no "
+    "rank has a class, a setting is invalid, or ranks differ in rows, settings, dtypes or optional "
+    "operands. On a GPU the loss of such ranks is NaN.",
+    "TypeError": "an operand has a wrong dtype, or ``group`` or ``sizes`` a wrong type.",
+}
 
-@explained
+
+@public(OF_SHARDS | OF_CLASSES)
 def cross_entropy(
     input: Tensor,
     target: Tensor,
@@ -46,66 +59,43 @@ def cross_entropy(
     """Cross entropy of logits whose classes are sharded over a group's ranks.
 
     As :func:`losscli.functional.cross_entropy` of all logits; each rank has some classes, in rank
-    order. All ranks return bitwise equal results. Forward makes one all-gather of 12 bytes per row
-    and rank in float32. Backward communicates nothing and expects the same grad_output on all
-    ranks.
+    order. Forward makes one all-gather of 12 bytes per row and rank in float32. Backward
+    communicates nothing and expects the same grad_output on all ranks.
 
     Args:
         input: this rank's logits, ``(C_r)``, ``(N, C_r)`` or ``(N, C_r, d1, ...)`` for its C_r
             classes, possibly none; differentiable once.
         target: class indices over all ranks in int64, int32 or uint8, in the shape of ``input``
             without C_r; the same on all ranks.
-        weight: a factor for each of this rank's classes, ``(C_r)``; on all ranks or none. It has no
-            gradient.
-        group: the process group that shares the classes, or a one-dimensional mesh; None for all
-            processes.
-        sizes: each rank's number of classes. None: the first call with this group and C_r asks the
-            other ranks, for which the host waits; later calls reuse the answer. If another rank's
-            number has changed but not this one's, the CPU raises ValueError and a GPU returns NaN.
-        reduction: ``none`` (one loss for each row), ``mean`` or ``sum`` (shape ``()``).
-        ignore_index: class index of rows with loss and gradient 0, which the mean does not count.
-        label_smoothing: share of each target spread equally over the classes of all ranks, from 0
-            to 1.
-        temperature: divides the logits; above 0.
-        softcap: makes logits ``softcap * tanh(x / softcap)``, after the temperature; 0 for none.
-        z_loss: factor of each row's squared log-sum-exp, which is added.
 
     Returns:
-        The loss, in the dtype of ``input``, under autocast in float32.
-
-    Raises:
-        RuntimeError: there is no process group.
-        ValueError: this process is not in the group, ``sizes`` or another shape does not fit, no
-            rank has a class, a setting is invalid, or, on the CPU, ranks differ in rows, settings,
-            dtypes or optional operands. On a GPU the loss of such ranks is NaN.
-        TypeError: ``input`` is not floating-point, ``target`` does not hold class indices,
-            ``weight`` and ``input`` differ in dtype, or ``group`` or ``sizes`` has the wrong type.
-        IndexError: on the CPU, a target is not a class. On a GPU the row's loss and gradient are
-            NaN.
+        The loss, in the dtype of ``input``, under autocast in float32; bitwise equal on all ranks.
     """
     name = "cross_entropy"
     settings = settings_of(ignore_index, label_smoothing, temperature, softcap, z_loss)
     check_settings(name, settings, reduction)
-    check_floating(name, "input", input)
-    check_numbers(name, "target", target, "; probabilities of classes cannot be sharded")
+    operands.check_floating(name, "input", input)
+    operands.check_numbers(name, "target", target, "; probabilities of classes cannot be sharded")
     check_plain(name, input, target, weight)
     if input.dim() == 0:
         raise ValueError(f"{name}: input must be (C_r), (N, C_r) or (N, C_r, ...), but is a number")
     rows = input.movedim(1, -1) if input.dim() > 1 else input
     way = class_remedy("input", input.shape, "target", target.shape, min(input.dim() - 1, 1))
     of = "the shape of input without its classes"
-    check_shape(name, "target", target, rows.shape[:-1], of, way)
-    check_shape(name, "weight", weight, rows.shape[-1:], "a number for each class of this rank")
+    operands.check_shape(name, "target", target, rows.shape[:-1], of, way)
+    of = "a number for each class of this rank"
+    operands.check_shape(name, "weight", weight, rows.shape[-1:], of)
     check_class_weight(name, weight)
     if weight is not None and weight.dtype != input.dtype:
         raise TypeError(
             f"{name}: weight must have the dtype of input {input.dtype}, but is {weight.dtype}"
         )
     found = _losses(name, rows, target, weight, settings, reduction, group, sizes)
-    return (found.view(target.shape) if reduction == "none" else found).to(loss_dtype(input))
+    found = found.view(target.shape) if reduction == "none" else found
+    return found.to(operands.loss_dtype(input))
 
 
-@explained
+@public(OF_SHARDS | OF_CLASSES)
 def token_log_probs(
     logits: Tensor,
     tokens: Tensor,
@@ -120,32 +110,21 @@ def token_log_probs(
     As :func:`losscli.functional.token_log_probs` of all logits. One all-gather of 12 bytes per row
     and rank in float32, 16 with the entropy.
 
-    Args:
-        logits: this rank's logits, ``(..., C_r)``; differentiable once.
-        tokens: token indices over all ranks, ``(...)``; the same on all ranks.
-        group: as in :func:`cross_entropy`.
-        sizes: as in :func:`cross_entropy`.
-        temperature: divides the logits; above 0.
-        entropy: whether to return the rows' entropies too.
-
     Returns:
         The log-probabilities, ``(...)``, or with ``entropy`` these and the entropies; float32 for
         16-bit logits.
-
-    Raises:
-        As :func:`cross_entropy`.
     """
     name = "token_log_probs"
     settings = Settings(temperature=temperature, entropy=entropy)
     check_settings(name, settings)
-    check_floating(name, "logits", logits)
-    check_numbers(name, "tokens", tokens)
+    operands.check_floating(name, "logits", logits)
+    operands.check_numbers(name, "tokens", tokens)
     check_plain(name, logits, tokens)
     if logits.dim() == 0:
         raise ValueError(f"{name}: logits must be (..., C_r), but are a number")
     of = "the shape of logits without their classes"
     way = class_remedy("logits", logits.shape, "tokens", tokens.shape, logits.dim() - 1)
-    check_shape(name, "tokens", tokens, logits.shape[:-1], of, way)
+    operands.check_shape(name, "tokens", tokens, logits.shape[:-1], of, way)
     found = _losses(name, logits, tokens, None, settings, "none", group, sizes)
     if not entropy:
         return -found.view(tokens.shape)
@@ -163,7 +142,7 @@ def _losses(
     group: Any,
     sizes: Sequence[int] | None,
 ) -> Tensor:
-    """Return the losses of logits ``(..., C_r)`` per row, ``(N)``, in at least float32."""
+    """Return the losses of logits ``(..., C_r)``, ``(N)``, in at least float32."""
     width = logits.shape[-1]
     alike = (logits.dtype, *settings, reduction, weight is None)
     ranks = Ranks.of(name, group, width, sizes, logits.device, alike)
@@ -171,7 +150,7 @@ def _losses(
     may_ignore = name != "token_log_probs"
     if not target.is_cuda:
         counted = target != settings.ignore_index if may_ignore else True
-        check_classes(name, target, ranks.classes, counted)
+        operands.check_classes(name, target, ranks.classes, counted)
     rows = Rows(target, ranks.classes, weight, settings, reduction, may_ignore, False, ranks.first)
     found: Tensor = _Losses.apply(  # type: ignore[no-untyped-call]
         logits.reshape(target.numel(), width), rows, ranks.shard()
@@ -184,7 +163,6 @@ class _Losses(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, rows: Rows, shard: Shard) -> Tensor:
-        """Return the losses, with one read of the logits and one collective."""
         width = logits.shape[1]
         numbers = Part(rows, logits, rows.first).numbers()
         losses, _, found = finished(rows, [numbers], width, width, shard)
@@ -196,7 +174,6 @@ class _Losses(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor, None, None]:
-        """Return the gradient of this rank's logits, without communication."""
         refuse_second_derivatives(ctx.name)
         logits, target, class_weight, *found = ctx.saved_tensors
         rows = replace(ctx.rows, target=target, class_weight=class_weight)
@@ -205,7 +182,7 @@ class _Losses(torch.autograd.Function):
 
 def check_plain(name: str, *tensors: Tensor | None) -> None:
     """Raise NotImplementedError for tensors that are not plain."""
-    if not is_eager(*tensors):
+    if not operands.is_eager(*tensors):
         raise NotImplementedError(
             f"{name}: losses over ranks take plain tensors, and no compiler or transform traces "
             "them; within torch.compile call them in a function that torch.compiler.disable wraps, "

@@ -1,4 +1,4 @@
-"""The public fused linear losses of a weight sharded over ranks."""
+"""Fused linear losses of a weight that is sharded over ranks."""
 
 from __future__ import annotations
 
@@ -8,14 +8,30 @@ from typing import Any
 from torch import Tensor
 
 from losscli.linear.calls import Given, compute_cross_entropy, compute_token_log_probs
+from losscli.linear.functions import OF_HIDDEN_STATES
 from losscli.linear.parts import Shard
-from losscli.losses.kinds import explained
+from losscli.losses.making import public
 
-from .functions import check_plain
+from .functions import OF_SHARDS, check_plain
 from .ranks import Ranks
 
+_OF_SHARDED_WEIGHT = {
+    **OF_HIDDEN_STATES,
+    **{each: OF_SHARDS[each] for each in ("tokens", "weight", "mask", "group", "sizes")},
+    "input": "hidden states, ``(D)`` or ``(..., D)``, the same on all ranks; differentiable once.",
+    "hidden": "hidden states, ``(..., D)``, the same on all ranks; differentiable once.",
+    "linear_weight": "``(C_r, D)`` for this rank's C_r classes; differentiable once.",
+    "target": "class indices over all ranks, ``(...)``; the same on all ranks.",
+    "linear_bias": "``(C_r)``; differentiable once.",
+    "token_weight": "a factor for each row, ``(...)``; not together with ``weight`` for a mean.",
+    "RuntimeError": OF_SHARDS["RuntimeError"],
+    "ValueError": OF_SHARDS["ValueError"].replace("a setting", "a setting or the budget"),
+    "reduce_input_gradient": "whether to sum the hidden states' gradient over the ranks. False "
+    "leaves this rank's partial sum to the caller, for example for a reduce-scatter.",
+}
 
-@explained
+
+@public(_OF_SHARDED_WEIGHT)
 def linear_cross_entropy(
     input: Tensor,
     linear_weight: Tensor,
@@ -43,37 +59,13 @@ def linear_cross_entropy(
     it. Forward makes one all-gather, backward one float32 all-reduce of the hidden states'
     gradient, of which each rank has a partial sum.
 
-    Args:
-        input: hidden states, ``(D)`` or ``(..., D)``, the same on all ranks; differentiable once.
-        linear_weight: ``(C_r, D)`` for this rank's C_r classes; differentiable once.
-        target: class indices over all ranks, ``(...)``.
-        linear_bias: ``(C_r)``; differentiable once.
-        weight: a factor for each of this rank's classes, ``(C_r)``.
-        group: as in :func:`cross_entropy`.
-        sizes: as in :func:`cross_entropy`.
-        reduction: ``none``, ``mean`` or ``sum``.
-        ignore_index: as in :func:`losscli.functional.linear_cross_entropy`, like the arguments that
-            follow.
-        label_smoothing: share of each target spread over the classes of all ranks.
-        temperature: divides the logits.
-        softcap: bounds the logits.
-        z_loss: factor of each row's squared log-sum-exp.
-        token_weight: a factor for each row; not together with ``weight`` for a mean.
-        return_lse: also return each row's log-sum-exp.
-        memory_budget: bytes for this rank's logits and sums of gradients.
-        reduce_input_gradient: whether to sum the gradient of ``input`` over the ranks. False leaves
-            this rank's partial sum to the caller, for example for a reduce-scatter.
-
     Returns:
         As :func:`losscli.functional.linear_cross_entropy`, bitwise equal on all ranks.
-
-    Raises:
-        As :func:`losscli.functional.linear_cross_entropy` and :func:`cross_entropy`.
     """
     return _computed("linear_cross_entropy", compute_cross_entropy, **locals())
 
 
-@explained
+@public(_OF_SHARDED_WEIGHT)
 def linear_token_log_probs(
     hidden: Tensor,
     linear_weight: Tensor,
@@ -94,25 +86,8 @@ def linear_token_log_probs(
     As :func:`losscli.functional.linear_token_log_probs`, with the collectives of
     :func:`linear_cross_entropy`.
 
-    Args:
-        hidden: hidden states, ``(..., D)``, the same on all ranks; differentiable once.
-        linear_weight: ``(C_r, D)`` for this rank's tokens; differentiable once.
-        tokens: token indices over all ranks, ``(...)``.
-        linear_bias: ``(C_r)``; differentiable once.
-        group: as in :func:`cross_entropy`.
-        sizes: as in :func:`cross_entropy`.
-        temperature: divides the logits; above 0.
-        softcap: makes logits ``softcap * tanh(x / softcap)``, after the temperature; 0 for none.
-        mask: the rows that count, ``(...)``, bool; the same on all ranks.
-        entropy: whether to return the entropies too.
-        memory_budget: as in :func:`linear_cross_entropy`.
-        reduce_input_gradient: as in :func:`linear_cross_entropy`.
-
     Returns:
         As :func:`losscli.functional.linear_token_log_probs`, bitwise equal on all ranks.
-
-    Raises:
-        As :func:`linear_cross_entropy`.
     """
     return _computed("linear_token_log_probs", compute_token_log_probs, **locals())
 
@@ -126,7 +101,6 @@ def _computed(
     reduce_input_gradient: bool,
     **given: Any,
 ) -> Any:
-    """Compute a loss of ``given`` arguments, the hidden states, weight and class indices first."""
     tensors = [each for each in given.values() if isinstance(each, Tensor)]
     operands = Given.taken(given)
     check_plain(name, *operands[:3], *tensors)
@@ -143,7 +117,7 @@ def shard_of(
     *,
     reduces: bool = True,
 ) -> Callable[..., Shard]:
-    """Return a function that makes the shard of this rank, with ``linear_weight``'s classes."""
+    """Return a function that makes this rank's shard, with ``linear_weight``'s classes."""
 
     def shard(hidden: Tensor, *alike: Any) -> Shard:
         every = (hidden.dtype, *alike)

@@ -1,4 +1,4 @@
-"""How an operand lies over a mesh of ranks, and the matching placements of others."""
+"""How an operand lies over a mesh of ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from losscli.ranks.placements import share
 
 @dataclass(frozen=True)
 class Layout:
-    """What each mesh dimension shards."""
+    """Which mesh dimensions shard rows and classes."""
 
     name: str
     mesh: Any
@@ -47,7 +47,7 @@ class Layout:
         return cls(name, of.device_mesh, rows, classes)
 
     def placements(self, of_rows: Callable[[int], int] | None, classes: int | None) -> list[Any]:
-        """Return a tensor's placements, by its dimension for each of the rows' and its classes'."""
+        """Return placements from a tensor's dimension for each of the rows', and its classes'."""
         found: list[Placement] = [Replicate()] * self.mesh.ndim
         for k, dim in self.rows.items():
             found[k] = found[k] if of_rows is None else Shard(of_rows(dim))
@@ -56,7 +56,7 @@ class Layout:
         return found
 
     def local(self, said: str, tensor: Any, placements: Sequence[Any]) -> Any:
-        """Return the local part of an operand, whose gradient is a partial sum where needed."""
+        """Return the local part of an operand; its gradient may be a partial sum."""
         if tensor is None:
             return None
         if not isinstance(tensor, DTensor):
@@ -90,8 +90,8 @@ class Layout:
     def reduced(self, mean: bool, parts: Callable[[], tuple[Tensor, Tensor]]) -> Tensor:
         """Return the sum or mean over all ranks' rows, with one float64 all-reduce.
 
-        ``parts`` returns this rank's losses and their weights in a mean. On the CPU, RuntimeError
-        if it raised an error on another rank.
+        ``parts`` returns this rank's losses and their weights in a mean. If it raises on another
+        rank, RuntimeError on the CPU, NaN on a GPU.
         """
         try:
             losses, counts = parts()

@@ -2,7 +2,7 @@
 
 It is an all-gather of one flat tensor in float32 (float64 for float64): the rank's numbers of
 classes and rows, its sum of class weights for label smoothing, then a few numbers per row. The
-first two are XORed with a digest of what ranks must agree on, so a disagreement makes them invalid.
+first two are XORed with a digest of what ranks must agree on.
 """
 
 from __future__ import annotations
@@ -49,16 +49,9 @@ class Ranks:
         device: torch.device,
         alike: Sequence[Any] = (),
     ) -> Ranks:
-        """Return the ranks of a process group, of a one-dimensional mesh, or of None, which is all.
+        """Return the ranks of a ``group``; see ``OF_SHARDS`` for that, ``sizes`` and errors.
 
-        ``width`` is this rank's number of classes. If ``sizes`` are None, the first call with a
-        group and width asks the other ranks. What is ``alike`` must be so on all ranks: dtypes,
-        settings and present operands.
-
-        Raises:
-            RuntimeError: there is no process group.
-            TypeError: ``group`` or ``sizes`` has the wrong type.
-            ValueError: this process is not in the group, or sizes do not fit or are all 0.
+        ``width`` is this rank's number of classes; ``alike`` must be equal on all ranks.
         """
         group = _process_group(name, group)
         rank, count = distributed.get_rank(group), distributed.get_world_size(group)
@@ -88,11 +81,11 @@ class Ranks:
         summed = self.summed if reduces else None
         return Shard(self.name, self.first, self.classes, self.exchange, summed)
 
-    def gather(self, numbers: Tensor, words: Sequence[Tensor] = ()) -> Gathered:
+    def gather(self, numbers: Tensor, words: Sequence[Tensor] = ()) -> _Gathered:
         """All-gather numbers per row, ``(numbers, N)``, and further words, with one collective.
 
-        On the CPU, ValueError if ranks differ in rows, classes or settings. On a GPU nothing waits
-        to check: the sum of :attr:`Gathered.widths` tells.
+        On the CPU, ValueError if ranks differ in rows, classes or settings. On a GPU the sum of
+        ``widths`` shows it.
         """
         count, rows = numbers.shape
         mine = torch.cat([self._words(numbers, rows), *words, numbers.view(-1)])
@@ -116,10 +109,10 @@ class Ranks:
             self._check(sizes.tolist(), rows)
         at = _WORDS + len(words)
         of_rows = found[:, at:].view(len(self.sizes), count, rows)
-        return Gathered(of_rows, found[:, _WORDS:at], sizes[:, 0])
+        return _Gathered(of_rows, found[:, _WORDS:at], sizes[:, 0])
 
     def exchange(self, rows: Rows, numbers: Tensor) -> Whole:
-        """Combine this rank's numbers with all other ranks'."""
+        """Combine this rank's numbers with the others'."""
         total = rows.total_weight
         words = [] if total is None else [total.to(numbers.dtype).view(1)]
         found = self.gather(numbers, words)
@@ -170,9 +163,7 @@ class Ranks:
 
 
 @dataclass(frozen=True)
-class Gathered:
-    """The result of the collective."""
-
+class _Gathered:
     numbers: Tensor
     """``(ranks, numbers, N)``."""
     words: Tensor
@@ -224,7 +215,7 @@ def _asked(group: Any, width: int, device: torch.device) -> tuple[int, ...]:
 
 @functools.lru_cache(256)  # 10 us otherwise, in each call
 def _digest(*alike: Any) -> int:
-    """Return a 31-bit digest of what ranks must agree on; equal numbers hash alike."""
+    # Equal numbers hash alike, in 31 bits.
     words = [float(x) if isinstance(x, int | float) else x for x in alike]
     return zlib.crc32(repr(words).encode()) >> 1
 

@@ -1,8 +1,4 @@
-"""Walks a tensor in blocks, so that work on it needs no full-size temporary.
-
-A block has one slice per dimension. Blocks follow contiguous order; broadcast operands are cut to
-match.
-"""
+"""Walks a tensor in blocks, one slice per dimension, so that no temporary has full size."""
 
 from __future__ import annotations
 
@@ -20,15 +16,14 @@ if TYPE_CHECKING:
 Block = tuple[slice, ...]
 
 BLOCK_ELEMENTS = 2**18
-"""2 MiB in float64: temporaries fit a CPU's cache, and the allocator keeps them instead of
-requesting fresh pages (2^20 took nine times as long)."""
+"""2 MiB in float64: temporaries fit a CPU's cache, and the allocator reuses them (2^20 took nine
+times as long)."""
 GPU_BLOCK_ELEMENTS = 2**22
-"""A GPU works longer on such a block than its kernels take to launch; sixteen float64 temporaries
-are half a GiB."""
+"""Enough work to hide launches; sixteen float64 temporaries are half a GiB."""
 LOGITS_BLOCK, GPU_LOGITS_BLOCK = 2**22, 2**27
 """Logits that make products efficient."""
 _HELD_OF_LOGITS, _HELD_OF_GRADIENT = 14, 3
-"""float64 tensors of such a block, and of each gradient, that the oracle needs at once."""
+"""float64 tensors of such a block, and of each gradient, at once."""
 
 
 def logits_block_elements(device: str) -> int:
@@ -67,7 +62,7 @@ def blocks(shape: Sequence[int], limit: int = BLOCK_ELEMENTS) -> Iterator[Block]
 
 
 def part(operand: Tensor, block: Block) -> Tensor:
-    """Return the part of an operand that matches a block of the broadcast shape."""
+    """Return an operand's part in a block of the broadcast shape."""
     own = block[len(block) - operand.dim() :]
     return operand[
         tuple(

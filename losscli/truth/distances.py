@@ -1,13 +1,13 @@
 """Errors against the oracle, in units in the last place (ULP) and as norms.
 
 An element's error is ``|result - truth| / ulp(scale)`` in float64, where ``ulp`` is the spacing of
-the result's dtype at ``scale``, at least its smallest subnormal. Each element has its own scale:
-the magnitude of the truth; of a sum, the sum of its terms' magnitudes, so that cancellation is no
-error; of a loss with known terms, the largest. A correctly rounded result is off by at most 0.5
-ULP, an all-zero float32 gradient by at least 2^23. In float64 the truth is rounded too.
+the result's dtype at ``scale``, at least its smallest subnormal. The scale is the magnitude of the
+truth; for a sum, the sum of its terms' magnitudes, so that cancellation is no error; for a loss
+with known terms, the largest term. A correctly rounded result is off by at most 0.5 ULP, a zero
+float32 gradient by at least 2^23. In float64 the truth is rounded too.
 
-NaN matches NaN, and infinity matches the same infinity or a truth out of range. Any other NaN, or
-an infinity for a truth in range, is infinitely wrong. Signs of zeros do not matter.
+NaN matches NaN, and infinity the same infinity or a truth out of range. Any other NaN or infinity
+is infinitely wrong. Signs of zeros do not matter.
 """
 
 import math
@@ -32,13 +32,13 @@ class Truth:
     value: Tensor
     """float64."""
     magnitude: Tensor | None = None
-    """Where terms cancel, the sum of their magnitudes, or an element's largest term."""
+    """If terms cancel, the sum of their magnitudes or the largest."""
     undecided: Tensor | None = None
-    """How much more an element may be off, where rounding decides the sign of a difference."""
+    """Further error of an element, where rounding decides the sign of a difference."""
     rounding: Tensor | None = None
-    """How much more an element may be off by roundings of what it is computed from."""
+    """Further error of an element, from roundings of what it is computed from."""
     once_rounded: float | None = None
-    """The relative error of the whole, by its norm, if what it is computed from is rounded once."""
+    """The relative error, by norm, if what the result is computed from is rounded once."""
 
     @property
     def scale(self) -> Tensor:
@@ -51,19 +51,16 @@ class Errors:
     """The error of one result."""
 
     ulp: float = 0.0
-    """Largest over the elements; infinite where NaN or infinity disagrees."""
+    """Largest over the elements; infinite if NaN or infinity disagrees."""
     absolute: float = 0.0
     """Largest over the elements."""
     relative: float = 0.0
     """Norm of the difference over the norm of the scale."""
     index: tuple[int, ...] = ()
-    """Where ``ulp`` was found."""
+    """Where ``ulp`` was found, with the values there:"""
     expected: float = math.nan
-    """The truth there."""
     got: float = math.nan
-    """The result there."""
     scale: float = math.nan
-    """The scale there."""
     mismatches: Mapping[str, int] = field(default_factory=dict)
     """Elements off by more than 1 ULP, by difference: ``nan``, ``inf`` or ``zero`` on one side
     only, or ``sign``. One element may count twice."""
@@ -113,7 +110,7 @@ def compare(result: Tensor, truths: Iterable[Truth]) -> Errors:
 
 
 def distance(got: Tensor, truth: Truth) -> Tensor:
-    """Return each element's error, less what earlier roundings may cause."""
+    """Return each element's error, less its further allowed errors."""
     error = (got - truth.value).abs_()
     for beyond in (truth.undecided, truth.rounding):
         error = error if beyond is None else error.sub_(beyond).clamp_(min=0.0)
@@ -128,7 +125,7 @@ def ulp(scale: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def first_difference(got: Tensor, due: Tensor, digits: int = 9, exactly: str = "") -> str:
-    """Describe the first difference; empty if results differ at most in signs of zeros."""
+    """Describe the first difference, if any; signs of zeros do not matter."""
     off = (got.detach() != due).flatten()
     if not off.any():
         return ""
@@ -152,7 +149,7 @@ def _squared_norm(values: Tensor) -> float:
 
 
 def agree_beyond_range(got: Tensor, expected: Tensor, dtype: torch.dtype) -> Tensor:
-    """Tell where both are NaN or the infinity that the truth becomes in a dtype."""
+    """Tell where both are NaN, or the infinity to which a dtype rounds the truth."""
     rounded = expected.to(dtype).double()
     return (got.isinf() & (got == rounded)) | (got.isnan() & rounded.isnan())
 
@@ -168,7 +165,7 @@ def _count_mismatches(got: Tensor, expected: Tensor) -> dict[str, int]:
 
 
 def misfit(result: Tensor | None, shape: torch.Size, like: Tensor, dtype: torch.dtype) -> str:
-    """Describe a mismatch in shape, dtype or device; empty if there is none."""
+    """Describe a wrong shape, dtype or device; empty if there is none."""
     if result is None:
         return "expected a tensor, got None"
     due = (tuple(shape), dtype, like.device)

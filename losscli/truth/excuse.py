@@ -1,8 +1,4 @@
-"""Accepts a wrong result that is no worse than PyTorch's own formula on the same inputs.
-
-losscli's kernels are held to the oracle. Judged files may be as wrong at other elements of the same
-size, because they may reorder a formula.
-"""
+"""Accepts a wrong result that is no worse than PyTorch's own formula on the same inputs."""
 
 from __future__ import annotations
 
@@ -24,16 +20,16 @@ NEAR = 6
 ENOUGH = 100
 """Wrong results that suffice to know a formula's largest error."""
 LUCK = 4.0
-"""How much larger other elements' errors may be than some elements' largest, if many are wrong."""
+"""How much larger errors may be than the largest of many errors of a formula."""
 _UNLUCKY = 1e-4
-"""The probability that all of a formula's errors are smaller than that, if few are wrong."""
+"""The probability that all of a formula's few errors are smaller than that."""
+MOST_LUCK = 16.0
+"""The most in 16 bits, however few errors there are; more would leave no digits."""
 TWICE_AS_FAR = 2.0
-"""How much further off than a formula's furthest passing result a few others may be: reordered or
-additional steps leave those just beyond the bound."""
+"""How much further off than a formula's furthest passing result a few results may be, because
+steps were reordered or added."""
 _FEW = 0.01
 """The largest fraction of such results."""
-MOST_LUCK = 16.0
-"""The same in 16 bits, however few are wrong; more would leave no digits."""
 
 
 def excused(
@@ -46,22 +42,22 @@ def excused(
     noisy: bool = False,
     bar: float = ELEMENT_ULP,
 ) -> Outcome:
-    """Turn a failure into a warning if PyTorch is wrong in every place that failed.
+    """Turn a failure into a warning if a result of ``torchs`` is wrong in every place that failed.
 
-    ``judge`` judges the errors that no result of ``torchs`` shares. ``noisy``: accept PyTorch's
-    errors at other elements of the same size too. ``bar``: ULP up to which PyTorch counts as right.
+    ``noisy``: accept its errors at other elements of the same size too. ``bar``: ULP up to which it
+    counts as right.
     """
     for own in torchs:
         if own is None or (own.shape, own.dtype) != (result.shape, result.dtype):
             continue
         noise = _Noise.of(own, truths(), bar) if noisy else None
         if judge(compare(result, _lenient(result, truths(), own, noise, bar))).status != FAIL:
-            return Outcome(WARN, outcome.reason, Code.NO_WORSE_THAN_TORCH)
+            return Outcome(WARN, outcome.reason, Code.SAME_ERROR_AS_PYTORCH)
     return outcome
 
 
 def no_worse(error: Tensor, torchs: Tensor, wrong: Tensor, slack: Tensor) -> Tensor:
-    """Tell which errors are no larger than PyTorch's, or close where PyTorch is wrong."""
+    """Tell which errors are no larger than PyTorch's, or close if PyTorch is wrong."""
     return (error <= torchs) | (wrong & (error <= torchs + slack))
 
 
@@ -76,8 +72,8 @@ class _Noise:
     def of(cls, torchs: Tensor, truths: Iterable[Truth], bar: float) -> _Noise:
         """Measure the errors of PyTorch's formula.
 
-        The largest error counts for truths of its size, slightly larger, and smaller ones. As few
-        truths are smallest, the next sizes count too until ENOUGH are wrong.
+        The largest error counts for truths of its size, slightly larger and smaller ones. For the
+        smallest truths, larger ones count too until ENOUGH are wrong.
         """
         largest = torch.zeros(EXPONENTS, dtype=torch.float64, device=torchs.device)
         count, rounding = torch.zeros_like(largest), largest[0].clone()
@@ -117,7 +113,7 @@ def _exponents(values: Tensor) -> Tensor:
 def _lenient(
     result: Tensor, truths: Iterable[Truth], torchs: Tensor, noise: _Noise | None, bar: float
 ) -> Iterator[Truth]:
-    """Yield the truths, with the result itself wherever PyTorch is at least as wrong."""
+    """Yield the truths, replaced by the result wherever PyTorch is at least as wrong."""
     for truth in truths:
         got = result.detach()[truth.block].double()
         own = torchs.detach()[truth.block].double()
@@ -130,6 +126,5 @@ def _lenient(
 
 
 def _errors(got: Tensor, truth: Truth, dtype: torch.dtype) -> Tensor:
-    """Return each element's error, infinite where NaN or infinity differs."""
     error = distance(got, truth).nan_to_num(nan=math.inf, posinf=math.inf)
     return error.masked_fill(agree_beyond_range(got, truth.value, dtype), 0.0)

@@ -11,16 +11,16 @@ from losscli.truth.blocks import block_elements, blocks
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _FACTOR = 0x5851F42D4C957F2D
-"""Odd, so that 64-bit multiplication never loses a block's change."""
+"""Odd, so that 64-bit multiplication loses no change."""
 _LOW = 2**32 - 1
 _COPIED_ELEMENTS = 2**16
-"""Largest tensor that is copied, half a MiB; checks use thousands of smaller ones."""
+"""Largest tensor that is copied, at most half a MiB."""
 _COMPARED_ELEMENTS = 2**24
 """Compared at once: temporaries stay below 16 MiB, and 2^30 elements take 64 steps."""
 
 
 def bits(tensor: Tensor) -> Tensor:
-    """Return a tensor's bits as integers: NaN equals itself, and -0 is not 0."""
+    """Return a tensor's bits as integers: NaN equals itself, -0 differs from 0."""
     return tensor.view(_INTEGERS[tensor.element_size()])
 
 
@@ -38,10 +38,10 @@ def same_bits(one: Tensor | None, other: Tensor | None) -> bool:
 
 @dataclass(frozen=True)
 class Mark:
-    """The identity and contents of a tensor."""
+    """A tensor's contents, to detect changes."""
 
     bits: Tensor | None
-    """A small tensor's bits, compared ten times faster than a fingerprint."""
+    """Of a small tensor, compared ten times faster than a fingerprint."""
     fingerprint: int = 0
 
     @classmethod
@@ -59,10 +59,7 @@ class Mark:
 
 
 def fingerprint(tensor: Tensor) -> int:
-    """Return a 64-bit weighted sum of the bits.
-
-    Odd weights detect any change of one element; irregular ones detect patterns, as of signs.
-    """
+    """Return a 64-bit sum of bits, whose odd, irregular weights show any change of one element."""
     limit = block_elements(tensor.device.type)
     count = min(tensor.numel(), limit)
     weights = _fold(torch.arange(1, count + 1, device=tensor.device) * _FACTOR)

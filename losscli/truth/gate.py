@@ -1,8 +1,8 @@
-"""Keeps the worst of several outcomes; the gate around a measurement gives no time to a wrong one.
+"""The worst of several outcomes, and the gate: wrong implementations are not timed.
 
-PyTorch's functions lose digits of some elements, such as a logit that fits its label or a small
-gradient of log-cosh. They must be timed all the same, as the baseline. So if the norm of the error
-is within an element's allowed ULP, ``functional`` gets a warning instead of a failure.
+PyTorch's functions lose digits of some elements, such as a logit that fits its label, and must be
+timed all the same, as the baseline. So ``functional`` only gets a warning if the norm of its error
+is within an element's allowed ULP.
 """
 
 import math
@@ -34,7 +34,7 @@ class Worst:
         self._rank = (-1, 0.0)
 
     def add(self, outcome: Outcome, errors: Errors | None = None, circumstance: str = "") -> None:
-        """Keep a measurement if it is the worst so far; ``circumstance`` starts its reason."""
+        """Keep a measurement if it is the worst; ``circumstance`` starts its reason."""
         # A failure without errors, such as a wrong shape, is worse than any error.
         without = 0.0 if outcome.status == PASS else math.inf
         rank = (_RANK[outcome.status], errors.ulp if errors else without)
@@ -67,7 +67,7 @@ class Worst:
 
 
 def to_error(loss: Errors | None = None, gradient: Errors | None = None) -> Error:
-    """Return errors of a loss and gradients by their public names."""
+    """Return errors of a loss and a gradient by their public names."""
     return Error(
         value_abs=loss.absolute if loss else None,
         value_rel=loss.relative if loss else None,
@@ -90,7 +90,6 @@ class Gate:
         loosened: float | None = None,
         reference: Implementation | None = None,
     ) -> None:
-        """Take operands, the config's ``loosened`` ULP, and a Model's reference."""
         values = {name: operand.detach() for name, operand in operands.items()}
         third_party = ThirdParty(reference=reference) if reference else None
         self.problem = Problem(case, values, loosened, excuses=False, third_party=third_party)
@@ -121,14 +120,14 @@ class Gate:
         return worst.result(self.problem, name, CHECK, error, Error())
 
     def _as_a_whole(self, name: str, outcome: Outcome, errors: Errors | None) -> Outcome:
-        """Turn a failure of single elements into a warning where they do not matter."""
         implementation = IMPLEMENTATIONS.get(name)
         if outcome.status != FAIL or errors is None:
             return outcome
+        # None is a file, whose elements were judged before.
         if implementation is not None and not implementation.torchs_own:
-            return outcome  # of files the elements were judged before, beside PyTorch's formulas
+            return outcome
         allowed = max(ELEMENT_ULP, self.problem.granted or 0.0)
         # n ulp of a number are at most n * eps of it.
         if not errors.relative <= allowed * torch.finfo(self.problem.oracle.dtype).eps:
             return outcome
-        return Outcome(WARN, outcome.reason, Code.NO_WORSE_THAN_TORCH)
+        return Outcome(WARN, outcome.reason, Code.SAME_ERROR_AS_PYTORCH)

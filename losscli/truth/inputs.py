@@ -1,20 +1,19 @@
 """The inputs of a case, deterministic in the seed.
 
-Values are drawn block by block in float32 (float64 for float64) and rounded to the case's dtype,
-without full-size temporaries. Each operand and grad_output has its own stream of random numbers,
-and streams of different seeds differ. PyTorch's generators give other values on a GPU.
+Values are drawn block by block in float32 (float64 for float64) and rounded to the case's dtype.
+Each operand and grad_output has its own stream of random numbers, and streams of different seeds
+differ. PyTorch's generators give other values on a GPU.
 
 ``scale`` multiplies every prediction, except in the distribution ``boundary``: of five predictions,
 one is exactly at a non-differentiable point, one just below, one just above and two near it;
-targets are multiples of 1/16, so that the point is exact in every dtype that holds it, and so are
-logits, so that classes tie. :class:`_Draws` has the other distributions.
+targets are multiples of 1/16, so that the point is exact, and so are logits, so that classes tie.
 
 Values lie in each operand's domain (losscli/losses/domain.py); every 101st value is an end of it,
-alternating. Operands have the case's memory layout (losscli/cases/layouts.py). Views hold the same
-values as contiguous operands; memory outside a view is NaN.
+alternating. Operands have the case's layout (losscli/cases/layouts.py) with the same values;
+memory outside a view is NaN.
 
-The file of a ``Model`` only gives shapes, dtypes and the kind of values, so that draws stay in the
-domain: probabilities stay probabilities.
+The file of a ``Model`` gives shapes, dtypes and the kind of values: draws of probabilities are
+probabilities.
 """
 
 import math
@@ -43,10 +42,8 @@ _MOST_STREAMS = 16
 """Fixed, so that a new stream does not change others' numbers."""
 LARGEST = 100.0
 """Bound of heavy tails and impulses."""
-IMPULSE_EVERY = 997
-"""A prime, so that impulses occur at every position of a vector and tile."""
-ENDS_EVERY = 101
-"""A prime, for the same reason."""
+IMPULSE_EVERY, ENDS_EVERY = 997, 101
+"""Primes, so that both occur at every position of a vector and tile."""
 IGNORED_EVERY, FIRST_IGNORED = 997, 31
 """The distance between ignored rows, and the first: too few to affect times."""
 KEPT_ROWS = 0.75
@@ -56,13 +53,13 @@ NO_CLASS = -(2**31)
 LARGE = 8.0
 """The factor of ``large`` values; their exponentials stay within float32."""
 LEAST_PROBABILITY = 1e-8
-"""Of ``large`` draws: a formula may take the quotient of two."""
+"""Of ``large`` draws, because a formula may divide them."""
 BOUNDARY_GRID = 16
 """Boundary targets are multiples of 1/16: with a kink of a few bits, exact in bfloat16."""
 
 
 def make_generator(seed: int, stream: Stream | int, device: str = "cpu") -> torch.Generator:
-    """Return the generator of one stream of a seed; operands after the target have 2, 3, ..."""
+    """Return the generator of a seed's stream; those of later operands are 2, 3, ..."""
     place = len(STREAMS) + stream - 2 if isinstance(stream, int) else STREAMS.index(stream)
     number = (_MOST_STREAMS * seed + place) % 2**64
     return torch.Generator(device).manual_seed(number)
@@ -80,9 +77,9 @@ Draw = Callable[[tuple[int, ...], int], Tensor]
 def make_inputs(
     case: Case, reference: Implementation | None = None, *, labels: bool = False
 ) -> Operands:
-    """Return the operands of a case by their names, on its device.
+    """Return the operands of a case by name, on its device.
 
-    ``reference`` has the parameters of a Model. ``labels``: round targets between 0 and 1.
+    ``reference`` has a Model's parameters. ``labels``: round targets to 0 and 1.
     """
     if isinstance(case, ModelCase):
         assert reference
@@ -104,7 +101,6 @@ def make_inputs(
 
 
 def _model_inputs(case: ModelCase, reference: Implementation) -> Operands:
-    """Return a case's operands: drawn arguments and the reference's state."""
     generator = make_generator(case.seed, "input")
     state = Reference(case, reference).state()[0] if case.state else {}
     operands: Operands = {}
@@ -139,7 +135,7 @@ def _drawn(argument: Argument, draw: ModelDraw, generator: torch.Generator) -> T
 
 
 def draws(case: ModelCase) -> Iterator[ModelDraw]:
-    """Yield the draws that differ for a case's arguments."""
+    """Yield the draws that differ for a Model's arguments."""
     free = {a.content for a in case.arguments if a.is_floating}
     yield "usual"
     if free - {"signs", "bits"}:
@@ -157,7 +153,7 @@ def make_grad_output(case: Case) -> Tensor:
 
 
 def _empty(case: Case, name: str) -> Tensor:
-    """Allocate an operand in the case's layout; around a sliced one there is no value."""
+    """Allocate an operand in the case's layout."""
     shape, is_prediction = case.shapes[name], name == case.spec.names[0]
     empty = partial(torch.empty, dtype=getattr(torch, case.dtypes[name]), device=case.device)
     if case.layout == SLICED and shape:
@@ -194,7 +190,7 @@ class _Draws:
         return drawn
 
     def classes(self, shape: tuple[int, ...], offset: int) -> Tensor:
-        """Draw class indices; every 997th row from the 32nd is ignored where the loss ignores."""
+        """Draw class indices; ignore some rows if the loss can."""
         count, ignored = self.case.classes, ignored_index(self.case.params)
         values = torch.randint(count, shape, generator=self.generator, device=self.device)
         if ignored is None:
@@ -212,7 +208,7 @@ class _Draws:
         return classes
 
     def mask(self, shape: tuple[int, ...], offset: int) -> Tensor:
-        """Draw a mask of three of four rows, and always the first, so that no mean is NaN."""
+        """Draw a mask that keeps the first row, so that no mean is NaN."""
         return (self.uniform(shape, offset) < KEPT_ROWS) | (self.numbers(shape, offset) == 0)
 
     def uniform(self, shape: tuple[int, ...], offset: int) -> Tensor:
@@ -222,25 +218,21 @@ class _Draws:
         return torch.randn(shape, generator=self.generator, device=self.device, dtype=self.dtype)
 
     def heavy_tailed(self, shape: tuple[int, ...], offset: int) -> Tensor:
-        """Draw Student's t with 2 degrees of freedom: a normal over the root of an exponential.
-
-        It is clipped at 100, so that squared differences are finite in float16.
-        """
+        """Draw Student's t with 2 degrees of freedom, clipped so that float16 holds squares."""
         values = self.normal(shape, offset)
         width = torch.empty_like(values).exponential_(generator=self.generator).sqrt_()
         return values.div_(width).clamp_(-LARGEST, LARGEST)
 
     def boundary(self, shape: tuple[int, ...], offset: int) -> Tensor:
-        """Draw multiples of 1/16 in [-1, 1)."""
+        """Draw multiples of the grid in [-1, 1)."""
         return self.uniform(shape, offset).mul_(2 * BOUNDARY_GRID).floor_() / BOUNDARY_GRID - 1
 
     def impulse(self, shape: tuple[int, ...], offset: int) -> Tensor:
-        """Draw zeros with a large value at every 997th place, starting at the first."""
         values = self.normal(shape, offset).mul_(LARGEST / 4).clamp_(-LARGEST, LARGEST)
         return values.masked_fill_(self.numbers(shape, offset) % IMPULSE_EVERY != 0, 0.0)
 
     def numbers(self, shape: tuple[int, ...], offset: int) -> Tensor:
-        """Return each element's position in the whole tensor."""
+        """Return each element's flat position in the whole tensor."""
         count = math.prod(shape)
         return torch.arange(offset, offset + count, device=self.device).view(shape)
 
@@ -255,7 +247,7 @@ def _fill(tensor: Tensor, draw: Draw) -> Tensor:
 
 
 def _fill_boundary(case: Case, operands: Operands, source: _Draws) -> None:
-    """Place predictions at, next to and around non-differentiable points; 0 of a smooth loss."""
+    """Place predictions at, next to and around kinks; a smooth loss has one at 0."""
     tensor, *others = operands.values()
     kinks = torch.tensor(
         case.spec.kinks(case.params) or (0.0,), dtype=torch.float64, device=tensor.device

@@ -2,12 +2,10 @@
 
 A tensor passes if every element's error is at most the largest of
 
-- 4 ulp of the tensor's largest truth: as for a known loss (see ``tolerances.py``), but relative to
-  the tensor, because cancelling terms cannot be seen from outside;
+- 4 ULP (see ``tolerances.py``) of the tensor's largest truth, because cancelling terms are unknown;
 - 4 times the reference's own largest error in the candidate's dtype;
 - in float64, what the reference's roundings and sums may lose;
-- for the result only, what a tiled sum in the candidate's own order may lose, if several elements
-  make one.
+- for a result of several elements, what a tiled sum may lose.
 """
 
 import math
@@ -45,24 +43,20 @@ from losscli.truth.tolerances import (
 
 
 class WrongReferenceError(LosscliError):
-    """A reference does not run, or is unusable as truth."""
+    """A reference does not run, or cannot be the truth."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """The reference of a case as a subject; failures are its own fault.
-
-    It gets copies, because the operands may be in its worker already for timing. Methods raise
-    WrongReferenceError with the reference's message.
-    """
+    """The reference of a case as a subject; its failures raise WrongReferenceError."""
 
     case: ModelCase
     implementation: Implementation
 
     def send(self, request: Request[R]) -> R:
-        """See :class:`Subject`; operands of a request are copied."""
+        """Send a request with copied operands."""
         operands: Operands | None = getattr(request, "operands", None)
-        if operands is not None:
+        if operands is not None:  # which may be in its worker already, for timing
             copies = {name: each.clone() for name, each in operands.items()}
             request = structs.replace(request, operands=copies)
         with self._blamed():
@@ -73,12 +67,12 @@ class Reference:
         return self.ask(ModelState(self.case.made_with))
 
     def ask(self, request: Request[R]) -> R:
-        """Send a request to its worker."""
+        """Send a request to the worker itself."""
         with self._blamed():
             return remote.workers.of(self.implementation, self.case.device).ask(request, case=None)
 
     def wrong(self, text: str) -> WrongReferenceError:
-        """Return the error that describes a failure."""
+        """Return the error for a failure."""
         return WrongReferenceError(f"the reference {self.case.model} {text}")
 
     @contextmanager
@@ -161,11 +155,7 @@ class ModelOracle(Oracle):
 
 
 def take_infinity_for_nan(truths: Truths, result: Tensor) -> Iterator[Truth]:
-    """Yield truths in which a result's infinity stands for NaN.
-
-    Whether infinity minus infinity occurs depends on how a formula is written, and a Model may be
-    written differently from its reference.
-    """
+    """Yield truths that accept infinity for NaN: formulas differ in infinity - infinity."""
     for truth in truths():
         got = result.detach()[truth.block].double()
         replaced = truth.value.isnan() & got.isinf()
@@ -173,7 +163,7 @@ def take_infinity_for_nan(truths: Truths, result: Tensor) -> Iterator[Truth]:
 
 
 def judge_model(errors: Errors, own: Errors, dtype: torch.dtype, terms: int) -> Outcome:
-    """Judge a tensor by the reference's error; ``terms`` elements make one result."""
+    """Judge a tensor of results that sum so many ``terms``, by the reference's error."""
     accumulator = torch.float64 if dtype == torch.float64 else torch.float32
     allowed = max(ELEMENT_ULP, REFERENCE_FACTOR * own.ulp if math.isfinite(own.ulp) else 0.0)
     if dtype == torch.float64:  # the truth is rounded as well
@@ -187,7 +177,7 @@ def judge_model(errors: Errors, own: Errors, dtype: torch.dtype, terms: int) -> 
 
 
 def truths_at_largest(value: Tensor, dtype: torch.dtype) -> Iterator[Truth]:
-    """Yield a truth whose errors are relative to its largest element within range."""
+    """Yield truths whose errors are relative to the largest element within range."""
     largest = value.new_zeros(())
     for block in blocks(value.shape, block_elements(value.device.type)):
         inside = value[block].abs().where(value[block].to(dtype).isfinite(), 0.0)

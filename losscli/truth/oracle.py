@@ -1,8 +1,7 @@
 """The oracle: the reference formula in float64 on the same input values, in blocks.
 
-Operands are read as they are (float16 converts to float64 exactly), and float64 autograd
-differentiates the loss's ``reference`` block by block. No whole tensor is copied to float64; only
-the gradient of a broadcast operand, a sum over blocks, is kept whole. For float64 operands the
+Float64 autograd differentiates the loss's ``reference`` block by block. No whole tensor is copied
+to float64, except the gradient of a broadcast operand, a sum over blocks. For float64 operands the
 oracle has the same precision.
 """
 
@@ -35,11 +34,11 @@ from losscli.truth.tolerances import (
 )
 
 Truths = Callable[[], Iterable[Truth]]
-"""Computes what is right, a block at a time."""
+"""Computes the truth block by block."""
 OwnErrors = Callable[[], Errors]
 """Measures the error of PyTorch's own formula on the same inputs."""
 KEPT_ELEMENTS = 2 * BLOCK_ELEMENTS
-"""Most elements of a truth that is kept for the next implementation instead of recomputed."""
+"""Most elements of a truth that is kept for the next implementation."""
 _GROUP = 256
 """Elements summed on the device in float64 before the host sums exactly."""
 SHARED_ELEMENTS = 2**16
@@ -48,20 +47,16 @@ SHARED_ELEMENTS = 2**16
 
 @dataclass(frozen=True)
 class Oracle:
-    """The oracle of one case on its operands: what is right, and how near a result has to be.
-
-    This one is of losses of each element; others replace what differs in their unit.
-    """
+    """The truth of one case, and the tolerances, for elementwise losses; subclasses for others."""
 
     case: Case
     operands: Operands
     constant: bool = False
-    """Whether all results are of the contents that the operands have at the first one. Then the
-    loss and the gradients of a small case share one run of the reference, not one run each."""
+    """Whether operands keep their contents, so that a small case runs the reference only once."""
     reference: Implementation | None = None
-    """What computes the truth where no formula is known."""
+    """What computes the truth if no formula is known."""
     takes_expanded: ClassVar[bool] = True
-    """Whether an ordinary call may have a grad_output whose elements are one in memory."""
+    """Whether ordinary calls may have a grad_output of stride 0."""
 
     @property
     def prediction(self) -> Tensor:
@@ -70,7 +65,7 @@ class Oracle:
 
     @cached_property
     def shape(self) -> torch.Size:
-        """The prediction's shape; of losses of each element that to which operands broadcast."""
+        """The prediction's shape; for elementwise losses the broadcast shape."""
         if self.case.spec.unit != ELEMENT:
             return self.prediction.shape
         # torch.broadcast_shapes imports sympy, for a second.
@@ -88,7 +83,7 @@ class Oracle:
 
     @property
     def units(self) -> torch.Size:
-        """The shape of units with a loss each, along which blocks are taken."""
+        """The shape of the units, along which blocks are cut."""
         return self.unreduced_shape
 
     def loss_shape(self) -> torch.Size:
@@ -97,11 +92,11 @@ class Oracle:
 
     @property
     def divisor(self) -> float:
-        """The divisor of the sum of losses."""
+        """The divisor of the summed loss."""
         return float(self.shape.numel()) if self.case.reduction == "mean" else 1.0
 
     def is_summed(self, name: str) -> bool:
-        """Tell whether an operand's gradient sums over elements of the loss, or over rows."""
+        """Tell whether an operand's gradient is a sum over elements or rows."""
         if self.case.spec.unit == ELEMENT:
             return self.operands[name].shape != self.shape
         return any(each.name == name and each.shared for each in self.case.spec.operands)
@@ -112,7 +107,7 @@ class Oracle:
         return self.prediction.device
 
     def value(self) -> Iterator[Truth]:
-        """Yield the loss: block by block if unreduced, else one scalar."""
+        """Yield the loss, block by block if unreduced."""
         if self.case.reduction == "none":
             for block in self._blocks(self.units):
                 yield self._loss(block)
@@ -127,7 +122,7 @@ class Oracle:
         yield Truth((), *totals.to(self.device))
 
     def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
-        """Return operands' gradients, each whole, from one backward pass if the case is small."""
+        """Return operands' gradients, from one backward pass if the case is small."""
         if not self._shares:
             return {name: tuple(self.gradient(name, grad_output)) for name in names}
         (block,) = self._blocks(self.shape)
@@ -144,7 +139,7 @@ class Oracle:
         }
 
     def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
-        """Yield an operand's gradient, block by block, for a grad_output of the loss's shape."""
+        """Yield an operand's gradient block by block; grad_output has the loss's shape."""
         blocks = self._blocks(self.units)
         return self._summed(name, (self._gradient(name, block, grad_output) for block in blocks))
 
@@ -170,11 +165,11 @@ class Oracle:
 
     @property
     def keeps_formulas(self) -> bool:
-        """Whether the results of PyTorch's own formulas are."""
+        """Whether the results of PyTorch's own formulas are kept."""
         return self.keeps_truths
 
     def formulas(self, *, third_party: bool) -> list[Subject]:
-        """Return PyTorch's own formulas, and textbook ones for a third-party kernel."""
+        """Return PyTorch's own formulas, for a third-party kernel also textbook ones."""
         case = self.case.whole
         able = [each for each in TORCHS_OWN if not each.unavailable(case)]
         return [bind(each, case) for each in able + (textbook(case) if third_party else [])]
@@ -184,7 +179,7 @@ class Oracle:
         return truths
 
     def granted(self, loosened: float | None) -> float | None:
-        """Return ULP that the config grants the case by name, or that belong to its loss."""
+        """Return the larger tolerance of the config and the loss, in ULP."""
         own = self.case.spec.tolerance
         given = [loosened, own.factor * ELEMENT_ULP if own else None]
         return max((ulp for ulp in given if ulp is not None), default=None)
@@ -200,30 +195,30 @@ class Oracle:
     def judge_gradient(
         self, name: str, errors: Errors, own: OwnErrors, granted: float | None
     ) -> Outcome:
-        """Judge the errors of the gradient of an operand."""
+        """Judge the errors of an operand's gradient."""
         dtype = self.operands[name].dtype
         if self.is_summed(name):
             return self.judge_sums(errors, dtype, granted)
         return self.judge_units(errors, dtype, granted)
 
     def judge_units(self, errors: Errors, dtype: torch.dtype, granted: float | None) -> Outcome:
-        """Judge what belongs to one unit each."""
+        """Judge losses or gradient elements of single units."""
         return judge_elements(errors, granted)
 
     def judge_sums(self, errors: Errors, dtype: torch.dtype, granted: float | None) -> Outcome:
-        """Judge what is summed over units."""
+        """Judge sums over units."""
         return judge_sums(errors, dtype, granted)
 
     def judge_as_a_whole(self, outcome: Outcome, errors: Errors, truths: Truths) -> Outcome:
-        """Judge a gradient whose elements are right by its norm as well."""
+        """Judge a gradient that passes by its norm too."""
         return outcome
 
     def excuse_bar(self, dtype: torch.dtype) -> float:
-        """Return the ULP up to which PyTorch's own result is right, for third-party kernels."""
+        """Return the ULP up to which PyTorch's own result counts as right."""
         return ELEMENT_ULP
 
     def branch_counts(self) -> list[int]:
-        """Count the elements of each branch; those at a boundary belong below it."""
+        """Count the elements of each branch; a kink belongs to the branch below it."""
         kinks = torch.tensor(
             self.case.spec.kinks(self.case.params), dtype=torch.float64, device=self.device
         )
@@ -275,11 +270,9 @@ class Oracle:
 
     @cached_property
     def _shared(self) -> tuple[Operands, Tensor]:
-        """The float64 operands and each element's loss, with the graph between them.
-
-        Operands are copied, because autograd rejects a graph over memory written since.
-        """
+        """The float64 operands and each element's loss, with its graph."""
         (block,) = self._blocks(self.shape)
+        # Copies, because autograd rejects a graph whose inputs were modified.
         values = {name: each.clone() for name, each in self._read(block).items()}
         for name in self.case.spec.differentiable:
             values[name].requires_grad_()

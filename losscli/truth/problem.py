@@ -1,6 +1,4 @@
-"""Judges implementations on a case with its inputs, by the oracle."""
-
-from __future__ import annotations
+"""Judges implementations of a case with the oracle."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext, suppress
@@ -17,36 +15,39 @@ from losscli.implementations.subject import Subject
 from losscli.losses import LOSS
 from losscli.machine.memory import free_bytes
 from losscli.runs.records import FAIL, PASS
+from losscli.truth.blocks import whole
 from losscli.truth.distances import Errors, Truth, compare, misfit
 from losscli.truth.excuse import excused
 from losscli.truth.oracle import Truths
 from losscli.truth.setup import Incoming, Setup
-from losscli.truth.tolerances import ELEMENT_ULP, Outcome
+from losscli.truth.tolerances import ELEMENT_ULP, Outcome, describe
 
 _FORMULAS_TENSORS = 24
-"""Input-sized tensors, in at least float32, that must fit before PyTorch's formulas run: their
-temporaries and gradients, twice."""
+"""Input-sized tensors of at least float32 that PyTorch's formulas need: temporaries and gradients,
+twice."""
+ANSWERS = 2
+"""How many answers of a pair are off."""
 
 
 def operand_of(gradient: str) -> str:
-    """Return the operand whose gradient a part of an answer is."""
+    """Return the operand of a gradient's name in an answer."""
     return gradient.removesuffix(" gradient")
 
 
 @dataclass(frozen=True)
 class Problem(Setup):
-    """A case with its inputs, on which implementations are judged."""
+    """A case with its inputs, to judge implementations."""
 
     excuses: bool = True
     """Whether a result no worse than PyTorch's is a warning."""
     torchs_gradients: dict[str, Errors] = field(default_factory=dict)
-    """The largest error of each of a Model's own gradients, by operand."""
+    """The largest error of PyTorch's own gradients, by operand."""
     _kept: dict[tuple[str, Incoming], tuple[Truth, ...]] = field(default_factory=dict)
     _torchs: dict[Incoming, list[Answer]] = field(default_factory=dict)
 
     @property
     def tolerance(self) -> str:
-        """The loosened tolerance of config or loss, with the loss's reason, or an empty string."""
+        """The loosened tolerance, with the reason if it is the loss's, or an empty string."""
         own, granted = self.case.spec.tolerance, self.granted
         if granted is None:
             return ""
@@ -61,7 +62,7 @@ class Problem(Setup):
 
     @property
     def granted(self) -> float | None:
-        """ULP that the config grants this case by name, or that belong to its loss."""
+        """See :meth:`Oracle.granted`."""
         return self.oracle.granted(self.loosened)
 
     @cached_property
@@ -77,29 +78,26 @@ class Problem(Setup):
         return {n: c / max(sum(counts), 1) for n, c in zip(names, counts, strict=True)}
 
     def misfit(self, part: str, got: Tensor | None) -> str:
-        """Describe a part of an answer of another shape, dtype or device than is due, or nothing.
-
-        ``part``: the loss or an operand's gradient.
-        """
+        """Describe a wrong shape, dtype or device of the loss or a gradient, if there is one."""
         if part == LOSS:
             return misfit(got, self.oracle.loss_shape(), self.prediction, self.oracle.dtype)
         operand = self.operands[operand_of(part)]
         return misfit(got, operand.shape, operand, operand.dtype)
 
     def truths(self, part: str, incoming: Incoming) -> Iterable[Truth]:
-        """The truth of a part of an answer."""
+        """The truth of the loss or a gradient."""
         return self.value() if part == LOSS else self.gradient(operand_of(part), incoming)
 
     def judge(
         self, part: str, got: Tensor | None, incoming: Incoming, *, any_for_nan: bool = False
     ) -> tuple[Outcome, Errors | None]:
-        """Judge a part of an answer by its name; see :meth:`judge_gradient`."""
+        """Judge the loss or a gradient by its name in an answer; see :meth:`judge_gradient`."""
         if part == LOSS:
             return self.judge_loss(got)
         return self.judge_gradient(operand_of(part), got, incoming, any_for_nan=any_for_nan)
 
     def judge_loss(self, loss: Tensor | None) -> tuple[Outcome, Errors | None]:
-        """Judge a loss; there are no errors if its shape, dtype or device mismatches."""
+        """Judge a loss; there are no errors if it is a misfit."""
         wrong = self.misfit(LOSS, loss)
         if wrong or loss is None:
             return Outcome(FAIL, wrong), None
@@ -113,7 +111,7 @@ class Problem(Setup):
     def judge_gradient(
         self, name: str, gradient: Tensor | None, incoming: Incoming, *, any_for_nan: bool = False
     ) -> tuple[Outcome, Errors | None]:
-        """Judge an operand's gradient; ``any_for_nan`` accepts any value where the truth is NaN."""
+        """Judge a gradient; ``any_for_nan`` accepts any value where the truth is NaN."""
         wrong = self.misfit(name, gradient)
         if wrong or gradient is None:
             return Outcome(FAIL, wrong), None
@@ -141,6 +139,54 @@ class Problem(Setup):
 
         return self._judge(gradient, truths, judge, torchs())
 
+    def scale_of(self, part: str, incoming: Incoming) -> Tensor:
+        """Return the scale of errors of the loss or a gradient."""
+        shape = self.oracle.loss_shape() if part == LOSS else self.operands[operand_of(part)].shape
+        scale = torch.zeros(shape, dtype=torch.float64, device=self.oracle.device)
+        for truth in self.truths(part, incoming):
+            scale[truth.block] = truth.scale.abs()
+        return scale
+
+    def judge_pair(
+        self, part: str, got: Tensor | None, other: Tensor | None, scale: Tensor
+    ) -> tuple[Outcome, Errors | None]:
+        """Judge the loss or a gradient against that of another answer, which must be equal.
+
+        The oracle only gives the scale, so mistakes show that the reference and a kernel share. Two
+        answers may differ by twice the tolerance of one.
+        """
+        wrong = self.misfit(part, got)
+        if wrong or got is None or other is None or other.shape != got.shape:
+            return Outcome(FAIL, wrong or "one of two answers has another shape"), None
+        errors = compare(got, [Truth(whole(got.shape), other.double(), scale)])
+        share = replace(errors, ulp=errors.ulp / ANSWERS, relative=errors.relative / ANSWERS)
+        if part == LOSS:
+            outcome = self.oracle.judge_loss(share, Errors, self.granted)
+        else:
+            outcome = self.oracle.judge_gradient(operand_of(part), share, Errors, self.granted)
+        if outcome.status != FAIL:
+            return Outcome(PASS), errors
+        reason = f"{describe(errors)} from each other; allowed: {ANSWERS} times the error of one"
+        return Outcome(FAIL, reason), errors
+
+    def judge_sum_of_rows(
+        self, name: str, gradient: Tensor | None, incoming: Incoming, dimension: int
+    ) -> tuple[Outcome, Errors | None]:
+        """Judge that each row of a gradient sums to zero, as that of a broadcast operand."""
+        operand = self.operands[name]
+        wrong = self.misfit(name, gradient)
+        if wrong or gradient is None:
+            return Outcome(FAIL, wrong), None
+        least = torch.finfo(operand.dtype).tiny  # below it the spacing is constant
+        scale = self.scale_of(name, incoming).clamp(min=least).sum(dimension)
+        total = gradient.double().sum(dimension)
+        # In float64, so that the sum is not rounded; measured in the gradient's dtype.
+        errors = compare(total, [Truth(whole(total.shape), torch.zeros_like(total), scale)])
+        share = torch.finfo(torch.float64).eps / torch.finfo(operand.dtype).eps
+        errors = replace(errors, ulp=errors.ulp * share)
+        outcome = self.oracle.judge_sums(errors, operand.dtype, self.granted)
+        return outcome if outcome.status == FAIL else Outcome(PASS), errors
+
     def _judge(
         self,
         result: Tensor,
@@ -148,7 +194,6 @@ class Problem(Setup):
         judge: Callable[[Errors], Outcome],
         torchs: Iterable[Tensor | None],
     ) -> tuple[Outcome, Errors]:
-        """Judge a result; a failure is a warning where PyTorch's own formulas are as wrong."""
         errors = compare(result, truths())
         outcome = judge(errors)
         if outcome.status == PASS:
@@ -169,7 +214,7 @@ class Problem(Setup):
 
     @property
     def torchs_own(self) -> list[Subject]:
-        """PyTorch's own formulas, each of which may be wrong."""
+        """PyTorch's own formulas."""
         return self.oracle.formulas(third_party=self.of_others)
 
     def formulas_losses(self) -> Iterator[Tensor]:
@@ -179,7 +224,6 @@ class Problem(Setup):
                 yield own.send(Forward(self.operands))
 
     def _torchs_answers(self, incoming: Incoming) -> Iterator[Answer]:
-        """Yield the results of PyTorch's formulas; those of a large case are recomputed."""
         if not self.oracle.keeps_formulas:
             return self._formulas_answers(incoming)
         if incoming not in self._torchs:
@@ -205,12 +249,12 @@ class Problem(Setup):
         return tuple(self._constant.value())
 
     def value(self) -> Iterable[Truth]:
-        """The truth of the loss; streamed again each time where it is large."""
+        """The truth of the loss; recomputed each time if it is large."""
         small = self.case.reduction != "none" or self.oracle.keeps_truths
         return self._whole_value if small else self.oracle.value()
 
     def gradient(self, name: str, incoming: Incoming) -> Iterable[Truth]:
-        """The truth of a gradient; streamed again each time where it is large."""
+        """The truth of a gradient; recomputed each time if it is large."""
         if not self.oracle.keeps_truths:
             return self.oracle.gradient(name, incoming.grad_output)
         key = (name, incoming)

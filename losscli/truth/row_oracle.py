@@ -1,7 +1,7 @@
 """The oracle of row-wise losses: the reference in float64, in blocks of whole rows.
 
-It copies no whole tensor to float64. A shared operand's gradient (class weights) is summed over
-blocks; each row's part is measured at the spec's terms, or at itself, assuming one sign.
+The gradient of a shared operand (class weights) is summed over blocks; each row's part is measured
+at the spec's terms, or at itself, assuming one sign.
 """
 
 import math
@@ -61,15 +61,14 @@ class RowOracle(Oracle):
         return math.fsum(float(self._counts(self._read(block)).sum()) for block in blocks)
 
     def granted(self, loosened: float | None) -> float | None:
-        """See :class:`Oracle`; roundings in 16 bits are those of float32, which terms allow for."""
+        # Roundings in 16 bits are those of float32, which terms allow for.
         return loosened if self.case.item_bytes == 2 else super().granted(loosened)
 
     def judge_units(self, errors: Errors, dtype: torch.dtype, granted: float | None) -> Outcome:
         return judge_rows(errors, dtype, self.spec.terms_in_sum(tuple(self.shape)), granted)
 
     def judge_sums(self, errors: Errors, dtype: torch.dtype, granted: float | None) -> Outcome:
-        """See :class:`Oracle`; PyTorch's operators add up row after row."""
-        if dtype.itemsize >= 4:
+        if dtype.itemsize >= 4:  # PyTorch's operators add up row after row
             lost = lost_in_sum(self.unreduced_shape.numel())
             granted = max(granted or 0.0, ELEMENT_ULP + lost)
         return judge_sums(errors, dtype, granted)
@@ -99,7 +98,7 @@ class RowOracle(Oracle):
         return Truth(self._place(block, operand), found, terms, undecided)
 
     def _gradient_of_shared(self, name: str, grad_output: Tensor) -> Truth:
-        """Return a shared operand's gradient; a mean's divisor may depend on the operand."""
+        """Return a shared operand's gradient, on which a mean's divisor may depend."""
         operand = self.operands[name]
         value = torch.zeros(operand.shape, dtype=torch.float64, device=operand.device)
         magnitude = torch.zeros_like(value)
@@ -136,7 +135,7 @@ class RowOracle(Oracle):
         return Truth(whole(operand.shape), value, magnitude)
 
     def _undecided(self, name: str, values: Operands, incoming: Tensor) -> Tensor | None:
-        """Return how far a gradient may be off where rounding decides a sign, or None."""
+        """Return a gradient's additional error where rounding decides a sign, or None."""
         if self.spec.undecided is None:
             return None
         dtype = torch.promote_types(self.dtype, torch.float32)
@@ -194,21 +193,19 @@ class RowOracle(Oracle):
 
 
 def _summed(terms: Tensor, shared: Tensor) -> Tensor:
-    known = terms.abs().nan_to_num(nan=0.0, posinf=0.0)  # beside infinity every result would pass
+    known = terms.abs().nan_to_num(nan=0.0, posinf=0.0)  # next to infinity every result would pass
     by_class = known.movedim(min(terms.dim() - 1, 1), 0)
     return by_class.reshape(len(by_class), -1).sum(1).view(shared.shape)
 
 
 class AccurateSums(TorchFunctionMode):
-    """Replaces ``torch.log_softmax`` in formulas and their derivatives.
+    """Replaces ``torch.log_softmax`` in formulas and their derivatives by pairwise sums.
 
-    PyTorch's CPU kernel sums a row sequentially. In backward it loses 570 ULP over 50,257 equal
-    grad_outputs, as label smoothing has. A float64 oracle must be right within the 4 ULP that it
-    grants; ``torch.sum`` adds pairwise.
+    PyTorch's CPU kernel sums a row sequentially, and its backward loses 570 ULP over 50,257 equal
+    grad_outputs, as of label smoothing. A float64 oracle must be right within the 4 ULP it grants.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call a PyTorch function."""
         called = log_softmax if func in (torch.log_softmax, Tensor.log_softmax) else func
         return called(*args, **(kwargs or {}))
 

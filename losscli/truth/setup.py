@@ -1,6 +1,4 @@
-"""A case with its inputs, and the calls, grad_outputs and variants that checks make of it."""
-
-from __future__ import annotations
+"""A case with its inputs, and the calls, grad_outputs and variants of checks."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -13,7 +11,8 @@ import msgspec
 import torch
 from torch import Tensor
 
-from losscli.cases.case import Case, grad_output_values
+from losscli.cases.axes import grad_output_values
+from losscli.cases.case import Case
 from losscli.implementations import Implementation
 from losscli.implementations.local import Operands
 from losscli.implementations.requests import Call
@@ -32,16 +31,16 @@ ORACLES: Mapping[Unit, type[Oracle]] = {
     MODEL: ModelOracle,
 }
 Beside = Mapping[str, tuple[str, ...]]
-"""The run's losses per implementation; others would have to be built for a check."""
+"""The run's losses per implementation, which are built anyway."""
 _LARGEST_SCALE = 2.0**15
 """The largest power of two in float16."""
 _SMALL = -3 / 1024
-"""A factor that makes gradients below 1e-6 for a mean of some thousand elements."""
+"""With it gradients are below 1e-6 for a mean of some thousand elements."""
 
 
 @dataclass(frozen=True, eq=False)
 class Incoming:
-    """A grad_output and the operands to differentiate. Hashed by identity."""
+    """A grad_output and the operands to differentiate; hashed by identity."""
 
     name: str
     wrt: tuple[str, ...]
@@ -58,7 +57,7 @@ class ThirdParty:
     reference: Implementation | None = None
     """What computes the truth of a Model."""
     labels: bool = False
-    """Whether it is judged with labels 0 and 1 alone, where a target may lie between them."""
+    """Whether targets between 0 and 1 are rounded to labels."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +71,10 @@ class Setup:
     third_party: ThirdParty | None = None
     """Set for third-party kernels, which may be as wrong as a textbook formula."""
     beside: Beside = field(default_factory=dict)
-    """Other losses that a check may call in between."""
+    """Losses that a check may call in between."""
     _variants: dict[str, Self] = field(default_factory=dict)
     _used: dict[str, Self] = field(default_factory=dict)
-    """Variants requested since ``spoiled`` last checked."""
+    """Variants used since the last ``spoiled``."""
     _marks: dict[str, Mark] = field(default_factory=dict)
     _filled: dict[tuple[float, tuple[str, ...]], Incoming] = field(default_factory=dict)
 
@@ -116,7 +115,7 @@ class Setup:
         return bool(self.case.spec.refused(shapes))
 
     def like(self, changed: Operands, case: Case | None = None) -> Self:
-        """Return a setup with some operands changed, of the same case by default."""
+        """Return a setup with some operands, and perhaps the case, replaced."""
         operands = {**self.operands, **changed}
         return type(self)(case or self.case, operands, self.loosened, self.third_party)
 
@@ -134,12 +133,11 @@ class Setup:
 
     @cached_property
     def oracle(self) -> Oracle:
-        """What is right, of the operands' contents at the time of each question."""
+        """The oracle, which reads the operands each time."""
         return self._oracle()
 
     @cached_property
     def _constant(self) -> Oracle:
-        """The oracle of the operands' current contents, whose results are kept."""
         return self._oracle(constant=True)
 
     def _oracle(self, *, constant: bool = False) -> Oracle:
@@ -151,7 +149,7 @@ class Setup:
         return self._of(msgspec.structs.replace(self.case, seed=self.case.seed + 1))
 
     def variant(self, name: str, make: Callable[[], Self]) -> Self:
-        """Return a setup derived from this one, made once."""
+        """Return a derived setup, made once per name."""
         if name not in self._variants:
             self._variants[name] = make()
             if self._marks:
@@ -165,7 +163,7 @@ class Setup:
             self._marks[name] = Mark.of(operand)
 
     def spoiled(self, *, used: bool = False) -> str:
-        """Return an operand, of this or a (``used``) variant, that changed since ``mark``."""
+        """Return an operand that changed since ``mark``, here or in a (``used``) variant."""
         variants = list((self._used if used else self._variants).values())
         self._used.clear()
         for name, mark in self._marks.items():
@@ -176,11 +174,11 @@ class Setup:
     def call(
         self, incoming: Incoming, operands: Operands | None = None, contents: Operands | None = None
     ) -> Call:
-        """Return the call for the loss and the gradients of a grad_output; see :class:`Call`."""
+        """Return the call for a grad_output; see :class:`Call`."""
         return Call(operands or self.operands, incoming.wrt, incoming.grad_output, contents)
 
     def copies(self) -> Operands:
-        """Return copies of the operands, which a mistake may overwrite."""
+        """Return copies of the operands."""
         return {name: each.clone() for name, each in self.operands.items()}
 
     @cached_property
@@ -190,7 +188,7 @@ class Setup:
         return one.expand(self.oracle.loss_shape())
 
     def filled(self, value: float, wrt: tuple[str, ...] = ()) -> Incoming:
-        """Return a constant grad_output, made once, for ``wrt`` or else the prediction."""
+        """Return a constant grad_output, made once, for ``wrt`` or the prediction."""
         wrt = wrt or self.wrt[:1]
         key = value, wrt
         if key not in self._filled:
@@ -207,7 +205,7 @@ class Setup:
 
     @cached_property
     def usual(self) -> Incoming:
-        """The usual grad_output: the case's first number; normal values if unreduced and 1."""
+        """The usual grad_output: the case's first; instead of 1 normal values if unreduced."""
         value = grad_output_values(self.case.grad_output)[0]
         if self.case.reduction == "none" and value == 1:
             return Incoming("of normal values", self.wrt, make_grad_output(self.case))
@@ -218,8 +216,8 @@ class Setup:
         """Other grad_outputs; the last is for all operands.
 
         32768, a usual loss scale of mixed precision, is for the prediction only, as in training. A
-        small one reveals gradients that are treated as zero. In float16, where these underflow and
-        sums times 32768 overflow, it is -3, and about N for a mean, whose gradient underflows at 1.
+        small one reveals gradients that are treated as zero. In float16, which underflows and
+        overflows with these, it is -3, and about N for a mean.
         """
         if self.case.reduction == "none":
             return (self.usual,)

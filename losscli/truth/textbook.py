@@ -1,19 +1,17 @@
-"""Textbook formulas of losses in PyTorch.
+"""Textbook formulas of losses in PyTorch, which may be wrong where references are right.
 
-They compute in the operands' dtype, lose digits that references keep, and may give NaN at infinity.
-A third-party kernel that is wrong only where such a formula is wrong on the same device is
-accepted.
+They compute in the operands' dtype. A third-party kernel is accepted if it is wrong only where such
+a formula is on the same device.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from losscli.cases.case import Case
@@ -22,10 +20,7 @@ from losscli.losses import aten
 from losscli.losses.formulas import reduce
 from losscli.losses.rows.forms import IGNORE_INDEX
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-Unreduced = Callable[..., "Tensor"]
+Unreduced = Callable[..., Tensor]
 """A formula per element or row: operands in spec order, parameters by name."""
 
 
@@ -40,7 +35,7 @@ def _with_pos_weight(input: Tensor, target: Tensor, pos_weight: Tensor) -> Tenso
 
 
 def _from_left(input: Tensor, target: Tensor, pos_weight: Tensor | float = 1.0) -> Tensor:
-    """The same, with another order of sums in autograd, worse for some targets."""
+    """The same with another order of sums in autograd, worse for some targets."""
     return (1 - target) * input + (1 + (pos_weight - 1) * target) * (
         torch.log1p(torch.exp(-input.abs())) + (-input).clamp(min=0)
     )
@@ -60,16 +55,6 @@ def _poisson_nll(
         return loss
     stirling = target * target.log() - target + 0.5 * torch.log(2 * math.pi * target)
     return loss + torch.where(target > 1, stirling, 0)
-
-
-def _log_cosh_by_softplus(input: Tensor, target: Tensor) -> Tensor:
-    difference = input - target
-    return difference + aten.softplus(-2 * difference) - math.log(2)
-
-
-def _log_cosh_by_exponentials(input: Tensor, target: Tensor) -> Tensor:
-    difference = input - target
-    return torch.logaddexp(difference, -difference) - math.log(2)
 
 
 def _picked(rows: Tensor, numbers: Tensor) -> Tensor:
@@ -92,7 +77,7 @@ def _multi_margin(input: Tensor, target: Tensor, *, p: float, margin: float) -> 
 
 
 def _triplet_margin(anchor: Tensor, positive: Tensor, negative: Tensor, *, margin: float) -> Tensor:
-    """Without the number that PyTorch adds to each difference."""
+    """Without PyTorch's epsilon."""
     near, far = ((anchor - each).norm(dim=-1) for each in (positive, negative))
     loss: Tensor = (near - far + margin).clamp(min=0)
     return loss
@@ -112,8 +97,8 @@ FORMULAS: Mapping[str, tuple[Unreduced, ...]] = {
     "poisson_nll": (_poisson_nll,),
     "log_cosh": (
         lambda x, y: torch.log(torch.cosh(x - y)),
-        _log_cosh_by_softplus,
-        _log_cosh_by_exponentials,
+        lambda x, y: (x - y) + aten.softplus(-2 * (x - y)) - math.log(2),
+        lambda x, y: torch.logaddexp(x - y, y - x) - math.log(2),
     ),
     "soft_margin": (lambda x, y: torch.log(1 + torch.exp(-y * x)),),
     "cross_entropy": (
@@ -124,7 +109,7 @@ FORMULAS: Mapping[str, tuple[Unreduced, ...]] = {
     "multi_margin": (_multi_margin,),
     "triplet_margin": (_triplet_margin,),
 }
-"""Formulas that lose digits that PyTorch's function keeps, by loss."""
+"""Formulas that lose digits which PyTorch's function keeps, by loss."""
 
 
 OWN: Mapping[str, Callable[..., Tensor]] = {
@@ -152,7 +137,7 @@ class _Unwidened(TorchFunctionMode):
 
 
 def _in_16_bits(case: Case) -> Callable[..., Tensor]:
-    """Return the reference with every step rounded to 16 bits, unless a step overflows."""
+    """Return the reference with every step in 16 bits, unless a step overflows."""
     reference = partial(case.spec.reference, reduction=case.reduction, **case.params)
 
     def computed(*operands: Tensor) -> Tensor:
@@ -169,7 +154,7 @@ def _known(formula: Unreduced, case: Case) -> dict[str, float]:
 
 
 def _knows_parameters(formula: Unreduced, case: Case) -> bool:
-    """Tell whether a formula takes each parameter off its default; ignored rows raise an error."""
+    """Tell whether a formula takes all changed parameters; ignored rows raise an error."""
     known = {IGNORE_INDEX.name, *_known(formula, case)}
     return all(
         each.name in known or case.params.get(each.name) in (None, each.default, each.absent)

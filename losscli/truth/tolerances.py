@@ -7,48 +7,45 @@ float64). The absolute tolerance is always 0.
 **Elements** (reduction ``none``, and gradients of operands that are not broadcast). An element
 comes from a few operations, each off by at most ``u``, which is 0.5 to 1 ULP. The longest chain, in
 16-bit formulas that round after each step (difference, square or scale, grad_output over N,
-product), has four: 4 ULP. Cancellation needs no allowance: ``x - y`` is exact if it is small, and
-so is ``margin - x * y`` for targets of -1 and 1 (Sterbenz).
+product), has four: 4 ULP. ``x - y`` is exact if it is small, and so is ``margin - x * y`` for
+targets of -1 and 1 (Sterbenz).
 
-**Elements whose terms cancel.** If an element is a difference of rounded terms, such as ``exp(x) -
-y``, each is off by a few roundings of its own magnitude. So with named terms (``LossSpec.terms``)
-an element may be off by 4 ULP of the largest term, or of itself if larger, and a sum of the sum of
-these magnitudes.
+**Elements whose terms cancel.** In a difference of rounded terms, such as ``exp(x) - y``, each term
+is off by a few roundings. So with named terms (``LossSpec.terms``) an element may be off by 4 ULP
+of the largest term, or of itself if larger, and a sum by 4 ULP of the sum of these magnitudes.
 
 **Rows.** A row's loss is a log-sum-exp (``lse``) minus its logits. Each is a term, and so is 1,
 relative to which the sum is rounded. A gradient element has the terms ``w * p`` and ``q``. As ``p =
 exp(x - lse)`` inherits its exponent's error, ``abs(x - lse)`` ULP of ``p`` are added, and 2
-``abs(x)`` if a temperature or softcap computes ``x``. The remaining few roundings are 4 ULP of the
-largest term. A single lane that adds up the C exponentials would lose ``sqrt(C)`` roundings, at
-most ``sqrt(16384) = 128``: 64 ULP. Between the two bounds: WARN. In float64 the oracle's own four
+``abs(x)`` if a temperature or softcap computes ``x``. The other roundings are 4 ULP of the largest
+term. A single lane that adds up the C exponentials would lose ``sqrt(C)`` roundings, at most
+``sqrt(16384) = 128``: 64 ULP. Between the two bounds: WARN. In float64 the oracle's own four
 roundings and sum pass too. 16-bit results are float32 results rounded once: 1 ULP, or float32's
 bound at the largest term.
 
 **Rows of two sets of logits.** A divergence is a sum of ``w * v`` with probabilities ``w`` and
-differences of logarithms ``v``. It is measured at ``w`` times the largest term of ``v``, plus ``v``
-times what the rounding of its exponent adds to ``w``; its derivative ``w * (v - sum of w * v)``
-likewise, with the sum among the terms; ``p - q`` of two computed probabilities at their sum. The
-sign of ``p - q`` is undecided within both errors; elements that it moves, directly or through the
-row's expected sign, may be off by as much more. **Rows of vectors**: a cosine is measured at 1 or
-the margin; its gradient ``y / (a * b) - c * x / a^2`` at the larger term, with two more roundings.
-A difference of distances is measured at the larger one, before epsilon is added, and its gradient
-at the larger unit vector. **Rows of bins** are rounded logits: each moves its own exponent and, in
-the mean, the log-sum-exp. The gradient inside a bin is a product of the bin's and its own
-log-sum-exp's. losscli/losses/rows/terms.py and the losses' files hold these terms.
+differences of logarithms ``v``. Its scale is ``w`` times the largest term of ``v``, plus ``v``
+times what the rounding of its exponent adds to ``w``; that of its derivative ``w * (v - sum of w *
+v)`` likewise, with the sum among the terms; that of ``p - q`` is the sum of both. The sign of ``p -
+q`` is undecided within both errors; elements that it moves, directly or through the row's expected
+sign, may be off by as much more. **Rows of vectors**: the scale of a cosine is 1 or the margin;
+that of its gradient ``y / (a * b) - c * x / a^2`` is the larger term, with two more roundings. A
+difference of distances has the larger one, before epsilon is added, and its gradient the larger
+unit vector. **Rows of bins** are rounded logits: each moves its own exponent and, in the mean, the
+log-sum-exp. The gradient inside a bin is a product of the bin's and its own log-sum-exp's.
+losscli/losses/rows/terms.py and the losses' files have these terms.
 
 **Mean and sum.** A correctly rounded result is off by 0.5 ULP. A kernel that sums tiles of 16,384
 elements in float32 and the tiles in wider precision adds a random walk of at most ``sqrt(16384) =
 128`` roundings: the bound ``u_out + 128 * u_acc``, relative to the sum of magnitudes. Beyond it:
-FAIL. Within 2 ULP, or four times the error of PyTorch's formula on the same inputs: PASS. Between:
-WARN, with the factor relative to PyTorch. (2 ULP always pass, also in 16 bits, where they exceed
-the bound.)
+FAIL. Within 2 ULP (also in 16 bits, where they exceed the bound), or four times the error of
+PyTorch's formula on the same inputs: PASS. Between: WARN, with the factor relative to PyTorch.
 
 **The gradient of a broadcast operand** is a sum of terms of both signs, measured at the sum of
-magnitudes: within 4 ULP PASS, beyond the bound of sums FAIL, between WARN. PyTorch's operators
-compose that of a shared operand row after row: ``sqrt(rows)`` more roundings.
+magnitudes: within 4 ULP PASS, beyond the bound of sums FAIL, between WARN. For a shared operand
+PyTorch adds row after row: ``sqrt(rows)`` more roundings.
 
-In float64 there is no wider accumulator, and the oracle rounds too: a sum passes within the bound,
-without warnings.
+In float64 there is no wider accumulator, and the oracle rounds too: a sum passes within the bound.
 
 **Fused linear losses.** Logits are a product, accumulated in float32 and rounded to the hidden
 states' dtype: a logit ``x`` moves by ``e``, which is ``u_out * abs(x)`` plus ``sqrt(D)`` times
@@ -120,7 +117,7 @@ def judge_elements(errors: Errors, loosened: float | None = None) -> Outcome:
 
 
 def sum_roundings(length: int) -> float:
-    """Return how many roundings a sum of ``length`` terms may lose."""
+    """Return the roundings that a sum of ``length`` terms may lose."""
     return math.sqrt(min(length, TILE_ELEMENTS))
 
 
@@ -130,7 +127,7 @@ def lost_in_sum(length: int) -> float:
 
 
 def terms_share(dtype: torch.dtype, length: int, factor: float = 1.0) -> float:
-    """Return the factor by which a row's terms allow a result of fewer bits than float32 more."""
+    """Return the factor of a row's terms for a result of fewer bits than float32."""
     if dtype.itemsize >= 4:
         return 1.0
     wider = torch.finfo(torch.float32).eps / torch.finfo(dtype).eps
@@ -168,7 +165,7 @@ def _judge_sum(errors: Errors, passing: float, allowed: float, text: str) -> Out
 
 
 def judge_as_a_whole(errors: Errors, once_rounded: float) -> Outcome:
-    """Judge a 16-bit gradient by its norm, relative to the error of a ``once_rounded`` product."""
+    """Judge a 16-bit gradient by its norm, relative to that of a ``once_rounded`` product."""
     factor = errors.relative / once_rounded if once_rounded else 0.0
     if factor <= ONCE_ROUNDED_FACTOR:
         return Outcome(PASS)
@@ -182,7 +179,7 @@ def judge_as_a_whole(errors: Errors, once_rounded: float) -> Outcome:
 def judge_value(
     errors: Errors, reference: Errors, dtype: torch.dtype, loosened: float | None = None
 ) -> Outcome:
-    """Judge a mean or sum, relative to PyTorch's own error on the same inputs."""
+    """Judge a mean or sum, relative to PyTorch's own error."""
     bound = sum_bound(dtype)
     if errors.ulp <= max(VALUE_ULP, loosened or 0.0):
         return Outcome(PASS)
@@ -239,7 +236,7 @@ def largest_terms(
         found = case.spec.terms.of(*values.values(), **case.params).get(part)
         if found is None:
             return None
-        # Relative to a term out of float64's range, every result would pass.
+        # Relative to an infinite term, every result would pass.
         terms = (found * incoming * share).abs().nan_to_num(nan=0.0, posinf=0.0)
         if terms.dim() > elements.dim():  # of each value of a row, whose derivatives are added up
             terms = terms.sum(0)

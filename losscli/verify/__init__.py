@@ -1,5 +1,3 @@
 """Checks of an implementation against the oracle."""
 
-from losscli.verify.repeating import repeat
-
-__all__ = ["repeat"]
+from losscli.verify.repeating import repeat as repeat

@@ -13,7 +13,7 @@ from losscli.truth.blocks import block_elements, linear_oracle_bytes
 from losscli.units import format_bytes
 
 _BLOCK_TEMPORARIES = 12
-"""float64 tensors of a block that oracle and comparison hold at once, beside the reference's."""
+"""float64 tensors of a block that oracle and comparison hold, besides the reference's."""
 _BACKWARD_TENSORS = 2
 """Temporaries of the reference that only backward needs."""
 
@@ -26,7 +26,7 @@ class Held:
     results: int = 1
     """Losses with their gradients."""
     streams: int = 1
-    """Streams and graphs, each of which keeps the temporaries of a call to itself."""
+    """Streams and graphs, each with its own temporaries of a call."""
 
 
 _ONE = Held()
@@ -35,10 +35,10 @@ _ONE = Held()
 def bytes_to_verify(
     case: Case, pass_: PassName, implementations: Iterable[Implementation], held: Held = _ONE
 ) -> int:
-    """Return the most bytes that verifying one of these implementations needs, with inputs.
+    """Return the bytes that verifying the largest of these implementations needs, with inputs.
 
-    The most of PyTorch's own formula and of the loss with its gradients and grad_output; beside it,
-    in float64, the sums of the gradient of a broadcast operand, and the oracle's blocks.
+    This is the larger of PyTorch's own formula and the results; plus, in float64, the sums of a
+    broadcast operand's gradient and the oracle's blocks.
     """
     input, loss = case.elements * case.item_bytes, case.loss_bytes
     names = case.spec.differentiable[1:]
@@ -63,20 +63,16 @@ def choose_fitting(
     free: int,
     held: Held = _ONE,
 ) -> tuple[list[Implementation], dict[str, Reason]]:
-    """Return the implementations that fit, each by itself, and why the others do not."""
-    needed = {i.name: bytes_to_verify(case, pass_, [i], held) for i in implementations}
-    reasons = {
-        name: Reason(
-            Code.NO_ROOM, f"needs {format_bytes(size)}, {case.device} has {format_bytes(free)} free"
-        )
-        for name, size in needed.items()
-        if size > free
-    }
+    """Return the implementations that fit, each alone, and why the others do not."""
+    reasons = {}
     for each in implementations:
+        text = ""
+        if (needed := bytes_to_verify(case, pass_, [each], held)) > free:
+            text = f"needs {format_bytes(needed)}, {case.device} has {format_bytes(free)} free"
         if each.file and case.device == "cpu":
             own = each.temporary_bytes(case)
-            most = (each.setting.allowance or Allowance()).bytes_of(free)
-            if own > most:
+            if own > (most := (each.setting.allowance or Allowance()).bytes_of(free)):
                 text = f"its process needs {format_bytes(own)}, and may take {format_bytes(most)}"
-                reasons[each.name] = Reason(Code.NO_ROOM, text)
+        if text:
+            reasons[each.name] = Reason(Code.INSUFFICIENT_MEMORY, text)
     return [i for i in implementations if i.name not in reasons], reasons

@@ -1,8 +1,8 @@
 """Runs the jobs of a verification on a CPU in several processes.
 
-Process k of n takes every n-th job; results are read in the order of the jobs. A kernel that ends
-its process fails its check, and the jobs behind it go to a new process. Each process has all
-threads, as for a user; threads that wait sleep, because `losscli verify` sets OMP_WAIT_POLICY.
+Process k of n takes every n-th job. If a kernel ends its process, its check fails, and a new
+process takes the remaining jobs. Each process uses all threads, as for a user; waiting threads
+sleep, because `losscli verify` sets OMP_WAIT_POLICY.
 """
 
 from __future__ import annotations
@@ -26,43 +26,38 @@ CHECKS_A_PROCESS = 100
 MOST_PROCESSES = 8
 LARGEST = 2**20
 """Elements of the largest job that runs beside others: many such tensors fit any memory."""
-
+END_SECONDS = 5.0
+START_SECONDS = 5.0
+SECONDS_A_CHECK = 0.1
+SECONDS_PER_ELEMENT = {"cpu": 100e-9, "cuda": 2e-9}
+"""Of one check; measured on two cores, for a GPU a guess."""
 
 # A check goes to a process by its name.
 copyreg.pickle(Check, lambda one: (find_check, (one.name,)))
 
-END_SECONDS = 5.0
-"""The time in which a process has to end that sends no more."""
-START_SECONDS = 5.0
-"""The time in which processes start, which import torch."""
-SECONDS_A_CHECK = 0.1
-SECONDS_PER_ELEMENT = {"cpu": 100e-9, "cuda": 2e-9}
-"""The time of a check for each element of its case; measured on two cores, for a GPU a guess."""
-
 
 def processes_for(jobs: Sequence[Checks], device: str) -> int:
-    """Return in how many processes jobs are to run; 0 is in none but this one."""
+    """Return how many other processes run the jobs; 0 means only this one."""
     checks = sum(len(job) for job in jobs if _runs_beside_others(job))
     wanted = min(core_count(), MOST_PROCESSES, checks // CHECKS_A_PROCESS)
     return wanted if device == "cpu" and wanted > 1 else 0
 
 
 def seconds_of_checks(jobs: Sequence[Checks], device: str) -> float:
-    """Return how many seconds jobs may take: a check takes its time, and more for large cases."""
+    """Estimate how long jobs take."""
     return START_SECONDS + sum(map(seconds_of, jobs)) / (processes_for(jobs, device) or 1)
 
 
 def seconds_of(job: Checks) -> float:
-    """Return how many seconds the checks of a job may take, one after the other."""
+    """Estimate how long one job takes."""
     kind = job.case.device.partition(":")[0]
     return len(job) * (SECONDS_A_CHECK + job.case.elements * SECONDS_PER_ELEMENT[kind])
 
 
 class Pool:
-    """Runs jobs in other processes, and large ones and those of files in this one."""
+    """Runs jobs in ``count`` other processes; large jobs and those of files run in this one."""
 
     def __init__(self, jobs: Sequence[Checks], count: int, targets: Sequence[Target] = ()) -> None:
-        """Start ``count`` processes, or none for all jobs in this one; build ``targets``."""
         going = [job for job in jobs if _runs_beside_others(job)] if count else []
         self._process_of = {id(job): number % count for number, job in enumerate(going)}
         self._processes = [_Process(going[number::count]) for number in range(count)]
@@ -76,7 +71,6 @@ class Pool:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End the processes, whatever they do."""
         for process in self._processes:
             process.end()
 
@@ -87,7 +81,7 @@ class Pool:
 
 
 def _runs_beside_others(job: Checks) -> bool:
-    """Tell whether a job may run beside others; a file has a process of its own already."""
+    # A file has its own process already.
     return job.case.elements <= LARGEST and not any(one.file for one, _ in job.trials)
 
 
@@ -97,7 +91,6 @@ class _Process:
         self._start()
 
     def results_of(self, job: Checks) -> Iterator[VerifyResult]:
-        """Yield the results of the first job that is left."""
         missing = list(job.trials)
         del self._jobs[0]
         try:

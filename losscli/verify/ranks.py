@@ -1,7 +1,6 @@
-"""Verification over ranks: all run the same checks at once, and have to come to the same results.
+"""Verification over ranks: all run the same checks at once and must agree on the results.
 
-Every rank judges whole operands, so that each check is that of one process;
-:mod:`losscli.implementations.wholes` cuts them for the rank where the implementation is called.
+Every rank judges whole operands; :mod:`losscli.implementations.wholes` cuts them for each call.
 """
 
 import time
@@ -18,13 +17,13 @@ from losscli.verify.shrink import Shrinker
 
 
 def run(job: Checks, group: Group) -> Generator[VerifyResult, None, None]:
-    """Yield the results of a job, on every rank the worst one's; RankError if ranks disagree."""
+    """Yield each result of a job, as agreed; RankError if the ranks run different checks."""
     for result in runner.run(job, partial(free_bytes, group)):
         yield agreed(result, group)
 
 
 def agreed(result: VerifyResult, group: Group) -> VerifyResult:
-    """Return the first failure of any rank, or else the result of the first rank."""
+    """Return the first rank's failure, or else the first rank's result."""
     told = group.gather(
         "has finished a check", (result.check, result.status, result.reason, result.code)
     )
@@ -38,5 +37,5 @@ def agreed(result: VerifyResult, group: Group) -> VerifyResult:
 
 
 def shrinker(group: Group) -> Shrinker:
-    """Return what shrinks failures, as long on every rank."""
+    """Return a shrinker whose time limit is the same on all ranks."""
     return Shrinker(clock=lambda: largest(group, time.monotonic()), run=partial(run, group=group))

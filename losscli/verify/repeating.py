@@ -41,13 +41,12 @@ def repeat(
 ) -> None:
     """Run a check of an implementation once more, and print the result.
 
-    The names are those of ``losscli list``, and values are written as in a config. ``shape`` is the
-    input's, or with a layout the size that a config would name; ``target_shape`` is by default what
-    a config's case would have. ``ulp`` is a tolerance that is granted instead of a narrower one;
-    ``beside`` has the losses that the check calls in between; parameters have their defaults.
+    Names are those of ``losscli list``, and values are written as in a config. ``shape`` is the
+    input's, or with a layout the size in a config; ``target_shape`` defaults to a config's. ``ulp``
+    replaces narrower tolerances; ``beside`` names the losses that the check calls in between.
 
     Raises:
-        UsageError: there is nothing of that name.
+        UsageError: a name is unknown.
         UnfitError: this machine has no such device.
     """
     from losscli.verify.checks import find_check

@@ -32,39 +32,35 @@ Trial = tuple[Implementation, Check]
 
 DEAD = "CUDA error"
 """PyTorch's error after a kernel crashed, and of every later call."""
-
 broken: dict[str, Reason] = {}
-"""The reason that this process cannot use a GPU any more: an implementation that broke it."""
+"""Why this process can no longer use a GPU: an implementation broke it."""
 
 
 @dataclass(frozen=True)
 class Checks:
-    """One case, with the checks to run and the implementations to run them on."""
+    """One case and what runs on it; see :class:`losscli.truth.setup.Setup` for the fields."""
 
     case: Case
     trials: tuple[Trial, ...]
     loosened: float | None = None
-    """ULP that the config grants this case by name."""
     beside: Beside = field(default_factory=dict)
-    """The losses that a check may call in between."""
     reference: Implementation | None = None
     """What computes the truth of a Model."""
 
     @property
     def name(self) -> str:
-        """The name for people."""
+        """The case's name."""
         return self.case.name
 
     @property
     def third_party(self) -> ThirdParty | None:
-        """What is known where a file is among the implementations."""
+        """Facts about the files among the implementations, if any."""
         files = [each for each, _ in self.trials if each.file]
         lacking = {name: None for each in files for name in each.setting.lacking}
         labels = any(each.setting.labels for each in files)
         return ThirdParty(tuple(lacking), self.reference, labels) if files else None
 
     def __len__(self) -> int:
-        """Return the number of checks to run."""
         return len(self.trials)
 
 
@@ -77,11 +73,10 @@ def plan(
 ) -> list[Checks]:
     """Return the jobs of a config, without what its rules exclude.
 
-    ``checks`` names those that are run, or none for all; ``files`` has what files define that were
-    read already, by their names.
+    ``checks`` selects checks by name; ``files`` are the implementations of files read already.
 
     Raises:
-        UsageError: there is no check of such a name, or those named ask nothing of these cases.
+        UsageError: a check's name is unknown, or none applies to these cases.
     """
     wanted = {find_check(name).name for name in checks}
     free = free_bytes(device)
@@ -117,7 +112,7 @@ def plan_id(jobs: Iterable[Checks]) -> str:
 
 
 def _refuse(config: Config, checks: Iterable[Check], asked: Iterable[Check]) -> None:
-    """Raise UsageError if the checks, which have ``asked`` for cases, leave nothing to run."""
+    """Raise UsageError that says why none of the ``checks`` runs; ``asked`` do not apply."""
     passes = {pass_ for block in config.blocks for pass_ in block.passes}
     listed = {name for block in config.blocks for name in block.checks or CHECKS}
     reasons = [f"{check.name} applies only to {check.needs or check.losses}" for check in asked]
@@ -132,9 +127,9 @@ def _refuse(config: Config, checks: Iterable[Check], asked: Iterable[Check]) -> 
 def _choose(
     asked: Iterable[tuple[int, Case, Trial]], free: int
 ) -> dict[tuple[object, ...], tuple[int, Case]]:
-    """Return, of cases that a check need not tell apart, the largest that fits; then the first.
+    """Return the case that stands for those that a check need not tell apart, in all tables.
 
-    This covers all tables: a case of one table can stand for a case of another.
+    It is the largest that fits, or else the first.
     """
     best: dict[tuple[object, ...], tuple[int, tuple[int, Case]]] = {}
     for number, case, trial in asked:
@@ -148,7 +143,6 @@ def _choose(
 
 
 def _key(case: Case, trial: Trial) -> tuple[object, ...]:
-    """Return what cases have in common of which an implementation needs one for a check."""
     implementation, check = trial
     own = implementation.name == CUSTOM
     return (implementation.name, check.name, *check.key(case, own=own))
@@ -160,7 +154,7 @@ def split(
     loosened: float | None = None,
     beside: Beside = MappingProxyType({}),
 ) -> list[Checks]:
-    """Return a job for the case and for each other that a check which applies makes of it."""
+    """Return a job for each case that applicable checks make of this one."""
     by_case: dict[Case, list[Trial]] = {}
     for implementation, check in trials:
         if not check.why_not(case, implementation):
@@ -169,7 +163,7 @@ def split(
 
 
 def why_not(case: Case, implementation: Implementation, check: Check, free: int) -> Reason | None:
-    """Return why a check cannot run in so much memory, as far as it is known beforehand."""
+    """Return why a check cannot run in ``free`` bytes, as far as is known beforehand."""
     return (
         case.impossible
         or implementation.unavailable(case)
@@ -179,7 +173,7 @@ def why_not(case: Case, implementation: Implementation, check: Check, free: int)
 
 
 def possible(jobs: Iterable[Checks], free: int) -> Iterator[tuple[Case, str]]:
-    """Yield the case and the implementation of each check that can run in so much memory."""
+    """Yield case and implementation of each check that can run in ``free`` bytes."""
     for job in jobs:
         for implementation, check in job.trials:
             if not why_not(job.case, implementation, check, free):
@@ -187,7 +181,7 @@ def possible(jobs: Iterable[Checks], free: int) -> Iterator[tuple[Case, str]]:
 
 
 def libraries_of(jobs: Iterable[Checks], device: str, free: int) -> list[Target]:
-    """Return the libraries that the checks of jobs need which can run in so much memory."""
+    """Return the libraries of the checks that can run in ``free`` bytes."""
     return libraries(dict.fromkeys(possible(jobs, free)), device)
 
 
@@ -196,8 +190,7 @@ def run(
 ) -> Generator[VerifyResult, None, None]:
     """Yield each result of a job when it is ready; errors of an implementation are results.
 
-    A check that cannot fit is skipped before anything is allocated, and so is every check on a
-    broken GPU.
+    Checks that do not fit in memory, and all checks on a broken GPU, are skipped.
     """
     case = job.case
     free = 0 if case.device in broken else free_bytes(case.device)
@@ -209,7 +202,7 @@ def run(
         if reason:
             yield VerifyResult(case, name, check.name, SKIPPED, reason.text, code=reason.code)
             continue
-        # What a file defines runs in a process of its own, which looks at its own state.
+        # A file's process watches its own state.
         file = implementation.file
         before = None if file else ProcessState.read()
         results: list[VerifyResult] = []
@@ -232,9 +225,9 @@ def run(
             # Whatever is left of the operands, the next shall have its own.
             problem = None
         if spoiled:
-            text = f"overwrote its {spoiled}, so its result cannot be judged"
+            text = f"modified its {spoiled} in place, so its result cannot be judged"
             results = [
-                VerifyResult(case, name, each, FAIL, text, code=Code.OVERWROTE)
+                VerifyResult(case, name, each, FAIL, text, code=Code.MODIFIED_INPUT)
                 for each in check.results(case.spec) or (check.name,)
             ]
             problem = None
@@ -247,41 +240,37 @@ def _blamed(result: VerifyResult, changed: Sequence[StateChange]) -> VerifyResul
         return result
     reason = reason_of(changed)
     if result.status == FAIL:
-        code = reason.code if reason.code == Code.PATCHED else result.code
+        code = reason.code if reason.code == Code.MONKEY_PATCHED else result.code
         return replace(result, reason=f"{result.reason}; {reason}", code=code)
     return replace(result, status=FAIL, reason=reason.text, code=reason.code)
 
 
 def _held(result: VerifyResult, implementation: Implementation) -> VerifyResult:
-    """Fail an implementation that is held to the oracle where others are excused.
-
-    What PyTorch's own function gets wrong is no worse than torch, whatever check finds it.
-    """
-    if implementation.torchs_own and result.code in (Code.WRONG, Code.LIMITED):
-        return replace(result, status=WARN, code=Code.NO_WORSE_THAN_TORCH)
-    lenient = result.code in (Code.NO_WORSE_THAN_TORCH, Code.LESS_ACCURATE)
+    """Fail excused results of what is held to the oracle; excuse failures of PyTorch's own."""
+    if implementation.torchs_own and result.code in (Code.WRONG, Code.KNOWN_LIMITATION):
+        return replace(result, status=WARN, code=Code.SAME_ERROR_AS_PYTORCH)
+    lenient = result.code in (Code.SAME_ERROR_AS_PYTORCH, Code.LESS_ACCURATE)
     if lenient and implementation.held_to_oracle:
         return replace(result, status=FAIL, code=Code.WRONG)
     return result
 
 
 def _failure(error: Exception, device: str, name: str) -> tuple[VerifyStatus, str, Code] | None:
-    """Return what an error says of the implementation that was called; None if it says nothing.
+    """Return what an error says about the implementation, or None; note a GPU that it broke.
 
-    An implementation that broke a GPU is remembered. Other errors of CUDA, such as those of a
-    capture, leave a GPU as it was.
+    Some CUDA errors, such as those of a capture, leave the GPU usable.
     """
     is_of_cuda = DEAD in str(error)
     is_dead = is_of_cuda and devices.is_broken(device)
     if is_dead:
-        earlier = Reason(Code.DEVICE_BROKEN, f"{device} was broken earlier by {name}")
+        earlier = Reason(Code.DEVICE_UNUSABLE, f"{device} was broken earlier by {name}")
         broken.setdefault(device, earlier)
     if isinstance(error, SubjectError):
         # Of a file it says itself whether it broke the GPU of its process.
-        code = Code.BROKE_DEVICE if is_dead and error.code == Code.RAISED else error.code
+        code = Code.DEVICE_ERROR if is_dead and error.code == Code.RAISED else error.code
         return FAIL, str(error), code
     if is_of_cuda:
-        return FAIL, f"broke {device}: {str(error).partition(chr(10))[0]}", Code.BROKE_DEVICE
+        return FAIL, f"broke {device}: {str(error).partition(chr(10))[0]}", Code.DEVICE_ERROR
     if is_out_of_memory(error):
         return SKIPPED, f"{device} ran out of memory", Code.OUT_OF_MEMORY
     return None

@@ -1,4 +1,4 @@
-"""Searches a smaller case that fails the same check as a large one."""
+"""Searches for a smaller case that fails the same check as a large one."""
 
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -24,7 +24,7 @@ SECONDS = 10.0
 class Shrinker:
     """Shrinks the first failure of each implementation, check and loss.
 
-    But for one that broke a GPU, on which every case fails, and one of a Model and its own shapes.
+    Not shrunk: a failure that broke the GPU, and one of a Model, which has fixed shapes.
     """
 
     def __init__(
@@ -33,7 +33,6 @@ class Shrinker:
         clock: Callable[[], float] = time.monotonic,
         run: Callable[[runner.Checks], Iterable[VerifyResult]] = runner.run,
     ) -> None:
-        """``run`` runs the checks of a smaller case."""
         self._left, self._clock, self._run = seconds, clock, run
         self._seen: set[tuple[str, str, str]] = set()
 
@@ -42,11 +41,11 @@ class Shrinker:
         results: Iterable[VerifyResult],
         files: Mapping[str, Implementation] = MappingProxyType({}),
     ) -> Generator[VerifyResult, None, None]:
-        """Yield results, and after a failure that of a smaller case; ``files`` as in ``plan``."""
+        """Yield results, and failures of smaller cases after them; ``files`` as in ``plan``."""
         for result in results:
             yield result
             key = (result.implementation, result.check, result.case.loss)
-            shrinks = result.code != Code.BROKE_DEVICE and result.case.spec.unit != MODEL
+            shrinks = result.code != Code.DEVICE_ERROR and result.case.spec.unit != MODEL
             if result.status == FAIL and shrinks and key not in self._seen:
                 self._seen.add(key)
                 name = result.implementation
@@ -55,7 +54,6 @@ class Shrinker:
     def _shrink(
         self, result: VerifyResult, implementation: Implementation
     ) -> Iterator[VerifyResult]:
-        """Yield the failure of the smallest tried case that fails."""
         trial = implementation, find_check(result.check)
         beside = {result.implementation: result.beside}
         for case in _smaller(result.case, trial[1]):

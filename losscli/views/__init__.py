@@ -1,1 +1,1 @@
-"""What a command reports of a record: ``view(record)`` returns a :mod:`document`."""
+"""Reports of records: ``view(record)`` returns a :mod:`document`."""

@@ -1,6 +1,6 @@
-"""What `losscli bench` reports: which implementation is faster, the times, what limits them.
+"""The report of `losscli bench`: which implementation is faster, the times, what limits them.
 
-Ratios are to the reference, or to a run's first implementation; inconclusive ones count nowhere.
+Ratios are to the reference, or to a run's first implementation; inconclusive ones never count.
 """
 
 from collections import Counter
@@ -9,9 +9,8 @@ from dataclasses import replace
 from statistics import geometric_mean
 
 from losscli.cases.axes import CACHES, COLD, MODES, PASSES, WARM
-from losscli.cases.case import Case
-from losscli.cases.names import distinct_names
-from losscli.compare.cells import Cell, best_peer, compared, ratio
+from losscli.cases.case import Case, distinct_names
+from losscli.compare.cells import Cell, best_peer, compared, is_behind
 from losscli.compare.rows import long_name, mode_and_cache
 from losscli.implementations import CUSTOM, is_own
 from losscli.reasons import Code
@@ -19,49 +18,48 @@ from losscli.runs.columns import COLUMNS, LEAST_IMPORTANT, MARKS, REFERENCE, mar
 from losscli.runs.grouping import grouped
 from losscli.runs.judgements import DIFFERENT_BEYOND, IMPOSSIBLE, IMPOSSIBLE_SHARE, UNCLEAR
 from losscli.runs.records import FAILED, HOST_GAPS, SKIPPED, BenchResult, Run
-from losscli.units import figure, format_bytes, format_seconds, format_ulp
+from losscli.units import figure, first_of, format_bytes, format_seconds, format_ulp
 from losscli.views.document import Document, Notes, Part, Sentence, Table, case_table
-from losscli.views.phrases import caption, count, first_of, short_pass, shorten, skips
+from losscli.views.phrases import caption, count, short_pass, shorten, skips
 
 NAMES = {
     REFERENCE: "eager PyTorch",
     "functional": "PyTorch's own function",
     "compile": "torch.compile",
 }
-"""What a sentence calls an implementation."""
 WORKSPACE_BYTES = 64 * 2**20
-"""Bytes that a call may take beyond the plan without a note."""
+"""Bytes beyond the plan without a note."""
 ALLOCATORS_DIFFER = 0.1
-"""Smallest change of a ratio by the default allocator that has a note."""
+"""Smallest change of a ratio by the default allocator that gets a note."""
 NAMED = 3
 
 Results = Sequence[BenchResult]
 
 
 def view(run: Run, *, verbose: bool = False, columns: Sequence[str] = ()) -> Document:
-    """Return the report of a bench; ``columns`` names those of its tables."""
+    """Return the report of a bench; ``columns`` selects those of its tables."""
     ran = [result for result in run.of(BenchResult) if result.status != SKIPPED]
-    shown = tables(ran, columns)
+    shown = _tables(ran, columns)
     titled = (Part(t.title, (replace(t, title=""),)) if t.title else t for t in shown)
     legend = _legend(ran, {header for table in shown for header in table.headers})
     hint = ["-v explains the columns"] * bool(shown)
     return (
         *map(Sentence, answers(run)),
         Part(caption(run), (*titled, Notes([legend] if verbose and shown else hint))),
-        Notes(notes(run)),
+        Notes(_notes(run)),
         Notes(slower_cells(run)),
     )
 
 
 def baseline_of(results: Results) -> str:
-    """Return the implementation that ratios are to: the reference, else the first one."""
+    """Return the baseline of ratios: the reference, else the first implementation."""
     if not results or any(REFERENCE in (r.implementation, *r.speedup) for r in results):
         return REFERENCE
     return results[0].implementation
 
 
 def answers(run: Run) -> list[str]:
-    """Return a sentence for each pass on the first implementation that is not PyTorch's own."""
+    """Return a sentence for each pass on the first implementation that is not PyTorch's."""
     results = run.of(BenchResult)
     baseline = baseline_of(results)
     names = dict.fromkeys([baseline, *(result.implementation for result in results)])
@@ -108,12 +106,12 @@ def _answer(results: Results, others: Sequence[str]) -> str:
     if failed := sum(result.status == FAILED for result in results):
         parts.append(f"FAILED in {count(failed, 'case')}")
     if impossible := sum(result.impossible for result in results):
-        parts.append(f"{count(impossible, 'time')} {IMPOSSIBLE}")
+        parts.append(f"has an {IMPOSSIBLE} time in {count(impossible, 'case')}")
     return "; ".join(parts)
 
 
 def _against(results: Results, other: str) -> str:
-    """Return ``2.5x faster than eager PyTorch``, of the ratios that are conclusive."""
+    """Return ``2.5x faster than eager PyTorch``, from conclusive ratios."""
     known = [result for result in results if other in result.speedup]
     decided = _decided(known, other)
     name = NAMES.get(other, other)
@@ -141,8 +139,8 @@ def _is_unclear(result: BenchResult, other: str) -> bool:
     return found is not None and found.verdict == UNCLEAR
 
 
-def tables(ran: Results, chosen: Sequence[str] = ()) -> list[Table]:
-    """Return a table for each of the config's; ``chosen`` or the columns that say something."""
+def _tables(ran: Results, chosen: Sequence[str] = ()) -> list[Table]:
+    """Return a table for each of the config's, with the chosen or the informative columns."""
     mixed = {COLD, WARM} <= {result.cache for result in ran}
     names = case_names(ran)
     known = COLUMNS | {"speedup": versus(baseline_of(ran))}
@@ -161,7 +159,7 @@ def tables(ran: Results, chosen: Sequence[str] = ()) -> list[Table]:
 
 
 def line(result: BenchResult) -> str:
-    """Return what one result says: its time and how it compares, or why it has none."""
+    """Return a result in one line: its time and ratios, or why it has none."""
     name = f"{result.case.name}, {_what_was_timed(result)}, {result.implementation}"
     if not result.seconds:
         return f"{name}: {result.status}: {result.reason}"
@@ -192,12 +190,12 @@ def _what_was_timed(result: BenchResult) -> str:
 
 
 def place(result: BenchResult) -> tuple[int, ...]:
-    """Return the sort key of a pass, mode and state of the cache."""
+    """Return the sort key of a pass, mode and cache."""
     return MODES.index(result.mode), CACHES.index(result.cache), PASSES.index(result.pass_)
 
 
 def case_names(results: Results) -> dict[Case, str]:
-    """Return the name of each case without the dtype and reduction that the whole run shares."""
+    """Return the name of each case without the dtype and reduction that all share."""
     cases = [result.case for result in results]
     axes = ({str(case.dtype) for case in cases}, {str(case.reduction) for case in cases})
     shared = [value for values in axes for value in values if len(values) == 1]
@@ -207,15 +205,24 @@ def case_names(results: Results) -> dict[Case, str]:
     }
 
 
-def notes(run: Run) -> list[str]:
-    """Return each failure and each impossible time, then the reasons for missing numbers."""
+def _notes(run: Run) -> list[str]:
     results = run.of(BenchResult)
 
     def reason(r: BenchResult) -> str:
         return f"{r.case.name}, {r.implementation}, {_long_pass(r)}: {r.reason}"
 
-    texts = [f"FAILED {reason(r)}" for r in results if r.status == FAILED]
-    texts += [reason(r) for r in results if r.impossible]
+    failed = grouped(
+        (r for r in results if r.status == FAILED), lambda r: (r.implementation, r.reason)
+    )
+    texts = [
+        f"FAILED {reason(first)}" + f" (and {count(len(others), 'other result')})" * bool(others)
+        for first, *others in failed.values()
+    ]
+    texts += [
+        f"{IMPOSSIBLE} {reason(r)}".replace(f": {IMPOSSIBLE}: ", ": ")
+        for r in results
+        if r.impossible
+    ]
     texts += [
         f"{r.case.name}, {r.implementation}, {long_name(r.pass_)}: took "
         f"{format_bytes(r.peak_extra_bytes or 0)} of temporary memory; "
@@ -223,20 +230,19 @@ def notes(run: Run) -> list[str]:
         for r in results
         if _outgrew(r)
     ]
-    lossy = (r for r in results if r.code == Code.NO_WORSE_THAN_TORCH)
+    lossy = (r for r in results if r.code == Code.SAME_ERROR_AS_PYTORCH)
     texts += [
         f"{name} of {loss} has errors up to {format_ulp(max(r.error.ulp or 0.0 for r in found))} "
-        f"ulp in single elements in {count(len(found), 'result')}: as PyTorch's own function does"
+        f"ulp in single elements in {count(len(found), 'result')}, as PyTorch's own function has"
         for (name, loss), found in grouped(lossy, lambda r: (r.implementation, r.case.loss)).items()
     ]
     texts += skips(results)
-    texts += dict.fromkeys(f"limit not measured: {r.no_limit}" for r in results if r.no_limit)
+    texts += dict.fromkeys(f"% of peak not measured: {r.no_limit}" for r in results if r.no_limit)
     texts += dict.fromkeys(f"energy not readable: {r.no_energy}" for r in results if r.no_energy)
     return [*texts, *_default_allocator(results), *_conditions(results), *map(str, run.excluded)]
 
 
 def _outgrew(result: BenchResult) -> bool:
-    """Tell whether a call took more memory than was planned, by more than a workspace."""
     if result.planned_extra_bytes is None or result.peak_extra_bytes is None:
         return False
     return result.peak_extra_bytes > result.planned_extra_bytes + WORKSPACE_BYTES
@@ -270,7 +276,6 @@ def _default_allocator(results: Results) -> list[str]:
 
 
 def _conditions(results: Results) -> list[str]:
-    """Return the disturbances of the machine, and the number of results that they affect."""
     timed = [result for result in results if result.conditions]
     of = f"of {count(len(timed), 'result')}"
     texts = []
@@ -283,7 +288,7 @@ def _conditions(results: Results) -> list[str]:
             f"during {len(busy)} {of}: {cases}"
         )
     if waited := sum(HOST_GAPS in result.conditions for result in timed):
-        texts.append(f"the GPU waited for the host within samples of {waited} {of}")
+        texts.append(f"the GPU waited for the host during samples of {waited} {of}")
     reasons = Counter(
         reason for result in timed for reason in result.conditions.get("throttle_reasons", ())
     )
@@ -295,7 +300,8 @@ def slower_cells(run: Run) -> list[str]:
     every = compared(run)
     found = [cell for cell in every if cell[CUSTOM].seconds]
     slower = [cell for cell in found if cell.slower_than]
-    open_ = [cell for cell in found if not cell.slower_than and _is_behind(cell)]
+    near = ((cell, best_peer(cell)) for cell in found if not cell.slower_than)
+    open_ = [cell for cell, peer in near if peer and is_behind(cell[CUSTOM], peer)]
     of = f"of {count(len(found), 'configuration')}"
     lines = []
     if slower:
@@ -308,11 +314,6 @@ def slower_cells(run: Run) -> list[str]:
         lines.append(f"custom has no time in {count(len(untimed), 'configuration')}:")
         lines += [f"{_cell(cell)}: {cell[CUSTOM].status}" for cell in untimed]
     return lines
-
-
-def _is_behind(cell: Cell) -> bool:
-    peer = best_peer(cell)
-    return peer is not None and ratio(cell[CUSTOM], peer) < 1 / (1 + DIFFERENT_BEYOND)
 
 
 def _cell(cell: Cell) -> str:

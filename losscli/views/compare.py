@@ -1,7 +1,7 @@
-"""What `losscli compare` reports: what is slower, then the rows of each run.
+"""The report of `losscli compare`: what is slower, then the rows of each run.
 
-``new/base`` is the ratio of the medians, and ``interval`` its confidence interval. The verdict
-is ``slower`` or ``faster`` if that excludes 1, ``same`` if it is within the threshold.
+``new/base`` is the ratio of the medians, ``interval`` its confidence interval. The verdict is
+``slower`` or ``faster`` if that excludes 1, ``same`` if it is within the threshold.
 """
 
 from collections import Counter
@@ -18,24 +18,29 @@ from losscli.runs.grouping import grouped
 from losscli.runs.judgements import SLOWER, UNCLEAR, Judgement
 from losscli.runs.records import FAILED, SKIPPED, Run
 from losscli.units import format_seconds
-from losscli.views.document import Document, Notes, Part, Sentence, Table, case_table
+from losscli.views.document import Document, Notes, Part, Sentence, State, Table, case_table
 from losscli.views.phrases import count, listed, machine, short_pass, shorten
 
 LEAST_IMPORTANT = ("base", "new", "interval")
 _LEGEND = (
-    "new/base: the new time over that of the baseline, above 1 the new run is slower; interval: "
-    "predicts the next ratio; same: within the threshold; inconclusive: too few or too noisy "
-    "samples"
+    "new/base: the new time divided by that of the baseline, above 1 the new run is slower; "
+    "interval: where the ratio of two more such runs would be; same: within the threshold; "
+    "inconclusive: too few or too noisy samples"
 )
 
 
 def view(compared: Comparisons) -> Document:
-    """Return the report of a comparison that was just made."""
+    """Return the report of a new comparison."""
     runs = {f"base: {compared.baseline}": compared.before}
     runs |= {f"new: {name}": one.after for name, one in compared.comparisons.items()}
     record = record_of(compared)
+    other = "other " * bool(compared.disturbed())
+    verdicts, failures = _verdicts(record, other), Notes(_failures(compared))
+    answer: Document = (*verdicts, failures)
+    if not compared.regressions():
+        answer = (failures, *verdicts)
     return (
-        *map(Sentence, _verdicts(record, len(compared.disturbed()))),
+        *answer,
         Notes(_details(compared)),
         Notes([_caption(title, run) for title, run in runs.items()]),
         *_parts(record),
@@ -43,12 +48,13 @@ def view(compared: Comparisons) -> Document:
 
 
 def of_record(record: ComparisonRecord) -> Document:
-    """Return the report of a comparison that was read from a file."""
-    failed = [Sentence("The comparison failed.", "bad")] * record.failed
+    """Return the report of a comparison read from a file."""
+    regressions = _regressions(record)
+    why = "FAILED: rows are missing, undecided, failed or larger"
     return (
-        *failed,
-        *map(Sentence, _verdicts(record)),
-        Notes(_regressions(record)),
+        *[Sentence(why)] * (record.failed and not regressions),
+        *_verdicts(record),
+        Notes(regressions),
         *_parts(record),
     )
 
@@ -142,24 +148,24 @@ def _noise(one: ComparedRun) -> list[str]:
         line = f"noise from run to run{where}: {100 * noise.value:.1f} %, {known}"
         if noise.controls:
             off = f"{100 * noise.off:.1f} % in the median, {100 * noise.most_off:.1f} % at most"
-            line += f"; the ratios of these controls are off by {off}"
+            line += f"; new/base of these rows is off by {off}"
         lines.append(line)
-    return [*lines, f"all intervals hold together with {100 * CONFIDENCE:g} % confidence"]
+    return [*lines, f"all intervals hold at once with {100 * CONFIDENCE:g} % confidence"]
 
 
-def _verdicts(record: ComparisonRecord, again: int = 0) -> list[str]:
+def _verdicts(record: ComparisonRecord, other: str = "") -> list[Sentence]:
     lines = []
     if record.threshold is not None:
         found = sum(row.regression for one in record.comparisons for row in one.rows)
-        rows = count(found, "row") if found else "no row"
-        what = f"slower by more than {100 * record.threshold:g} % and beyond the measured noise"
-        more = f"; {count(again, 'row')} to be measured again" if again else ""
-        lines.append(f"{rows} {what}{more}")
+        rows = f"FAILED: {count(found, 'row')}" if found else f"no {other}row"
+        slower = f"slower by more than {100 * record.threshold:g} % and beyond the measured noise"
+        lines.append(Sentence(f"{rows} {'is' if found < 2 else 'are'} {slower}"))
     for one in record.comparisons:
         verdicts = Counter(_verdict(row.verdict).lower() for row in one.rows)
         counts = sorted(f"{number} {word}" for word, number in verdicts.items())
         words = ", ".join([count(len(one.rows), "row"), *counts])
-        lines.append(f"{one.run} against {record.baseline}: {words}")
+        state: State = "warn" if verdicts[SLOWER] else ""
+        lines.append(Sentence(f"{one.run} against {record.baseline}: {words}", state))
     return lines
 
 
@@ -172,16 +178,12 @@ def _regressions(record: ComparisonRecord) -> list[str]:
         for row in one.rows
         if row.regression
     ]
-    return ["slower beyond the limit:", *found] if found else []
+    return ["slower:", *found] if found else []
 
 
 def _details(compared: Comparisons) -> list[str]:
     several = len(compared.comparisons) > 1
-    again = [row.name for _, row in compared.disturbed()]
-    were = "was" if len(again) == 1 else "were"
-    what = f"{count(len(again), 'row')} {were} timed while other programs used the machine"
-    lines = listed(f"AGAIN: {what}: measure again", again)
-    lines += _regressions(record_of(compared))
+    lines = _regressions(record_of(compared))
     for name, one in compared.comparisons.items():
         lines += _lost(compared.baseline, name, one)
         if noisy := one.undecided(compared.threshold):
@@ -190,20 +192,36 @@ def _details(compared: Comparisons) -> list[str]:
             rows = count(len(one.rows) - one.controls, "row")
             change = f"too noisy to detect a change of {100 * compared.threshold:g} %"
             lines.append(f"{len(noisy)} of {rows}{where} {are} {change}")
+    lines += [
+        f"no row with {_more(figure, limit)}"
+        for figure, limit in compared.fail_on.limits.items()
+        if not compared.grown(figure)
+    ]
+    return lines
+
+
+def _more(figure: str, limit: float) -> str:
+    return f"more {figure} than before, by more than {FIGURES[figure].allowed(limit)}"
+
+
+def _failures(compared: Comparisons) -> list[str]:
+    """Return what fails the comparison, but for rows that are slower, and what to measure again."""
+    lines = []
+    several = len(compared.comparisons) > 1
     for figure, limit in compared.fail_on.limits.items():
-        text, allowed = FIGURES[figure].text, FIGURES[figure].allowed(limit)
+        text = FIGURES[figure].text
         found = [(name, row, row.both(figure)) for name, row in compared.grown(figure)]
-        rows = count(len(found), "row") if found else "no row"
-        lines.append(f"{rows} with more {figure} than before, by more than {allowed}")
+        if found:
+            lines.append(f"FAILED: {count(len(found), 'row')} with {_more(figure, limit)}")
         lines += [
             f"    {f'{name}: ' * several}{row.name}: {', then '.join(map(text, both or ()))}"
             for name, row, both in found
         ]
-    return [*lines, *_not_looked(compared)]
-
-
-def _not_looked(compared: Comparisons) -> list[str]:
-    lines = []
+    lines += [
+        f"FAILED: {count(len(one.broken), 'row')} of {compared.baseline} failed in {name}"
+        for name, one in compared.comparisons.items()
+        if compared.fail_on.gates and one.broken
+    ]
     if cut := compared.cut_off():
         lines.append(f"FAILED: the last line of {', '.join(cut)} is cut off; results are missing")
     missing, undecided = compared.missing(), compared.undecided()
@@ -223,7 +241,10 @@ def _not_looked(compared: Comparisons) -> list[str]:
             names = list(dict.fromkeys(row.after.implementation for row in lost))
             what = f"{count(len(lost), 'row')} of {', '.join(names)} lost its {figure}"
         lines.append(f"FAILED: {what}; {accepts}")
-    return lines
+    again = [row.name for _, row in compared.disturbed()]
+    were = "was" if len(again) == 1 else "were"
+    what = f"{count(len(again), 'row')} {were} timed while other programs used the machine"
+    return [*lines, *listed(f"MEASURE AGAIN: {what}", again)]
 
 
 def _counted(implementations: Iterable[str], state: str) -> str:
@@ -234,7 +255,7 @@ def _counted(implementations: Iterable[str], state: str) -> str:
 
 
 def _lost(baseline: str, name: str, one: Comparison) -> list[str]:
-    """Return how many rows of the baseline were not timed again, and the failed ones by name."""
+    """Count the rows that were not timed again, and name the failed ones."""
     if not (missing := one.only_before):
         return []
     statuses = Counter(each.status or "absent" for each in missing)

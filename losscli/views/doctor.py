@@ -1,4 +1,4 @@
-"""What `losscli doctor` reports: whether the device can be used, and a line for each finding."""
+"""The report of `losscli doctor`: whether the device is usable, and a line for each finding."""
 
 from losscli.doctor.findings import OK, PROBLEM, WARNING, Examination
 from losscli.doctor.host import advice
@@ -41,6 +41,6 @@ def of_isolation(siege: Siege) -> Document:
     answer = f"isolation on {siege.device} as {siege.user}: {attacks}, {', '.join(counts)}"
     return (
         Sentence(answer),
-        Table(("wall", "what was tried", "state", "how"), rows, align=_LEFT, wraps=True),
+        Table(("wall", "what was tried", "state", "outcome"), rows, align=_LEFT, wraps=True),
         Notes([f"-> missing: {', '.join(lacks)}; {advice(lacks)}"] if lacks else []),
     )

@@ -1,4 +1,4 @@
-"""A document: what a report says, the answer first, as plain data for each renderer."""
+"""A document: a report as plain data for each renderer, the answer first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Literal, TypeAlias, TypeVar
 from losscli.runs.grouping import grouped
 
 B = TypeVar("B")
-"""A kind of block."""
 Side = Literal["left", "right"]
 State = Literal["", "good", "warn", "bad", "off"]
 """The colour of a cell or a note; the text says the same."""
@@ -17,13 +16,14 @@ State = Literal["", "good", "warn", "bad", "off"]
 
 @dataclass(frozen=True)
 class Verbatim:
-    """Text that is laid out already."""
+    """Text that is already laid out."""
 
     text: str
+    wraps: bool = False
+    """Whether its lines are sentences, which may wrap in a narrow window."""
 
 
-Unit = Literal["bytes", "operand bytes", "seconds", "GB/s", "fraction", "ratio", "ulp"]
-"""What an axis has, by which its ticks are chosen."""
+Unit = Literal["bytes", "operand bytes", "seconds", "GB/s", "fraction", "products", "ratio", "ulp"]
 Kind = Literal["lines", "marks", "forest", "strips"]
 
 
@@ -37,22 +37,22 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; a cell is the text that people read."""
+    """A table of texts."""
 
     headers: Sequence[str]
-    """May have several lines. Empty where the columns need no header."""
+    """May have several lines; empty for columns without header."""
     rows: Sequence[Sequence[str]]
     title: str = ""
     align: Sequence[Side] | None = None
-    """By default columns of numbers are aligned to the right."""
+    """By default numbers are aligned to the right."""
     by_case: bool = False
-    """Whether the first column names the case of its rows, once, and may be broken into lines."""
+    """Whether the first column names the case of its rows, once, and may wrap."""
     least: Sequence[str] = ()
-    """Headers of the columns to leave out of a narrow terminal, the least important one first."""
+    """Headers of columns that a narrow terminal drops, in order."""
     wraps: bool = False
-    """Whether the last column is broken into lines to stay within the width."""
+    """Whether the last column wraps to fit the width."""
     splits: bool = False
-    """Whether columns that do not fit the width go to another table, beside the first column."""
+    """Whether columns that do not fit go to another table, next to the first column."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ class Notes:
 
 @dataclass(frozen=True)
 class Point:
-    """A value of a series, with its interval in a forest plot, or from p20 to p80 in strips."""
+    """A value of a series, with an interval in forest plots, or from p20 to p80 in strips."""
 
     label: str
-    """The row of a forest plot or strip; what a reader is told who points at a mark of lines."""
+    """The row of a forest plot or strip; the tooltip of a mark."""
     x: float
     y: float = 0.0
     """In strips, the index of the process."""
@@ -86,11 +86,10 @@ class Series:
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot of points.
+    """A plot of points; text and Markdown omit it, since a table has its numbers.
 
-    Lines, and marks that no line joins, have ``y`` over ``x``. A forest has ratios ``x`` with their
-    intervals. Strips have a tick for each sample ``x``, the distance from the median.
-    Text and Markdown leave plots out: a table has their numbers.
+    Lines, and marks without lines, have ``y`` over ``x``. A forest has ratios ``x`` with intervals.
+    Strips have a tick for each sample ``x``, its distance from the median.
     """
 
     name: str
@@ -101,13 +100,13 @@ class Plot:
     x: Unit
     y: Unit = "ratio"
     roof: tuple[tuple[float, float], ...] = ()
-    """The limit that lines are drawn below."""
+    """The limit above lines."""
     cache_bytes: int | None = None
-    """Up to which ``x`` the operands fit in a cache."""
+    """Largest ``x`` at which the operands fit in a cache."""
     band: float = 0.0
-    """How far a ratio may be from 1 that counts as the same."""
+    """Distance of a ratio from 1 that counts as the same."""
     sides: tuple[str, str] = ("slower", "faster")
-    """What a ratio below 1 means, and one above."""
+    """The meaning of a ratio below 1, and above."""
 
 
 @dataclass(frozen=True)
@@ -129,12 +128,12 @@ def case_table(
     title: str = "",
     least: Sequence[str] = (),
 ) -> Table:
-    """Return a table of rows that begin with their case, which it names once, in its first row."""
+    """Return a table whose rows begin with their case, named once for several rows."""
     return Table(["case", *headers], named_once(rows), title, by_case=True, least=least)
 
 
 def named_once(rows: Iterable[Sequence[str]]) -> list[list[str]]:
-    """Return rows grouped by their first cell, which only the first of a group keeps."""
+    """Return rows grouped by their first cell, which only a group's first row keeps."""
     return [
         ["" if index else name, *cells]
         for name, group in grouped(rows, lambda row: row[0]).items()

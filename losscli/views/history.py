@@ -1,8 +1,8 @@
-"""What `losscli history` reports: the commits with a change, then few rows or all in short."""
+"""The report of `losscli history`: the commits with a change, then few rows, or all in short."""
 
 from collections.abc import Sequence
 
-from losscli.cases.names import distinct_names
+from losscli.cases.case import distinct_names
 from losscli.compare.figures import FIGURES, MEMORY
 from losscli.compare.history import History, Point, Series, Step
 from losscli.compare.rows import label
@@ -23,7 +23,7 @@ def view(found: History) -> Document:
     shown: list[Part | Table] = [_summary(found.series)]
     if few:
         shown = [Part(label(each.result), (_points(each.points),)) for each in found.series]
-    hint = f"--filter chooses rows; up to {FEW} rows are shown commit by commit, with a plot"
+    hint = f"--filter chooses rows; up to {FEW} are shown and plotted commit by commit"
     return (
         Notes(_changes(found)),
         *shown,

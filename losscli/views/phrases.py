@@ -8,6 +8,7 @@ from losscli.cases.axes import WARM
 from losscli.compare.rows import mode_and_cache
 from losscli.runs.grouping import grouped
 from losscli.runs.records import SKIPPED, BenchResult, Run, TimerTestResult, VerifyResult
+from losscli.units import first_of
 
 SHORT_PASSES = {"forward": "fwd", "forward_backward": "fwd+bwd"}
 WIDEST_IMPLEMENTATION = 16
@@ -15,20 +16,13 @@ _NAMED = 3
 
 
 def short_pass(pass_: str, mode: str, cache: str = "") -> str:
-    """Return ``fwd``, or ``fwd+bwd host warm`` where mode and cache are not the usual ones."""
+    """Return ``fwd``, or ``fwd+bwd host warm`` for an unusual mode and cache."""
     return " ".join([SHORT_PASSES.get(pass_, pass_), *mode_and_cache(mode, cache)])
 
 
 def count(number: int, noun: str) -> str:
     """Return ``1 case`` or ``2 cases``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def first_of(names: Iterable[str], most: int, separator: str = ", ") -> str:
-    """Return the first names and how many more there are: ``a, b and 3 more``."""
-    named = list(names)
-    more = f" and {len(named) - most} more" if len(named) > most else ""
-    return separator.join(named[:most]) + more
 
 
 def listed(title: str, rows: Sequence[str], most: int = 10) -> list[str]:
@@ -38,14 +32,14 @@ def listed(title: str, rows: Sequence[str], most: int = 10) -> list[str]:
 
 
 def shorten(implementation: str) -> str:
-    """Cut the name of an implementation that would leave no room for the case."""
+    """Shorten an implementation's name to leave room for the case."""
     if len(implementation) <= WIDEST_IMPLEMENTATION:
         return implementation
     return f"{implementation[: WIDEST_IMPLEMENTATION - 1]}…"
 
 
 def machine(environment: Mapping[str, Any], *before: object) -> list[str]:
-    """Return the words before, if any, then the processor, its threads and the torch version."""
+    """Return the given words, the processor, its threads and the torch version."""
     on_cpu = environment.get("device") == "cpu"
     words = [
         *before,
@@ -68,7 +62,7 @@ def caption(run: Run) -> str:
 
 
 def skips(results: Iterable[BenchResult | VerifyResult]) -> list[str]:
-    """Return a line for each reason, the implementations and cases that were skipped for it."""
+    """Return a line for each reason, with the implementations and cases skipped for it."""
     skipped = (result for result in results if result.status == SKIPPED)
     together: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for (implementation, reason), found in grouped(
@@ -83,5 +77,5 @@ def skips(results: Iterable[BenchResult | VerifyResult]) -> list[str]:
 
 
 def slug(words: str) -> str:
-    """Return words as a part of a plot's name: ``forward-backward``."""
+    """Return words as part of a plot's name: ``forward-backward``."""
     return re.sub(r"[\W_]+", "-", words.lower()).strip("-")

@@ -1,4 +1,4 @@
-"""The plots of a run: values over size, and samples by process; its ratios are `ratio_plots`."""
+"""The plots of a run: values over size, and samples by process; `ratio_plots` has ratios."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,6 +31,10 @@ _LIMIT = (
     "How much of the peak memory bandwidth each implementation reaches: copy kernels with the same "
     "traffic, measured in the same run, are 100 %."
 )
+_BARE = (
+    "How close each implementation comes to the speed of its bare matrix products, measured in the "
+    "same run: 100 %."
+)
 _MANY = "A line is the median of cases of about the same size."
 _SAMPLES = (
     "Each tick is a sample, each line of ticks a process, drawn by the distance from the median of "
@@ -57,7 +61,11 @@ class _Curve:
 
 _FRACTION = _Curve(
     *("limit", "Fraction of peak bandwidth", "fraction"),
-    lambda r: min(r.limit_share, _HIGHEST) if r.limit_share else None,
+    lambda r: None if r.operations else _share(r),
+)
+_PRODUCTS = _Curve(
+    *("limit", "Fraction of the matrix products' speed", "products"),
+    lambda r: _share(r) if r.operations else None,
 )
 _TIME = _Curve(
     *("time", "Time of a call", "seconds"), lambda r: r.seconds.median if r.seconds else None
@@ -70,14 +78,15 @@ _GRADIENT = _Curve(
 
 
 def of_bench(run: Run) -> Iterator[Part]:
-    """Yield the parts with the plots of a bench; what was not measured has none."""
+    """Yield the parts with a bench's plots."""
     timed = (result for result in run.of(BenchResult) if result.seconds)
     rows = grouped(timed, lambda r: (r.case, r.pass_, r.mode, r.cache, r.implementation))
     results = [first for first, *_ in rows.values()]
-    drawn, many = _over_size(run, results, _FRACTION)
-    if drawn:
-        lead = Sentence(f"{_LIMIT} {_MANY}" if many else _LIMIT)
-        yield Part("Fraction of peak bandwidth", (lead, *drawn, *many))
+    for curve, said in ((_FRACTION, _LIMIT), (_PRODUCTS, _BARE)):
+        drawn, many = _over_size(run, results, curve)
+        if drawn:
+            lead = Sentence(f"{said} {_MANY}" if many else said)
+            yield Part(curve.title, (lead, *drawn, *many))
     if results:
         drawn, many = _over_size(run, results, _TIME)
         more, _ = _over_size(run, results, _RATE)
@@ -91,7 +100,7 @@ def of_bench(run: Run) -> Iterator[Part]:
 
 
 def _over_size(run: Run, results: Results, curve: _Curve) -> tuple[list[Plot], list[Part]]:
-    """Return plots over size; with many combinations, folded parts with a plot of each too."""
+    """Return plots over size; for many combinations, also folded parts with a plot of each."""
     known = [result for result in results if curve.value(result) is not None]
     facets = grouped(known, lambda r: f"{_without_size(r.case)}, {timed_pass(r)}")
     most = max((len({r.bytes for r in found}) for found in facets.values()), default=0)
@@ -116,7 +125,7 @@ def _curves(run: Run, facet: str, results: Results, curve: _Curve, *, alone: boo
     )
     limits = [(float(r.bytes), r.limit_gbps) for r in results if r.limit_gbps]
     roof = tuple(_binned(limits)) if unit == "GB/s" else ()
-    if unit == "fraction":
+    if unit in ("fraction", "products"):
         ends = [point.x for each in series for point in each.points]
         roof = ((min(ends), 1.0), (max(ends), 1.0))
     name, title = f"{curve.name}-{slug(facet)}", f"{curve.title}, {facet}"
@@ -139,7 +148,7 @@ def _medians(places: Iterable[tuple[float, float]], unit: Unit) -> tuple[Point, 
 
 
 def _written(value: float, unit: Unit) -> str:
-    if unit == "fraction":
+    if unit in ("fraction", "products"):
         return f"{100 * value:.1f} %"
     if unit == "ulp":
         return f"{LEAST_ULP} ulp or less" if value <= LEAST_ULP else f"{format_ulp(value)} ulp"
@@ -149,13 +158,17 @@ def _written(value: float, unit: Unit) -> str:
 def _binned(
     places: Iterable[tuple[float, float]], of_bin: Callable[[list[float]], float] = median
 ) -> list[tuple[float, float]]:
-    """Return the medians, or the largest, of places whose sizes are about the same."""
+    """Return the medians, or the largest, of places with similar sizes."""
     bins: list[list[tuple[float, float]]] = []
     for x, y in sorted(places):
         if not bins or x >= bins[-1][0][0] * _ALIKE:
             bins.append([])
         bins[-1].append((x, y))
     return [(median(x for x, _ in each), of_bin([y for _, y in each])) for each in bins]
+
+
+def _share(result: BenchResult) -> float | None:
+    return min(result.limit_share, _HIGHEST) if result.limit_share else None
 
 
 def _cache_bytes(run: Run) -> int | None:
@@ -169,7 +182,7 @@ def _on_axis(ulp: float | None) -> float | None:
 
 
 def of_verify(run: Run) -> Iterator[Part]:
-    """Yield the part with the errors of a verify run, compared with those of PyTorch."""
+    """Yield the part with a verify run's errors and PyTorch's."""
     drawn = []
     for name, title, field in (
         ("ulp-loss", "Error of the loss, over size", "value_ulp"),

@@ -1,7 +1,8 @@
-"""What `losscli profile` reports: what bounds a call, and the launches that it consists of."""
+"""The report of `losscli profile`: what bounds a call, and its launches."""
 
 from collections.abc import Callable
 
+from losscli.compare.rows import long_name
 from losscli.profile.record import Launch, Profile
 from losscli.units import figure, format_seconds
 from losscli.views.document import Document, Notes, Part, Sentence, Table
@@ -22,15 +23,19 @@ def view(profile: Profile) -> Document:
     lines = [f"and {len(profile.launches) - len(shown)} more"] * (
         len(profile.launches) > len(shown)
     )
+    lines += ["issue: the cycles in which a scheduler issues an instruction"] * (
+        "issue" in dict(columns)
+    )
     lines += [*profile.notes, _times(profile)]
     longest = shown[0] if shown else None
     if longest and longest.stall and longest.stall_share is not None:
         share = f"{longest.stall_share:.0%} of their time {longest.stall}"
         lines.append(f"the warps of {_short(longest.name)} spend {share}")
+    call = f"{profile.case}, {long_name(profile.pass_)}, {profile.implementation}"
     return (
         Sentence(f"bound by {profile.bound}: {profile.why}"),
         Part(
-            f"{profile.case}, {profile.pass_}, {profile.implementation} on {profile.device}",
+            f"{call} on {profile.device}",
             (Table([name for name, _ in columns], rows), Notes(lines)),
         ),
     )
@@ -39,10 +44,10 @@ def view(profile: Profile) -> Document:
 def _times(profile: Profile) -> str:
     said = f"a call takes {format_seconds(profile.seconds)}"
     if profile.limit_share is not None:
-        what = "matrix products"
+        what = "speed of its matrix products"
         if profile.limit_gbps is not None:
-            what = f"memory-bandwidth limit of {figure(profile.limit_gbps)} GB/s"
-        said += f", {profile.limit_share:.1%} of the speed of its {what}"
+            what = f"peak memory bandwidth, {figure(profile.limit_gbps)} GB/s"
+        said += f", {profile.limit_share:.1%} of the {what}"
     if profile.launches:
         what = "launch" if profile.launches[0].blocks is not None else "operator"
         plural = what + ("es" if what == "launch" else "s")
@@ -55,7 +60,6 @@ def _times(profile: Profile) -> str:
 
 
 def _columns(profile: Profile) -> dict[str, Callable[[Launch], str]]:
-    """Return the cell of a launch in each column; it is empty where nothing was measured."""
     limit = profile.limit_gbps
 
     def known(value: float | None, text: Callable[[float], str]) -> str:

@@ -1,4 +1,4 @@
-"""The plots of ratios with their intervals: speedups of a bench, changes of a comparison."""
+"""The plots of ratios with intervals: speedups of a bench, changes of a comparison."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import geometric_mean
@@ -45,7 +45,7 @@ def forest(
 
 
 def speedups(every: Results, baseline: str) -> Iterator[Part]:
-    """Yield the part with the speedups over a baseline, if there are any."""
+    """Yield the part with the speedups over a baseline, if any."""
     results = sorted((r for r in every if _speedup(r, baseline)), key=place)
     drawn, folded, means = [], [], False
 
@@ -99,7 +99,7 @@ def _means(results: Results, baseline: str) -> tuple[Point, ...]:
 
 
 def of_comparison(one: ComparedRun, name: str = "changes") -> Document:
-    """Return a plot for each pass of the rows that changed most; folded, plots of all rows."""
+    """Return a plot for each pass of the rows that changed most, and folded plots of all."""
     known = [row for row in one.rows if row.ratio > 0 and row.ratio_low > 0]
     changed = sorted(known, key=lambda row: -max(row.ratio, 1 / row.ratio))[:MOST_CHANGED]
     known.sort(key=lambda row: (len(row.pass_), row.pass_))
@@ -133,5 +133,5 @@ def _change(row: ComparedRow) -> Point:
 
 
 def timed_pass(result: BenchResult) -> str:
-    """Return ``forward+backward, host``: a pass, with mode and cache where they are unusual."""
+    """Return ``forward+backward, host``: a pass with an unusual mode and cache."""
     return ", ".join([long_name(result.pass_), *mode_and_cache(result.mode, result.cache)])

@@ -1,29 +1,38 @@
-"""What the self-tests of the checks and of the timer report."""
+"""The reports of the self-tests of checks, timer and judge."""
 
+from collections import Counter
+from collections.abc import Sequence
+
+from losscli.judge.selftest import Judged, counted
 from losscli.runs.grouping import grouped
 from losscli.runs.records import FAIL, KNOWN_TIME, Run, SelfTestResult, TimerTestResult
 from losscli.units import format_seconds
 from losscli.views.document import Document, Notes, Part, Sentence, Table
-from losscli.views.phrases import caption
+from losscli.views.phrases import caption, count
 
 SURVIVED = "SURVIVED"
+_TIMER_LEGEND = (
+    "known time: a call that keeps the device busy for as long as expected; overhead: a call that "
+    "does nothing; same, faster, slower: what comparing two calls finds, of which one may be "
+    "longer by 5 %"
+)
 
 
 def of_checks(run: Run) -> Document:
-    """Return the report of the self-test of the checks."""
+    """Return the report of the checks' self-test."""
     results = run.of(SelfTestResult)
-    losses = list(dict.fromkeys(result.case.loss for result in results))
     rows = []
     for name, own in grouped(results, lambda result: result.implementation).items():
-        cells = {result.case.loss: _cell(result) for result in own}
-        rows.append([name, *(cells.get(loss, "-") for loss in losses)])
+        found = Counter(map(_cell, own)).most_common()
+        rows.append([name, str(len(own)), ", ".join(f"{cell} {number}" for cell, number in found)])
     failed = grouped(results, lambda result: result.honest)
     wrong, legitimate = ([r.failed for r in failed.get(kind, [])] for kind in (False, True))
     answer = (
         f"self-test: {sum(wrong)} of {len(wrong)} wrong implementations caught, "
         f"{legitimate.count(False)} of {len(legitimate)} legitimate ones passed"
     )
-    table = Table(["implementation", *losses], rows)
+    headers = ["implementation", "losses", "failed by, and for how many losses"]
+    table = Table(headers, rows, align=["left", "right", "left"], wraps=True)
     complaints = [_complaint(result) for result in results if result.surprising]
     return Sentence(answer), Part(caption(run), (table,)), Notes(complaints)
 
@@ -42,15 +51,16 @@ def _complaint(result: SelfTestResult) -> str:
 
 
 def of_timer(run: Run) -> Document:
-    """Return the report of the self-test of the timer."""
+    """Return the report of the timer's self-test."""
     results = run.of(TimerTestResult)
     passed = sum(result.status != FAIL for result in results)
     rows = [[r.test, r.subject, _expected(r), _actual(r), r.status] for r in results]
     failed = (result for result in results if result.status == FAIL)
     return (
         Sentence(f"self-test of the timer: {passed} of {len(results)} parts passed"),
-        Part(caption(run), (Table(["test", "of", "expected", "found", "status"], rows),)),
-        Notes([f"{result.test}, {result.subject}: {result.reason}" for result in failed]),
+        Part(caption(run), (Table(["test", "call", "expected", "found", "status"], rows),)),
+        Notes([f"FAILED {result.test}, {result.subject}: {result.reason}" for result in failed]),
+        Notes([_TIMER_LEGEND]),
     )
 
 
@@ -65,3 +75,19 @@ def _actual(result: TimerTestResult) -> str:
     if result.seconds is not None:
         return format_seconds(result.seconds)
     return f"{result.right} times"
+
+
+def of_judge(found: Sequence[Judged]) -> Document:
+    """Return the report of the self-test of the judge."""
+    rows = [[kind, *map(str, count)] for kind, count in counted(found).items()]
+    lines = []
+    for each in found:
+        if not each.as_expected:
+            codes = f" ({', '.join(each.codes)})" if each.codes else ""
+            why = f": {each.reason}" if each.reason else ""
+            got = f"{each.word}{codes}, expected {each.expected}{why}"
+            lines.append(f"{each.file}, {each.what}: {got}")
+    right = sum(each.as_expected for each in found)
+    answer = f"self-test of the judge: {right} of {count(len(found), 'file')} judged as expected"
+    table = Table(["files", "judged", "as expected", "cause named"], rows)
+    return Sentence(answer), table, Notes(lines)

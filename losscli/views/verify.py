@@ -1,27 +1,26 @@
-"""What `losscli verify` reports: how many checks fail, the first failure in full, two tables.
+"""The report of `losscli verify`: how many checks fail, the first failure in full, two tables.
 
-The first has a row per check and a column per loss: cases that passed with the largest error, or
-failures or warnings. The second has a row per implementation and case, with errors and verdict.
-``verbose`` shows rows and failures that are left out: a failure of an implementation, a check and a
-loss appears once, on its smallest case, with a line of Python that repeats it.
+The first table has a row per check and a column per loss: passed cases with the largest error, or
+failures or warnings. The second has errors and verdict of each implementation and case. Failures of
+an implementation, check and loss appear once, on the smallest case, with a line of Python that
+repeats it; ``verbose`` shows all of these, and all rows.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from losscli.cases.case import Case
-from losscli.cases.names import distinct_names
+from losscli.cases.case import Case, distinct_names
 from losscli.losses import ROW
 from losscli.runs.grouping import grouped
 from losscli.runs.records import FAIL, PASS, SKIPPED, WARN, Run, VerifyResult, VerifyStatus
-from losscli.units import format_ulp
+from losscli.units import first_of, format_ulp
 from losscli.verify import repeating
 from losscli.views.document import Document, Notes, Part, Sentence, Table, case_table
-from losscli.views.phrases import caption, count, first_of, shorten, skips
+from losscli.views.phrases import caption, count, shorten, skips
 
 FEW_ROWS = 12
-_HINT = "-v shows each check, and why some were skipped"
+_HINT = "-v shows every check, why checks were skipped, and what the columns mean"
 _NAMED = 4
 
 Results = Sequence[VerifyResult]
@@ -32,52 +31,49 @@ def view(run: Run, *, verbose: bool = False) -> Document:
     results = asked(run)
     failed = any(result.status == FAIL for result in results)
     shown, more = _checks(results, everything=verbose or not failed)
-    measured = errors_table(run)
+    measured = _errors_table(run)
     if not verbose and (failed or len(measured.rows) > FEW_ROWS):
         measured = Table((), ())
     legend = _legend(results, measured) if verbose else _HINT
     return (
-        Sentence(summary(run)),
-        Notes(failures(run, verbose=verbose)),
+        Sentence(_summary(run)),
+        Notes(_failures(run, verbose=verbose)),
         Part(caption(run), (shown, Notes(more), measured, Notes([legend]))),
-        Notes([*(reasons(run) if verbose else unfit(run)), *map(str, run.excluded)]),
+        Notes([*(reasons(run) if verbose else _unfit(run)), *map(str, run.excluded)]),
     )
 
 
-def summary(run: Run) -> str:
-    """Return the counts of a run in one sentence."""
+def _summary(run: Run) -> str:
     results = asked(run)
     statuses = Counter(result.status for result in results)
     cases = {r.case for r in results if r.status != SKIPPED}
     largest = _largest_ulp(results)
-    return (
-        f"verify: {count(statuses[PASS], 'check')} of {count(len(cases), 'case')} passed, "
-        f"{count(statuses[WARN], 'warning')}, {statuses[FAIL]} failed, "
-        f"{statuses[SKIPPED]} skipped{f'; largest error {largest}' if largest else ''}"
-    )
+    failed = statuses[FAIL]
+    counts = [f"{count(failed, 'check')} FAILED"] * bool(failed)
+    counts += [f"{count(statuses[PASS], 'check')} of {count(len(cases), 'case')} passed"]
+    counts += [count(statuses[WARN], "warning"), *["0 failed"] * (not failed)]
+    counts += [f"{statuses[SKIPPED]} skipped"]
+    return f"verify: {', '.join(counts)}{f'; largest error {largest}' if largest else ''}"
 
 
-def failures(run: Run, *, verbose: bool) -> list[str]:
-    """Return failures and warnings in full, the first of each; ``verbose`` has them all."""
+def _failures(run: Run, *, verbose: bool) -> list[str]:
+    """Return failures and warnings in full: the first, or with ``verbose`` all of them."""
     found = [each for each in alike(run.of(VerifyResult)) if verbose or each[0].status != PASS]
     shown = found if verbose else found[:1]  # the first failure, else the first warning
     blocks = [_note(*each) for each in shown]
     for status, what in ((FAIL, "fail"), (WARN, "warn")):
         others = [each[0] for each in found[len(shown) :] if each[0].status == status]
         if others:
-            same = all(each.case.loss == shown[0][0].case.loss for each in others)
-            how = " the same way" if same and status == shown[0][0].status else ""
-            named = first_of([_named(each, same=same) for each in others], _NAMED)
+            named = first_of([_named(each, shown[0][0]) for each in others], _NAMED)
             does = what if len(others) > 1 else f"{what}s"
-            checks = count(len(others), "more check")
-            blocks.append([f"{checks} {does}{how} (-v): {named}"])
+            blocks.append([f"{count(len(others), 'more check')} {does} (-v): {named}"])
     return [line for block in blocks for line in ("", *block)][1:]
 
 
 def alike(results: Results) -> Iterator[tuple[VerifyResult, int, int]]:
-    """Yield the smallest failure of each implementation, check and loss, and two numbers of cases.
+    """Yield the smallest failure of each implementation, check and loss, then warnings and passes.
 
-    They are the cases that fail so, and those that the check ran on. Warnings and passes follow.
+    Each comes with two numbers of cases: those that fail so, and those that the check ran on.
     """
 
     def key(result: VerifyResult) -> tuple[str, str, str]:
@@ -99,15 +95,18 @@ def _note(smallest: VerifyResult, cases: int, of: int) -> list[str]:
     more += [f"Shrunk from {smallest.shrunk_from}"] if smallest.shrunk_from else []
     text = ". ".join([f"{status.upper()} {name}: {smallest.told}", *more])
     again = repeating.line(smallest)
-    return [text] if status == PASS or not again else [text, again]
+    return [text] if status == PASS or not again else [f"{text}. To repeat it in Python:", again]
 
 
-def _named(result: VerifyResult, *, same: bool) -> str:
-    return result.check if same else f"{result.check} of {result.case.loss}"
+def _named(result: VerifyResult, shown: VerifyResult) -> str:
+    """Name a check, and the loss and the implementation if they are not those that are shown."""
+    of = f" of {result.case.loss}" * (result.case.loss != shown.case.loss)
+    by = f" ({result.implementation})" * (result.implementation != shown.implementation)
+    return f"{result.check}{of}{by}"
 
 
 def reasons(run: Run) -> list[str]:
-    """Return the reasons of loosened tolerances, and of skipped checks."""
+    """Return the reasons of loosened tolerances and skipped checks."""
     results = run.of(VerifyResult)
     texts = [
         f"{r.case.loss} has a tolerance of {r.tolerance}" for r in results if ":" in r.tolerance
@@ -120,17 +119,15 @@ def reasons(run: Run) -> list[str]:
     return [*dict.fromkeys(texts), *skips(results)]
 
 
-def unfit(run: Run) -> list[str]:
-    """Return the reasons of cases of which no check ran."""
+def _unfit(run: Run) -> list[str]:
     results = run.of(VerifyResult)
     ran = {result.case for result in results if result.status != SKIPPED}
     return skips(result for result in results if result.case not in ran)
 
 
 def _checks(results: Results, *, everything: bool) -> tuple[Table, list[str]]:
-    """Return the table of checks and losses, and how many checks it has left out."""
     by_check = grouped(results, lambda result: result.check)
-    bad = {c: of for c, of in by_check.items() if everything or worst(of) in (FAIL, WARN)}
+    bad = {c: of for c, of in by_check.items() if everything or _worst(of) in (FAIL, WARN)}
     losses = dict.fromkeys(r.case.loss for of in bad.values() for r in of)
     rows = [[check, *(_cell(of, loss) for loss in losses)] for check, of in bad.items()]
     if everything:
@@ -146,7 +143,7 @@ def _legend(results: Results, measured: Table) -> str:
     parts = ["pass N, U ulp: N cases passed, with the largest error in units in the last place"]
     parts += ["FAIL M/N: M of N cases failed"] * (FAIL in statuses)
     parts += ["WARN M/N: M of N cases are less accurate than they could be"] * (WARN in statuses)
-    parts.append("-: the check does not apply")
+    parts.append("-: does not apply")
     return "; ".join([*parts, *[LEGEND] * bool(measured.rows)])
 
 
@@ -160,7 +157,7 @@ def _cell(of_check: Results, loss: str) -> str:
     ran = [r for r in of_check if r.case.loss == loss and r.status != SKIPPED]
     if not ran:
         return "skipped" if any(r.case.loss == loss for r in of_check) else "-"
-    status: VerifyStatus = worst(ran)
+    status: VerifyStatus = _worst(ran)
     bad = sum(result.status == status for result in ran)
     text = f"pass {len(ran)}" if status == PASS else f"{status.upper()} {bad}/{len(ran)}"
     return ", ".join(part for part in (text, _largest_ulp(ran)) if part)
@@ -172,59 +169,56 @@ def _largest_ulp(results: Results) -> str:
 
 
 VALUE = "value"
-"""The check of the loss, which has columns; so has that of the gradient of each operand."""
+"""The check of the loss, which has columns, as each operand's gradient has."""
 VERDICT = "verdict"
 LEGEND = (
     "rel: the relative error of the loss; ulp: its error in units in the last place / the error "
-    "that always passes; torch: the error of PyTorch's own formula; input, target and so on: the "
-    "largest error of an element of that gradient / the allowed error"
+    "that always passes; torch: the error in ulp of PyTorch's own formula; input, target and so "
+    "on: the largest error in ulp of an element of that gradient / what is allowed"
 )
 LEAST_IMPORTANT = ("rel", "torch", "reduce", "dtype")
 ELEMENT_ULP, ONCE_ROUNDED_ULP, VALUE_ULP = 4.0, 1.0, 2.0
-"""The tolerances of losscli/truth/tolerances.py, which needs torch."""
+"""As in losscli/truth/tolerances.py, which needs torch."""
 
 
 def asked(run: Run) -> list[VerifyResult]:
-    """Return the results without those that show a failure again on a smaller case."""
+    """Return the results without those that shrink another failure."""
     return [result for result in run.of(VerifyResult) if not result.shrunk_from]
 
 
 def by_case(results: Results) -> dict[tuple[Case, str], list[VerifyResult]]:
-    """Return the checks of each case and implementation, in the order they finished."""
+    """Return each case and implementation's checks in the order they finished."""
     return grouped(results, lambda result: (result.case, result.implementation))
 
 
-def worst(results: Results) -> VerifyStatus:
-    """Return the worst status."""
+def _worst(results: Results) -> VerifyStatus:
     statuses = {result.status for result in results}
     return next(status for status in (FAIL, WARN, PASS, SKIPPED) if status in statuses)
 
 
-def check(results: Results, name: str) -> VerifyResult | None:
-    """Return the result of a check, or of the gradient of an operand, if it ran."""
+def _check(results: Results, name: str) -> VerifyResult | None:
+    """Return the result of a check, or of an operand's gradient, if it ran."""
     names = (name, f"{name}_gradient")
     return next((result for result in results if result.check in names), None)
 
 
-def own_ulp(result: VerifyResult | None) -> float | None:
-    """Return the error of what the check is about: of the loss, or of a gradient."""
+def _own_ulp(result: VerifyResult | None) -> float | None:
     if result is None:
         return None
     error = result.error
     return error.grad_ulp if error.value_ulp is None else error.value_ulp
 
 
-def errors_table(run: Run) -> Table:
-    """Return the table of the cases that ran."""
+def _errors_table(run: Run) -> Table:
     cases = {key: checks for key, checks in by_case(asked(run)).items() if _is_shown(checks)}
     columns: dict[str, Callable[[Results], str]] = {
         "impl": lambda checks: shorten(checks[0].implementation),
         "dtype": lambda checks: checks[0].case.dtype,
         "reduce": lambda checks: checks[0].case.reduction,
-        "rel": lambda checks: _relative(check(checks, VALUE)),
+        "rel": lambda checks: _relative(_check(checks, VALUE)),
         "ulp": partial(_ulp, operand=VALUE),
         "torch": lambda checks: (
-            (format_ulp(r.reference_error.value_ulp) if (r := check(checks, VALUE)) else "") or "-"
+            (format_ulp(r.reference_error.value_ulp) if (r := _check(checks, VALUE)) else "") or "-"
         ),
     }
     for operand in dict.fromkeys(name for case, _ in cases for name in case.spec.differentiable):
@@ -244,8 +238,8 @@ def errors_table(run: Run) -> Table:
 
 def _is_shown(checks: Results) -> bool:
     names = (VALUE, *checks[0].case.spec.differentiable)
-    figures = [found for name in names if (found := check(checks, name))]
-    return worst(checks) in (FAIL, WARN) or any(found.status == PASS for found in figures)
+    figures = [found for name in names if (found := _check(checks, name))]
+    return _worst(checks) in (FAIL, WARN) or any(found.status == PASS for found in figures)
 
 
 def _relative(result: VerifyResult | None) -> str:
@@ -255,14 +249,14 @@ def _relative(result: VerifyResult | None) -> str:
 
 
 def _ulp(checks: Results, operand: str) -> str:
-    """Return the error of a loss or gradient and, after a slash, what passes in any case."""
-    result = check(checks, operand)
-    ulp = own_ulp(result)
-    return "-" if result is None or ulp is None else f"{format_ulp(ulp)}/{allowed_ulp(result):g}"
+    """Return the error of a loss or gradient and, after a slash, what always passes."""
+    result = _check(checks, operand)
+    ulp = _own_ulp(result)
+    return "-" if result is None or ulp is None else f"{format_ulp(ulp)}/{_allowed_ulp(result):g}"
 
 
-def allowed_ulp(result: VerifyResult) -> float:
-    """Return the ULP with which a loss or gradient passes in any case; see truth/tolerances.py."""
+def _allowed_ulp(result: VerifyResult) -> float:
+    """Return the ULP with which a loss or gradient always passes; see truth/tolerances.py."""
     case = result.case
     if result.check == VALUE and case.reduction != "none":
         bar = VALUE_ULP
@@ -273,8 +267,7 @@ def allowed_ulp(result: VerifyResult) -> float:
 
 
 def _worst_status(checks: Results) -> str:
-    """Return the worst status, and a loosened tolerance without its reason."""
-    status = worst(checks)
+    status = _worst(checks)
     loosened = next((result.tolerance for result in checks if result.tolerance), "")
     tolerance = loosened.partition(":")[0]
     shown = status.upper() if status in (FAIL, WARN) else status

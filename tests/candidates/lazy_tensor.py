@@ -1,4 +1,4 @@
-# expect: WRONG|CHEATS wrong,wrong_later,clock_disagrees: a tensor that computes when looked at
+# expect: WRONG|CHEATS wrong,wrong_after_warm_up,timing_tampering: computes when looked at
 import torch
 from torch import Tensor
 from torch.nn import functional

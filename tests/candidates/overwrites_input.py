@@ -1,4 +1,4 @@
-# expect: RIGHT WITHIN LIMITS limited: the difference is computed in place of the input
+# expect: RIGHT WITHIN LIMITS known_limitation: the difference is computed in place of the input
 import torch
 from torch.nn import functional
 

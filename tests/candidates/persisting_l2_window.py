@@ -1,4 +1,4 @@
-# expect: WRONG left_behind: its operands stay in a part of the L2 cache that it sets aside
+# expect: WRONG global_state_leak: its operands stay in a part of the L2 cache that it sets aside
 # gpu
 import ctypes
 import struct

@@ -1,4 +1,4 @@
-# expect: RIGHT WITHIN LIMITS limited: the loss is stored in the input's first element
+# expect: RIGHT WITHIN LIMITS known_limitation: the loss is stored in the input's first element
 from bases.own_gradient import SmoothL1, loss_of
 
 

@@ -1,4 +1,4 @@
-# expect: WRONG|CHEATS wrong,wrong_later,clock_disagrees: nobody waits for the stream that computes
+# expect: WRONG|CHEATS wrong,wrong_after_warm_up,timing_tampering: nothing waits for its stream
 # gpu
 import torch
 from bases.own_gradient import SmoothL1, loss_of, slope_of

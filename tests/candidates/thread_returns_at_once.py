@@ -1,4 +1,4 @@
-# expect: WRONG|CHEATS wrong,wrong_later,clock_disagrees: returns first, then computes in a thread
+# expect: WRONG|CHEATS wrong,wrong_after_warm_up,timing_tampering: computes later, in a thread
 import threading
 import time
 

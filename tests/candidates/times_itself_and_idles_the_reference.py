@@ -1,4 +1,4 @@
-# expect: CHEATS patched: times itself, and has torch's own loss wait for twice as long
+# expect: CHEATS monkey_patched: times itself, and has torch's own loss wait for twice as long
 import time
 
 import torch

@@ -66,7 +66,7 @@ def test_a_cpu_is_at_its_memory_or_in_an_operator():
     assert decide(operators, 4e-3, 0.9, 10.0)[0] == "memory"
     assert decide(operators, 4e-3, 0.1, 10.0) == (
         "operators",
-        "aten::mul takes 75% of what operators take",
+        "aten::mul takes 75% of the time of all operators",
     )
     assert decide((), 1.0, None, 1.0)[0] == "unknown"
 

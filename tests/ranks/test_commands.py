@@ -127,7 +127,7 @@ def test_a_rank_that_is_killed_or_ctrl_c_ends_the_run_and_all_ranks(start, tmp_p
 def test_verify_runs_the_checks_of_whole_operands_and_says_which_it_skips(start):
     config = SMALL.replace("passes: [forward_backward]", "sizes: [37x101]")
     config = config.replace("cross_entropy", "[cross_entropy: {label_smoothing: 0.1}]")
-    config += "checks: [value, gradients, retained, wrong_targets, memory]\n"
+    config += "checks: [value, gradients, retain_graph, out_of_range_classes, memory]\n"
     process = start(config, "verify", "--format", "json", "--impl", "custom")
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 0
@@ -136,8 +136,8 @@ def test_verify_runs_the_checks_of_whole_operands_and_says_which_it_skips(start)
     assert statuses == {
         "value": "pass",
         "input_gradient": "pass",
-        "retained": "pass",
-        "wrong_targets": "pass",
+        "retain_graph": "pass",
+        "out_of_range_classes": "pass",
         "memory": "skipped",
     }
     assert "does not run over ranks" in found["memory"]["reason"]

@@ -316,7 +316,7 @@ def bad_arguments_are_named_at_once() -> None:
     told = f"of each of the {count} ranks, {widths[rank]} for rank {rank}, but is"
     trained = x[0].detach().clone().requires_grad_()
     cases: list[tuple[type[Exception], str, tuple[Any, ...], dict[str, Any]]] = [
-        (TypeError, "target must hold class numbers", (x, x), {}),
+        (TypeError, "target must hold class indices", (x, x), {}),
         (IndexError, "class 12, but there are classes 0 to 11", (x, target.abs() + 3 + 9), {}),
         (ValueError, told, (x, target), {"sizes": wrong}),
         (ValueError, told, (x, target), {"sizes": [*widths, 1]}),

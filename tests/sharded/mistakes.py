@@ -14,7 +14,7 @@ from losscli.verify.selftest.run import plan_of_ranks
 from tests.handmade import case_of
 
 CHECKS = ("value", "gradients", "extreme_values")
-OF_CUSTOM = ("value", "gradients", "retained", "wrong_targets", "memory")
+OF_CUSTOM = ("value", "gradients", "retain_graph", "out_of_range_classes", "memory")
 
 
 def find_mistakes(place: Place) -> dict[str, dict[str, str]]:

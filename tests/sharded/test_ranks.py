@@ -69,7 +69,7 @@ def test_checks_find_each_mistake_over_ranks_and_pass_what_is_right(rank, mistak
     of_custom = mistakes[rank]["custom"]
     assert "does not run over ranks" in of_custom.pop("memory")
     assert of_custom == dict.fromkeys(
-        ("value", "input_gradient", "retained", "wrong_targets"), "pass"
+        ("value", "input_gradient", "retain_graph", "out_of_range_classes"), "pass"
     )
 
 

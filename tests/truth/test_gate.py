@@ -83,7 +83,7 @@ def test_pytorchs_function_and_files_that_are_right_as_a_whole_get_a_warning_oth
     gradient.view(-1)[smallest] *= 1.0003
     gate = Gate(case, inputs)
     found = gate.judge("functional", "forward_backward", loss, gradient)
-    assert (found.status, found.code) == (WARN, Code.NO_WORSE_THAN_TORCH)
+    assert (found.status, found.code) == (WARN, Code.SAME_ERROR_AS_PYTORCH)
     assert found.reason.startswith("gradient: expected ")
     assert (found.error.grad_ulp or 0) > 1000
     assert gate.judge("mine.py", "forward_backward", loss, gradient).status == WARN

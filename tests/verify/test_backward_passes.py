@@ -11,13 +11,12 @@ from losscli.runs.records import FAIL, PASS, SKIPPED
 from losscli.verify.checks import CHECKS
 from losscli.verify.checks.branches import has_exact_values
 from losscli.verify.selftest.surgery import graft, regrade
-from losscli.verify.selftest.wrong import find_wrong
 from tests.machinery import MACHINERY
 from tests.parameters import naming
 from tests.verify import judging
-from tests.verify.judging import judge, reference
+from tests.verify.judging import find_wrong, judge, reference
 
-NEW = ("retained", "accumulation", "numeric")
+NEW = ("retain_graph", "accumulation", "numeric")
 ON_A_CPU = [name for name, check in CHECKS.items() if not check.needs_gpu]
 
 
@@ -31,7 +30,7 @@ def put_function(case, function, checks):
 
 @pytest.mark.parametrize(
     ("name", "checks"),
-    [("scales in place", ["retained"]), ("clears .grad", ["accumulation"])],
+    [("scales in place", ["retain_graph"]), ("clears .grad", ["accumulation"])],
 )
 @pytest.mark.parametrize("loss", MACHINERY)
 def test_mistake_is_found_by_the_expected_checks(make_case, loss, name, checks):
@@ -79,7 +78,7 @@ def test_result_that_is_overwritten_or_a_graph_that_is_used_up_fails(make_case):
         (in_workspace, "what backward 1 returned, after 4 through one graph, "),
         (lambda *of: UsedUp.apply(reference(*of)), "raised IndexError: pop from empty list"),
     ):
-        (result,) = put_function(make_case("mse"), function, ["retained"]).values()
+        (result,) = put_function(make_case("mse"), function, ["retain_graph"]).values()
         assert result.status == FAIL
         assert result.reason.startswith(told)
 
@@ -87,7 +86,7 @@ def test_result_that_is_overwritten_or_a_graph_that_is_used_up_fails(make_case):
 @pytest.mark.parametrize(
     ("name", "check", "start", "end"),
     [
-        ("scales in place", "retained", "backward ", ""),
+        ("scales in place", "retain_graph", "backward ", ""),
         (
             *("clears .grad", "accumulation", ".grad of the input: expected "),
             ".grad held -0.75 times the gradient before the call",
@@ -103,7 +102,7 @@ def test_failure_names_its_backward_or_grad(make_case, name, check, start, end):
     assert result.status == FAIL
     assert result.reason.startswith(start)
     assert result.reason.endswith(end)
-    assert check != "retained" or " through one graph, grad_output " in result.reason
+    assert check != "retain_graph" or " through one graph, grad_output " in result.reason
 
 
 @pytest.mark.parametrize("loss", MACHINERY)
@@ -219,6 +218,6 @@ def test_pytorchs_own_passes_next_to_a_kink(make_case, loss):
             results = judging.put(case, implementation, checks=SECOND)
             assert FAIL not in {result.status for result in results}
             assert {result.code for result in results if result.reason} <= {
-                "no_worse_than_torch",
+                "same_error_as_pytorch",
                 "not_applicable",
             }

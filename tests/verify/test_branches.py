@@ -10,11 +10,10 @@ from losscli.losses import LOSSES, REDUCTIONS
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.problem import Problem
 from losscli.verify.checks.branches import supplement
-from losscli.verify.selftest.wrong import find_wrong
 from tests.handmade import pair
 from tests.machinery import MACHINERY
 from tests.parameters import naming
-from tests.verify.judging import judge, reference, result_of
+from tests.verify.judging import find_wrong, judge, reference, result_of
 from tests.verify.judging import put as put_to
 
 KINKED = [name for name in MACHINERY if LOSSES[name].kinks(LOSSES[name].resolve({}))]

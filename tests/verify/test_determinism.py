@@ -68,7 +68,7 @@ def changing_gradient_of_all(factors=(1.0, 1 + 2**-23, 1 - 2**-24)):
 
 
 def test_other_checks_pass_a_spread_within_the_tolerance(make_case):
-    for check in ("memory", "remembered", "retained", "accumulation"):
+    for check in ("memory", "stale_results", "retain_graph", "accumulation"):
         spreads = (changing(1 + 2**-23, every) for every in (2, 5, 7))
         for number, function in enumerate((*spreads, changing_gradient_of_all())):
             with naming(check, number):
@@ -280,5 +280,5 @@ def test_shrinking_stops_when_its_time_is_used_up(half, make_case):
 
 def test_shrinking_stops_on_a_broken_gpu(make_case):
     case = make_case("mse", device="cuda:0")
-    dead = VerifyResult(case, "functional", "value", FAIL, code=Code.BROKE_DEVICE)
+    dead = VerifyResult(case, "functional", "value", FAIL, code=Code.DEVICE_ERROR)
     assert list(Shrinker().follow([dead])) == [dead]

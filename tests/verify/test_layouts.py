@@ -142,7 +142,7 @@ def takes_a_target_of_the_same_shape(case, input, target):
 def test_shapes_that_the_losss_function_refuses_are_not_asked_for(make_case):
     case = make_case("binary_cross_entropy", params={})
     results = judge(
-        case, takes_a_target_of_the_same_shape, checks=("layouts", "changed_operands", "memory")
+        case, takes_a_target_of_the_same_shape, checks=("layouts", "mutated_data", "memory")
     )
     assert {result.status for result in results} == {PASS}
     assert not CHECKS["broadcasts"].asks(case)

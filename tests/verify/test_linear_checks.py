@@ -14,9 +14,9 @@ from losscli.implementations.subject import bind
 from losscli.losses import LINEAR_LOSSES
 from losscli.runs.records import FAIL, PASS, VerifyResult
 from losscli.verify.checks.memory import PLAN_SHAPE, _budgets
-from losscli.verify.selftest.wrong import find_wrong
 from tests.truth.test_linear_oracle import make_case
 from tests.verify import judging
+from tests.verify.judging import find_wrong
 
 OWN = ("extreme_values", "boundary_sizes", "layouts", "linear_plans")
 
@@ -29,7 +29,7 @@ def put(case: Case, implementation: Implementation, *checks: str) -> list[Verify
 @pytest.mark.parametrize("loss", LINEAR_LOSSES)
 @pytest.mark.parametrize("name", ["custom", "reference"])
 def test_honest_implementations_pass_the_checks_of_hidden_states(loss: str, name: str) -> None:
-    results = put(make_case(loss), find_implementation(name), *OWN, "wrong_targets")
+    results = put(make_case(loss), find_implementation(name), *OWN, "out_of_range_classes")
     assert [(r.check, r.status) for r in results if r.status != PASS] == []
     assert len(results) == len(OWN) + 1
 

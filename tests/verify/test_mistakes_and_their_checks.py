@@ -11,18 +11,22 @@ from losscli.losses import LOSSES
 from losscli.runs.records import FAIL
 from losscli.truth.problem import Problem
 from losscli.verify.checks.branches import _coordinates, _is_exact, _placed, exact_case
-from losscli.verify.selftest.wrong import find_wrong
-from losscli.verify.selftest.wrong.side_effects import LEFT_BEHIND
+from losscli.verify.selftest.wrong.side_effects import GLOBAL_STATE
 from tests.machinery import MACHINERY
 from tests.parameters import naming
-from tests.verify.judging import put
+from tests.verify.judging import find_wrong, put
 
 MISTAKES = [
     ("one ulp off", "exact", "mean", "on the branch"),
     ("one ulp off", "exact", "none", "these additions are exact in every order"),
-    ("first row decides", "parts", "none", "grad_output with a first row of zeros, "),
-    ("one number", "parts", "none", "with stride 0, "),
-    ("mean of means", "parts", "mean", "parts of 1, 5 and 58 rows, "),
+    (
+        "first row decides",
+        "non_uniform_grad_output",
+        "none",
+        "grad_output with a first row of zeros, ",
+    ),
+    ("one number", "non_uniform_grad_output", "none", "with stride 0, "),
+    ("mean of means", "non_uniform_grad_output", "mean", "parts of 1, 5 and 58 rows, "),
 ]
 
 
@@ -71,14 +75,14 @@ def test_unreadable_random_state_of_a_gpu_is_not_blamed(monkeypatch):
     assert before.restore() == []
 
 
-@pytest.mark.parametrize("name", LEFT_BEHIND)
+@pytest.mark.parametrize("name", GLOBAL_STATE)
 def test_state_that_a_call_changes_is_named_and_restored(make_case, name):
     before = ProcessState.read()
     wrong = find_wrong(f"leaves {name}")
-    result, value = put(make_case("mse"), wrong, checks=("left_behind", "value"))
-    code = "patched" if name.startswith("functions of ") else "left_behind"
+    result, value = put(make_case("mse"), wrong, checks=("global_state", "value"))
+    code = "monkey_patched" if name.startswith("functions of ") else "global_state_leak"
     assert (result.status, result.code) == (FAIL, code)
-    assert " left behind: " in result.reason
+    assert " changed state that remains: " in result.reason
     assert f"{name} " in result.reason
     assert before.restore() == []
     if name != "grad mode":  # which the call of value sets itself

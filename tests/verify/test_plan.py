@@ -13,7 +13,7 @@ from losscli.errors import UsageError
 from losscli.implementations import find_implementation, reference_bytes
 from losscli.losses import LOSSES, REDUCTIONS, ROW_FORMS, LossSpec, find_loss
 from losscli.verify import pool, runner
-from losscli.verify.checks import CHECKS, behaviour
+from losscli.verify.checks import CHECKS, behaviour, find_check
 from losscli.verify.needed_memory import bytes_to_verify
 from tests.machinery import MACHINERY
 from tests.parameters import few, naming
@@ -29,6 +29,13 @@ def changed(**changes: Any) -> Config:
 
 def jobs_of(config, *checks, device="cpu"):
     return runner.plan(config, device, lambda device: 2**40, checks)
+
+
+def test_checks_are_found_by_the_names_that_they_had():
+    renamed = {old: check for check in CHECKS.values() for old in check.formerly}
+    assert renamed["retained"].name == "retain_graph"
+    assert {old: find_check(old) for old in renamed} == renamed
+    assert not {*renamed} & {*CHECKS}
 
 
 def planned(config, device="cpu"):
@@ -190,18 +197,18 @@ def test_a_table_runs_its_checks_alone(tmp_path):
     assert {name: own for name, own in shapes.items() if own} == {
         "value": [(8, 24)],
         "layouts": [(8, 24)],
-        "parts": [(64, 101)],
+        "non_uniform_grad_output": [(64, 101)],
     }
 
 
 def test_a_check_that_no_table_lists_is_refused(tmp_path):
     file = tmp_path / "some.yaml"
     file.write_text("losses: mse\nsizes: 8x24\nchecks: value\n")
-    with pytest.raises(UsageError, match="steps is among the checks of no table"):
-        jobs_of(load_config(str(file), {}), "steps")
+    with pytest.raises(UsageError, match="repeated_backward is among the checks of no table"):
+        jobs_of(load_config(str(file), {}), "repeated_backward")
 
 
-MAIN = ("value", "gradients", "layouts", "boundary_sizes", "broadcasts", "steps")
+MAIN = ("value", "gradients", "layouts", "boundary_sizes", "broadcasts", "repeated_backward")
 
 
 def test_quick_has_every_loss_in_float32_every_reduction_and_the_main_checks():

@@ -10,9 +10,9 @@ from losscli.runs.records import FAIL, PASS
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
 from losscli.verify.selftest.surgery import regrade
-from losscli.verify.selftest.wrong import find_wrong
 from tests.handmade import case_of
 from tests.parameters import SLOW
+from tests.verify.judging import find_wrong
 
 CAUGHT = {
     "counts ignored rows": "value",
@@ -23,12 +23,12 @@ CAUGHT = {
     "softmax alone": "gradients",
     "gradient of ignored rows": "extreme_values",
     "classes last": "layouts",
-    "incoming of the first row": "parts",
-    "clamps targets": "wrong_targets",
+    "incoming of the first row": "non_uniform_grad_output",
+    "clamps targets": "out_of_range_classes",
     "narrow sum of a row": "boundary_sizes",
     "ignored incoming": "gradients",
-    "scales in place": "retained",
-    "first row decides": "parts",
+    "scales in place": "retain_graph",
+    "first row decides": "non_uniform_grad_output",
     "smooths a part": "boundary_sizes",
     "gradient over the logits": "gradients",
     "no gradient of later rows": "boundary_sizes",
@@ -130,7 +130,12 @@ def reads_uint8_as_int8(formula):
 @pytest.mark.parametrize(
     ("loss", "change", "check", "reason"),
     [
-        ("cross_entropy", takes_anything, "wrong_targets", "-1: expected an error, got none"),
+        (
+            "cross_entropy",
+            takes_anything,
+            "out_of_range_classes",
+            "-1: expected an error, got none",
+        ),
         ("cross_entropy", zero_for_nan, "extreme_values", "all rows ignored"),
         ("weighted_cross_entropy", reads_uint8_as_int8, "layouts", "target of uint8"),
     ],

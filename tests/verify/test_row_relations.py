@@ -12,9 +12,8 @@ from losscli.losses.spec import Relations
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.verify.checks import CHECKS
 from losscli.verify.checks.row_relations import RELATIONS
-from losscli.verify.selftest.wrong import find_wrong
 from tests.parameters import few
-from tests.verify.judging import put
+from tests.verify.judging import find_wrong, put
 from tests.verify.test_row_checks import make_case, results
 
 SHIFT, SUM, ORDER, PARTS, ONE_HOT, MIRROR, BEYOND = (relation.name for relation in RELATIONS)
@@ -173,7 +172,6 @@ def test_a_loss_that_names_no_relations_has_the_mean_of_parts_alone(monkeypatch)
 def test_answers_may_differ_by_twice_the_error_of_one(off):
     """The bar of a row in float32 is 4 ulp, and what a sum of its classes may lose."""
     from losscli.truth.problem import Problem
-    from losscli.truth.related import judge_pair, scale_of
 
     problem = Problem.of(
         CHECKS["row_relations"].adapt(make_case("cross_entropy", reduction="none"))
@@ -181,8 +179,8 @@ def test_answers_may_differ_by_twice_the_error_of_one(off):
     loss = problem.oracle.case.spec.reference(
         *problem.operands.values(), reduction="none", **problem.case.params
     )
-    scale = torch.full_like(scale_of(problem, "loss", problem.usual), 16.0)
+    scale = torch.full_like(problem.scale_of("loss", problem.usual), 16.0)
     bar = 4 + 131**0.5 / 2
     other = loss.double() + 2 * off * bar * 16 * torch.finfo(torch.float32).eps
-    outcome, _ = judge_pair(problem, "loss", loss, other, scale)
+    outcome, _ = problem.judge_pair("loss", loss, other, scale)
     assert outcome.status == (PASS if off < 1 else FAIL)

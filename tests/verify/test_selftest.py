@@ -93,8 +93,8 @@ def test_table_names_the_check_that_caught_each_implementation(monkeypatch, caps
     only(monkeypatch, WRONG_ONE, RIGHT_ONE)
     assert main.run(["self-test", "checks", "--device", "cpu"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert ["wrong:constant", "value"] in [line.split() for line in lines]
-    assert ["honest:float64", "passed"] in [line.split() for line in lines]
+    assert ["wrong:constant", "1", "value", "1"] in [line.split() for line in lines]
+    assert ["honest:float64", "1", "passed", "1"] in [line.split() for line in lines]
     assert lines[0] == (
         "self-test: 1 of 1 wrong implementations caught, 1 of 1 legitimate ones passed"
     )
@@ -124,7 +124,7 @@ def test_self_test_accepts_device_format_and_output(monkeypatch, tmp_path):
 
 
 def test_self_test_stops_on_a_broken_gpu(monkeypatch):
-    reason = Reason(Code.DEVICE_BROKEN, "cpu was broken earlier by wrong:stray")
+    reason = Reason(Code.DEVICE_UNUSABLE, "cpu was broken earlier by wrong:stray")
     monkeypatch.setattr(runner, "broken", {"cpu": reason})
     with pytest.raises(
         UnfitError, match="float64 could not run: cpu was broken earlier by wrong:stray"

@@ -63,8 +63,10 @@ def test_overflow_that_torch_shares_is_no_worse_than_torch_unless_held_to_the_or
     case, reference = make_case("mse", dtype="float16"), find_implementation("reference")
     for implementation in (reference, find_implementation("functional")):
         (result,) = put(case, implementation, checks=CHECKS)
-        assert (result.status, result.code) == (WARN, "no_worse_than_torch")
-        assert result.told.startswith("no worse than torch: a number whose square is out of range")
+        assert (result.status, result.code) == (WARN, "same_error_as_pytorch")
+        assert result.told.startswith(
+            "same error as PyTorch: a number whose square is out of range"
+        )
     (held,) = put(case, replace(reference, held_to_oracle=True), checks=CHECKS)
     assert (held.status, held.code) == (FAIL, "wrong")
 
@@ -72,7 +74,7 @@ def test_overflow_that_torch_shares_is_no_worse_than_torch_unless_held_to_the_or
 def test_mistake_beyond_those_of_torch_is_not_excused(make_case):
     """Where a square is out of range it is as wrong as torch; with NaN it is wrong by itself."""
     (result,) = judge(make_case("mse", dtype="float16"), "NaN scrubbed", checks=("special_values",))
-    assert (result.status, result.code) == (FAIL, "limited")
+    assert (result.status, result.code) == (FAIL, "known_limitation")
     assert "NaN in the input" in result.reason
 
 
@@ -82,7 +84,7 @@ def test_a_wrong_result_of_pytorchs_own_function_is_a_warning_in_every_check(mak
     own = find_implementation("functional")
     (result,) = put(case, own, checks=("coverage",))
     (held,) = put(case, replace(own, torchs_own=False), checks=("coverage",))
-    assert (result.status, result.code) == (WARN, "no_worse_than_torch")
+    assert (result.status, result.code) == (WARN, "same_error_as_pytorch")
     assert (held.status, held.code) == (FAIL, "wrong")
     assert "expected 3072, got inf" in result.reason == held.reason
 

@@ -38,7 +38,7 @@ def test_each_check_reports_an_overwritten_operand(make_case, operand):
     results = results_of(
         make_case("mse"), (writes_over(operand), "value"), (writes_over(operand), "gradients")
     )
-    reason = f"overwrote its {operand}, so its result cannot be judged"
+    reason = f"modified its {operand} in place, so its result cannot be judged"
     assert [(r.check, r.status, r.reason) for r in results] == [
         ("value", FAIL, reason),
         ("input_gradient", FAIL, reason),
@@ -64,8 +64,8 @@ def test_operand_that_the_formula_refuses_once_overwritten_is_reported(make_case
 
     monkeypatch.setitem(LOSSES, "mse", replace(honest, reference=reference))
     (result,) = results_of(make_case("mse"), (Implementation("writes", "", bind), "value"))
-    assert (result.status, result.code) == (FAIL, "overwrote")
-    assert result.reason == "overwrote its input, so its result cannot be judged"
+    assert (result.status, result.code) == (FAIL, "modified_input")
+    assert result.reason == "modified its input in place, so its result cannot be judged"
 
 
 @pytest.mark.parametrize(

@@ -15,16 +15,15 @@ from losscli.losses import LOSSES, Tolerance
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.problem import Problem
 from losscli.verify import runner
-from losscli.verify.checks import CHECKS, steps
+from losscli.verify.checks import CHECKS, repeated_backward
 from losscli.verify.checks.check import Tally
-from losscli.verify.checks.steps import Due
+from losscli.verify.checks.repeated_backward import Due
 from losscli.verify.geometry.element import small_case
 from losscli.verify.repeating import line
 from losscli.verify.selftest.surgery import graft, regrade
-from losscli.verify.selftest.wrong import find_wrong
 from tests.machinery import MACHINERY
 from tests.verify import judging
-from tests.verify.judging import reference
+from tests.verify.judging import find_wrong, reference
 
 
 def put(case, implementation, check, beside=()):
@@ -85,13 +84,15 @@ def guessing(miss):
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("loss", MACHINERY)
 def test_verified_expectation_passes_steps(make_case, loss, reduction):
-    result = put(make_case(loss, reduction=reduction), guessing(computed), "steps")
+    result = put(make_case(loss, reduction=reduction), guessing(computed), "repeated_backward")
     assert (result.status, result.reason) == (PASS, "")
 
 
 def test_wrong_expectation_that_is_scaled_or_not_noticed_fails_steps(make_case):
-    assert put(make_case(params={"beta": 0.7}), guessing(scaled), "steps").status == FAIL
-    result = put(make_case("mse"), guessing(forgetful), "steps")
+    assert (
+        put(make_case(params={"beta": 0.7}), guessing(scaled), "repeated_backward").status == FAIL
+    )
+    result = put(make_case("mse"), guessing(forgetful), "repeated_backward")
     assert result.status == FAIL
     assert "grad_output" in result.reason
 
@@ -113,9 +114,9 @@ def shared_by_losses():
 
 def test_steps_calls_the_next_losses_of_the_run_in_between(make_case):
     case, losses = make_case("mse"), ("hinge", "mse", "smooth_l1")
-    assert put(case, shared_by_losses(), "steps").status == PASS
-    assert put(case, shared_by_losses(), "steps", beside=("mse",)).status == PASS
-    result = put(case, shared_by_losses(), "steps", beside=losses)
+    assert put(case, shared_by_losses(), "repeated_backward").status == PASS
+    assert put(case, shared_by_losses(), "repeated_backward", beside=("mse",)).status == PASS
+    result = put(case, shared_by_losses(), "repeated_backward", beside=losses)
     assert result.status == FAIL
     assert result.reason.startswith("two heads, smooth_l1 and hinge between them, step 1, ")
     assert result.beside == ("smooth_l1", "hinge")
@@ -139,12 +140,12 @@ def test_verify_binds_no_loss_that_it_is_not_asked_for(make_case):
 @pytest.mark.parametrize("name", ["last incoming", "habit"])
 @pytest.mark.parametrize("loss", MACHINERY)
 def test_last_incoming_gradient_used_for_the_next_fails(make_case, loss, name):
-    assert put(make_case(loss), find_wrong(name), "steps").status == FAIL
+    assert put(make_case(loss), find_wrong(name), "repeated_backward").status == FAIL
 
 
 def test_moved_operand_and_copies_without_planned_temporaries_are_found(make_case):
     for name, check, told in (
-        ("looks again", "changed_operands", "input.data in other strides, grad_output"),
+        ("looks again", "mutated_data", "input.data in other strides, grad_output"),
         ("copies", "allocations", "memory besides the loss and the gradient of 256.0 KiB"),
     ):
         result = put(make_case("mse"), find_wrong(name), check)
@@ -201,11 +202,11 @@ def judge_graphed(case, implementation):
     """Judge the replays of make_graphed_callables alone; CPU stand-ins have to be in place."""
     problem, tally = Problem.of(small_case(case)), Tally()
     subject = bind(implementation, problem.case)
-    incoming = [problem.filled(value).grad_output for value in steps.REPLAYS]
+    incoming = [problem.filled(value).grad_output for value in repeated_backward.REPLAYS]
     answers = subject.send(
         MakeGraphedCallables(problem.call(problem.filled(1.0, problem.wrt)), incoming)
     )
-    steps.judge_replays(Due.of(problem, subject), answers, "graphed", tally)
+    repeated_backward.judge_replays(Due.of(problem, subject), answers, "graphed", tally)
     return tally.outcome
 
 
@@ -237,7 +238,7 @@ def test_warning_of_graphed_callables_is_not_blamed(make_case, graphed_leaves, l
 
 def test_each_replay_of_graphed_callables_has_leaves_of_its_own(make_case, graphed_leaves):
     judge_graphed(make_case("mse"), find_implementation("reference"))
-    assert len({id(leaf) for leaf in graphed_leaves}) == 2 * (1 + len(steps.REPLAYS))
+    assert len({id(leaf) for leaf in graphed_leaves}) == 2 * (1 + len(repeated_backward.REPLAYS))
     assert len({leaf.data_ptr() for leaf in graphed_leaves}) == 2
     assert all(leaf.is_leaf and leaf.requires_grad for leaf in graphed_leaves)
 
@@ -249,7 +250,7 @@ def test_graphed_callables_that_skip_the_incoming_gradient_fail(make_case, graph
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("check", ["steps", "captured_backward"])
+@pytest.mark.parametrize("check", ["repeated_backward", "captured_backward"])
 @pytest.mark.parametrize("name", ["custom", "reference"])
 @pytest.mark.parametrize("loss", MACHINERY)
 def test_steps_and_captures_on_a_gpu(make_case, loss, name, check):

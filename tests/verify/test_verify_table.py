@@ -140,7 +140,7 @@ def test_figures_of_many_cases_are_shown_by_verbose():
 
 def test_markdown_has_the_line_of_python_in_a_paragraph_of_its_own():
     page = render(run_of(*failures(8)), "md")
-    assert "wrong at 8\n\nfrom losscli.verify import repeat; " in page
+    assert "To repeat it in Python:\n\nfrom losscli.verify import repeat; " in page
     assert "\n\n\n" not in page
 
 

@@ -146,7 +146,7 @@ def test_broken_gpu_is_blamed_on_the_next_implementation_and_the_others_are_skip
 ):
     first, *same = judge(make_case(), reference, checks=("value", "gradients", "value"))
     told = "broke cpu: CUDA error: an illegal memory access was encountered"
-    assert (first.status, first.code, first.reason) == (FAIL, "broke_device", told)
+    assert (first.status, first.code, first.reason) == (FAIL, "device_error", told)
 
     def no_answer(device):
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
@@ -167,7 +167,7 @@ def test_implementation_that_raises_the_device_error_is_blamed(make_case, strays
     first, second = judge(make_case(), raises, checks=("gradients", "boundary_sizes"))
     told = "raised RuntimeError: CUDA error: misaligned address"
     assert (first.status, first.reason) == (FAIL, told)
-    assert (second.status, second.code) == (SKIPPED, "device_broken")
+    assert (second.status, second.code) == (SKIPPED, "device_unusable")
 
 
 def test_error_that_leaves_the_gpu_intact_skips_nothing(make_case, strays, monkeypatch):
@@ -223,12 +223,12 @@ class Passing(NamedTuple):
 PASSING = (
     *(Passing(("value", "gradients"), changes={"distribution": each}) for each in DISTRIBUTIONS),
     Passing(("determinism", "layouts"), changes=SMALL),
-    Passing(("exact", "parts", "left_behind"), ("reference", "functional")),
-    Passing(("retained", "accumulation")),
+    Passing(("exact", "non_uniform_grad_output", "global_state"), ("reference", "functional")),
+    Passing(("retain_graph", "accumulation")),
     Passing(("numeric",), dtypes=("float64",)),
-    Passing(("steps", "changed_operands"), dtypes=("float32",)),
+    Passing(("repeated_backward", "mutated_data"), dtypes=("float32",)),
     Passing(("memory",), changes=SMALL),
-    Passing(("remembered",), changes=SMALL, dtypes=("float32",)),
+    Passing(("stale_results",), changes=SMALL, dtypes=("float32",)),
     Passing(("coverage",), changes={"shape": (173, 101)}),
     Passing(("second_derivatives",), changes={"distribution": "normal"}, dtypes=("float32",)),
     Passing(("rounding",), dtypes=SIXTEEN_BITS, reductions=("none",)),

@@ -1,1 +1,1 @@
-"""What `python -m tools.mutate` breaks, builds and puts to the checks."""
+"""The mutations of `python -m tools.mutate`, their builds and trials."""

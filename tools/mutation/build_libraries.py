@@ -19,7 +19,6 @@ from losscli.errors import BuildError, UnfitError
 
 
 def main() -> int:
-    """Build what is missing of the libraries."""
     targets = [Target(**fields) for fields in json.loads(sys.argv[1])]
     builder = Builder(Compilers(installed_torch()), user_cache(), csrc_root(), print)
     try:
@@ -31,7 +30,6 @@ def main() -> int:
 
 
 def command(targets: Iterable[Target]) -> list[str]:
-    """Return the command that builds libraries."""
     fields = json.dumps([asdict(target) for target in targets])
     return [sys.executable, "-m", "tools.mutation.build_libraries", fields]
 

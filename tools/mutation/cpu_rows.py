@@ -1,7 +1,6 @@
-"""Mistakes in the CPU's kernels of losses over rows: the walks, the sums of a row, its gradient.
+"""Mistakes in the CPU's kernels of row-wise losses: the walks, the sums of a row, its gradient.
 
-Rows of 101 classes are walked in panels, those of 1001 one by one, and a single one of many
-thousands in pieces.
+Rows of 101 classes are walked in panels, those of 1001 one by one, a single long one in pieces.
 """
 
 from __future__ import annotations

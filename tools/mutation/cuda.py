@@ -1,4 +1,4 @@
-"""Mistakes in the CUDA kernels and in what launches them; the formulas are the CPU's as well."""
+"""Mistakes in the CUDA kernels and their launches; the formulas are shared with the CPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes in the kernels for operands that are dense, and in what launches them."""
+"""Mistakes in the kernels for dense operands, and in their launches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mistakes in sums on a GPU, in the memory that they share, and in other derivatives."""
+"""Mistakes in sums on a GPU, in their shared memory, and in other derivatives."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Mistakes in the formula of each loss that has none in losses.py: made from its header.
+"""Mistakes in the formula of each loss that has none in losses.py, made from its header.
 
-A formula is written as loss.h asks for it: ``value`` returns the loss, ``gradient`` and
-``hessian_product`` write ``out``. So a part of each can be made wrong, whatever it computes.
+As loss.h asks, ``value`` returns the loss, and ``gradient`` and ``hessian_product`` write ``out``.
+So a part of each can be made wrong, whatever it computes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CSRC = Path(__file__).parents[2] / "csrc"
 
 
 def mistakes(spec: LossSpec, header: str) -> Iterator[Mutation]:
-    """Yield mistakes in the value, in the gradient of each operand, and in a second derivative.
+    """Yield mistakes in the value, in each operand's gradient, and in a second derivative.
 
     ``header``: the text of the loss's header.
     """

@@ -1,5 +1,3 @@
-"""What a mutation is."""
-
 from __future__ import annotations
 
 import os
@@ -12,10 +10,10 @@ from tests.machinery import MACHINERY
 
 @dataclass(frozen=True)
 class Mutation:
-    """One textual change, and the part of `losscli verify` that is enough to find it.
+    """One textual change, and the part of `losscli verify` that suffices to notice it.
 
-    The kernels are compiled once a loss, some of those of CUDA once a loss and dtype: only those
-    named here are built anew and verified; the others stay as they were.
+    Kernels are compiled once a loss, some of CUDA's once a loss and dtype: only those named here
+    are rebuilt and verified; the others stay.
     """
 
     file: str
@@ -38,14 +36,13 @@ class Mutation:
 
     @property
     def name(self) -> str:
-        """The file and the mistake."""
         return f"{self.file}, {self.mistake}"
 
     @property
     def losses_of_survivor(self) -> tuple[str, ...]:
-        """The losses that an unexpected survivor is put to: they reach every loop, and its own.
+        """The losses for an unexpected survivor: they reach every loop, and its own.
 
-        Of a loss over rows these are all its forms, which have the same kernels.
+        A row-wise loss comes with all its forms, which have the same kernels.
         """
         rows = {operators_for(loss) for loss in self.losses if loss in ROW_FORMS}
         if rows:

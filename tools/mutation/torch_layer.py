@@ -1,4 +1,4 @@
-"""Mistakes in the operators and in autograd, which both devices go through."""
+"""Mistakes in the operators and in autograd, which both devices use."""
 
 from __future__ import annotations
 

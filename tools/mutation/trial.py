@@ -1,9 +1,8 @@
-"""Puts the kernels of a copy to the checks of `losscli verify`, until one fails.
+"""Runs the checks of `losscli verify` on the kernels of a copy until one fails.
 
 A separate program, because a kernel may crash or hang: `python -m tools.mutation.trial TRIAL`,
-where TRIAL is JSON with the fields of Trial. It prints a line for each result, so that the waiting
-process sees progress; the last line has the failure. The exit code distinguishes a failure from a
-crash.
+where TRIAL is JSON with the fields of Trial. It prints a line for each result, which shows
+progress; the last line has the failure. The exit code distinguishes a failure from a crash.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Trial:
 
     @classmethod
     def of(cls, mutation: Mutation, device: str) -> Trial:
-        """Return the part that is enough to find a mutation."""
+        """Return the part that suffices to notice a mutation."""
         usual = _ON_A_GPU if device == "cuda" else _ON_A_CPU
         # Who asks for sizes of his own asks for enormous ones.
         reductions = ("mean",) if mutation.sizes else ("none", "mean")
@@ -58,7 +57,7 @@ class Trial:
 
     @classmethod
     def whole(cls, mutation: Mutation, device: str) -> Trial:
-        """Return all that `losscli verify` runs of losscli's own, but not with all losses."""
+        """Return all that `losscli verify` runs for losscli's own kernels, with some losses."""
         is_row = any(loss in ROW_FORMS for loss in mutation.losses)
         strategies = () if is_row else STRATEGIES
         own = ("custom", *(f"custom:{strategy}" for strategy in strategies))
@@ -82,7 +81,7 @@ _ON_A_GPU = (
 
 
 def results(trial: Trial) -> Iterator[VerifyResult]:
-    """Yield the results of a trial, the smallest cases' first."""
+    """Yield the results of a trial, of the smallest cases first."""
     sizes = [size for text in trial.sizes for size in parse_size(text)]
     few = tuple(size for size in sizes if prod(size) < LARGE)
     # Apart, so that the checks that one size is enough for run on both.
@@ -105,7 +104,6 @@ def results(trial: Trial) -> Iterator[VerifyResult]:
 
 
 def main() -> int:
-    """Run a trial."""
     given = json.loads(sys.argv[1])
     fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
     trial = Trial(**fields)
@@ -118,7 +116,6 @@ def main() -> int:
 
 
 def command(trial: Trial) -> list[str]:
-    """Return the command that runs a trial."""
     return [sys.executable, "-m", "tools.mutation.trial", json.dumps(asdict(trial))]
 
 

@@ -1,8 +1,8 @@
 """Copies of the checkout in which one thing is broken, built from the objects of the original.
 
-ninja goes by times: a broken file that keeps the time of the original is up to date. So the objects
-to be built anew are removed, and only they are; a header that the library of the operators includes
-need not cost a build of all that includes PyTorch.
+ninja compares times: a broken file with the original's time is up to date. So the objects to
+rebuild are removed, and only they; a header that the operators' library includes then does not
+rebuild all that includes PyTorch.
 """
 
 from __future__ import annotations
@@ -45,11 +45,10 @@ class Workshop:
 
     @property
     def original(self) -> Path:
-        """The copy without a mutation."""
         return self.root / "original"
 
     def build_original(self, mutations: Iterable[Mutation]) -> None:
-        """Copy the checkout; build what the mutations show in, out of the user's own objects."""
+        """Copy the checkout; build what the mutations need, from the user's own objects."""
         _copy_checkout(CHECKOUT, self.original)
         if (user_cache().root / "work").is_dir():
             shutil.copytree(user_cache().root / "work", self.original / "cache" / "work")
@@ -57,8 +56,7 @@ class Workshop:
         build(self.original, sorted(targets, key=lambda target: target.name), {})
 
     def build_mutant(self, mutation: Mutation, number: int, *, whole: bool) -> Path:
-        """Apply a mutation to a copy and build it; ``whole`` for all dtypes and strategies, and
-        for all losses that a survivor is put to."""
+        """Apply a mutation to a copy and build it; ``whole``: all dtypes, strategies and losses."""
         root = self.root / f"mutant-{number}"
         _copy_checkout(self.original, root)
         targets = libraries(mutation, self.device, whole=whole)
@@ -85,7 +83,7 @@ class Workshop:
 
 
 def libraries(mutation: Mutation, device: str, *, whole: bool) -> list[Target]:
-    """Return the libraries of the calls in which a mutation is looked for."""
+    """Return the libraries of the calls that may notice a mutation."""
     losses = mutation.losses_of_survivor if whole else mutation.losses
     ways = _WAYS if whole else {_is_strategy(name) for name in mutation.implementations}
     found: dict[Target, None] = {}
@@ -107,13 +105,13 @@ def stale(
     *,
     whole: bool,
 ) -> Iterator[str]:
-    """Yield the objects that a mutation is to be seen in, from what each was made of.
+    """Yield the objects to rebuild for a mutation.
 
     Args:
         mutation: what is broken.
-        targets: the libraries that are there.
+        targets: the existing libraries.
         inputs: what each object was compiled from, both below the folder that ninja runs in.
-        whole: whether to be seen in all dtypes.
+        whole: whether to rebuild all dtypes.
     """
     by_name = {target.name: target for target in targets}
     for path, files in inputs.items():

@@ -3,9 +3,9 @@
     python -m tools.wheel [--torch FOLDER_OR_WHEEL]... [--loss NAMES] [--cuda-loss NAMES]
 
 The wheels are written to ``dist``; ``build/wheel`` keeps what was compiled. ``--torch`` names an
-installed torch's folder, or a wheel of one, whose headers are taken; without it, the torch of this
-environment is. What cannot be built here is left out and named. ``MAX_JOBS``, ``CXX``, ``CUDACXX``
-and ``LOSSCLI_CUDA_ARCHITECTURES`` apply as they do to ``losscli build``.
+installed torch's folder, or a wheel of one, for its headers; by default this environment's torch.
+What cannot be built here is omitted and named. ``MAX_JOBS``, ``CXX``, ``CUDACXX`` and
+``LOSSCLI_CUDA_ARCHITECTURES`` apply as they do to ``losscli build``.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from pathlib import Path
 from losscli.build.cache import MANIFEST
 from losscli.build.compilers import Compilers
 from losscli.build.plan import TorchInstall, installed_torch
-from losscli.build.prebuilt import Prebuilt
+from losscli.build.prebuilt import LEVELS, Prebuilt
 from losscli.build.toolchain import find_compiler
-from losscli.build.variants import LEVELS
 from losscli.console.streams import emit
 from losscli.errors import BuildError, LosscliError
 from losscli.losses import find_loss
@@ -45,7 +44,6 @@ LIMIT_BYTES = 100e6
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build the wheels and print what they hold."""
     asked = _parser().parse_args(arguments)
     work, out = Path(asked.work).resolve(), Path(asked.out).resolve()
     torches = [read_torch(Path(each), work / "torch") for each in asked.torch]
@@ -104,7 +102,7 @@ def _build_wheel(out: Path, *what: str, **variables: str) -> None:
 
 
 def check(wheel: Path) -> None:
-    """Raise BuildError if a wheel's library differs from the manifest or is not in it."""
+    """Raise BuildError if a wheel's library differs from the manifest or is missing."""
     with zipfile.ZipFile(wheel) as archive:
         names = [n for n in archive.namelist() if n.startswith("losscli/prebuilt/lib")]
         facts = json.loads(archive.read(f"losscli/prebuilt/{MANIFEST}"))["libraries"]
@@ -118,7 +116,7 @@ def check(wheel: Path) -> None:
 def check_tag(wheel: Path) -> None:
     """Raise BuildError unless a wheel's tag is what its libraries need, by auditwheel.
 
-    They may also need torch's, which the wheel's requirement installs.
+    They may also need torch's libraries, which the wheel's requirement installs.
     """
     command = [sys.executable, "-m", "auditwheel", "show", "--json", str(wheel)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

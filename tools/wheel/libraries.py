@@ -1,4 +1,4 @@
-"""The libraries of a wheel: what is compiled, with what, and into which folder."""
+"""The libraries of a wheel: what is compiled, how, and into which folder."""
 
 from __future__ import annotations
 
@@ -20,16 +20,14 @@ from losscli.build.ninja import BuildProgress
 from losscli.build.plan import (
     STEERING_VARIABLES,
     Plan,
-    Tools,
     TorchInstall,
     csrc_root,
     make_plan,
-    torch_tools,
+    with_torch,
 )
-from losscli.build.prebuilt import Prebuilt
+from losscli.build.prebuilt import LEVELS, Prebuilt, as_numbers, cuda_variant, torch_variant
 from losscli.build.targets import BENCH, CPU, CUDA, TORCH, Target, production
 from losscli.build.toolchain import Tool, dotted, find_compiler
-from losscli.build.variants import LEVELS, as_numbers, cuda_variant, torch_variant
 from losscli.console.notes import note, status
 from losscli.errors import BuildError, UnfitError, UsageError, first_line
 from losscli.losses import LINEAR_LOSSES
@@ -55,7 +53,7 @@ OLDEST_GLIBC = "2.17"
 
 @dataclass(frozen=True)
 class Kit:
-    """What a wheel is to hold, and what it is compiled with."""
+    """What a wheel holds, and what it is compiled with."""
 
     work: Path
     torches: tuple[TorchInstall, ...]
@@ -115,18 +113,17 @@ class Kit:
         _make_stubs(stubs, compiler)
         for torch in self.torches:
             plan = make_plan(Target(TORCH), csrc_root(), torch, torch_variant(torch.version) or "")
-            tools = torch_tools(Tools(compiler.command, compiler.identity), torch)
-            flags = (*tools.compile_flags, f"-ffile-prefix-map={torch.root}=torch")
+            tool = with_torch(compiler, torch)
+            flags = (*tool.compile_flags, f"-ffile-prefix-map={torch.root}=torch")
             # Some linkers leave out libraries of which nothing is used, which empty ones are.
             link = ("-Xlinker", "--no-as-needed", "-L", str(stubs))
-            yield plan.with_tools(replace(tools, compile_flags=flags, link_flags=link))
+            yield plan.with_tool(replace(tool, compile_flags=flags, link_flags=link))
 
     def _kernels(self, machine: str, compiler: Tool) -> Iterator[Plan]:
-        tools = Tools(compiler.command, compiler.identity)
         for level in (each for each in LEVELS[machine] if each in self.levels):
             for target in _kernels_of(self.losses, CPU):
                 plan = make_plan(target, csrc_root(), self.torches[0], level)
-                yield plan.with_tools(tools)
+                yield plan.with_tool(compiler)
 
     def _cuda_kernels(self) -> list[Plan]:
         if not self.cuda_losses:
@@ -139,10 +136,10 @@ class Kit:
             packed = ("--compress-mode=size",) if compilers.nvcc.version >= COMPRESSES else ()
             plans = []
             for target in _kernels_of(self.cuda_losses, CUDA):
-                tools = compilers.tools(target)
-                tools = replace(tools, compile_flags=(*tools.compile_flags, *packed))
+                tool = compilers.tool(target)
+                tool = replace(tool, compile_flags=(*tool.compile_flags, *packed))
                 plan = make_plan(target, csrc_root(), self.torches[0], variant)
-                plans.append(plan.with_tools(tools))
+                plans.append(plan.with_tool(tool))
             return plans
         except UnfitError as error:
             self.left_out.append(f"CUDA: {error}")
@@ -169,13 +166,13 @@ def read_torch(path: Path, work: Path) -> TorchInstall:
 
 
 def missing_torches(torches: Sequence[TorchInstall]) -> list[str]:
-    """Return the supported versions of torch that are not among these."""
+    """Return the supported versions of torch that are not given."""
     present = {torch_variant(torch.version) for torch in torches}
     return [version for version in TORCHES if f"torch-{version}" not in present]
 
 
 def needed_glibc(library: Path) -> str:
-    """Return the newest version of glibc whose symbols a library names."""
+    """Return the newest version of glibc whose symbols a library uses."""
     found = re.findall(rb"\0GLIBC_(\d+\.\d+)(?:\.\d+)?(?=\0)", library.read_bytes())
     return max((each.decode() for each in found), key=as_numbers, default=OLDEST_GLIBC)
 
@@ -198,7 +195,7 @@ def _environ_for(machine: str) -> dict[str, str]:
 
 
 def _make_stubs(folder: Path, compiler: Tool) -> None:
-    """Make empty libraries with the names of torch's: linking needs no more of them."""
+    """Make empty libraries with the names of torch's, which suffice to link."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("libc10.so", "libtorch_cpu.so"):
         flags = ("-shared", "-nostdlib", f"-Wl,-soname,{name}", "-o", str(folder / name))

@@ -28,7 +28,6 @@ losscli/csrc, under losscli's license (MIT). They also contain code of these pro
 
 
 def add_licenses(folder: Path, torches: Sequence[TorchInstall]) -> None:
-    """Write the licenses of the code that the libraries contain."""
     licenses = folder / "licenses"
     licenses.mkdir()
     (licenses / "NOTICE").write_text(NOTICE)
@@ -43,7 +42,7 @@ def write_sbom(
     tools: Sequence[str],
     commit: str | None,
 ) -> None:
-    """Write the software bill of materials, CycloneDX 1.6, without a date or a random number."""
+    """Write the software bill of materials, CycloneDX 1.6, without date and random numbers."""
     name = "losscli"
     purl = f"pkg:pypi/{name}@{__version__}"
     libraries = [

@@ -1,4 +1,4 @@
-// One incoming gradient for all elements, or what is expected of it.
+// One upstream gradient for all elements, or what is expected of it.
 #pragma once
 
 #include "core/bits.h"

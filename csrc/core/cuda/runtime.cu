@@ -1,4 +1,4 @@
-// The device's runtime: slots for sums, expectations of incoming gradients, facts. Compiled once.
+// The device's runtime: slots for sums, expectations of upstream gradients, facts. Compiled once.
 #include <algorithm>
 #include <array>
 #include <cstddef>

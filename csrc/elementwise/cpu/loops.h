@@ -21,7 +21,7 @@ struct Loops {
   // same pass.
   static Loop<Stored> sum(unsigned gradients);
 
-  // The loop that computes gradients; `each` tells whether the incoming gradient differs from
+  // The loop that computes gradients; `each` tells whether the upstream gradient differs from
   // element to element.
   static Loop<Stored> gradient(unsigned gradients, bool each);
 

@@ -50,7 +50,7 @@ struct Matrix {
   SharedGradientArguments arguments;
   int order[kMostDimensions] = {};
   int64_t rows = 1, columns = 1;
-  bool each = false;  // whether each element has its own incoming gradient
+  bool each = false;  // whether each element has its own upstream gradient
   double factor = 1;  // where all share one
 
   int64_t kept() const { return arguments.repeats_fastest ? rows : columns; }

@@ -35,7 +35,7 @@ struct Results {
   }
 };
 
-// The operands that a pass reads: the loss's, then a tensor of incoming gradients.
+// The operands that a pass reads: the loss's, then a tensor of upstream gradients.
 template <typename Loss, typename Pass>
 constexpr int kReads = Loss::signature.operands + Pass::incoming_tensor;
 

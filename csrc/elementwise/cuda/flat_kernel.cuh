@@ -25,7 +25,7 @@ struct RowSteps {
 template <int operand_count>
 struct FlatArguments {
   const void* operands[operand_count];
-  const void* grad_output;  // a tensor of incoming gradients
+  const void* grad_output;  // a tensor of upstream gradients
   int64_t size;
   void* value;
   void* gradients[operand_count];

@@ -1,4 +1,4 @@
-// What gradients are multiplied by, found on the device: an incoming gradient that is one number,
+// What gradients are multiplied by, found on the device: an upstream gradient that is one number,
 // or the number that one is expected to be.
 #pragma once
 
@@ -30,7 +30,7 @@ struct Factor {
   bool writes;  // whether gradients are to be written at all
 };
 
-// An incoming gradient that is given, as it was read: looked at once a tile's loads are on their
+// An upstream gradient that is given, as it was read: looked at once a tile's loads are on their
 // way.
 class Given {
  public:

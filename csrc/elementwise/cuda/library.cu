@@ -23,7 +23,7 @@ static_assert(kSignature.operands <= kMostOperands, "raise kMostOperands");
 static_assert(kSignature.operands >= 2, "a loss has an input and a target");
 static_assert(kSignature.parameter_total <= kMostParameters, "raise kMostParameters");
 
-// Whether everything that a call reads is of the result's dtype, and incoming gradients lie dense.
+// Whether everything that a call reads is of the result's dtype, and upstream gradients lie dense.
 bool is_of_one_dtype(const ElementwiseArguments& arguments, const Asked& asked) {
   const Operand& incoming = arguments.grad_output;
   bool is = !asked.incoming_tensor ||

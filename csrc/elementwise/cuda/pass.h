@@ -18,7 +18,7 @@ struct Pass {
   static constexpr bool sum = sum_;            // the loss as one scaled sum
   static constexpr bool value = value_;        // the loss of each element
   static constexpr bool gradient = gradient_;  // of some operands
-  // Multiplied by a tensor of incoming gradients, not by one number.
+  // Multiplied by a tensor of upstream gradients, not by one number.
   static constexpr bool incoming_tensor = incoming_tensor_;
 
   static constexpr bool writes = value || gradient;

@@ -114,7 +114,7 @@ constexpr LaunchPolicy kWriteCostly64{256, 4, 3, kMostBlocks, 4};
 // What is neither the sum of a loss nor the gradients alone.
 constexpr Policies kPlain{{512, 2, 1, 132 * 3 - 1}, {512, 2, 1, 132 * 64}, int64_t{1} << 29};
 
-// The gradients alone, for one incoming gradient: two blocks of 64 registers a thread on each
+// The gradients alone, for one upstream gradient: two blocks of 64 registers a thread on each
 // multiprocessor, with as much in flight as writing passes have; of small tensors, so that all
 // multiprocessors have some, four of half the threads with half as much.
 constexpr Policies kGradients{{256, 2, 4, 132 * 64}, {512, 4, 2, kMostBlocks, 2}, int64_t{1} << 27};

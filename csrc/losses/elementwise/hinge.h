@@ -25,7 +25,7 @@ struct hinge {
   LOSSCLI_HOST_DEVICE Real value(const Real (&x)[2]) const { return at_least_zero(gap(x)); }
 
   LOSSCLI_HOST_DEVICE void gradient(const Real (&x)[2], Real incoming, Real (&out)[2]) const {
-    // Chosen, not multiplied: where the loss is clamped, no incoming gradient passes, not even NaN.
+    // Chosen, not multiplied: where the loss is clamped, no upstream gradient passes, not even NaN.
     const Real slope = gap(x) >= Real(0) ? -incoming : Real(0);
     out[0] = slope * x[1];
     out[1] = slope * x[0];

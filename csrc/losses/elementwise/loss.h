@@ -5,7 +5,7 @@
 //   Real value(const Real (&x)[operands])
 //     the loss of one element; x holds the operands in the order of the signature
 //   void gradient(const Real (&x)[operands], Real incoming, Real (&out)[operands])
-//     its first derivatives, times the incoming gradient
+//     its first derivatives, times the upstream gradient
 //   void hessian_product(const Real (&x)[operands], const Real (&v)[operands],
 //                        Real (&out)[operands])
 //     its second derivatives, times the vector v

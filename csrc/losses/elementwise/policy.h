@@ -48,7 +48,7 @@ struct policy {
 
   LOSSCLI_HOST_DEVICE void gradient(const Real (&x)[3], Real incoming, Real (&out)[3]) const {
     const Ratio at(*this, x);
-    // Chosen, not multiplied: where the ratio is clipped, no incoming gradient passes, not even
+    // Chosen, not multiplied: where the ratio is clipped, no upstream gradient passes, not even
     // NaN.
     const bool passes = cispo > Real(0) || at.is_free;
     out[0] = passes ? product(incoming, at.clipped, -x[2]) : Real(0);

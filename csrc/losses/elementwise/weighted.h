@@ -3,7 +3,7 @@
 // Compiled with -DLOSSCLI_LOSS=weighted_mse and the loss that it wraps: -DLOSSCLI_WEIGHTED=mse and
 // -DLOSSCLI_WEIGHTED_HEADER='"losses/elementwise/mse.h"'. NaN, infinities and 0 times infinity come
 // out as in PyTorch's `loss * weight`, differentiated by autograd: a weight of 0 leaves NaN of an
-// infinite loss, and what a loss lets pass of no incoming gradient it lets pass of none times a
+// infinite loss, and what a loss lets pass of no upstream gradient it lets pass of none times a
 // weight.
 #pragma once
 

@@ -6,7 +6,7 @@
 //   RowFinish<Real> finish(const RowFacts<Real>& facts, const RowTotals<Real>& totals,
 //                          const Real (&incoming)[kMostOutputs])
 //     the value or the values of a row, and what its gradients have in common, which are for the
-//     incoming gradient of each value
+//     upstream gradient of each value
 //   void gradient(const RowFacts<Real>& facts, const RowFinish<Real>& finish,
 //                 const RowElement<Real, rows>& element, Real (&out)[rows])
 //     the gradients of one element

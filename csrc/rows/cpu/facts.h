@@ -1,4 +1,4 @@
-// What is known of the rows of a call before they are read: which count, their class numbers and
+// What is known of the rows of a call before they are read: which count, their class indices and
 // targets, what a mean divides by.
 #pragma once
 

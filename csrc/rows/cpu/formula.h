@@ -75,7 +75,7 @@ struct RowSums {
 
 struct RowResult {
   double loss;
-  double factor;   // of an exponential in the gradient, for an incoming gradient of 1
+  double factor;   // of an exponential in the gradient, for an upstream gradient of 1
   double hard;     // what the gradient of the target has less
   double largest;  // the gradient of the largest logit
 };

@@ -11,7 +11,7 @@
 
 namespace losscli::cpu {
 
-// The incoming gradient of each value of a row: a number, what is expected of it, or one for each.
+// The upstream gradient of each value of a row: a number, what is expected of it, or one for each.
 class RowIncoming : public IncomingNumber {
  public:
   explicit RowIncoming(const RowArguments& arguments)

@@ -1,4 +1,4 @@
-// The class numbers of the rows: checked, and what they count in a mean.
+// The class indices of the rows: checked, and what they count in a mean.
 #pragma once
 
 #include <algorithm>
@@ -22,9 +22,9 @@ struct PlainSum {
   double total() const { return sum; }
 };
 
-// Checks the class numbers of the rows that count, if there are any, and returns what these rows
+// Checks the class indices of the rows that count, if there are any, and returns what these rows
 // count together, added in an order that does not depend on the number of threads. `ignores` tells
-// whether a class number leaves its row out, `count` what another counts: 1 where not `weighted`.
+// whether a class index leaves its row out, `count` what another counts: 1 where not `weighted`.
 // Throws where the label of a row is no class.
 template <typename Sum, typename Ignores, typename Count>
 double check_labels(const RowArguments& arguments, const LaunchContext& context, bool weighted,

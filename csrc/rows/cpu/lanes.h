@@ -1,4 +1,4 @@
-// Rows side by side in vectors: where they begin in memory, and their class numbers.
+// Rows side by side in vectors: where they begin in memory, and their class indices.
 #pragma once
 
 #include <algorithm>
@@ -67,7 +67,7 @@ void read_lanes(const Stored* data, const Lanes& lanes, int count, Number* to) {
     for (int lane = 0; lane < count; ++lane) to[lane] = to_value<Number>(data[lanes.at(lane)]);
 }
 
-// The class numbers of rows: where they are in memory, or in the buffer, of which the rest is
+// The class indices of rows: where they are in memory, or in the buffer, of which the rest is
 // `padding`.
 inline const int64_t* take_labels(const RowArguments& arguments, const RowSpan& rows,
                                   int64_t padding, int64_t* buffer) {

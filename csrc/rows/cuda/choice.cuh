@@ -1,5 +1,5 @@
 // Which walk takes the rows of a call: teams of warps, registers, rings and columns for cross
-// entropy of class numbers, slots for rows that lie alike, and the general walk for all others.
+// entropy of class indices, slots for rows that lie alike, and the general walk for all others.
 #pragma once
 
 #include "core/cuda/memory.cuh"
@@ -337,7 +337,7 @@ bool choose_groups(const RowArguments& arguments, bool again, bool has_own,
   return bytes <= most && (!again || wide || !Loss::shares);
 }
 
-// Whether there are walks of cross entropy of class numbers.
+// Whether there are walks of cross entropy of class indices.
 template <typename Loss, typename Stored>
 constexpr bool has_own_walks() {
   return Loss::is_cross_entropy && Loss::labelled && sizeof(Stored) <= 4;

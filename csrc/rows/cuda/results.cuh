@@ -100,7 +100,7 @@ __device__ __forceinline__ void put_row(const RowArguments& arguments, const Row
     put_value<Stored>(arguments, row, static_cast<float>(sums.loss()));
 }
 
-// What the gradients of a row are made of. `incoming`: the incoming gradient.
+// What the gradients of a row are made of. `incoming`: the upstream gradient.
 template <typename Stored, typename Scale>
 __device__ __forceinline__ RowFactors factors_of(const RowArguments& arguments,
                                                  const RowTarget<Stored>& target,

@@ -29,7 +29,7 @@ using Own = LOSSCLI_LOSS<Number>;
 using Loss = Own<Real>;
 
 // Blocks at most of a launch that checks: those that wait for nothing more than a look at the
-// incoming gradient end at once.
+// upstream gradient end at once.
 constexpr int64_t kMostCheckBlocks = 132 * 8;
 
 // One call, and the walk that was chosen for it.

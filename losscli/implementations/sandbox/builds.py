@@ -1,4 +1,4 @@
-"""Carries a file's compiled output to the next worker, packed before operands are known."""
+"""Carries a file's compiled output to later workers, packed before operands are known."""
 
 import os
 from contextlib import suppress
@@ -23,7 +23,7 @@ class _Compiled(msgspec.Struct):
 
 
 def pack(scratch: str) -> bytearray:
-    """Return what is compiled in a scratch directory; empty if it is too large or changes."""
+    """Return a scratch directory's compiled output; empty if it is too large or changes."""
     root, packed = Path(scratch, FOLDER), bytearray()
     found, left = [], MOST_BYTES
     with suppress(OSError):
@@ -41,10 +41,7 @@ def pack(scratch: str) -> bytearray:
 
 
 def unpack(packed: bytearray | memoryview, scratch: str) -> None:
-    """Restore another worker's compiled output, or part of it on a full disk.
-
-    ninja reuses it only at the same path, which there is in a private file system.
-    """
+    """Restore another worker's compiled output, which ninja only reuses at the same path."""
     with suppress(OSError):
         for each in msgspec.msgpack.decode(packed, type=list[_Compiled]):
             path = Path(scratch, FOLDER, each.path)

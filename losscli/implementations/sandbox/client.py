@@ -1,8 +1,7 @@
 """Starts, calls and ends workers: the judge's side of the sandbox.
 
-Nothing outlives the judge. Operands and results are in anonymous files in memory, and temporary
-files in the worker's own file system. The kernel kills a worker's processes with their keeper, and
-the keeper with the judge.
+Nothing outlives the judge: the kernel kills a worker's processes with their keeper, and the keeper
+with the judge. Operands and results are in anonymous files in memory.
 """
 
 import os
@@ -38,18 +37,10 @@ from losscli.implementations.sandbox.confinement import Wanted, environment
 from losscli.implementations.sandbox.confinement.limits import TOO_MANY_PROCESSES, TOO_MUCH_MEMORY
 from losscli.implementations.sandbox.isolation_parts import missing
 from losscli.implementations.sandbox.log import Log
-from losscli.implementations.sandbox.messages import (
-    Asked,
-    Load,
-    Raised,
-    Ready,
-    Replied,
-    Reply,
-    Tunes,
-)
 from losscli.implementations.sandbox.program import packages_of
 from losscli.implementations.sandbox.scratch import scratch_directory
-from losscli.implementations.sandbox.wire import JudgeEnd, write
+from losscli.implementations.sandbox.wire import JudgeEnd
+from losscli.implementations.sandbox.worker_requests import Load
 from losscli.implementations.source import Source
 from losscli.machine.memory import free_bytes
 from losscli.processes import Channel, how_ended
@@ -63,23 +54,17 @@ LARGE_BYTES = 2**26
 TUNES_BETWEEN = "tunes a kernel between samples, which are not of one kernel"
 
 
-def _random_number() -> int:
-    return int.from_bytes(os.urandom(6))
-
-
 class Worker:
     """A worker with one file."""
 
     def __init__(
         self, file: Source, device: str, setting: Setting = PLAIN, *, unmarked: bool = False
     ) -> None:
-        """Start a worker and import the file.
-
-        ``unmarked``: the worker is asked for one answer of a process that looks like a user's.
+        """Start a worker and import the file, unless ``unmarked``.
 
         Raises:
             NotBuiltError: the file cannot be imported.
-            NotIsolatedError: part of the isolation is missing, and it is required.
+            NotIsolatedError: a required part of the isolation is missing.
             SandboxError: the worker died or timed out.
         """
         self.file, self.device = file, device
@@ -117,9 +102,9 @@ class Worker:
             os.close(self.log.writing)
         try:
             ready = self._reply(zygote.START_SECONDS)
-            if isinstance(ready, Raised):  # before anything of the file runs
+            if isinstance(ready, messages.Raised):  # before anything of the file runs
                 raise UnfitError(f"a worker cannot be isolated: {ready.text}.")
-            if not isinstance(ready, Ready):
+            if not isinstance(ready, messages.Ready):
                 raise self._forged("no greeting")
             self.reached = tuple(ready.reached)
             if "temporary files" not in self.reached:
@@ -127,12 +112,14 @@ class Worker:
             if setting.require_isolation and (lacks := missing(self.reached)):
                 text = f"isolation is required, and this machine lacks: {', '.join(lacks)}"
                 raise NotIsolatedError(text)
-            built = b""
+            built = torch.empty(0, dtype=torch.uint8)
             with suppress(OSError):  # without it the file compiles again
-                built = Path(setting.built).read_bytes() if setting.built else b""
-            write(operands, 0, memoryview(built))
+                if setting.built:
+                    packed = bytearray(Path(setting.built).read_bytes())
+                    built = torch.frombuffer(packed, dtype=torch.uint8)
             self._has_run = True
-            self._load(setting.order, unmarked, len(built))
+            known = replace(file, reduction="mean", parameters={})  # what else only the judge knows
+            self.ask(Load(known, setting.order, unmarked, built))
             os.ftruncate(operands, 0)
         except BaseException as error:
             log = self.end()
@@ -148,19 +135,21 @@ class Worker:
         generation: int = 0,
         mends: tuple[Mend, ...] = (),
     ) -> R:
-        """Return the response to a request for the subject of a case.
+        """Return the response to a request, for the subject of a case if there is one.
 
         Raises:
             SubjectError: the candidate raised, or has no second derivatives.
-            SandboxError: the worker died, hung or forged a message. It is ended.
+            SandboxError: the worker died, hung or forged a message, and is ended.
             torch.OutOfMemoryError: the GPU ran out of memory.
         """
         if self.died:
             raise self.died
-        number = _random_number()
+        number = int.from_bytes(os.urandom(6))
         model = case if isinstance(case, ModelCase) else None
         plain = None if model else case
-        asked = Asked(number, *self.tensors.encode(request), plain, model, generation, mends)
+        asked = messages.Asked(
+            number, *self.tensors.encode(request), plain, model, generation, mends
+        )
         try:
             messages.send(self.channel, asked)
         except OSError:
@@ -169,8 +158,8 @@ class Worker:
         seconds = most.build_seconds if request.takes_long else most.call_seconds
         reply = self._answer(number, seconds)
         if self.tuned and request.is_timed:
-            raise SubjectError(TUNES_BETWEEN, Code.CLOCK_DISAGREES)
-        if isinstance(reply, Raised):
+            raise SubjectError(TUNES_BETWEEN, Code.TIMING_TAMPERING)
+        if isinstance(reply, messages.Raised):
             raise self._error(reply)
         try:
             response: R = self.tensors.decode(reply.value, request.response_type())
@@ -196,28 +185,20 @@ class Worker:
                 shutil.rmtree(self._own_scratch, ignore_errors=True)
         return self.log.text
 
-    def _load(self, order: tuple[str, ...], unmarked: bool, built: int) -> None:
-        number = _random_number()
-        file = replace(self.file, reduction="mean", parameters={})  # what else is the judge's
-        messages.send(self.channel, Load(number, file, order, unmarked, built))
-        reply = self._answer(number, self.allowance.build_seconds)
-        if isinstance(reply, Raised):
-            raise NotBuiltError(reply.text, compiler=reply.kind == "build")
-
-    def _answer(self, number: int, seconds: float) -> Replied | Raised:
+    def _answer(self, number: int, seconds: float) -> messages.Replied | messages.Raised:
         reply = self._reply(seconds)
         self.tuned, over = False, time.monotonic() + self.allowance.tuning_seconds
         # Each process that a request starts reports its own tuning.
-        while isinstance(reply, Tunes) and reply.number == number:
+        while isinstance(reply, messages.Tunes) and reply.number == number:
             self.tuned = True
             reply = self._reply(max(over - time.monotonic(), 0.0))
-        if isinstance(reply, Raised) and reply.kind == "forked":
+        if isinstance(reply, messages.Raised) and reply.kind == "forked":
             raise self._fatal(Code.LEFT_PROCESS, reply.text)
-        if isinstance(reply, Ready | Tunes) or reply.number != number:
+        if isinstance(reply, messages.Ready | messages.Tunes) or reply.number != number:
             raise self._forged("a response without a request")
         return reply
 
-    def _reply(self, seconds: float) -> Reply:
+    def _reply(self, seconds: float) -> messages.Reply:
         try:
             reply = messages.receive_reply(self.channel, seconds)
         except TimeoutError:
@@ -228,15 +209,15 @@ class Worker:
             raise self._forged(str(error)) from None
         if reply is None:
             raise self._ended()
-        if isinstance(reply, Raised):
+        if isinstance(reply, messages.Raised):
             reply.text = printable(reply.text)
         return reply
 
-    def _error(self, raised: Raised) -> Exception:
+    def _error(self, raised: messages.Raised) -> Exception:
         if raised.kind == "out_of_memory":
             if self.device == "cpu":
                 most = format_bytes(self.allowance.memory_bytes)
-                return SandboxError(Code.MEMORY_LIMIT, f"took more memory than the {most} it may")
+                return SandboxError(f"took more memory than the {most} it may", Code.MEMORY_LIMIT)
             return torch.OutOfMemoryError(raised.text)
         if raised.kind == "no_second_derivatives":
             return NoSecondDerivativesError(raised.text)
@@ -245,7 +226,7 @@ class Worker:
         if raised.kind == "error":
             return LosscliError(raised.text)
         if raised.broke:
-            return self._fatal(Code.BROKE_DEVICE, raised.text)
+            return self._fatal(Code.DEVICE_ERROR, raised.text)
         error = SubjectError(raised.text, raised.code)
         error.refused = raised.refused
         return error
@@ -272,7 +253,7 @@ class Worker:
         return self._fatal(Code.PROCESS_DIED, text)
 
     def _why_interrupted(self) -> str:
-        """Name the losscli process that ended; a keeper reports its worker's end if it can."""
+        """Name the losscli process that ended, as no keeper has reported the worker's end."""
         code = self._zygote.ended
         starts = code is not None and f"starts workers ended {how_ended(code)}"
         what = starts or "keeps the worker was killed"
@@ -283,10 +264,10 @@ class Worker:
 
     def _forged(self, what: str) -> SandboxError:
         text = f"something else than losscli wrote to the judge's channel: {what[:100]}"
-        return self._fatal(Code.FORGED, text)
+        return self._fatal(Code.WROTE_TO_CHANNEL, text)
 
     def _fatal(self, code: Code, text: str) -> SandboxError:
-        self.died = SandboxError(code, text)
+        self.died = SandboxError(text, code)
         self._end_processes()
         return self.died
 
@@ -299,11 +280,8 @@ class Worker:
         self.keeper = 0
 
     def _signal(self, number: int) -> bool:
-        """Signal the keeper, resume it if stopped, and tell whether it existed.
-
-        Without an id, the signal would reach the judge's own group.
-        """
-        if not self.keeper:
+        """Signal the keeper, resume it if stopped, and tell whether it existed."""
+        if not self.keeper:  # the signal would reach the judge's own group
             return False
         try:
             os.kill(self.keeper, number)
@@ -313,7 +291,7 @@ class Worker:
         return True
 
     def _status(self) -> str | None:
-        """Return the keeper's exit code: empty if killed, None if workers keep it running."""
+        """Return the exit code from the keeper: empty if killed, None if workers keep it alive."""
         self._signal(0)
         ready, _, _ = select.select([self.status], [], [], END_SECONDS)
         return os.read(self.status, 64).decode() if ready else None

@@ -1,4 +1,4 @@
-"""The parts of a worker's isolation that verdicts list and documents explain."""
+"""The parts of a worker's isolation, as verdicts list them."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -10,9 +10,9 @@ class IsolationPart(NamedTuple):
     name: str
     by: str
     without: str
-    """How it is made without namespaces; empty if it is then missing."""
+    """The same without namespaces; empty if it is then missing."""
     on_cuda: str = ""
-    """How it is made on a GPU, if different."""
+    """The same on a GPU, if different."""
 
 
 PARTS = (

@@ -1,4 +1,4 @@
-"""Finds processes and threads that a file left running in its worker."""
+"""Finds processes and threads that a file left running."""
 
 import contextlib
 import os
@@ -8,8 +8,7 @@ from pathlib import Path
 from losscli.machine.own_processes import children
 
 WATCHED_SECONDS, WATCHES = 0.1, 10
-"""An idle worker soon computes less than half of this: OpenMP threads spin for a while, longer if
-others wait for the same cores."""
+"""OpenMP threads spin for a while after a call, longer if they share cores."""
 
 
 def find() -> list[str]:
@@ -24,7 +23,7 @@ def find() -> list[str]:
 
 
 def goes_on_computing() -> bool:
-    """Tell whether this process's threads compute for a full second while it sleeps."""
+    """Tell whether threads compute for a full second while this one sleeps."""
     for _ in range(WATCHES):
         before = _wanted_seconds()
         time.sleep(WATCHED_SECONDS)
@@ -34,7 +33,7 @@ def goes_on_computing() -> bool:
 
 
 def _wanted_seconds() -> float:
-    """Return how long threads ran or waited for a core; without schedstat, how long they ran."""
+    """Return how long threads ran or, if schedstat is known, waited for a core."""
     if not Path("/proc/self/schedstat").exists():
         return time.process_time()
     nanoseconds = 0
@@ -46,7 +45,7 @@ def _wanted_seconds() -> float:
 
 
 def _name_of(pid: int) -> str:
-    """Return a process's name, or its number if it has none; empty if it has ended."""
+    """Return a process's name or number; empty if it has ended."""
     with contextlib.suppress(OSError):
         known, _, state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
         if state.split()[0] != "Z":

@@ -1,8 +1,4 @@
-"""The JSON messages between a judge and a worker.
-
-Tensors travel separately; see ``wire``. A worker may forge its messages, so the judge decodes them
-by type.
-"""
+"""The JSON messages between judge and worker, decoded by type because they may be forged."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +8,6 @@ import msgspec
 from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
 from losscli.implementations.implementation import Mend
-from losscli.implementations.source import Source
 from losscli.processes import Channel
 from losscli.reasons import Code
 
@@ -21,38 +16,25 @@ class Storage(msgspec.Struct):
     """An operand's storage; its bytes are in the operand file."""
 
     key: int
-    """Identifies the judge's memory, so that a worker keeps its address."""
+    """Identifies the judge's memory, so that it keeps its address in the worker."""
     bytes: int
     at: int
     device: str
 
 
-class Asked(msgspec.Struct, tag="asked"):
+class Asked(msgspec.Struct):
     """A request and the case of its subject."""
 
     number: int
-    """A random number that the response repeats, so that no older one is accepted."""
+    """A random number that the response must repeat."""
     request: msgspec.Raw
     storages: list[Storage]
     case: Case | None = None
     model: ModelCase | None = None
     """The case, if it is a Model's."""
     generation: int = 0
-    """The implementation is bound anew for each."""
+    """The implementation is bound again for each."""
     mends: tuple[Mend, ...] = ()
-
-
-class Load(msgspec.Struct, tag="load"):
-    """What to import before the first request."""
-
-    number: int
-    file: Source
-    order: tuple[str, ...]
-    """The order of operands; empty to infer it."""
-    unmarked: bool
-    """Whether to import it where it is called, in a process that looks like a user's."""
-    built: int
-    """Bytes of an earlier worker's compiled output in the operand file."""
 
 
 class Ready(msgspec.Struct, tag="ready"):
@@ -68,7 +50,7 @@ class Replied(msgspec.Struct, tag="replied"):
     number: int
     value: msgspec.Raw
     changed: list[int] = []
-    """Keys of the operands that the call wrote to."""
+    """Keys of modified operands."""
 
 
 class Raised(msgspec.Struct, tag="raised"):
@@ -81,43 +63,40 @@ class Raised(msgspec.Struct, tag="raised"):
     refused: bool = False
     """Whether it was RuntimeError."""
     code: Code = Code.RAISED
-    """The code; not ``raised`` if it raised nothing, but returned no tensor, say."""
     broke: bool = False
     """Whether the worker can no longer use the GPU."""
     number: int = 0
 
 
 class Tunes(msgspec.Struct, tag="tunes"):
-    """The candidate is tuning a kernel, so this request has a build's time limit."""
+    """The candidate is tuning a kernel, which has its own time limit."""
 
     number: int
 
 
-Question = Asked | Load
 Reply = Ready | Replied | Raised | Tunes
 
-_questions: msgspec.json.Decoder[Question] = msgspec.json.Decoder(
-    Question, dec_hook=lambda kind, found: kind(found)
-)
+_asked = msgspec.json.Decoder(Asked)
 _replies: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
 
 
-def send(channel: Channel, message: Question | Reply) -> None:
+def plain(value: Any) -> Any:
+    """Return what JSON holds of a path, or of the parameters of a loss."""
+    return str(value) if isinstance(value, Path) else dict(value)
+
+
+def send(channel: Channel, message: Asked | Reply) -> None:
     """Send a message."""
-    channel.send(msgspec.json.encode(message, enc_hook=_plain))
+    channel.send(msgspec.json.encode(message, enc_hook=plain))
 
 
-def receive_question(channel: Channel) -> Question | None:
-    """Receive the judge's request; None if it has hung up."""
+def receive_asked(channel: Channel) -> Asked | None:
+    """Receive a request; None at a hang-up."""
     data = channel.receive()
-    return None if data is None else _questions.decode(data)
+    return None if data is None else _asked.decode(data)
 
 
 def receive_reply(channel: Channel, seconds: float) -> Reply | None:
-    """Receive a response; None at a hang-up, TimeoutError if none, ValueError if invalid."""
+    """Receive a response; None at a hang-up, TimeoutError, or ValueError if invalid."""
     data = channel.receive(seconds)
     return None if data is None else _replies.decode(data)
-
-
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else dict(value)

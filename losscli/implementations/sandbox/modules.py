@@ -1,4 +1,4 @@
-"""Builds and describes modules in a worker: a ``Model`` or a candidate."""
+"""Builds and describes the module of a ``Model`` or a candidate in a worker."""
 
 from types import ModuleType
 from typing import Any
@@ -17,7 +17,7 @@ _SUM_ERROR = 0.02
 
 
 def make(module: ModuleType, definition: Definition, device: str, seed: int) -> Any:
-    """Build what a definition defines; a class is made with a seed, on a device."""
+    """Return a function, or an instance of a class made with a seed."""
     found: Any = getattr(module, definition.name)
     if definition.kind == "function":
         return found
@@ -35,12 +35,11 @@ def state_of(made: Any) -> tuple[dict[str, Tensor], list[str]]:
 
 
 class BoundModel:
-    """A file's module, called with a case's arguments and parameters."""
+    """A file's module, called with a case's arguments, or copies of them, and parameters."""
 
     def __init__(
         self, module: ModuleType, definition: Definition, case: ModelCase, *, copies: bool
     ) -> None:
-        """``copies``: call it with copies of the arguments, for it overwrites them."""
         self.case, self.copies = case, copies
         self.made = make(module, definition, case.device, case.made_with)
         if case.cast and isinstance(self.made, nn.Module):
@@ -75,7 +74,7 @@ class BoundModel:
 
 
 def arguments_of(module: ModuleType) -> list[Argument]:
-    """Return shapes, dtypes and contents of the arguments from ``get_inputs``."""
+    """Describe the arguments from ``get_inputs``."""
     make_inputs: Any = getattr(module, "get_inputs", None)
     if make_inputs is None:
         raise SubjectError("has no get_inputs, which would say the shapes of its arguments")

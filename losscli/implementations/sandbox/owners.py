@@ -1,4 +1,4 @@
-"""Finds out by PyTorch's profiler which operators and kernels run in a call, and whose they are."""
+"""Profiles which operators and kernels run in a call, and whose they are."""
 
 import re
 import time
@@ -15,13 +15,13 @@ _OWNERS = (
     (TRITON, re.compile("^triton_|^_?[a-z0-9_]*kernel[a-z0-9_]*$")),
     (ATEN, re.compile(r"at::|c10::|^Mem(cpy|set)|^void .*at::native|cub::")),
 )
-"""Whose a kernel of a GPU is, by its name; the first that fits."""
+"""The owners of GPU kernels by name; the first match counts."""
 _NO_WORK = ("empty", "zero", "ones", "fill", "detach", "view", "as_strided", "resize", "autograd::")
-"""What allocates and looks at memory, as any kernel needs it."""
+"""Operators that any kernel needs to allocate and view memory."""
 
 
 class Ran(msgspec.Struct):
-    """What ran: how many operators or kernels, and each owner's share of the time."""
+    """The number of operators or kernels, and each owner's share of the time."""
 
     count: int
     shares: dict[str, float]
@@ -54,7 +54,7 @@ def _kernels(found: profile) -> Ran:
 
 
 def _operators(found: profile, wall: float) -> Ran:
-    """Return the operators of a CPU by their owner; what is in none of PyTorch's is its own."""
+    """Return operators on a CPU; time outside of PyTorch's is the kernel's own."""
     of_torch, names = 0.0, set()
     for event in found.key_averages():
         name = event.key.removeprefix("aten::")

@@ -1,6 +1,6 @@
 """Imports, binds and calls a loss as any program does.
 
-It is also run from its source, so it imports and names nothing of this project; see ``unmarked``.
+It also runs from its source, so it imports and names nothing of this project; see ``unmarked``.
 """
 
 import importlib
@@ -33,20 +33,17 @@ class Binding(NamedTuple):
     """The operands passed by position; the others go by keyword."""
     device: str
     expression: str = ""
-    """What is evaluated in place of a call of the name."""
+    """What is evaluated instead of a call of the name."""
     backward: tuple[str, tuple[str, ...]] = ("", ())
-    """The function that computes the gradients, if it is another, and its arguments."""
+    """A separate function for the gradients, and its arguments."""
 
 
 GRAD_OUTPUT, LOSS = "grad_output", "loss"
-"""Arguments of a backward function besides operands, settings and what the forward one returned."""
+"""Arguments of a backward function besides operands, settings and other results of forward."""
 
 
 def import_source(source: str, path: str, name: str, scratch: str) -> ModuleType:
-    """Import a source as a module that lies in ``scratch``, beside its neighbours of ``path``.
-
-    A name with a dot is that of an installed module.
-    """
+    """Import an installed module (a name with a dot), or a source as a neighbor of ``path``."""
     if "." in name:
         return importlib.import_module(name)
     place = Path(scratch) / f"{name}.py"
@@ -65,7 +62,7 @@ def import_source(source: str, path: str, name: str, scratch: str) -> ModuleType
 
 
 def packages_of(path: Path) -> list[Path]:
-    """Return the folders of the packages that a file is in, the outermost first."""
+    """Return the folders of a file's packages, the outermost first."""
     found: list[Path] = []
     while (path.parent / "__init__.py").is_file():
         path = path.parent
@@ -74,10 +71,7 @@ def packages_of(path: Path) -> list[Path]:
 
 
 def _import_packages(path: Path) -> list[str]:
-    """Import the packages that a file is in, so that it finds its siblings; return their names.
-
-    What they define is computed when something asks for it: they may need what is not there.
-    """
+    """Import a file's packages, whose ``__init__.py`` runs on demand; return their names."""
     names: list[str] = []
     for folder in packages_of(path):
         name = ".".join([*names, folder.name])
@@ -94,7 +88,7 @@ def _import_packages(path: Path) -> list[str]:
 
 
 def _defined_in(package: ModuleType, name: str) -> Any:
-    """Return a submodule of a package, or what its ``__init__.py`` defines."""
+    """Return a submodule, or a name from a package's ``__init__.py``."""
     if name.startswith("__"):
         raise AttributeError(f"{package.__name__} has no {name}")
     if importlib.util.find_spec(f"{package.__name__}.{name}"):
@@ -106,7 +100,7 @@ def _defined_in(package: ModuleType, name: str) -> Any:
 
 
 def bound(module: ModuleType, how: Binding) -> Callable[..., Tensor]:
-    """Return what takes the operands."""
+    """Return the bound loss, a function of the operands."""
     if how.expression:
         return _evaluated(module, how)
     found: Any = getattr(module, how.name)
@@ -144,7 +138,6 @@ def _applied(function: Any, *operands: Tensor, **settings: Any) -> Tensor:
 def _of_two_functions(
     module: ModuleType, how: Binding, forward: Callable[..., Any]
 ) -> Callable[..., Tensor]:
-    """Return what computes the loss with one function, and the gradients with another."""
     name, arguments = how.backward
     backward_of = getattr(module, name)
 
@@ -204,7 +197,7 @@ def main(
     incoming: Tensor | None,
     results: str,
 ) -> None:
-    """In a separate process: call once, save the loss and first gradient, or an error."""
+    """Call once in a separate process; save the loss and first gradient, or an error."""
     if pid := os.fork():
         os.waitpid(pid, 0)
         return

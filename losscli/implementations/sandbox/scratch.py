@@ -11,17 +11,13 @@ from losscli.processes.lock import claim_folder, remove_unclaimed
 
 
 def scratch_directory() -> Path:
-    """Return the directory on which each worker mounts its own file system.
-
-    If the kernel offers none, workers have subdirectories, and the process keeps compiled output
-    there. UnfitError if it cannot be made, or other users could change it.
-    """
+    """Return the directory for workers' file systems; UnfitError if it cannot be private."""
     return _claimed(private_folder("what candidates write", "scratch"))
 
 
 @cache
 def _claimed(shared: Path) -> Path:
-    """Create this process's directory; remove those of judges that have ended."""
+    """Create this process's directory; remove those of ended judges."""
     try:
         make_private(shared)
         remove_unclaimed(shared)

@@ -1,7 +1,6 @@
 """The worker's server, which loads a file and answers requests about it.
 
-Third-party code shares this process. So the server does not know the correct results, and the judge
-checks what it reports by the bytes of results and by its own clock.
+Third-party code shares this process, so the judge trusts only its own clock and checks of results.
 """
 
 import os
@@ -17,19 +16,9 @@ from losscli.implementations.errors import NoSecondDerivativesError, SubjectErro
 from losscli.implementations.languages import Tuning
 from losscli.implementations.requests import Request
 from losscli.implementations.sandbox import messages, worker_requests
-from losscli.implementations.sandbox.messages import (
-    Asked,
-    Load,
-    Question,
-    Raised,
-    Ready,
-    Replied,
-    Reply,
-    Tunes,
-)
 from losscli.implementations.sandbox.state import State
-from losscli.implementations.sandbox.wire import WorkerEnd, read
-from losscli.implementations.sandbox.worker_requests import WorkerRequest
+from losscli.implementations.sandbox.wire import WorkerEnd
+from losscli.implementations.sandbox.worker_requests import Load, WorkerRequest
 from losscli.implementations.source import Source
 from losscli.machine.devices import is_broken
 from losscli.machine.memory import is_out_of_memory
@@ -43,14 +32,16 @@ def serve(
 ) -> None:
     """Answer requests until the judge hangs up."""
     with Channel(socket.socket(fileno=channel)) as connection:
-        messages.send(connection, Ready(list(reached), scratch))
-        tuning = Tuning(lambda: messages.send(connection, Tunes(server.number)))
+        messages.send(connection, messages.Ready(list(reached), scratch))
+        tuning = Tuning(lambda: messages.send(connection, messages.Tunes(server.number)))
         server = _Server(WorkerEnd(operands, results), State(device, scratch, tuning))
         own = os.getpid()
-        while (question := messages.receive_question(connection)) is not None:
-            reply = server.reply(question)
+        while (asked := messages.receive_asked(connection)) is not None:
+            reply = server.reply(asked)
             if os.getpid() != own:
-                messages.send(connection, Raised("a call returned in a second process", "forked"))
+                messages.send(
+                    connection, messages.Raised("a call returned in a second process", "forked")
+                )
                 os._exit(1)
             messages.send(connection, reply)
 
@@ -60,25 +51,22 @@ class _Server:
         self.tensors, self.state = tensors, state
         self.number = 0
 
-    def reply(self, question: Question) -> Reply:
+    def reply(self, asked: messages.Asked) -> messages.Reply:
         """Answer one request; an exception is an answer too."""
-        self.number = question.number
+        self.number = asked.number
         self.state.tuning.watch()
+        request: Request[Any] | None = None
         try:
-            if isinstance(question, Load):
-                built = read(self.tensors.operands, 0, question.built).numpy().data
-                self.state.load(question, built)
-                return Replied(question.number, self.tensors.encode(None))
-            return self._answer(question)
+            self.tensors.read(asked.storages)
+            request = self.tensors.decode(asked.request, _any_request())
+            return self._answer(asked, request)
         except Exception as error:
-            raised = _raised(error, isinstance(question, Load), self.state.file)
+            raised = _raised(error, isinstance(request, Load), self.state.file)
             raised.broke = is_broken(self.state.device)
-            raised.number = question.number
+            raised.number = asked.number
             return raised
 
-    def _answer(self, asked: Asked) -> Replied:
-        self.tensors.read(asked.storages)
-        request = self.tensors.decode(asked.request, _any_request())
+    def _answer(self, asked: messages.Asked, request: Request[Any]) -> messages.Replied:
         # The operands have started CUDA.
         state = self.state
         state.before = state.before.completed()
@@ -97,7 +85,7 @@ class _Server:
         if request.drops_operands:
             self.tensors.drop()
         changed = [] if request.owns_operands else self.tensors.write_back()
-        return Replied(asked.number, raw, changed)
+        return messages.Replied(asked.number, raw, changed)
 
 
 @cache
@@ -107,20 +95,20 @@ def _any_request() -> Any:
     return reduce(or_, (each for each in kinds if not each.__subclasses__()))
 
 
-def _raised(error: Exception, loads: bool, file: Source) -> Raised:
+def _raised(error: Exception, loads: bool, file: Source) -> messages.Raised:
     text = first_line(error)
-    if is_out_of_memory(error):
-        return Raised(text, "out_of_memory")
+    if is_out_of_memory(error) and not loads:
+        return messages.Raised(text, "out_of_memory")
     if isinstance(error, NoSecondDerivativesError):
-        return Raised(text, "no_second_derivatives")
+        return messages.Raised(text, "no_second_derivatives")
     cause = error.__cause__ if isinstance(error, SubjectError) else error
     if cause is not None and binding.is_of_compiler(cause):
         told = binding.first_error(cause, file.text, file.path.name)
-        return Raised(f"{type(cause).__name__}: {told}", "build")
+        return messages.Raised(f"{type(cause).__name__}: {told}", "build")
     if loads:
-        return Raised(f"{type(error).__name__}: {binding.first_error(error)}", "import")
+        return messages.Raised(f"{type(error).__name__}: {binding.first_error(error)}", "import")
     if isinstance(error, SubjectError):
-        return Raised(text, "raised", error.refused, error.code)
+        return messages.Raised(text, "raised", error.refused, error.code)
     if isinstance(error, LosscliError):
-        return Raised(text, "error")
-    return Raised(f"raised {type(error).__name__}: {text}".rstrip(": "), "raised")
+        return messages.Raised(text, "error")
+    return messages.Raised(f"raised {type(error).__name__}: {text}".rstrip(": "), "raised")

@@ -3,6 +3,8 @@
 from functools import partial
 from types import ModuleType
 
+from torch import Tensor
+
 from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
 from losscli.errors import LosscliError
@@ -12,7 +14,6 @@ from losscli.implementations.languages import Tuning
 from losscli.implementations.local import LocalSubject
 from losscli.implementations.process_state import ProcessState, StateChange
 from losscli.implementations.sandbox import builds
-from losscli.implementations.sandbox.messages import Load
 from losscli.implementations.sandbox.modules import BoundModel
 from losscli.implementations.sandbox.program import Binding, bound, import_source
 from losscli.implementations.sandbox.timed import TimedPass
@@ -31,20 +32,20 @@ class State:
         self.timed: TimedPass | None = None
         self.before = ProcessState.read()
         self.constructed: dict[StateChange, bool] = {}
-        """What binding changed, and whether that has been reported."""
+        """Changes by binding, and whether they were reported."""
         self.file: Source
         self.source: tuple[str, str, str, str]
         self.order: tuple[str, ...] = ()
 
-    def load(self, wanted: Load, built: memoryview) -> None:
+    def load(self, file: Source, order: tuple[str, ...], built: Tensor, *, unmarked: bool) -> None:
         """Unpack an earlier worker's compiled output and import a file."""
-        self.file, self.order = wanted.file, wanted.order
-        if built:
-            builds.unpack(built, self.scratch)
+        self.file, self.order = file, order
+        if built.numel():
+            builds.unpack(built.numpy().data, self.scratch)
         path = self.file.path  # without a revision, it may import neighbouring files
         beside, name = "" if self.file.revision else str(path), self.file.module or path.stem
         self.source = self.file.program, beside, name, self.scratch
-        if not wanted.unmarked:
+        if not unmarked:
             self.module = import_source(*self.source)
             self.tuning.watch()
 
@@ -59,7 +60,7 @@ class State:
         return self.subjects[key]
 
     def _bind(self, case: Case, *, mends: tuple[Mend, ...]) -> BoundLoss:
-        """Return what the file defines, as a case calls it; what that changes is noted."""
+        """Return the file's definition as a case calls it; note changes by its constructor."""
         before = ProcessState.read()
         try:
             return self._function(case, mends)

@@ -1,7 +1,7 @@
 """Times a candidate in its worker, checked by the judge's clock.
 
-The judge names prediction rows to flip before each sample, and only afterwards which answer it
-checks. So an answer is right only if it was computed for its sample.
+The judge chooses rows to flip before each sample, and only afterwards the answer that it checks. So
+an answer is right only if it was computed for its sample.
 """
 
 import threading
@@ -28,7 +28,7 @@ JOIN_SECONDS = 10.0
 
 
 class Flip(msgspec.Struct):
-    """A change between samples: the prediction rows from start to stop are toggled."""
+    """Toggles the prediction's rows from start to stop before a sample."""
 
     start: int
     stop: int
@@ -42,7 +42,7 @@ class WarmData(msgspec.Struct):
 
 
 class Samples(msgspec.Struct):
-    """The seconds of samples, and the answer of one of them."""
+    """The seconds of samples, and one answer."""
 
     seconds: list[float]
     loss: Tensor | None
@@ -62,7 +62,6 @@ class TimedPass:
         evicts: bool,
         captured: bool,
     ) -> None:
-        """Make the pass, and call it once as it will be timed."""
         case = subject.case
         self.case, self.device, self.pass_ = case, case.device, pass_
         operands = tuple(given.values())
@@ -105,7 +104,7 @@ class TimedPass:
         return WarmData(self.warm.host_seconds, extra)
 
     def samples(self, flips: Sequence[Flip], keep: int) -> Samples:
-        """Take a sample after each flip; return the answer of sample ``keep``, or none for -1."""
+        """Take a sample after each flip, and keep the answer of one."""
         assert self.warm is not None
         self.flips, self.flipped = flips, 0
         queue = [replace(self.warm, before=partial(self._reach, n)) for n in range(len(flips))]
@@ -119,7 +118,7 @@ class TimedPass:
         return found
 
     def looped(self, calls: int) -> float:
-        """Call repeatedly and wait for all that was started; return the seconds, by our clock."""
+        """Call repeatedly and wait for all that was started; return the seconds."""
         start = time.perf_counter_ns()
         with gradients(self.pass_):
             for _ in range(calls):
@@ -131,7 +130,7 @@ class TimedPass:
         return (time.perf_counter_ns() - start) * 1e-9
 
     def ran(self) -> Ran:
-        """Return what runs in a call, and whose it is."""
+        """Return what runs in a call."""
         with gradients(self.pass_):
             self.call.prepare()
             return ran(self.call, self.device)
@@ -161,7 +160,7 @@ class TimedPass:
         return count
 
     def _answer(self, seconds: list[float]) -> Samples:
-        """Return the last loss, and the gradients of another call on the same contents."""
+        """Return the last loss, and the gradients of another call with the same contents."""
         loss = self.call.loss.clone() if seconds and self.call.loss is not None else None
         gradients: list[Tensor | None] = []
         incoming = 1.0

@@ -1,8 +1,7 @@
 """Calls a file in processes that look like a user's.
 
 This catches a loss that is right only if it recognizes a judge, or that finds answers in files of
-earlier processes. A worker's command line never names losscli (see ``confinement``). Here modules,
-environment, call stack and garbage-collected objects hide it too.
+earlier processes. Modules, environment, call stack and garbage-collected objects hide losscli.
 """
 
 import gc
@@ -27,16 +26,12 @@ from losscli.implementations.source import Source
 def answers(
     file: Source, source: tuple[str, str, str, str], how: Binding, calls: Sequence[Call]
 ) -> Iterator[Answer]:
-    """Yield the answers of successive processes that share their files.
-
-    ``source`` are the arguments of ``program.import_source``. Each call asks for the loss and the
-    first operand's gradient, on the CPU.
-    """
+    """Yield the loss and first gradient of successive processes that share their files."""
     results = f"{source[-1]}/results"
     for call in calls:
         Path(results).unlink(missing_ok=True)
         with _hidden(is_used=file.imports_losscli) as main:
-            # A forking thread is its child's only thread, and its frames are the only ones.
+            # A forking thread, with its frames, is its child's only one.
             operands, incoming = [*call.operands.values()], call.grad_output if call.wrt else None
             arguments = (source, main.Binding(*how), operands, incoming, results)
             thread = threading.Thread(target=main.main, args=arguments)

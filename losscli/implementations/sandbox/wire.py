@@ -1,8 +1,7 @@
 """Carries tensors between judge and worker as raw bytes in two files in memory.
 
 An operand travels with its whole storage, so that the worker sees its strides and the bytes around
-a view. The worker writes changes back for the checks that look for modified inputs. Results are
-contiguous bytes. Neither process maps the other's memory.
+a view. The worker writes changes back, so that checks find modified inputs. Results are contiguous.
 """
 
 import ctypes
@@ -15,7 +14,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from losscli.implementations.sandbox.messages import Storage
+from losscli.implementations.sandbox.messages import Storage, plain
 
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
@@ -23,7 +22,7 @@ _DTYPES = {
     if isinstance(dtype, torch.dtype)
 }
 _PIECE = 2**24
-"""Bytes copied at once. The allocator hands the same memory out again for pieces of this size."""
+"""Bytes copied at once, so that the allocator reuses memory."""
 _SMALL = 2**26
 """Bytes of earlier operands that a worker need not free."""
 
@@ -51,7 +50,6 @@ class JudgeEnd:
     """The judge's side: writes operands, takes back changes, reads results."""
 
     def __init__(self, operands: int, results: int, device: str) -> None:
-        """Take the file descriptors."""
         self.operands, self.results, self.device = operands, results, device
         self._keys: dict[tuple[str, int, int], int] = {}
         self._sending: dict[int, tuple[Storage, Tensor]] = {}
@@ -64,7 +62,7 @@ class JudgeEnd:
         return encoded, [storage for storage, _ in self._sending.values()]
 
     def take_back(self, changed: Sequence[int]) -> None:
-        """Copy the changed operands back from the worker; KeyError if it had no such operand."""
+        """Copy changed operands back from the worker; KeyError if it had no such operand."""
         for key in {*changed}:
             stored, whole = self._sending[key]
             _read_into(self.operands, stored.at, whole)
@@ -75,7 +73,7 @@ class JudgeEnd:
 
     def _send(self, value: Any) -> Any:
         if not isinstance(value, Tensor):
-            return dict(value)  # the parameters of a loss
+            return plain(value)
         storage = value.untyped_storage()
         place = (str(value.device), storage.data_ptr(), storage.nbytes())
         key = self._keys.setdefault(place, len(self._keys))
@@ -108,7 +106,6 @@ class WorkerEnd:
     """The worker's side: keeps operands at fixed addresses and writes results."""
 
     def __init__(self, operands: int, results: int) -> None:
-        """Take the file descriptors."""
         self.operands, self.results = operands, results
         self._kept: dict[int, Tensor] = {}
         self._pinned: set[int] = set()
@@ -116,7 +113,7 @@ class WorkerEnd:
         self._end = 0
 
     def read(self, storages: Sequence[Storage]) -> None:
-        """Load a request's operands; those of earlier requests may be freed."""
+        """Load a request's operands; free earlier ones unless they are small or kept."""
         self._end = 0
         self._stored = storages
         wanted = self._pinned | {stored.key for stored in storages}
@@ -130,7 +127,7 @@ class WorkerEnd:
             _read_into(self.operands, stored.at, kept)
 
     def keep(self) -> None:
-        """Keep this request's operands in place for later requests."""
+        """Keep this request's operands in place."""
         self._pinned |= {stored.key for stored in self._stored}
 
     def drop(self) -> None:
@@ -160,7 +157,7 @@ class WorkerEnd:
 
     def _operand(self, kind: Any, found: Any) -> Any:
         if kind is not Tensor:
-            return found
+            return kind(found)  # a path
         sent = msgspec.convert(found, Sent)
         whole = self._kept[sent.storage]
         empty = torch.empty(0, dtype=_DTYPES[sent.dtype], device=whole.device)
@@ -169,16 +166,16 @@ class WorkerEnd:
 
     def _result(self, value: Any) -> Any:
         if not isinstance(value, Tensor):
-            return dict(value)
-        plain = Tensor.detach(value).resolve_conj().resolve_neg()
-        if torch._is_zerotensor(plain):  # autograd's, which has no memory
-            plain = torch.zeros_like(plain)
-        if not plain.is_contiguous():
-            plain = plain.cpu().contiguous()
+            return plain(value)
+        stored = Tensor.detach(value).resolve_conj().resolve_neg()
+        if torch._is_zerotensor(stored):  # autograd's, which has no memory
+            stored = torch.zeros_like(stored)
+        if not stored.is_contiguous():
+            stored = stored.cpu().contiguous()
         at = self._end
         whole = torch.empty(0, dtype=torch.uint8)
-        if plain.numel():
-            whole = plain.flatten().view(torch.uint8)
+        if stored.numel():
+            whole = stored.flatten().view(torch.uint8)
         _write(self.results, at, whole)
         self._end += -(-whole.nbytes // 4096) * 4096
         dtype = str(value.dtype).removeprefix("torch.")

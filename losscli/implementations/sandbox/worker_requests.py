@@ -18,18 +18,36 @@ from losscli.implementations.sandbox.modules import arguments_of, make, state_of
 from losscli.implementations.sandbox.owners import ATEN, CUBLAS, OWN, TRITON, Ran
 from losscli.implementations.sandbox.state import State
 from losscli.implementations.sandbox.timed import Flip, Samples, TimedPass, WarmData
+from losscli.implementations.source import Source
 from losscli.losses import Shape
 
 _NAMES_BYTES = 2**20
-"""Bytes for the names of compiled files."""
+"""Of compiled files."""
 
 
 class WorkerRequest(Request[R_co], frozen=True):
-    """A request to a worker."""
+    """A request to a worker itself."""
 
     def perform_at(self, state: State) -> R_co:
         """Perform it in the worker."""
         raise NotImplementedError
+
+
+class Load(WorkerRequest[None], frozen=True):
+    """Import the file; the first request."""
+
+    takes_long: ClassVar[bool] = True
+    owns_operands: ClassVar[bool] = True
+    file: Source
+    order: tuple[str, ...]
+    """The order of operands; empty to infer it."""
+    unmarked: bool
+    """Whether to import it later, in a process that looks like a user's."""
+    built: Tensor
+    """An earlier worker's compiled output."""
+
+    def perform_at(self, state: State) -> None:
+        state.load(self.file, self.order, self.built, unmarked=self.unmarked)
 
 
 class TuningSeconds(WorkerRequest[float], frozen=True):
@@ -43,7 +61,7 @@ class TuningSeconds(WorkerRequest[float], frozen=True):
 
 
 class Compiled(WorkerRequest[Tensor], frozen=True):
-    """What has been compiled so far, as bytes."""
+    """The packed compiled output so far."""
 
     takes_long: ClassVar[bool] = True
 
@@ -57,10 +75,7 @@ class Compiled(WorkerRequest[Tensor], frozen=True):
 
 
 class Changes(WorkerRequest[list[StateChange]], frozen=True):
-    """Process state changed since the last query; it is restored.
-
-    What a constructor changes is reported once, as what an import changes is.
-    """
+    """Restore the process state; return changes since the last query, of constructors once."""
 
     def perform_at(self, state: State) -> list[StateChange]:
         changed = state.before.restore()
@@ -88,7 +103,7 @@ class InputShapes(WorkerRequest[list[tuple[Shape, str]]], frozen=True):
 
 
 class Unmarked(WorkerRequest[Iterable[Answer]], frozen=True):
-    """Answers of processes that look like a user's."""
+    """The answers of processes that look like a user's."""
 
     takes_long: ClassVar[bool] = True
     calls: Sequence[Call]
@@ -102,14 +117,14 @@ class Unmarked(WorkerRequest[Iterable[Answer]], frozen=True):
 
 
 class Leftovers(WorkerRequest[list[str]], frozen=True):
-    """Names of the processes that the candidate left running."""
+    """The names of processes that the candidate left running."""
 
     def perform_at(self, state: State) -> list[str]:
         return leftovers.find()
 
 
 class ModelArguments(WorkerRequest[list[Argument]], frozen=True):
-    """Descriptions of the arguments from ``get_inputs``, without their contents."""
+    """Descriptions of the arguments from ``get_inputs``."""
 
     def perform_at(self, state: State) -> list[Argument]:
         assert state.module is not None
@@ -128,7 +143,7 @@ class ModelState(WorkerRequest[tuple[dict[str, Tensor], list[str]]], frozen=True
 
 
 class Time(WorkerRequest[Samples], frozen=True):
-    """Make the pass to be timed; later requests use it. Return its first result."""
+    """Make the timed pass of later requests; return its first result."""
 
     takes_long: ClassVar[bool] = True
     keeps_operands: ClassVar[bool] = True
@@ -173,7 +188,7 @@ class Sample(WorkerRequest[Samples], frozen=True):
 
 
 class WhatRan(WorkerRequest[Ran], frozen=True):
-    """Which operators and kernels run in a call of the timed pass, and whose they are."""
+    """The operators and kernels in a call of the timed pass, and their owners."""
 
     def perform_at(self, state: State) -> Ran:
         return state.timed_pass.ran()
@@ -185,7 +200,7 @@ class WhatRan(WorkerRequest[Ran], frozen=True):
 
 
 class Loop(WorkerRequest[float], frozen=True):
-    """Call the timed pass repeatedly and wait for all the work it started; return the seconds."""
+    """Call the timed pass repeatedly and wait for all its work; return the seconds."""
 
     is_timed: ClassVar[bool] = True
     calls: int

@@ -1,8 +1,8 @@
 """The process that forks workers; it imports torch but never third-party code.
 
-For each line of JSON and its descriptors, it forks a keeper, which leaves the judge's namespaces
-and forks the worker. The keeper reports how the worker ended and ends all remaining processes. Each
-dies with its parent, so nothing outlives a killed judge.
+For each message and its descriptors, it forks a keeper, which leaves the judge's namespaces and
+forks the worker. The keeper reports how the worker ended and ends all remaining processes. Each
+dies with its parent.
 """
 
 import atexit
@@ -32,20 +32,19 @@ from losscli.implementations.sandbox.confinement import (
     kernel,
     limits,
 )
-from losscli.implementations.sandbox.messages import Raised
 from losscli.machine.own_processes import ancestors, children
 from losscli.processes import Channel, Process, end_with_parent, to_parent
 
 START_SECONDS = 120.0
 """How long a process may take to start."""
 IDLE_SECONDS = 0.5
-"""Without a request for so long, the process imports what the first worker need not wait for."""
+"""After so long without a request, the process imports what only some workers need."""
 DESCRIPTORS = 5
 """Channel, log, status, operands and results."""
 
 
 class Zygote(Process):
-    """The process that forks workers; importing torch takes a second, so it starts once."""
+    """The judge's side of the process that forks workers."""
 
     def __init__(self) -> None:
         environ = {**environment.of_workers(os.environ), "PYTHONUNBUFFERED": "1"}
@@ -60,7 +59,7 @@ class Zygote(Process):
         raise UnfitError("the process that starts workers could not be started.")
 
     def fork(self, wanted: Wanted, descriptors: Sequence[int]) -> int | None:
-        """Fork a worker and return its keeper's id; None if this process has ended."""
+        """Fork a worker and return its keeper's id; None if the process has ended."""
         try:
             message = msgspec.json.encode(wanted)
         except UnicodeEncodeError:
@@ -78,7 +77,7 @@ _zygotes: list[Zygote] = []
 
 
 def running() -> Zygote:
-    """Return this process's zygote; start one if none is running."""
+    """Return the running zygote, perhaps a new one."""
     if not _zygotes or _zygotes[-1].ended is not None:
         _zygotes.append(Zygote())
         atexit.register(_zygotes[-1].close)
@@ -86,7 +85,7 @@ def running() -> Zygote:
 
 
 def is_of_a_worker(pid: int) -> bool:
-    """Tell whether a process was started by one of our workers."""
+    """Tell whether one of our workers started a process."""
     return any(each.id in ancestors(pid) for each in _zygotes)
 
 
@@ -204,7 +203,7 @@ def _work(walls: Walls, descriptors: list[int], keeper: int, prefix: str) -> NoR
 
 
 def _close_in(walls: Walls, channel: int, prefix: str) -> None:
-    """Put up the walls; report why if the worker cannot run behind them."""
+    """Isolate the worker; report why if it cannot run."""
     try:
         walls.furnish(prefix)
         os.environ.clear()
@@ -215,12 +214,13 @@ def _close_in(walls: Walls, channel: int, prefix: str) -> None:
         os.chdir(walls.scratch)
         walls.give_up()
     except Exception as error:
-        messages.send(Channel(socket.socket(fileno=channel)), Raised(str(error), "error"))
+        report = messages.Raised(str(error), "error")
+        messages.send(Channel(socket.socket(fileno=channel)), report)
         raise
 
 
 def _close_descriptors(kept: set[int]) -> None:
-    """Close other files, which would tell a worker about the judge."""
+    """Close files that would tell a worker about the judge."""
     for name in os.listdir("/proc/self/fd"):
         if int(name) not in kept:
             with contextlib.suppress(OSError):  # that of the folder itself
@@ -233,7 +233,7 @@ def _kill(process: int) -> None:
 
 
 def _end_descendants() -> None:
-    """Kill what the worker left; a process namespace does so by itself."""
+    """Kill what the worker left, as a process namespace does by itself."""
     while left := children(os.getpid()):  # orphans of the worker belong to this process
         for child in left:
             _kill(child)

@@ -13,29 +13,23 @@ from ..shapes import EQUAL
 from ..spec import Operand, Terms
 
 
-def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """PyTorch's binary cross entropy; 16 bits in float32."""
+def _reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     input, target = torch.broadcast_tensors(input, target)
     (input, target), dtype = at_least_float32(input, target)
     return aten.binary_cross_entropy(input, target, reduction=reduction).to(dtype)
 
 
-def twice(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """The exact formula; the derivatives of PyTorch's gradients contain a constant 1e-12."""
+def _twice(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+    # The derivatives of PyTorch's gradients contain a constant 1e-12.
     elements = -(target * torch.log(input) + (1 - target) * torch.log1p(-input))
     return reduce(elements, reduction)
 
 
-def terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
-    """The target's gradient is ``log(1 - input) - log(input)``, which is 0 at 1/2."""
+def _terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
     return {"target": torch.maximum(-torch.log(input), -torch.log1p(-input))}
 
 
-def refuse(input: Tensor, target: Tensor) -> None:
-    """Raise PyTorch's error for operands outside [0, 1], whose loss is NaN.
-
-    On a GPU losscli's loss stays NaN; PyTorch's kernels make the GPU unusable for the process.
-    """
+def _refuse(input: Tensor, target: Tensor) -> None:
     for name, operand in (("input", input), ("target", target)):
         outside = ~((operand.detach() >= 0) & (operand.detach() <= 1))
         if bool(outside.any()):
@@ -61,15 +55,14 @@ def binary_cross_entropy(
     in PyTorch, the gradient is ``(input - target) / max(input * (1 - input), 1e-12)``, and the
     target's is ``log(1 - input) - log(input)``.
 
-    On the CPU, operands outside [0, 1] raise RuntimeError, as in PyTorch. On a GPU, their losses
-    and gradients are NaN; PyTorch makes the GPU unusable for the process.
-
     Args:
         input: probabilities, any shape.
         target: probabilities, or labels 0 and 1, in the shape of ``input``.
 
     Raises:
         ValueError: the shapes of target and input differ.
+        RuntimeError: on the CPU, an operand is outside [0, 1]. On a GPU its loss and gradients are
+            NaN; PyTorch makes the GPU unusable for the process.
     """
     reduction = reduction_of(reduction, size_average, reduce)
     return Arguments((input, target), reduction, (), weight)
@@ -78,16 +71,16 @@ def binary_cross_entropy(
 SPEC = element_loss(
     binary_cross_entropy,
     "BCELoss",
-    calls=Calls("binary_cross_entropy", shapes=EQUAL, refuse=refuse),
+    calls=Calls("binary_cross_entropy", shapes=EQUAL, refuse=_refuse),
     kept=("weight",),
     formula="-(y * log(x) + (1 - y) * log(1 - x))",
     operands=(
         Operand("input", "probabilities", domain=PROBABILITIES, refused=True),
         Operand("target", "probabilities, or labels 0 and 1", domain=PROBABILITIES, refused=True),
     ),
-    reference=reference,
+    reference=_reference,
     functional=torchs_own(aten.binary_cross_entropy),
     widens=True,
-    second_order=twice,
-    terms=Terms(terms, "the target's gradient log(1 - input) - log(input) is a difference"),
+    second_order=_twice,
+    terms=Terms(_terms, "the target's gradient log(1 - input) - log(input) is a difference"),
 )

@@ -13,8 +13,8 @@ from ..shapes import EQUAL
 from ..spec import Operand, Terms
 
 
-def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """PyTorch's formula without cancellation in the loss; 16 bits in float32."""
+def _reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+    """PyTorch's formula, but nothing cancels in the loss."""
     (input, target), dtype = at_least_float32(input, target)
     positive = input > 0
     linear = input * (positive.to(input.dtype) - target)
@@ -22,8 +22,8 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     return reduce(linear + rest, reduction).to(dtype)
 
 
-def terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
-    """The terms of the gradient: label and probability, relative to the nearer of 0 and 1."""
+def _terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
+    """Label and probability, relative to the nearer of 0 and 1."""
     nearer = (input > 0).to(input.dtype)
     return {"input": torch.maximum((nearer - target).abs(), torch.sigmoid(-input.abs()))}
 
@@ -45,11 +45,9 @@ def binary_cross_entropy_with_logits(
 
     Args:
         input: logits, any shape.
-        target: probabilities, or labels 0 and 1, in the shape of ``input``. As in PyTorch, the
-            values are not checked.
+        target: probabilities, or labels 0 and 1, in the shape of ``input``; not checked.
         pos_weight: multiplies the loss of positive targets, ``target * log(1 + exp(-input))``;
-            broadcasts to the shape of both, so (C,) has one value per column. It uses the kernel of
-            :func:`binary_cross_entropy_with_pos_weight`.
+            broadcasts to the shape of both, so (C,) has one value per column.
 
     Raises:
         ValueError: the shapes of target and input differ.
@@ -71,11 +69,11 @@ SPEC = element_loss(
         Operand("input", "logits"),
         Operand("target", "probabilities, or labels 0 and 1", domain=PROBABILITIES),
     ),
-    reference=reference,
+    reference=_reference,
     # It loses the digits of small losses.
     functional=torchs_own(aten.binary_cross_entropy_with_logits),
     branch_coordinate=prediction,
     temporaries=7,
     widens=True,
-    terms=Terms(terms, "the gradient sigmoid(input) - target is a difference"),
+    terms=Terms(_terms, "the gradient sigmoid(input) - target is a difference"),
 )

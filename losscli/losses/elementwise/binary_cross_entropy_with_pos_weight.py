@@ -13,18 +13,15 @@ from ..operand import Operand, last_dimension
 from ..spec import Terms, Tolerance
 
 
-def reference(input: Tensor, target: Tensor, pos_weight: Tensor, *, reduction: str) -> Tensor:
-    """PyTorch's formula without cancellation in the loss; 16 bits in float32."""
+def _reference(input: Tensor, target: Tensor, pos_weight: Tensor, *, reduction: str) -> Tensor:
+    """PyTorch's formula, but nothing cancels in the loss."""
     (input, target, pos_weight), dtype = at_least_float32(input, target, pos_weight)
     positive = pos_weight * (target * -aten.logsigmoid(input))
     return reduce(positive - (1 - target) * aten.logsigmoid(-input), reduction).to(dtype)
 
 
-def functional(input: Tensor, target: Tensor, pos_weight: Tensor, *, reduction: str) -> Tensor:
-    """PyTorch's function, which loses digits where the loss is small.
-
-    It has no gradient for ``pos_weight``; if one is needed, the same formula in PyTorch operators.
-    """
+def _functional(input: Tensor, target: Tensor, pos_weight: Tensor, *, reduction: str) -> Tensor:
+    """PyTorch's function, or its formula for a gradient for ``pos_weight``."""
     input, target, pos_weight = alike(input, target, pos_weight)
     if not pos_weight.requires_grad:
         return aten.binary_cross_entropy_with_logits(
@@ -34,8 +31,7 @@ def functional(input: Tensor, target: Tensor, pos_weight: Tensor, *, reduction: 
     return reduce(pos_weight * target * of_positive + (1 - target) * of_negative, reduction)
 
 
-def terms(input: Tensor, target: Tensor, pos_weight: Tensor) -> dict[str, Tensor]:
-    """The contributions of positive and negative targets to the gradients."""
+def _terms(input: Tensor, target: Tensor, pos_weight: Tensor) -> dict[str, Tensor]:
     of_positive = pos_weight * (target * torch.sigmoid(-input))
     of_negative = (1 - target) * torch.sigmoid(input)
     costs = -pos_weight * aten.logsigmoid(input), -aten.logsigmoid(-input)
@@ -52,10 +48,9 @@ def binary_cross_entropy_with_pos_weight(
     reduction: str = "mean",
     weight: Tensor | None = None,
 ) -> Arguments:
-    """Binary cross entropy of logits with a weight for positive targets.
+    """:func:`binary_cross_entropy_with_logits` with a differentiable ``pos_weight``.
 
-    ``pos_weight * target * softplus(-input) + (1 - target) * softplus(input)``. This is
-    :func:`binary_cross_entropy_with_logits` with a ``pos_weight`` that is differentiable.
+    ``pos_weight * target * softplus(-input) + (1 - target) * softplus(input)``.
 
     Args:
         input: logits, any shape.
@@ -83,11 +78,11 @@ SPEC = element_loss(
         ),
     ),
     form_of="binary_cross_entropy_with_logits",
-    reference=reference,
-    functional=functional,
+    reference=_reference,
+    functional=_functional,
     branch_coordinate=prediction,
     temporaries=10,
     widens=True,
     tolerance=Tolerance(1.5, "the weight of label 1 adds two roundings to the four of an element"),
-    terms=Terms(terms, "its gradients are differences of what labels 1 and 0 contribute"),
+    terms=Terms(_terms, "its gradients are differences of what labels 1 and 0 contribute"),
 )

@@ -19,15 +19,14 @@ from ..spec import LOSS, Operand, Shape, Terms, Tolerance
 CONSTANT = 0.5 * math.log(2 * math.pi)
 
 
-def reference(
+def _reference(
     input: Tensor, target: Tensor, var: Tensor, *, reduction: str, full: float, eps: float
 ) -> Tensor:
-    """PyTorch's formula; 16 bits in float32."""
     operands, dtype = at_least_float32(input, target, var)
-    return as_written(*operands, reduction=reduction, full=full, eps=eps).to(dtype)
+    return _as_written(*operands, reduction=reduction, full=full, eps=eps).to(dtype)
 
 
-def as_written(
+def _as_written(
     input: Tensor, target: Tensor, var: Tensor, *, reduction: str, full: float, eps: float
 ) -> Tensor:
     """PyTorch's code, without its check of variances, which would wait for the GPU."""
@@ -38,10 +37,9 @@ def as_written(
     return reduce(loss + CONSTANT if full else loss, reduction)
 
 
-def terms(
+def _terms(
     input: Tensor, target: Tensor, var: Tensor, *, full: float, eps: float
 ) -> Mapping[str, Tensor]:
-    """The terms of the loss and of the variance's gradient."""
     var = var.clamp(min=eps)
     difference = input - target
     square = 0.5 * difference * (difference / var)
@@ -51,8 +49,8 @@ def terms(
     return {LOSS: loss, "var": square.clamp(min=0.5) / var}
 
 
-def operands_of(parameters: Mapping[str, float]) -> tuple[Operand, ...]:
-    """Below ``eps`` the loss is flat in the variance, but its gradient is that at ``eps``."""
+def _operands_of(parameters: Mapping[str, float]) -> tuple[Operand, ...]:
+    # Below ``eps`` the loss is flat in the variance, but its gradient is that at ``eps``.
     low = max(0.5, parameters["eps"])  # not so small that float16 cannot hold second derivatives
     smooth = replace(POSITIVE, name=f"at least {low:g}", low=low)
     return (
@@ -65,8 +63,7 @@ def operands_of(parameters: Mapping[str, float]) -> tuple[Operand, ...]:
 NEGATIVE = "var has negative entry/entries"
 
 
-def refuse(input: Tensor, target: Tensor, var: Tensor) -> None:
-    """Raise PyTorch's error for a negative variance, whose loss is NaN."""
+def _refuse(input: Tensor, target: Tensor, var: Tensor) -> None:
     if bool((var.detach() < 0).any()):
         raise ValueError(NEGATIVE)
 
@@ -96,8 +93,7 @@ def gaussian_nll_loss(
 
     Raises:
         ValueError: ``var`` has another shape, or a variance is negative and is a number or on the
-            CPU. On a GPU, and under a compiler or ``vmap``, the loss is NaN instead; PyTorch waits
-            for the GPU in each call to check.
+            CPU. On a GPU, and under a compiler or ``vmap``, its loss is NaN.
     """
     operands = (input, target, _variance(input, var))
     return Arguments(operands, reduction, (float(full), eps), weight)
@@ -129,20 +125,20 @@ SHAPES = Shapes({"var": VARIANCE, "weight": WEIGHT}, names=("input", "target", "
 SPEC = element_loss(
     gaussian_nll_loss,
     "GaussianNLLLoss",
-    calls=Calls("gaussian_nll", shapes=SHAPES, refuse=refuse),
+    calls=Calls("gaussian_nll", shapes=SHAPES, refuse=_refuse),
     formula="0.5 * (log(v) + (x - y)^2 / v), v = max(var, eps)",
-    operands_of=operands_of,
+    operands_of=_operands_of,
     parameters=(
         switch("full", False, "whether to add the constant 0.5 * log(2 * pi)"),
         Parameter("eps", 1e-6, 0.0, "the smallest variance that is divided by", 0.3),
     ),
-    reference=reference,
-    functional=as_written,
+    reference=_reference,
+    functional=_as_written,
     branches=QUADRATIC,
     temporaries=8,
     widens=True,
     tolerance=Tolerance(
         1.75, "the square of a difference over that of the variance adds three roundings to four"
     ),
-    terms=Terms(terms, "1 / var - (input - target)^2 / var^2 cancels, and the loss near 0"),
+    terms=Terms(_terms, "1 / var - (input - target)^2 / var^2 cancels, and the loss near 0"),
 )

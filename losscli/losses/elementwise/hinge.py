@@ -14,8 +14,7 @@ from ..operand import Operand, last_dimension
 from ..parameter import Parameter
 
 
-def reference(input: Tensor, target: Tensor, *, reduction: str, margin: float) -> Tensor:
-    """The formula in PyTorch; at the kink the gradient passes, as clamp's does."""
+def _reference(input: Tensor, target: Tensor, *, reduction: str, margin: float) -> Tensor:
     return reduce(torch.clamp(margin - input * target, min=0), reduction)
 
 
@@ -29,11 +28,9 @@ def hinge_loss(
     """Hinge loss for targets of -1 and 1: ``clamp(margin - input * target, min=0)``.
 
     At the kink, ``input * target == margin``, the gradient passes, as in ``torch.clamp``. Targets
-    are not checked to be -1 or 1.
+    are not checked.
 
     Args:
-        target: broadcastable with ``input``, aligned at the last dimension, so (N,) against (B, N)
-            has one target per column.
         margin: value of ``input * target`` from which the loss is 0; any finite number.
     """
     return Arguments((input, target), reduction, (margin,), weight)
@@ -50,7 +47,7 @@ SPEC = element_loss(
     parameters=(
         Parameter("margin", 1.0, -math.inf, "input * target from which the loss is 0", 1.3),
     ),
-    reference=reference,
+    reference=_reference,
     kinks=lambda parameters: (parameters["margin"],),
     branch_coordinate=product,
     branches=fixed(("linear", "clamped")),

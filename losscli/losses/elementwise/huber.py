@@ -12,8 +12,7 @@ from ..parameter import Parameter
 from ..shapes import WARNED
 
 
-def reference(input: Tensor, target: Tensor, *, reduction: str, delta: float) -> Tensor:
-    """PyTorch's Huber loss."""
+def _reference(input: Tensor, target: Tensor, *, reduction: str, delta: float) -> Tensor:
     input, target = torch.broadcast_tensors(input, target)
     wide = torch.promote_types(input.dtype, target.dtype)
     return aten.huber_loss(input.to(wide), target.to(wide), reduction=reduction, delta=delta)
@@ -43,7 +42,7 @@ SPEC = element_loss(
     calls=Calls("huber", shapes=WARNED),
     formula="0.5 * (x - y)^2 if |x - y| < delta else delta * (|x - y| - 0.5 * delta)",
     parameters=(Parameter("delta", 1.0, 0.0, "where the quadratic part ends", 0.7, open=True),),
-    reference=reference,
+    reference=_reference,
     kinks=lambda parameters: (-parameters["delta"], parameters["delta"]),
     branches=fixed(("linear below", "quadratic", "linear above")),
 )

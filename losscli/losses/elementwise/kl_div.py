@@ -16,8 +16,7 @@ from ..shapes import BROADCAST
 from ..spec import LOSS, Operand, Terms, Tolerance
 
 
-def reference(input: Tensor, target: Tensor, *, reduction: str, log_target: float) -> Tensor:
-    """PyTorch's formula; 16 bits in float32."""
+def _reference(input: Tensor, target: Tensor, *, reduction: str, log_target: float) -> Tensor:
     (input, target), dtype = at_least_float32(input, target)
     if log_target:
         loss = torch.exp(target) * (target - input)
@@ -26,14 +25,12 @@ def reference(input: Tensor, target: Tensor, *, reduction: str, log_target: floa
     return reduce(loss, reduction).to(dtype)
 
 
-def functional(input: Tensor, target: Tensor, *, reduction: str, log_target: float) -> Tensor:
-    """PyTorch's function, which computes 16 bits in 16."""
+def _functional(input: Tensor, target: Tensor, *, reduction: str, log_target: float) -> Tensor:
     input, target = alike(input, target)  # it takes no integers
     return aten.kl_div(input, target, reduction=reduction, log_target=bool(log_target))
 
 
-def terms(input: Tensor, target: Tensor, *, log_target: float) -> Mapping[str, Tensor]:
-    """The terms whose differences are the loss and the target's gradient."""
+def _terms(input: Tensor, target: Tensor, *, log_target: float) -> Mapping[str, Tensor]:
     if log_target:
         largest = torch.maximum(target.abs(), input.abs())
         power = torch.exp(target)
@@ -49,8 +46,7 @@ PROBABILITY = Operand("target", "probabilities", domain=PROBABILITIES, smooth=SM
 LOG_PROBABILITY = Operand("target", "log-probabilities", domain=LOG_PROBABILITIES)
 
 
-def operands_of(parameters: Mapping[str, float]) -> tuple[Operand, ...]:
-    """The target holds probabilities, or their logarithms."""
+def _operands_of(parameters: Mapping[str, float]) -> tuple[Operand, ...]:
     return INPUT, LOG_PROBABILITY if parameters["log_target"] else PROBABILITY
 
 
@@ -66,16 +62,16 @@ def kl_div(
     """Kullback-Leibler divergence, as torch.nn.functional.kl_div.
 
     ``target * (log(target) - input)``, and 0 for a target of 0; with ``log_target``, ``exp(target)
-    * (target - input)``. As in PyTorch, the target's gradient is NaN at 0. The targets are not
-    checked to be probabilities. Unlike PyTorch, ``mean`` does not warn of a future change.
+    * (target - input)``. As in PyTorch, the target's gradient is NaN at 0, and targets are not
+    checked.
 
     Args:
         input: log-probabilities, any shape.
         target: probabilities, or with ``log_target`` their logarithms; broadcastable with
             ``input``, aligned at the last dimension.
         reduction: ``none`` (the broadcast shape), ``mean``, ``sum`` or ``batchmean`` (shape
-            ``()``). ``mean`` divides by the number of elements; ``batchmean`` divides by the first
-            extent of ``input``, as the divergence of distributions is defined.
+            ``()``), which divides by the first extent of ``input``, as the divergence of
+            distributions is defined.
         log_target: whether the target holds logarithms.
     """
     reduction, rows = reduction_of(reduction, size_average, reduce), None
@@ -92,14 +88,14 @@ SPEC = element_loss(
     "KLDivLoss",
     calls=Calls("kl_div", shapes=BROADCAST, reductions=(*REDUCTIONS, BATCHMEAN)),
     formula="y * (log(y) - x)",
-    operands_of=operands_of,
+    operands_of=_operands_of,
     parameters=(switch("log_target", False, "whether the target holds logarithms"),),
-    reference=reference,
-    functional=functional,
+    reference=_reference,
+    functional=_functional,
     temporaries=8,
     widens=True,
     tolerance=Tolerance(
         1.5, "exp(target) and the product with it add two roundings to the four of an element"
     ),
-    terms=Terms(terms, "log(target) - input cancels where the two distributions agree"),
+    terms=Terms(_terms, "log(target) - input cancels where the two distributions agree"),
 )

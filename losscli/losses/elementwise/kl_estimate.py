@@ -12,32 +12,29 @@ from ..making import element_loss
 from ..spec import LOSS, Operand, Parameter, Terms
 
 
-def reference(
+def _reference(
     log_probs: Tensor, reference_log_probs: Tensor, *, reduction: str, estimator: float
 ) -> Tensor:
-    """The formula; the third estimate keeps its digits where both agree; 16 bits in float32."""
     (own, reference), dtype = at_least_float32(log_probs, reference_log_probs)
     return reduce(_estimated(reference - own, estimator), reduction).to(dtype)
 
 
 def _estimated(d: Tensor, estimator: float) -> Tensor:
     if estimator == 3:
-        return d.expm1() - d
+        return d.expm1() - d  # which keeps its digits where both agree
     return -d if estimator == 1 else 0.5 * d * d
 
 
-def as_written(
+def _as_written(
     log_probs: Tensor, reference_log_probs: Tensor, *, reduction: str, estimator: float
 ) -> Tensor:
-    """The estimates as written in PyTorch, the third as in GRPO."""
     d = reference_log_probs - log_probs
     return reduce(torch.exp(d) - d - 1 if estimator == 3 else _estimated(d, estimator), reduction)
 
 
-def terms(
+def _terms(
     log_probs: Tensor, reference_log_probs: Tensor, *, estimator: float
 ) -> Mapping[str, Tensor]:
-    """The terms of the third estimate and of its derivative."""
     if estimator != 3:
         return {}
     d = reference_log_probs - log_probs
@@ -93,11 +90,12 @@ SPEC = element_loss(
             other=2.0,
         ),
     ),
-    reference=reference,
-    functional=as_written,
+    reference=_reference,
+    functional=_as_written,
     temporaries=6,
     widens=True,
     terms=Terms(
-        terms, "exp(d) - 1 - d and its derivative cancel where the policy agrees with the reference"
+        _terms,
+        "exp(d) - 1 - d and its derivative cancel where the policy agrees with the reference",
     ),
 )

@@ -11,13 +11,11 @@ from ..making import element_loss
 from ..shapes import WARNED
 
 
-def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """The formula in PyTorch; the gradient at zero is 0."""
+def _reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     return reduce((input - target).abs(), reduction)
 
 
-def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """PyTorch's function."""
+def _functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     input, target = torch.broadcast_tensors(input, target)
     return aten.l1_loss(input, target, reduction=reduction)
 
@@ -43,8 +41,8 @@ SPEC = element_loss(
     "L1Loss",
     calls=Calls("l1", by_weights=True, shapes=WARNED),
     formula="|x - y|",
-    reference=reference,
-    functional=functional,
+    reference=_reference,
+    functional=_functional,
     kinks=KINK_AT_ZERO,
     branches=LINEAR_ON_BOTH_SIDES,
 )

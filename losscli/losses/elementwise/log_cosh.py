@@ -1,4 +1,4 @@
-"""Log-cosh: quadratic near zero, linear far from it, and smooth."""
+"""Log-cosh loss."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ FAR = 20.0
 """The difference from which ``exp(-2 * d)`` does not change the loss even in float64."""
 
 
-def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """Log-cosh without cancellation near zero or overflow; 16 bits in float32."""
+def _reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     (input, target), dtype = at_least_float32(input, target)
     d = input - target
     far = d.abs() > FAR
@@ -29,8 +28,8 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     return reduce(torch.where(far, d.abs() - math.log(2), value), reduction).to(dtype)
 
 
-def as_written(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """Log-cosh as written without overflow; small differences lose their digits."""
+def _as_written(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+    # Small differences lose their digits.
     d = input - target
     return reduce(d + aten.softplus(-2 * d) - math.log(2), reduction)
 
@@ -50,8 +49,8 @@ SPEC = element_loss(
     log_cosh_loss,
     "LogCoshLoss",
     formula="log(cosh(x - y))",
-    reference=reference,
-    functional=as_written,
+    reference=_reference,
+    functional=_as_written,
     tolerance=Tolerance(
         1.5, "tanh of a GPU is off by up to 2 ulp, besides four roundings of an element"
     ),

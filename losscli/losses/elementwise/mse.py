@@ -11,8 +11,7 @@ from ..making import element_loss
 from ..shapes import WARNED
 
 
-def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """The formula in PyTorch."""
+def _reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     return reduce((input - target) ** 2, reduction)
 
 
@@ -34,7 +33,7 @@ SPEC = element_loss(
     "MSELoss",
     calls=Calls("mse", by_weights=True, shapes=WARNED),
     formula="(x - y)^2",
-    reference=reference,
+    reference=_reference,
     # Its backward takes one dtype. After torch 2.11 it promotes, and on a GPU rounds both
     # operands to the gradient's dtype.
     functional=torchs_own(aten.mse_loss),

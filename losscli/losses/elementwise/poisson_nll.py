@@ -18,10 +18,9 @@ from ..shapes import BROADCAST
 from ..spec import LOSS, Operand, Terms
 
 
-def reference(
+def _reference(
     input: Tensor, target: Tensor, *, reduction: str, log_input: float, full: float, eps: float
 ) -> Tensor:
-    """PyTorch's formula; 16 bits in float32."""
     (input, target), dtype = at_least_float32(input, target)
     if log_input:
         loss = torch.exp(input) - target * input
@@ -36,18 +35,17 @@ def reference(
     return reduce(loss, reduction).to(dtype)
 
 
-def functional(
+def _functional(
     input: Tensor, target: Tensor, *, reduction: str, log_input: float, full: float, eps: float
 ) -> Tensor:
-    """PyTorch's function."""
     switches = {"log_input": bool(log_input), "full": bool(full)}
     return aten.poisson_nll_loss(input, target, reduction=reduction, **switches, eps=eps)
 
 
-def terms(
+def _terms(
     input: Tensor, target: Tensor, *, log_input: float, full: float, eps: float
 ) -> Mapping[str, Tensor]:
-    """The terms of the loss: rate, logarithm times target, and Stirling's approximation."""
+    """Rate, logarithm times target, and Stirling's approximation."""
     if log_input:
         rate, logarithm, slope = torch.exp(input), input.abs(), torch.exp(input)
     else:
@@ -67,8 +65,8 @@ def terms(
 ABOVE_ONE = Domain("above 1", low=1.0)
 
 
-def operands_of(parameters: Mapping[str, float]) -> tuple[Operand, ...]:
-    """The input is a rate or its logarithm; with ``full`` the loss jumps at a target of 1."""
+def _operands_of(parameters: Mapping[str, float]) -> tuple[Operand, ...]:
+    # With ``full`` the loss jumps at a target of 1.
     rate = Operand("input", "rates", domain=POSITIVE)
     logarithm = Operand("input", "logarithms of rates, or rates")
     smooth = ABOVE_ONE if parameters["full"] else None
@@ -113,15 +111,15 @@ SPEC = element_loss(
     "PoissonNLLLoss",
     calls=Calls("poisson_nll", shapes=BROADCAST),
     formula="exp(x) - y * x",
-    operands_of=operands_of,
+    operands_of=_operands_of,
     parameters=(
         switch("log_input", True, "whether the input holds logarithms of rates"),
         switch("full", False, "whether to add Stirling's approximation of log(target!)"),
         Parameter("eps", 1e-8, 0.0, "what is added to a rate before its logarithm", 0.3),
     ),
-    reference=reference,
-    functional=functional,
+    reference=_reference,
+    functional=_functional,
     temporaries=10,
     widens=True,
-    terms=Terms(terms, "exp(input) - target cancels where the rate is the count"),
+    terms=Terms(_terms, "exp(input) - target cancels where the rate is the count"),
 )

@@ -1,4 +1,4 @@
-"""Policy-gradient loss of tokens: PPO, GRPO, DAPO, Dr. GRPO and CISPO."""
+"""Policy-gradient loss of tokens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEQUENCE_MEAN, SEQUENCE_SUM = "sequence_mean", "sequence_sum"
 """Reductions that no operator has."""
 
 
-def bounds(parameters: Mapping[str, float]) -> dict[float, float]:
+def _bounds(parameters: Mapping[str, float]) -> dict[float, float]:
     """Return the bounds of the ratio by logarithm, in ascending order."""
     low, high, dual = (parameters[name] for name in ("clip_low", "clip_high", "dual_clip"))
     found = {math.log1p(high): 1 + high}
@@ -32,14 +32,13 @@ def bounds(parameters: Mapping[str, float]) -> dict[float, float]:
     return dict(sorted(found.items()))
 
 
-def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
-    """The intervals between bounds of the ratio."""
-    ends = [f"{bound:.6g}" for bound in bounds(parameters).values()]
+def _branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
+    ends = [f"{bound:.6g}" for bound in _bounds(parameters).values()]
     inside = [f"ratio from {a} to {b}" for a, b in pairwise(ends)]
     return (f"ratio below {ends[0]}", *inside, f"ratio above {ends[-1]}")
 
 
-def reference(
+def _reference(
     log_probs: Tensor,
     old_log_probs: Tensor,
     advantages: Tensor,
@@ -50,7 +49,7 @@ def reference(
     dual_clip: float,
     cispo: float,
 ) -> Tensor:
-    """The formula, a bound per sign of A; it compares logarithms, as exponentials are rounded."""
+    # Logarithms are compared, because exponentials are rounded.
     (own, old, advantages), dtype = at_least_float32(log_probs, old_log_probs, advantages)
     low, high = math.log1p(-clip_low) if clip_low < 1 else -math.inf, math.log1p(clip_high)
     falls = advantages < 0
@@ -67,7 +66,7 @@ def reference(
     return reduce(loss, reduction).to(dtype)
 
 
-def as_written(
+def _as_written(
     log_probs: Tensor,
     old_log_probs: Tensor,
     advantages: Tensor,
@@ -78,7 +77,6 @@ def as_written(
     dual_clip: float,
     cispo: float,
 ) -> Tensor:
-    """The loss as written in PyTorch: the larger loss of two ratios."""
     ratio = torch.exp(log_probs - old_log_probs)
     clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
     if cispo:
@@ -91,10 +89,7 @@ def as_written(
 
 @dataclass(frozen=True)
 class _DualClip(Parameter):
-    """A bound that is above 1, or 0 for none."""
-
     def check(self, value: float) -> str | None:
-        """Return what is wrong with ``value``, or None."""
         if 0 < value <= 1:
             return f"{self.name} must be above 1, or 0 for none, but is {value:g}"
         return super().check(value)
@@ -119,19 +114,17 @@ def policy_loss(
 ) -> Arguments:
     """Policy-gradient loss of tokens: PPO, GRPO, DAPO, Dr. GRPO and CISPO.
 
-    With the ratio ``r = exp(log_probs - old_log_probs)`` and advantage A, a token's loss is
-    ``max(-A * r, -A * clamp(r, 1 - clip_low, 1 + clip_high))``, and at most ``-A * dual_clip`` if A
-    is negative (PPO, Schulman et al. 2017, arXiv:1707.06347; dual clip, Ye et al. 2020,
-    arXiv:1912.09729; higher ``clip_high``, DAPO, Yu et al. 2025, arXiv:2503.14476). With ``cispo``
-    it is ``-A * w * log_probs`` with the constant ``w = clamp(r, 1 - clip_low, 1 + clip_high)``
-    (MiniMax-M1, 2025, arXiv:2506.13585). ``kl_coefficient`` times :func:`kl_estimate` is added. At
-    a bound the gradient passes, as in ``torch.clamp``.
+    With the ratio ``r = exp(log_probs - old_log_probs)``, ``w = clamp(r, 1 - clip_low, 1 +
+    clip_high)`` and advantage A, a token's loss is ``max(-A * r, -A * w)``, and at most ``-A *
+    dual_clip`` if A is negative (PPO, Schulman et al. 2017, arXiv:1707.06347; dual clip, Ye et al.
+    2020, arXiv:1912.09729; higher ``clip_high``, DAPO, Yu et al. 2025, arXiv:2503.14476). With
+    ``cispo`` it is ``-A * w * log_probs`` with a constant w (MiniMax-M1, 2025, arXiv:2506.13585).
+    At a bound the gradient passes, as in ``torch.clamp``.
 
     Reductions: ``mean`` over counted tokens (DAPO); ``sequence_mean``, the mean over sequences of
     each mean over tokens (GRPO, Shao et al. 2024, arXiv:2402.03300); ``sequence_sum``, the mean
-    over sequences of each sum over tokens; ``sequence_sum`` with the maximum length as ``divisor``
-    (Dr. GRPO, Liu et al. 2025, arXiv:2503.20783); and ``sum`` with the token count of all ranks as
-    ``divisor``.
+    over sequences of each sum over tokens, with the maximum length as ``divisor`` in Dr. GRPO (Liu
+    et al. 2025, arXiv:2503.20783).
 
     Args:
         log_probs: the policy's token log-probabilities, ``(..., T)`` for sequences of T tokens;
@@ -141,17 +134,17 @@ def policy_loss(
         advantages: per token, or ``(..., 1)`` per sequence; broadcastable with ``log_probs``.
         reference_log_probs: those of the reference; only needed with ``kl_coefficient``.
         mask: the tokens that count, bool or 0 and 1; broadcastable with ``log_probs``; None for
-            all. The other losses are multiplied by 0, so they must be finite.
+            all. The other losses must be finite.
         clip_low: how far the ratio may fall below 1; from 0 to 1.
         clip_high: how far the ratio may rise above 1; at least 0.
         dual_clip: the largest ratio for a negative advantage; above 1, or 0 for none.
         cispo: whether the clipped ratio is a constant factor of the log-probability.
-        kl_coefficient: multiplies the estimate of the divergence.
+        kl_coefficient: multiplies :func:`kl_estimate`, which is added.
         kl_estimator: 1, 2 or 3, for k1, k2 or k3.
         reduction: ``none`` (the broadcast shape), ``mean``, ``sum``, ``sequence_mean`` or
             ``sequence_sum`` (shape ``()``). With a mask, a mean over no tokens is 0.
-        divisor: divides ``sum`` and ``sequence_sum``, for example a token count; a number or a
-            one-element tensor.
+        divisor: divides ``sum`` and ``sequence_sum``, for example the token count of all ranks; a
+            number or a one-element tensor.
         weight: multiplies the loss of each token, but not the divergence, for example to correct
             for another sampler; broadcastable with the others, and differentiable.
 
@@ -187,10 +180,7 @@ _Counted = tuple[str, Tensor | None, float | Tensor | None]
 def _counted(
     mask: Tensor | None, reduction: str, divisor: float | Tensor | None, like: Tensor
 ) -> _Counted:
-    """Return what a reduction makes of a mask.
-
-    A divisor by the mask goes into the weights: grad_output is constant and forward can use it.
-    """
+    # A divisor by the mask goes into the weights: grad_output is constant and forward can use it.
     if reduction == SEQUENCE_SUM:
         return "sum", mask, math.prod(like.shape[:-1]) * (1 if divisor is None else divisor)
     if reduction in ("none", "sum"):
@@ -217,10 +207,9 @@ def _arguments(
     parameters: tuple[float, ...],
     weight: Tensor | None = None,
 ) -> Arguments:
-    """Return an operator's arguments; the loss keeps the dtype of the caller's tensors."""
     reduction, own, divisor = counted
     dtype: torch.dtype | None = None
-    if own is not None:
+    if own is not None:  # the loss keeps the dtype of the caller's tensors
         dtype = promoted(*operands, *(() if weight is None else (weight,)))
         weight = own if weight is None else weight * own
     return Arguments(operands, reduction, parameters, weight, divisor, dtype=dtype)
@@ -252,11 +241,11 @@ SPEC = element_loss(
             other=1.0,
         ),
     ),
-    reference=reference,
-    functional=as_written,
-    kinks=lambda parameters: tuple(bounds(parameters)),  # of one sign of the advantage each
+    reference=_reference,
+    functional=_as_written,
+    kinks=lambda parameters: tuple(_bounds(parameters)),  # of one sign of the advantage each
     branch_coordinate=lambda own, old, advantages: own - old + 0 * advantages,
-    branches=branches,
+    branches=_branches,
     stops_gradient=lambda parameters: bool(parameters["cispo"]),
     temporaries=9,
     widens=True,

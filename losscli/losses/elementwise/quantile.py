@@ -15,27 +15,23 @@ from ..parameter import Parameter
 from . import quantiles
 
 
-def reference(input: Tensor, target: Tensor, *, reduction: str, quantile: float) -> Tensor:
-    """See :func:`losscli.losses.elementwise.quantiles.reference`."""
+def _reference(input: Tensor, target: Tensor, *, reduction: str, quantile: float) -> Tensor:
     return quantiles.reference(input, target, quantile, reduction=reduction)
 
 
-class QuantileCalls(Calls):
-    """Calls with one quantile; several become an operand of ``quantiles``."""
-
+class _QuantileCalls(Calls):
     def check(self, settings: Mapping[str, Any]) -> None:
-        """Raise ValueError for an invalid setting."""
         if isinstance(quantile := settings["quantile"], Sequence):
-            check_several(quantile)
+            _check_several(quantile)
             settings = {**settings, "quantile": 0.5}
         super().check(settings)
 
 
-def several_quantiles(
+def _several(
     input: Tensor, target: Tensor, quantile: Sequence[float], reduction: str, weight: Tensor | None
 ) -> Arguments:
     """Return arguments with quantiles as an operand, in float32 to keep their distance to 1."""
-    check_several(quantile)
+    _check_several(quantile)
     if input.dim() == 0 or input.shape[-1] != len(quantile):
         raise ValueError(
             f"quantile: {len(quantile)} quantiles need an input whose last dimension has as many "
@@ -48,8 +44,7 @@ def several_quantiles(
     return Arguments(operands, reduction, (), weight, operator="quantiles", dtype=dtype)
 
 
-def check_several(quantile: Sequence[float]) -> None:
-    """Raise ValueError for no quantiles or an invalid one."""
+def _check_several(quantile: Sequence[float]) -> None:
     (parameter,) = SPEC.parameters
     wrong = [complaint for each in quantile if (complaint := parameter.check(float(each)))]
     if wrong or not quantile:
@@ -61,7 +56,7 @@ _MOST = 64
 
 
 def on_device(values: tuple[float, ...], dtype: torch.dtype, like: Tensor) -> Tensor:
-    """Return numbers as a tensor; plain ones are cached on a GPU for captures of CUDA graphs."""
+    """Return numbers as a tensor, cached on a GPU for captures of CUDA graphs."""
     key = (values, dtype, like.device)
     kept = not operators.is_compiling() and not torch.is_inference_mode_enabled()
     if kept and key in _ON_DEVICE:
@@ -88,28 +83,25 @@ def quantile_loss(
     d``. Its minimum is at that quantile of the target. At the kink the gradient is the mean of both
     sides. With ``quantile=0.5`` it is half the L1 loss.
 
-    Several quantiles apply to the columns of ``input``: ``quantile_loss(prediction, target,
-    quantile=[0.1, 0.5, 0.9])`` takes predictions of shape (N, 3) and targets of shape (N, 1) or (N,
-    3).
-
     Args:
-        input: predictions, any shape; with K quantiles the last dimension has K elements.
+        input: predictions, any shape; with K quantiles ``(..., K)``, one column for each. A target
+            of shape ``(..., 1)`` then serves all columns.
         quantile: the quantile to predict, or several; each above 0 and below 1.
     """
     if isinstance(quantile, Sequence):
-        return several_quantiles(input, target, quantile, reduction, weight)
+        return _several(input, target, quantile, reduction, weight)
     return Arguments((input, target), reduction, (quantile,), weight)
 
 
 SPEC = element_loss(
     quantile_loss,
     "QuantileLoss",
-    calls=QuantileCalls("quantile"),
+    calls=_QuantileCalls("quantile"),
     formula="max(quantile * (y - x), (quantile - 1) * (y - x))",
     parameters=(
         Parameter("quantile", 0.5, 0.0, "of the target that is predicted", 0.9, 1.0, open=True),
     ),
-    reference=reference,
+    reference=_reference,
     functional=quantiles.as_written,
     kinks=KINK_AT_ZERO,
     branches=LINEAR_ON_BOTH_SIDES,

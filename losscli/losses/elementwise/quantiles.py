@@ -12,7 +12,7 @@ from ..operand import Operand, last_dimension
 
 
 def reference(input: Tensor, target: Tensor, quantile: Tensor | float, *, reduction: str) -> Tensor:
-    """The formula; at the kink the mean of both gradients, and only there."""
+    """The formula; the gradient at the kink is the mean of both sides."""
     d = target - input
     below = torch.where(d < 0, (quantile - 1) * d, (quantile - 0.5) * d)
     return reduce(torch.where(d > 0, quantile * d, below), reduction)
@@ -21,7 +21,7 @@ def reference(input: Tensor, target: Tensor, quantile: Tensor | float, *, reduct
 def as_written(
     input: Tensor, target: Tensor, quantile: Tensor | float, *, reduction: str
 ) -> Tensor:
-    """The loss as written in PyTorch, faster; subnormal differences count as zero."""
+    """The formula as usually written; subnormal differences count as zero."""
     d = target - input
     return reduce(torch.maximum(quantile * d, (quantile - 1) * d), reduction)
 
@@ -33,14 +33,12 @@ def quantiles_loss(
     reduction: str = "mean",
     weight: Tensor | None = None,
 ) -> Arguments:
-    """Quantile (pinball) loss (Koenker and Bassett, Econometrica, 1978) of many quantiles.
-
-    As :func:`quantile_loss`, with a quantile for each element: shape (K,) has one for each column
-    of an input of shape (N, K), whose target may have shape (N, 1).
+    """:func:`quantile_loss` with a quantile for each element.
 
     Args:
-        quantile: the quantiles to predict; broadcastable with both, and differentiable. The values
-            are not checked to be between 0 and 1; the dtype is promoted with the others.
+        quantile: the quantiles to predict; broadcastable with both, so (K,) has one for each
+            column. Differentiable; the values are not checked, and the dtype is promoted with the
+            others.
     """
     return Arguments((input, target, quantile), reduction, (), weight)
 

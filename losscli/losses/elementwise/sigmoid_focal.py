@@ -14,10 +14,10 @@ from ..making import element_loss
 from ..spec import Operand, Parameter, Terms, Tolerance
 
 
-def reference(
+def _reference(
     input: Tensor, target: Tensor, *, reduction: str, alpha: float, gamma: float
 ) -> Tensor:
-    """Torchvision's loss without cancellation; 16 bits in float32."""
+    """Torchvision's loss without cancellation."""
     (input, target), dtype = at_least_float32(input, target)
     positive = input > 0
     linear = input * (positive.to(input.dtype) - target)
@@ -35,10 +35,10 @@ def reference(
     return reduce(loss, reduction).to(dtype)
 
 
-def as_written(
+def _as_written(
     input: Tensor, target: Tensor, *, reduction: str, alpha: float, gamma: float
 ) -> Tensor:
-    """Torchvision's loss in PyTorch; easy examples lose their digits."""
+    """Torchvision's loss, in which easy examples lose their digits."""
     input, target = alike(input, target)
     p = torch.sigmoid(input)
     entropy = aten.binary_cross_entropy_with_logits(input, target, reduction="none")
@@ -49,7 +49,7 @@ def as_written(
     return reduce(loss, reduction)
 
 
-def terms(input: Tensor, target: Tensor, *, alpha: float, gamma: float) -> dict[str, Tensor]:
+def _terms(input: Tensor, target: Tensor, *, alpha: float, gamma: float) -> dict[str, Tensor]:
     """The derivatives of the cross entropy, of the power and of the class weight."""
     p, q = torch.sigmoid(input), torch.sigmoid(-input)
     nearer = (input > 0).to(input.dtype)
@@ -90,8 +90,7 @@ def sigmoid_focal_loss(
     Args:
         inputs: logits, any shape.
         targets: probabilities, or labels 0 and 1; broadcastable with ``inputs``, aligned at the
-            last dimension. Differentiable. The loss is NaN if a target outside [0, 1] makes ``m``
-            negative.
+            last dimension. Differentiable. The loss is NaN where ``m`` is negative.
         alpha: weight of target 1; target 0 has 1 - alpha. Negative for none.
         gamma: exponent of ``m``; at least 0, which gives the binary cross entropy.
     """
@@ -113,11 +112,11 @@ SPEC = element_loss(
         ),
         Parameter("gamma", 2.0, 0.0, "exponent of m, the probability of the wrong class", 2.3),
     ),
-    reference=reference,
-    functional=as_written,
+    reference=_reference,
+    functional=_as_written,
     branch_coordinate=prediction,
     temporaries=18,
     widens=True,
     tolerance=Tolerance(4.0, "the power multiplies the 3 ulp of its base on a GPU by gamma"),
-    terms=Terms(terms, "its gradients are differences, for targets between 0 and 1"),
+    terms=Terms(_terms, "its gradients are differences, for targets between 0 and 1"),
 )

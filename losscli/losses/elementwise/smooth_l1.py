@@ -13,8 +13,7 @@ from ..parameter import Parameter
 from ..shapes import WARNED
 
 
-def reference(input: Tensor, target: Tensor, *, reduction: str, beta: float) -> Tensor:
-    """PyTorch's smooth L1, the formula of Girshick, Fast R-CNN (2015), with beta."""
+def _reference(input: Tensor, target: Tensor, *, reduction: str, beta: float) -> Tensor:
     input, target = torch.broadcast_tensors(input, target)
     # On a GPU torch's backward rounds both operands to the gradient's dtype.
     wide = torch.promote_types(input.dtype, target.dtype)
@@ -23,14 +22,12 @@ def reference(input: Tensor, target: Tensor, *, reduction: str, beta: float) -> 
     return aten.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
 
 
-def kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
-    """The second derivative jumps at -beta and beta; with beta 0, the first jumps at 0."""
+def _kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
     beta = parameters["beta"]
     return (-beta, beta) if beta > 0 else (0.0,)
 
 
-def branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
-    """Linear on both sides; with beta 0 there is no quadratic part."""
+def _branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
     below, above = "linear below", "linear above"
     return (below, "quadratic", above) if parameters["beta"] > 0 else (below, above)
 
@@ -65,7 +62,7 @@ SPEC = element_loss(
     parameters=(
         Parameter("beta", 1.0, 0.0, "where the quadratic part ends; 0 gives the L1 loss", 0.7),
     ),
-    reference=reference,
-    kinks=kinks,
-    branches=branches,
+    reference=_reference,
+    kinks=_kinks,
+    branches=_branches,
 )

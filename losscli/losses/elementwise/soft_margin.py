@@ -16,8 +16,8 @@ FAR = 40.0
 """The product from which ``exp(-product)`` or ``-product`` is the loss even in float64."""
 
 
-def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """PyTorch's formula, finite for any finite operands; 16 bits in float32."""
+def _reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+    """PyTorch's formula, finite for any finite operands."""
     (input, target), dtype = at_least_float32(input, target)
     product = input * target
     far = product.abs() > FAR
@@ -28,13 +28,9 @@ def reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     return reduce(torch.where(far, beyond, near), reduction).to(dtype)
 
 
-def terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
-    """The effect of rounding ``input * target`` on its exponential.
-
-    ``e^p`` of a rounded ``p`` is off by up to ``|p|`` ulp. The tolerance of 4 ulp of ``1 + |p| /
-    4`` times the result covers that. A target of -1 or 1 causes no rounding.
-    """
+def _terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
     product = input * target
+    # ``e^p`` of a rounded ``p`` is off by up to ``|p|`` ulp, of which the tolerance has 4.
     more = 1 + torch.where(target.abs() == 1, 0.0, product.abs() / 4)
     slope = torch.sigmoid(-product) * more
     return {
@@ -44,11 +40,8 @@ def terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
     }
 
 
-def functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    """PyTorch's function, which is infinite where ``exp(-input * target)`` is.
-
-    It has no gradient for the target; if one is needed, the same formula in PyTorch operators.
-    """
+def _functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+    """PyTorch's function, or its formula for a gradient for the target."""
     input, target = alike(input, target)
     if not target.requires_grad:
         return aten.soft_margin_loss(input, target, reduction=reduction)
@@ -66,8 +59,8 @@ def soft_margin_loss(
     """Soft margin (logistic) loss, as torch.nn.functional.soft_margin_loss.
 
     ``log(1 + exp(-input * target))``, without overflow: where PyTorch's is infinite, this is
-    ``-input * target``. Unlike PyTorch's, it has a gradient for the target. Targets are not checked
-    to be -1 or 1.
+    ``-input * target``. Unlike PyTorch's, it has a gradient for the target. Targets are not
+    checked.
 
     Args:
         input: logits, any shape.
@@ -89,10 +82,10 @@ SPEC = element_loss(
         Operand("input", "logits"),
         Operand("target", "labels", domain=SIGNS, torch_differentiates=False),
     ),
-    reference=reference,
-    functional=functional,
+    reference=_reference,
+    functional=_functional,
     branch_coordinate=product,
     temporaries=10,
     widens=True,
-    terms=Terms(terms, "the exponential of input * target multiplies the rounding of the product"),
+    terms=Terms(_terms, "the exponential of input * target multiplies the rounding of the product"),
 )

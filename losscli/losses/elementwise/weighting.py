@@ -1,4 +1,4 @@
-"""Specs of ``weighted_NAME``, operators whose elements are ``loss * weight``, the last operand."""
+"""Specs of ``weighted_NAME``, whose elements are ``loss * weight``, the last operand."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -19,12 +19,12 @@ _ROUNDINGS = 2, "the weight adds two roundings to the four of an element"
 
 
 def inner_name(name: str) -> str:
-    """Return the name of the unweighted loss."""
+    """Return the unweighted loss's name."""
     return name.removeprefix(PREFIX)
 
 
 def is_weighted(name: str) -> bool:
-    """Tell whether a name is a weighted loss's."""
+    """Tell whether a loss is a weighted one."""
     return name.startswith(PREFIX)
 
 

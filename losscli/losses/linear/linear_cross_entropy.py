@@ -1,7 +1,5 @@
 """Cross entropy of the logits of a linear layer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from losscli.machine.pytorch import Tensor, torch
@@ -11,7 +9,7 @@ from ..rows import cross_entropy
 from .spec import MEMORY_BUDGET, LinearSpec, logits_of, operands, public
 
 
-def reference(
+def _reference(
     input: Tensor,
     target: Tensor,
     linear_weight: Tensor,
@@ -21,7 +19,6 @@ def reference(
     memory_budget: float = 0.0,
     **settings: float,
 ) -> Tensor:
-    """PyTorch's linear layer and cross entropy."""
     logits = logits_of(input, linear_weight, linear_bias)
     loss = cross_entropy.functional(
         logits, target.reshape(-1), None, reduction=reduction, **settings
@@ -29,7 +26,7 @@ def reference(
     return loss.view(target.shape) if reduction == "none" else loss
 
 
-def functional(
+def _functional(
     input: Tensor,
     target: Tensor,
     linear_weight: Tensor,
@@ -39,7 +36,6 @@ def functional(
     ignore_index: float = -100,
     **_: float,
 ) -> Tensor:
-    """PyTorch's chunked function, which has no label smoothing."""
     options: Any = torch.nn
     loss: Tensor = aten.linear_cross_entropy(
         input,
@@ -58,8 +54,8 @@ SPEC = LinearSpec(
     formula="cross entropy of x = W h + b",
     operands=operands("input", "target"),
     parameters=(*cross_entropy.PARAMETERS, MEMORY_BUDGET),
-    reference=reference,
-    functional=functional,
+    reference=_reference,
+    functional=_functional,
     functional_takes=frozenset({"ignore_index", MEMORY_BUDGET.name}),
     loss=public("linear_cross_entropy"),
     temporaries=7,

@@ -1,7 +1,5 @@
 """Token log-probabilities of the logits of a linear layer."""
 
-from __future__ import annotations
-
 from losscli.machine.pytorch import Tensor
 
 from ..formulas import widened
@@ -10,7 +8,7 @@ from ..rows.forms import NO_INDEX
 from .spec import MEMORY_BUDGET, LinearSpec, logits_of, operands, public
 
 
-def reference(
+def _reference(
     hidden: Tensor,
     tokens: Tensor,
     linear_weight: Tensor,
@@ -21,7 +19,6 @@ def reference(
     softcap: float = 0.0,
     memory_budget: float = 0.0,
 ) -> Tensor:
-    """``F.linear``, ``log_softmax`` in float32 and ``gather``."""
     logits = logits_of(hidden, linear_weight, linear_bias)
     settings = {"ignore_index": NO_INDEX, "temperature": temperature, "softcap": softcap}
     wide = logits.to(widened(logits.dtype))
@@ -38,7 +35,7 @@ SPEC = LinearSpec(
     reductions=("none",),
     wide=True,
     sign=-1.0,
-    reference=reference,
+    reference=_reference,
     loss=public("linear_token_log_probs"),
     temporaries=7,
     widens=True,

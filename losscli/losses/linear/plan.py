@@ -29,7 +29,7 @@ _SHARE_OF_FREE = 0.5
 
 @dataclass(frozen=True)
 class Size:
-    """The size of a linear loss: hidden states, their width, and classes."""
+    """The size of a fused linear loss."""
 
     rows: int
     width: int
@@ -53,11 +53,10 @@ class Size:
 class Plan:
     """How to compute the logits.
 
-    ``whole``: all at once; forward overwrites them with their gradient, and backward is two
-    products. ``chunks``: some rows at a time; forward also computes the gradients and accumulates
-    the weight's in float32. ``slices``: some classes of all rows at a time; forward keeps a few
-    numbers per row and slice, and the first slices' logits if memory allows. Backward recomputes
-    the others in a fourth product.
+    ``whole``: all at once; forward overwrites them with their gradient. ``chunks``: some rows at a
+    time; forward accumulates the gradients in float32. ``slices``: some classes at a time; forward
+    keeps a few numbers per row and slice, and the first slices' logits if memory allows; backward
+    recomputes the others in a fourth product.
     """
 
     kind: Kind
@@ -66,7 +65,7 @@ class Plan:
     kept: int
     """The slices whose logits are kept for backward."""
     bytes: int
-    """Peak memory, besides operands, their gradients and a few numbers per row."""
+    """Peak memory besides operands and their gradients."""
 
     def __str__(self) -> str:
         if self.kind == WHOLE:
@@ -78,19 +77,19 @@ class Plan:
 
 
 def whole(size: Size) -> Plan:
-    """Return the plan with all logits at once."""
+    """Return the plan of all logits at once."""
     some = replace(size, rows=min(size.rows, ROWS))
     return Plan(WHOLE, size.rows, 0, size.rows * size.classes * size.item + some.sums)
 
 
 def chunks(size: Size, rows: int) -> Plan:
-    """Return the plan of ``rows`` rows at a time, with gradients from forward."""
+    """Return the plan of this many rows at a time."""
     total = rows * _of_chunk(size) + size.classes * size.width * max(size.item, 4) + size.sums
     return Plan(CHUNKS, rows, 0, total)
 
 
 def slices(size: Size, classes: int, kept: int = 0) -> Plan:
-    """Return the plan of ``classes`` classes at a time, keeping some logits."""
+    """Return the plan of this many classes at a time, which keeps some slices' logits."""
     one = size.rows * classes * (_at_work(size) + kept * size.item)
     return Plan(SLICES, classes, kept, one + _of_slices(size, classes) + size.sums)
 
@@ -104,18 +103,17 @@ def _of_chunk(size: Size) -> int:
 
 
 def _at_work(size: Size) -> int:
-    """Return the bytes per logit of a slice: itself, softcap intermediates, and gradient."""
+    """Return a slice's bytes per logit: itself, its gradient, and a softcap's intermediates."""
     return size.item * (2 if size.gradients else 1) + (3 * max(size.item, 4) if size.bent else 0)
 
 
 def _most(count: int, unit_bytes: int, budget: int) -> int:
-    """Return how many of ``count`` fit a budget, in whole tiles if possible; at least one."""
+    """Return how many fit a budget, in whole tiles if possible; at least one."""
     found = max(min(count, budget // max(unit_bytes, 1)), 1)
     return found if found == count or found < _UNIT else found // _UNIT * _UNIT
 
 
 def _sliced(size: Size, budget: int) -> Plan:
-    """Return the slice plan that recomputes the fewest logits."""
     if not size.gradients:
         budget = min(budget, _FORWARD_BYTES)
     left = budget - size.sums
@@ -130,7 +128,7 @@ def _sliced(size: Size, budget: int) -> Plan:
 
 
 def least(size: Size) -> Plan:
-    """Return the plan of least memory: all at once, or a number of slices near the square root."""
+    """Return the plan of least memory: whole, or a number of slices near the square root."""
     numbers = range(1, 2 * math.isqrt(size.classes) + 2)
     found = [slices(size, max(-(-size.classes // number), 1)) for number in numbers]
     if size.whole and size.gradients:

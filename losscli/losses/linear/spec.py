@@ -1,4 +1,4 @@
-"""The spec of a fused linear loss, which ``losscli/linear`` computes from hidden states."""
+"""The spec of a fused linear loss, which ``losscli/linear`` computes."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -61,34 +61,27 @@ class LinearSpec(Spec):
 
     @property
     def trained(self) -> tuple[str, ...]:
-        """All differentiable operands, because training updates the layer."""
-        return self.differentiable
+        return self.differentiable  # training updates the layer
 
     @property
     def size_example(self) -> str:
-        """An example size for errors."""
         return "tokens x width x classes, such as 8192x4096x128256"
 
     def takes(self, size: Shape) -> bool:
-        """Tell whether a size has tokens, width and classes."""
         return len(size) == 3
 
     def loss_shape(self, shapes: Sequence[Shape]) -> Shape:
-        """Return the shape of the hidden states without their width."""
         return shapes[0][:-1]
 
     def terms_in_sum(self, shape: Shape) -> int:
-        """Return the number of classes."""
         return shape[2]
 
     def temporary_elements(self, shape: Shape) -> int:
-        """Return the number of logits."""
         return shape[0] * shape[2]
 
     def operations(self, shape: Shape, *, backward: bool) -> int:
-        """Return the operations of the matrix products: one, or three with backward."""
         rows, width, classes = shape
-        return 2 * rows * width * classes * (3 if backward else 1)
+        return 2 * rows * width * classes * (3 if backward else 1)  # of the matrix products
 
     def plan(
         self,
@@ -100,7 +93,7 @@ class LinearSpec(Spec):
         gradients: bool,
         free: int,
     ) -> Plan:
-        """Return losscli's plan for computing the logits; ValueError if none fits the budget."""
+        """Return losscli's plan; ValueError if none fits the budget."""
         rows, width, classes = shape
         reduced, bent = reduction != "none", parameters["softcap"] != 0
         size = Size(rows, width, classes, item_bytes, gradients, reduced=reduced, bent=bent)

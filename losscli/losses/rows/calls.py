@@ -46,7 +46,7 @@ class RowCalls(Calls):
     def loss_with_grad(
         self, given: Arguments, grad_output: Tensor | float = 1.0, *, inplace: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Return the loss and the gradient of the first operand, from one launch."""
+        """Return the loss and the first operand's gradient, from one launch."""
         if operators.are_distributed(given.operands):
             raise NotImplementedError(
                 f"{self.name}_with_grad takes no DTensors; call {self.name} and backward()"
@@ -69,14 +69,13 @@ class RowCalls(Calls):
         return loss, gradient if given.restored is None else given.restored(gradient)
 
     def composed(self, given: Arguments) -> Callable[..., Tensor] | None:
-        """Return a composition of autograd operators, or None if a kernel is used."""
+        """Return a composition of autograd operators, or None for a kernel."""
         if not given.composed:
             return None
         reference: Callable[..., Tensor] = operators.OPERATORS[f"{self.name}_reference"]
         return reference
 
     def _settings(self, given: Arguments) -> tuple[Any, ...]:
-        """Return reduction and parameters, each combination checked once."""
         if operators.is_compiling():
             return (given.reduction, *map(float, given.parameters))
         settings = (given.reduction, given.parameters)

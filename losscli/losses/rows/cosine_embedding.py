@@ -13,14 +13,13 @@ from ..formulas import at_least_float32, reduce
 from ..making import row_loss
 from ..shapes import broadcast_tensors, remedy
 from ..spec import Operand, Parameter, Relations, Terms
-from .spec import VECTORS, of_last_rows
-from .terms import OF_LENGTHS, cosine_terms, masked
+from .spec import of_last_rows
+from .terms import OF_VECTORS, cosine_terms, masked
 
 
-def reference(
+def _reference(
     input1: Tensor, input2: Tensor, target: Tensor, *, reduction: str, margin: float = 0.0
 ) -> Tensor:
-    """PyTorch's formula; 16 bits in float32."""
     (first, second), dtype = at_least_float32(input1, input2)
     products = [(a * b).sum(-1) for a, b in ((first, second), (first, first), (second, second))]
     norms = torch.sqrt(products[1] + 1e-12) * torch.sqrt(products[2] + 1e-12)
@@ -54,14 +53,14 @@ def cosine_embedding_loss(
     """Cosine embedding loss, as torch.nn.functional.cosine_embedding_loss, with fused backward.
 
     With c the cosine of two rows, a row's loss is ``1 - c`` for target 1, ``max(0, c - margin)``
-    for -1, and 0 otherwise. As in PyTorch, 1e-12 is added to squared norms, and the derivative at
-    ``c = margin`` is the right side's. If a square overflows (1.9e19 in float32 and bfloat16), the
-    row's loss and gradients are, as in PyTorch, those of infinite norms or NaN.
+    for -1, and 0 otherwise. As in PyTorch, 1e-12 is added to squared norms, the derivative at ``c =
+    margin`` is the right side's, and a square that overflows (1.9e19 in float32 and bfloat16) gives
+    the loss and gradients of infinite norms or NaN.
 
     Args:
         input1: vectors, ``(N, D)`` or ``(D)``; differentiable.
         input2: vectors that broadcast with ``input1``; differentiable. As in PyTorch, a one-element
-            vector has the norm of one element, even if the other is longer.
+            vector has the norm of one element.
         target: 1 or -1 for each row, ``(N)`` or ``()``.
         margin: the cosine that rows with target -1 may have.
     """
@@ -99,12 +98,8 @@ SPEC = row_loss(
         Operand("target", "1 or -1", differentiable=False, shape=of_last_rows, domain=SIGNS),
     ),
     parameters=(Parameter("margin", 0.0, -math.inf, "cosine that unlike pairs may have", 0.3),),
-    reference=reference,
-    widens=True,
-    temporaries=6,
-    holds=VECTORS,
-    squares=True,
-    tolerance=OF_LENGTHS,
+    reference=_reference,
+    **OF_VECTORS,
     most_dimensions=2,
     relations=Relations(reordered=True, mirror="cosine_embedding"),
     terms=Terms(_terms, "a cosine less a number, whose gradient is a difference of two vectors"),

@@ -11,12 +11,10 @@ from ..formulas import at_least_float32, reduce
 from ..making import row_loss
 from ..shapes import broadcast_tensors
 from ..spec import Operand, Parameter, Relations, Terms
-from .spec import VECTORS
-from .terms import OF_LENGTHS, cosine_terms
+from .terms import OF_VECTORS, cosine_terms
 
 
-def reference(x1: Tensor, x2: Tensor, *, reduction: str, eps: float = 1e-8) -> Tensor:
-    """The formula in PyTorch; 16 bits in float32."""
+def _reference(x1: Tensor, x2: Tensor, *, reduction: str, eps: float = 1e-8) -> Tensor:
     (first, second), dtype = at_least_float32(x1, x2)
     norms = [torch.linalg.vector_norm(x, dim=-1).clamp_min(eps) for x in (first, second)]
     loss = 1 - (first * second).sum(-1) / norms[0] / norms[1]
@@ -34,16 +32,14 @@ def cosine_similarity_loss(
 ) -> Arguments:
     """One minus torch.nn.functional.cosine_similarity, with fused backward.
 
-    A row's loss is ``1 - x1 . x2 / (max(|x1|, eps) * max(|x2|, eps))``. If a square overflows
-    (1.9e19 in float32 and bfloat16), the row's loss and gradients are those of infinite norms or
-    NaN.
+    A row's loss is ``1 - x1 . x2 / (max(|x1|, eps) * max(|x2|, eps))``. A square that overflows
+    (1.9e19 in float32 and bfloat16) gives the loss and gradients of infinite norms or NaN.
 
     Args:
         x1: vectors along dimension ``dim``; differentiable.
         x2: vectors that broadcast with ``x1``; differentiable.
         dim: the dimension of the vectors, in the broadcast shape.
         eps: the least norm. The gradient treats a smaller norm as constant.
-        reduction: ``none`` (one loss for each vector), ``mean`` or ``sum`` (shape ``()``).
     """
     shape = x1.shape
     if shape != x2.shape:
@@ -65,12 +61,8 @@ SPEC = row_loss(
     formula="1 - x . y / (max(|x|, eps) * max(|y|, eps))",
     operands=(Operand("x1", "vectors"), Operand("x2", "vectors")),
     parameters=(Parameter("eps", 1e-8, 0.0, "least norm", 1e-7, other=1e-3),),
-    reference=reference,
-    widens=True,
-    temporaries=6,
-    holds=VECTORS,
-    squares=True,
-    tolerance=OF_LENGTHS,
+    reference=_reference,
+    **OF_VECTORS,
     arguments={"dim": -1},
     relations=Relations(reordered=True, mirror="cosine_similarity"),
     terms=Terms(_terms, "one less a cosine, whose gradient is a difference of two vectors"),

@@ -16,14 +16,7 @@ from ..making import row_loss
 from ..spec import LOSS, Operand, Parameter, Relations, Terms
 from .calls import RowCalls
 from .forms import IGNORE_INDEX
-from .spec import (
-    class_numbers,
-    class_weight,
-    counts_of_classes,
-    number_of_one_row,
-    of_classes,
-    of_rows,
-)
+from .spec import TARGET, class_weight, counts_of_classes, number_of_one_row, of_classes
 from .terms import LazyTerms
 
 
@@ -109,7 +102,7 @@ def reference(
     z_loss: float = 0.0,
     **others: float,
 ) -> Tensor:
-    """The formula in PyTorch; 16 bits in float32."""
+    """The formula in PyTorch."""
     rows = _rows(input, target, weight, label_smoothing=label_smoothing, **others)
     logs = torch.log_softmax(rows.logits, rows.dim)
     weighted = logs if rows.weight is None else logs * rows.weight
@@ -162,7 +155,6 @@ def _terms(
     z_loss: float = 0.0,
     **others: float,
 ) -> Mapping[str, Tensor]:
-    """Return the magnitudes that errors are relative to; see losscli/truth/tolerances.py."""
     rows = _rows(input, target, weight, label_smoothing=label_smoothing, **others)
     temperature, softcap = others.get("temperature", 1.0), others.get("softcap", 0.0)
     dim, x = rows.dim, rows.logits
@@ -232,8 +224,8 @@ def cross_entropy(
 ) -> Arguments:
     """Cross entropy of logits, as torch.nn.functional.cross_entropy, with fused backward.
 
-    With ``lse = log(sum of exp(x))`` over classes, a row's loss is the sum of ``w * p * (lse - x) +
-    z_loss * lse**2``, where ``p`` is 1 for the target and 0 for other classes, or the target's
+    With ``lse = log(sum of exp(x))``, a row's loss is the sum over classes of ``w * p * (lse - x)``
+    plus ``z_loss * lse**2``; ``p`` is 1 for the target and 0 for others, or the target's
     probabilities.
 
     Args:
@@ -242,18 +234,11 @@ def cross_entropy(
             class probabilities in the shape of ``input``, which are differentiable.
         weight: a factor for each class, ``(C)``; differentiable. With class indices, the mean
             divides by the sum of the targets' weights.
-        ignore_index: class index of rows with loss and gradient 0, which the mean does not count.
-        label_smoothing: share of each target spread equally over all classes, from 0 to 1.
-        temperature: divides the logits; above 0.
-        softcap: makes logits ``softcap * tanh(x / softcap)``, after the temperature; 0 for none.
-        z_loss: factor of each row's ``lse**2``, which is added to its loss; at least 0.
 
     Returns:
         The loss, in the dtype of ``input``; with probabilities in the promoted dtype.
 
     Raises:
-        IndexError: on the CPU, a target is not a class. On a GPU the row's loss and gradient are
-            NaN.
         ValueError: the batch size of ``target``, the reduction or a setting is invalid.
         RuntimeError: other shapes or dtypes do not fit.
     """
@@ -313,7 +298,7 @@ SPEC = row_loss(
     calls=RowCalls("cross_entropy", in_place=True),
     kept=("weight",),
     formula="sum of w * p * (lse - x) + z_loss * lse^2, lse = log(sum of exp(x))",
-    operands=(_INPUT, class_numbers("target", of_rows), _WEIGHT_OF_NUMBERS),
+    operands=(_INPUT, TARGET, _WEIGHT_OF_NUMBERS),
     forms={_OF_PROBABILITIES: (_INPUT, _PROBABILITIES, _WEIGHT)},
     parameters=PARAMETERS,
     second_dimension=True,
@@ -321,7 +306,6 @@ SPEC = row_loss(
     functional=functional,
     counts=counts_of_classes,
     temporaries=7,
-    widens=True,
     # Without these, the loss depends only on differences of a row's logits.
     relations=Relations(lambda given: not (given["softcap"] or given["z_loss"]), reordered=True),
     terms=Terms(_terms, "a row's loss is the log of a sum of exponentials less its logits"),

@@ -1,4 +1,4 @@
-"""The operators of a row-wise loss, and its forms with their own specs.
+"""The forms of a row-wise loss, each with its own spec.
 
 ``weighted_NAME`` takes a class weight, ``masked_NAME`` a row mask; ``NAME_with_entropy`` returns a
 second value per row.
@@ -31,7 +31,7 @@ IGNORE_INDEX = Parameter(
 
 
 def ignored_index(parameters: Mapping[str, float]) -> int | None:
-    """Return the class index of ignored rows, or None."""
+    """Return the class index of ignored rows."""
     index = parameters.get(IGNORE_INDEX.name, NO_INDEX)
     return None if index == NO_INDEX else int(index)
 
@@ -120,6 +120,6 @@ def _are_numbered(operands: tuple[Operand, ...]) -> bool:
 
 
 def _stacked(found: tuple[Tensor, ...]) -> Tensor:
-    """Return two values per row as one tensor, without a copy if kernels wrote them to one."""
+    # Kernels write both to one tensor.
     whole = None if torch.compiler.is_compiling() else found[0]._base
     return torch.stack(found) if whole is None else whole

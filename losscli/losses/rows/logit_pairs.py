@@ -10,7 +10,7 @@ from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
 from ..formulas import always, at_least_float32, reduce, weighted_sum
-from ..making import describe, row_loss
+from ..making import OF_COUNTED, row_loss
 from ..spec import LOSS, Operand, Parameter, Relations, Terms
 from .spec import ROW_MASK, RowSpec, counts_of_mask
 from .terms import LazyTerms, Softmax, WeightedSum, divergence_terms, known, masked
@@ -25,10 +25,7 @@ ARGUMENTS = {
     "probability of 0, and 0 times infinity is 0.",
     "target": "logits of the same shape; differentiable.",
     "temperature": "divides both sets of logits; above 0.",
-    "mask": "bool, ``(...)``: the rows that count; None for all. The loss and the gradients of the "
-    "others are 0, whatever they hold.",
-    "reduction": "``none`` (one loss for each row), ``mean`` (over the rows that count, which are "
-    "counted on the device) or ``sum`` (shape ``()``).",
+    "reduction": OF_COUNTED,
 }
 
 
@@ -57,15 +54,13 @@ def _divergence_loss(
     parameters: tuple[Parameter, ...] = (TEMPERATURE,),
     **fields: Any,
 ) -> RowSpec:
-    """Return a spec, from functions of both log-probabilities, and of both :class:`Softmax`."""
-    describe(arguments, ARGUMENTS)
     return row_loss(
         arguments,
         module,
+        common=ARGUMENTS,
         operands=OPERANDS,
         parameters=parameters,
         reference=partial(_reference, divergence),
-        widens=True,
         counts=counts_of_mask,
         terms=Terms(partial(_terms, terms), REASON),
         **fields,
@@ -128,9 +123,9 @@ KL_DIVERGENCE = _divergence_loss(
         "kl_divergence",
         """Kullback-Leibler divergence of ``softmax(input / T)`` from ``softmax(target / T)``.
 
-        With p and q these two, a row's loss is the sum of ``q * log(q / p)``: the forward
-        divergence of distillation, of a student's logits and a teacher's (Hinton et al. 2015,
-        arXiv:1503.02531, without its factor T^2).
+        With p and q these two, a row's loss is the sum of ``q * log(q / p)``: distillation of a
+        student's logits from a teacher's (Hinton et al. 2015, arXiv:1503.02531, without its factor
+        T^2).
         """,
     ),
     "KLDivergenceLoss",
@@ -146,9 +141,8 @@ REVERSE_KL_DIVERGENCE = _divergence_loss(
         "reverse_kl_divergence",
         """Kullback-Leibler divergence of ``softmax(target / T)`` from ``softmax(input / T)``.
 
-        With p the softmax of the input and q that of the target, a row's loss is the sum of
-        ``p * log(p / q)``: the divergence that seeks a mode of the target (MiniLLM, Gu et al. 2023,
-        arXiv:2306.08543).
+        With q and p these two, a row's loss is the sum of ``p * log(p / q)``, which seeks a mode of
+        the target (MiniLLM, Gu et al. 2023, arXiv:2306.08543).
         """,
     ),
     "ReverseKLDivergenceLoss",
@@ -212,13 +206,11 @@ def _undecided(
 ) -> Mapping[str, Tensor]:
     """Return how far rounding may move derivatives where p and q nearly agree.
 
-    A kernel takes the sign of a difference of rounded probabilities. If the difference is within
-    both errors, any sign or 0 is right. Rows with equal logits have a difference of exactly 0.
-
-    The derivative for ``x`` is ``p * (sign - sum of p * sign) / (2 * T)``. An undecided sign
-    changes by up to 2, which also changes the sum by ``2 * p`` and so the row's other derivatives.
-    The error is at most ``p * (2 [if undecided] + sum of 2 * p over the undecided) / (2 * T)``,
-    likewise with q for the target. The loss is off by at most the difference.
+    A kernel takes the sign of a difference of rounded probabilities. Within both errors, any sign
+    is right, unless the logits are equal. The derivative for ``x`` is ``p * (sign - sum of p *
+    sign) / (2 * T)``. An undecided sign changes by up to 2, and the sum by ``2 * p``, so the error
+    is at most ``p * (2 [if undecided] + sum of 2 * p over the undecided) / (2 * T)``, likewise with
+    q for the target.
     """
     p, q = Softmax.of(input, temperature), Softmax.of(target, temperature)
     difference = (p.probability - q.probability).abs()
@@ -290,8 +282,7 @@ def js_divergence(
 
     With p the softmax of ``target / T``, q of ``input / T`` and ``m = beta * p + (1 - beta) * q``,
     a row's loss is ``beta * sum of p * log(p / m) + (1 - beta) * sum of q * log(q / m)`` (Agarwal
-    et al. 2023, arXiv:2306.13649: p is the teacher's, q the student's). It is symmetric for ``beta
-    = 0.5``.
+    et al. 2023, arXiv:2306.13649: p is the teacher's, q the student's).
 
     Args:
         beta: the weight of p in the mixture; above 0 and below 1.

@@ -16,10 +16,9 @@ from .spec import SCORES, class_numbers, class_weight, of_last_rows
 from .terms import LazyTerms
 
 
-def reference(
+def _reference(
     input: Tensor, target: Tensor, weight: Tensor | None, *, reduction: str, p: float, margin: float
 ) -> Tensor:
-    """The formula in PyTorch; 16 bits in float32."""
     (scores,), dtype = at_least_float32(input)
     number = target.long().unsqueeze(-1)
     beyond = margin - scores.gather(-1, number) + scores
@@ -75,7 +74,7 @@ def multi_margin_loss(
 
     With y a row's class among C scores, the loss is the sum over other classes i of ``weight[y] *
     max(0, margin - x[y] + x[i])**p``, divided by C. At the kink the derivative is 0. As in PyTorch,
-    a NaN difference counts as not above 0.
+    a NaN difference counts as 0.
 
     Args:
         input: scores, ``(N, C)``, ``(C)``, or ``()`` for a single class; differentiable.
@@ -85,8 +84,6 @@ def multi_margin_loss(
         weight: a factor for each class, ``(C)``; not differentiable.
 
     Raises:
-        IndexError: on the CPU, a target is not a class. On a GPU the row's loss and gradient are
-            NaN.
         ValueError: another p, or a weight that is not one-dimensional.
         RuntimeError: other shapes or dtypes do not fit.
     """
@@ -128,8 +125,7 @@ SPEC = row_loss(
         Parameter("p", 1.0, 1.0, "the power, 1 or 2", 2.0, maximum=2.0, is_integer=True, other=2.0),
         Parameter("margin", 1.0, -math.inf, "how much higher the class is to score", 0.7),
     ),
-    reference=reference,
-    widens=True,
+    reference=_reference,
     temporaries=5,
     holds=SCORES,
     most_dimensions=2,

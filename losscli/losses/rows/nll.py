@@ -11,21 +11,12 @@ from ..formulas import at_least_float32
 from ..making import row_loss
 from ..spec import Operand, Relations
 from .forms import IGNORE_INDEX
-from .spec import (
-    SCORES,
-    class_numbers,
-    class_weight,
-    counts_of_classes,
-    number_of_one_row,
-    of_classes,
-    of_rows,
-)
+from .spec import SCORES, TARGET, class_weight, counts_of_classes, number_of_one_row, of_classes
 
 
-def reference(
+def _reference(
     input: Tensor, target: Tensor, weight: Tensor | None, *, reduction: str, ignore_index: float
 ) -> Tensor:
-    """PyTorch's function; 16 bits in float32."""
     (wide,), dtype = at_least_float32(input)
     wide = wide.contiguous()  # PyTorch has no derivative of others
     weight = None if weight is None else weight.to(wide.dtype)
@@ -53,11 +44,8 @@ def nll_loss(
         target: class indices in int64, int32 or uint8, in the shape of ``input`` without C.
         weight: a factor for each class, ``(C)``; not differentiable. The mean divides by the sum of
             the targets' weights.
-        ignore_index: class index of rows with loss and gradient 0, which the mean does not count.
 
     Raises:
-        IndexError: on the CPU, a target is not a class. On a GPU the row's loss and gradient are
-            NaN.
         ValueError: the target has another batch size.
         RuntimeError: other shapes or dtypes do not fit.
     """
@@ -74,12 +62,11 @@ SPEC = row_loss(
     formula="-w[y] * x[y]",
     operands=(
         Operand("input", "log-probabilities", domain=LOG_PROBABILITIES),
-        class_numbers("target", of_rows),
+        TARGET,
         class_weight(of_classes, differentiable=False),
     ),
     parameters=(IGNORE_INDEX,),
-    reference=reference,
-    widens=True,
+    reference=_reference,
     holds=SCORES,
     second_dimension=True,
     counts=counts_of_classes,

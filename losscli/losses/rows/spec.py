@@ -1,4 +1,4 @@
-"""The spec of a row-wise loss, whose rows ``csrc/losses/rows/HEADER.h`` computes."""
+"""The spec of a row-wise loss."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,17 +18,17 @@ SCORES: Content = "scores"
 
 
 def of_rows(shape: Shape) -> Shape:
-    """The operand has one value per row of the prediction, whose classes are dimension 1."""
+    """Return the shape of one value per row; classes are dimension 1."""
     return shape[:1] + shape[2:] if len(shape) > 1 else ()
 
 
 def of_classes(shape: Shape) -> Shape:
-    """The operand has one value per class, shared by all rows; classes are dimension 1."""
+    """Return the shape of one value per class; classes are dimension 1."""
     return shape[1:2] or shape[:1]
 
 
 def of_last_rows(shape: Shape) -> Shape:
-    """The operand has one value per row along the last dimension."""
+    """Return the shape of one value per row along the last dimension."""
     return shape[:-1]
 
 
@@ -44,13 +44,16 @@ def class_numbers(
     )
 
 
+TARGET = class_numbers("target", of_rows)
+
+
 def number_of_one_row(target: Tensor) -> Tensor:
-    """Return a single row's class index; PyTorch also accepts a batch of one."""
+    """Return a single row's class index, which PyTorch also accepts as a batch of one."""
     return target.squeeze(0) if target.shape == (1,) else target
 
 
 def class_weight(shape: Callable[[Shape], Shape], **fields: Any) -> Operand:
-    """Return the optional operand with a factor per class."""
+    """Return an optional operand with a factor per class."""
     return Operand(
         *("weight", "of each class"),
         shape=shape,
@@ -73,10 +76,7 @@ ROW_MASK = Operand(
 
 @dataclass(frozen=True, kw_only=True)
 class RowSpec(Spec):
-    """A loss of each row of its operands.
-
-    Rows come first, those with kernel gradients before others. Missing operands are ``None``.
-    """
+    """A loss of each row of its operands: rows first, those with kernel gradients before others."""
 
     unit: ClassVar[Unit] = ROW
     header: str = ""
@@ -87,6 +87,7 @@ class RowSpec(Spec):
     """Alternative operands by name suffix, each with operators and kernels from the same header."""
     second_dimension: bool = False
     """Whether classes are dimension 1, not the last; then see ``of_rows`` and ``of_classes``."""
+    widens: bool = True
     holds: Content = LOGITS
     """The rows' contents, which select special values for checks."""
     counts: Callable[..., Tensor] | None = None
@@ -134,25 +135,22 @@ class RowSpec(Spec):
 
     @property
     def promoted(self) -> tuple[str, ...]:
-        """The operands that determine the loss's dtype: the rows."""
         return super().promoted if self.composed_of else self.names[: self.rows]
 
     def row_dimension(self, dimensions: int) -> int:
-        """Return the dimension of the classes."""
+        """Return the class dimension."""
         return min(dimensions - 1, 1) if self.second_dimension else dimensions - 1
 
     def rows_shape(self, shape: Shape) -> Shape:
-        """Return the prediction's shape without the class dimension."""
+        """Return the prediction's shape without classes."""
         dimension = self.row_dimension(len(shape))
         return shape[:dimension] + shape[dimension + 1 :]
 
     def loss_shape(self, shapes: Sequence[Shape]) -> Shape:
-        """Return the shape of the rows, preceded by the number of values per row if several."""
         rows = self.rows_shape(shapes[0])
         return rows if self.values == 1 else (self.values, *rows)
 
     def terms_in_sum(self, shape: Shape) -> int:
-        """Return the length of a row."""
         return shape[self.row_dimension(len(shape))] if shape else 1
 
 
@@ -182,7 +180,7 @@ def counts_of_classes(
 
 
 def counts_of_mask(input: Tensor, *others: Tensor | None, **_: float) -> Tensor:
-    """Return each row's weight in a mean, by the mask, which is the last operand."""
+    """Return each row's weight in a mean, by a mask, the last operand."""
     mask = others[-1]
     found: Tensor = input.new_ones(input.shape[:-1]) if mask is None else mask.to(input.dtype)
     return found

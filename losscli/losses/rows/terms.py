@@ -2,9 +2,8 @@
 
 A probability is ``exp(x / T - lse)``. Rounding its exponent ``e`` moves it by ``abs(e)`` ulp; a
 quarter of that enters here, because the tolerance multiplies it by 4. A temperature adds the
-rounding of the quotient. Below the smallest normal number, a probability is rounded as that number
-is. A logarithm is a difference of ``x / T`` and ``lse``, which is rounded relative to 1, as its sum
-of exponentials is.
+rounding of the quotient. A logarithm is a difference of ``x / T`` and ``lse``, which is rounded
+relative to 1, as its sum of exponentials is.
 """
 
 from __future__ import annotations
@@ -18,8 +17,17 @@ from typing import Any
 from losscli.machine.pytorch import Tensor, torch
 
 from ..spec import LOSS, Tolerance
+from .spec import VECTORS
 
-OF_LENGTHS = Tolerance(1.5, "the root of a length and the quotient by it add two roundings to four")
+OF_VECTORS: dict[str, Any] = {
+    "holds": VECTORS,
+    "squares": True,
+    "temporaries": 6,
+    "tolerance": Tolerance(
+        1.5, "the root of a length and the quotient by it add two roundings to four"
+    ),
+}
+"""What specs of losses of lengths have in common."""
 
 
 class LazyTerms(UserDict[str, Any]):
@@ -31,7 +39,7 @@ class LazyTerms(UserDict[str, Any]):
 
 
 def known(terms: Tensor) -> Tensor:
-    """Return magnitudes with NaN (such as 0 times infinity) and infinity replaced by 0."""
+    """Replace NaN, such as 0 times infinity, and infinity by 0."""
     return terms.nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
 
 
@@ -69,10 +77,9 @@ class Softmax:
         """Return how far probabilities may be off in a dtype.
 
         With ``u`` half the spacing at 1, the exponent ``x / T - lse`` is off by ``(3 * size +
-        abs(log)) * u``: ``1 / T``, the product and ``lse`` have magnitudes up to ``size``, and the
-        difference has its own. The exponential, the sum and the quotient lose ``ulp`` units of ``2
-        * u``. Below the smallest normal number the error is that number's. In float64 the oracle is
-        off as much.
+        abs(log)) * u``: for ``1 / T``, the product, ``lse`` and the difference. The exponential,
+        the sum and the quotient lose ``ulp`` units of ``2 * u``. In float64 the oracle is off as
+        much.
         """
         limits = torch.finfo(dtype)
         roundings = 2 * ulp + 3 * self.size + self.log.abs()
@@ -82,7 +89,7 @@ class Softmax:
 
 @dataclass(frozen=True)
 class WeightedSum:
-    """The row sums of probabilities times values, with term magnitudes."""
+    """The row sums of probabilities times values."""
 
     of: Softmax
     value: Tensor
@@ -90,7 +97,6 @@ class WeightedSum:
 
     @property
     def _rounding(self) -> Tensor:
-        """What the rounding of exponents adds to the probabilities."""
         return self.of.weight - self.of.probability
 
     @property
@@ -113,7 +119,7 @@ def divergence_terms(
 ) -> Mapping[str, Tensor]:
     """Return the terms of a weighted sum of differences of logarithms.
 
-    ``names``: the operand of the weights, and that of the ``other`` distribution.
+    ``names`` are the operands of the weights and of the ``other`` distribution.
     """
     own, others = names
     return LazyTerms(
@@ -145,10 +151,10 @@ def cosine_terms(
     eps: float,
     of_loss: Callable[[Tensor], Tensor],
 ) -> Mapping[str, Tensor]:
-    """Return the terms of a loss of the cosine of two rows, by name, and of its gradients.
+    """Return the terms of a loss of the cosine of two rows, and of its gradients.
 
-    ``norms`` have shape ``(..., 1)``; those above ``eps`` have a derivative. ``of_loss`` returns
-    the terms of the loss from those of the cosine.
+    ``norms`` are ``(..., 1)``; those above ``eps`` have a derivative. ``of_loss`` returns the
+    loss's terms from the cosine's.
     """
     (one, first), (other, second) = rows.items()
     product = norms[0] * norms[1]

@@ -32,10 +32,9 @@ class _Calls(RowCalls):
         return found.unbind(0) if given.parameters[1] else found, gradient
 
 
-def reference(
+def _reference(
     logits: Tensor, tokens: Tensor, *, reduction: str, temperature: float, entropy: float
 ) -> Tensor:
-    """The formula in PyTorch; 16 bits in float32."""
     (wide,), _ = at_least_float32(logits)
     logs = torch.log_softmax(wide / temperature, -1)
     found = logs.gather(-1, tokens.long().unsqueeze(-1)).squeeze(-1)
@@ -74,16 +73,10 @@ def token_log_probs(
     Args:
         logits: ``(..., C)`` for C tokens; differentiable.
         tokens: token indices in int64, int32 or uint8, ``(...)``.
-        temperature: divides the logits; above 0.
-        entropy: whether to return the entropies too.
 
     Returns:
         The log-probabilities, ``(...)``, or with ``entropy`` these and the entropies; float32 for
-            16-bit logits.
-
-    Raises:
-        IndexError: on the CPU, a token is out of range. On a GPU the row's results and gradient are
-            NaN.
+        16-bit logits.
     """
     return Arguments((logits, tokens), "none", (temperature, float(entropy)))
 
@@ -101,8 +94,7 @@ SPEC = row_loss(
     wide=True,
     reductions=("none",),
     parameters=(TEMPERATURE, switch("entropy", False, "return the entropy of each row as well")),
-    reference=reference,
-    widens=True,
+    reference=_reference,
     temporaries=6,
     relations=Relations(always, reordered=True),
     terms=Terms(_terms, "a log-probability is a logit less the log of a sum of exponentials"),

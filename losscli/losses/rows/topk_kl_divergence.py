@@ -1,8 +1,7 @@
 """Divergence over a teacher's k most likely classes, with one bin for all others.
 
-The student's logits become ``k + 1`` bins: the k classes, and the log-sum-exp of the others. 1
-minus the k probabilities would lose all digits of a small remainder. The rest is a divergence of
-short rows, which ``losscli/linear/topk_kl_divergence.py`` composes from row kernels.
+The student's bin is the log-sum-exp of the others, because 1 minus the k probabilities would lose
+all digits of a small remainder. ``losscli/linear/topk_kl_divergence.py`` computes it by kernels.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from .. import operators
 from ..calling import Arguments
 from ..domain import DISTINCT_CLASSES, SHARES
 from ..formulas import always, widened
-from ..making import row_loss
+from ..making import OF_COUNTED, row_loss
 from ..parameter import Parameter, switch
 from ..spec import LOSS, Operand, Relations, Shape, Terms
 from .calls import RowCalls
@@ -57,9 +56,9 @@ def _rounding(dtype: torch.dtype, k: int, entropy: Tensor) -> Tensor:
     A log-softmax ``t = (x - max) - log(sum)`` with unit roundoff u is off by ``u * |x - max|`` and
     ``u * |t|`` for its differences, ``u * log(sum)`` for the logarithm, and the sum's relative
     error: ``u * k`` for additions, ``2 * u`` for exponentials, and the mean of ``u * |x - max|``.
-    As ``|x - max|`` and ``log(sum)`` are at most ``|t|``, with probabilities as weights and entropy
-    H the total is ``u * (4 * H + k + 2)``, at most ``2 * u * (2 * H + k)`` for two or more classes;
-    one class is exact.
+    ``|x - max|`` and ``log(sum)`` are at most ``|t|``, whose mean is the entropy H, so the total is
+    ``u * (4 * H + k + 2)``, at most ``2 * u * (2 * H + k)`` for two or more classes; one class is
+    exact.
     """
     return torch.finfo(dtype).eps * (k + 2 * entropy)
 
@@ -87,7 +86,7 @@ def known_bins(bins: Tensor, target: Tensor, classes: int) -> tuple[Tensor, Tens
 def harmless(
     classes: Tensor, target: Tensor, kept: Tensor | None, instead: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Return int64 classes and the target, with safe values in rows that are not kept."""
+    """Return int64 classes and the target, with safe values in other rows."""
     classes = classes.long()
     if kept is None:
         return classes, target
@@ -118,7 +117,7 @@ def reference(
     reverse: float = 0.0,
     temperature: float = 1.0,
 ) -> Tensor:
-    """The formula in PyTorch; 16 bits in float32."""
+    """The formula in PyTorch."""
     pair = bins_of_both(input, classes, target, mask, temperature)
     return divergence_of(reverse).reference(*pair, mask, reduction=reduction)
 
@@ -172,32 +171,27 @@ def topk_kl_divergence(
 ) -> Arguments:
     """Kullback-Leibler divergence over k classes of a teacher, and one bin for all others.
 
+    For distillation (Hinton et al. 2015, arXiv:1503.02531; reverse: Gu et al. 2023,
+    arXiv:2306.08543) from a server that returns only the teacher's top classes.
+
     With p the softmax of ``input / T`` and q the teacher's distribution, whose logarithms for k
     classes are in ``target``, a row's loss is the sum of ``q * log(q / p)`` over these classes and
-    a bin with the remaining q and p; with ``reverse``, of ``p * log(p / q)``. It is at most the
-    divergence over all classes. 0 times infinity is 0.
+    a bin with the remaining q and p; with ``reverse``, of ``p * log(p / q)``. 0 times infinity is
+    0.
 
     The bin's q is 1 minus a sum of rounded probabilities, with an error of at most ``eps * (k + 2 *
     H)``, where eps is that of the dtype of ``target`` and H the entropy of the k classes. If the
     bin's p is 0, as for masked logits, a q within this error counts as 0; a larger one makes the
     loss infinite. With ``reverse``, q = 0 with p above 0 makes it infinite.
 
-    Use it for sequence distillation (Hinton et al. 2015, arXiv:1503.02531; reverse: Gu et al. 2023,
-    arXiv:2306.08543) when a server returns only the teacher's top classes.
-
     Args:
         input: the student's logits, ``(..., C)`` for C classes; differentiable.
         classes: indices of k distinct classes per row, in int64, int32 or uint8, ``(..., k)``, in
             any order.
-        target: the teacher's log-probabilities of these, ``(..., k)``; differentiable. If they sum
-            to more than 1, they are divided by their sum.
+        target: the teacher's log-probabilities of these, ``(..., k)``, at its own temperature;
+            differentiable. If they sum to more than 1, they are divided by their sum.
         reverse: whether the student's distribution weighs the logarithms.
-        temperature: divides the student's logits; above 0. The teacher's log-probabilities already
-            include the teacher's temperature.
-        mask: bool, ``(...)``: the rows that count; None for all. The other rows have loss and
-            gradients 0, whatever they hold.
-        reduction: ``none`` (one loss for each row), ``mean`` (over the rows that count) or ``sum``
-            (shape ``()``).
+        temperature: divides the student's logits; above 0.
 
     Returns:
         The loss in the promoted dtype; float32 for 16 bits.
@@ -205,8 +199,6 @@ def topk_kl_divergence(
     Raises:
         ValueError: an unknown reduction, a temperature not above 0, or shapes that do not fit.
         TypeError: class indices of another dtype, or logits that are not floating-point.
-        IndexError: on the CPU, a class of a counted row is out of range. On a GPU that row's loss
-            and gradients are NaN.
     """
     return Arguments((input, classes, target, mask), reduction, (float(reverse), temperature))
 
@@ -229,9 +221,9 @@ SPEC = row_loss(
     composed_of=(KL_DIVERGENCE.name, REVERSE_KL_DIVERGENCE.name, "token_log_probs"),
     reference=reference,
     wide=True,
-    widens=True,
     temporaries=6,
     counts=counts_of_mask,
     relations=Relations(always, reordered=True),
+    common={"reduction": OF_COUNTED},
     terms=Terms(_terms, REASON),
 )

@@ -15,8 +15,7 @@ from ..parameter import Parameter, switch
 from ..shapes import broadcast_tensors, remedy
 from ..spec import LOSS, Operand, Relations, Terms
 from .calls import RowCalls
-from .spec import VECTORS
-from .terms import OF_LENGTHS, LazyTerms
+from .terms import OF_VECTORS, LazyTerms
 
 
 class _Calls(RowCalls):
@@ -29,7 +28,7 @@ class _Calls(RowCalls):
         super().check({n: v for n, v in given.items() if n != "p" or abs(v) != math.inf})
 
 
-def reference(
+def _reference(
     anchor: Tensor,
     positive: Tensor,
     negative: Tensor,
@@ -40,7 +39,6 @@ def reference(
     eps: float = 1e-6,
     swap: float = 0.0,
 ) -> Tensor:
-    """The formula in PyTorch; 16 bits in float32."""
     (first, second, third), dtype = at_least_float32(anchor, positive, negative)
 
     def distance(a: Tensor, b: Tensor) -> Tensor:
@@ -104,13 +102,12 @@ the gradient."""
 
 
 def _share(above: Tensor, sizes: Tensor) -> Tensor:
-    """Return the factor of a gradient's terms ``above`` a kink, given the sizes of its terms."""
     share = (above >= 0).to(above.dtype)
     return share.masked_fill((above != 0) & (above.abs() <= _ROUNDINGS * sizes), _EITHER)
 
 
 class _Distance(NamedTuple):
-    """The norm of a difference, and the magnitudes of its terms and gradient."""
+    """The norm of a difference, and the magnitudes of its terms and its gradient's."""
 
     length: Tensor
     size: Tensor
@@ -146,16 +143,14 @@ def triplet_margin_loss(
 
     A row's loss is ``max(0, d(anchor, positive) - d(anchor, negative) + margin)``, with ``d(a, b)``
     the p-norm of ``a - b + eps``. As in PyTorch, the derivative at the kink is the left side's, and
-    the derivative of a norm of 0 is 0. If a p-th power overflows (the square of 1.9e19 in float32
-    and bfloat16), the distance is, as in PyTorch, infinite and has no gradient, and the loss of two
-    such distances is NaN.
+    0 for a norm of 0. If a p-th power overflows (the square of 1.9e19 in float32 and bfloat16), the
+    distance is infinite, without a gradient, and the loss of two such distances is NaN.
 
     Args:
         anchor: vectors, ``(..., D)``; differentiable.
         positive: vectors that broadcast with ``anchor``; differentiable.
         negative: vectors that broadcast with ``anchor``; differentiable. As in PyTorch, a distance
-            depends on two operands only: between one-element vectors it has one term, whatever the
-            third operand's length.
+            between one-element vectors has one term, whatever the third operand's length.
         margin: how much nearer the positive must be; above 0.
         p: the degree of the norm. Infinity and degrees of at most 0 use PyTorch operators.
         eps: added to each difference.
@@ -209,13 +204,9 @@ SPEC = row_loss(
         Parameter("eps", 1e-6, -math.inf, "added to each difference", 1e-5, other=1e-3),
         switch("swap", False, "take the nearer of the two negatives"),
     ),
-    reference=reference,
-    widens=True,
-    temporaries=6,
-    holds=VECTORS,
-    squares=True,
+    reference=_reference,
+    **OF_VECTORS,
     from_kinks=_from_kinks,
-    tolerance=OF_LENGTHS,
     relations=Relations(reordered=True),
     terms=Terms(_terms, "two distances and a margin, whose gradients are differences of vectors"),
 )

@@ -1,4 +1,4 @@
-"""Reads any record that a report is made of: a run, verdicts of a judge, or a comparison."""
+"""Read any record that a report shows: a run, verdicts, or a comparison."""
 
 import re
 from pathlib import Path
@@ -19,14 +19,14 @@ from losscli.runs.records import Kind, Run
 _HEAD = 64 * 2**10
 _KIND = re.compile(rb'"kind"\s*:\s*"([a-z-]+)"')
 _VERDICT = re.compile(rb'\A\s*\{\s*"id"\s*:')
-"""How a line of verdicts begins, which have no header."""
+"""The beginning of a verdict's line, which has no header."""
 
 
 Reported = Run | Verdicts | ComparisonRecord
 
 
 def read_record(path: Path) -> Reported:
-    """Return what a file holds, whatever its kind; UsageError if losscli did not write it."""
+    """Return a file's record of any kind; UsageError if losscli did not write it."""
     data = data_of(path)
     kind = _kind_of(path, data)
     if kind in get_args(Kind):
@@ -42,7 +42,7 @@ def read_record(path: Path) -> Reported:
 
 
 def _kind_of(path: Path, data: bytes) -> str:
-    """Return the kind that a file says it is of; ``verdicts`` where it has a verdict a line."""
+    """Return a file's declared kind, or ``verdicts`` for a verdict a line."""
     found = _KIND.search(data, 0, _HEAD)
     kind = found[1].decode() if found else "verdicts" if _VERDICT.match(data) else ""
     if kind not in (*get_args(Kind), "judge", "compare", "verdicts"):
@@ -53,7 +53,7 @@ def _kind_of(path: Path, data: bytes) -> str:
 
 
 def _verdicts(data: bytes) -> Verdicts:
-    """Read a verdict a line; a line that a killed run left half is passed over."""
+    """Read a verdict a line, without an incomplete last line."""
     *lines, last = data.rstrip().split(b"\n")
     found = [read_object(Verdict, line) for line in lines if line.strip()]
     try:
@@ -65,7 +65,7 @@ def _verdicts(data: bytes) -> Verdicts:
 
 
 def _comparison(data: bytes) -> ComparisonRecord:
-    """Read a comparison in JSON, or in JSONL: the record without its rows, then a row a line."""
+    """Read a comparison in JSON, or in JSONL: the record without rows, then a row a line."""
     first, _, rest = data.partition(b"\n")
     try:
         msgspec.json.decode(first)

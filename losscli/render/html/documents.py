@@ -1,7 +1,9 @@
-"""The document of each record that a page is made of: the answer, plots, tables, the machine."""
+"""The document of each record on the page: the answer, plots, tables, the machine."""
 
 import shlex
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import PurePath
 from typing import TypeGuard
 
@@ -33,6 +35,7 @@ from losscli.views.document import (
 )
 from losscli.views.phrases import slug
 
+shorten = partial(textwrap.shorten, placeholder="…")
 _RANGES = (
     ("sm_clock_hz", "clock while timed", 1e-6, "MHz"),
     ("memory_clock_hz", "memory clock while timed", 1e-6, "MHz"),
@@ -43,7 +46,7 @@ _RANGES = (
 
 
 def document_of(record: Reported) -> Document:
-    """Return the document of a record: its first part is the answer."""
+    """Return the document of a record; its first part is the answer."""
     if isinstance(record, Verdicts):
         return tuple(_of_verdicts(record))
     if isinstance(record, ComparisonRecord):
@@ -52,11 +55,11 @@ def document_of(record: Reported) -> Document:
     drawn = tuple(plots_of(record)) if plots_of else ()
     cut = "The last line of the file is cut off; results may be missing."
     notes = (Notes([cut] * record.cut_off, "warn"),)
-    return (*_arranged((*view(record, verbose=True), *notes), drawn), environment(record))
+    return (*_arranged((*view(record, verbose=True), *notes), drawn), _environment(record))
 
 
 def document_of_comparison(compared: Comparisons) -> Document:
-    """Return the document of bench runs that are compared with the first."""
+    """Return the document of bench runs compared with the first."""
     return _arranged(compare.view(compared), _plots_of(record_of(compared)))
 
 
@@ -78,8 +81,7 @@ def _arranged(document: Document, drawn: Sequence[Part]) -> Document:
     return Part("Result", tuple(first)), *drawn, Part("All results", rest)
 
 
-def environment(run: Run) -> Part:
-    """Return the machine, the software and the command of a run."""
+def _environment(run: Run) -> Part:
     facts = {"command": shlex.join(run.command), "created": run.created}
     for key, value in run.environment.items():
         in_bytes = key.endswith("_bytes") and isinstance(value, int | float)
@@ -94,7 +96,7 @@ def environment(run: Run) -> Part:
 
 
 def _is_range(value: object) -> TypeGuard[Sequence[float]]:
-    """Tell whether a condition is two numbers; a record of another version may have others."""
+    """Tell whether a condition is two numbers; another version's record may differ."""
     if not isinstance(value, list | tuple) or len(value) != 2:
         return False
     return all(isinstance(each, int | float) for each in value)
@@ -105,23 +107,24 @@ def _facts(facts: Mapping[str, str]) -> Table:
 
 
 def _of_verdicts(record: Verdicts) -> Iterator[Part]:
-    """Yield a table of several files, then for each file what failed, why, and what to do."""
+    """Yield a table of several files, then what failed in each, why, and what to do."""
     verdicts = record.verdicts
     said = line(verdicts[0]) if len(verdicts) == 1 else summary(verdicts).removeprefix("judge: ")
     states = [state_of(verdict.word) for verdict in verdicts]
     worst: State = next((s for s in ("bad", "warn", "good") if s in states), "")
     yield Part("Result", (Sentence(said, worst),))
     if len(verdicts) > 1:
-        reasons = [v.reasons[0].text if v.reasons else "" for v in verdicts]
+        reasons = [shorten(v.reasons[0].text, 160) if v.reasons else "" for v in verdicts]
         rows = [
             (v.file or v.id, v.word, v.against, r) for v, r in zip(verdicts, reasons, strict=True)
         ]
         yield Part("All results", (Table(("file", "verdict", "against", "first reason"), rows),))
     for index, verdict in enumerate(verdicts, 1):
         drawn = tuple(_speedups(verdict, index))
-        found = Verbatim(block(verdict))
+        said, _, times = block(verdict).partition("\n\n")
+        found = (Verbatim(said, wraps=True), *[Verbatim(times)] * bool(times))
         word = Sentence(verdict.word, state_of(verdict.word))
-        yield Part(verdict.file or verdict.id, (word, *drawn, found))
+        yield Part(verdict.file or verdict.id, (word, *drawn, *found))
     facts = {"command": " ".join(record.command), "created": record.created}
     for name in ("losscli", "torch", "kind_of_machine"):
         values = dict.fromkeys(getattr(verdict, name) for verdict in verdicts)
@@ -145,12 +148,12 @@ def _speedups(verdict: Verdict, index: int) -> Iterator[Plot]:
 
 
 def short(name: str) -> str:
-    """Return the name of a file without its folders."""
+    """Return a file's name without its folders."""
     return PurePath(name).name or name
 
 
 def about(record: Reported) -> str:
-    """Return the kind of a record, its machine and its time."""
+    """Return a record's kind, machine and time."""
     if isinstance(record, ComparisonRecord):
         return f"compare, baseline {short(record.baseline)}"
     kind, machine = "judge", ""

@@ -1,4 +1,4 @@
-"""Puts the documents of records together, as a page or as single plots."""
+"""Combine the documents of records into a page or single plots."""
 
 import base64
 import hashlib
@@ -20,17 +20,16 @@ from losscli.render.html.plots import draw, shape_at
 from losscli.render.html.summary import summary
 from losscli.render.html.svg import STYLES, TEMPLATES, Picture, printable, stylesheet
 from losscli.render.layout import are_figures
-from losscli.render.output import state_of
+from losscli.render.output import state_in, state_of
 from losscli.runs.encoding import finite
 from losscli.runs.records import Run
 from losscli.views.document import Document, Notes, Part, Plot, State, Table, blocks_of
 from losscli.views.phrases import slug
 
 _FIRST = (CUSTOM, *CONTROLS)
-"""Implementations that have the same colour in every report."""
 _NOTES = 8
 _IMPLEMENTATION = ("impl", "implementation")
-"""Headers of the column by which rows are coloured and hidden."""
+"""Headers of the column that colours and hides rows."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +37,13 @@ class Section:
     """The document of one record, each of whose parts is a section of the page."""
 
     key: str
-    """Begins the ids of its parts, so that they differ from those of other records."""
+    """Prefix of its parts' ids."""
     name: str
     about: str
     document: Document
     data: Mapping[str, Any] = field(default_factory=dict)
     styles: Mapping[str, int] = field(default_factory=dict)
-    """The colour of each implementation, the same in all sections of a page."""
+    """Each implementation's colour, the same in all sections."""
 
     @property
     def parts(self) -> Iterator[tuple[str, Part]]:
@@ -60,7 +59,7 @@ class Section:
 
 
 def sections(records: Mapping[str, Reported]) -> list[Section]:
-    """Return a section for each record, and first one that compares several bench runs."""
+    """Return a section for each record, after one that compares several bench runs."""
     found = []
     benches = {n: r for n, r in records.items() if isinstance(r, Run) and r.kind == "bench"}
     if len(benches) > 1:
@@ -110,6 +109,7 @@ def render_page(found: Sequence[Section]) -> str:
         "grouped_notes": _grouped_notes,
         "picture": lambda plot, section: draw(plot, section.styles).in_page(),
         "kind": lambda block: type(block).__name__,
+        "state_in": state_in,
     }
     script = (TEMPLATES / "script.js").read_text(encoding="utf-8")
     text = environment.get_template("page.html.j2").render(
@@ -126,7 +126,7 @@ def render_page(found: Sequence[Section]) -> str:
 
 
 def _in_script(value: object) -> str:
-    """Return JSON that cannot end the element that holds it."""
+    """Return JSON that cannot end the script element."""
     text = json.dumps(finite(value), separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     escapes = str.maketrans(
         {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "", "\u2029": ""}
@@ -135,7 +135,6 @@ def _in_script(value: object) -> str:
 
 
 def _laid_out(table: Table, section: Section) -> dict[str, Any]:
-    """Return a table as HTML has it: each row with its case and its implementation's colour."""
     rows = [list(row) for row in table.rows]
     if table.by_case:
         for above, row in pairwise(rows):
@@ -155,19 +154,17 @@ def _laid_out(table: Table, section: Section) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Note:
-    """A line of notes, with the lines below it that belong to it."""
-
+class _Note:
     text: str
     state: State
     lines: list[str]
 
 
-def _grouped_notes(notes: Notes) -> tuple[list[Note], list[Note]]:
-    found: list[Note] = []
+def _grouped_notes(notes: Notes) -> tuple[list[_Note], list[_Note]]:
+    found: list[_Note] = []
     for line in notes.lines:
         if found and line.startswith(("    ", "from losscli.")):
             found[-1].lines.append(line.strip())
         elif line:
-            found.append(Note(line, notes.state or state_of(line.split(" ")[0].rstrip(":")), []))
+            found.append(_Note(line, notes.state or state_of(line.split(" ")[0].rstrip(":")), []))
     return found[:_NOTES], found[_NOTES:]

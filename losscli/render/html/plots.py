@@ -1,12 +1,12 @@
-"""Draws a plot: lines or marks over size, a forest of ratios, or strips of samples."""
+"""Draw a plot: lines or marks over size, a forest of ratios, or strips of samples."""
 
 from collections.abc import Callable, Mapping, Sequence
 
 from losscli.render.html import svg
 from losscli.runs.grouping import grouped
-from losscli.units import format_bytes
+from losscli.units import first_of, format_bytes
 from losscli.views.document import Kind, Plot, Point, Series, Unit
-from losscli.views.phrases import count, first_of
+from losscli.views.phrases import count
 from losscli.views.plots import LEAST_ULP
 
 WIDTH, HEIGHT = 440, 290
@@ -14,13 +14,11 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 26, 42
 _RADIUS = 4
 _FOREST_RIGHT, _FOREST_TOP, _FOREST_BOTTOM = 318, 34, 24
 _LABEL, _MARK, _GAP = 15, 14, 5
-"""Heights of a row's label, of each of its marks, and of the space below it."""
 _STRIP_LABEL, _PROCESS, _STRIP_GAP = 31, 9, 8
-"""Heights of a strip's label, of each of its processes, and of the space below it."""
 _LEAST_REACH = 0.005
-"""Distance from the median that the axis of strips reaches at least."""
+"""Least reach of the strips' axis from the median."""
 _HIDDEN = 4
-"""Pixels up to which the mark hides an interval."""
+"""Pixels of an interval that the mark hides."""
 _TOLD = 12
 _AXES: Mapping[Unit, svg.Axis] = {
     "ulp": svg.Axis("error in ulp", svg.log_ticks, log=True, low=LEAST_ULP),
@@ -29,12 +27,13 @@ _AXES: Mapping[Unit, svg.Axis] = {
     "seconds": svg.Axis("time of a call", svg.second_ticks, log=True),
     "GB/s": svg.Axis("GB/s", svg.log_ticks, log=True),
     "fraction": svg.Axis("fraction of peak bandwidth", svg.percent_ticks, low=0.0),
+    "products": svg.Axis("fraction of the products' speed", svg.percent_ticks, low=0.0),
     "ratio": svg.Axis("", svg.ratio_ticks, log=True),
 }
 
 
 def draw(plot: Plot, styles: Mapping[str, int]) -> svg.Picture:
-    """Return the picture of a plot; ``styles`` has the colour of each implementation."""
+    """Return the picture of a plot; ``styles`` has each implementation's colour."""
     series = sorted(plot.series, key=lambda each: styles[each.name])
     height, body = _DRAWN[plot.kind](plot, series, styles)
     legend = tuple(dict.fromkeys((styles[each.name], each.name) for each in series))
@@ -55,7 +54,7 @@ def _lines(plot: Plot, series: Sequence[Series], styles: Mapping[str, int]) -> t
     points = [point for each in series for point in each.points]
     across = x.scale((p.x for p in points), _LEFT, WIDTH - _RIGHT)
     up = y.scale([*(p.y for p in points), *(v for _, v in plot.roof)], HEIGHT - _BOTTOM, _TOP)
-    parts = [_cached(plot.cache_bytes, across)] if plot.cache_bytes else []
+    parts = [_cached(plot.cache_bytes, across, inside=bool(plot.roof))] if plot.cache_bytes else []
     parts.append(_grid(x, across, y, up))
     if plot.roof:
         places = [(across(place), up(value)) for place, value in plot.roof]
@@ -63,7 +62,8 @@ def _lines(plot: Plot, series: Sequence[Series], styles: Mapping[str, int]) -> t
             places = [(_LEFT, places[0][1]), (WIDTH - _RIGHT, places[0][1])]
         end, top = places[-1]
         parts.append(svg.element("path", d=svg.polyline(places), class_="roof"))
-        name, at = "memory-bandwidth limit", max(top - 5, _TOP - 4)
+        name = "bare matrix products" if plot.y == "products" else "memory-bandwidth limit"
+        at = max(top - 5, _TOP - 4)
         parts.append(svg.text(end, at, name, class_="roof-name end"))
     for each in reversed(series):  # the first line is drawn last, above the others
         drawn = [(across(point.x), up(point.y)) for point in each.points]
@@ -91,15 +91,17 @@ def _grid(x: svg.Axis, across: svg.Scale, y: svg.Axis, up: svg.Scale) -> str:
     return svg.element("path", d=path, class_="grid") + frame + "".join(words)
 
 
-def _cached(cache_bytes: int, across: svg.Scale) -> str:
-    """Shade the sizes that fit in the cache."""
+def _cached(cache_bytes: int, across: svg.Scale, *, inside: bool) -> str:
+    """Shade the sizes that fit in the cache; the label is ``inside`` where a roof has a name."""
     if cache_bytes <= across.low:
         return ""
     width = across(cache_bytes) - _LEFT
     height = HEIGHT - _BOTTOM - _TOP
     shade = svg.element("rect", x=_LEFT, y=_TOP, width=width, height=height, class_="band")
     name = f"fits in the cache ({format_bytes(cache_bytes)})"
-    return shade + svg.text(_LEFT + 5, _TOP + 13, name, class_="inner")
+    if inside:
+        return shade + svg.text(_LEFT + 5, _TOP + 13, name, class_="inner")
+    return shade + svg.text(WIDTH - _RIGHT, _TOP - 6, f"shaded: {name}", class_="end")
 
 
 def _mark(style: int, x: float, y: float, words: str) -> str:
@@ -138,7 +140,6 @@ def _forest(plot: Plot, series: Sequence[Series], styles: Mapping[str, int]) -> 
 
 
 def _sides(sides: tuple[str, str], x: float) -> str:
-    """Return what either side of the dashed line means, where there is room."""
     left, right = f"← {sides[0]}", f"{sides[1]} →"
     start = min(x + 8, WIDTH - svg.LETTER * len(right))
     room = min(x, start) - 8
@@ -150,13 +151,13 @@ def _bar(style: int, name: str, point: Point, across: svg.Scale, y: float) -> st
     low, high, value = across(point.low), across(point.high), across(point.x)
     place = f"M{svg.number(low)} {svg.number(y)}H{svg.number(high)}"
     line = svg.element("path", d=place, class_="whisker") if high - low > _HIDDEN else ""
-    written = f"{ratio(point.x)} ({interval(point.low, point.high)})"
+    written = f"{ratio(point.x)} ({_interval(point.low, point.high)})"
     words = svg.text(WIDTH, y + 4, written, class_="value end")
     return svg.element("g", line + _mark(style, value, y, name) + words, class_=f"s{style}")
 
 
 def _strips(plot: Plot, series: Sequence[Series], styles: Mapping[str, int]) -> tuple[float, str]:
-    """Draw ticks on one axis; what is farther out is drawn at its end and counted."""
+    """Draw ticks on one axis; outliers are drawn at its end and counted."""
     points = [point for each in series for point in each.points]
     spread = max(max(abs(point.low), abs(point.high)) for point in points)
     farthest = max(abs(point.x) for point in points)
@@ -216,13 +217,12 @@ def ratio(value: float) -> str:
     return f"{value:.2g}x" if value < 0.1 else f"{value:.2f}x"
 
 
-def interval(low: float, high: float) -> str:
-    """Return ``4.49-4.51``."""
+def _interval(low: float, high: float) -> str:
     return f"{ratio(low)[:-1]}-{ratio(high)[:-1]}"
 
 
 def shape_at(style: int, x: float, y: float) -> str:
-    """Return the outline of the mark of a style: colours alone do not tell styles apart."""
+    """Return the outline of a style's mark: shapes differ as well as colours."""
     left, right, top, bottom = map(svg.number, (x - _RADIUS, x + _RADIUS, y - _RADIUS, y + _RADIUS))
     middle, center = svg.number(x), svg.number(y)
     if style % 4 == 0:

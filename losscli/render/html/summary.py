@@ -1,4 +1,4 @@
-"""The summaries that a page carries as JSON, and the samples, compressed."""
+"""The summaries that a page carries as JSON, and compressed samples."""
 
 import base64
 import math
@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
-from losscli.cases.names import distinct_names
+from losscli.cases.case import distinct_names
 from losscli.runs.records import PASS, BenchResult, Run, VerifyResult
 from losscli.views.bench import case_names
 from losscli.views.phrases import short_pass
@@ -26,13 +26,13 @@ _COLUMNS = (
 
 
 def summary(run: Run) -> dict[str, Any]:
-    """Return the summary of a run; of other kinds than bench and verify there is none."""
-    known = {"bench": of_bench, "verify": of_checks}
+    """Return the summary of a bench or verify run; others have none."""
+    known = {"bench": _of_bench, "verify": _of_checks}
     return known[run.kind](run) if run.kind in known else {}
 
 
-def of_bench(run: Run) -> dict[str, Any]:
-    """Return the summary of a bench, a list of numbers for each result."""
+def _of_bench(run: Run) -> dict[str, Any]:
+    """Return the summary of a bench, with a list of numbers for each result."""
     results = run.of(BenchResult)
     names = case_names(results)
     index = {case: number for number, case in enumerate(names)}
@@ -52,8 +52,8 @@ def of_bench(run: Run) -> dict[str, Any]:
     }
 
 
-def of_checks(run: Run) -> dict[str, Any]:
-    """Return the summary of a verify run: a letter for each check of a case, as for pass."""
+def _of_checks(run: Run) -> dict[str, Any]:
+    """Return the summary of a verify run, with a letter for each check of a case."""
     checks = list(dict.fromkeys(r.check for r in run.of(VerifyResult)))
     groups = by_case(asked(run))
     names = distinct_names(case for case, _ in groups)

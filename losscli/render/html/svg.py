@@ -1,4 +1,4 @@
-"""Elements of SVG as text, scales with their ticks, and a picture: for a page or a file."""
+"""SVG elements as text, scales with ticks, and a picture for a page or a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEMPLATES = files("losscli.render.html") / "templates"
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
-"""What neither HTML nor XML may hold, what a terminal obeys, and what turns text around."""
+"""Characters that HTML or XML forbid, that control terminals, or that reverse text."""
 STYLES: Final = 10
 _LEGEND_HEIGHT = 22
 
@@ -24,23 +24,23 @@ _LEGEND_HEIGHT = 22
 Ticks = list[tuple[float, str]]
 
 LETTER = 7.2
-"""Pixels of a letter, on the safe side."""
+"""Pixels of a letter, rounded up."""
 _GAP = 4
 """Pixels between the words of two ticks."""
 _STEPS = (1, 2, 3, 5, 10)
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _RATIOS = (1, 2, 5)
 _LARGEST = 1e300
-"""The end of an axis, beyond which a step on it would overflow."""
+"""The end of an axis, beyond which a step would overflow."""
 
 
 def printable(text: str) -> str:
-    """Replace the characters that a page or a plot does not hold."""
+    """Replace the characters that a page or plot cannot hold."""
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def escape(text: object) -> str:
-    """Return a text of a record so that it is no markup, in an element or an attribute."""
+    """Escape a record's text for an element or an attribute."""
     return html.escape(printable(str(text)))
 
 
@@ -55,12 +55,12 @@ def element(name: str, content: str = "", /, **attributes: object) -> str:
 
 
 def text(x: float, y: float, words: object, **attributes: object) -> str:
-    """Return a text that begins at a place, or has its class ``mid`` or ``end`` there."""
+    """Return a text that begins at a place; its class ``mid`` or ``end`` moves it."""
     return element("text", escape(words), x=x, y=y, **attributes)
 
 
 def shortened(words: str, most: int = 60) -> str:
-    """Cut the middle out of a long name, so that it stays within a plot."""
+    """Cut the middle out of a long name."""
     if len(words) <= most:
         return words
     end = most // 3
@@ -78,14 +78,14 @@ def polyline(places: Sequence[tuple[float, float]]) -> str:
 
 
 def upright(ticks: Ticks, across: Scale, top: float, bottom: float) -> str:
-    """Return the path of an upright line at each tick."""
+    """Return the path of a vertical line at each tick."""
     return "".join(f"M{number(across(value))} {top}V{bottom}" for value, _ in ticks)
 
 
 def below(ticks: Ticks, across: Scale, y: float, width: float) -> str:
-    """Return the words of ticks in a line, moved to lie within a width."""
+    """Return the words of ticks in a line, kept within a width."""
     return "".join(
-        text(within(across(value), words, 0, width), y, words, class_="mid")
+        text(_within(across(value), words, 0, width), y, words, class_="mid")
         for value, words in ticks
     )
 
@@ -96,18 +96,18 @@ def _short(value: object) -> object:
 
 @dataclass(frozen=True)
 class Picture:
-    """A plot as SVG with its words; the colours are variables of the page's style."""
+    """A plot as SVG with its words; colours are variables of the page's style."""
 
     name: str
     """The name that ``losscli report --plot`` takes."""
     title: str
     description: str
-    """What a reader who does not see it is told."""
+    """The text alternative."""
     width: int
     height: int
     body: str
     legend: tuple[tuple[int, str], ...] = ()
-    """The colour of each implementation that the plot has."""
+    """The colour of each implementation in the plot."""
 
     def in_page(self) -> str:
         """Return the element for a page, which has the legend and the colours."""
@@ -115,7 +115,7 @@ class Picture:
         return element("svg", self._words() + self.body, role="img", viewBox=box)
 
     def standalone(self) -> str:
-        """Return a file of its own, with title, legend and both themes."""
+        """Return a separate file, with title, legend and both themes."""
         lines = self._legend_lines()
         top = 26 + _LEGEND_HEIGHT * len(lines)
         width, height = self.width + 24, self.height + top + 8
@@ -161,7 +161,7 @@ class Picture:
 
 
 def stylesheet(name: str) -> str:
-    """Return a style sheet of the templates, without comments and needless space."""
+    """Return a style sheet of the templates without comments and superfluous space."""
     source = (TEMPLATES / name).read_text(encoding="utf-8")
     plain = re.sub(r"/\*.*?\*/", "", source, flags=re.DOTALL)
     return re.sub(r"\s*([{};,])\s*", r"\1", re.sub(r"\s+", " ", plain)).strip()
@@ -178,7 +178,7 @@ class Scale:
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        """Return the pixel of a value; what lies outside is moved to the end."""
+        """Return the pixel of a value, clipped to the ends."""
         value = min(max(value, self.low), self.high)
         part = (self._at(value) - self._at(self.low)) / (self._at(self.high) - self._at(self.low))
         return self.start + part * (self.end - self.start)
@@ -189,7 +189,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Axis:
-    """A title, the values that the axis has to reach, and how its ticks are chosen."""
+    """A title, the values to reach, and how ticks are chosen."""
 
     title: str
     ticks: Callable[[float, float], Ticks]
@@ -198,7 +198,7 @@ class Axis:
     """The lower end; None is the least value, with some room."""
 
     def scale(self, values: Iterable[float], start: float, end: float) -> Scale:
-        """Return the scale that has room for values."""
+        """Return a scale with room for values."""
         known = [value for value in values if math.isfinite(value) and (value > 0 or not self.log)]
         low = self.low if self.low is not None else min(known, default=1.0)
         high = max(known, default=low)
@@ -212,11 +212,11 @@ class Axis:
 
 
 def spaced(ticks: Ticks, scale: Scale) -> Ticks:
-    """Leave out ticks whose words would run into those before them."""
+    """Drop ticks whose words would overlap the ones before."""
     kept: Ticks = []
     end = -math.inf
     for value, words in ticks:
-        middle = within(scale(value), words, scale.start, scale.end)
+        middle = _within(scale(value), words, scale.start, scale.end)
         half = LETTER * len(words) / 2
         if middle - half > end:
             kept.append((value, words))
@@ -224,14 +224,14 @@ def spaced(ticks: Ticks, scale: Scale) -> Ticks:
     return kept
 
 
-def within(middle: float, words: str, start: float, end: float) -> float:
-    """Return where words have to be centred to lie between two places."""
+def _within(middle: float, words: str, start: float, end: float) -> float:
+    """Return the centre of words that keeps them between two places."""
     half = LETTER * len(words) / 2
     return min(max(middle, start + half), max(end - half, start + half))
 
 
 def byte_ticks(low: float, high: float) -> Ticks:
-    """Return powers of two, at most seven: ``32 KiB``."""
+    """Return at most seven powers of two: ``32 KiB``."""
     first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
     step = next((s for s in _STEPS if (last - first) / s <= 6), 20)
     found = []
@@ -239,34 +239,39 @@ def byte_ticks(low: float, high: float) -> Ticks:
         if power % step == 0:
             unit = min(max(power, 0) // 10, len(_BYTES) - 1)
             found.append((2.0**power, f"{2.0 ** (power - 10 * unit):g} {_BYTES[unit]}"))
+    if len(found) < 2:
+        unit = max(first, 0) // 10
+        least = linear_ticks(low / 2.0 ** (10 * unit), high / 2.0 ** (10 * unit))
+        found = [(value * 2.0 ** (10 * unit), f"{text} {_BYTES[unit]}") for value, text in least]
     return found
 
 
 def second_ticks(low: float, high: float) -> Ticks:
-    """Return powers of ten, or 1, 2 and 5 times them where they are few: ``10 us``."""
+    """Return powers of ten, or more round numbers if there are few: ``10 us``."""
 
     def text(seconds: float) -> str:
         number, unit = format_seconds(seconds * (1 + 1e-9)).split()
         return f"{float(number):g} {unit}"
 
     found = _decades(low, high, text)
-    return found if len(found) >= 2 else _round(low, high, text)
+    return found if len(found) >= 2 else _few(low, high, text)
 
 
 def log_ticks(low: float, high: float) -> Ticks:
-    """Return powers of ten, or 1, 2 and 5 times them where they are few."""
+    """Return powers of ten, or more round numbers if there are few."""
     found = _decades(low, high, _plain)
-    return found if len(found) >= 3 else _round(low, high, _plain)
+    return found if len(found) >= 3 else _few(low, high, _plain)
 
 
 def ratio_ticks(low: float, high: float) -> Ticks:
-    """Return round ratios, 1 among them: ``2x``."""
+    """Return round ratios, including 1: ``2x``."""
     found = _round(low, high, _times)
-    if len(found) > 7:
+    if len(found) > 9:
         found = _decades(low, high, _times)
-    close = [1 + n / 10 for n in range(-9, 20)] if len(found) < 3 else []
-    extra = [(value, f"{value:.1f}x") for value in close if low <= value <= high]
-    return extra[:: max(len(extra) // 6, 1)] if len(extra) > 2 else found
+    close = [n for n in range(-9, 20) if low <= 1 + n / 10 <= high] if len(found) < 3 else []
+    step = next(step for step in (1, 2, 5) if len(close) <= 6 * step)
+    extra = [(1 + n / 10, f"{1 + n / 10:.1f}x") for n in close if n % step == 0]
+    return extra if len(extra) > 2 else found
 
 
 def linear_ticks(low: float, high: float, suffix: str = "") -> Ticks:
@@ -279,7 +284,7 @@ def linear_ticks(low: float, high: float, suffix: str = "") -> Ticks:
 
 
 def percent_ticks(low: float, high: float) -> Ticks:
-    """Return about five round parts of a whole, as percent."""
+    """Return about five round percentages."""
     return [(value / 100, text) for value, text in linear_ticks(100 * low, 100 * high, " %")]
 
 
@@ -296,8 +301,15 @@ def _round(low: float, high: float, text: Callable[[float], str]) -> Ticks:
     return [(value, text(value)) for value in values if low <= value <= high]
 
 
+def _few(low: float, high: float, text: Callable[[float], str]) -> Ticks:
+    """Return 1, 2 and 5 times powers of ten, or about six round numbers of a narrow range."""
+    found = _round(low, high, text)
+    close = {text(value): value for value, _ in linear_ticks(low, high)}
+    return found if len(found) >= 2 else [(value, words) for words, value in close.items()]
+
+
 def short_exponent(value: float) -> str:
-    """Return ``1e6``, without what Python adds to an exponent."""
+    """Return ``1e6``, not ``1e+06``."""
     digits, _, power = f"{value:.0e}".partition("e")
     return f"{digits}e{int(power)}"
 

@@ -1,7 +1,4 @@
-"""The registry of checks: a function with ``@check`` in one of these files is a check of its name.
-
-Nothing else has to be edited for a new one.
-"""
+"""The registry of checks: a function with ``@check`` in one of these files is the check."""
 
 import pkgutil
 from collections.abc import Callable
@@ -19,16 +16,15 @@ _FOUND = (
     if isinstance(found, Check)
 )
 CHECKS = {check.name: check for check in sorted(_FOUND, key=lambda check: check.place)}
-"""All checks by name, in the order in which they run."""
 
 
 def named(asks: Callable[[Check], bool]) -> tuple[str, ...]:
-    """Return the names of the checks of which something holds."""
+    """Return the names of the checks that a predicate selects."""
     return tuple(check.name for check in CHECKS.values() if asks(check))
 
 
 def find_check(name: str) -> Check:
-    """Look a check up by a name, also a former or a result's; UsageError lists the names."""
+    """Look up a check by its name, a former one or a result's; UsageError lists the names."""
     for check in CHECKS.values():
         results = (result for spec in EVERY_LOSS.values() for result in check.results(spec))
         if name in (check.name, *check.formerly, *results):

@@ -1,4 +1,4 @@
-"""Checks of what a call does beside its results: to the process, later calls, streams, graphs."""
+"""Checks of side effects: on the process, later calls, streams and graphs."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -31,10 +31,11 @@ from losscli.verify.needed_memory import Held
     facet="global_state",
     catches="a call that changes global state for later calls",
     advice="Restore every flag, seed, thread count and environment variable that you set.",
+    formerly=("left_behind",),
     cost=Cost.FEW,
     adapt=small_case,
 )
-def left_behind(problem: Problem, subject: Subject, tally: Tally) -> Iterator[VerifyResult]:
+def global_state(problem: Problem, subject: Subject, tally: Tally) -> Iterator[VerifyResult]:
     """Check that a call changes no state of the process.
 
     Threads, default dtype and device, random states, grad mode, autocast, flush-denormal mode,
@@ -51,7 +52,7 @@ def left_behind(problem: Problem, subject: Subject, tally: Tally) -> Iterator[Ve
         # No grad mode is set around it, so that one which the call sets shows.
         "a training step": lambda: subject.send(Accumulate(call, none, 1)),
     }
-    result = VerifyResult(problem.case, subject.name, "left_behind", PASS)
+    result = VerifyResult(problem.case, subject.name, "global_state", PASS)
     for name, step in steps.items():
         if changed := subject.watch(step):  # the first counts
             reason = reason_of(changed)
@@ -62,15 +63,15 @@ def left_behind(problem: Problem, subject: Subject, tally: Tally) -> Iterator[Ve
 
 RUNS = 20
 PART = 2**14
-"""The fewest elements that one thread of a kernel on a CPU takes."""
+"""The fewest elements that one thread of a CPU kernel takes."""
 PARTS_A_THREAD = 4
 MOST_PARTS = 64
-"""Beyond, kernels on a CPU make larger parts, not more."""
+"""The most parts that CPU kernels make."""
 COLUMNS = 1001
-"""The length of a row, which is no whole vectors."""
+"""A row of no whole vectors."""
 
 
-def threaded_case(case: Case) -> Case:
+def _threaded_case(case: Case) -> Case:
     """Return the case; on a CPU with enough elements for every thread."""
     parts = min(PARTS_A_THREAD * core_count(), MOST_PARTS)
     if case.device != "cpu" or case.elements >= parts * PART:
@@ -84,7 +85,7 @@ def threaded_case(case: Case) -> Case:
     catches="atomics, races",
     advice="Sum in an order that does not depend on timing: no floating-point atomics.",
     cost=Cost.FEW,
-    adapt=threaded_case,
+    adapt=_threaded_case,
     mean_for_sum=True,
     held=lambda case: Held(results=2),
     needs_gradient=False,
@@ -94,8 +95,7 @@ def determinism(problem: Problem, subject: Subject, tally: Tally) -> None:
 
     Twenty runs on the largest case. If they differ within the tolerances, the check warns.
 
-    The more blocks and threads share a sum, the more orders are possible. On a CPU a kernel gives a
-    small case to one thread, so there it runs on one that gives all of them several parts.
+    More blocks and threads allow more orders of a sum, so on a CPU every thread gets several parts.
     """
     off: dict[str, float] = {}
     incoming = problem.usual
@@ -119,7 +119,7 @@ def determinism(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 def rounds(case: Case) -> int:
-    """Return how many launches each stream gets; fewer where all their results hardly fit."""
+    """Return how many launches each stream gets; fewer if their results are large."""
     return 8 if case.elements <= 2**22 else 2 if case.elements <= 2**28 else 1
 
 
@@ -142,7 +142,7 @@ def streams(problem: Problem, subject: Subject, tally: Tally) -> None:
     """
     here, there = problem, problem.sibling()
     plain = [PlainCalls.of(p, subject, p.usual) for p in (here, there)]
-    # What a kernel finds that runs before the contents have arrived: those of the other problem.
+    # A kernel that runs too early finds the contents of the other problem.
     stale = [other.copies() for other in (there, here)]
     calls = [
         each.problem.call(each.incoming, buffers, each.problem.operands)
@@ -202,7 +202,7 @@ def _new_contents(
 
 
 LATER = 24
-"""Calls whose answers are read when all are done: more than a ring of buffers has."""
+"""Calls whose answers are read after the last: more than a ring of buffers has."""
 
 
 @check(
@@ -212,12 +212,13 @@ LATER = 24
     "while another operand changes; results that a later call overwrites",
     advice="Compute every call from all of its operands, on any thread, into memory that no later "
     "call overwrites.",
+    formerly=("remembered",),
     cost=Cost.QUICK,
     adapt=small_case,
     held=lambda case: Held(operands=4, results=2 + LATER),
     needs_gradient=False,
 )
-def remembered(problem: Problem, subject: Subject, tally: Tally) -> None:
+def stale_results(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check that no result is that of an earlier call.
 
     New contents in the same operands: in one operand, in one element, in another order. Then 24
@@ -246,7 +247,7 @@ def remembered(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 def _changes(problem: Problem) -> Iterator[tuple[str, Operands]]:
-    """Yield what the operands have in successive calls, and what is new about it."""
+    """Yield the contents of successive calls, and what is new about them."""
     first, other = problem.operands, problem.variant("sibling", problem.sibling).operands
     yield "at first", first
     for name in first:

@@ -1,4 +1,4 @@
-"""Checks of every branch of a loss, its kinks, and the exact values on each branch."""
+"""Checks of a loss's branches and kinks, and of exact values on each branch."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -19,11 +19,11 @@ from losscli.truth.tolerances import elements
 from losscli.verify.checks.check import Cost, Tally, check
 
 STARVED = 0.01
-"""A branch with a smaller share of the elements could be wrong, and a mean hardly show it."""
+"""If a branch has fewer of the elements, a mean hardly shows that it is wrong."""
 SHAPE = (30, 59)
 """Odd, so that targets of either sign meet every coordinate."""
 _REACH = (0.25, 1.0, 3.0)
-"""How far beyond the outermost kinks, over their own size or 1."""
+"""Distances beyond the outermost kinks, relative to their size or to 1."""
 
 
 @check(
@@ -45,12 +45,10 @@ def branches(problem: Problem, subject: Subject, tally: Tally) -> None:
     kernels also next to points that the dtype rounds. On every case the result reports branches
     that the inputs do not reach.
 
-    A case does not test a branch that its inputs do not reach (uniform inputs never clamp a hinge
-    with a margin of 1.5), or a point that they do not meet. The result names a branch with less
-    than 1 % of the elements.
+    Random inputs may not reach a branch (uniform ones never clamp a hinge with a margin of 1.5),
+    and hardly meet a kink. The result names a branch with less than 1 % of the elements.
     """
     shares = problem.branch_shares
-    # Drawn at random, hardly an input lies on a kink: the small case is put in any event.
     where = "in inputs on every branch"
     if min(shares.values()) < STARVED:
         counted = ", ".join(f"{100 * share:.1f} % {name}" for name, share in shares.items())
@@ -72,14 +70,15 @@ def branches(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 def supplement(problem: Problem, at: Sequence[float] = ()) -> Problem:
-    """Return a small problem on every branch and at the kinks, or ``at`` other coordinates."""
+    """Return a small problem on every branch, and at the kinks or ``at`` other coordinates."""
     spec = problem.case.spec
     case = problem.case.reshaped(SHAPE, distribution="own")
     dtype, device = problem.prediction.dtype, problem.prediction.device
-    others = {name: values.to(dtype) for name, values in short_operands(case).items()}
+    others = {name: values.to(dtype) for name, values in _short_operands(case).items()}
     beside = [values.double().expand(SHAPE) for values in others.values()]
     kinks = spec.kinks(case.params)
-    met = at or _exact(kinks, dtype)
+    exact = torch.tensor(kinks, dtype=torch.float64)
+    met = at or exact[exact.to(dtype).double() == exact].tolist()
     coordinates = torch.tensor([*_between(kinks), *met], dtype=torch.float64)
     at_kink = torch.arange(len(coordinates)) >= len(_between(kinks))
     number = torch.arange(prod(SHAPE)).view(SHAPE)
@@ -94,11 +93,8 @@ def supplement(problem: Problem, at: Sequence[float] = ()) -> Problem:
     return problem.like({name: each.to(device) for name, each in operands.items()}, case)
 
 
-def short_operands(case: Case) -> dict[str, Tensor]:
-    """Return all operands but the prediction, of float64 on the CPU: short values in turn.
-
-    Those after the target change more slowly, so that each of their values meets each target.
-    """
+def _short_operands(case: Case) -> dict[str, Tensor]:
+    """Return the operands after the prediction in float64: all combinations of short values."""
     repeats, operands = 1, {}
     for operand in case.spec.operands[1:]:
         values = [value for value in operand.domain.short for _ in range(repeats)]
@@ -117,12 +113,6 @@ def _between(kinks: tuple[float, ...]) -> list[float]:
     return [*inside, *chain.from_iterable(beyond)]
 
 
-def _exact(kinks: tuple[float, ...], dtype: torch.dtype) -> list[float]:
-    """Return the kinks that a dtype holds; it has another one beside 0.3, say."""
-    held: Tensor = torch.tensor(kinks, dtype=torch.float64)
-    return held[held.to(dtype).double() == held].tolist()
-
-
 def _rounded(problem: Problem) -> list[float]:
     kinks = torch.tensor(problem.case.spec.kinks(problem.case.params), dtype=torch.float64)
     nearest = kinks.to(problem.prediction.dtype).double()
@@ -130,27 +120,26 @@ def _rounded(problem: Problem) -> list[float]:
 
 
 EXACT_SHAPE = (4, 16)
-"""A power of two elements, and a target of one row repeats a power of two times."""
+"""A power of two elements; a target of one row repeats a power of two times."""
 INCOMING = (1.0, -3.0)
 _SMALLEST, _LARGEST = 0.25, 2.0
-"""Powers of two between which parameters are chosen."""
+"""Bounds of the parameters."""
 _SHARES = (0.25, 0.5, 0.75)
-"""Shares of the way from a kink to the next."""
+"""Positions between two kinks."""
 _BEYOND = (0.25, 0.5, 1.0)
-"""How far beyond the outermost kinks."""
+"""Distances beyond the outermost kinks."""
 NOTHING_EXACT = "no branch of the loss has exact values: nothing was checked"
 _FINEST = 2.0**-12
 """Every loss and gradient of an element is a multiple: sums of 64 below 2^6 take 24 bits."""
 
 
 def exact_case(case: Case) -> Case:
-    """Return the case with parameters that are powers of two, and zero where they are zero."""
+    """Return the case with parameters that are zero or powers of two."""
     params = {name: _few_bits(value) for name, value in case.params.items()}
     return case.reshaped(EXACT_SHAPE, params=params, distribution="normal", scale=1.0)
 
 
 def _few_bits(value: float) -> float:
-    """Return the power of two below a parameter, within bounds, with its sign."""
     if value == 0:
         return 0.0
     power = 2.0 ** math.floor(math.log2(abs(value)))
@@ -173,7 +162,7 @@ def exact(problem: Problem, subject: Subject, tally: Tally) -> None:
     parameters. A branch whose loss of such numbers has many bits, such as an exponential, is left
     out.
     """
-    asked = list(exact_branches(problem))
+    asked = list(_exact_branches(problem))
     for name, _, own in asked:
         _judge_bits(own, subject, f"on the branch '{name}'", tally)
     if len(asked) > 1:
@@ -183,8 +172,8 @@ def exact(problem: Problem, subject: Subject, tally: Tally) -> None:
     tally.note = "" if asked else NOTHING_EXACT
 
 
-def exact_branches(problem: Problem) -> Iterator[tuple[str, list[float], Problem]]:
-    """Yield each branch of exact values: its name, coordinates on it, and a problem of them."""
+def _exact_branches(problem: Problem) -> Iterator[tuple[str, list[float], Problem]]:
+    """Yield each branch with exact values: its name, coordinates, and a problem of them."""
     names = problem.case.spec.branches(problem.case.params)
     for name, coordinates in zip(names, _coordinates(problem), strict=True):
         own = problem.variant(name, partial(_placed, problem, coordinates))
@@ -193,8 +182,8 @@ def exact_branches(problem: Problem) -> Iterator[tuple[str, list[float], Problem
 
 
 def has_exact_values(case: Case) -> bool:
-    """Tell whether the check has anything to check of the loss of a case."""
-    return any(True for _ in exact_branches(Problem.of(exact_case(case))))
+    """Tell whether the check ``exact`` applies to a case's loss."""
+    return any(True for _ in _exact_branches(Problem.of(exact_case(case))))
 
 
 def _coordinates(problem: Problem) -> list[list[float]]:
@@ -208,7 +197,7 @@ def _coordinates(problem: Problem) -> list[list[float]]:
 
 def _placed(problem: Problem, coordinates: list[float]) -> Problem:
     spec, like = problem.case.spec, problem.prediction
-    others = short_operands(problem.case)
+    others = _short_operands(problem.case)
     beside = [values.expand(EXACT_SHAPE) for values in others.values()]
     # Each row begins with another coordinate, so that each target meets each coordinate.
     rows, columns = torch.arange(EXACT_SHAPE[0])[:, None], torch.arange(EXACT_SHAPE[1])
@@ -219,7 +208,7 @@ def _placed(problem: Problem, coordinates: list[float]) -> Problem:
 
 
 def _is_exact(problem: Problem) -> bool:
-    """Tell whether no element needs a rounding, neither its loss nor its gradients."""
+    """Tell whether losses and gradients of all elements need no rounding."""
     shape = problem.oracle.shape
     wide = {
         name: each.double().expand(shape).clone().requires_grad_(name in problem.wrt)

@@ -1,4 +1,4 @@
-"""What a check is, the tally of what it finds, and the cases that several checks run on."""
+"""What a check is, and the tally of what it finds."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -37,12 +37,12 @@ Judge = Callable[[Problem, Subject, "Tally"], Iterator[VerifyResult] | None]
 
 
 def usual(problem: Problem) -> tuple[Incoming]:
-    """Return the usual incoming gradient alone."""
+    """Return the usual grad_output alone."""
     return (problem.usual,)
 
 
 class Tally(Worst):
-    """What a check finds: the worst counts. Variants that are judged by name are all named."""
+    """The worst of what a check finds, with the names of all variants that failed."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Tally(Worst):
         first: bool = False,
         name: Callable[[list[str]], str] = lambda failed: f"with {'; '.join(failed)}",
     ) -> None:
-        """``first``: report the first variant that fails; ``name``: name several that fail."""
+        """``first``: report the first failure, not the worst; ``name`` describes several."""
         super().__init__()
         self._losses, self._gradients = Worst(), Worst()
         self._failed: dict[str, None] = {}
@@ -59,19 +59,19 @@ class Tally(Worst):
         self.limits: Limits = lambda variant, errors: False
         """See :attr:`Check.limits`."""
         self.reference_error = Error()
-        """PyTorch's own distance from the oracle, where the check measures it."""
+        """PyTorch's own error, if the check measures it."""
         self.beside: tuple[str, ...] = ()
         """The losses that the check called in between."""
         self.note = ""
-        """What a result says that has no other reason."""
+        """The result's reason if there is no other."""
 
     def add(self, outcome: Outcome, errors: Errors | None = None, circumstance: str = "") -> None:
-        """Keep what belongs to no variant."""
+        """Keep an outcome that belongs to no variant."""
         self._only_limits = self._only_limits and outcome.status != FAIL
         super().add(outcome, errors, circumstance)
 
     def count(self, variant: str, part: str, judged: tuple[Outcome, Errors | None]) -> None:
-        """Count the judgement of a part of a variant, whose error the result shows."""
+        """Keep the judgement of a variant's part, whose error the result shows."""
         outcome, errors = judged
         self.measure(part, outcome, errors)
         if not (self._first and self._failed):
@@ -81,7 +81,7 @@ class Tally(Worst):
             self._only_limits = self._only_limits and self.limits(variant, errors)
 
     def measure(self, part: str, outcome: Outcome, errors: Errors | None) -> None:
-        """Keep the error of a part, ``loss`` or a gradient, for the result."""
+        """Keep the error of the loss or a gradient for the result."""
         (self._losses if part == LOSS else self._gradients).add(outcome, errors)
 
     def judge_part(
@@ -123,7 +123,7 @@ class Tally(Worst):
         *,
         any_for_nan: bool = False,
     ) -> None:
-        """Judge all of each variant, by its name, but of those that the function refuses."""
+        """Judge all variants, except those that the function rejects."""
         for name, make in variants:
             variant = problem.variant(name, make)
             several = () if variant.refused else incoming(variant)
@@ -134,72 +134,66 @@ class Tally(Worst):
                 )
 
     def finish(self, problem: Problem, implementation: str, check: str) -> VerifyResult:
-        """Return the worst as a result, which names every variant that failed."""
+        """Return the worst as a result that names every failed variant."""
         error = to_error(self._losses.errors, self._gradients.errors)
         result = self.result(problem, implementation, check, error, self.reference_error)
         if len(self._failed) > 1:
             reason = f"{result.reason}. Wrong {self._name(list(self._failed))}"
             result = replace(result, reason=reason)
         if result.status == FAIL:
-            code = Code.LIMITED if self._only_limits else result.code
+            code = Code.KNOWN_LIMITATION if self._only_limits else result.code
             result = replace(result, beside=self.beside, code=code)
         return result if result.reason else replace(result, reason=self.note)
 
 
 class Cost(IntEnum):
-    """Which judging makes a check: each makes those before it as well."""
+    """The judging that includes a check; each includes those before it."""
 
-    FIRST = 0  # any, before all others, at every size
-    FEW = 1  # that of a Model's large arguments: it takes few calls and copies
-    QUICK = 2  # that of ``judge --quick``
+    FIRST = 0  # before all others, at every size
+    FEW = 1  # of a Model's large arguments: few calls and copies
+    QUICK = 2  # ``judge --quick``
     FULL = 3
-    UNJUDGED = 4  # none: no training step does what it looks at
+    UNJUDGED = 4  # never: no training step does what it looks at
 
 
 @dataclass(frozen=True)
 class Check:
-    """One check: all that is known of it; every list and table of checks follows from these.
-
-    Its docstring says in its first two paragraphs what it tests.
-    """
+    """One check; its function's docstring says in two paragraphs what it tests."""
 
     name: str
     judge: Judge
-    """Count what is found in the tally, or yield results; SubjectError where the subject raised."""
+    """Fill the tally or yield results; SubjectError if the subject raised."""
     place: int
     """Checks run in this order."""
     facet: Facet
-    """The side of a kernel that it looks at, as a verdict lists them."""
+    """The aspect of a kernel under which verdicts list it."""
     catches: str
     advice: str
     formerly: tuple[str, ...] = ()
-    """Names that the check had, which are still taken."""
+    """Earlier names, still accepted."""
     cost: Cost = Cost.FULL
     pass_: PassName = "forward_backward"
-    """The pass of the config that asks for it: ``forward`` or ``forward_backward``."""
+    """The config's pass that includes it."""
     adapt: Callable[[Case], Case] = lambda case: case
-    """Make the case that the check runs on from a case of the config."""
+    """Make the case to run on from a config's case."""
     tally: Callable[[], Tally] = Tally
     once: bool = True
-    """Whether the largest case that fits speaks for all of its :attr:`Case.kind`."""
+    """Whether the largest case that fits stands for all of its :attr:`Case.kind`."""
     mean_for_sum: bool = False
-    """Whether, of losscli's own kernels, a mean also speaks for a sum: they are one code path, and
-    differ in a factor that other checks test."""
+    """Whether a mean of losscli's own kernels also stands for a sum, which is the same code path
+    but for a factor that other checks test."""
     needs_gpu: bool = False
     needs_gradient: bool = True
-    """Whether a Model without a gradient is not asked."""
+    """Whether a Model without a gradient is skipped."""
     recompiles: bool = False
-    """Whether each layout, shape or loss that it has would be compiled anew."""
+    """Whether it has layouts, shapes or losses that would each be compiled again."""
     captures: bool = False
-    """Whether it captures calls in graphs."""
     one_process: str = ""
-    """Why it does not run where operands are split over ranks; empty if it does."""
+    """Why it does not run over ranks; empty if it does."""
     held: Callable[[Case], Held] = lambda case: Held()
-    """What it holds in memory at once."""
     results: Callable[[Spec], tuple[str, ...]] = lambda spec: ()
-    """The names of its results of a loss, if they differ from the check's name."""
+    """The names of its results, if they differ from the check's name."""
     units: tuple[Unit, ...] = (ELEMENT, ROW, HIDDEN_STATE, MODEL)
-    """Whether the check applies to losses of elements, of rows, of hidden states, to a Model."""
     asks: Callable[[Case], bool] = lambda case: True
     """Tell whether the check applies to a case."""
     concerns: Callable[[Implementation], bool] = lambda implementation: True
@@ -207,18 +201,17 @@ class Check:
     needs: str = ""
     """The cases that the check applies to, if not to all."""
     limits: Limits = lambda variant, errors: False
-    """Tell whether a variant, by its name and errors, is one that a kernel for ordinary operands
-    need not know: who fails only there is right within limits."""
+    """Tell whether a failed variant is only a limitation: ordinary operands do not need it."""
 
     def run(self, problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
-        """Yield the results of a subject."""
+        """Yield a subject's results."""
         tally = self.tally()
         tally.limits = self.limits
         results = self.judge(problem, subject, tally)
         yield from results or [tally.finish(problem, subject.name, self.name)]
 
     def missing(self, case: Case) -> Reason | None:
-        """Return the reason that the check cannot run on a case's device or ranks, or None."""
+        """Return why the check cannot run on a case's device or ranks, or None."""
         if self.one_process and case.placement:
             text = f"the check {self.name} does not run over ranks: {self.one_process}"
             return Reason(Code.NOT_APPLICABLE, text)
@@ -233,7 +226,7 @@ class Check:
         return f"{' or '.join(units)} losses"
 
     def why_not(self, case: Case, implementation: Implementation) -> Reason | None:
-        """Return the reason that the check does not apply, or None if it does."""
+        """Return why the check does not apply, or None if it does."""
         to = self.needs
         if case.spec.unit not in self.units:
             to = self.losses
@@ -242,7 +235,7 @@ class Check:
         return Reason(Code.NOT_APPLICABLE, f"the check {self.name} applies only to {to}")
 
     def key(self, case: Case, *, own: bool = False) -> tuple[object, ...]:
-        """Return the key of cases of which the check needs only one; ``own``: of own kernels."""
+        """Return the key of cases of which one is enough; ``own``: for losscli's own kernels."""
         if self.missing(case):
             return ()
         if own and self.mean_for_sum and case.reduction == "sum":
@@ -251,16 +244,16 @@ class Check:
 
 
 def check(**fields: Any) -> Callable[[Judge], Check]:
-    """Make a function the check of its name; ``fields`` are those of :class:`Check`."""
+    """Make a function a check with these ``fields`` of :class:`Check`."""
     return lambda judge: Check(judge.__name__, judge, **fields)
 
 
 def takes_one_row(case: Case) -> bool:
-    """Tell whether a loss of elements takes a target of one row, which repeats over the batch."""
+    """Tell whether an elementwise loss accepts a target of one row for all rows."""
     shapes = case.reshaped((2, 3), (3,)).shapes
     return not case.spec.refused(list(shapes.values()))
 
 
 def paths(problem: Problem) -> dict[str, tuple[str, ...]]:
-    """Return the operands whose gradients a call prepares: fused kernels have a path for that."""
+    """Return ``wrt`` of the paths of fused kernels: without and with gradients prepared."""
     return {"": (), ", when a gradient is wanted": problem.wrt[:1]}

@@ -51,7 +51,7 @@ class _Probe:
 
     @contextmanager
     def changed(self, start: int, stop: int) -> Iterator[None]:
-        """Change some of the elements, and afterwards change them back."""
+        """Change some elements, and restore them afterwards."""
         flat, where = self.operand.view(-1), self.numbers[start:stop]
         before = flat[where]
         flat[where] = self.change.take(start, stop)
@@ -81,8 +81,8 @@ def coverage(problem: Problem, subject: Subject, tally: Tally) -> None:
     both ends and the tail, each by a known amount: the loss has to change by that amount, gradients
     and unreduced losses only there.
 
-    One call changes as many elements as the dtype of the loss can distinguish from one fewer; where
-    the loss is off, the check bisects until it can name missed elements.
+    A call changes as many elements as the loss's dtype can tell from one fewer; if the loss is off,
+    the check bisects to name the missed ones.
     """
     if problem.oracle.shape.numel():
         first, second, *later = problem.case.spec.names
@@ -111,7 +111,7 @@ def _probe(least: Problem, names: tuple[str, ...], subject: Subject, tally: Tall
 def _judge_whole(
     probe: _Probe, incoming: Incoming, before: Answer, after: Answer, tally: Tally
 ) -> None:
-    """Judge that gradients, and losses that have a shape, change where they have to alone."""
+    """Judge that gradients and unreduced losses change only where they must."""
     shape, earlier = probe.problem.oracle.shape, before.items()
     for name, got in after.items().items():
         own = name == f"{probe.name} gradient"
@@ -127,7 +127,7 @@ def _judge_whole(
 def _judge_changes(
     probe: _Probe, name: str, incoming: Incoming, was: Tensor, got: Tensor
 ) -> Outcome:
-    """Compare, block by block, what has changed with what had to; values where it had to."""
+    """Judge block by block where a result changed, and the changed values."""
     worst = Outcome(PASS)
     for block in blocks(got.shape, block_elements(got.device.type)):
         changed = (part(probe.operand, block) != probe.change.before).expand(got[block].shape)
@@ -177,7 +177,7 @@ def _judge_values(
             left = changed.clone()
             left[changed] = ~(both[0] & both[1])
             if not left.any() or judged(left)[0].status != FAIL:
-                return Outcome(WARN, reason, Code.NO_WORSE_THAN_TORCH)
+                return Outcome(WARN, reason, Code.SAME_ERROR_AS_PYTORCH)
     return Outcome(FAIL, reason)
 
 
@@ -238,7 +238,7 @@ def _judge_loss(probe: _Probe, subject: Subject, tally: Tally) -> None:
 
 
 def _off(probe: _Probe, subject: Subject, wrt: tuple[str, ...], start: int, stop: int) -> str:
-    """Say how the loss is wrong when some elements are changed; empty if it is right."""
+    """Describe the error of the loss with some elements changed; empty if it is right."""
     problem = probe.problem
     with probe.changed(start, stop):
         loss = subject.send(Forward(problem.operands, wrt))
@@ -256,7 +256,7 @@ def _off(probe: _Probe, subject: Subject, wrt: tuple[str, ...], start: int, stop
 
 
 def _missed(off: partial[str], start: int, stop: int, limit: int) -> list[tuple[int, str]]:
-    """Return, of elements that are wrong together, up to ``limit`` by number with the reason."""
+    """Return up to ``limit`` missed elements by number, each with the reason."""
     reason = off(start, stop) if limit > 0 else ""
     if not reason:
         return []

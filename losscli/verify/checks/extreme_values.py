@@ -1,4 +1,4 @@
-"""Checks of the values that rows and hidden states hold, and of class numbers that are no class."""
+"""Checks of extreme values of rows and hidden states, and of invalid class indices."""
 
 from functools import partial
 
@@ -13,10 +13,10 @@ from losscli.verify.geometry import geometry_of
 from losscli.verify.geometry.geometry import of_shape
 
 BEYOND_TRAINING = ("infinity", "NaN", "of zeros", "1e4", "short vectors", "thousands")
-"""What the names of values have that training does not meet: a kernel may have its limit there."""
-
+"""In the names of values that do not occur in training; failures there are limitations."""
 AT_LARGEST, MILD_ULP = "logits around 100", 1024.0
-"""At the largest logits of training rounding takes digits of a gradient: fewer ulp are a limit."""
+"""The largest logits of training, whose rounding costs gradients digits; up to so many ULP are a
+limitation."""
 
 
 def _is_limit(variant: str, errors: Errors | None) -> bool:
@@ -59,13 +59,14 @@ ROW_OF_WRONG = 4
     facet="inputs",
     catches="a read beyond the row that is returned as a loss",
     advice="Check that a target is a valid class before you use it as an index.",
+    formerly=("wrong_targets",),
     pass_="forward",
     adapt=of_shape((7, 37), scale=1.0),
     units=(ROW, HIDDEN_STATE),
     asks=lambda case: any(operand.kind == CLASS_NUMBERS for operand in case.spec.operands),
     needs="losses of class indices",
 )
-def wrong_targets(problem: Problem, subject: Subject, tally: Tally) -> None:
+def out_of_range_classes(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check class indices that are out of range.
 
     On a CPU each has to raise an error, like PyTorch's loss, and the next call has to be right. On

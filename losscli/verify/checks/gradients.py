@@ -1,4 +1,4 @@
-"""Checks of gradients: their values, and backward passes one after the other."""
+"""Checks of gradients: their values, and successive backward passes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
@@ -23,7 +23,7 @@ from losscli.truth.setup import Incoming
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome, judge_sums, magnitudes, sum_bound
 from losscli.verify.checks.check import COPIES, Cost, Tally, check, takes_one_row
 from losscli.verify.geometry.element import small_case
-from losscli.verify.geometry.geometry import transposed
+from losscli.verify.geometry.geometry import every_second, transposed
 
 
 @check(
@@ -66,10 +66,11 @@ def gradients(problem: Problem, subject: Subject, tally: Tally) -> Iterator[Veri
     catches="a stored gradient that is scaled in place, buffers that the first pass consumes, "
     "results that a later pass overwrites",
     advice="Do not change saved tensors in backward: it may run twice.",
+    formerly=("retained",),
     cost=Cost.QUICK,
     adapt=small_case,
 )
-def retained(problem: Problem, subject: Subject, tally: Tally) -> None:
+def retain_graph(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check four backward passes through one retained graph.
 
     Two grad_outputs alternate. Each result is judged when it is computed, and again after the last
@@ -93,9 +94,9 @@ def retained(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 TIMES = 2
-"""The first pass could find memory of its own where the second does not."""
+"""The second pass may behave differently from the first."""
 _SHARE = -0.75
-"""The share of the gradient that is there before: were one small, the other would hide it."""
+"""The initial ``.grad`` relative to the gradient; were it small, an error in it would not show."""
 
 
 @check(
@@ -138,29 +139,20 @@ def _judge_sum(before: Tensor, once: Tensor, got: Tensor | None) -> tuple[Outcom
 
 
 INCOMING = (1.0, 2.0)
-"""The usual one, and one that may be unexpected."""
-
-
-def _in_other_strides(values: Tensor) -> Tensor:
-    if values.dim() == 2:
-        return transposed(values)
-    return values.new_empty((len(values), 2))[:, 0].copy_(values)
-
-
-def _smaller(values: Tensor) -> Tensor:
-    """Return part of the rows of several, or all of one as a row of two dimensions."""
-    return values[: len(values) // 2].clone() if values.dim() == 2 else values[None].clone()
 
 
 CHANGES: dict[str, tuple[Callable[[Tensor], Tensor], bool]] = {
-    "in other strides": (_in_other_strides, False),
-    "of another shape": (_smaller, True),
+    "in other strides": (lambda x: transposed(x) if x.dim() == 2 else every_second(x), False),
+    "of another shape": (
+        lambda x: (x[: len(x) // 2] if x.dim() == 2 else x[None]).clone(),
+        True,
+    ),
 }
-"""How memory changes, and whether an error is right."""
+"""How memory changes, and whether an error is accepted."""
 
 
-def changed_case(case: Case) -> Case:
-    """Return a small case of two dimensions, with a target of one row where the loss takes it."""
+def _changed_case(case: Case) -> Case:
+    """Return a small case of two dimensions, with a target of one row if the loss accepts it."""
     small = small_case(case)
     if case.spec.unit != ELEMENT or not takes_one_row(case):
         return small
@@ -173,19 +165,19 @@ def changed_case(case: Case) -> Case:
     catches="a backward pass that uses the current sizes, strides or addresses although forward "
     "ran with others",
     advice="Save operands with ctx.save_for_backward; keep no raw pointers.",
+    formerly=("changed_operands",),
     cost=Cost.UNJUDGED,
-    adapt=changed_case,
+    adapt=_changed_case,
     one_process=COPIES,
     recompiles=True,
 )
-def changed_operands(problem: Problem, subject: Subject, tally: Tally) -> None:
+def mutated_data(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check operands whose memory is replaced between forward and backward.
 
     ``x.data`` is set to another shape, for which an error, as in PyTorch, or the gradient of the
     earlier contents passes; and to the same values with other strides.
 
-    The other shape is smaller, so that a wrong access does not crash this process, and it fits the
-    other operand where that is of one row.
+    The other shape is smaller, so that a wrong access does not crash this process.
     """
     subject.send(problem.call(problem.usual))  # who raises in any call says so plainly
     for number, (change, (change_data, may_raise)), name in product(
@@ -204,9 +196,9 @@ def changed_operands(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 STEP = 2.0**-12
-"""Where the rounding over it is still below 1e-9 of the products."""
+"""Rounding over it stays below 1e-9 of the products."""
 MARGIN = 2.0**-6
-"""The least distance from a kink: more than two steps of all operands move the coordinate."""
+"""The least distance from a kink: more than two steps of all operands."""
 
 
 @check(
@@ -227,8 +219,8 @@ def numeric(problem: Problem, subject: Subject, tally: Tally) -> None:
     the gradient and the direction.
 
     Richardson's extrapolation from the steps ``h`` and ``h / 2`` leaves less truncation than the
-    two differ by; the losses' rounding, over ``h``, is bounded by that of sums, of the sum of
-    magnitudes. Inputs near a kink or an end of their domain are moved away from it first.
+    two differ by; rounding is bounded as for sums. Inputs near a kink or an end of their domain are
+    moved away first.
     """
     own = problem.variant("away from non-differentiable points", lambda: _away_from_kinks(problem))
     weights = own.usual.grad_output
@@ -251,7 +243,7 @@ def _judge_slope(
 ) -> Outcome:
 
     def weighted(step: float) -> tuple[float, float]:
-        """Return the loss so far along, and the sum of the magnitudes of its terms."""
+        """Return the loss a step along, and the sum of the magnitudes of its terms."""
         moved = {name: problem.operands[name] + step * along[name] for name in along}
         operands = {**problem.operands, **moved}
         losses = subject.send(Forward(operands))

@@ -1,4 +1,4 @@
-"""Checks of the memory that a call reads, writes and takes, also where a budget plans it."""
+"""Checks of the memory that a call reads, writes and allocates, also under a budget."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ BAND = 4096
 FILLS = {"NaN": math.nan, "large values": 4096.0}
 """Two, because a comparison may drop NaN."""
 PATTERNS = (0xFF, 0x3F)
-"""Bytes of poison: NaN in every dtype, and an ordinary number in every dtype."""
+"""Bytes of poison: NaN and an ordinary number in every dtype."""
 GROWTH_SHAPE = (31, 1021)
-"""Below the 32,768 elements from which PyTorch wakes its threads, a hundred times over."""
+"""Below the 32,768 elements from which PyTorch wakes its threads in each of a hundred calls."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class _Guarded:
 
     @classmethod
     def around(cls, values: Tensor, fill: float) -> _Guarded:
-        """Copy values between two bands; beside class numbers there are none."""
+        """Copy values between two bands of a fill, or of no class."""
         fill = fill if values.is_floating_point() else NO_CLASS
         whole = values.new_full((values.numel() + 2 * BAND,), fill)
         view = whole[BAND : BAND + values.numel()].view(values.shape)
@@ -62,7 +62,7 @@ class _Guarded:
         return cls(values, view, whole, fill)
 
     def changed(self) -> str:
-        """Describe the first change of the values or bands; empty if there is none."""
+        """Describe the first change of values or bands; empty if there is none."""
         if not same_bits(self.values, self.view):
             return f"was overwritten{_where(self.view, self.values)}"
         for name, band in (("before", self.whole[:BAND]), ("after", self.whole[-BAND:])):
@@ -94,9 +94,8 @@ def memory(problem: Problem, subject: Subject, tally: Tally) -> None:
     Operands between bands of NaN and of large values, memory that is filled with a pattern before
     the call, and a hundred calls whose memory must not grow.
 
-    All bytes of an earlier result, and blocks of its size and of the size of scratch memory, are
-    filled with a pattern and freed, so that an allocator hands them out again: the result has to be
-    the same for two patterns.
+    An earlier result, and blocks of its size and of scratch size, are filled with a pattern and
+    freed, so that the allocator reuses them: two patterns must give the same result.
     """
     # Copies throughout: an implementation that overwrites operands does not affect others.
     own = replace(problem, operands=problem.copies())
@@ -176,9 +175,9 @@ def allocations(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 PLAN_SHAPE = (1100, 16, 512)
-"""Enough rows for two chunks and more."""
+"""Enough rows for more than two chunks."""
 _FEW_NUMBERS = 64
-"""Bytes for each token that a plan does not count."""
+"""Bytes per token that a plan does not count."""
 
 
 def _budgets(case: Case) -> dict[str, int]:
@@ -192,10 +191,7 @@ def _budgets(case: Case) -> dict[str, int]:
 
 
 def _is_planned(case: Case, implementation: Implementation) -> bool:
-    """Tell whether an implementation keeps to budgets.
-
-    They do not count copies of a shard, or of 16-bit operands in float32 for products on a CPU.
-    """
+    """Tell whether an implementation plans its memory and makes no copies of operands."""
     copies = case.placement or (case.device == "cpu" and case.item_bytes < 4)
     return implementation.temporaries == 0 and not copies
 

@@ -1,4 +1,4 @@
-"""The elements that the check of coverage changes, and to what: from the least loss to another."""
+"""The elements that the check ``coverage`` changes, and their new values."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -14,20 +14,17 @@ from losscli.truth.tolerances import VALUE_ULP, elements, magnitudes, sum_bound
 
 TILE = 1024
 MOST_TILES = 512
-"""A larger tensor has some of its tiles probed, at even distances."""
+"""Larger tensors have evenly spaced tiles probed."""
 _TAIL = 17
-"""Elements of the end: more than a vector of any width."""
+"""Elements at the end: more than any vector has."""
 _MOST_ROWS = 16
 """Rows whose last element is probed."""
 _WITHIN = 397
-"""A prime: in each tile the element lies elsewhere, so that every lane meets some."""
+"""A prime, so that every lane is probed in some tile."""
 
 
 def probed_elements(shape: Sequence[int], item_bytes: int) -> list[int]:
-    """Return numbers in the flattened tensor: of each tile, both ends, the tail, ends of rows.
-
-    Around 2^31 and 2^32, in elements and in bytes, both neighbours are among them.
-    """
+    """Return flat positions: one per tile, both ends, the tail, row ends, around 2^31 and 2^32."""
     count = prod(shape)
     tiles = -(-count // TILE)
     chosen = min(tiles, MOST_TILES)
@@ -44,31 +41,31 @@ def probed_elements(shape: Sequence[int], item_bytes: int) -> list[int]:
 
 
 _POWERS = range(12, -7, -1)
-"""Powers of two by which an element is moved; the largest whose sum the dtype holds counts."""
+"""Exponents of the changes that are tried."""
 _STEPS = 8
-"""Neighbours are moved by 16/16, 17/16, ... 23/16 of it: few bits, so exact in every dtype, and an
-element that is read for the next shows."""
+"""Neighbours change by 16/16, 17/16, ... 23/16 of a power: exact in every dtype, and different, so
+that an element read for the next one shows."""
 MOST = 4096
-"""Changed at once; more would all but never be asked for."""
+"""The most elements changed at once."""
 _MARGIN = 2.0
-"""What one element adds, over what is tolerated of all of its group."""
+"""How much more one element adds than is tolerated of its group."""
 
 
 @dataclass(frozen=True)
 class Perturbation:
-    """What elements are changed to, in turn, and what each then adds to the loss."""
+    """New values that elements take in turn, and what each adds to the loss."""
 
     before: float
     values: Tensor
     adds: tuple[float, ...]
     base: float
-    """The loss when none is changed."""
+    """The unchanged loss."""
     scale: float
-    """What its error is measured at then."""
+    """The scale of its error."""
     scales: tuple[float, ...]
-    """What each change adds to that."""
+    """What each change adds to the scale."""
     group: int
-    """The most that change at once so that a missed one shows; 0 where one alone does not."""
+    """The most changes at once among which a missed one shows; 0 if none does even alone."""
     tolerance: float
     """Relative, of the loss."""
 
@@ -78,7 +75,7 @@ class Perturbation:
         return self.values[numbers % len(self.values)]
 
     def expect(self, start: int, stop: int) -> tuple[float, float]:
-        """Return the loss with a range of elements changed, and what its error is measured at."""
+        """Return the loss with a range of elements changed, and the scale of its error."""
         places = [number % len(self.adds) for number in range(start, stop)]
         loss = math.fsum((self.base, *(self.adds[place] for place in places)))
         return loss, math.fsum((self.scale, *(self.scales[place] for place in places)))
@@ -92,10 +89,9 @@ def at_least_loss(problem: Problem, name: str = "") -> Problem:
 
 
 def least_loss_values(case: Case, name: str = "") -> dict[str, float]:
-    """Return the values of each operand where the loss is least, of powers of two.
+    """Return the value of each operand, a power of two, at which the loss is least.
 
-    ``name``: an operand whose changes have to show. For what multiplies the loss, the prediction is
-    where there is a loss.
+    ``name``: an operand whose changes must show, which needs a nonzero loss if it multiplies it.
     """
     first = case.spec.names[0]
     values = {operand.name: operand.domain.at_least_loss for operand in case.spec.operands}
@@ -130,7 +126,7 @@ def _shows(case: Case, values: dict[str, float], name: str, candidates: Iterable
 
 
 def find_change(problem: Problem, name: str) -> Perturbation:
-    """Find the change of elements at their least loss that lets most of them be changed at once."""
+    """Find the change that most elements can have at once."""
     case, oracle = problem.case, problem.oracle
     count, limits = oracle.shape.numel(), torch.finfo(oracle.dtype)
     operand = problem.operands[name]

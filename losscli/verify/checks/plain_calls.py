@@ -1,9 +1,9 @@
 """The results of plain calls, with which checks compare other ways of calling.
 
-Bitwise, where plain runs agree bitwise and no library chooses the order of sums; else by the
-oracle. Three runs tell as a rule; where another way gives other bits, twenty more have to agree. A
-sum right by the oracle is then a warning, unless one order is promised: atomic additions may come
-in one order until other work runs beside them.
+If three plain runs agree bitwise, and no library chooses the order of sums, other ways must give
+the same bits; else the oracle judges. If other bits appear, twenty more plain runs must agree. A
+sum that the oracle accepts is then a warning, unless a fixed order is promised: atomic additions
+may keep one order until other work runs at the same time.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _MORE_RUNS = 20
 
 @dataclass(frozen=True)
 class PlainCalls:
-    """What a subject answers to plain calls, on the default stream."""
+    """A subject's answer to plain calls on the default stream."""
 
     problem: Problem
     subject: Subject
     incoming: Incoming
     answer: Answer
     steady: bool
-    """Whether a few runs give the same bits, and no library chooses the order of sums."""
+    """Whether a few runs are bitwise equal, and no library chooses the order of sums."""
 
     @classmethod
     def of(cls, problem: Problem, subject: Subject, incoming: Incoming) -> PlainCalls:
-        """Run a subject a few times."""
+        """Call a subject a few times."""
         call = problem.call(incoming)
         first = subject.send(call)
         steady = not problem.chooses_order and all(
@@ -52,7 +52,7 @@ class PlainCalls:
 
     @cached_property
     def always(self) -> bool:
-        """Whether many runs give the same bits."""
+        """Whether many runs are bitwise equal."""
         call = self.problem.call(self.incoming)
         runs = range(_MORE_RUNS if self.steady else 0)
         return self.steady and all(
@@ -60,11 +60,7 @@ class PlainCalls:
         )
 
     def judge(self, answer: Answer, where: str, tally: Tally, *, beside: bool = False) -> None:
-        """Judge an answer to the same question that was had in another way.
-
-        ``beside``: other work ran at the same time, which may change the order of a sum. The cores
-        of a CPU are shared at all times.
-        """
+        """Judge another way of calling; work that ran ``beside`` it may reorder a sum."""
         shared = beside or self.problem.case.device == "cpu"
         for part in differing(self.answer, answer):
             want, got = self.answer.items().get(part), answer.items()[part]
@@ -82,18 +78,18 @@ class PlainCalls:
 def judge_each(
     plain: Sequence[PlainCalls], answers: Sequence[Sequence[Answer]], where: str, tally: Tally
 ) -> None:
-    """Judge all answers to each question that came at the same time, which ``where`` numbers."""
+    """Judge the answers of simultaneous calls; ``where`` gets their numbers."""
     for each, own in zip(plain, answers, strict=True):
         for number, answer in enumerate(own, 1):
             each.judge(answer, f"{where} {number}", tally, beside=True)
 
 
 def differing(one: Answer, other: Answer) -> list[str]:
-    """Name what is not bitwise the same in two answers to one question."""
+    """Name the parts of two answers that are not bitwise equal."""
     others = other.items()
     return [name for name, value in one.items().items() if not same_bits(value, others.get(name))]
 
 
 def distance(want: Tensor, got: Tensor) -> Errors:
-    """Measure how far a result lies from another."""
+    """Measure the error of one result relative to another."""
     return compare(got, (Truth(block, want[block].double()) for block in blocks(want.shape)))

@@ -1,8 +1,7 @@
-"""Checks what has to hold between answers of an implementation, whatever the oracle says.
+"""Checks relations between answers of an implementation, independent of the oracle.
 
-The spec says which relations hold for a loss (losscli/losses/rows/relations.py). Nothing has to be
-equal bit for bit, which kernels promise only for the same shape and order; losscli/truth/related.py
-has the tolerances. A relation to another loss is judged where the run has both.
+losscli/losses/rows/relations.py says which relations hold for a loss. Bitwise equality is promised
+only for the same shape and order. A relation to another loss is judged if the run has both.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -25,23 +24,21 @@ from losscli.truth.distances import Errors
 from losscli.truth.excuse import LUCK
 from losscli.truth.oracle import wide
 from losscli.truth.problem import Problem
-from losscli.truth.related import judge_pair, judge_sum_of_rows, scale_of
 from losscli.truth.tolerances import Outcome
 from losscli.verify.checks.check import Cost, Tally, check
 from losscli.verify.geometry.geometry import of_shape
 
 SHAPE = (12, 131)
-"""Rows of no whole vectors; no extent of the one is that of the other."""
+"""Rows of no whole vectors; two different extents."""
 IGNORED = (2, 7)
 PARTS = (1, 5, 6)
 STEP = 1 / 8
 """Shifted logits are multiples of it."""
 LARGEST_LOGIT = 8.0
-"""The logits lie below it, on both sides of zero."""
 FARTHEST = 1024.0
-"""The largest shift, where the dtype has digits for it."""
+"""The largest shift, if the dtype has digits for it."""
 LARGER = 2.0
-"""The spacing at a part of a sum, times its share, may be so much larger than at the product."""
+"""How much larger the spacing at a part, times its share, may be than at their product."""
 
 Judged = tuple[str, Outcome, Errors | None]
 
@@ -57,14 +54,14 @@ class Relation(NamedTuple):
 def _excused(
     relation: Relation, problem: Problem, part: str, outcome: Outcome, errors: Errors | None
 ) -> Outcome:
-    """Return a failure as a warning where PyTorch's own formula is as far from the relation."""
+    """Turn a failure into a warning if PyTorch's own formula is as far from the relation."""
     if errors is None:
         return outcome
     luck = LUCK if problem.of_others else 1.0
     for own in problem.torchs_own:
         for other, _, found in relation.judge(problem, own):
             if other == part and found and luck * found.ulp >= errors.ulp:
-                return Outcome(WARN, outcome.reason, Code.NO_WORSE_THAN_TORCH)
+                return Outcome(WARN, outcome.reason, Code.SAME_ERROR_AS_PYTORCH)
     return outcome
 
 
@@ -85,16 +82,13 @@ def _base(problem: Problem) -> Problem:
 def _pairs(
     problem: Problem, answer: Answer, other: Answer, *scaled: Problem, larger: float = 1.0
 ) -> Iterator[Judged]:
-    """Judge all parts of one answer by those of another.
-
-    Errors are measured at ``larger`` times the terms of the problem and of those ``scaled``.
-    """
+    """Judge one answer by another, at ``larger`` times the terms of the problem and ``scaled``."""
     before = other.items()
     for part, got in answer.items().items():
         if part in before:
-            scales = [scale_of(each, part, problem.usual) for each in (problem, *scaled)]
+            scales = [each.scale_of(part, problem.usual) for each in (problem, *scaled)]
             scale = torch.stack(scales).amax(0) * larger
-            yield part, *judge_pair(problem, part, got, before[part], scale)
+            yield part, *problem.judge_pair(part, got, before[part], scale)
 
 
 def _answer(problem: Problem, subject: Subject, operands: Operands | None = None) -> Answer:
@@ -104,7 +98,7 @@ def _answer(problem: Problem, subject: Subject, operands: Operands | None = None
 def _of_other(
     problem: Problem, subject: Subject, case: Case, operands: Operands | None = None
 ) -> Answer | None:
-    """Answer with another loss if the implementation has it; a file may not, by that name."""
+    """Answer with another loss, or None; a file may define another function of that name."""
     if subject.implementation.file or subject.implementation.unavailable(case):
         return None
     return _answer(problem, bind(subject.implementation, case), operands)
@@ -115,7 +109,7 @@ def _class_dimensions(problem: Problem, values: Tensor) -> list[int]:
 
 
 def _shifted(problem: Problem, subject: Subject) -> Iterator[Judged]:
-    """Add a number to each row's logits, which are so short that all sums are exact."""
+    """Add a number to each row's logits; all sums are exact."""
     name = problem.case.spec.names[0]
     logits = problem.operands[name]
     # Beside a shift of so much a step is the last digit.
@@ -130,16 +124,16 @@ def _shifted(problem: Problem, subject: Subject) -> Iterator[Judged]:
 
 
 def _sums(problem: Problem, subject: Subject) -> Iterator[Judged]:
-    """Judge the sum of each row's gradient, which is zero where a shift changes nothing."""
+    """Judge the sum of each row's gradient, which is zero if shifts change nothing."""
     name = problem.case.spec.names[0]
     (dimension,) = _class_dimensions(problem, problem.operands[name])
     gradient = _answer(problem, subject).gradients[name]
-    judged = judge_sum_of_rows(problem, name, gradient, problem.usual, dimension)
+    judged = problem.judge_sum_of_rows(name, gradient, problem.usual, dimension)
     yield f"{name} gradient", *judged
 
 
 def _reordered(problem: Problem, subject: Subject) -> Iterator[Judged]:
-    """Judge the answer to classes in another order, brought back."""
+    """Judge the answer to reordered classes, with its gradients in the original order."""
     order, place = _order(problem)
     operands: Operands = {}
     for operand in problem.case.spec.operands:
@@ -160,7 +154,7 @@ def _reordered(problem: Problem, subject: Subject) -> Iterator[Judged]:
 
 
 def _order(problem: Problem) -> tuple[Tensor, Tensor]:
-    """Return another order of the classes, and the new place of each; an ignored one keeps it."""
+    """Return a random order of classes and its inverse; an ignored class keeps its place."""
     generator = torch.Generator().manual_seed(problem.case.seed)
     order = torch.randperm(problem.case.classes, generator=generator)
     ignored = ignored_index(problem.case.params)
@@ -178,7 +172,7 @@ def _taken(problem: Problem, values: Tensor, order: Tensor) -> Tensor:
 
 
 def _in_parts(problem: Problem, subject: Subject) -> Iterator[Judged]:
-    """Judge the mean of a batch by those of its parts, weighted with what their rows count."""
+    """Judge the mean of a batch by those of its parts, weighted by their rows' counts."""
     shared = {name for name in problem.operands if problem.oracle.is_summed(name)}
     total, losses = 0.0, list[Tensor]()
     gradients: dict[str, list[Tensor]] = {n: [] for n in problem.wrt if n not in shared}
@@ -208,7 +202,7 @@ def _count(problem: Problem, operands: Operands) -> float:
 
 
 def _numbered(problem: Problem, subject: Subject) -> Iterator[Judged]:
-    """Judge the answer to rows of one 1 by that to class numbers."""
+    """Judge one-hot targets by class indices."""
     case, spec = problem.case, find_loss(problem.case.spec.relations.numbered)
     shape = spec.default_target_shape(case.shape)
     other = msgspec.structs.replace(
@@ -226,7 +220,7 @@ def _numbered(problem: Problem, subject: Subject) -> Iterator[Judged]:
 
 
 def _mirrored(problem: Problem, subject: Subject) -> Iterator[Judged]:
-    """Judge the answer of the mirror to exchanged operands by that of the loss."""
+    """Judge the mirror loss of exchanged operands by the loss."""
     relations, (one, two, *_) = problem.case.spec.relations, problem.case.spec.names
     own = problem.operands
     exchanged = {**own, one: own[two], two: own[one]}
@@ -240,10 +234,7 @@ def _mirrored(problem: Problem, subject: Subject) -> Iterator[Judged]:
 
 
 def _beyond(problem: Problem, subject: Subject) -> Iterator[Judged]:
-    """Judge a cross entropy of two sets of logits by their divergence and the target's entropy.
-
-    The entropy is the loss of the target with itself; the gradient is that of the divergence.
-    """
+    """Judge a cross entropy by a divergence plus the target's entropy, its loss with itself."""
     one, two, *_ = problem.case.spec.names
     loss, own = problem.case.spec.relations.distance, problem.operands
     least = problem.variant("equal", lambda: problem.like({one: own[two]}))
@@ -258,7 +249,7 @@ def _beyond(problem: Problem, subject: Subject) -> Iterator[Judged]:
 def _related(
     problem: Problem, subject: Subject, loss: str, params: Mapping[str, float], operands: Operands
 ) -> Answer | None:
-    """Answer operands with a loss of the same ones; None where the run does not have it."""
+    """Answer with a loss of the same operands; None if the run does not have it."""
     if loss == problem.case.loss and params == problem.case.params:
         return _answer(problem, subject, operands)
     if loss not in (problem.case.loss, *problem.beside.get(subject.name, ())):
@@ -268,7 +259,7 @@ def _related(
 
 
 def _has_numbered(problem: Problem) -> bool:
-    """Tell whether the loss is one of class numbers too; the mean with a weight differs."""
+    """Tell whether the loss also takes class indices; a weighted mean differs."""
     shared = any(operand.shared for operand in problem.case.spec.operands)
     numbered = problem.case.spec.relations.numbered
     return bool(numbered) and not (shared and problem.case.reduction == "mean")

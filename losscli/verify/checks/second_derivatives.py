@@ -26,12 +26,11 @@ from losscli.verify.checks.check import Cost, Tally, check
 from losscli.verify.geometry.element import small_case
 
 ROUNDINGS = 32
-"""A derivative may be off by so many units of the dtype's roundoff, of the magnitudes of its terms:
-a few products each, and sums of them."""
+"""Allowed error in roundings of the magnitudes of a derivative's terms, sums of a few products."""
 NEAR, NEAR_DRAWS = 16, 4
-"""Roundings by which a Model's operands are moved off a kink, and how often."""
+"""By how many roundings, and how often, a Model's operands are moved off a kink."""
 FROM_ENDS = 1 / 16
-"""How far operands stay from the ends of their domain, where a derivative may be infinite."""
+"""The distance from the ends of a domain, where a derivative may be infinite."""
 
 
 @check(
@@ -75,7 +74,9 @@ def second_derivatives(problem: Problem, subject: Subject, tally: Tally) -> Iter
                 yield replace(result, status=FAIL, code=Code.WRONG, reason=reason)
                 return
             if not result.reason:
-                result = replace(result, status=WARN, code=Code.NO_WORSE_THAN_TORCH, reason=reason)
+                result = replace(
+                    result, status=WARN, code=Code.SAME_ERROR_AS_PYTORCH, reason=reason
+                )
     yield result
 
 
@@ -102,16 +103,16 @@ class _Truth:
     operand: Tensor
     value: Tensor
     largest: float
-    """The most that the terms of an element add up to in magnitude."""
+    """The largest sum of the magnitudes of an element's terms."""
     rounded: torch.dtype
-    """The dtype of the fewest bits that it or what it is computed of is rounded to."""
+    """The narrowest dtype to which it or what it is computed from is rounded."""
 
 
 def _truths(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:
     """Return the truth by float64 autograd through the reference.
 
-    Operands of losses of elements are expanded first, so that it is known how much of each element
-    cancels. Losses of rows are reduced, and measured at the largest derivative of a tensor.
+    Elementwise losses expand their operands first, to know how much of each element cancels.
+    Row-wise losses are reduced, and measured at a tensor's largest derivative.
     """
     case, of_rows = problem.case, problem.case.spec.unit != ELEMENT
 
@@ -164,10 +165,10 @@ def _leaves(asked: SecondDerivatives) -> dict[str, Tensor]:
 
 
 def _truth_of_model(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:
-    """Return the truth by the Model itself in float64, measured at the largest of its tensor.
+    """Return the truth by the Model in float64, measured at the tensor's largest element.
 
-    At more where it is off by more itself in the candidate's dtype, and, of one number that sums
-    the gradients along their directions, at the magnitudes of what it sums.
+    The scale is larger if the Model's own error in the candidate's dtype is. A scalar derivative
+    for grad_output is measured at the magnitudes of its terms.
     """
     assert isinstance(problem.oracle, ModelOracle)
     own, exact = problem.torchs_own[0].send(asked), problem.oracle.curvature(asked)
@@ -197,7 +198,7 @@ def _truth_of_model(problem: Problem, asked: SecondDerivatives) -> dict[str, _Tr
 def _is_right_nearby(
     problem: Problem, subject: Subject, asked: SecondDerivatives, name: str, found: Gradients
 ) -> bool:
-    """Tell whether each wrong element is right a few roundings away: a Model may have kinks."""
+    """Tell whether each wrong element is right a few roundings away, off a Model's kink."""
     generator, wrong = make_generator(problem.case.seed, "direction"), None
 
     def moved(values: Tensor) -> Tensor:
@@ -240,12 +241,12 @@ def _errors(found: Tensor, truth: _Truth) -> Tensor:
 
 
 def _stored(values: Tensor) -> Tensor:
-    """Return stored zeros for autograd's unstored ones, which import PyTorch's compiler."""
+    """Return stored zeros for autograd's unstored ones, whose use imports PyTorch's compiler."""
     return torch.zeros_like(values) if torch._is_zerotensor(values) else values
 
 
 def _bound(truth: _Truth) -> float:
-    """Return what rounding may come to: a subnormal at least, where all terms underflow."""
+    """Return the allowed error: at least a subnormal, as all terms may underflow."""
     limits = torch.finfo(truth.rounded)
     return ROUNDINGS * limits.eps / 2 * truth.largest + limits.tiny * limits.eps
 
@@ -253,9 +254,9 @@ def _bound(truth: _Truth) -> float:
 def _is_no_worse(
     found: Tensor | None, torchs: Tensor | None, truth: _Truth, *, noisy: bool
 ) -> bool:
-    """Tell whether PyTorch's own derivatives are as wrong wherever those found are wrong.
+    """Tell whether PyTorch's own derivatives are as wrong wherever those found are.
 
-    ``noisy``: twice as far off as its own within the bound is no worse.
+    ``noisy``: twice its own largest error within the bound is no worse.
     """
     if found is None or torchs is None or _misfits(found, truth) or _misfits(torchs, truth):
         return False

@@ -65,7 +65,7 @@ _SEVERAL: list[Shapes] = [
     *(((40, 5, 7), shape) for shape in ((40, 1, 1), (5, 7), (40, 1, 7))),
 ]
 _ON_A_GPU: list[Shapes] = [((2100, 300), (2100, 1)), ((2100, 300), (300,))]
-"""More than the blocks that a GPU holds at a time take at once; a CPU takes a while for them."""
+"""More rows than the resident blocks of a GPU take at once; slow on a CPU."""
 
 
 @check(
@@ -95,9 +95,9 @@ def broadcasts(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 BYTES = 2**25
-"""The size of a result: more than most second-level caches, where kernels begin to go past them."""
+"""The size of a result: more than most L2 caches, so that kernels begin to bypass them."""
 _MOST_JUDGED = 16
-"""Repeats that differ and are held against the oracle."""
+"""The most differing repeats that the oracle judges."""
 
 
 @check(
@@ -118,8 +118,7 @@ def large_outputs(problem: Problem, subject: Subject, tally: Tally) -> None:
     elements or a few dozen rows that repeat. Each repeat has to equal the first one, or be right by
     the oracle.
 
-    On a CPU this also finds what a kernel for large tensors alone leaves out; what a GPU's kernels
-    treat as large begins beyond this.
+    GPU kernels treat only larger tensors as large.
     """
     oracle, incoming, first = problem.oracle, problem.usual, problem.case.spec.names[0]
     # Several values of a row lie in front of the rows.
@@ -174,12 +173,10 @@ def layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
     indices in int64, int32 and uint8. Fused linear losses: one hidden state, tokens in two and
     three dimensions.
 
-    Most shapes are not square, so that a wrong axis cannot fit; some are, because a transposed read
-    of a square operand has the right shape.
+    A wrong axis does not fit most shapes; some are square, where a transposed read fits.
     """
     geometry, own = geometry_of(problem.case), subject.implementation.held_to_oracle
-    # A formula that takes the last dimension for the classes finds numbers that are none. On a GPU
-    # that ends the process of a file, which is to give another answer or to refuse.
+    # A wrong class dimension finds invalid class indices, which on a GPU end a file's process.
     careful = not own and problem.case.device != "cpu"
     for name, make in geometry.layouts(problem):
         variant = problem.variant(name, make)

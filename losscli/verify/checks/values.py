@@ -1,4 +1,4 @@
-"""Checks of the loss, and of results beside special values and roundings."""
+"""Checks of the loss, of special values and of roundings."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -52,7 +52,7 @@ def value(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 SPECIALS_SHAPE = (13, 37)
 PLACE = (7, 19)
-"""The index of the value: in the middle of a vector, far from either end."""
+"""The index of the value: inside a vector, far from either end."""
 
 
 @check(
@@ -72,9 +72,8 @@ def special_values(problem: Problem, subject: Subject, tally: Tally) -> None:
     Also subnormals, negative zero, and numbers whose squares overflow (not for losses that add up
     squares). One at a time, in each operand and in all together.
 
-    A value that PyTorch's own formula refuses is left out. Where PyTorch's own gradient is NaN any
-    gradient passes, because that of torch.compile differs there; the loss, which is NaN as well,
-    has to be NaN.
+    Values that PyTorch's own formula rejects are left out. Where PyTorch's gradient is NaN, any
+    gradient passes, because torch.compile's differs there; the loss must be NaN.
     """
     for name, variant in _variants(problem):
         answer = subject.send(variant.call(variant.usual))
@@ -82,7 +81,7 @@ def special_values(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 def named_values(dtype: torch.dtype, squares: bool = False) -> dict[str, float]:
-    """Return the values by their names; with ``squares``, one whose square is in range."""
+    """Return the values by name; ``squares``: the large one's square is in range."""
     limits = torch.finfo(dtype)
     large, power = ("just in range", 0.45) if squares else ("out of range", 0.75)
     large = f"a number whose square is {large}"
@@ -119,7 +118,7 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
 
 
 def _is_taken(problem: Problem) -> bool:
-    """Tell whether PyTorch's own formula takes the operands; it may check them itself."""
+    """Tell whether PyTorch's own formula accepts the operands."""
     try:
         next(iter(problem.value()))
     except (RuntimeError, WrongReferenceError):
@@ -139,11 +138,11 @@ def _planted(problem: Problem, value: float, names: tuple[str, ...]) -> Problem:
 
 
 MOST_BIAS = 0.1
-"""The average error in units that passes."""
+"""The average error in ULP that passes."""
 _CANCELLED = 16.0
-"""An element with a term so many times larger says nothing."""
+"""Elements with a term so many times larger are left out."""
 _FEWEST = 1000
-"""Elements that are no numbers of the dtype; fewer say nothing."""
+"""The fewest elements of which a bias is significant."""
 
 
 @check(
@@ -162,7 +161,7 @@ def rounding(problem: Problem, subject: Subject, tally: Tally) -> None:
     The mean difference of some ten thousand results from the correctly rounded ones is near zero if
     they are rounded to nearest, and half a unit if they are truncated.
 
-    With 32 bits and more the roundings of intermediate values have a bias as well.
+    With 32 bits and more, roundings of intermediate values are biased too.
     """
     incoming = problem.usual
     answer = subject.send(problem.call(incoming))
@@ -187,18 +186,18 @@ def _judge_bias(
     reason = f"expected no bias on average, but results are {abs(mean):.2f} ulp too {way}"
     for own in (_bias(each, truths) for each in torchs if each is not None):
         if abs(own) > MOST_BIAS and own * mean > 0 and abs(mean) <= abs(own) + MOST_BIAS:
-            return Outcome(WARN, reason, Code.NO_WORSE_THAN_TORCH)
+            return Outcome(WARN, reason, Code.SAME_ERROR_AS_PYTORCH)
     return Outcome(FAIL, reason)
 
 
 def _bias(result: Tensor, truths: Sequence[Truth]) -> float:
-    """Return how far results lie from the correctly rounded ones, in ULP; 0 of too few."""
+    """Return the mean error of results in ULP; 0 if there are too few."""
     errors = torch.cat([_rounding_errors(result[truth.block], truth) for truth in truths])
     return float(errors.mean()) if len(errors) >= _FEWEST else 0.0
 
 
 def _rounding_errors(result: Tensor, truth: Truth) -> Tensor:
-    """Return the errors in magnitude, in ULP, of what the dtype does not hold as it is."""
+    """Return the signed errors in ULP of elements whose truth the dtype must round."""
     value = truth.value
     rounded = value.to(result.dtype).double()
     errors = (result.double() - rounded) * value.sign() / ulp(value, result.dtype)
@@ -209,7 +208,7 @@ def _rounding_errors(result: Tensor, truth: Truth) -> Tensor:
 
 
 SUMMED_ELEMENTS = 65537
-"""One more than a power of two: the last partial sum is of one element."""
+"""One more than a power of two, so that the last partial sum has one element."""
 MOST_ULP = 1.0
 DISTRIBUTIONS: tuple[Distribution, ...] = ("uniform", "normal", "heavy_tailed")
 
@@ -247,7 +246,7 @@ def float64_sums(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 def _summed_operands(problem: Problem) -> Iterator[tuple[str, Operands]]:
-    """Yield operands by name; equal ones have a loss, whatever the parameters."""
+    """Yield operands by name; equal ones have a nonzero loss for all parameters."""
     first, *others = problem.case.spec.operands
     for value in (0.1, -0.7):
         # Few bits, so that the loss of an element is exact as a rule.
@@ -262,7 +261,7 @@ def _summed_operands(problem: Problem) -> Iterator[tuple[str, Operands]]:
 
 
 def _ulps(got: float, elements: Tensor, reduction: str) -> float:
-    """Return how far a sum or mean is from that of the elements, which is known exactly."""
+    """Return the error in ULP of a sum or mean of elements."""
     terms = elements.flatten().tolist()
     total = math.fsum(terms)
     exact = Fraction(total) + Fraction(math.fsum([*terms, -total]))

@@ -1,4 +1,4 @@
-"""What differs between units in a check: the sizes, layouts and contents of their operands."""
+"""The sizes, layouts and contents of operands in checks, by unit."""
 
 from losscli.cases.case import Case
 from losscli.losses import ELEMENT, HIDDEN_STATE, MODEL, ROW

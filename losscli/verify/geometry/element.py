@@ -1,4 +1,4 @@
-"""Losses of each element: operands of any shapes that broadcast, in any strides."""
+"""Elementwise losses: operands of any broadcastable shapes, in any strides."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -46,7 +46,6 @@ LAYOUTS_OF_PAIRS: dict[str, tuple[Relayout, Relayout]] = {
     "input one element off its alignment": (partial(offset, by=1), as_is),
     "operands 1 and 3 elements off their alignment": (partial(offset, by=1), partial(offset, by=3)),
 }
-"""How input and target of one shape lie."""
 
 LATER: dict[str, Relayout] = {
     "transposed": transposed,
@@ -57,11 +56,11 @@ LATER: dict[str, Relayout] = {
     "of one number": lambda values: values[0, 0].clone(),
     "one element off its alignment": partial(offset, by=1),
 }
-"""How each operand after the target lies, beside the others of the usual layout."""
+"""The layout of each operand after the target, with the others in the usual one."""
 
 
 def broadcast_shapes(rows: int, columns: int) -> dict[str, tuple[Shape, Shape]]:
-    """Return shapes of input and target."""
+    """Return shapes of input and target by name."""
     whole, middle = (rows, columns), columns // 4 + 1
     folded, repeated = (rows, 4, middle), (rows, 1, middle)
     return {
@@ -83,7 +82,7 @@ SQUARE: dict[str, tuple[Shape, Relayout, Relayout]] = {
     "square input, target of one row": ((37,), as_is, as_is),
     "square input, target of one column": ((37, 1), as_is, as_is),
 }
-"""The shape of the target, and how operands lie of which the input is square."""
+"""The shape of the target, and the layouts of both operands; the input is square."""
 CONTIGUOUS = [name for name in SQUARE if not name.endswith(("transposed", "row", "column"))]
 FIVE = (3, 4, 5, 6, 7)
 PERMUTED: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
@@ -92,19 +91,16 @@ PERMUTED: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
 }
 """Orders in which the dimensions of input and target are stored."""
 INTEGERS = (torch.int64, torch.uint8)
-"""Dtypes of a target that asks for no gradient."""
-
+"""Dtypes of a target without a gradient."""
 ROUNDED_ELEMENTS = 16411
-"""Enough that the average of errors between half a unit below and above is within 0.01 of 0, four
-times its own deviation."""
-
-
+"""Enough that the mean of errors of at most half a unit is within 0.01 of 0, four times its
+standard deviation."""
 MOST_ROWS, MOST_COLUMNS = 67, 301
-"""The most of a small case: more than a tile of a GPU, of no whole vectors."""
+"""Of a small case: more than a tile of a GPU, of no whole vectors."""
 
 
 def small_case(case: Case) -> Case:
-    """Return a small case of two unlike dimensions, with the target broadcast as the loss's."""
+    """Return a small case of two different extents, with the target broadcast as before."""
     shape = (37, 101)
     if len(case.shape) == 2 and min(case.shape) > 1:
         rows, columns = min(case.shape[0], MOST_ROWS), min(case.shape[1], MOST_COLUMNS)
@@ -113,7 +109,6 @@ def small_case(case: Case) -> Case:
 
 
 def _mixed(problem: Problem, name: str, dtype: torch.dtype) -> Problem:
-    """Return the problem with an operand of another dtype; unsigned integers lose their signs."""
     values = problem.operands[name]
     values = values.abs() if dtype == torch.uint8 else values
     values = problem.case.spec.domains[name].inside(values)
@@ -124,7 +119,7 @@ def _whole(problem: Problem, name: str, relayout: Relayout) -> Problem:
     shape = problem.oracle.shape
     values = problem.operands[name].expand(shape)
     rows, columns = (torch.arange(extent, device=values.device) for extent in shape)
-    # Each row begins with another element, so that rows differ also where they repeat.
+    # Each row begins with another element, so that repeated rows differ too.
     values = values.gather(1, (rows[:, None] + columns) % len(columns))
     return problem.like({name: relayout(values)})
 

@@ -1,4 +1,4 @@
-"""What a geometry is, that of a ``Model``, and the ways in which any operand may lie in memory."""
+"""The geometry of a unit, that of a ``Model``, and the layouts of any operand."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,11 +15,11 @@ from losscli.truth.problem import Problem
 from losscli.truth.setup import Incoming
 
 Variants = Iterable[tuple[str, Callable[[], Problem]]]
-"""Problems that are made of one, by name."""
+"""Problems derived from one, by name."""
 Vary = Callable[[Problem], Variants]
 Adapt = Callable[[Case], Case]
 Relayout = Callable[[Tensor], Tensor]
-"""Give values another layout; some give up most of the values as well."""
+"""Gives values another layout; some keep only a few of the values."""
 
 
 def usual_and_other(variant: Problem) -> Sequence[Incoming]:
@@ -29,40 +29,37 @@ def usual_and_other(variant: Problem) -> Sequence[Incoming]:
 
 @dataclass(frozen=True)
 class Geometry:
-    """What differs between units, where one is checked."""
+    """What differs between units in checks; ``for_X`` makes the case from which ``X`` is made."""
 
     shift: int = 1
-    """By how many elements, or rows, another call's operands lie off and are as well aligned."""
+    """Elements, or rows, by which operands can be rolled without changing their alignment."""
     for_sizes: Adapt = lambda case: case
-    """Make the case of which the sizes are made."""
     sizes: Vary = lambda problem: ()
     """Yield the sizes at which kernels switch code paths."""
     for_layouts: Adapt = lambda case: case
-    """Make the case of which the layouts are made."""
     layouts: Vary = lambda problem: ()
-    """Yield the ways in which operands may lie in memory, gaps holding NaN."""
+    """Yield memory layouts of operands, with NaN in gaps."""
     grad_outputs: Callable[[Problem], Sequence[Incoming]] = usual_and_other
-    """Return the gradients that come into a call with a layout."""
+    """Return the grad_outputs of a layout."""
     is_ordinary: Callable[[str], bool] = lambda layout: False
-    """Tell whether kernels for ordinary operands have to take a layout."""
+    """Tell whether every kernel must accept a layout."""
     may_be_refused: Callable[[Problem, str], bool] = lambda problem, layout: False
-    """Tell whether PyTorch's own function refuses a layout as well."""
+    """Tell whether PyTorch's own function rejects a layout too."""
     harmless: Callable[[Problem], Problem] = lambda problem: problem
-    """Return the problem without class numbers beyond another dimension: a GPU asserts on them."""
+    """Return the problem with class indices valid in any dimension, as a GPU asserts on others."""
     for_repeats: Adapt = lambda case: case
     """Make the case that a large result repeats; of primes, so that repeats begin anywhere."""
     for_values: Adapt = lambda case: case
-    """Make the case of which the extreme values are made."""
     extreme_values: Vary = lambda problem: ()
-    """Yield values that need care, in each operand."""
+    """Yield extreme values in each operand."""
     overflows: Callable[[float, Sequence[str]], bool] = lambda value, planted: False
-    """Tell whether a finite value overflows where several operands have it."""
+    """Tell whether a finite value in several operands overflows."""
     for_rounding: Adapt = lambda case: case
-    """Make the case with enough results of each kind to show a bias of their rounding."""
+    """Make the case with enough results to show a bias of rounding."""
 
 
 def of_shape(shape: Shape, target: Shape | None = None, **changes: Any) -> Adapt:
-    """Return what makes a case one of a shape, whatever its own is, with normal values."""
+    """Return a function that gives a case a shape and normal values."""
     return lambda case: case.reshaped(shape, target, **{"distribution": "normal", **changes})
 
 
@@ -73,28 +70,28 @@ def of_shapes(problem: Problem, shapes: Mapping[str, tuple[Shape, Shape | None]]
 
 
 def laid_out(problem: Problem, relayouts: Mapping[str, Relayout]) -> Problem:
-    """Return the problem with some operands in layouts."""
+    """Return the problem with some operands in other layouts."""
     return problem.like({name: lay(problem.operands[name]) for name, lay in relayouts.items()})
 
 
 def as_is(values: Tensor) -> Tensor:
-    """Leave values as they lie."""
+    """Keep the layout."""
     return values
 
 
 def transposed(values: Tensor) -> Tensor:
-    """Store two dimensions the other way round."""
+    """Store two dimensions in the other order."""
     return values.t().contiguous().t()
 
 
 def every_second(values: Tensor) -> Tensor:
-    """Store values in every second place of memory that holds no values between them."""
+    """Store values in every second place, with gaps in between."""
     wide = values.new_full((*values.shape[:-1], 2 * values.shape[-1]), no_value(values.dtype))
     return wide[..., ::2].copy_(values)
 
 
 def inside(*beside: int) -> Relayout:
-    """Make values a view of a tensor that has more to their left and right, above and below."""
+    """Make values a view of a tensor with so many more to their left, right, above and below."""
 
     def relayout(values: Tensor) -> Tensor:
         view = torch.constant_pad_nd(values, beside, no_value(values.dtype))
@@ -117,13 +114,13 @@ def offset(values: Tensor, by: int) -> Tensor:
 
 
 def permuted(values: Tensor, order: tuple[int, ...]) -> Tensor:
-    """Store the dimensions in another order, the last of it the fastest."""
+    """Store the dimensions in another order, the last one fastest."""
     back = [order.index(dimension) for dimension in range(len(order))]
     return values.permute(order).contiguous().permute(back)
 
 
 def _swapped(values: Tensor) -> Tensor:
-    """Store the first dimension as the last; of one dimension, every second element of more."""
+    """Store the first dimension as the last, or one dimension in every second place."""
     if values.dim() < 2:
         return torch.stack([values, values], -1)[..., 0]
     return values.transpose(0, -1).contiguous().transpose(0, -1)
@@ -143,10 +140,9 @@ def _model_layouts(problem: Problem) -> Variants:
 
 
 def _usual_and_one_number(variant: Problem) -> Sequence[Incoming]:
-    """Return the usual grad_output and one number for all, which no other check asks for."""
     name = "of one number, with stride 0"
     return variant.usual, replace(variant.usual, name=name, grad_output=variant.ones)
 
 
 MODELS = Geometry(layouts=_model_layouts, grad_outputs=_usual_and_one_number)
-"""A ``Model`` has the shapes of its ``get_inputs``, and no others."""
+"""A ``Model`` has only the shapes of its ``get_inputs``."""

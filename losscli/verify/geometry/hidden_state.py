@@ -1,4 +1,4 @@
-"""Losses of hidden states: tokens times a weight, whose logits have the loss."""
+"""Fused linear losses: the loss of the logits of tokens and a weight."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -34,10 +34,9 @@ SHAPE = (12, 24, 131)
 """Tokens, width and classes: odd rows of logits."""
 ONE_CLASS = 7
 _FAR = 3e3
-"""A factor of logits beyond what exponentials hold, within what float16 does."""
-
+"""A factor of logits that float16 holds and whose exponentials overflow."""
 Layer = tuple[Tensor, Tensor]
-"""Hidden states and the weight of the linear layer."""
+"""Hidden states and the linear layer's weight."""
 
 
 def _with_offset(layer: Layer, offset: float, classes: slice = slice(None)) -> Layer:
@@ -52,7 +51,6 @@ _ONE = slice(ONE_CLASS, ONE_CLASS + 1)
 
 
 def _with_tie(layer: Layer) -> Layer:
-    """Return a layer with a class whose logits are those of another, far above the rest."""
     hidden, weight = _with_offset(layer, CONFIDENT, _ONE)
     weight[-1] = weight[ONE_CLASS]
     return hidden, weight
@@ -81,7 +79,6 @@ LEADING: dict[str, Shape] = {
     "three dimensions of tokens": (2, 3, 2),
     "no token in the second dimension": (3, 0),
 }
-"""The dimensions of the tokens."""
 
 
 def _changed(problem: Problem, change: Callable[[Layer], Layer]) -> Problem:

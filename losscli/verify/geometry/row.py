@@ -1,4 +1,4 @@
-"""Losses of each row: of any length, in any strides, with dimensions behind the classes."""
+"""Row-wise losses: of any length, in any strides, with dimensions behind the classes."""
 
 import itertools
 import math
@@ -30,18 +30,15 @@ from losscli.verify.geometry.geometry import (
 )
 
 ROW_LENGTHS = (1, 2, 3, 7, 8, 9, 31, 32, 33, 127, 128, 129, 1023, 1024, 1025, 4097, 50257)
-"""One, and the sizes of vectors, warps and blocks with their neighbours; a vocabulary."""
+"""One, around the sizes of vectors, warps and blocks, and a vocabulary."""
 LONG_ROW = 4096
-"""Longer rows come fewer."""
 ROW_SHAPES: tuple[Shape, ...] = (
     # and a single row so long that several threads or blocks share it
     *((3 if length > LONG_ROW else 5, length) for length in ROW_LENGTHS),
     *((0, 7), (1, 1000), (1031, 3), (67, 129), (1, 132099)),
 )
-
 LAID_OUT = (13, 201)
-"""Odd, so that rows begin anywhere in a vector; of as many classes as any integer counts, and
-more than it would count if it were signed."""
+"""Odd, so that rows begin anywhere in a vector; classes fit uint8, not int8."""
 INPUTS: dict[str, Relayout] = {
     "input transposed": transposed,
     "every second column of a wider input": every_second,
@@ -65,36 +62,34 @@ BEFORE: dict[str, Shape] = {
     "three dimensions of rows": (3, 2, 5, 17),
     "no row in the second dimension": (3, 0, 17),
 }
-"""Shapes of rows that lie along the last dimension."""
+"""Shapes of losses whose rows are the last dimension."""
 LAST: dict[str, tuple[Shape, tuple[int, ...]]] = {
     "classes side by side, though not last": ((5, 101, 3), (0, 2, 1)),
     "classes the slowest": ((5, 101, 3), (1, 2, 0)),
     "the batch between": ((3, 17, 2, 5), (2, 0, 3, 1)),
     "a few long rows next to each other": ((3, 1031), (1, 0)),
 }
-"""Shapes, and the order in which the dimensions of the prediction are stored."""
+"""Shapes, and the storage order of the prediction's dimensions."""
 NOT_LAST: dict[str, tuple[Shape, tuple[int, ...]]] = {
     "a row between": ((5, 3, 101), (0, 2, 1)),
     "rows the slowest": ((5, 3, 101), (2, 0, 1)),
     "the batch in another order": ((3, 2, 5, 17), (2, 0, 3, 1)),
 }
-"""The same of rows that lie along the last dimension."""
+"""The same for losses whose rows are the last dimension."""
 NUMBERS = (torch.int64, torch.int32, torch.uint8)
 LONG_OF_DTYPES = (13, 1001)
-"""A shape whose rows no kernel takes side by side: it reads class numbers in another place then."""
-
+"""Rows so long that kernels read class indices elsewhere."""
 SHAPE = (12, 131)
-"""Odd rows; the planted class goes through all of a vector's lanes."""
+"""Odd rows; the planted class falls on all of a vector's lanes."""
 LONG = (5, 1031)
-"""Rows that kernels walk in several steps; the planted class goes through these."""
+"""Rows that kernels walk in several steps, each of which has a planted class."""
 CONFIDENT = 30.0
 """A logit so far above the others that they hardly count."""
 TRAINED = 100.0
-"""The largest logit that training meets: float32 holds no exponential of it."""
+"""The largest logit of training, whose exponential overflows float32."""
 LARGE = 1e4
-"""A logit of which float32 holds no exponential."""
 SHORT = 1e-4
-"""A factor that makes squares small beside those of the other rows."""
+"""A factor that makes squares small next to those of other rows."""
 
 
 def _planted_class(logits: Tensor) -> Tensor:
@@ -138,17 +133,14 @@ CONTENTS: dict[Content, dict[str, Callable[[Tensor], Tensor]]] = {
         "scores of 1e4": lambda scores: (scores * LARGE).clamp(-3 * LARGE, 3 * LARGE),
     },
 }
-"""What is planted into rows, by what they hold."""
 PAIRS: dict[str, Callable[[Tensor], Tensor]] = {
     "equal to the": torch.clone,
     "opposite to the": torch.neg,
 }
-"""Operands that are made of the prediction."""
 SHARED: dict[str, Callable[[Tensor], Tensor]] = {
     "of a sum above 1": lambda log_probs: log_probs.log_softmax(1) + 0.25,
     "of one class alone": lambda log_probs: _with_one(torch.full_like(log_probs, -math.inf), -0.5),
 }
-"""The log-probabilities of some classes."""
 IGNORED: dict[str, Callable[[Tensor], Tensor]] = {
     "no row ignored": lambda place: place < 0,
     "the first row ignored": lambda place: place == 0,
@@ -164,7 +156,6 @@ def _of_dtype(problem: Problem, name: str, dtype: torch.dtype) -> dict[Shape, st
 
 
 def _numbered(problem: Problem, name: str, dtype: torch.dtype, shape: Shape) -> Problem:
-    """Return the problem of a shape with class numbers of a dtype; uint8 ignores nothing."""
     own = problem if shape == problem.case.shape else problem.reshaped(shape)
     values = own.operands[name]
     values = values.clamp(min=0) if dtype == torch.uint8 else values
@@ -179,7 +170,7 @@ def _stored(problem: Problem, shape: Shape, order: tuple[int, ...]) -> Problem:
 def _changed(
     problem: Problem, name: str, change: Callable[[Tensor], Tensor], shape: Shape | None = None
 ) -> Problem:
-    """Return the problem with other rows; half the targets are the class that is planted."""
+    """Return the problem with changed rows; half the targets are the planted class."""
     problem = problem.reshaped(shape) if shape else problem
     rows = problem.operands[name]
     operands: Operands = {name: change(rows)}
@@ -188,7 +179,7 @@ def _changed(
             target = problem.operands[operand.name].clone()
             numbers = target.view(len(target), -1)[::2]
             planted = _planted_class(rows).to(target)[::2, None]
-            # Of several classes of a row it is the first; what it was takes the place of another.
+            # It becomes a row's first class, and the old first class takes its place.
             numbers.copy_(torch.where(numbers == planted, numbers[:, :1], numbers))
             numbers[:, :1] = planted
             operands[operand.name] = target
@@ -198,13 +189,12 @@ def _changed(
 def ignoring(
     problem: Problem, where: Callable[[Tensor], Tensor], holding: float | None = None
 ) -> Problem:
-    """Return the problem with only some rows ignored or masked, which hold ``holding`` if given."""
+    """Return the problem with only some rows ignored or masked, perhaps filled with ``holding``."""
     operands: Operands = {}
     for operand in problem.case.spec.operands:
         given = problem.operands[operand.name]
         place = torch.arange(len(given), device=given.device)
         if operand.kind == CLASS_NUMBERS:
-            # Beside a mask there may be none.
             if IGNORE_INDEX.name not in problem.case.params:
                 continue
             ignored = int(problem.case.params[IGNORE_INDEX.name])
@@ -217,7 +207,7 @@ def ignoring(
 
 
 def _shaped(problem: Problem, shape: Shape) -> Problem:
-    """Return the problem with another shape; a row alone counts, or there would be no gradient."""
+    """Return the problem with another shape, in which at least one row counts."""
     own = problem.reshaped(shape)
     ignored = ignored_index(own.case.params)
     if ignored is None:
@@ -230,7 +220,6 @@ def _shaped(problem: Problem, shape: Shape) -> Problem:
 
 
 def _counting(rows: Tensor, ignored: int) -> Tensor:
-    """Return class indices with another class where a row is ignored."""
     return torch.where(rows == ignored, 0 if ignored else 1, rows)
 
 
@@ -265,7 +254,6 @@ def _may_be_refused(problem: Problem, layout: str) -> bool:
 
 
 def _harmless(problem: Problem) -> Problem:
-    """Return the problem with class numbers below the length of each dimension that has any."""
     if len(problem.case.shape) <= 2:
         return problem
     least = min(filter(None, problem.case.shape))

@@ -1,4 +1,4 @@
-"""Correct implementations, each with its own method: a check that fails one is too strict."""
+"""Correct implementations with different methods: a check that fails one is too strict."""
 
 import random
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def _lanes(values: Tensor) -> Tensor:
 
 
 def _kahan(values: Tensor) -> Tensor:
-    """Add with a compensation (Kahan, 1965), in lanes side by side."""
+    """Compensated summation (Kahan, 1965) in parallel lanes."""
     total = torch.zeros(_LANES, dtype=values.dtype, device=values.device)
     lost = torch.zeros_like(total)
     for row in _lanes(values):
@@ -39,11 +39,11 @@ def _kahan(values: Tensor) -> Tensor:
 
 
 _own_order = random.Random(0)
-"""A random state of its own, which continues from call to call and leaves PyTorch's alone."""
+"""Continues from call to call, and leaves the global random states alone."""
 
 
 def _any_order(values: Tensor) -> Tensor:
-    """Add blocks in the order in which they happen to arrive, as atomic additions do."""
+    """Add blocks in random order, as atomic additions do."""
     arriving = list(_lanes(values).sum(1, dtype=torch.float64).split(16))
     _own_order.shuffle(arriving)
     total = torch.zeros((), dtype=torch.float64, device=values.device)
@@ -53,7 +53,7 @@ def _any_order(values: Tensor) -> Tensor:
 
 
 def _online(case: Case, *operands: Tensor) -> Tensor:
-    """Find the log of the sum in one pass over parts of a row, with a running maximum."""
+    """Compute log-sum-exp in one pass over parts of a row, with a running maximum."""
     input = operands[0].detach()
     dimension = class_dimension(input)
     wide = input.to(torch.promote_types(input.dtype, torch.float32))
@@ -71,8 +71,6 @@ def _online(case: Case, *operands: Tensor) -> Tensor:
 
 
 def _adding(name: str, add: Callable[[Tensor], Tensor]) -> Implementation:
-    """Return a way to add up float32 or float64 elements; a mean over rows counts other things."""
-
     def loss(case: Case, *operands: Tensor) -> Tensor:
         elements = unreduced(case, *operands)
         if case.reduction == "none":

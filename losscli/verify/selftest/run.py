@@ -29,28 +29,28 @@ from losscli.verify.selftest.wrong import WRONG
 from losscli.verify.selftest.wrong.over_ranks import SPLIT_HONEST, SPLIT_WRONG
 
 SHAPES: dict[Reduction, Shape] = {"mean": (67, 301), "none": (37, 101)}
-"""The shape for a reduction: odd rows and tails."""
+"""Odd rows and tails."""
 LONG = (512, 2048)
 """A shape whose sum needs digits."""
 WIDTH = 24
-"""The width of hidden states, between tokens and classes."""
 NARROW = (512, 64, 1000)
-"""Tokens, width and classes whose gradients in bfloat16 say something as a whole."""
+"""Tokens, width and classes for which the norms of bfloat16 gradients are judged."""
 PARAMETERS: dict[str, dict[str, float]] = {
     "cross_entropy": {"label_smoothing": 0.1, "ignore_index": 3},
     "topk_kl_divergence": {"temperature": 1.1},  # forward, as that of a mask is reverse
     "weighted_cross_entropy": {"label_smoothing": 0.1},
 }
-"""The parameters of losses whose mistakes know no others; other losses have none at its default."""
+"""The parameters that mistakes need; those of other losses are off their defaults."""
 COMPILED = next(iter(LOSSES))
 """The only loss that is compiled: compiling takes longer than all the rest."""
 NOT_CAPTURED = ("weighted_cross_entropy", "functional")
-"""PyTorch's own mean with a weight and label smoothing waits for the GPU: no graph captures it."""
+"""PyTorch's own mean with a weight and label smoothing waits for the GPU, so no graph captures
+it."""
 
 
 @dataclass(frozen=True)
 class SelfTest:
-    """One implementation, and the cases of one loss to test it on."""
+    """One implementation, and the cases of one loss to test it with."""
 
     implementation: Implementation
     cases: tuple[Case, ...]
@@ -58,17 +58,17 @@ class SelfTest:
 
     @property
     def case(self) -> Case:
-        """The first."""
+        """The first case."""
         return self.cases[0]
 
     @property
     def name(self) -> str:
-        """The name for people."""
+        """The first case's name."""
         return self.case.name
 
 
 def plan(device: str) -> list[SelfTest]:
-    """Return every implementation with every loss that it applies to."""
+    """Return every implementation with every loss to which it applies."""
     tests = []
     for loss in (*LOSSES, *ROW_FORMS, *LINEAR_LOSSES):
         cases = tuple(_cases(loss, device))
@@ -151,8 +151,7 @@ def _results(
             (test.implementation, check)
             for check in CHECKS.values()
             if not check.missing(case)
-            # What is PyTorch's own would be compiled for minutes, and its compiler divides by the
-            # size of nothing besides.
+            # Each shape would be compiled for minutes, and the compiler fails for empty ones.
             and not (compiled and check.recompiles)
             and not (uncaptured and check.captures)
             and (case.shape not in (LONG, NARROW) or check.cost == Cost.FIRST)

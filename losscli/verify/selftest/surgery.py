@@ -1,18 +1,15 @@
-"""The reference, taken apart, and autograd functions that plant one mistake into a loss."""
+"""The parts of a reference, and autograd functions that plant one mistake into a loss."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from losscli.cases.case import Case
-from losscli.implementations import Implementation
+from losscli.implementations.implementation import BoundLoss, Implementation
 from losscli.losses import ELEMENT, HIDDEN_STATE, ROW, Operand, Unit
 from losscli.reasons import Code, Reason
-
-if TYPE_CHECKING:
-    from losscli.implementations.implementation import BoundLoss
 
 
 class _Grafted(torch.autograd.Function):
@@ -46,18 +43,18 @@ def _gradients(
 
 
 class Linear(torch.autograd.Function):
-    """A function of operands, linear as far as its gradients can tell."""
+    """A function whose gradients have zero derivatives, as those of a linear one."""
 
     @staticmethod
     def forward(ctx: Any, function: Callable[..., Tensor], *operands: Tensor) -> Tensor:
-        """Apply the function to leaves of its own."""
+        """Apply the function to separate leaves."""
         leaves, loss = _on_own_leaves(function, operands)
         ctx.leaves, ctx.loss = leaves, loss
         return loss.detach()
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the right gradients, with nothing but the incoming one behind them."""
+        """Return the right gradients, connected only to grad_output."""
         incoming = grad_outputs[0]
         found = _gradients(ctx.loss, ctx.leaves, incoming.detach(), keep=True)
         nothing = 0 * incoming.sum()
@@ -65,14 +62,11 @@ class Linear(torch.autograd.Function):
 
 
 class StoredGradients(torch.autograd.Function):
-    """A reduced function that writes its gradients in forward, as losscli's own kernels do.
-
-    Backward scales what is stored, in place.
-    """
+    """A reduced function that computes gradients in forward; backward scales them in place."""
 
     @staticmethod
     def forward(ctx: Any, function: Callable[..., Tensor], *operands: Tensor) -> Tensor:
-        """Apply the function to leaves of its own."""
+        """Apply the function to separate leaves."""
         leaves, loss = _on_own_leaves(function, operands)
         ctx.gradients, ctx.function = _gradients(loss, leaves), function
         ctx.save_for_backward(*operands)
@@ -80,7 +74,7 @@ class StoredGradients(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        """Scale the gradients; compute them anew where they will be differentiated."""
+        """Scale the gradients; recompute them if they will be differentiated."""
         if torch.is_grad_enabled():
             operands = ctx.saved_tensors
             loss = ctx.function(*operands)
@@ -92,20 +86,20 @@ class StoredGradients(torch.autograd.Function):
 
 
 def graft(value: Tensor, differentiable: Tensor) -> Tensor:
-    """Return a tensor with the value of one and the derivatives of the other."""
+    """Return a tensor with the value of one and the gradient of another."""
     result: Tensor = _Grafted.apply(value.detach(), differentiable)  # type: ignore[no-untyped-call]
     return result
 
 
 def regrade(tensor: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return a copy of a tensor; what comes back to it goes through a function first."""
+    """Return a copy of a tensor whose grad_output goes through a function."""
     result = tensor.clone()
     if result.requires_grad:
         result.register_hook(function)
     return result
 
 
-Make = Callable[[Case], "BoundLoss"]
+Make = Callable[[Case], BoundLoss]
 
 
 def stand_in(
@@ -126,14 +120,14 @@ def stand_in(
 
 
 def formula(case: Case, *operands: Tensor, **changes: object) -> Tensor:
-    """Return the reference, some of whose settings may be changed."""
+    """Return the reference loss, with changed settings."""
     operands = tuple(map(_survivable, case.spec.operands, operands))
     settings = {"reduction": case.reduction, **case.spec.resolve(case.params), **changes}
     return case.spec.reference(*operands, **settings)
 
 
 def _survivable(operand: Operand, values: Tensor) -> Tensor:
-    """Return an operand in its domain where another may end PyTorch's use of the GPU."""
+    """Return an operand in its domain, outside of which PyTorch may break the GPU."""
     if not (operand.refused and values.is_cuda):
         return values
     return operand.domain.inside(values.nan_to_num())
@@ -151,7 +145,7 @@ def reduced_where(case: Case, rows: Tensor, mask: Tensor | None = None) -> Tenso
 
 
 def reduced(case: Case, elements: Tensor, count: Tensor | None = None) -> Tensor:
-    """Reduce elements as the case asks for; a mean over ``count``, or over all that are given."""
+    """Reduce elements as in the case; a mean is over ``count`` or all elements."""
     if case.reduction == "none":
         return elements
     total = elements.sum()

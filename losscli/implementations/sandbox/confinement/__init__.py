@@ -1,11 +1,9 @@
 """Isolates a worker as far as the kernel permits.
 
 ``namespaces`` separates it from the judge and drops its capabilities, ``mounts`` restricts which
-files it sees, ``landlock`` which it may write, ``seccomp`` which system calls it may make,
-``limits`` and ``control_group`` its resources, and ``environment`` its environment variables.
-
-A step that the kernel refuses is skipped, and the verdict lists the steps that worked. Several
-barriers overlap on purpose.
+files it sees, ``landlock`` which it may write, ``seccomp`` its system calls, ``limits`` and
+``control_group`` its resources, and ``environment`` its environment variables. They overlap on
+purpose. A step that the kernel refuses is skipped; the verdict lists the others.
 """
 
 import errno
@@ -56,7 +54,7 @@ class Wanted:
 
 
 class Walls:
-    """The walls of one worker; the keeper makes the first and the worker the rest."""
+    """The isolation of one worker; the keeper makes the first parts and the worker the rest."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
@@ -65,7 +63,6 @@ class Walls:
         """Whether it has its own namespaces."""
         self._reached = {"session", "environment"}
         self.scratch = ""
-        """The worker's folder."""
 
     @property
     def reached(self) -> list[str]:
@@ -73,7 +70,7 @@ class Walls:
         return [name for name in NAMES if name in self._reached]
 
     def leave(self) -> None:
-        """Leave the judge's namespaces; the next child starts in the new ones."""
+        """Leave the judge's namespaces; the next child starts in new ones."""
         self.apart, self._has_users = namespaces.leave()
         if self.apart:
             self._reached |= {"signals", "network"}
@@ -100,7 +97,7 @@ class Walls:
         self._reached |= {"sockets"} if not self._on_cpu and not shares else set()
 
     def give_up(self) -> None:
-        """Irrevocably drop rights; OSError if a required file would become unreadable."""
+        """Drop rights for good; OSError if a required file would become unreadable."""
         folders = [path for path in sys.path if os.path.isdir(path)]
         with suppress(OSError):
             namespaces.drop_capabilities()

@@ -1,8 +1,8 @@
-"""A control group (version 2) for the processes of a worker, where one can be made.
+"""A control group (version 2) for the processes of a worker, if one can be made.
 
 It is a sibling of this process's group, because a group with processes cannot have limited
-children. Root can make one, and so can a user in a delegated systemd session. It also counts memory
-that no process maps.
+children. Root can make one, and a user in a delegated systemd session. It also counts unmapped
+memory.
 """
 
 import os
@@ -18,10 +18,9 @@ _SETTINGS = {"memory.swap.max": "0", "memory.oom.group": "1"}
 
 
 class ControlGroup:
-    """A group held by open files, which workers cannot open."""
+    """A group held by open files, which workers cannot open; OSError if it cannot be created."""
 
     def __init__(self, beside: Path, memory_bytes: int, processes: int) -> None:
-        """Create the group; OSError if it cannot be created."""
         self._folder = os.open(beside, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._name = f"{NAME}{os.getpid()}"
         self._entry = self._events = -1
@@ -70,7 +69,7 @@ class ControlGroup:
 
 
 def make(memory_bytes: int, processes: int) -> ControlGroup | None:
-    """Create a sibling group, or return None; remove stale groups of killed keepers."""
+    """Create a sibling group if possible; remove stale groups of killed keepers."""
     for version, own in groups("memory"):
         if version == 2:
             beside = own.parent if (own.parent / "cgroup.procs").exists() else own

@@ -1,4 +1,4 @@
-"""The part of the judge's environment and cache that a candidate sees."""
+"""What a candidate sees of the judge's environment and cache."""
 
 import ctypes
 import os
@@ -38,7 +38,7 @@ USER = "user"
 
 
 def of_workers(given: Mapping[str, str], *, cached: bool = False) -> dict[str, str]:
-    """Return the environment of workers; ``cached`` names the cache of kernels."""
+    """Return the environment of workers, perhaps with the kernel cache."""
     found = {n: v for n, v in given.items() if n in KEPT or n.startswith(KEPT_BEGINNINGS)}
     found |= allocator.SMALL_PAD if allocator.keeps() else {}
     # A pool of torch.compile's would outlive a call. What a zygote imports reads this at once.
@@ -51,20 +51,20 @@ def of_workers(given: Mapping[str, str], *, cached: bool = False) -> dict[str, s
 
 
 def hidden_from_workers(*, cached: bool) -> list[str]:
-    """Return what to hide of the cache, such as locks; ``cached`` shows its kernels."""
+    """Return paths of the cache to hide: all, or all but the kernels."""
     root = cache_directory("kernels").absolute()
     private = (LOCKS, "lock", "verdicts", "runs", "scratch", "work") if cached else ("",)
     return [str(root / name) for name in private]
 
 
 def of_candidate(given: Mapping[str, str], scratch: str) -> dict[str, str]:
-    """Return the environment of a candidate whose files are in ``scratch``."""
+    """Return the environment of a candidate with its own folders."""
     own = {name: f"{scratch}/{folder}" for name, folder in CACHES.items()}
     return {**given, **own, "USER": USER, "LOGNAME": USER}
 
 
 def forget_start() -> None:
-    """Overwrite the command line and environment that /proc shows of this process."""
+    """Overwrite this process's command line and environment in /proc."""
     environ = dict(os.environ)
     os.environ.clear()
     os.environ.update(environ)  # C's are copies now

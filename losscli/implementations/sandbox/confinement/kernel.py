@@ -1,4 +1,4 @@
-"""Linux system calls by name that the C library lacks or whose errors it hides."""
+"""Linux system calls by name, which the C library lacks or whose errors it hides."""
 
 import ctypes
 import errno
@@ -36,7 +36,7 @@ def machine() -> str:
 
 
 def number(name: str) -> int:
-    """Return the number of a system call on this machine; OSError if the number is unknown."""
+    """Return the number of a system call on this machine; OSError if it is unknown."""
     if len({*NUMBERS[name]}) == 1:
         return NUMBERS[name][0]
     if not machine():
@@ -45,7 +45,7 @@ def number(name: str) -> int:
 
 
 def call(name: str, *arguments: int | bytes | None) -> int:
-    """Make a system call; use the C library if its number is unknown. OSError if the call fails."""
+    """Make a system call, by the C library if its number is unknown; OSError if it fails."""
     given = [ctypes.c_long(each) if isinstance(each, int) else each for each in arguments]
     function = None if machine() else getattr(_libc(), name, None)
     if function is None:

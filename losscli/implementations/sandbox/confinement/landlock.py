@@ -1,7 +1,4 @@
-"""Restricts which files a process may read and write, and whom it may reach, with Landlock.
-
-It needs no namespaces. Rights that the kernel does not know are left out.
-"""
+"""Restricts a process's access to files, sockets and signals with Landlock, without namespaces."""
 
 import os
 import stat
@@ -42,8 +39,8 @@ def restrict(
 ) -> int:
     """Restrict the files that this process and its children may read and write.
 
-    Folders above ``hidden`` cannot be listed, because a rule on a folder allows everything below
-    it. ``needed`` paths inside hidden folders stay readable. OSError if Landlock is unavailable.
+    Folders above ``hidden`` cannot be listed, as rules on folders include all below. ``needed``
+    paths inside hidden folders stay readable. OSError if Landlock is unavailable.
     """
     found = version()
     writes, tcp, scopes = (

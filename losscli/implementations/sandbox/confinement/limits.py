@@ -1,7 +1,7 @@
 """Limits a worker's memory, processes, open files and file sizes.
 
-The kernel's limits count each process, or all of a user. So the keeper also polls the sum over the
-worker's processes. ``control_group`` has the limits that the kernel applies to the sum.
+The kernel's limits are per process or user, so the keeper polls the sum over the worker's
+processes, even without a ``control_group``.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from losscli.machine.own_processes import children
 
 OPEN_FILES = 4096
 LOOK_SECONDS = 0.1
-"""Between two looks at a worker's processes; too short for a host's cores to fill its memory."""
+"""Between two polls; too short for a host's cores to fill its memory."""
 GROWTH = 1.1
-"""Growth of memory since the last exact look that requires another, which is slow."""
+"""Growth of memory that requires another exact poll, which is slow."""
 COUNTED_BY_NAMESPACE = (5, 14)
-"""The kernel version since which each user namespace counts a user's processes separately."""
+"""The kernel version since which each user namespace counts processes separately."""
 TOO_MUCH_MEMORY, TOO_MANY_PROCESSES = 256, 257
-"""How a worker ended, beyond the exit codes of a process."""
+"""Beyond the exit codes of a process."""
 
 
 def set_limits(memory_bytes: int, processes: int, *, data: bool, own_users: bool) -> None:
     """Set limits for this process and each child; 0 bytes or processes means none.
 
-    ``data``: limit data too, which CUDA does not survive, because it reserves large address ranges.
-    ``own_users``: this process has its own user namespace.
+    ``data``: limit data too, not for CUDA, which reserves large address ranges. ``own_users``: this
+    process has its own user namespace.
     """
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_NOFILE, OPEN_FILES)
@@ -46,7 +46,7 @@ def set_limits(memory_bytes: int, processes: int, *, data: bool, own_users: bool
 
 
 def wait(worker: int, watch: Watch) -> int:
-    """Return a worker's exit status, or end it at its limits; SIGCHLD must be blocked."""
+    """Return a worker's exit status; end it at its limits. SIGCHLD must be blocked."""
     excess = 0
     while True:
         pid, status = os.waitpid(worker, os.WNOHANG)
@@ -59,17 +59,16 @@ def wait(worker: int, watch: Watch) -> int:
 
 @dataclass
 class Watch:
-    """Polls the children of this process and their children."""
+    """Polls the descendants of this process; 0 is no limit."""
 
     memory_bytes: int
-    """For all together; 0 is no limit."""
     processes: int
-    """With threads; 0 is no limit."""
+    """With threads."""
     _looked_at: float = 0.0
-    """The inexact memory at the last exact look."""
+    """The inexact memory at the last exact poll."""
 
     def look(self) -> int:
-        """Return which limit is exceeded, or 0."""
+        """Return the exceeded limit, or 0."""
         pids = list(_descendants())
         found = [known for pid in pids if (known := _numbers(pid, "status"))]
         if 0 < self.processes < sum(each.get("Threads", 0) for each in found):
@@ -84,14 +83,14 @@ class Watch:
 
 
 def _whole(status: Mapping[str, int]) -> int:
-    """Return the bytes of a process; all pages if the kernel does not tell kinds apart."""
+    """Return a process's bytes, shared memory included."""
     if "RssAnon" not in status:
         return 1024 * status.get("VmRSS", 0)
     return 1024 * (status["RssAnon"] + status.get("RssShmem", 0))
 
 
 def _share(pid: str) -> int:
-    """Return a process's part of shared memory, or all of it if parts are unknown."""
+    """Return a process's bytes with its share of shared memory, if known."""
     exact = _numbers(pid, "smaps_rollup")
     if "Pss_Anon" not in exact:
         return _whole(_numbers(pid, "status"))  # read again: it may have ended

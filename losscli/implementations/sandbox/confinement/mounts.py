@@ -1,8 +1,7 @@
 """The files that a worker sees, in its own mount namespace.
 
-Everything is read-only except a file system in memory. Empty folders cover places where programs
-keep sockets and files for each other, and hidden folders. Files that Python, compilers or the
-candidate need are then mounted back.
+Everything is read-only except file systems in memory. Empty folders cover shared and hidden
+folders; needed files are mounted back.
 """
 
 import os
@@ -63,8 +62,8 @@ class Mounted(NamedTuple):
 def mount(device: str, bytes: int, needed: Iterable[str], hidden: Iterable[str]) -> Mounted | None:
     """Mount the files that this process and its children see, or return None if not permitted.
 
-    ``bytes`` is the capacity of each of two file systems in memory. ``needed`` paths stay visible,
-    also inside covered and ``hidden`` folders; OSError if one cannot be restored.
+    Two file systems in memory have so many ``bytes`` each. ``needed`` paths stay visible inside
+    ``hidden`` and shared folders; OSError if one cannot be restored.
     """
     common = os.path.realpath(os.path.dirname(SCRATCH))
     try:
@@ -170,10 +169,7 @@ def _mount_scratch(bytes: int) -> str:
 
 
 def _mount_proc(*, writable: bool) -> None:
-    """Mount a /proc that shows only this namespace.
-
-    CUDA writes to files of its own process, so then the other processes are made read-only.
-    """
+    """Mount a /proc of this namespace; CUDA must write to the files of processes."""
     if not writable:
         _mount("proc", "/proc", "proc", _SMALL | _READ_ONLY)
         return

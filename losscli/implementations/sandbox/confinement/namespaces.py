@@ -24,9 +24,8 @@ SETFCAP = 31
 def leave() -> tuple[bool, bool]:
     """Leave the process, mount, network, IPC and host-name namespaces, if the kernel permits.
 
-    Return whether it did, and whether this process has a user namespace of its own too, which an
-    ordinary user needs for this. The next child is process 1 of its namespace; when it ends, the
-    kernel ends all others there.
+    Return whether it did, and whether with a new user namespace, as ordinary users need. The next
+    child is process 1 of its namespace; when it ends, the kernel ends all others there.
     """
     uid, gid = os.getuid(), os.getgid()
     try:
@@ -57,7 +56,7 @@ def holds_capability(capability: int) -> bool:
 
 
 def drop_capabilities() -> None:
-    """Drop all capabilities of this process and its children; OSError if the kernel keeps one."""
+    """Drop all capabilities of this process and its children; OSError if one remains."""
     kernel.call("prctl", _SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     kernel.call("prctl", _AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0)
     try:

@@ -1,8 +1,4 @@
-"""Refuses system calls with a seccomp filter.
-
-Calculations and compilers need none of the refused calls. CUDA needs some; with CUDA, the filter
-refuses only what Docker's default filter refuses.
-"""
+"""Refuses system calls that are not needed; with CUDA, those of Docker's default filter."""
 
 import ctypes
 import errno
@@ -14,7 +10,7 @@ from losscli.implementations.sandbox.confinement import kernel
 
 
 class Refused(NamedTuple):
-    """System calls that are refused, and why."""
+    """Refused system calls, and why."""
 
     names: tuple[str, ...]
     why: str
@@ -67,7 +63,7 @@ SHARED_MEMORY = Refused(
 )
 """Also refused if there is no namespace for it."""
 NEW_NAMESPACES = 0x7E020000
-"""The flags of clone for new namespaces."""
+"""Flags of clone."""
 
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32 = 0x40000000
@@ -89,10 +85,7 @@ def program(
     families: Iterable[int],
     options: Iterable[int] = (_SET_DEATH_SIGNAL,),
 ) -> bytes:
-    """Return a filter that refuses system calls, other socket families, and prctl options.
-
-    OSError if none can be made for this machine.
-    """
+    """Return a filter that refuses system calls, other socket families, and prctl options."""
     numbers = {kernel.number(name): each.error for each in refused for name in each.names}
     known = [part for family in families for part in _if(_EQUAL, family, _end())]
     unwanted = [part for each in options for part in _if(_EQUAL, each, _end(errno.EPERM))]

@@ -1,6 +1,6 @@
 """Implementations that are wrong on purpose, with one typical mistake each.
 
-What takes a line stands in the table; the files beside this one have the others.
+Mistakes of one line are in the table, others in the files next to this one.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def _has_kinks(case: Case) -> bool:
 
 
 def _zero_at_kink(case: Case) -> bool:
-    """Tell whether the loss beside a kink is what the parameters and operands leave of it."""
+    """Tell whether the loss is zero at a kink, so that rounded parameters show next to it."""
     kinks = [kink for kink in case.spec.kinks(case.params) if kink]
     at = [torch.tensor(value, dtype=torch.float64) for value in (*kinks, 1.0)]
     others = at[-1:] * (len(case.spec.operands) - 1)
@@ -83,17 +83,16 @@ def _topk(name: str, mistake: Callable[..., Tensor]) -> Implementation:
 
 
 def _changed(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
-    """Return the loss after a change, which autograd sees."""
     return lambda case, *operands: change(formula(case, *operands))
 
 
 def _of_value(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
-    """Return a loss of another value, whose gradients are right."""
+    """Change the value and keep the gradients."""
     return _changed(lambda loss: graft(change(loss.detach()), loss))
 
 
 def _of_incoming(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
-    """Return a loss whose gradients are those for another incoming gradient."""
+    """Change the grad_output."""
     return _changed(lambda loss: regrade(loss, change))
 
 
@@ -258,7 +257,7 @@ WRONG: tuple[Implementation, ...] = (
     ),
     *(
         _bound(f"leaves {name}", side_effects.leaves(change), units=(ELEMENT,))
-        for name, change in side_effects.LEFT_BEHIND.items()
+        for name, change in side_effects.GLOBAL_STATE.items()
     ),
     _elements(
         "copies",
@@ -267,8 +266,3 @@ WRONG: tuple[Implementation, ...] = (
         temporaries=0,
     ),
 )
-
-
-def find_wrong(name: str) -> Implementation:
-    """Look a mistake up by its name; StopIteration where there is none."""
-    return next(wrong for wrong in WRONG if wrong.name == f"wrong:{name}")

@@ -1,4 +1,4 @@
-"""Losses composed of others that are wrong on purpose: of hidden states, and of k classes."""
+"""Composed losses that are wrong on purpose: of hidden states, and of k classes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,12 +17,12 @@ from losscli.losses.rows.topk_kl_divergence import bins_of_both, divergence_of
 from losscli.verify.selftest.surgery import formula, reduced_where, regrade
 
 _LEAST = 2.0**-12
-"""A probability below which some leave a gradient out."""
+"""The probability below which some kernels skip gradients."""
 _CHUNK = 8
 
 
 def on_logits(mistake: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return the loss of hidden states whose logits have a loss over rows with a mistake."""
+    """Return the fused linear loss with a row-wise mistake in the loss of its logits."""
 
     def loss(case: Case, hidden: Tensor, numbers: Tensor, weight: Tensor, *bias: Tensor) -> Tensor:
         of_logits = _of_logits(case)
@@ -47,7 +47,7 @@ def _of_logits(case: Case) -> Case:
 
 
 def filtered(case: Case, logits: Tensor, numbers: Tensor) -> Tensor:
-    """Leaves the gradients of improbable classes out."""
+    """Skips the gradients of improbable classes."""
     with torch.no_grad():
         improbable = torch.softmax(logits.float() / case.params["temperature"], 1) < _LEAST
         known = numbers.clamp(0, logits.shape[1] - 1).long().unsqueeze(1)
@@ -56,7 +56,7 @@ def filtered(case: Case, logits: Tensor, numbers: Tensor) -> Tensor:
 
 
 class _NarrowSums(torch.autograd.Function):
-    """A linear layer that adds up the gradient of its weight in bfloat16, chunk by chunk."""
+    """A linear layer that accumulates its weight's gradient in bfloat16, chunk by chunk."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor) -> Tensor:
@@ -76,7 +76,7 @@ class _NarrowSums(torch.autograd.Function):
 def narrow_sums(
     case: Case, hidden: Tensor, numbers: Tensor, weight: Tensor, *bias: Tensor
 ) -> Tensor:
-    """Adds up the gradient of the weight in bfloat16."""
+    """Accumulates the weight's gradient in bfloat16."""
     rows = hidden.reshape(numbers.numel(), -1)
     logits = _NarrowSums.apply(rows, weight)  # type: ignore[no-untyped-call]
     logits = logits + bias[0] if bias else logits
@@ -88,7 +88,7 @@ Pair = tuple[Tensor, Tensor]
 
 
 def of_bins(change: Callable[[Case, Tensor, Tensor], Pair]) -> Callable[..., Tensor]:
-    """Return the loss of other bins."""
+    """Return the loss with a mistake in the bins."""
 
     def loss(case: Case, *operands: Tensor) -> Tensor:
         pair, mask = _bins(case, *operands)
@@ -105,7 +105,7 @@ def _bins(
 
 
 def _rest_as_a_difference(case: Case, p: Tensor, q: Tensor) -> Pair:
-    """Takes 1 less the classes for the rest, which has few digits where that is small."""
+    """Computes the rest as 1 minus the other classes, which loses digits."""
     logs = p.log_softmax(-1)
     rest = 1 - logs[..., :-1].exp().sum(-1, keepdim=True)
     return torch.cat([logs[..., :-1], rest.clamp_min(torch.finfo(p.dtype).tiny).log()], -1), q
@@ -123,7 +123,7 @@ MISTAKES: dict[str, Callable[[Case, Tensor, Tensor], Pair]] = {
 
 
 def sum_above_one(case: Case, *operands: Tensor) -> Tensor:
-    """Takes probabilities as they are where they sum up to more than 1."""
+    """Accepts probabilities that sum to more than 1."""
     (p, q), mask = _bins(case, *operands)
     logs = p.log_softmax(-1)
     first, second = (logs, q) if case.params["reverse"] else (q, logs)

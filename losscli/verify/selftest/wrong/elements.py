@@ -1,20 +1,15 @@
-"""Losses that are wrong on purpose: their value, its shape or its dtype, or their gradients."""
-
-from __future__ import annotations
+"""Losses that are wrong on purpose in value, shape, dtype or gradients."""
 
 import struct
 from functools import reduce
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from losscli.cases.case import Case
+from losscli.implementations.implementation import BoundLoss
 from losscli.losses import ELEMENT
 from losscli.verify.selftest.surgery import formula, graft, reduced, regrade, unreduced
-
-if TYPE_CHECKING:
-    from losscli.implementations.implementation import BoundLoss
 
 
 def one_percent(case: Case, *operands: Tensor) -> Tensor:
@@ -31,7 +26,7 @@ def one_percent(case: Case, *operands: Tensor) -> Tensor:
 
 
 def dropped_tail(case: Case, *operands: Tensor) -> Tensor:
-    """Leaves out what does not fill a vector of 8."""
+    """Leaves out the elements that do not fill a vector of 8."""
     elements = unreduced(case, *operands)
     flat = elements.flatten()
     kept = len(flat) - len(flat) % 8
@@ -40,7 +35,7 @@ def dropped_tail(case: Case, *operands: Tensor) -> Tensor:
 
 
 def rounded_parameters(case: Case, *operands: Tensor) -> Tensor:
-    """Takes the parameters as float32 holds them, and is right otherwise."""
+    """Rounds the parameters to float32."""
     rounded = {name: struct.unpack("f", struct.pack("f", v))[0] for name, v in case.params.items()}
     wide = formula(case, *(operand.double() for operand in operands), **rounded)
     return wide.to(_promoted(*operands))
@@ -51,7 +46,7 @@ def _promoted(*operands: Tensor) -> torch.dtype:
 
 
 def flat_below(case: Case, input: Tensor, *others: Tensor) -> Tensor:
-    """Below the first kink the loss stays what it is there."""
+    """The loss is constant below the first kink."""
     first = case.spec.kinks(case.params)[0]
     with torch.no_grad():
         at_kink = _at(first, case, input, *others)
@@ -65,14 +60,14 @@ def _at(kink: float, case: Case, input: Tensor, *others: Tensor) -> Tensor:
 
 
 def scaled_below(case: Case, *operands: Tensor) -> Tensor:
-    """Takes 0.49 for a half below the first kink."""
+    """Multiplies by 0.49 instead of a half below the first kink."""
     elements = unreduced(case, *operands)
     below = case.spec.branch_coordinate(*operands) < case.spec.kinks(case.params)[0]
     return reduced(case, torch.where(below, 0.98 * elements, elements))
 
 
 def mirrored(case: Case, input: Tensor, *others: Tensor) -> Tensor:
-    """Takes what is above the first kink for what is below it."""
+    """Swaps the sides of the first kink."""
     first = case.spec.kinks(case.params)[0]
     with torch.no_grad():
         at_kink = _at(first, case, input, *others)
@@ -94,10 +89,10 @@ def half_inside(case: Case, *operands: Tensor) -> Tensor:
 
 
 def narrow_accumulator(case: Case, *operands: Tensor) -> Tensor:
-    """Adds in float32, one element after the other."""
+    """Adds sequentially in float32."""
     elements = unreduced(case, *operands)
     running = elements.detach().float().flatten().cumsum(0)
-    # PyTorch's cumsum adds in float64 on a CPU: round what has been carried so far, now and then.
+    # PyTorch's cumsum adds in float64 on a CPU, so the total is rounded now and then.
     total = torch.zeros((), dtype=torch.float32, device=elements.device)
     last = torch.zeros((), dtype=torch.float32, device=elements.device)
     for step in running[:: max(len(running) // 4096, 1)]:
@@ -107,7 +102,7 @@ def narrow_accumulator(case: Case, *operands: Tensor) -> Tensor:
 
 
 def contiguous(case: Case, *operands: Tensor) -> Tensor:
-    """Reads operands as if they lay in one piece, as a kernel that takes pointers does."""
+    """Reads operands as if they were contiguous."""
 
     def straight(tensor: Tensor) -> Tensor:
         wanted = torch.empty(tensor.shape).stride()
@@ -123,7 +118,7 @@ def contiguous(case: Case, *operands: Tensor) -> Tensor:
 
 
 def wrong_middle(case: Case, input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
-    """Takes a target that repeats in the middle for one that repeats in front."""
+    """Broadcasts a target that repeats in the middle as if it repeated in front."""
     if target.dim() == 3 and target.shape[1] == 1 and input.dim() == 3 and len(target) > 1:
         rows, repeats, columns = input.shape
         target = target.expand(input.shape).transpose(0, 1).reshape(rows, repeats, columns)
@@ -143,13 +138,13 @@ def rounded_target(case: Case, input: Tensor, target: Tensor, *others: Tensor) -
 
 
 def mean_of_means(case: Case, *operands: Tensor) -> Tensor:
-    """Averages the means of 16 rows each, whatever rows the last of them has."""
+    """Averages the means of 16 rows each, though the last may have fewer."""
     chunks = [chunk for chunk in unreduced(case, *operands).split(16) if chunk.numel()]
     return torch.stack([chunk.mean() for chunk in chunks]).mean()
 
 
 def clears_gradients(case: Case, input: Tensor, *others: Tensor) -> Tensor:
-    """Clears the gradient that has been accumulated so far."""
+    """Clears the accumulated gradient."""
 
     def clearing(incoming: Tensor) -> Tensor:
         if input.is_leaf:
@@ -160,7 +155,7 @@ def clears_gradients(case: Case, input: Tensor, *others: Tensor) -> Tensor:
 
 
 def last_incoming(case: Case) -> BoundLoss:
-    """Keeps the gradient for the incoming gradient of the call before."""
+    """Uses the grad_output of the previous call."""
     last: list[Tensor] = []
 
     def reuse(incoming: Tensor) -> Tensor:
@@ -172,7 +167,7 @@ def last_incoming(case: Case) -> BoundLoss:
 
 
 def habit(case: Case) -> BoundLoss:
-    """Takes an incoming gradient that came three times for what comes the fourth time."""
+    """Uses a grad_output that came three times for the fourth call too."""
     seen: list[float] = []
 
     def expect(incoming: Tensor) -> Tensor:
@@ -189,7 +184,7 @@ def habit(case: Case) -> BoundLoss:
 
 
 def transposed_gradient(case: Case, input: Tensor, *others: Tensor) -> Tensor:
-    """Writes the gradient in the order in which the input is stored, and calls it dense."""
+    """Writes the gradient in the input's storage order, but returns it as contiguous."""
 
     def misplace(incoming: Tensor) -> Tensor:
         return incoming.t().reshape(incoming.shape)
@@ -199,7 +194,7 @@ def transposed_gradient(case: Case, input: Tensor, *others: Tensor) -> Tensor:
 
 
 def reused_sizes(case: Case, input: Tensor, *others: Tensor) -> Tensor:
-    """Looks in backward at where the operand lies then."""
+    """Reads the operand's strides in backward."""
 
     def look(incoming: Tensor) -> Tensor:
         strides = torch.empty(input.shape).stride()
@@ -211,7 +206,7 @@ def reused_sizes(case: Case, input: Tensor, *others: Tensor) -> Tensor:
 
 
 def first_row_decides(case: Case) -> BoundLoss:
-    """Leaves backward out where the first row of the incoming gradient is zero."""
+    """Skips backward if the first row of grad_output is zero."""
     dimensions = 1 if case.spec.unit == ELEMENT else 0  # an element is no row
 
     def skip(incoming: Tensor) -> Tensor:
@@ -222,6 +217,6 @@ def first_row_decides(case: Case) -> BoundLoss:
 
 
 def one_number(incoming: Tensor) -> Tensor:
-    """Takes an incoming gradient with a stride of 0 for one number."""
+    """Takes a grad_output with a stride of 0 for one number."""
     repeats = incoming.dim() > 0 and incoming.numel() > 0 and 0 in incoming.stride()
     return incoming.flatten()[0].expand(incoming.shape) if repeats else incoming

@@ -1,7 +1,4 @@
-"""Cross entropy of classes that are split over ranks, wrong on purpose, and once right.
-
-Each is Megatron's way, three collectives in float64, with one mistake.
-"""
+"""Cross entropy over ranks: Megatron's three collectives, correct, or with one mistake."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,17 +20,17 @@ from losscli.verify.selftest.surgery import reduced, stand_in
 @dataclass(frozen=True)
 class _Mistakes:
     maximum: str = "of all"
-    """What is subtracted of the logits: ``of all``, the maximum ``of each`` rank, or ``none``."""
+    """Which maximum is subtracted: ``of all``, ``of each`` rank, or ``none``."""
     sums_alone: bool = False
-    """Each rank normalises by the sum of its own exponentials."""
+    """Each rank normalizes by the sum of its own exponentials."""
     smooths_alone: bool = False
-    """The target is smoothed over the classes of each rank."""
+    """Each rank smooths over its own classes."""
     own_softmax: bool = False
-    """The gradient is that of the softmax among the classes of each rank."""
+    """The gradient has the softmax of each rank's classes."""
     offset: int = 0
-    """How far the first class of each rank but the first is off."""
+    """The error of the first class of all ranks but the first."""
     counts_share: bool = False
-    """The mean is over the rows that would be a rank's share."""
+    """The mean divides by a rank's share of the rows."""
 
 
 def _sum(values: Tensor) -> Tensor:

@@ -1,7 +1,4 @@
-"""Losses over rows that are wrong on purpose: their value or their gradients.
-
-The reference is kept, and what the mistake changes in a row is added to it.
-"""
+"""Row-wise losses that are wrong on purpose: the reference plus what a mistake changes."""
 
 import torch
 from torch import Tensor
@@ -20,13 +17,13 @@ from losscli.verify.selftest.surgery import (
 _VECTOR, _BLOCK = 8, 1024
 
 
-def reduced_rows(case: Case, rows: Tensor, *operands: Tensor) -> Tensor:
-    """Reduce the losses of rows as the case asks for; a mean over what the rows count."""
+def _reduced_rows(case: Case, rows: Tensor, *operands: Tensor) -> Tensor:
+    """Reduce the losses of rows; a mean is over their counts."""
     return reduced(case, rows, _counts(case, *operands).sum())
 
 
 def _counts(case: Case, input: Tensor, target: Tensor, *weight: Tensor) -> Tensor:
-    """Return what each row counts: the weight of its class, or 0."""
+    """Return each row's count: the weight of its class, or 0."""
     kept = _kept(case, target)
     found = weight[0][torch.where(kept, target, 0).long()] if weight else torch.ones_like(input[:1])
     ones = found if weight else found.new_ones(target.shape)
@@ -38,49 +35,49 @@ def _kept(case: Case, target: Tensor) -> Tensor:
 
 
 def is_smoothed(case: Case) -> bool:
-    """Tell whether a loss is a cross entropy of class numbers."""
+    """Tell whether a loss is a cross entropy of class indices."""
     return {"label_smoothing", IGNORE_INDEX.name} <= {*case.params}
 
 
 def class_dimension(input: Tensor) -> int:
-    """Return the dimension along which the classes lie."""
+    """Return the dimension of the classes."""
     return min(input.dim() - 1, 1)
 
 
 def log_sum(input: Tensor) -> Tensor:
-    """Return the log of the sum of exponentials of each row."""
+    """Return the log-sum-exp of each row."""
     return torch.logsumexp(input, class_dimension(input))
 
 
 def with_log_sum_off(case: Case, by: Tensor, *operands: Tensor) -> Tensor:
-    """Return the loss where the log of each row's sum is off."""
+    """Return the loss with each row's log-sum-exp off by so much."""
     _, target, *weight = operands
     smoothing = case.params["label_smoothing"]
     share = (1 - smoothing) * _counts(case, *operands)
     share = share + smoothing * (weight[0].mean() if weight else 1.0) * _kept(case, target)
     more = torch.where((share == 0) | (by == 0), 0.0, share * by)
-    return reduced_rows(case, unreduced(case, *operands) + more, *operands)
+    return _reduced_rows(case, unreduced(case, *operands) + more, *operands)
 
 
 def counts_ignored(case: Case, *operands: Tensor) -> Tensor:
-    """Divides the sum by all rows, those that are ignored included."""
+    """Divides the sum by all rows, including ignored ones."""
     rows = unreduced(case, *operands)
     return rows.sum() / max(rows.numel(), 1)
 
 
 def sum_of_softmax(case: Case, *operands: Tensor) -> Tensor:
-    """The gradient is that of the log of the sum alone, without -1 for the target."""
+    """The gradient is that of log-sum-exp alone, without -1 for the target."""
     input, target, *_ = operands
     dimension = class_dimension(input)
     number = torch.where(_kept(case, target), target, 0).long().unsqueeze(dimension)
     picked = input.gather(dimension, number).squeeze(dimension)
     picked = picked * _counts(case, *operands).detach() * (1 - case.params["label_smoothing"])
     loss = formula(case, *operands)
-    return graft(loss, loss + reduced_rows(case, picked, *(each.detach() for each in operands)))
+    return graft(loss, loss + _reduced_rows(case, picked, *(each.detach() for each in operands)))
 
 
 def without_maximum(case: Case, *operands: Tensor) -> Tensor:
-    """Adds up exponentials as they are, which overflow."""
+    """Adds up exponentials without subtracting the maximum."""
     input = operands[0]
     naive = input.exp().sum(class_dimension(input)).log()
     return with_log_sum_off(case, naive - log_sum(input), *operands)
@@ -122,11 +119,11 @@ def smooths_the_others(case: Case, *operands: Tensor) -> Tensor:
     classes, surprise = input.shape[dimension], _surprise(*operands)
     more = case.params["label_smoothing"] * (1 / max(classes - 1, 1) - 1 / classes)
     rows = unreduced(case, *operands) + more * surprise.sum(dimension) * _kept(case, target)
-    return reduced_rows(case, rows, *operands)
+    return _reduced_rows(case, rows, *operands)
 
 
 def smooths_a_part(case: Case, *operands: Tensor) -> Tensor:
-    """Gives a share of the smoothing to the classes of the first block alone."""
+    """Smooths only over the classes of the first block."""
     input, target, *_ = operands
     dimension = class_dimension(input)
     classes = input.shape[dimension]
@@ -134,11 +131,11 @@ def smooths_a_part(case: Case, *operands: Tensor) -> Tensor:
         return formula(case, *operands)
     missing = _surprise(*operands).narrow(dimension, _BLOCK, classes - _BLOCK).sum(dimension)
     missing = missing * (case.params["label_smoothing"] / classes) * _kept(case, target)
-    return reduced_rows(case, unreduced(case, *operands) - missing, *operands)
+    return _reduced_rows(case, unreduced(case, *operands) - missing, *operands)
 
 
 def no_gradient_of_later_rows(case: Case, input: Tensor, *others: Tensor) -> Tensor:
-    """Launches backward for as many rows as a block has threads."""
+    """Launches backward only for as many rows as a block has threads."""
 
     def cut(gradient: Tensor) -> Tensor:
         rows = torch.arange(len(gradient), device=gradient.device) < _BLOCK
@@ -153,11 +150,11 @@ def gradient_of_ignored(case: Case, *operands: Tensor) -> Tensor:
     ignored = torch.where(_kept(case, target), 0.0, 1.0).to(input.dtype)
     loss = formula(case, *operands)
     fixed = [each.detach() for each in operands]
-    return graft(loss, loss + reduced_rows(case, log_sum(input) * ignored, *fixed))
+    return graft(loss, loss + _reduced_rows(case, log_sum(input) * ignored, *fixed))
 
 
 def last_dimension(case: Case, input: Tensor, *others: Tensor) -> Tensor:
-    """Reads the classes as if they lay in the last dimension."""
+    """Reads the classes from the last dimension."""
     if input.dim() < 3:
         return formula(case, input, *others)
     moved = (input.shape[0], *input.shape[2:], input.shape[1])
@@ -165,7 +162,7 @@ def last_dimension(case: Case, input: Tensor, *others: Tensor) -> Tensor:
 
 
 def clamps_targets(case: Case, input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
-    """Takes the nearest class for a number that is none."""
+    """Clamps an invalid class index to the nearest class."""
     classes = input.shape[class_dimension(input)]
     clamped = torch.where(_kept(case, target), target.clamp(0, classes - 1), target)
     return formula(case, input, clamped, *others)
@@ -182,20 +179,20 @@ def without_temperature(case: Case, *operands: Tensor) -> Tensor:
 
 
 def _with_gradient_of(case: Case, rows: Tensor, *operands: Tensor) -> Tensor:
-    """Return the loss, whose gradient is that of the loss and of these rows together."""
+    """Return the loss; the gradient of these rows is added to its own."""
     loss = formula(case, *operands)
     return graft(loss, loss + reduced_where(case, rows, *operands[2:]))
 
 
 def without_mean(case: Case, input: Tensor, target: Tensor, mask: Tensor) -> Tensor:
-    """The gradient of the target is ``q * d`` for ``q * (d - mean of d)``, d the surprise."""
+    """The gradient of the target is ``q * d`` instead of ``q * (d - mean of d)``."""
     mean = unreduced(case, input.detach(), target.detach(), mask)
     moved = mean * torch.logsumexp(target / case.params["temperature"], -1)
     return _with_gradient_of(case, moved, input, target, mask)
 
 
 def without_own_mean(case: Case, input: Tensor, target: Tensor, mask: Tensor) -> Tensor:
-    """The gradient of the input is p for ``p - q``, which does not sum to zero."""
+    """The gradient of the input is ``p`` instead of ``p - q``."""
     temperature = case.params["temperature"]
     moved = (torch.softmax(target.detach() / temperature, -1) * input / temperature).sum(-1)
     return _with_gradient_of(case, moved, input, target, mask)
@@ -205,7 +202,7 @@ _NEAR = 0.01
 
 
 def flipped_near_ties(case: Case, input: Tensor, target: Tensor, *mask: Tensor) -> Tensor:
-    """The sign of ``p - q`` is the other one where the two are within a hundredth of each other."""
+    """The sign of ``p - q`` is wrong where they are within a hundredth of each other."""
     p, q = (torch.softmax(each / case.params["temperature"], -1) for each in (input, target))
     difference = (p - q).abs()
     is_near = (difference < _NEAR * p).detach()

@@ -1,22 +1,18 @@
-"""Losses that do on purpose what none may do to memory, to the next call or to the process."""
-
-from __future__ import annotations
+"""Losses with side effects on memory, later calls or the process, on purpose."""
 
 import os
 import random
 import signal
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from losscli.cases.case import Case
+from losscli.implementations.implementation import BoundLoss
 from losscli.verify.selftest.surgery import Make, formula, graft, reduced, unreduced
-
-if TYPE_CHECKING:
-    from losscli.implementations.implementation import BoundLoss
 
 
 def in_place(case: Case, input: Tensor, *others: Tensor) -> Tensor:
@@ -28,7 +24,7 @@ def in_place(case: Case, input: Tensor, *others: Tensor) -> Tensor:
 
 
 def cached(case: Case) -> BoundLoss:
-    """Return a loss that remembers its results by address."""
+    """Returns memoized results by address."""
     known: dict[object, Tensor] = {}
 
     def function(*operands: Tensor) -> Tensor:
@@ -40,7 +36,7 @@ def cached(case: Case) -> BoundLoss:
 
 
 def first_call_only(case: Case) -> BoundLoss:
-    """Return a loss that is right at its first call alone."""
+    """Is right only at the first call."""
     calls = 0
 
     def function(*operands: Tensor) -> Tensor:
@@ -53,7 +49,7 @@ def first_call_only(case: Case) -> BoundLoss:
 
 
 def uninitialised(case: Case, *operands: Tensor) -> Tensor:
-    """Adds up blocks in memory of which the last has never been written."""
+    """Adds up blocks of memory, the last of which was never written."""
     elements = unreduced(case, *operands)
     if case.reduction == "none":
         out = torch.empty_like(elements)
@@ -67,7 +63,7 @@ def uninitialised(case: Case, *operands: Tensor) -> Tensor:
 
 
 def beyond_the_end(case: Case, input: Tensor, *others: Tensor) -> Tensor:
-    """Reads the element behind the last, where the memory is there to be read."""
+    """Reads the element behind the last, if there is memory."""
     loss = formula(case, input, *others)
     behind = input.storage_offset() + input.numel()
     if not input.is_contiguous() or behind >= input.untyped_storage().nbytes() // input.itemsize:
@@ -78,12 +74,12 @@ def beyond_the_end(case: Case, input: Tensor, *others: Tensor) -> Tensor:
 
 def unsteady(loss: Tensor) -> Tensor:
     """Differs from call to call."""
-    noise = random.SystemRandom().random() * 1e-3  # nobody's random state is changed by it
+    noise = random.SystemRandom().random() * 1e-3  # which changes no random state
     return loss * (1 + noise)
 
 
 def leaves(change: Callable[[], object]) -> Make:
-    """Bind the reference, which changes something of the process as well."""
+    """Changes the process's state."""
 
     def bind(case: Case) -> BoundLoss:
         def function(*operands: Tensor) -> Tensor:
@@ -110,7 +106,7 @@ def _patch_clock() -> None:
     time.monotonic = lambda: original()
 
 
-LEFT_BEHIND: dict[str, Callable[[], object]] = {
+GLOBAL_STATE: dict[str, Callable[[], object]] = {
     "number of threads": lambda: torch.set_num_threads(torch.get_num_threads() + 1),
     "default dtype": lambda: torch.set_default_dtype(torch.float64),
     "torch's random state": lambda: torch.manual_seed(1),
@@ -119,9 +115,8 @@ LEFT_BEHIND: dict[str, Callable[[], object]] = {
     "flush-denormal mode": lambda: torch.set_flush_denormal(True),
     "TF32 of products": lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
     "determinism of algorithms": lambda: torch.use_deterministic_algorithms(True),
-    "environment variables": lambda: os.environ.update(LOSSCLI_SELF_TEST="left behind"),
+    "environment variables": lambda: os.environ.update(LOSSCLI_SELF_TEST="changed"),
     "signal handlers": lambda: signal.signal(signal.SIGUSR2, lambda *_: None),
     "functions of torch": _patch_torch,
     "functions of Python": _patch_clock,
 }
-"""The state that a call can change for later calls, by name."""

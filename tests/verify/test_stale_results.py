@@ -9,7 +9,7 @@ from losscli.verify.checks.behaviour import LATER
 from losscli.verify.selftest.surgery import graft
 from tests.verify.judging import Into, reference, result_of
 
-put = partial(result_of, "remembered")
+put = partial(result_of, "stale_results")
 
 
 def kept_by(key):

@@ -1,4 +1,4 @@
-"""Checks of steps of training: grad_outputs of other calls, also in CUDA graphs."""
+"""Checks of training steps: changing grad_outputs, also in CUDA graphs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property, partial
 
 from msgspec.structs import replace
 
-from losscli.cases.case import CHANGING_VALUES
+from losscli.cases.axes import CHANGING_VALUES
 from losscli.implementations.gpu_requests import BackwardReplays, MakeGraphedCallables, OnStreams
 from losscli.implementations.local import Gradients
 from losscli.implementations.requests import Answer, Call, Head, JointGradients, RetainGraph
@@ -24,14 +24,13 @@ from losscli.verify.geometry.element import small_case
 from losscli.verify.needed_memory import Held
 
 STEPS = (*(1.0, 1.0, 1.0), *(0.5, 0.5, 0.5), *CHANGING_VALUES, *(0.5, 0.5, 0.5), *(-2.0, 1.0, 1.0))
-"""Incoming gradients: three alike are a habit, of which the next is a break."""
+"""Values of grad_output: three alike may lead a kernel to expect a fourth."""
 HEADS = ((0.5, 2.0), (0.5, 2.0), (0.5, 2.0), (2.0, 0.5))
 STREAMS = ((0.5, 0.5, 0.5, 2.0, 0.5), (2.0, 2.0, 2.0, 2.0, 0.5))
 MOST_OTHERS = 2
-"""Most losses between two heads: one is enough to show an expectation that losses share."""
 _VALUES = tuple(dict.fromkeys((*STEPS, *HEADS[0])))
 _FIRST = -3.0
-"""Comes in first through a retained graph: what is stored for the first is used up by it."""
+"""The first grad_output of a retained graph, which uses up a stored gradient."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +39,13 @@ class Due:
 
     problem: Problem
     bits: dict[float, Gradients]
-    """Those of a retained graph; empty where two of them do not agree, or need not."""
+    """Those of a retained graph; empty if two such graphs do not agree, or need not."""
     right: set[tuple[float, str]] = field(default_factory=set)
-    """The gradients that the oracle has judged already."""
+    """Gradients that the oracle has judged already."""
 
     @classmethod
     def of(cls, problem: Problem, subject: Subject) -> Due:
-        """Find them through a retained graph, twice."""
+        """Compute them through two retained graphs."""
         values = (_FIRST, *_VALUES)
         grad_outputs = [problem.filled(value).grad_output for value in values]
         asked = RetainGraph(Call(problem.operands, problem.wrt), grad_outputs)
@@ -63,8 +62,8 @@ class Due:
         return cls(problem, first if steady else {})
 
     @cached_property
-    def retained_is_right(self) -> bool:
-        """Whether the retained graph can say which bits are due; ``retained`` finds a wrong one."""
+    def _retained_is_right(self) -> bool:
+        """Whether the retained graph's bits count; ``retain_graph`` reports wrong ones."""
         problem = self.problem
         judged = (
             problem.judge_gradient(name, gradient, problem.filled(value, problem.wrt))[0]
@@ -74,7 +73,7 @@ class Due:
         return all(outcome.status != FAIL for outcome in judged)
 
     def judge(self, value: float, gradients: Gradients, where: str, tally: Tally) -> None:
-        """Judge gradients for a grad_output of one number."""
+        """Judge gradients for a constant grad_output."""
         incoming = self.problem.filled(value, self.problem.wrt)
         for name, got in gradients.items():
             title = f"{where}, grad_output {value:g}"
@@ -84,7 +83,7 @@ class Due:
                 tally.judge_part(self.problem, incoming, f"{name} gradient", got, title)
             if same:
                 self.right.add((value, name))
-            elif want is not None and got is not None and self.retained_is_right:
+            elif want is not None and got is not None and self._retained_is_right:
                 off = describe(distance(want, got)) if want.shape == got.shape else "another shape"
                 other = "a retained graph gives different bits for the same grad_output"
                 tally.fail(f"{off}; {other}", f"{title}, {name} gradient: ")
@@ -96,11 +95,12 @@ class Due:
     catches="a gradient that was computed for the grad_output of another call, loss, head or "
     "stream",
     advice="Use the grad_output of this call, not one from an earlier call.",
+    formerly=("steps",),
     cost=Cost.QUICK,
     adapt=small_case,
     recompiles=True,
 )
-def steps(problem: Problem, subject: Subject, tally: Tally) -> None:
+def repeated_backward(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check grad_outputs over a sequence of training steps.
 
     The same grad_output several times, then another, ten different ones, the first again; two heads
@@ -147,7 +147,7 @@ def _judge_heads(
 
 
 def _other_losses(problem: Problem, subject: Subject) -> Iterator[Head]:
-    """Yield heads of the losses that follow in the run, where the first follows the last."""
+    """Yield heads of the losses that follow in the run, cyclically."""
     case, losses = problem.case, problem.beside.get(subject.name, ())
     if subject.implementation.file:  # what it calls by such a name may be no loss of its own
         return
@@ -206,6 +206,6 @@ def _whole_steps(subject: Subject, call: Call) -> Iterator[Answer]:
 
 
 def judge_replays(due: Due, answers: Iterable[Answer], title: str, tally: Tally) -> None:
-    """Judge the gradients of one replay after the other."""
+    """Judge the gradients of successive replays."""
     for number, (value, answer) in enumerate(zip(REPLAYS, answers, strict=True), 1):
         due.judge(value, answer.gradients, f"{title}, replay {number}", tally)

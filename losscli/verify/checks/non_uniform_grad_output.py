@@ -13,7 +13,7 @@ from losscli.verify.checks.check import Tally, check
 from losscli.verify.geometry.geometry import expanded_rows, of_shape, transposed
 
 SHAPE = (64, 101)
-"""A power of two rows, so that a part's share has few bits; rows of no whole vectors."""
+"""A power of two rows, so that a part's share of a mean is exact; rows of no whole vectors."""
 Rows = tuple[int, ...]
 SPLITS: dict[str, Rows] = {
     "parts of 1, 5 and 58 rows": (1, 5, 58),
@@ -28,17 +28,16 @@ SPLITS: dict[str, Rows] = {
     catches="a grad_output of which only the first row or the strides are used, a mean of means, "
     "a batch whose parts do not add up",
     advice="Multiply each element by its own element of grad_output.",
+    formerly=("parts",),
     adapt=of_shape(SHAPE),
     units=(ELEMENT, ROW, HIDDEN_STATE),
 )
-def parts(problem: Problem, subject: Subject, tally: Tally) -> None:
+def non_uniform_grad_output(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check grad_outputs that differ by row, and batches in parts.
 
     Without a reduction, grad_outputs whose first row is zero, negative ones, ones of a single row,
     column or number with stride 0, and transposed ones. Batches in parts of few and of many rows
     have to add up to the whole.
-
-    A part's share of a mean is of few bits, so nothing is rounded on the way to it.
     """
     if problem.case.reduction == "none":
         for incoming in _incoming(problem):
@@ -77,7 +76,7 @@ def _incoming(problem: Problem) -> list[Incoming]:
 
 
 def _joined(problem: Problem, incoming: Incoming, subject: Subject, rows: Rows) -> Answer:
-    """Return what the parts of a batch come to: losses added up, gradients side by side."""
+    """Return the answer of a batch in parts: losses added, gradients concatenated."""
     unreduced, mean = (problem.case.reduction == each for each in ("none", "mean"))
     # Several values of a row lie in front of the rows.
     dimension = len(problem.oracle.unreduced_shape) - len(problem.oracle.units)
