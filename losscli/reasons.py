@@ -209,12 +209,7 @@ class Code(StrEnum):
         *("memory_limit", _CRASH, "it used more memory than allowed"),
         "Free unused memory, and make no temporaries of the operands' size.",
     )
-    RAISED = (
-        "raised",
-        _CRASH,
-        "it raised an exception",
-        "Correct the line that raised the exception.",
-    )
+    RAISED = "raised", _CRASH, "it raised an exception", "Correct the line that raised it."
 
     WRONG = (
         *("wrong", "WRONG", "its result differs from the oracle's"),
@@ -292,8 +287,7 @@ class Code(StrEnum):
         "Wrap it in a torch.autograd.Function with a backward, and do not detach.",
     )
     KNOWN_LIMITATION = (
-        "known_limitation",
-        "RIGHT WITHIN LIMITS",
+        *("known_limitation", "RIGHT WITHIN LIMITS"),
         "it is wrong only for some special values or layouts",
         "Make it right for these if you need them, or raise an error there.",
     )
@@ -303,8 +297,7 @@ class Code(StrEnum):
         "whole GPU.",
     )
     SAME_ERROR_AS_PYTORCH = (
-        "same_error_as_pytorch",
-        "NO WORSE THAN TORCH",
+        *("same_error_as_pytorch", "NO WORSE THAN TORCH"),
         "PyTorch's own formula is as wrong there",
         "Nothing to do.",
     )
@@ -319,11 +312,7 @@ class Code(StrEnum):
     DEVICE_UNUSABLE = "device_unusable", "", "an earlier call left the device unusable"
     BUDGET = "budget", "", "the budget of the run was used up"
     THROTTLED = "throttled", "", "every sample was discarded because the GPU was throttled"
-    LESS_ACCURATE = (
-        "less_accurate",
-        "",
-        "a gradient is less accurate as a whole than one matrix product",
-    )
+    LESS_ACCURATE = "less_accurate", "", "a gradient is less accurate as a whole than one product"
 
 
 CODES = frozenset(code for code in Code if code.word)

@@ -242,8 +242,7 @@ def command(
 def _check_alone(processes: int | None, resume: str | None) -> None:
     if processes not in (None, 1):
         raise UsageError(
-            f"--processes {processes} runs one process at a time, but ranks call together. "
-            "Leave out --processes."
+            f"--processes {processes} is not for ranks, which call together. Leave it out."
         )
     if resume is not None:
         raise UsageError("--resume continues no run over ranks. Leave it out.")

@@ -51,8 +51,7 @@ CONFIGS = {"bench": None, "verify": DEFAULT_CONFIG}
 @option(
     "--headers",
     is_flag=True,
-    help="Also precompile PyTorch's header, for C++ files that are judged (only GCC; 1.5 GB, a "
-    "minute).",
+    help="Also precompile PyTorch's header for judged C++ files: only GCC, 1.5 GB, a minute.",
 )
 @option("--force", is_flag=True, help="Rebuild libraries that are in the cache.")
 @option(

@@ -80,8 +80,7 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 @option(
     "--call",
     metavar="EXPRESSION",
-    help="Call it by this Python expression of the loss's operands, e.g. 'fused(input, "
-    "target)[0].mean()'.",
+    help="Call it by this expression of the operands, e.g. 'fused(input, target)[0].mean()'.",
 )
 @option(
     "--arguments",
@@ -114,11 +113,7 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 )
 @switch("--until-first", help="Stop judging a file at the first reason against it.")
 @_limit("--build-timeout", "build_seconds", "Stop the import and build after TIME.")
-@_limit(
-    "--call-timeout",
-    "call_seconds",
-    "Stop a file if a few calls of its kernel take longer than TIME.",
-)
+@_limit("--call-timeout", "call_seconds", "Stop a file if a few calls take longer than TIME.")
 @_limit("--timeout", "total_seconds", "Stop judging a file after TIME.")
 @option(
     *("--memory", "memory_bytes"),
@@ -126,11 +121,7 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
     metavar="BYTES",
     help="Stop a file that uses more memory than BYTES, e.g. 4G.",
 )
-@option(
-    "--jobs",
-    metavar="FILE",
-    help="Read jobs from FILE, one JSON object per line; - is standard input.",
-)
+@option("--jobs", metavar="FILE", help="Read jobs from FILE, one JSON object per line; - is stdin.")
 @option(
     "--resume",
     metavar="FILE",
@@ -279,9 +270,7 @@ def _jobs(name: str, fields: Mapping[str, Any]) -> Iterable[Item]:
     try:
         descriptor = os.open(name, os.O_RDONLY)
     except FileNotFoundError:
-        raise UsageError(
-            f"there is no file '{name}'. --jobs reads one JSON object per line."
-        ) from None
+        raise UsageError(f"there is no file '{name}'. --jobs reads JSON lines.") from None
     except OSError as error:
         raise UsageError(f"--jobs '{name}' cannot be read: {error.strerror}.") from None
     if os.path.isdir(name):

@@ -19,17 +19,7 @@ from losscli.reasons import Code
 from losscli.render.output import publish
 from losscli.render.records import WHOLE, Writer, conclusion, render
 from losscli.runs.parts import Part
-from losscli.runs.records import (
-    FAIL,
-    FAILED,
-    SKIPPED,
-    BenchResult,
-    Exclusion,
-    Kind,
-    Result,
-    Run,
-    VerifyResult,
-)
+from losscli.runs.records import FAIL, FAILED, SKIPPED, Exclusion, Kind, Result, Run
 
 
 class Job(Protocol):
@@ -154,10 +144,9 @@ def run_jobs(
     if not results:
         raise UsageError("no check applies to any configured case. --dry-run lists the cases.")
     if all(result.status == SKIPPED for result in results):
-        first = results[0]
-        too_large = isinstance(first, BenchResult | VerifyResult) and first.code == Code.INSUFFICIENT_MEMORY
+        too_large = getattr(results[0], "code", None) == Code.INSUFFICIENT_MEMORY
         advice = " Choose a smaller --size." * too_large
-        raise UnfitError(f"nothing could run: {first.reason}.{advice}")
+        raise UnfitError(f"nothing could run: {results[0].reason}.{advice}")
     failed = any(result.status in (FAIL, FAILED) for result in results)
     return EXIT_FAILED if failed else EXIT_OK
 

@@ -91,11 +91,7 @@ def who_computed(on: Judgement) -> None:
     if on.file.parsed.compiled:
         draft.notes.append("it builds a kernel that never ran")
     if on.job.own_kernel:
-        draft.add(
-            Code.NO_OWN_KERNEL,
-            f"{1 - own:.0%} of the time is in PyTorch's own kernels",
-            case=case.name,
-        )
+        draft.add(Code.NO_OWN_KERNEL, f"{1 - own:.0%} of the time is in PyTorch", case=case.name)
 
 
 def time_beside(on: Judgement) -> None:

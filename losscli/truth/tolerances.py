@@ -197,11 +197,7 @@ def describe(errors: Errors) -> str:
     digits = 9 if f"{errors.expected:.9g}" != f"{errors.got:.9g}" else 17
     where = f" at {list(errors.index)}" if errors.index else ""
     kinds = ", ".join(f"{count} {name}" for name, count in errors.mismatches.items() if count)
-    off = (
-        f"off by {errors.ulp:.3g} ulp"
-        if math.isfinite(errors.ulp)
-        else "off by infinitely many ulp"
-    )
+    off = f"off by {errors.ulp:.3g} ulp"
     off += f" ({kinds})" if kinds else ""
     expected, got = (f"{each:.{digits}g}" for each in (errors.expected, errors.got))
     return f"expected {expected}, got {got}{where}, {off}"

@@ -237,10 +237,7 @@ class Worker:
             return self._fatal(Code.FLOODED_OUTPUT, text)
         told = self._status()
         if told is None:
-            return self._fatal(
-                Code.PROCESS_DIED,
-                "its process closed the connection and left other processes running",
-            )
+            return self._fatal(Code.PROCESS_DIED, "its process ended, but left others running")
         if not told or self._zygote.ended is not None:  # then its keeper has ended it
             return self._fatal(Code.INTERRUPTED, self._why_interrupted())
         if (code := int(told)) == TOO_MUCH_MEMORY:

@@ -39,10 +39,7 @@ from losscli.verify.geometry.geometry import of_shape
     needs_gradient=False,
 )
 def value(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Check the loss, both without a gradient and with one.
-
-    Fused kernels have a separate code path for each.
-    """
+    """Check the loss without a gradient, and on the separate path of fused kernels with one."""
     for where, wrt in (("", ()), ("when a gradient is wanted: ", problem.wrt[:1])):
         judged = problem.judge_loss(subject.send(Forward(problem.operands, wrt)))
         tally.add(*judged, where)
