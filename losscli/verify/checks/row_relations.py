@@ -295,10 +295,9 @@ RELATIONS = (
 def row_relations(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check relations between results of an implementation.
 
-    For row-wise losses, each relation that the spec declares: a number added to all logits of a row
-    changes nothing, each row's gradient sums up to zero, the order of the classes does not matter,
-    parts of a batch give the mean of the whole, one-hot probabilities equal class indices,
-    exchanged operands give the mirrored loss, a cross entropy is a divergence plus an entropy.
+    For row-wise losses, where the spec declares them: shifted logits, the sum of each row's
+    gradient, permuted classes, a batch in parts, one-hot probabilities and class indices, exchanged
+    operands, a cross entropy and a divergence plus an entropy.
     """
     base = problem.variant("a few rows ignored", lambda: _base(problem))
     base = replace(base, beside=problem.beside)
