@@ -66,7 +66,7 @@ def command(
     `timer` measures work of a known length and compares calls with and without a planted
     difference, in less than a minute. `checks` runs the checks on implementations that are wrong on
     purpose, and on legitimate ones, in a few minutes; with --ranks on losses that are split over
-    ranks. Without an argument both run. `judge` judges files that deceive, crash, hang or are
+    ranks. Without an argument these two run. `judge` judges files that deceive, crash, hang or are
     wrong, and legitimate ones, in six minutes on two cores.
     """
     if ranks is not None and test != CHECKS:

@@ -206,7 +206,7 @@ def _times(verdict: Verdict, width: int) -> tuple[list[str], list[list[str]]]:
 
 def _legend(rows: Sequence[Sequence[str]]) -> str:
     parts = [
-        "vs: the speedup, the time of that one divided by this one, and its interval",
+        "vs: the speedup, the other's time divided by the file's, and its interval",
         *(SHARE.told, MEMORY.told),
     ]
     signs = {cell[:1] for row in rows for cell in row}
