@@ -31,7 +31,7 @@ CSRC = ROOT / "csrc"
 RESULTS = ROOT / "docs" / "results"
 _ROW = re.compile(r"^\| (?P<file>\S+\.json) \|.*\| (?P<commit>[0-9a-f]{7,40}) \|$", re.MULTILINE)
 """A record in the table of docs/results/README.md."""
-COMPOSED = ("losscli/linear", "losscli/losses/linear/plan.py")
+COMPOSED = ("losscli/linear", "losscli/losses/linear/logits_plan.py")
 """What composes the losses of hidden states of kernels and matrix products."""
 WIDTH = 100
 

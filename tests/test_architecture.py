@@ -1,8 +1,10 @@
 """docs/architecture.md: the way from `losscli bench` to a kernel, and the places that it names."""
 
+import ast
 import re
 import socket
 import sys
+from collections import Counter
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -89,3 +91,11 @@ def test_places_are_there(line):
         assert (ROOT / path).exists(), path
         for name in re.findall(r"`([\w.<>]+)`", after if (ROOT / path).is_file() else ""):
             assert re.search(rf"\b{name.split('.')[-1]}\b", (ROOT / path).read_text()), name
+
+
+def test_a_class_name_stands_for_one_idea():
+    """``Forward`` is a request and a timed pass, ``Part`` a shard, a section, and some classes."""
+    trees = [ast.parse(path.read_text()) for path in (ROOT / "losscli").rglob("*.py")]
+    classes = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    names = Counter(node.name for node in classes)
+    assert {name for name, count in names.items() if count > 1} == {"Forward", "Part", "Plan"}

@@ -6,7 +6,7 @@ import torch
 
 from losscli.bench.limit import Limit
 from losscli.bench.sampling import Contender
-from losscli.config.schema import LossChoice, Tolerance
+from losscli.config.schema import CaseTolerance, LossChoice
 from losscli.implementations.timer import CpuTimer
 from losscli.machine import memory
 from tests.fake_bench import FixedLimits, Seen, mean_square
@@ -122,7 +122,7 @@ def test_a_tolerance_given_by_name_loosens_the_gate(bench, implementation):
     wrong = implementation(lambda x, y: mean_square(x, y) * (1 + 2**-15))
     arguments = {"implementations": (wrong,), "passes": ("forward",)}
     (strict,) = bench(**arguments)
-    (loose,) = bench(**arguments, tolerances=(Tolerance("mse 8x8 float32 mean", 1024.0),))
+    (loose,) = bench(**arguments, tolerances=(CaseTolerance("mse 8x8 float32 mean", 1024.0),))
     assert (strict.status, loose.status) == ("failed", "ok")
 
 

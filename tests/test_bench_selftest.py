@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from losscli.bench import selftest
-from losscli.bench.selftest import Bench, Part, bench_of, spin_on_cpu
+from losscli.bench.selftest import Bench, TimerTest, bench_of, spin_on_cpu
 from losscli.cli.main import run
 from losscli.implementations.timer import CpuTimer
 from losscli.runs.records import FAIL, PASS, TimerTestResult
@@ -88,7 +88,7 @@ RESULTS = (
 @pytest.fixture
 def found(monkeypatch):
     def part(result):
-        return Part(result.test, lambda: result)
+        return TimerTest(result.test, lambda: result)
 
     def come_to(*results):
         monkeypatch.setattr(selftest, "plan", lambda bench: list(map(part, results)))

@@ -12,7 +12,7 @@ from losscli.cases.axes import CHANGING, CONTIGUOUS, LAYOUTS, PASSES, Parameters
 from losscli.cases.case import Case, distinct_names
 from losscli.cli import main
 from losscli.compare.cells import cells
-from losscli.compare.rows import key
+from losscli.compare.row_keys import key
 from losscli.config.expansion import asked_for, expand
 from losscli.config.filters import parse_filter
 from losscli.config.schema import Config, Exclude, LossChoice

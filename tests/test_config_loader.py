@@ -5,7 +5,7 @@ from losscli.cases.axes import CHANGING, DTYPES, LAYOUTS
 from losscli.config.expansion import expand
 from losscli.config.keys import FIELDS, TABLES
 from losscli.config.loader import load_config, shipped_configs
-from losscli.config.schema import Config, Exclude, Inputs, LossChoice, Timing, Tolerance
+from losscli.config.schema import CaseTolerance, Config, Exclude, Inputs, LossChoice, Timing
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import LOSSES, REDUCTIONS, ROW_FORMS
 from losscli.losses.rows.spec import LOGITS, VECTORS
@@ -37,7 +37,7 @@ def test_every_key_of_a_config_is_read(tmp_path):
         inputs=Inputs(("uniform", "normal"), 0.001, 3),
         exclude=(Exclude(dtype="float64", size=(32768,), pass_="forward"),),
         timing=Timing(0.2, 60.0, 0.005, "warm", budget=60.0),
-        tolerances=(Tolerance("mse 7 float64 mean", 8.0),),
+        tolerances=(CaseTolerance("mse 7 float64 mean", 8.0),),
     )
 
 
@@ -118,7 +118,7 @@ def test_command_line_wins_over_the_file(tmp_path):
 def test_tolerance_of_the_parent_may_name_a_dropped_case(tmp_path):
     (tmp_path / "parent.yaml").write_text("sizes: 8\ntolerances: {mse 8 float32 mean: {ulp: 9}}\n")
     config = load(tmp_path, "extends: parent.yaml\nsizes: 4\n")
-    assert config.tolerances == (Tolerance("mse 8 float32 mean", 9.0),)
+    assert config.tolerances == (CaseTolerance("mse 8 float32 mean", 9.0),)
 
 
 def test_each_shipped_config_loads():
@@ -168,7 +168,7 @@ def test_tables_are_inherited_with_their_own_keys_and_replaced_as_a_whole(tmp_pa
 def test_a_tolerance_may_be_for_a_case_of_any_table(tmp_path):
     text = f"{TABLED}tolerances: {{mse 5 float64 mean: {{ulp: 9}}}}\n"
     assert {b.tolerances for b in load(tmp_path, text).blocks} == {
-        (Tolerance("mse 5 float64 mean", 9.0),)
+        (CaseTolerance("mse 5 float64 mean", 9.0),)
     }
 
 

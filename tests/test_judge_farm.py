@@ -10,9 +10,9 @@ from losscli.judge.farm import (
     NODES,
     PATIENCE,
     WORKERS,
-    Answer,
     Farm,
     LostError,
+    NodeAnswer,
     Room,
     read_answer,
 )
@@ -56,7 +56,7 @@ class Cluster:
         if isinstance(said, Exception):
             raise said
         known = {"why": said} if isinstance(said, str) else {"verdict": said}
-        return Answer(node, f"host-{node}", **known)
+        return NodeAnswer(node, f"host-{node}", **known)
 
     def close(self, tasks):
         self.closed = list(tasks)

@@ -16,7 +16,7 @@ from losscli import functional, nn
 from losscli.implementations import find_implementation
 from losscli.linear import calls, plans
 from losscli.losses import ROW_LOSSES
-from losscli.losses.linear.plan import (
+from losscli.losses.linear.logits_plan import (
     CHUNKS,
     SLICES,
     WHOLE,
@@ -27,7 +27,7 @@ from losscli.losses.linear.plan import (
     least,
     slices,
 )
-from losscli.losses.linear.plan import whole as whole_plan
+from losscli.losses.linear.logits_plan import whole as whole_plan
 from losscli.machine.allocator import measure_peak
 from losscli.runs.records import PASS
 from tests.handmade import case_of

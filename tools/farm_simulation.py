@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from losscli.judge.farm import Answer, Farm, LostError, Room
+from losscli.judge.farm import Farm, LostError, NodeAnswer, Room
 from losscli.judge.job import Job
 from losscli.judge.pool import JUDGES_OF_A_GPU
 from losscli.judge.verdict import Verdict
@@ -124,7 +124,7 @@ class SimulatedCluster:
             event()
         return [self._done.popleft()]
 
-    def answer(self, task: object) -> Answer:
+    def answer(self, task: object) -> NodeAnswer:
         assert isinstance(task, int)
         found = self._tasks[task]
         if found.lost:
@@ -132,7 +132,7 @@ class SimulatedCluster:
         assert found.place
         name = found.place.node.name
         verdict = Verdict(found.job.id, found.job.file, "RIGHT", "mse", "cuda:0", machine="a GPU")
-        return Answer(name, name, verdict)
+        return NodeAnswer(name, name, verdict)
 
     def close(self, tasks: Iterable[object]) -> None:
         assert list(tasks) == []

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from losscli.compare.rows import key
+from losscli.compare.row_keys import key
 from losscli.runs.measurements import Speedup
 from losscli.runs.reading import read_run
 from losscli.runs.records import BenchResult, Run

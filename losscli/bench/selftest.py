@@ -51,21 +51,23 @@ def bench_of(device: str) -> Bench:
 
 
 @dataclass(frozen=True)
-class Part:
+class TimerTest:
     """One part of the self-test."""
 
     name: str
     measure: Callable[[], TimerTestResult]
 
 
-def plan(bench: Bench) -> list[Part]:
+def plan(bench: Bench) -> list[TimerTest]:
     """Return the parts of the self-test."""
-    parts = [Part(KNOWN_TIME, partial(_known_time, bench, seconds)) for seconds in SPIN_SECONDS]
-    parts.append(Part(OVERHEAD, partial(_overhead, bench)))
+    parts = [
+        TimerTest(KNOWN_TIME, partial(_known_time, bench, seconds)) for seconds in SPIN_SECONDS
+    ]
+    parts.append(TimerTest(OVERHEAD, partial(_overhead, bench)))
 
     def compare(name: str, pair: Sequence[Call], expected: str, runs: int) -> None:
         measure = partial(_compare, bench, name, pair, expected, runs)
-        parts.append(Part(f"{expected} {name}", measure))
+        parts.append(TimerTest(f"{expected} {name}", measure))
 
     compare("kernel", [bench.kernel] * 2, SAME, RUNS_OF_THE_SAME)
     spins = [bench.spin(SPIN_SECONDS[0]), bench.spin(SPIN_SECONDS[0] * (1 + 1 / PLANTED))]
@@ -76,7 +78,7 @@ def plan(bench: Bench) -> list[Part]:
     return parts
 
 
-def run(part: Part) -> Generator[TimerTestResult, None, None]:
+def run(part: TimerTest) -> Generator[TimerTestResult, None, None]:
     """Yield the result of a part."""
     yield part.measure()
 

@@ -24,15 +24,14 @@ from losscli.cli.options import (
     has_options,
     named_axis,
     output_options,
-    refuse_listing_part,
     resolve_config,
     verbose_option,
 )
-from losscli.cli.ranks import arrange, device_of, facts_of, ranks_option, run_in_ranks, start
+from losscli.cli.ranks import arrange, facts_of, load, ranks_option, run_in_ranks
 from losscli.cli.variables import option, switch
 from losscli.config.fields import check_processes, whole_number
 from losscli.config.schema import PROCESSES, Timing
-from losscli.console.notes import LOADING, has_status, note, say, status
+from losscli.console.notes import has_status, note, say
 from losscli.console.streams import emit
 from losscli.errors import EXIT_OK, UsageError
 from losscli.ranks.place import is_silent
@@ -137,16 +136,13 @@ def command(
             "--resume needs -o PATH or --save NAME, where it writes the results that it adds."
         )
     began = perf_counter()
-    refuse_listing_part(part, listing=list_cases or dry_run)
     given = {each.name: options.pop(each.name) for each in fields(Timing)}
     config = resolve_config(**options).changed(
         lambda block: replace(block, timing=_override(block.timing, given))
     )
-    config, place = arrange(config, ranks)
     if config.blocks[0].placement:
         _check_alone(given["processes"], resume)
-        if place is None and not (list_cases or dry_run):
-            return start(config.device, config.blocks[0].ranks)
+    config, place = arrange(config, ranks, part, listing=list_cases or dry_run)
     saved = unfinished = None
     if not (list_cases or dry_run):
         saved = prepare(save) if save and not is_silent() else None
@@ -155,7 +151,7 @@ def command(
         unfinished = hold(output, saved, kind="bench", resume=resume)
 
     # Whatever follows needs torch, or takes long to import: an error above answers at once.
-    status(LOADING)
+    device = load(config, place, list_cases=list_cases, dry_run=dry_run)
     from losscli.bench.plan import (
         Schedule,
         able,
@@ -168,7 +164,7 @@ def command(
     from losscli.bench.processes import Processes, environment
     from losscli.bench.ranks import runner_of_ranks
     from losscli.bench.runner import Runner
-    from losscli.cli.dry_run import duration, print_names, print_plans
+    from losscli.cli.dry_run import duration, print_plans
     from losscli.cli.running import begin, run_jobs
     from losscli.config.expansion import excluded
     from losscli.machine import memory
@@ -177,13 +173,6 @@ def command(
     from losscli.ranks.group import announce, join, largest
     from losscli.runs.parts import WHOLE, deal
 
-    device = device_of(config.device, place)
-    status("")
-    if place and place.rank and (list_cases or dry_run):
-        return EXIT_OK
-    if list_cases:
-        print_names(config, device)
-        return EXIT_OK
     if dry_run:
         print_plans(config, device, memory.free_bytes(device))
         emit(duration(min(seconds_of_all(plan(config, device)), config.budget)))

@@ -75,7 +75,7 @@ def command(
     # What follows imports numpy: an error above answers at once.
     from losscli.compare.comparison import TOLERATED, compare
     from losscli.compare.gate import Comparisons, FailOn
-    from losscli.compare.rows import why_unmatched
+    from losscli.compare.row_keys import why_unmatched
     from losscli.processes.garbage import without_garbage_collection
     from losscli.render.output import publish
     from losscli.render.records import conclusion, render, write

@@ -15,7 +15,7 @@ from losscli.config.schema import Config
 from losscli.console.streams import emit
 from losscli.errors import UnfitError
 from losscli.implementations import Implementation, find_implementation, plan_of
-from losscli.losses.linear.plan import Plan
+from losscli.losses.linear.logits_plan import Plan
 from losscli.reasons import Reason
 from losscli.render.layout import lay_out
 from losscli.render.output import show

@@ -38,7 +38,7 @@ def command(name: str, format: str, output: Path | None) -> int:
 
     Exit codes: 2 there is no such run, or it has no times, 4 the output cannot be written.
     """
-    from losscli.compare.rows import timed
+    from losscli.compare.row_keys import timed
     from losscli.render.exports import EXPORTS
     from losscli.render.output import write_report
     from losscli.runs.reading import read_run

@@ -28,7 +28,7 @@ from losscli.errors import UnfitError, UsageError
 from losscli.implementations import IMPLEMENTATIONS, find_implementation
 from losscli.losses import EVERY_LOSS, LINEAR_LOSSES, LOSSES, REDUCTIONS, ROW_FORMS, WEIGHTED
 from losscli.runs.columns import COLUMNS
-from losscli.runs.parts import Part, parse_part
+from losscli.runs.parts import parse_part
 from losscli.runs.saved import saved_runs
 
 FORMATS = ("table", "md", "csv", "json", "jsonl")
@@ -295,12 +295,3 @@ part_option = option(
     help="Run part K of N; all parts take about equally long.",
 )
 axis_options = _together(case_options, part_option, keep_going_option)
-
-
-def refuse_listing_part(part: Part | None, *, listing: bool) -> None:
-    """Refuse --part with --list or --dry-run, which list all parts."""
-    if part and listing:
-        raise UsageError(
-            f"--part {part} is for a run; --list and --dry-run list all parts. Leave one of them "
-            "out."
-        )

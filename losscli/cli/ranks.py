@@ -9,9 +9,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from losscli.cli.variables import option
 from losscli.config.fields import whole_number
 from losscli.config.schema import Config
+from losscli.console.notes import LOADING, status
 from losscli.console.notes import VARIABLE as QUIET_VARIABLE
 from losscli.errors import UnfitError, UsageError
 from losscli.implementations import is_file
@@ -21,6 +24,7 @@ from losscli.ranks.placements import CUTS, PLACEMENTS
 
 if TYPE_CHECKING:
     from losscli.ranks.group import Group
+    from losscli.runs.parts import Part
 
 MOST_RANKS = 1024
 
@@ -33,14 +37,21 @@ ranks_option = option(
 )
 
 
-def arrange(config: Config, ranks: int | None) -> tuple[Config, Place | None]:
-    """Return a config over ranks, and this process's place or None to start ranks."""
+def arrange(
+    config: Config, ranks: int | None, part: Part | None, *, listing: bool
+) -> tuple[Config, Place | None]:
+    """Return a config over ranks, and this process's place; see :func:`place_of`."""
+    if part and listing:
+        raise UsageError(
+            f"--part {part} is for a run; --list and --dry-run list all parts. Leave one of them "
+            "out."
+        )
     if not any(block.placement for block in config.blocks):
         _refuse_ranks(ranks)
         return config, None
     for block in config.blocks:
         _check_split(block)
-    place = place_of(ranks)
+    place = place_of(ranks, config.device, listing=listing)
     size = place.size if place else ranks or 1
 
     def split(block: Config) -> Config:
@@ -49,11 +60,19 @@ def arrange(config: Config, ranks: int | None) -> tuple[Config, Place | None]:
     return config.changed(split), place
 
 
-def place_of(ranks: int | None) -> Place | None:
-    """Return this process's place among the ranks, or None to start them."""
+def place_of(ranks: int | None, config_device: str, *, listing: bool = False) -> Place | None:
+    """Return this process's place among the ranks; None where it lists what they would run.
+
+    A process that is no rank otherwise runs this command in ranks, and exits as the first does.
+    """
     seconds_of_collectives()  # raises an error before any rank is started
     if ranks is not None and not _is_rank():
-        return None
+        if listing:
+            return None
+        _check_gpus(config_device, ranks)
+        from losscli.ranks.launch import launch
+
+        click.get_current_context().exit(launch(ranks, sys.argv[1:]))
     place = Place.of_environment()
     if place is None:
         raise UsageError(f"operands are split over ranks, but no ranks were started. {ADVICE}.")
@@ -118,12 +137,19 @@ def _check_gpus(config_device: str, ranks: int) -> None:
         )
 
 
-def start(config_device: str, ranks: int) -> int:
-    """Run this command in ranks; return the first one's exit code."""
-    _check_gpus(config_device, ranks)
-    from losscli.ranks.launch import launch
+def load(config: Config, place: Place | None, *, list_cases: bool, dry_run: bool) -> str:
+    """Import what runs cases, and return the device; exit if the cases are only listed."""
+    status(LOADING)
+    from losscli.cli.dry_run import print_names
 
-    return launch(ranks, sys.argv[1:])
+    device = device_of(config.device, place)
+    status("")
+    is_first = place is None or place.rank == 0
+    if list_cases and is_first:
+        print_names(config, device)
+    if list_cases or (dry_run and not is_first):
+        click.get_current_context().exit()
+    return device
 
 
 def device_of(config_device: str, place: Place | None) -> str:

@@ -22,7 +22,7 @@ from losscli.runs.parts import Part
 from losscli.runs.records import FAIL, FAILED, SKIPPED, Exclusion, Kind, Result, Run
 
 
-class Job(Protocol):
+class Work(Protocol):
     """A unit of work, such as one case."""
 
     @property
@@ -30,8 +30,8 @@ class Job(Protocol):
         """The name in the line of progress."""
 
 
-AnyJob = TypeVar("AnyJob", bound=Job)
-AnyJob_co = TypeVar("AnyJob_co", bound=Job, covariant=True)
+AnyJob = TypeVar("AnyJob", bound=Work)
+AnyJob_co = TypeVar("AnyJob_co", bound=Work, covariant=True)
 
 
 class Jobs(Sized, Iterable[AnyJob_co], Protocol[AnyJob_co]):

@@ -15,7 +15,7 @@ import click
 from losscli.cli.completion import OneOf
 from losscli.cli.holding import hold
 from losscli.cli.options import device_option, examples, keep_going_option, output_options
-from losscli.cli.ranks import device_of, facts_of, place_of, ranks_option, run_in_ranks, start
+from losscli.cli.ranks import device_of, facts_of, place_of, ranks_option, run_in_ranks
 from losscli.console.notes import note
 from losscli.console.progress import Progress
 from losscli.console.streams import emit, tell
@@ -82,11 +82,7 @@ def command(
     if test == CHECKS:  # as in verify; the timer uses bench's threads
         let_threads_sleep(os.environ)
 
-    place = None
-    if ranks is not None:
-        place = place_of(ranks)
-        if place is None:
-            return start(device, ranks)
+    place = None if ranks is None else place_of(ranks, device)
     hold(output, kind="" if test == JUDGE else "self-test")
     if test == JUDGE:
         return _judge(device, keep_going, format, output)

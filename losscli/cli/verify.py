@@ -17,15 +17,13 @@ from losscli.cli.options import (
     axis_options,
     examples,
     output_options,
-    refuse_listing_part,
     resolve_config,
     verbose_option,
 )
-from losscli.cli.ranks import arrange, device_of, facts_of, ranks_option, run_in_ranks, start
+from losscli.cli.ranks import arrange, facts_of, load, ranks_option, run_in_ranks
 from losscli.cli.variables import switch
 from losscli.config.check_names import CATCHES
 from losscli.config.schema import Config
-from losscli.console.notes import LOADING, status
 from losscli.console.streams import emit
 from losscli.errors import EXIT_OK, UsageError
 from losscli.implementations import is_own
@@ -86,7 +84,6 @@ def command(
     Exit codes: 1 a check failed, 4 no case could run on this machine, 130 interrupted (the report
     has the finished results).
     """
-    refuse_listing_part(part, listing=list_cases or dry_run)
     if quick and axes["config"] is not None:
         raise UsageError(
             f"--quick runs quick.yaml, but -c asks for {axes['config']}. Leave out one."
@@ -98,27 +95,16 @@ def command(
     config = resolve_config(**axes)
     if not axes["implementations"]:
         config = config.changed(_of_our_own)
-    config, place = arrange(config, ranks)
-    if config.blocks[0].placement and place is None and not (list_cases or dry_run):
-        return start(config.device, config.blocks[0].ranks)
+    config, place = arrange(config, ranks, part, listing=list_cases or dry_run)
     if not (list_cases or dry_run):
         hold(output, kind="verify")
 
     # Whatever follows needs torch, or takes long to import: an error above answers at once.
-    status(LOADING)
-    from losscli.cli.dry_run import duration, print_cases, print_names
+    device = load(config, place, list_cases=list_cases, dry_run=dry_run)
+    from losscli.cli.dry_run import duration, print_cases
     from losscli.cli.running import begin, run_jobs
     from losscli.config.expansion import excluded
     from losscli.machine import memory
-
-    device = device_of(config.device, place)
-    status("")
-    if place and place.rank and (list_cases or dry_run):
-        return EXIT_OK
-    if list_cases:
-        print_names(config, device)
-        return EXIT_OK
-
     from losscli.operators import loading
     from losscli.ranks.group import announce, free_bytes, join
     from losscli.runs.parts import WHOLE, deal

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from losscli.compare.rows import median_of
+from losscli.compare.row_keys import median_of
 from losscli.implementations import CUSTOM, is_own
 from losscli.runs.grouping import grouped
 from losscli.runs.judgements import DIFFERENT_BEYOND, SLOWER

@@ -17,10 +17,10 @@ from msgspec.structs import replace
 
 from losscli.compare.comparison import Row, compare
 from losscli.compare.noise import noise_between_runs
-from losscli.compare.rows import Key, median_of, timed
+from losscli.compare.row_keys import RowKey, median_of, timed
 from losscli.runs.records import BenchResult, Run
 
-Measured = Mapping[Key, Sequence[BenchResult]]
+Measured = Mapping[RowKey, Sequence[BenchResult]]
 """The results of each row at a commit, one for each run."""
 
 _LEAST = {12: 3, 4: 2, 0: 1}
@@ -51,14 +51,14 @@ class ChangePoints:
         each = sum(len(window) - 1 for window in _windows(range(len(measured))))
         self._comparisons = 2 * len(self._rows) * max(each, 1)
         self._spreads = {key: self._spread(key) for key in self._rows}
-        self._made: dict[tuple[int, int, int], dict[Key, Row]] = {}
+        self._made: dict[tuple[int, int, int], dict[RowKey, Row]] = {}
 
-    def of(self, key: Key) -> list[_ChangePoint]:
+    def of(self, key: RowKey) -> list[_ChangePoint]:
         """Return the changes of a row, the oldest first."""
         there = [index for index, rows in enumerate(self._measured) if key in rows]
         return self._search(key, there)
 
-    def _search(self, key: Key, there: Sequence[int]) -> list[_ChangePoint]:
+    def _search(self, key: RowKey, there: Sequence[int]) -> list[_ChangePoint]:
         for window in _windows(there):
             if found := self._change(key, window):
                 before = [index for index in there if index < found.place]
@@ -66,7 +66,7 @@ class ChangePoints:
                 return [*self._search(key, before), found, *self._search(key, after)]
         return []
 
-    def _change(self, key: Key, there: Sequence[int]) -> _ChangePoint | None:
+    def _change(self, key: RowKey, there: Sequence[int]) -> _ChangePoint | None:
         runs = [len(self._measured[index][key]) for index in there]
         least = next(few for enough, few in _LEAST.items() if sum(runs) >= enough)
         splits = [
@@ -83,7 +83,7 @@ class ChangePoints:
         split = max(differs, key=lambda split: _parted(logs[:split], logs[split:]))
         return _ChangePoint(there[split], rows[split])
 
-    def _compared(self, start: int, split: int, end: int) -> dict[Key, Row]:
+    def _compared(self, start: int, split: int, end: int) -> dict[RowKey, Row]:
         place = start, split, end
         if place not in self._made:
             before, first = self._side(start, split)
@@ -97,19 +97,19 @@ class ChangePoints:
             self._made[place] = dict(zip(errors, found.rows, strict=True))
         return self._made[place]
 
-    def _side(self, start: int, end: int) -> tuple[Run, dict[Key, int]]:
+    def _side(self, start: int, end: int) -> tuple[Run, dict[RowKey, int]]:
         """Return the runs of commits as one run, and each row's number of runs."""
-        rows: dict[Key, list[BenchResult]] = {}
+        rows: dict[RowKey, list[BenchResult]] = {}
         for measured in self._measured[start:end]:
             for key, results in measured.items():
                 rows.setdefault(key, []).extend(results)
         merged = replace(self._run, results=tuple(map(_merged, rows.values())))
         return merged, {key: len(results) for key, results in rows.items()}
 
-    def _logs(self, key: Key, index: int) -> list[float]:
+    def _logs(self, key: RowKey, index: int) -> list[float]:
         return [math.log(median_of(result)) for result in self._measured[index].get(key, ())]
 
-    def _spread(self, key: Key) -> float:
+    def _spread(self, key: RowKey) -> float:
         """Return the standard deviation of the log of a run's median between runs.
 
         From the differences of successive runs without the two largest, which may be changes. Their

@@ -17,7 +17,7 @@ from losscli.compare.noise import (
     noise_of_rows,
     standard_errors,
 )
-from losscli.compare.rows import Key, key, label, median_of, named, timed
+from losscli.compare.row_keys import RowKey, key, label, median_of, named, timed
 from losscli.files.record import Record
 from losscli.machine.differences import Difference, differences
 from losscli.runs.grouping import grouped
@@ -167,7 +167,7 @@ def compare(
     tolerated: float = TOLERATED,
     *,
     comparisons: int = 0,
-    errors_of: Mapping[Key, float] | None = None,
+    errors_of: Mapping[RowKey, float] | None = None,
 ) -> Comparison:
     """Compare a run with a baseline; ``tolerated`` is the largest difference called the same.
 
@@ -218,7 +218,7 @@ def _judgement(ratio: Change, tolerated: float) -> Judgement:
 
 
 def _missing(
-    there: Mapping[Key, BenchResult], here: Mapping[Key, BenchResult], other: Run
+    there: Mapping[RowKey, BenchResult], here: Mapping[RowKey, BenchResult], other: Run
 ) -> tuple[Untimed, ...]:
     if not there.keys() - here.keys():
         return ()

@@ -9,14 +9,14 @@ from msgspec import field
 
 from losscli.compare.change_points import ChangePoints
 from losscli.compare.figures import MEMORY, TIME
-from losscli.compare.rows import Key, median_of, named, timed
+from losscli.compare.row_keys import RowKey, median_of, named, timed
 from losscli.files.record import Record
 from losscli.machine.differences import differences
 from losscli.runs.grouping import grouped
 from losscli.runs.records import SCHEMA_VERSION, BenchResult, Run
 
 
-class Point(Record, frozen=True):
+class MeasuredCommit(Record, frozen=True):
     """A row at a commit."""
 
     commit: str
@@ -29,7 +29,7 @@ class Point(Record, frozen=True):
     """The largest of any run."""
 
 
-class Step(Record, frozen=True):
+class FigureChange(Record, frozen=True):
     """A commit that changed a row's figure."""
 
     figure: str
@@ -46,13 +46,13 @@ class Step(Record, frozen=True):
     """The interval of the ratio of times; memory is exact and has none."""
 
 
-class Series(Record, frozen=True):
+class RowHistory(Record, frozen=True):
     """A row over the commits, the oldest first."""
 
     result: BenchResult
     """The newest result."""
-    points: tuple[Point, ...]
-    steps: tuple[Step, ...]
+    points: tuple[MeasuredCommit, ...]
+    steps: tuple[FigureChange, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object, with the row's name in place of a result."""
@@ -70,7 +70,7 @@ class History(Record, frozen=True, kw_only=True):
     """The oldest first."""
     left_out: Mapping[str, str]
     """Runs that are no part of it, by name, and why."""
-    series: tuple[Series, ...] = field(default=(), name="rows")
+    series: tuple[RowHistory, ...] = field(default=(), name="rows")
 
 
 def history(
@@ -87,7 +87,7 @@ def history(
     commits = _by_commit(runs, order, left_out)
     if not commits:
         return History(left_out=left_out)
-    measured: list[dict[Key, list[BenchResult]]] = []
+    measured: list[dict[RowKey, list[BenchResult]]] = []
     for together in commits.values():
         results = [item for run in together for item in timed(run).items()]
         found = grouped(results, lambda item: item[0])
@@ -101,14 +101,14 @@ def history(
             continue
         points = [_point(names[i], commits[names[i]], measured[i][key]) for i in there]
         steps = [
-            Step(
+            FigureChange(
                 TIME,
                 *(names[index], names[there[there.index(index) - 1]]),
                 *(median_of(row.before), median_of(row.after), row.ratio.low, row.ratio.high),
             )
             for index, row in changes.of(key)
         ]
-        series.append(Series(last, tuple(points), (*steps, *_of_memory(points))))
+        series.append(RowHistory(last, tuple(points), (*steps, *_of_memory(points))))
     return History(commits=tuple(names), left_out=left_out, series=tuple(series))
 
 
@@ -138,17 +138,17 @@ def _by_commit(
     return {commit: [run for *_, run in items] for commit, items in by_commit.items()}
 
 
-def _point(commit: str, runs: Sequence[Run], results: Sequence[BenchResult]) -> Point:
+def _point(commit: str, runs: Sequence[Run], results: Sequence[BenchResult]) -> MeasuredCommit:
     known = [r.peak_extra_bytes for r in results if r.peak_extra_bytes is not None]
     created, seconds = max(run.created for run in runs), median(map(median_of, results))
-    return Point(commit, len(results), created, seconds, max(known, default=None))
+    return MeasuredCommit(commit, len(results), created, seconds, max(known, default=None))
 
 
-def _of_memory(points: Sequence[Point]) -> list[Step]:
+def _of_memory(points: Sequence[MeasuredCommit]) -> list[FigureChange]:
     """Return where a row's memory changed; it is exact, so any difference counts."""
     known = [(p.commit, p.peak_extra_bytes) for p in points if p.peak_extra_bytes is not None]
     return [
-        Step(MEMORY, commit, previous, before, after)
+        FigureChange(MEMORY, commit, previous, before, after)
         for (previous, before), (commit, after) in pairwise(known)
         if before != after
     ]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from losscli.cases.axes import HOST, Cache, Mode
 from losscli.compare.change import Array, process_errors, uncertainties
-from losscli.compare.rows import Key
+from losscli.compare.row_keys import RowKey
 from losscli.files.record import Record
 from losscli.machine.differences import Difference
 from losscli.runs.grouping import grouped
@@ -66,7 +66,7 @@ def noise_between_runs(control_logs: Sequence[float] | Array, device: str) -> fl
     return max(LEAST_NOISE[device], _MAD * float(np.median(np.abs(control_logs))))
 
 
-def control_drifts(keys: Sequence[Key], logs: Array, control: Flags) -> Array:
+def control_drifts(keys: Sequence[RowKey], logs: Array, control: Flags) -> Array:
     """Return how far off the other controls of each pair's cell are; NaN without any."""
     groups = [key.beside for key in keys]
     beside = grouped(np.flatnonzero(control).tolist(), groups.__getitem__)

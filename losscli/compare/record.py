@@ -10,7 +10,7 @@ from losscli.compare.change import CONFIDENCE
 from losscli.compare.comparison import Comparison, Mean, Untimed
 from losscli.compare.gate import Comparisons, FailOn
 from losscli.compare.noise import Noise
-from losscli.compare.rows import median_of, named
+from losscli.compare.row_keys import median_of, named
 from losscli.files.record import Record
 from losscli.machine.differences import Difference
 from losscli.runs.judgements import Judgement

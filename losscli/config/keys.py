@@ -15,7 +15,7 @@ from losscli.cases.axes import CHANGING
 from losscli.config import fields
 from losscli.config.check_names import CATCHES, FORMERLY
 from losscli.config.positions import Located, each
-from losscli.config.schema import MOST_PROCESSES, Config, Exclude, Inputs, Timing, Tolerance
+from losscli.config.schema import MOST_PROCESSES, CaseTolerance, Config, Exclude, Inputs, Timing
 from losscli.runs.columns import COLUMNS
 from losscli.units import parse_fraction, parse_seconds
 
@@ -160,18 +160,18 @@ def _rule(item: Located) -> Exclude:
     return rule
 
 
-def _tolerances(node: Located) -> tuple[Tolerance, ...]:
+def _tolerances(node: Located) -> tuple[CaseTolerance, ...]:
     if not isinstance(node.value, dict):
         node.fail(f"expected {{CASE NAME: {{ulp: N}}}}, found {node.describe()}.")
     readers = {case: partial(_tolerance, case) for case in node.value}
     return tuple(fields.read_mapping(node, "tolerances", readers).values())
 
 
-def _tolerance(case: str, item: Located) -> Tolerance:
+def _tolerance(case: str, item: Located) -> CaseTolerance:
     values = fields.read_mapping(item, "{ulp: N}", {"ulp": fields.read_scale})
     if not values:
         item.fail("expected {ulp: N}, found an empty mapping.")
-    return Tolerance(case, values["ulp"])
+    return CaseTolerance(case, values["ulp"])
 
 
 _TOLERANCE: Schema = {

@@ -136,7 +136,7 @@ Filter = tuple[Condition, ...]
 
 
 @dataclass(frozen=True)
-class Tolerance:
+class CaseTolerance:
     """A looser tolerance for one named case; the table shows it."""
 
     case: str
@@ -188,7 +188,7 @@ class Config:
         "each rank some of the classes of every row.",
     ] = WHOLE
     tolerances: Annotated[
-        tuple[Tolerance, ...],
+        tuple[CaseTolerance, ...],
         "Tolerances: {CASE NAME: {ulp: N}} loosens that of one case; --dry-run lists the names.",
     ] = ()
     checks: Annotated[

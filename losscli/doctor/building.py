@@ -16,7 +16,7 @@ from losscli.build.nvcc import searched
 from losscli.build.plan import Plan, csrc_root, make_plan
 from losscli.build.targets import CPU, CUDA, LOSS, RUNTIME, TORCH, Target, is_unit
 from losscli.build.toolchain import dotted, find_host_compiler
-from losscli.doctor.findings import PROBLEM, WARNING, Answer, ok, problem, refusal, warning
+from losscli.doctor.findings import PROBLEM, WARNING, Observation, ok, problem, refusal, warning
 from losscli.doctor.machine import Machine
 from losscli.errors import LosscliError, UnfitError, UsageError
 from losscli.files.directories import CACHE_VARIABLE
@@ -33,7 +33,7 @@ _TRIALS = {
 """A library per way to compile, with lines that replace its sources."""
 
 
-def compiler(machine: Machine) -> Answer:
+def compiler(machine: Machine) -> Observation:
     """Find the C++ compiler and compile a few lines."""
     tool = machine.compilers.compiler
     targets = (Target(LOSS, CPU, "mse"), *([Target(TORCH)] if machine.torch else []))
@@ -45,7 +45,7 @@ def compiler(machine: Machine) -> Answer:
     return ok(text)
 
 
-def nvcc(machine: Machine) -> Answer:
+def nvcc(machine: Machine) -> Observation:
     """Find an nvcc whose code the driver and torch can run."""
     looked = f"looked in {', '.join(searched(machine.environ))}"
     try:
@@ -62,11 +62,11 @@ def nvcc(machine: Machine) -> Answer:
             answer = refusal(error, WARNING)
         else:
             return ok(f"none that can be used, and {CPU} needs none; {looked}")
-        return Answer(answer.state, f"{answer.found}; {looked}", answer.advice)
+        return Observation(answer.state, f"{answer.found}; {looked}", answer.advice)
     return ok(f"{text}; {looked}")
 
 
-def host_compiler(machine: Machine) -> Answer | None:
+def host_compiler(machine: Machine) -> Observation | None:
     """Check that nvcc accepts its host compiler, by compiling an empty kernel."""
     if not machine.on_gpu:
         return None
@@ -82,7 +82,7 @@ def host_compiler(machine: Machine) -> Answer | None:
     return ok(f"nvcc compiles with {name}")
 
 
-def ninja(machine: Machine) -> Answer:
+def ninja(machine: Machine) -> Observation:
     """Find ninja."""
     program = find_ninja()
     version = first_line([str(program), "--version"])
@@ -91,7 +91,7 @@ def ninja(machine: Machine) -> Answer:
     return ok(f"{version}, {program}")
 
 
-def cache(machine: Machine) -> Answer:
+def cache(machine: Machine) -> Observation:
     """Check that libraries can be stored and other users cannot replace them."""
     cache = machine.cache
     cache.require_private()
@@ -110,7 +110,7 @@ def cache(machine: Machine) -> Answer:
     return ok(what)
 
 
-def space(machine: Machine) -> Answer | None:
+def space(machine: Machine) -> Observation | None:
     """Report the free space for the cache."""
     if not _has_cache(machine):
         return None
@@ -124,7 +124,7 @@ def space(machine: Machine) -> Answer | None:
     return ok(text)
 
 
-def kernels(machine: Machine) -> Answer | None:
+def kernels(machine: Machine) -> Observation | None:
     """Report how many libraries are ready, and which come from the wheel."""
     if not machine.torch or not _has_cache(machine):
         return None
@@ -139,7 +139,7 @@ def kernels(machine: Machine) -> Answer | None:
     return ok(f"{text}, {len(shipped)} of them from the wheel: {variants}" if shipped else text)
 
 
-def without(machine: Machine, error: LosscliError) -> Answer:
+def without(machine: Machine, error: LosscliError) -> Observation:
     """Return that a build is impossible, which is a problem only if one is needed."""
     if not machine.torch or not _has_cache(machine):
         return refusal(error, PROBLEM)

@@ -19,7 +19,7 @@ STATES: tuple[State, ...] = (OK, WARNING, PROBLEM)
 
 
 @dataclass(frozen=True)
-class Answer:
+class Observation:
     """The answer of a probe."""
 
     state: State
@@ -27,15 +27,15 @@ class Answer:
     advice: str = ""
 
 
-ok = partial(Answer, OK)
-warning = partial(Answer, WARNING)
-problem = partial(Answer, PROBLEM)
+ok = partial(Observation, OK)
+warning = partial(Observation, WARNING)
+problem = partial(Observation, PROBLEM)
 
 
-def refusal(error: LosscliError, state: State = PROBLEM) -> Answer:
+def refusal(error: LosscliError, state: State = PROBLEM) -> Observation:
     """Split an error of losscli into what is wrong and what to do."""
     found, _, advice = str(error).partition(". ")
-    return Answer(state, found.removesuffix("."), advice or ELSE)
+    return Observation(state, found.removesuffix("."), advice or ELSE)
 
 
 class Finding(Record, frozen=True):
@@ -54,9 +54,9 @@ class Probe:
 
     area: str
     name: str
-    look: Callable[[Machine], Answer | None]
+    look: Callable[[Machine], Observation | None]
     """Returns None if the fact does not concern this machine or device."""
-    refuse: Callable[[Machine, LosscliError], Answer] = lambda machine, error: refusal(error)
+    refuse: Callable[[Machine, LosscliError], Observation] = lambda machine, error: refusal(error)
     """The answer if looking raised an error."""
     of_gpu: bool = False
     """Whether it is a fact about the GPU, if that is the device."""

@@ -2,7 +2,7 @@
 
 from losscli.build.nvcc import Requirements, parse_version
 from losscli.build.toolchain import dotted
-from losscli.doctor.findings import Answer, ok, problem, warning
+from losscli.doctor.findings import Observation, ok, problem, warning
 from losscli.doctor.machine import Machine
 from losscli.units import finite, format_bytes
 
@@ -11,7 +11,7 @@ _NO_SMI = "nvidia-smi does not report it"
 _START = "In a container start it with `--gpus all`; else install NVIDIA's driver."
 
 
-def driver(machine: Machine) -> Answer | None:
+def driver(machine: Machine) -> Observation | None:
     """Check that the driver runs torch's CUDA."""
     found, trouble = machine.driver.cuda, machine.driver.trouble
     make = problem if machine.on_gpu else warning
@@ -33,7 +33,7 @@ def driver(machine: Machine) -> Answer | None:
     return ok(text)
 
 
-def gpus(machine: Machine) -> Answer:
+def gpus(machine: Machine) -> Observation:
     """List the GPUs."""
     there = machine.gpus
     if not there:
@@ -50,7 +50,7 @@ def gpus(machine: Machine) -> Answer:
     return ok(", ".join(names))
 
 
-def partitions(machine: Machine) -> Answer:
+def partitions(machine: Machine) -> Observation:
     """Check whether the GPU is partitioned (MIG)."""
     mode = (machine.gpu_state or {}).get("mig.mode.current", "")
     if mode == "Enabled":
@@ -61,7 +61,7 @@ def partitions(machine: Machine) -> Answer:
     return ok("MIG is off") if mode == "Disabled" else ok("not supported by this GPU")
 
 
-def monitoring(machine: Machine) -> Answer:
+def monitoring(machine: Machine) -> Observation:
     """Read clocks, temperature and throttling as a benchmark does."""
     read = machine.conditions
     if "unknown" in read:
@@ -87,7 +87,7 @@ def monitoring(machine: Machine) -> Answer:
     return ok(", ".join([*parts, "not throttled"]))
 
 
-def sharing(machine: Machine) -> Answer:
+def sharing(machine: Machine) -> Observation:
     """Check whether several processes may use the GPU, as benchmarks do."""
     mode = (machine.gpu_state or {}).get("compute_mode", "")
     if mode == "Prohibited":
@@ -100,7 +100,7 @@ def sharing(machine: Machine) -> Answer:
     return ok("several processes may use it" if mode else _NO_SMI)
 
 
-def others(machine: Machine) -> Answer:
+def others(machine: Machine) -> Observation:
     """Look for other programs on the GPU."""
     listed, state = machine.gpu_processes, machine.gpu_state
     if listed is None or state is None:

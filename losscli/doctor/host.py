@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from losscli.bench.conditions import CpuConditions, governor
 from losscli.doctor import questions
-from losscli.doctor.findings import Answer, ok, warning
+from losscli.doctor.findings import Observation, ok, warning
 from losscli.doctor.machine import Machine
 from losscli.implementations.sandbox.isolation_parts import PARTS, missing
 from losscli.machine import allocator
@@ -31,7 +31,7 @@ OTHER_NEEDS = {
 _MEMORY_LIMITS = {"ulimit -v": "RLIMIT_AS", "ulimit -d": "RLIMIT_DATA"}
 
 
-def memory(machine: Machine) -> Answer:
+def memory(machine: Machine) -> Observation:
     """Report how much memory a run may use."""
     free, limit = free_bytes("cpu"), limit_bytes()
     text = f"{format_bytes(memory_bytes())}, of which {format_bytes(free)} are free"
@@ -42,7 +42,7 @@ def memory(machine: Machine) -> Answer:
     return ok(text)
 
 
-def limits(machine: Machine) -> Answer:
+def limits(machine: Machine) -> Observation:
     """Check the shell's resource limits."""
     parts = []
     for name, which in _MEMORY_LIMITS.items():
@@ -60,7 +60,7 @@ def limits(machine: Machine) -> Answer:
     return ok(f"{files} open files, no limit of memory")
 
 
-def cores(machine: Machine) -> Answer:
+def cores(machine: Machine) -> Observation:
     """Report the CPU and how many cores a run may use."""
     count, quota = core_count(), core_quota()
     text = f"{cpu_model() or 'unknown CPU'}, {count} cores"
@@ -73,7 +73,7 @@ def cores(machine: Machine) -> Answer:
     return ok(text)
 
 
-def frequency(machine: Machine) -> Answer:
+def frequency(machine: Machine) -> Observation:
     """Check the CPU's frequency governor."""
     found = governor()
     if found is None:
@@ -86,7 +86,7 @@ def frequency(machine: Machine) -> Answer:
     return ok(found)
 
 
-def others(machine: Machine) -> Answer:
+def others(machine: Machine) -> Observation:
     """Measure how much CPU other programs use."""
     conditions = CpuConditions()
     machine.sleep(LOOK_SECONDS)
@@ -99,7 +99,7 @@ def others(machine: Machine) -> Answer:
     return ok(text)
 
 
-def memory_allocator(machine: Machine) -> Answer:
+def memory_allocator(machine: Machine) -> Observation:
     """Check whether measuring processes can keep freed memory."""
     why = allocator.unsettable()
     if why:
@@ -110,7 +110,7 @@ def memory_allocator(machine: Machine) -> Answer:
     return ok("glibc; processes that measure keep freed memory")
 
 
-def isolation(machine: Machine) -> Answer:
+def isolation(machine: Machine) -> Observation:
     """Check which parts of the judge's isolation this kernel offers."""
     with tempfile.TemporaryDirectory(prefix="losscli-doctor-") as scratch:
         answer = questions.ask("isolation", scratch, machine.device)

@@ -5,20 +5,20 @@ import sys
 
 from losscli.build.compilers import NO_ROCM, require_platform
 from losscli.build.nvcc import Requirements, parse_version
-from losscli.doctor.findings import Answer, ok, problem, warning
+from losscli.doctor.findings import Observation, ok, problem, warning
 from losscli.doctor.machine import Machine, Torch
 
 MINIMUM_TORCH = (2, 10)
 _INSTEAD = "; use --device cpu"
 
 
-def system(machine: Machine) -> Answer:
+def system(machine: Machine) -> Observation:
     """Check that kernels can be built on this system."""
     require_platform()
     return ok(platform.platform())
 
 
-def torch(machine: Machine) -> Answer:
+def torch(machine: Machine) -> Observation:
     """Check that torch can be imported."""
     found = machine.torch
     if not found:
@@ -40,7 +40,7 @@ def torch(machine: Machine) -> Answer:
     return ok(text)
 
 
-def device(machine: Machine) -> Answer:
+def device(machine: Machine) -> Observation:
     """Check that torch computes on the requested device."""
     found = machine.torch
     if not found:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from losscli.cases.case import Case
     from losscli.implementations.allowance import Allowance
     from losscli.implementations.source import Source
-    from losscli.losses.linear.plan import Plan
+    from losscli.losses.linear.logits_plan import Plan
 
 BoundLoss = Callable[..., Tensor]
 """A loss with fixed reduction and parameters: operands in spec order to a differentiable loss."""

@@ -30,9 +30,7 @@ def _custom(case: Case) -> BoundLoss:
     import losscli.functional  # noqa: F401 - defines the operators
     from losscli import sharded
 
-    settings: dict[str, Any] = dict(case.settings)
-    if len(case.spec.reductions) > 1:
-        settings["reduction"] = case.reduction
+    settings = case.spec.settings(case.reduction, case.params)
     # If ranks know all sizes, no call asks.
     settings["sizes"] = [share(case.classes, case.ranks, n)[1] for n in range(case.ranks)]
     function, names = getattr(sharded, case.spec.function_name), case.spec.names

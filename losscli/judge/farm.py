@@ -50,7 +50,7 @@ class Room:
     gpus: int
 
 
-class Answer(Record, frozen=True):
+class NodeAnswer(Record, frozen=True):
     """A node's answer to a job: the verdict, or why it cannot judge."""
 
     node: str
@@ -59,12 +59,12 @@ class Answer(Record, frozen=True):
     why: str = ""
 
 
-def read_answer(data: object) -> Answer:
+def read_answer(data: object) -> NodeAnswer:
     """Return a node's answer from its JSON; LostError if it is invalid."""
     try:
         if not isinstance(data, bytes):
             raise RecordError(f"expected bytes, got {type(data).__name__}")
-        return read_value(Answer, json.loads(data))
+        return read_value(NodeAnswer, json.loads(data))
     except (RecordError, ValueError, RecursionError) as error:
         raise LostError(f"it gave no answer that can be read: {error}", node=False) from None
 
@@ -92,7 +92,7 @@ class Cluster(Protocol):
     def finished(self, tasks: Sequence[object], seconds: float) -> Sequence[object]:
         """Return the finished or lost tasks; wait up to ``seconds`` for one."""
 
-    def answer(self, task: object) -> Answer:
+    def answer(self, task: object) -> NodeAnswer:
         """Return the answer of a finished task; LostError if its worker or node was lost."""
 
     def close(self, tasks: Iterable[object]) -> None:
@@ -201,7 +201,7 @@ class Farm:
         text = f"its {what} was lost {losses[error.node]} times, the last time: {error}"
         return not_judged(job, Code.ERROR, text)
 
-    def _leave_out(self, answer: Answer, why: str) -> None:
+    def _leave_out(self, answer: NodeAnswer, why: str) -> None:
         """Give a node no more jobs; UnfitError if it was the last one."""
         if answer.node not in self._left_out:
             self._left_out[answer.node] = f"{answer.name}: {why}"

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any
 
 from losscli.errors import UnfitError
-from losscli.judge.farm import Answer, LostError, Room, read_answer
+from losscli.judge.farm import LostError, NodeAnswer, Room, read_answer
 from losscli.judge.on_node import Order
 from losscli.judge.pool import WORKER_BYTES
 from losscli.judge.ray_address import AUTO, LOCAL, Address, address_here, done_within, usual_address
@@ -92,7 +92,7 @@ class RayCluster:
         ready: list[object] = self._ray.wait(list(tasks), timeout=seconds)[0]
         return ready
 
-    def answer(self, task: object) -> Answer:
+    def answer(self, task: object) -> NodeAnswer:
         errors = self._ray.exceptions
         try:
             return read_answer(self._ray.get(task))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from losscli.losses import find_loss
 from losscli.losses.calling import Calls
-from losscli.losses.linear.plan import SLICES, WHOLE, Plan, Size, candidates, choose, least
+from losscli.losses.linear.logits_plan import SLICES, WHOLE, Plan, Size, candidates, choose, least
 from losscli.losses.rows.forms import NO_INDEX
 from losscli.machine.memory import free_bytes, is_out_of_memory
 from losscli.operators import fallback

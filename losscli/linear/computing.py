@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from losscli.losses.formulas import widened
-from losscli.losses.linear.plan import Plan
+from losscli.losses.linear.logits_plan import Plan
 
 from . import products
 from .parts import Shard, refuse_second_derivatives

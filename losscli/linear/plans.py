@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from losscli.losses.formulas import widened
-from losscli.losses.linear.plan import CHUNKS, ROWS, SLICES, WHOLE, Plan
+from losscli.losses.linear.logits_plan import CHUNKS, ROWS, SLICES, WHOLE, Plan
 
 from . import products
 from .kernels import log_sums_of, losses_in_place

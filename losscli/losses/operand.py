@@ -55,13 +55,19 @@ class Operand:
     """Its kind of dtype. Class indices have no gradient or domain; the case has the classes."""
     shared: bool = False
     """Whether all rows of a row-wise loss share it."""
-    optional: bool = False
+    form: str = ""
+    """The prefix of the form with it, if calls may leave it out; else empty."""
     composed: bool = False
     """Whether PyTorch's operators, not kernels, compute its gradient."""
     labels: bool = False
     """Whether the loss is meant for 0 and 1; third-party files need not take other numbers."""
     roundings: int = 0
     """Roundings it adds to the four of a row-wise loss or its gradient."""
+
+    @property
+    def optional(self) -> bool:
+        """Whether calls may leave it out."""
+        return bool(self.form)
 
     def smoothed(self, values: Tensor, margin: float = 0.0) -> Tensor:
         """Clamp values to where the loss is smooth, with a margin."""

@@ -100,6 +100,8 @@ class Relations:
 
 LOSS = "loss"
 """The loss itself, among terms and derivatives."""
+_OF_OPERANDS = ("reference", "functional", "counts", "from_kinks", "undecided")
+"""The fields with functions of a spec's operands, in their order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,13 +187,40 @@ class Spec:
         found: Self = self._given[key]
         return found
 
+    def form(self, own: Operand | None, fixed: Mapping[str, float], **changes: Any) -> Self:
+        """Return the loss with ``own`` alone of its optional operands, and fixed settings."""
+        operands = tuple(each for each in self.operands if not each.optional or each is own)
+        names = [each.name for each in operands]
+
+        def of(function: Callable[..., Any]) -> Callable[..., Any]:
+            """Adapt a function of all operands to those of the form."""
+
+            def called(*tensors: Tensor, **settings: Any) -> Any:
+                given = dict(zip(names, tensors, strict=True))
+                return function(*map(given.get, self.names), **settings, **fixed)
+
+            return called
+
+        found = {name: getattr(self, name, None) for name in _OF_OPERANDS}
+        fields: dict[str, Any] = {name: of(each) for name, each in found.items() if each}
+        if own:
+            fields["name"] = f"{own.form}_{self.name}"
+        if self.terms:
+            fields["terms"] = replace(self.terms, of=of(self.terms.of))
+        return replace(self, operands=operands, **(fields | changes))
+
     def bound(self, reduction: Reduction, parameters: Mapping[str, float]) -> Callable[..., Tensor]:
         """Return the public function with fixed settings, as fast as a user's call."""
         if self.bind_loss:
             return self.bind_loss(reduction, parameters)
-        return named_call(
-            self.loss, self.names, {"reduction": reduction, **self.given_as(parameters)}
-        )
+        return named_call(self.loss, self.names, self.settings(reduction, parameters))
+
+    def settings(
+        self, reduction: Reduction, parameters: Mapping[str, float], **fixed: float
+    ) -> dict[str, Any]:
+        """Return a call's keyword arguments: parameters, and the reduction if there are several."""
+        named = {"reduction": reduction} if len(self.reductions) > 1 else {}
+        return {**named, **self.given_as({**parameters, **fixed})}
 
     def given_as(self, parameters: Mapping[str, float]) -> dict[str, Any]:
         """Return parameter values as users pass them, such as True for a switch."""

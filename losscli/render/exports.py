@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from losscli.cases.case import distinct_names
 from losscli.compare.figures import FIGURES
-from losscli.compare.rows import label, timed
+from losscli.compare.row_keys import label, timed
 from losscli.errors import printable
 from losscli.runs.measurements import Seconds
 from losscli.runs.records import BenchResult, Run

@@ -20,8 +20,8 @@ from losscli.losses.formulas import widened
 from losscli.losses.making import public
 from losscli.losses.rows.logit_pairs import ARGUMENTS, KL_DIVERGENCE
 
+from .collective import Ranks
 from .functions import OF_SHARDS, check_plain
-from .ranks import Ranks
 
 _OF_PAIRS = {
     **OF_SHARDS,

@@ -18,7 +18,7 @@ from losscli.losses.formulas import widened
 from losscli.losses.making import OF_CLASSES, OF_ROWS, public
 from losscli.losses.shapes import class_remedy
 
-from .ranks import Ranks
+from .collective import Ranks
 
 OF_SHARDS = {
     **OF_ROWS,

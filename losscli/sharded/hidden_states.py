@@ -12,8 +12,8 @@ from losscli.linear.functions import OF_HIDDEN_STATES
 from losscli.linear.parts import Shard
 from losscli.losses.making import public
 
+from .collective import Ranks
 from .functions import OF_SHARDS, check_plain
-from .ranks import Ranks
 
 _OF_SHARDED_WEIGHT = {
     **OF_HIDDEN_STATES,

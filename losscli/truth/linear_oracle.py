@@ -4,24 +4,30 @@ Only a block of logits and a block of the weight's classes are float64 at once. 
 whole, because they are sums over rows or classes.
 
 The oracle also bounds how far roundings may move each result (see ``tolerances``): implementations
-round logits and their gradient to the hidden states' dtype.
+round logits and their gradient to the hidden states' dtype. What the operands after the weight do
+to the logits is the spec's ``logits``, of which autograd gives the derivatives: these are rounded
+once, and move with the product.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from losscli.implementations.local import Operands
+from losscli.linear.kernels import Settings
 from losscli.losses import LinearSpec
 from losscli.losses.rows.forms import ignored_index
-from losscli.truth.blocks import block_elements, blocks, logits_block_elements, whole
+from losscli.truth.blocks import logits_block_elements, whole
 from losscli.truth.distances import Errors, Truth
+from losscli.truth.linear_gradients import Gradient, GradientSum, Slope, finite
 from losscli.truth.oracle import Oracle, Truths, exact_sum
 from losscli.truth.tolerances import (
     ELEMENT_ULP,
@@ -31,15 +37,9 @@ from losscli.truth.tolerances import (
     unit_roundoff,
 )
 
-_FEWEST = 512
-"""Smallest gradient that is judged as a whole, so that the norm is meaningful."""
-_MOST_OFF = 1 / 16
-"""The largest relative error to judge a gradient as a whole. Beyond it, a few elements decide."""
 _UNDECIDED = 0.5
 """How much of a probability roundings may take in a row excluded from judging as a whole: they
 decide which of two classes has it."""
-SETTINGS = {"label_smoothing": 0.0, "temperature": 1.0, "softcap": 0.0, "z_loss": 0.0}
-"""The parameters that affect the value, and what they are where a loss does not have them."""
 
 
 class _Logits(NamedTuple):
@@ -47,11 +47,13 @@ class _Logits(NamedTuple):
 
     value: Tensor
     slope: Tensor | float
-    """Their derivative by the product's result."""
+    """Their derivative by the logits before temperature and softcap."""
     moved: Tensor
     """How far roundings move them."""
     slope_moved: Tensor | float
     """How far that moves their derivative."""
+    slopes: dict[str, Slope]
+    """The earlier logits' derivatives by arguments of the spec's ``logits``, where not 1."""
 
 
 @dataclass(frozen=True)
@@ -97,21 +99,22 @@ class LinearOracle(Oracle):
         yield from self.gradients((name,), grad_output)[name]
 
     def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
-        hidden, _, weight, *bias = self.case.spec.names
-        rows, width, classes = self._numbers.numel(), self.shape[-1], len(self._weight)
-        matrices = {hidden: (rows, width), weight: (classes, width)}
-        matrices |= dict.fromkeys(bias, (classes, 1))
-        found = {name: _Sum(self.operands[name], *matrices[name]) for name in names}
+        hidden, _, weight, *others = self.case.spec.operands
+        layer = hidden.name, weight.name
+        found = {name: GradientSum(self.operands[name], is_matrix=name in layer) for name in names}
         for place in self._blocks_of_rows():
-            of_logits = self._gradient_of_logits(place, grad_output)
+            of = self._gradients_of_logits(place, grad_output)
             for part in self._blocks_of_classes():
-                if hidden in found:
-                    found[hidden].add(of_logits.of(part), self._weight[part], place)
-                if weight in found:
-                    found[weight].add(of_logits.of(part).t(), self._hidden_rows[place], part)
-            if bias and bias[0] in found:
-                ones = torch.ones((len(place), 1), dtype=torch.float64, device=self.device)
-                found[bias[0]].add(of_logits.t(), ones, slice(None))
+                own = of["product"].changed(itemgetter((slice(None), part)))
+                if hidden.name in found:
+                    found[hidden.name].add(own, self._weight[part], place)
+                if weight.name in found:
+                    found[weight.name].add(own.changed(Tensor.t), self._hidden_rows[place], part)
+            for each in others:
+                if each.name in found:
+                    own = of[each.name].changed(Tensor.t) if each.shared else of[each.name]
+                    ones = torch.ones_like(own.value[:1]).t()
+                    found[each.name].add(own, ones, slice(None) if each.shared else place)
         return {name: tuple(each.truths()) for name, each in found.items()}
 
     @property
@@ -133,8 +136,9 @@ class LinearOracle(Oracle):
         return (kept if ignored is None else self._numbers != ignored).nonzero().squeeze(1)
 
     @property
-    def _settings(self) -> tuple[float, ...]:
-        return tuple(self.case.params.get(name, value) for name, value in SETTINGS.items())
+    def _settings(self) -> Settings:
+        given: Mapping[str, Any] = self.case.params
+        return Settings(**{name: x for name, x in given.items() if name in Settings._fields})
 
     @property
     def _rounding(self) -> float:
@@ -164,15 +168,12 @@ class LinearOracle(Oracle):
             moved[:, part] = wide.abs() @ weight.abs()
         moved *= sum_roundings(self.shape[-1]) * self._rounding
         unit = max(unit_roundoff(self.prediction.dtype), self._rounding)
-        for name in self.case.spec.names[3:]:
-            bias = self.operands[name].detach().double()
-            value += bias
-            moved += unit * bias.abs()
+        value, moved, slopes = self._adjusted(value, moved, place, unit)
         moved += unit * value.abs()
         if rounded:
             value = value.to(self.prediction.dtype).double()
-        _, temperature, cap, _ = self._settings
-        value, moved = value / temperature, _finite(moved / temperature)
+        temperature, cap = self._settings.temperature, self._settings.softcap
+        value, moved = value / temperature, finite(moved / temperature)
         slope: Tensor | float = 1 / temperature
         slope_moved: Tensor | float = 0.0
         if cap:
@@ -183,16 +184,44 @@ class LinearOracle(Oracle):
             slope_moved = slope_moved / temperature
             value = value * cap
         moved = moved + ELEMENT_ULP * self._rounding * value.abs()
-        return _Logits(value, slope, _finite(moved), slope_moved)
+        return _Logits(value, slope, finite(moved), slope_moved, slopes)
+
+    def _adjusted(
+        self, product: Tensor, moved: Tensor, place: Tensor, unit: float
+    ) -> tuple[Tensor, Tensor, dict[str, Slope]]:
+        """Return the logits that the spec makes of a product, how far they move, and slopes."""
+        others: Operands = {}
+        for each in self.case.spec.operands[3:]:
+            own = self.operands[each.name].detach().double()
+            others[each.name] = own if each.shared else own.reshape(-1, 1)[place]
+        if not others:
+            return product, moved, {}
+        leaves = [x.expand_as(product).requires_grad_() for x in (product, *others.values())]
+        with torch.enable_grad():
+            value = self._spec.logits(leaves[0], **dict(zip(others, leaves[1:], strict=True)))
+            ones = product.new_ones((), requires_grad=True).expand_as(product)
+            found = torch.autograd.grad(value, leaves, ones, create_graph=True)
+        slopes = dict[str, Slope]()
+        for name, slope in zip(("product", *others), found, strict=True):
+            if (slope != 1).any():
+                (bent,) = torch.autograd.grad(
+                    slope, leaves[0], ones, retain_graph=True, materialize_grads=True
+                )
+                slopes[name] = slope.detach(), (bent * moved).abs() + unit * slope.detach().abs()
+        moved = moved * slopes["product"][0].abs() if "product" in slopes else moved
+        for name, x in others.items():
+            moved += unit * (x * slopes[name][0] if name in slopes else x).abs()
+        return value.detach(), moved, slopes
 
     def _log_sums(self, logits: _Logits) -> tuple[Tensor, Tensor]:
         found = _log_sums(logits.value)
         moved = torch.logsumexp(logits.value + logits.moved, 1) - found
         rounded = sum_roundings(logits.value.shape[1]) + ELEMENT_ULP * found.abs().clamp(min=1.0)
-        return found, _finite(moved) + self._rounding * _finite(rounded)
+        return found, finite(moved) + self._rounding * finite(rounded)
 
     def _losses(self, logits: _Logits, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        (smoothing, *_, z), x = self._settings, logits.value
+        smoothing, z = self._settings.label_smoothing, self._settings.z_loss
+        x = logits.value
         log_sums, moved = self._log_sums(logits)
         own = numbers.unsqueeze(1)
         loss = (1 - smoothing) * (log_sums - x.gather(1, own).squeeze(1))
@@ -203,9 +232,10 @@ class LinearOracle(Oracle):
         if z:
             loss = loss + z * log_sums**2
             off = off + z * (2 * log_sums.abs() * moved + moved**2)
-        return self._spec.sign * loss, _finite(off)
+        return self._spec.sign * loss, finite(off)
 
-    def _gradient_of_logits(self, place: Tensor, grad_output: Tensor) -> _Gradient:
+    def _gradients_of_logits(self, place: Tensor, grad_output: Tensor) -> dict[str, Gradient]:
+        """Return each element's gradients by the arguments of the spec's ``logits``."""
         incoming = grad_output.detach().double().expand(self.loss_shape()).reshape(-1)
         if self.case.reduction == "none":
             incoming = incoming[place]
@@ -214,7 +244,7 @@ class LinearOracle(Oracle):
         logits = self._logits(place)
         value, p, log_sums = self._slopes(logits, numbers)
         log_sums_moved = self._log_sums(logits)[1].unsqueeze(1)
-        *_, z = self._settings
+        z = self._settings.z_loss
         # A probability moves with the log-sum-exp and its logit, and is at most 1. It loses at most
         # what others gain: all of it if another logit is nearly equal.
         logs, off = logits.value - log_sums, logits.moved + log_sums_moved
@@ -242,10 +272,13 @@ class LinearOracle(Oracle):
             rounded = (self._slopes(own, numbers)[0] * own.slope).to(self.prediction.dtype).double()
             once = (rounded - value).mul_(incoming)
             once[(loses > _UNDECIDED).any(1) & (incoming.squeeze(1) != 0)] = math.nan
-        return _Gradient(value * incoming, _finite(moved), once)
+        found = Gradient(value * incoming, finite(moved), once)
+        names = ("product", *self.case.spec.names[3:])
+        return {name: found.times(logits.slopes.get(name)) for name in names}
 
     def _slopes(self, logits: _Logits, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        (smoothing, *_, z), x = self._settings, logits.value
+        smoothing, z = self._settings.label_smoothing, self._settings.z_loss
+        x = logits.value
         log_sums = _log_sums(x).unsqueeze(1)
         p = torch.softmax(x, 1)  # the exponential of x - log_sums is 1 for each of two huge ones
         value = p * (1 + 2 * z * log_sums) - smoothing / x.shape[1]
@@ -258,68 +291,7 @@ class LinearOracle(Oracle):
         return spec
 
 
-class _Gradient(NamedTuple):
-    value: Tensor
-    moved: Tensor
-    """How far roundings may move it."""
-    once: Tensor | None
-    """The change from rounding logits and gradient once; None in 32 bits."""
-
-    def of(self, classes: slice) -> _Gradient:
-        return self._changed(lambda matrix: matrix[:, classes])
-
-    def t(self) -> _Gradient:
-        return self._changed(Tensor.t)
-
-    def _changed(self, change: Callable[[Tensor], Tensor]) -> _Gradient:
-        once = None if self.once is None else change(self.once)
-        return _Gradient(change(self.value), change(self.moved), once)
-
-
-class _Sum:
-    """An operand's gradient, accumulated from products: a ``rows x columns`` matrix."""
-
-    def __init__(self, operand: Tensor, rows: int, columns: int) -> None:
-        self.operand = operand
-        self.value = torch.zeros((rows, columns), dtype=torch.float64, device=operand.device)
-        self.moved = torch.zeros_like(self.value)
-        self.once = torch.zeros_like(self.value) if operand.dtype.itemsize == 2 else None
-
-    def add(self, gradient: _Gradient, other: Tensor, place: Tensor | slice) -> None:
-        wide = other.double()
-        self.value[place] += gradient.value @ wide
-        self.moved[place] += gradient.moved @ wide.abs()
-        if self.once is not None and gradient.once is not None:
-            self.once[place] += gradient.once @ wide
-
-    def truths(self) -> Iterator[Truth]:
-        shape, dtype = self.operand.shape, self.operand.dtype
-        value, moved = self.value.view(shape), self.moved.view(shape)
-        once = self._relative_error_of_once(dtype)
-        for block in blocks(shape, block_elements(self.operand.device.type)):
-            rounding = _finite(moved[block])
-            yield Truth(block, value[block], rounding=rounding, once_rounded=once)
-
-    def _relative_error_of_once(self, dtype: torch.dtype) -> float | None:
-        """Return the relative error of one product of once-rounded values; None if few or large."""
-        if self.once is None or self.value.numel() < _FEWEST:
-            return None
-        error = norm = 0.0
-        for block in blocks(self.value.shape, block_elements(self.operand.device.type)):
-            value = self.value[block]
-            off = (value + self.once[block]).to(dtype).double() - value
-            error += float(off.square().sum())
-            norm += float(value.square().sum())
-        found = max(math.sqrt(error / norm), unit_roundoff(dtype)) if norm else math.inf
-        return found if found <= _MOST_OFF else None  # NaN is none either
-
-
 def _log_sums(x: Tensor) -> Tensor:
     """Return the log-sum-exps of rows; NaN wins over infinity."""
     found = torch.logsumexp(x, 1)
     return found.masked_fill(found == math.inf, math.nan)
-
-
-def _finite(values: Tensor) -> Tensor:
-    """Return how far roundings move values; 0 for non-finite ones, which must match."""
-    return values.nan_to_num(nan=0.0, posinf=0.0)

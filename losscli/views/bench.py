@@ -11,7 +11,7 @@ from statistics import geometric_mean
 from losscli.cases.axes import CACHES, COLD, MODES, PASSES, WARM
 from losscli.cases.case import Case, distinct_names
 from losscli.compare.cells import Cell, best_peer, compared, is_behind
-from losscli.compare.rows import long_name, mode_and_cache
+from losscli.compare.row_keys import long_name, mode_and_cache
 from losscli.implementations import CUSTOM, is_own
 from losscli.reasons import Code
 from losscli.runs.columns import COLUMNS, LEAST_IMPORTANT, MARKS, REFERENCE, mark, versus

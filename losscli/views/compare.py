@@ -13,7 +13,7 @@ from losscli.compare.comparison import Comparison, Untimed
 from losscli.compare.figures import FIGURES, MEMORY
 from losscli.compare.gate import Comparisons
 from losscli.compare.record import ComparedRow, ComparedRun, ComparisonRecord, record_of
-from losscli.compare.rows import long_name, mode_and_cache
+from losscli.compare.row_keys import long_name, mode_and_cache
 from losscli.runs.grouping import grouped
 from losscli.runs.judgements import SLOWER, UNCLEAR, Judgement
 from losscli.runs.records import FAILED, SKIPPED, Run

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from losscli.cases.case import distinct_names
 from losscli.compare.figures import FIGURES, MEMORY
-from losscli.compare.history import History, Point, Series, Step
-from losscli.compare.rows import label
+from losscli.compare.history import FigureChange, History, MeasuredCommit, RowHistory
+from losscli.compare.row_keys import label
 from losscli.units import format_bytes, format_seconds
 from losscli.views.document import Document, Notes, Part, Side, Table, case_table
 from losscli.views.phrases import count, listed, short_pass, shorten
@@ -32,7 +32,7 @@ def view(found: History) -> Document:
     )
 
 
-def _points(points: Sequence[Point]) -> Table:
+def _points(points: Sequence[MeasuredCommit]) -> Table:
     times = [point.seconds for point in points]
     low, high = min(times), max(times)
     ends = f"{format_seconds(low, 3)} to {format_seconds(high, 3)}"
@@ -51,7 +51,7 @@ def _points(points: Sequence[Point]) -> Table:
     return Table(headers, rows, align=_SIDES)
 
 
-def _summary(series: Sequence[Series]) -> Table:
+def _summary(series: Sequence[RowHistory]) -> Table:
     names = distinct_names(each.result.case for each in series)
     rows = []
     for each in series:
@@ -83,7 +83,7 @@ def _changes(found: History) -> list[str]:
     return lines or [f"{nothing} over {commits}"]
 
 
-def _change(step: Step) -> str:
+def _change(step: FigureChange) -> str:
     if step.figure == MEMORY:
         text = FIGURES[MEMORY].text
         what = "MORE MEMORY" if step.after > step.before else "less memory"

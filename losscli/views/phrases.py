@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from losscli.cases.axes import WARM
-from losscli.compare.rows import mode_and_cache
+from losscli.compare.row_keys import mode_and_cache
 from losscli.runs.grouping import grouped
 from losscli.runs.records import SKIPPED, BenchResult, Run, TimerTestResult, VerifyResult
 from losscli.units import first_of

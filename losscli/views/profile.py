@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from losscli.compare.rows import long_name
+from losscli.compare.row_keys import long_name
 from losscli.profile.record import Launch, Profile
 from losscli.units import figure, format_seconds
 from losscli.views.document import Document, Notes, Part, Sentence, Table

@@ -4,6 +4,7 @@ Roundings are bounded so that honest results pass and small gradients that are l
 """
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ from torch.nn.functional import linear
 
 from losscli.cases.case import Case
 from losscli.implementations.subject import subject_of
-from losscli.losses import HIDDEN_STATE, LINEAR_LOSSES, find_loss
+from losscli.losses import HIDDEN_STATE, LINEAR_LOSSES, Operand, find_loss
+from losscli.losses.rows import cross_entropy
 from losscli.runs.records import FAIL, PASS
 from losscli.truth import linear_oracle
 from losscli.truth.distances import compare, ulp
@@ -38,6 +40,16 @@ def truths_by_autograd(case: Case, operands: dict[str, Tensor], incoming: Tensor
     return [loss.detach(), *torch.autograd.grad(loss, leaves, incoming.double())]
 
 
+def assert_truth_is_that_of_the_formula(case: Case) -> None:
+    problem = Problem.of(case)
+    incoming = problem.usual
+    loss_due, *due = truths_by_autograd(case, problem.operands, incoming.grad_output)
+    assert compare(loss_due, problem.oracle.value()).ulp <= 1
+    found = problem.oracle.gradients(problem.wrt, incoming.grad_output)
+    for name, gradient in zip(problem.wrt, due, strict=True):
+        assert compare(gradient, found[name]).ulp <= 1, name
+
+
 def test_operands_follow_from_tokens_width_and_classes():
     case = make_case("biased_linear_cross_entropy", (5, 3, 7))
     operands = make_inputs(case)
@@ -49,7 +61,7 @@ def test_operands_follow_from_tokens_width_and_classes():
     }
     assert (case.elements, case.classes, case.unreduced_shape) == (15, 7, (5,))
     assert (case.operations("forward"), case.operations("forward_backward")) == (210, 630)
-    assert [spec.unit for spec in LINEAR_LOSSES.values()] == [HIDDEN_STATE] * 4
+    assert {spec.unit for spec in LINEAR_LOSSES.values()} == {HIDDEN_STATE}
 
 
 def test_logits_have_the_spread_of_the_hidden_states():
@@ -68,14 +80,32 @@ def test_truth_is_that_of_the_formula_in_float64(loss, reduction):
     for params in ({}, known):
         case = make_case(loss, reduction=reduction, dtype="float64", params=params)
         with naming(params):
-            problem = Problem.of(case)
-            incoming = problem.usual
-            loss_due, *due = truths_by_autograd(case, problem.operands, incoming.grad_output)
-            oracle = problem.oracle
-            assert compare(loss_due, oracle.value()).ulp <= 1
-            found = oracle.gradients(problem.wrt, incoming.grad_output)
-            for name, gradient in zip(problem.wrt, due, strict=True):
-                assert compare(gradient, found[name]).ulp <= 1, name
+            assert_truth_is_that_of_the_formula(case)
+
+
+def scaled(product: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    return product * scale - shift
+
+
+def scaled_loss(input, target, linear_weight, scale, shift, **settings):
+    logits = scaled(linear(input, linear_weight), scale.reshape(-1, 1), shift)
+    del settings["memory_budget"]
+    return cross_entropy.functional(logits, target, None, **settings)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+def test_operands_enter_by_the_formula_of_the_logits(monkeypatch, reduction):
+    plain = LINEAR_LOSSES["linear_cross_entropy"]
+    of_rows = Operand("scale", shape=lambda size: size[:1])
+    of_classes = Operand("shift", shape=lambda size: size[2:], shared=True)
+    operands = (*plain.operands, of_rows, of_classes)
+    loss = replace(plain, name="scaled", operands=operands, logits=scaled, reference=scaled_loss)
+    monkeypatch.setitem(LINEAR_LOSSES, "scaled", loss)
+    for params in ({}, SETTINGS):
+        case = make_case("scaled", reduction=reduction, dtype="float64", params=params)
+        with naming(params):
+            assert_truth_is_that_of_the_formula(case)
+    assert 0.005 < max(shares_of_bound(make_case("scaled", dtype="float32"))) < 1
 
 
 def test_the_slope_of_an_infinite_logit_under_a_softcap_may_be_off_by_roundings():

@@ -71,5 +71,5 @@ def _bind(
     if spec.by_weights and reduction == "mean":
         values = tuple(spec.resolve(settings).values())
         return lambda *operands: calls.loss(Arguments(operands, reduction, values))
-    named = {"reduction": reduction, **spec.given_as(settings)}
+    named = spec.settings(reduction, settings)
     return named_call(spec.loss, (*spec.names, WEIGHT.name), named)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from losscli.machine.pytorch import Tensor
@@ -11,7 +11,7 @@ from .. import aten, operators
 from ..formulas import Reduction
 from ..rows.spec import class_numbers
 from ..spec import HIDDEN_STATE, Operand, Parameter, Shape, Spec, Unit
-from .plan import Plan, Size, choose
+from .logits_plan import Plan, Size, choose
 
 MEMORY_BUDGET = Parameter(
     "memory_budget",
@@ -33,7 +33,7 @@ WEIGHT = Operand(
     shared=True,
 )
 BIAS = Operand(
-    *("linear_bias", "of the linear layer"), shape=lambda size: size[2:], shared=True, optional=True
+    *("linear_bias", "of the linear layer"), shape=lambda size: size[2:], shared=True, form="biased"
 )
 
 
@@ -47,6 +47,11 @@ def operands(prediction: str, numbers: str) -> tuple[Operand, ...]:
     )
 
 
+def biased(product: Tensor, linear_bias: Tensor | None = None) -> Tensor:
+    """Return the logits of a layer that may have a bias."""
+    return product if linear_bias is None else product + linear_bias
+
+
 @dataclass(frozen=True, kw_only=True)
 class LinearSpec(Spec):
     """A fused linear loss; its ``shape`` is tokens x width x classes."""
@@ -56,6 +61,10 @@ class LinearSpec(Spec):
     squares: bool = True
     composed_of: tuple[str, ...] = ("cross_entropy", "token_log_probs")
     """Cross entropy or log-probabilities of the logits, in parts."""
+    logits: Callable[..., Tensor] = biased
+    """``logits(product, **operands)``: what the operands after the weight make of the hidden
+    states' product with it, in which the logits are affine. They broadcast to it: those of rows are
+    columns."""
     sign: float = 1.0
     """The factor from the logits' cross entropy to this loss."""
 
@@ -101,12 +110,8 @@ class LinearSpec(Spec):
 
     def bound(self, reduction: Reduction, parameters: Mapping[str, float]) -> Callable[..., Tensor]:
         """Return the public function with fixed reduction and parameters."""
-        settings: dict[str, Any] = self.given_as(parameters)
-        if len(self.reductions) > 1:
-            settings["reduction"] = reduction
-        defaults = {parameter.name: parameter.default for parameter in self.parameters}
-        given = {n: v for n, v in settings.items() if parameters.get(n) != defaults.get(n, v)}
-        return lambda *tensors: self.loss(**dict(zip(self.names, tensors, strict=True)), **given)
+        settings = self.settings(reduction, parameters)
+        return lambda *tensors: self.loss(**dict(zip(self.names, tensors, strict=True)), **settings)
 
 
 def public(name: str) -> Callable[..., Any]:
@@ -125,6 +130,6 @@ def logits_of(hidden: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def forms(spec: LinearSpec) -> Iterator[LinearSpec]:
-    """Yield a loss without a bias and, as ``biased_NAME``, with it."""
-    yield replace(spec, operands=tuple(each for each in spec.operands if not each.optional))
-    yield replace(spec, name=f"biased_{spec.name}")
+    """Yield a loss without its optional operands, then with each of them, as ``biased_NAME``."""
+    for own in (None, *(each for each in spec.operands if each.optional)):
+        yield spec.form(own, {})

@@ -13,7 +13,7 @@ from losscli.machine.pytorch import Tensor, torch
 from ..calling import named_call
 from ..domain import PROBABILITIES
 from ..formulas import Reduction
-from ..spec import CLASS_NUMBERS, MASK, Operand, Parameter, Terms, looser
+from ..spec import CLASS_NUMBERS, Operand, Parameter, looser
 from .spec import RowSpec
 
 NO_INDEX = -(2.0**63)
@@ -36,10 +36,6 @@ def ignored_index(parameters: Mapping[str, float]) -> int | None:
     return None if index == NO_INDEX else int(index)
 
 
-_PREFIXES = {True: "masked_", False: "weighted_"}
-"""The prefix of a form with an optional operand, by whether that is a mask."""
-
-
 def operators_of(spec: RowSpec) -> Iterator[RowSpec]:
     """Yield a loss with its own operands, then with each of its ``forms``."""
     yield replace(spec, forms={})
@@ -59,58 +55,38 @@ def operators_of(spec: RowSpec) -> Iterator[RowSpec]:
 
 def forms(spec: RowSpec) -> Iterator[RowSpec]:
     """Yield an operator's forms, the plain one first."""
-    yield _form(spec, spec.name)
+    yield _form(spec)
     for optional in (operand for operand in spec.operands if operand.optional):
-        yield _form(spec, f"{_PREFIXES[optional.kind == MASK]}{spec.name}", optional)
+        yield _form(spec, optional)
     if spec.doubling:
-        yield _form(spec, f"{spec.name}_with_{spec.doubling}", values=2)
+        yield _form(spec, values=2, name=f"{spec.name}_with_{spec.doubling}")
 
 
-def _form(spec: RowSpec, name: str, optional: Operand | None = None, values: int = 1) -> RowSpec:
-    operands = tuple(each for each in spec.operands if not each.optional or each is optional)
-    numbered = _are_numbered(operands)
+def _form(spec: RowSpec, own: Operand | None = None, values: int = 1, **changes: Any) -> RowSpec:
+    numbered = _are_numbered(spec.operands)
     fixed = {spec.doubling: float(values - 1)} if spec.doubling else {}
     if not numbered and any(each.name == IGNORE_INDEX.name for each in spec.parameters):
         fixed[IGNORE_INDEX.name] = IGNORE_INDEX.default
-
-    def of(function: Callable[..., Any]) -> Callable[..., Any]:
-        """Adapt a function of all operands to those of the form."""
-
-        def called(*tensors: Tensor, **settings: Any) -> Any:
-            given = dict(zip((each.name for each in operands), tensors, strict=True))
-            every = (given.get(each.name) for each in spec.operands)
-            return function(*every, **settings, **fixed)
-
-        return called
+    form = spec.form(own, fixed, **changes)
 
     def bind_loss(reduction: Reduction, settings: Mapping[str, float]) -> Callable[..., Tensor]:
         """Return the public function; two values per row are stacked in one tensor."""
-        named: dict[str, Any] = {**spec.given_as({**settings, **fixed}), **spec.arguments}
-        if len(spec.reductions) > 1:
-            named["reduction"] = reduction
-        called = named_call(spec.loss, [each.name for each in operands], named)
+        named = {**spec.settings(reduction, settings, **fixed), **spec.arguments}
+        called = named_call(spec.loss, form.names, named)
         return called if values == 1 else lambda *tensors: _stacked(called(*tensors))
 
-    counts = spec.counts if numbered or optional else None
     tolerance = spec.tolerance
-    for each in operands:
+    for each in form.operands:
         if each.roundings:
             reason = f"the {each.name} adds {each.roundings} roundings to four"
             tolerance = looser(tolerance, each.roundings, reason)
     return replace(
-        spec,
-        name=name,
-        operands=operands,
+        form,
         parameters=tuple(each for each in spec.parameters if each.name not in fixed),
         values=values,
-        reference=of(spec.reference),
-        functional=of(spec.functional) if spec.functional else None,
-        counts=of(counts) if counts else None,
-        from_kinks=of(spec.from_kinks) if spec.from_kinks else None,
-        undecided=of(spec.undecided) if spec.undecided else None,
+        counts=form.counts if numbered or own else None,
         tolerance=tolerance,
-        relations=spec.relations.of_form(name.partition(spec.name)[0]),
-        terms=Terms(of(spec.terms.of), spec.terms.reason) if spec.terms else None,
+        relations=spec.relations.of_form(f"{own.form}_" if own else ""),
         bind_loss=bind_loss,
     )
 

@@ -59,7 +59,7 @@ def class_weight(shape: Callable[[Shape], Shape], **fields: Any) -> Operand:
         shape=shape,
         domain=POSITIVE,
         shared=True,
-        optional=True,
+        form="weighted",
         **fields,
     )
 
@@ -70,7 +70,7 @@ ROW_MASK = Operand(
     shape=of_last_rows,
     domain=MASKS,
     kind=MASK,
-    optional=True,
+    form="masked",
 )
 
 

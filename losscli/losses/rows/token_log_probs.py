@@ -18,7 +18,7 @@ from .spec import class_numbers, of_last_rows
 from .terms import LazyTerms, Softmax, WeightedSum
 
 
-class _Calls(RowCalls):
+class _StackedCalls(RowCalls):
     """Calls of an operator that returns both values in one tensor."""
 
     def loss(self, given: Arguments, *site: int) -> Any:
@@ -84,7 +84,7 @@ def token_log_probs(
 SPEC = row_loss(
     token_log_probs,
     "TokenLogProbs",
-    calls=_Calls("token_log_probs"),
+    calls=_StackedCalls("token_log_probs"),
     formula="log(p[token]), and -(sum of p * log(p)), p = softmax(x / T)",
     operands=(
         Operand("logits", "logits"),

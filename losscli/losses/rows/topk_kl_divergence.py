@@ -26,7 +26,7 @@ _MOST_CLASSES = 16
 """A teacher's known classes in generated cases, at most half of all."""
 
 
-class _Calls(RowCalls):
+class _ComposedCalls(RowCalls):
     def composed(self, given: Arguments) -> Callable[..., Tensor] | None:
         found: Callable[..., Tensor] = operators.OPERATORS["topk_kl_divergence"]
         return found
@@ -206,7 +206,7 @@ def topk_kl_divergence(
 SPEC = row_loss(
     topk_kl_divergence,
     "TopKKLDivergenceLoss",
-    calls=_Calls("topk_kl_divergence"),
+    calls=_ComposedCalls("topk_kl_divergence"),
     formula="sum of q * log(q / p) over k classes and all others as one, p = softmax(x / T)",
     operands=(
         Operand("input", "logits"),

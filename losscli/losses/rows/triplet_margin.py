@@ -18,7 +18,7 @@ from .calls import RowCalls
 from .terms import OF_VECTORS, LazyTerms
 
 
-class _Calls(RowCalls):
+class _TripletCalls(RowCalls):
     def composed(self, given: Arguments) -> Callable[..., Tensor] | None:
         has_kernels = 0 < given.parameters[1] < math.inf
         return super().composed(given if has_kernels else given._replace(composed=True))
@@ -191,7 +191,7 @@ _NAMES = ("anchor", "positive", "negative")
 SPEC = row_loss(
     triplet_margin_loss,
     "TripletMarginLoss",
-    calls=_Calls("triplet_margin"),
+    calls=_TripletCalls("triplet_margin"),
     formula="max(0, |a - b + eps|_p - |a - c + eps|_p + margin)",
     operands=(
         Operand("anchor", "vectors"),

@@ -9,7 +9,7 @@ from typing import TypeGuard
 
 from losscli.compare.gate import Comparisons
 from losscli.compare.record import ComparisonRecord, record_of
-from losscli.compare.rows import long_name
+from losscli.compare.row_keys import long_name
 from losscli.judge.verdict import Verdict
 from losscli.machine.differences import LABELS
 from losscli.render.html.any_record import Reported

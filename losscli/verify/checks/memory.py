@@ -22,7 +22,7 @@ from losscli.implementations.memory_requests import (
 )
 from losscli.implementations.subject import Subject, bind
 from losscli.losses import ELEMENT, HIDDEN_STATE, ROW, LinearSpec
-from losscli.losses.linear.plan import CHUNKS, SLICES, WHOLE, Size, chunks, least
+from losscli.losses.linear.logits_plan import CHUNKS, SLICES, WHOLE, Size, chunks, least
 from losscli.losses.linear.spec import MEMORY_BUDGET
 from losscli.runs.records import FAIL
 from losscli.truth.distances import first_difference

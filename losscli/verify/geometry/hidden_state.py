@@ -92,10 +92,12 @@ def _changed(problem: Problem, change: Callable[[Layer], Layer]) -> Problem:
 
 def _leading(problem: Problem, shape: Shape) -> Problem:
     count = torch.Size(shape).numel()
-    hidden, numbers = problem.case.spec.names[:2]
-    tokens, targets = problem.operands[hidden][:count], problem.operands[numbers][:count]
-    changed = {hidden: tokens.reshape(*shape, tokens.shape[-1]), numbers: targets.reshape(shape)}
-    return problem.like(changed)
+    own = {
+        each.name: problem.operands[each.name]
+        for each in problem.case.spec.operands
+        if not each.shared
+    }
+    return problem.like({n: x[:count].reshape((*shape, *x.shape[1:])) for n, x in own.items()})
 
 
 def _layouts(problem: Problem) -> Variants:

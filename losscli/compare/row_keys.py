@@ -13,7 +13,7 @@ _NAMED = 2
 
 
 @dataclass(frozen=True)
-class Key:
+class RowKey:
     """The key of a row, equal in both runs."""
 
     table: str
@@ -41,15 +41,15 @@ _PARTS = {"shape": "size", "target_shape": "size of the target", "params": "para
 """User-facing names of a case's fields."""
 
 
-def key(result: BenchResult, case: Case | None = None) -> Key:
+def key(result: BenchResult, case: Case | None = None) -> RowKey:
     """Return the key of a row; ``case`` is its case on any device, if known."""
     how = result.pass_, result.mode, result.cache
-    return Key(result.table, case or result.case.anywhere(), *how, result.implementation)
+    return RowKey(result.table, case or result.case.anywhere(), *how, result.implementation)
 
 
-def timed(run: Run) -> dict[Key, BenchResult]:
+def timed(run: Run) -> dict[RowKey, BenchResult]:
     """Return the results of a run that have a time."""
-    found: dict[Key, BenchResult] = {}
+    found: dict[RowKey, BenchResult] = {}
     case: Case | None = None
     anywhere: Case | None = None
     for result in run.results:
@@ -108,11 +108,11 @@ def why_unmatched(first: str, before: Run, second: str, after: Run) -> str:
     return ". ".join(named) + "."
 
 
-def _without(part: str, keys: Iterable[Key]) -> set[object]:
+def _without(part: str, keys: Iterable[RowKey]) -> set[object]:
     return {tuple(v for name, v in key.parts.items() if name != part) for key in keys}
 
 
-def _values(part: str, keys: Iterable[Key]) -> str:
+def _values(part: str, keys: Iterable[RowKey]) -> str:
     return first_of(dict.fromkeys(_written(key.parts[part]) for key in keys), _NAMED)
 
 

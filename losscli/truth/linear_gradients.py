@@ -1,0 +1,91 @@
+"""Gradients of fused linear losses: those of each logit, and their sums over rows or classes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from losscli.truth.blocks import block_elements, blocks
+from losscli.truth.distances import Truth
+from losscli.truth.tolerances import unit_roundoff
+
+_FEWEST = 512
+"""Smallest gradient that is judged as a whole, so that the norm is meaningful."""
+_MOST_OFF = 1 / 16
+"""The largest relative error to judge a gradient as a whole. Beyond it, a few elements decide."""
+Slope = tuple[Tensor, Tensor]
+"""A derivative, and how far roundings move it."""
+
+
+class Gradient(NamedTuple):
+    """The gradients of some rows' logits, or of what these are made of."""
+
+    value: Tensor
+    moved: Tensor
+    """How far roundings may move it."""
+    once: Tensor | None
+    """The change from rounding logits and gradient once; None in 32 bits."""
+
+    def changed(self, change: Callable[[Tensor], Tensor]) -> Gradient:
+        """Return each matrix changed."""
+        once = None if self.once is None else change(self.once)
+        return Gradient(change(self.value), change(self.moved), once)
+
+    def times(self, slope: Slope | None) -> Gradient:
+        """Return its product with a derivative; None for 1."""
+        if slope is None:
+            return self
+        by, off = slope
+        moved = self.moved * (by.abs() + off) + self.value.abs() * off
+        return self.changed(by.mul)._replace(moved=finite(moved))
+
+
+class GradientSum:
+    """An operand's gradient, accumulated from products: a matrix, or a column."""
+
+    def __init__(self, operand: Tensor, *, is_matrix: bool) -> None:
+        self.operand = operand
+        *rows, columns = operand.shape if is_matrix else (*operand.shape, 1)
+        shape = (math.prod(rows), columns)
+        self.value = torch.zeros(shape, dtype=torch.float64, device=operand.device)
+        self.moved = torch.zeros_like(self.value)
+        self.once = torch.zeros_like(self.value) if operand.dtype.itemsize == 2 else None
+
+    def add(self, gradient: Gradient, other: Tensor, place: Tensor | slice) -> None:
+        """Add the product of a gradient and a matrix to some rows."""
+        wide = other.double()
+        self.value[place] += gradient.value @ wide
+        self.moved[place] += gradient.moved @ wide.abs()
+        if self.once is not None and gradient.once is not None:
+            self.once[place] += gradient.once @ wide
+
+    def truths(self) -> Iterator[Truth]:
+        """Yield the gradient in the operand's shape, block by block."""
+        shape, dtype = self.operand.shape, self.operand.dtype
+        value, moved = self.value.view(shape), self.moved.view(shape)
+        once = self._relative_error_of_once(dtype)
+        for block in blocks(shape, block_elements(self.operand.device.type)):
+            rounding = finite(moved[block])
+            yield Truth(block, value[block], rounding=rounding, once_rounded=once)
+
+    def _relative_error_of_once(self, dtype: torch.dtype) -> float | None:
+        """Return the relative error of one product of once-rounded values; None if few or large."""
+        if self.once is None or self.value.numel() < _FEWEST:
+            return None
+        error = norm = 0.0
+        for block in blocks(self.value.shape, block_elements(self.operand.device.type)):
+            value = self.value[block]
+            off = (value + self.once[block]).to(dtype).double() - value
+            error += float(off.square().sum())
+            norm += float(value.square().sum())
+        found = max(math.sqrt(error / norm), unit_roundoff(dtype)) if norm else math.inf
+        return found if found <= _MOST_OFF else None  # NaN is none either
+
+
+def finite(values: Tensor) -> Tensor:
+    """Return how far roundings move values; 0 for non-finite ones, which must match."""
+    return values.nan_to_num(nan=0.0, posinf=0.0)
