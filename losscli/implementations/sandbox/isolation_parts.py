@@ -16,7 +16,7 @@ class IsolationPart(NamedTuple):
 
 
 PARTS = (
-    IsolationPart("session", "a session", "a session"),
+    IsolationPart("session", "a separate session", "a separate session"),
     IsolationPart("environment", "reduced by the judge", "reduced by the judge"),
     IsolationPart("processes", "a process namespace, its own /proc", ""),
     IsolationPart("signals", "a process namespace", "Landlock 6, seccomp"),
