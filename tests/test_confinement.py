@@ -187,8 +187,9 @@ def test_neighbours_of_a_file_are_there_whatever_folder_the_command_runs_in(
     folder.mkdir()
     (folder / "helper.py").write_text("VALUE = 17\n")
     (tmp_path / "link").symlink_to(folder)
+    (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path)
-    for named in ("files/k.py", str(tmp_path / "link" / "k.py")):
+    for named in ("files/k.py", "other/../files/k.py", str(tmp_path / "link" / "k.py")):
         with naming(named):
             assert "helper 17" in said(Path(named), LOOK)
 
