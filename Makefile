@@ -40,7 +40,7 @@ check: ## run what test does with the tools of the active environment
 	$(CSRC) | xargs -0 $(TOOLS)clang-format --dry-run -Werror
 	$(call PYTEST,$(TOOLS)) -m "not slow and not gpu" --junitxml $(TIMES)
 
-test-times: ## print the dearest tests of the last `make test`, and the time by folder
+test-times: ## print the slowest tests of the last `make test`, and the time by folder
 	@$(PYTHON) -m tools.times $(TIMES) $(TIMES_OPTIONS)
 
 wheel: $(READY) ## build the wheels into dist: the plain one, and one with kernels

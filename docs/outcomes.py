@@ -21,7 +21,7 @@ def mutations(record: Mapping[str, Any]) -> str:
     killers = Counter(result["by"] for result in results if result["by"])
     score = ", ".join(f"{number} {status}" for status, number in statuses.items())
     first = ", ".join(f"`{name}` {number}" for name, number in killers.most_common())
-    said = f"{count(len(results), 'mutation')}: {score}. What failed first: {first}."
+    said = f"{count(len(results), 'mutation')}: {score}. Checks that failed first: {first}."
     survivors = [
         [f"`{each['file']}`", each["mistake"], f"{each['status']}: {each['reason']}".rstrip(": ")]
         for each in results

@@ -47,20 +47,19 @@ def walls() -> str:
 FACET_MEANS: dict[Facet, str] = {
     "value": "the loss at ordinary values, on each branch of the formula",
     "gradient": "each gradient, for grad_output 1 and others",
-    "sizes": "sizes around those at which kernels switch code paths, none and one too",
+    "sizes": "sizes around those at which kernels switch code paths, also 0 and 1",
     "extreme_values": "logits of 100 and beyond, ties, ignored rows; NaN, infinities, subnormals",
-    "parameters": "parameters other than the defaults; one that is taken and ignored is wrong",
+    "parameters": "parameters other than the defaults; accepting one and ignoring it is wrong",
     "reductions": "reductions other than the usual one",
     "dtypes": "dtypes other than its own",
     "layouts": "strides, slices, broadcasts, targets of other dtypes",
     "streams_and_graphs": "side streams and CUDA graphs; needs a GPU",
     "repeated_backward": "retain_graph, and gradients that accumulate in .grad",
     "second_derivatives": "create_graph",
-    "inputs": "inputs that it overwrites, data that changes before backward, class indices out of "
-    "range",
+    "inputs": "overwritten inputs, data that changes before backward, class indices out of range",
     "global_state": "flags, seeds, modes, functions, environment variables",
     "determinism": "bitwise equal results in every run",
-    "memory": "reads and writes beyond the ends, uninitialised memory, leaks",
+    "memory": "reads and writes out of bounds, uninitialised memory, leaks",
 }
 
 
@@ -70,7 +69,7 @@ def facets() -> str:
     for facet in FACETS:
         names = [f"`{check.name}`" for check in CHECKS.values() if check.facet == facet]
         rows.append([facet.replace("_", " "), FACET_MEANS[facet], ", ".join(names)])
-    return table(["facet", "what is looked at", "checks"], rows)
+    return table(["facet", "what is tested", "checks"], rows)
 
 
 def jobs() -> str:

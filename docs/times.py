@@ -120,7 +120,7 @@ def floors(run: Run) -> str:
                 *(_share(group[0][name]) if name in group[0] else "" for name in (CUSTOM, *PEERS)),
             ]
         )
-    headers = ["loss", "pass", "bytes an element", "limit, GB/s", "floor"]
+    headers = ["loss", "pass", "bytes per element", "limit, GB/s", "floor"]
     return table([*headers, *(f"{name}, %" for name in ("losscli", *PEERS))], rows)
 
 
@@ -195,7 +195,7 @@ def sharded(run: Run) -> str:
                 *peers,
             ]
         )
-    own = [CUSTOM, "% of peak", "temp memory", "bytes a row", "collective alone"]
+    own = [CUSTOM, "% of peak", "temp memory", "bytes per row", "collective alone"]
     return table(["case", *own, *SHARDING], rows)
 
 

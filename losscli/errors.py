@@ -85,6 +85,10 @@ class UnfitError(LosscliError):
     exit_code = EXIT_UNFIT
 
 
+class NoGPUError(UnfitError):
+    """A GPU is asked for that is not there."""
+
+
 class PatchError(UnfitError):
     """A library is not installed, or in a version whose losses losscli does not know."""
 

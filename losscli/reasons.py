@@ -32,25 +32,25 @@ class Said(NamedTuple):
 WORDS: dict[Word, Said] = {
     "RIGHT": Said("is right: it passed every check."),
     "RIGHT BUT NO GRADIENT": Said(
-        "computes the right loss but has no gradient, so nothing can be trained with it.",
+        "computes the right loss but has no gradient, so it cannot be used in training.",
         "of them without a gradient",
     ),
     "NO WORSE THAN TORCH": Said(
-        "is right: what it gets wrong, PyTorch's own formula gets wrong too.",
+        "is right: where it is wrong, PyTorch's own formula is wrong too.",
         "of them with the same error as PyTorch",
     ),
     "RIGHT WITHIN LIMITS": Said(
-        "is right for ordinary operands, and wrong for some of special values, dtypes or layouts.",
+        "is right for ordinary operands, but wrong for some special values, dtypes or layouts.",
         "of them within limits",
     ),
     "SLOWER": Said("is right but slower than PyTorch.", "of them slower than PyTorch"),
     "CHEATS": Said("deceives the judge, so neither its results nor its times count.", "cheats"),
     "WRONG": Said("is wrong.", "wrong"),
     "CRASHED": Said("crashed.", "crashed"),
-    "HANGS": Said("did not answer in time.", "hangs"),
+    "HANGS": Said("did not respond in time.", "hangs"),
     "DOES NOT BUILD": Said("cannot be loaded.", "does not build"),
     "NO KERNEL OF ITS OWN": Said(
-        "is right, but what runs is PyTorch's own.", "without a kernel of its own"
+        "is right, but PyTorch's own kernels do the work.", "without a kernel of its own"
     ),
     "NOT JUDGED": Said("was not judged, which says nothing about the kernel itself.", "not judged"),
 }
@@ -138,11 +138,12 @@ class Code(StrEnum):
     )
     NOTHING_TO_JUDGE = (
         *("nothing_to_judge", _FILE, "the file defines no loss"),
-        "Define a function with the loss's signature, or a class ModelNew.",
+        "Name a function as FILE:NAME, call it with --call EXPRESSION, or define a function with "
+        "the name of a loss or a class ModelNew.",
     )
     AMBIGUOUS = (
         *("ambiguous", _FILE, "the file defines several losses"),
-        "Leave one of them in the file, or name the one to judge as FILE:NAME.",
+        "Name the one to judge as FILE:NAME, or leave only one in the file.",
     )
     SIGNATURE = (
         *("signature", _FILE, "the arguments of the function do not fit"),
@@ -150,7 +151,7 @@ class Code(StrEnum):
     )
     IMPORT_FAILED = (
         *("import_failed", _FILE, "importing the file raised an exception"),
-        "Make the file import without an error and without other files of its own.",
+        "Make the file import without an error and without other files.",
     )
     BUILD_FAILED = (
         *("build_failed", _FILE, "a compiler failed"),
@@ -167,17 +168,17 @@ class Code(StrEnum):
         "Write nothing to descriptors that you did not open; return the loss.",
     )
     TIMING_TAMPERING = (
-        *("timing_tampering", _CHEAT, "its time is not what the judge's clock says"),
-        "Finish all work on the current stream before the call counts as done: join side streams "
-        "and threads, and compute nothing lazily.",
+        *("timing_tampering", _CHEAT, "its time disagrees with the judge's clock"),
+        "Finish all work on the current stream before the call ends: join side streams and "
+        "threads, and compute nothing lazily.",
     )
     INTERFERENCE = (
-        *("interference", _CHEAT, "what is timed next to it is slower, or cannot be timed"),
-        "Leave no kernel, thread or process running when a call returns, and take no lock of "
-        "losscli's.",
+        *("interference", _CHEAT, "it slows down or blocks what is timed next to it"),
+        "Leave no kernel, thread or process running when a call returns, and take none of "
+        "losscli's locks.",
     )
     IMPOSSIBLE = (
-        *("impossible", _CHEAT, "it is faster than the memory"),
+        *("impossible", _CHEAT, "it is faster than the memory bandwidth allows"),
         "Read every element of every operand in every call.",
     )
     WRONG_AFTER_WARM_UP = (
@@ -190,10 +191,10 @@ class Code(StrEnum):
     )
 
     TIMEOUT = (
-        *("timeout", "HANGS", "it did not answer in time"),
+        *("timeout", "HANGS", "it did not respond in time"),
         "Look for a loop or a kernel that never ends, a deadlock, or a wait for another process.",
     )
-    HANGS = "hangs", "", "a call did not answer in time"
+    HANGS = "hangs", "", "a call did not respond in time"
 
     PROCESS_DIED = (
         *("process_died", _CRASH, "its process, or the one that measured it, ended"),
@@ -205,36 +206,36 @@ class Code(StrEnum):
     )
     FLOODED_OUTPUT = "flooded_output", _CRASH, "it wrote too much output", "Print nothing."
     MEMORY_LIMIT = (
-        *("memory_limit", _CRASH, "it took more memory than it may"),
-        "Free what is no longer needed, and make no temporaries of the operands' size.",
+        *("memory_limit", _CRASH, "it used more memory than allowed"),
+        "Free unused memory, and make no temporaries of the operands' size.",
     )
-    RAISED = "raised", _CRASH, "it raised an exception", "Correct the line that raised."
+    RAISED = "raised", _CRASH, "it raised an exception", "Correct the line that raised it."
 
     WRONG = (
-        *("wrong", "WRONG", "its result is not that of the oracle"),
-        "Compare the formula with that of the loss, at the smallest case first.",
+        *("wrong", "WRONG", "its result differs from the oracle's"),
+        "Compare the formula with that of the loss, for the smallest case first.",
     )
     SHAPE_OR_DTYPE_MISMATCH = (
         *("shape_or_dtype_mismatch", "WRONG", "its result has the wrong shape or dtype"),
-        "Return the loss in the dtype of its operands, of a mean or sum with shape ().",
+        "Return the loss in the dtype of its operands, and a mean or sum with shape ().",
     )
     MODIFIED_INPUT = (
         *("modified_input", "WRONG", "it modified an operand in place"),
-        "Write into tensors of your own; the operands belong to the caller.",
+        "Write only to new tensors; the operands belong to the caller.",
     )
     GLOBAL_STATE_LEAK = (
         *("global_state_leak", "WRONG", "it changed a flag, a seed or other state of the process"),
         "Restore every flag, seed, thread count and environment variable that you set.",
     )
     LEFT_PROCESS = (
-        *("left_process", "WRONG", "a process that it started goes on"),
-        "Start no process, or wait for its end before the call returns.",
+        *("left_process", "WRONG", "it left a process running"),
+        "Start no process, or wait until it has ended before the call returns.",
     )
 
     UNKNOWN_LOSS = (
-        *("unknown_loss", "NOT JUDGED", "it is not known which loss the file computes"),
-        "Name the loss by --loss NAME (`losscli list losses` lists them), or a file with a class "
-        "Model by --reference FILE.",
+        *("unknown_loss", "NOT JUDGED", "losscli cannot tell which loss the file computes"),
+        "Name the loss with --loss NAME (`losscli list losses` lists them), or a file with a class "
+        "Model with --reference FILE.",
     )
     MISSING_TOOL = (
         *("missing_tool", "NOT JUDGED", "the machine lacks a compiler or a package for the file"),
@@ -245,10 +246,10 @@ class Code(StrEnum):
         "Correct the reference, not the kernel: a reference has to run in float64 and, to judge "
         "gradients, be differentiable.",
     )
-    BAD_JOB = "bad_job", "NOT JUDGED", "the job makes no sense", "Correct the job."
+    BAD_JOB = "bad_job", "NOT JUDGED", "the job is invalid", "Correct the job."
     NO_GPU = (
         *("no_gpu", "NOT JUDGED", "a GPU is needed"),
-        "Judge it on a machine with a GPU, or on the CPU.",
+        "Judge it on a machine with a GPU, or with --device cpu.",
     )
     INSUFFICIENT_MEMORY = (
         *("insufficient_memory", "NOT JUDGED", "the case needs more memory than is free"),
@@ -256,7 +257,7 @@ class Code(StrEnum):
     )
     DEVICE_UNHEALTHY = (
         *("device_unhealthy", "NOT JUDGED", "the GPU did not recover from an earlier error"),
-        "Judge it again on another GPU, or once this one has been reset.",
+        "Judge it again on another GPU, or after a reset of this one.",
     )
     NOT_ISOLATED = (
         *("not_isolated", "NOT JUDGED", "the machine lacks a part of the isolation"),
@@ -268,17 +269,17 @@ class Code(StrEnum):
         "Judge it again.",
     )
     BUSY = (
-        *("busy", "NOT JUDGED", "other programs used the device until the time was over"),
+        *("busy", "NOT JUDGED", "other programs used the device until the time limit"),
         "Judge it again when that process has ended, or with a longer --timeout.",
     )
     ERROR = (
         *("error", "NOT JUDGED", "losscli itself failed"),
-        "This is a fault of losscli; judge it again, and report it if it comes back.",
+        "This is an error of losscli; judge the file again, and report the error if it recurs.",
     )
 
     NO_OWN_KERNEL = (
-        *("no_own_kernel", "NO KERNEL OF ITS OWN", "what runs is PyTorch's own"),
-        "Launch a kernel of your own: look whether its build failed and PyTorch took its place.",
+        *("no_own_kernel", "NO KERNEL OF ITS OWN", "PyTorch's own kernels do the work"),
+        "Launch your own kernel: check whether its build failed and the file fell back to PyTorch.",
     )
 
     NO_GRADIENT = (
@@ -286,10 +287,9 @@ class Code(StrEnum):
         "Wrap it in a torch.autograd.Function with a backward, and do not detach.",
     )
     KNOWN_LIMITATION = (
-        "known_limitation",
-        "RIGHT WITHIN LIMITS",
-        "it is wrong for some special values or layouts alone",
-        "Make it right for these too where you need them, or raise an error there.",
+        *("known_limitation", "RIGHT WITHIN LIMITS"),
+        "it is wrong only for some special values or layouts",
+        "Make it right for these if you need them, or raise an error there.",
     )
     SLOWER = (
         *("slower", "SLOWER", "it is slower than PyTorch"),
@@ -297,14 +297,13 @@ class Code(StrEnum):
         "whole GPU.",
     )
     SAME_ERROR_AS_PYTORCH = (
-        "same_error_as_pytorch",
-        "NO WORSE THAN TORCH",
+        *("same_error_as_pytorch", "NO WORSE THAN TORCH"),
         "PyTorch's own formula is as wrong there",
-        "Nothing has to change.",
+        "Nothing to do.",
     )
     UNSUPPORTED_INPUT = (
         *("unsupported_input", "RIGHT", "it raises an error for operands that it does not support"),
-        "An error is no mistake; support these operands too if you need them.",
+        "An error is not a mistake. Support these operands if you need them.",
     )
 
     NOT_APPLICABLE = "not_applicable", "", "the implementation or the check does not apply"
@@ -312,7 +311,7 @@ class Code(StrEnum):
     OUT_OF_MEMORY = "out_of_memory", "", "the memory ran out"
     DEVICE_UNUSABLE = "device_unusable", "", "an earlier call left the device unusable"
     BUDGET = "budget", "", "the budget of the run was used up"
-    THROTTLED = "throttled", "", "every sample was discarded, for the GPU was throttled"
+    THROTTLED = "throttled", "", "every sample was discarded because the GPU was throttled"
     LESS_ACCURATE = "less_accurate", "", "a gradient is less accurate as a whole than one product"
 
 

@@ -148,8 +148,8 @@ UNREADABLE = {
     ),
 }
 WRONG = {
-    (): "name a baseline and at least one other run: losscli compare BASE NEW.",
-    ("base.json",): "name a baseline and at least one other run",
+    (): "name at least two runs: losscli compare BASE NEW.",
+    ("base.json",): "name at least two runs",
     ("base.json", "new.json", "--fail-on", "much"): "'much' is not a fraction",
     ("base.json", "new.json", "-o", "/no/where"): "there is no directory '/no'",
     ("base.json", "missing.json"): (

@@ -187,8 +187,9 @@ def test_neighbours_of_a_file_are_there_whatever_folder_the_command_runs_in(
     folder.mkdir()
     (folder / "helper.py").write_text("VALUE = 17\n")
     (tmp_path / "link").symlink_to(folder)
+    (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path)
-    for named in ("files/k.py", str(tmp_path / "link" / "k.py")):
+    for named in ("files/k.py", "other/../files/k.py", str(tmp_path / "link" / "k.py")):
         with naming(named):
             assert "helper 17" in said(Path(named), LOOK)
 
@@ -263,7 +264,7 @@ def test_cache_shows_compiled_headers_and_to_files_that_import_losscli_its_libra
 def test_worker_that_cannot_be_closed_in_is_no_fault_of_the_file(tmp_path, monkeypatch):
     lost = tmp_path / "lost"
     monkeypatch.setattr(environment, "hidden_from_workers", lambda *, cached: [str(lost) + "\0"])
-    with pytest.raises(UnfitError, match="a worker cannot be closed in"):
+    with pytest.raises(UnfitError, match="a worker cannot be isolated"):
         said(tmp_path / "k.py", "")
 
 

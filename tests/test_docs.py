@@ -11,6 +11,7 @@ from types import ModuleType, SimpleNamespace
 
 import click
 import pytest
+from msgspec import convert
 
 import losscli
 from docs import ages, tables
@@ -84,8 +85,12 @@ def assert_holds(whole, part):
 
 @pytest.mark.slow  # it reads all of them
 def test_a_record_is_read_as_it_was_written():
+    def with_its_present_name(each):
+        return each | {"code": convert(each["code"], Code)} if "code" in each else each
+
     for path in RESULTS.glob("*-bench.json"):
-        assert_holds(tables.load(path).to_json(), json.loads(path.read_text()))
+        written = json.loads(path.read_text(), object_hook=with_its_present_name)
+        assert_holds(tables.load(path).to_json(), written)
 
 
 def test_every_test_that_holds_a_promise_about_transforms_exists():
@@ -110,7 +115,7 @@ def test_rules_are_numbered_and_nearly_all_have_a_command():
     rules = re.split(r"^\*\*\d+\. ", TEXT.partition("## For a model")[0], flags=re.MULTILINE)[1:]
     numbers = re.findall(r"^\*\*(\d+)\. ", TEXT, re.MULTILINE)
     assert numbers == [str(n) for n in range(1, len(rules) + 1)]
-    assert [rule[:20] for rule in rules if "    losscli " not in rule] == ["Time controls next t"]
+    assert [rule[:20] for rule in rules if "    losscli " not in rule] == ["Time controls in the"]
 
 
 def test_commands_of_the_guide_are_accepted(monkeypatch, tmp_path):

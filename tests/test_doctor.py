@@ -65,7 +65,7 @@ OLD = "The NVIDIA driver on your system is too old (found version 12040)."
 
 READ_ONLY = OSError(errno.EROFS, os.strerror(errno.EROFS))
 LIMITS = {resource.RLIMIT_AS: (2**33, -1), resource.RLIMIT_NOFILE: (256, -1)}
-HANGS = "no answer within 120 s"
+HANGS = "no response within 120 s"
 CACHE, CPLUSPLUS, DEVICE = "build: cache", "build: C++ compiler", "software: device"
 DRIVER, NVCC, TORCH = "GPU: driver", "build: nvcc", "software: torch"
 PROGRAMS, SHARING = "GPU: other programs", "GPU: sharing"
@@ -237,7 +237,7 @@ def test_compiler_that_makes_nothing_is_a_problem(made):
     made.compiles = True
     made.program("nvcc", NVCC_VERSION, "exit 0")
     assert "nvcc fails with" in made.look("build: host compiler").found
-    assert "makes no output" in made.look("build: host compiler").found
+    assert "writes no output" in made.look("build: host compiler").found
 
 
 @SLOW
@@ -266,9 +266,9 @@ def test_driver_and_torch_that_hang_are_asked_once_and_are_the_only_problems(mad
 
     def ask(question, *arguments):
         asked.append(question)
-        raise NoAnswerError("no answer within 120 s")
+        raise NoAnswerError("no response within 120 s")
 
-    made.answers["torch"] = NoAnswerError("no answer within 120 s")
+    made.answers["torch"] = NoAnswerError("no response within 120 s")
     assert made.complaints("cpu") == {TORCH: PROBLEM, DEVICE: PROBLEM}
     assert made.examine(probes=PROBES[:1]).device == "cuda:0"
     monkeypatch.setattr(questions, "ask", ask)
@@ -309,7 +309,7 @@ def test_probe_that_fails_is_a_warning_with_the_reason(made):
     probes = (Probe("area", "broken", fail), Probe("area", "fine", lambda machine: ok("well")))
     broken, fine = made.examine(probes=probes).results
     assert (broken.state, fine.state) == (WARNING, OK)
-    assert broken.found == "unknown, because looking failed: ValueError: no such thing"
+    assert broken.found == "unknown, because the probe failed: ValueError: no such thing"
 
 
 def test_no_file_of_the_kernel_ends_the_report(made, tmp_path):

@@ -52,7 +52,7 @@ def test_broken_torch_is_told_by_a_process_of_its_own(break_torch, told):
 def test_torch_that_hangs_is_given_up(break_torch, monkeypatch):
     break_torch("import signal; signal.pause()")
     monkeypatch.setattr(questions, "SECONDS", 0.2)
-    with pytest.raises(questions.NoAnswerError, match=r"^no answer within 0.2 s$"):
+    with pytest.raises(questions.NoAnswerError, match=r"^no response within 0.2 s$"):
         questions.ask("torch", "cpu")
 
 
@@ -81,7 +81,7 @@ def test_doctor_and_help_work_with_a_broken_torch(break_torch):
     found = {finding["name"]: finding for finding in record["results"]}
     assert found["torch"]["state"] == "problem"
     assert found["torch"]["found"] == f"cannot be imported: {LIBRARY}"
-    assert [f for f in record["results"] if "looking failed" in f["found"]] == []
+    assert [f for f in record["results"] if "the probe failed" in f["found"]] == []
 
 
 @pytest.mark.parametrize("told", [LIBRARY, pytest.param(MISSING, marks=SLOW)])

@@ -28,7 +28,7 @@ from tests.modes import AS_IT_IS, CONTAINER, MODES
 from tests.parameters import naming
 
 OF_ROOT = (
-    *("set the kernel", "make a file in /dev", "open a device"),
+    *("change kernel settings", "make a file in /dev", "open a device"),
     *("hold a capability", "rename the host"),
 )
 """Attacks at which a user fails without any wall."""

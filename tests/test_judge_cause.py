@@ -44,19 +44,19 @@ def test_a_mistake_is_named_by_its_results():
 
 CHANGES = {
     "": (lambda c, f, *o: f(*o), {}),  # it is right
-    "its loss is 2 times what is due: 2": (lambda c, f, *o: 2 * f(*o), {}),
-    "its loss is -1 times what is due: -1: the sign is wrong": (lambda c, f, *o: -f(*o), {}),
+    "its loss is 2 times the expected value: 2": (lambda c, f, *o: 2 * f(*o), {}),
+    "its loss is -1 times the expected value: -1: the sign is wrong": (lambda c, f, *o: -f(*o), {}),
     "its loss is 0.25 everywhere": (lambda c, f, *o: 0 * f(*o) + 0.25, {"reduction": "none"}),
     "its loss is off by 0.5 everywhere": (lambda c, f, *o: f(*o) + 0.5, {"reduction": "none"}),
-    "its mean is over the rows alone": (
+    "its mean is only over the rows": (
         lambda c, f, x, y: torch.nn.functional.smooth_l1_loss(x, y, reduction="none").mean(0),
         {},
     ),
-    "its loss is wrong on the branch 'quadratic' alone": (
+    "its loss is wrong only on the branch 'quadratic'": (
         lambda c, f, x, y: torch.where((x - y).abs() < 1, 2 * f(x, y), f(x, y)),
         {"reduction": "none"},
     ),
-    "its loss is wrong without a gradient alone": (
+    "its loss is wrong only without a gradient": (
         lambda c, f, *o: f(*o) * (1 if torch.is_grad_enabled() else 3),
         {},
     ),

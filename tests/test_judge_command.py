@@ -136,7 +136,7 @@ def test_jobs_of_standard_input_are_judged_as_they_come(files, tmp_path):
 
 def test_missing_isolation_is_noted_once_a_run(files, capsys):
     main.run(["judge", *files("open", "RIGHT", "open"), "--format", "json"])
-    (noted,) = [line for line in capsys.readouterr().err.splitlines() if "isolated" in line]
+    (noted,) = [line for line in capsys.readouterr().err.splitlines() if "isolate files" in line]
     assert noted.endswith("missing: processes, /proc")
     assert "`losscli doctor --isolation`" in noted
 

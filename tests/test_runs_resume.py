@@ -153,7 +153,8 @@ def test_running_output_is_refused_with_its_process(bench, place):
 def test_interrupted_it_exits_130_and_goes_on_from_its_report(bench, number, fresh):
     code, told = bench.stop_at(16, number, fresh=fresh)
     assert code == 130, told
-    assert told.endswith("losscli: interrupted; the report has the finished results\n")
+    kept = f"the report has the finished results; --resume {bench.output} continues the run"
+    assert told.endswith(f"losscli: interrupted; {kept}\n")
     assert bench.results() == [k for k in ALL if k[0] in (4, 9)]
     assert bench.run("--resume", bench.output)[0] == 0
     assert bench.computed() == [16, 25]

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from losscli.runs.records import BenchResult, Run
 
 NEXT = (
-    "next: `losscli bench --loss huber --size 8Kx8K --save NAME` keeps a run to compare with, "
+    "next: `losscli bench --loss huber --size 8Kx8K --save NAME` saves a run for comparison, "
     "`losscli new my_kernel` writes a kernel to start from, `losscli judge my_kernel.py` judges it"
 )
 """What to try after a bench without options, which people run first."""
@@ -59,7 +59,7 @@ _time_option = partial(option, type=parse_seconds, metavar="TIME")
 @_time_option(
     "--max-time", help="Stop sampling a pass of a case after TIME, once it has three samples."
 )
-@_time_option("--budget", help="End the whole run after TIME; skip rows that no time is left for.")
+@_time_option("--budget", help="End the whole run after TIME; skip rows for which no time is left.")
 @option(
     "--confidence",
     type=parse_fraction,
@@ -71,7 +71,7 @@ _time_option = partial(option, type=parse_seconds, metavar="TIME")
     "--cache",
     type=OneOf("cache", CACHES),
     metavar="STATE",
-    help=f"Set the caches before each sample: {' or '.join(CACHES)}.",
+    help=f"Time with caches in this state: {' or '.join(CACHES)}.",
 )
 @named_axis("--mode", "mode", "mode", MODES)
 @option(
@@ -231,7 +231,7 @@ def command(
 def _check_alone(processes: int | None, resume: str | None) -> None:
     if processes not in (None, 1):
         raise UsageError(
-            f"--processes {processes} takes turns, but ranks call at once. Leave out --processes."
+            f"--processes {processes} is not for ranks, which call together. Leave it out."
         )
     if resume is not None:
         raise UsageError("--resume continues no run over ranks. Leave it out.")

@@ -36,7 +36,7 @@ CONFIGS = {"bench": None, "verify": DEFAULT_CONFIG}
     default="auto",
     show_default=True,
     metavar="NAME",
-    help="Build for auto, cpu or cuda; auto includes CUDA where torch sees a GPU.",
+    help="Build for auto, cpu or cuda; auto includes CUDA if torch sees a GPU.",
 )
 @loss_axis("Build the kernels of loss NAME and no others; all, weighted and rows are groups.")
 @option(
@@ -51,7 +51,7 @@ CONFIGS = {"bench": None, "verify": DEFAULT_CONFIG}
 @option(
     "--headers",
     is_flag=True,
-    help="Also precompile PyTorch's header, for C++ files that are judged: GCC, 1.5 GB, a minute.",
+    help="Also precompile PyTorch's header for judged C++ files: only GCC, 1.5 GB, a minute.",
 )
 @option("--force", is_flag=True, help="Rebuild libraries that are in the cache.")
 @option(

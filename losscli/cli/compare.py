@@ -21,16 +21,16 @@ from losscli.runs.files import refuse_to_overwrite
     "limits",
     "LIMIT",
     read_limit,
-    "Exit with 1 if a row is slower by more than LIMIT (5% or time=5%) and beyond the measured "
-    "noise, or has more memory (memory=0, memory=1MiB), energy (energy=10%) or error (error=1ulp) "
-    "than before, by more than LIMIT.",
+    "Exit with 1 if a row exceeds LIMIT compared with BASE: time=5% (or 5%) is for a row that is "
+    "slower by more than 5% and beyond the measured noise, memory=0 or memory=1MiB for more "
+    "temporary memory, energy=10% for more energy, error=1ulp for a larger error.",
 )
 @option(
     "--fail-on-missing/--no-fail-on-missing",
     "missing",
     default=None,
     help="Exit with 1 if NEW did not time a row that BASE timed. On by default with --fail-on for "
-    "the rows of losscli's own implementations (custom*); given by name, for every row.",
+    "the rows of losscli's own implementations (custom*); if given explicitly, for every row.",
 )
 @option(
     "--fail-on-undecided/--no-fail-on-undecided",
@@ -56,7 +56,7 @@ def command(
     format: str,
     output: Path | None,
 ) -> int:
-    """Compare each run NEW of `losscli bench` with the baseline BASE.
+    """Compare each run NEW of `losscli bench` with the run BASE.
 
     A run is a result file in JSON or JSONL, or the NAME of a run that `losscli bench --save NAME`
     saved.
@@ -66,7 +66,7 @@ def command(
     programs disturbed them, or the output cannot be written.
     """
     if len(names) < 2:
-        raise UsageError("name a baseline and at least one other run: losscli compare BASE NEW.")
+        raise UsageError("name at least two runs: losscli compare BASE NEW.")
 
     by_figure = limits_of(limits)
     if undecided and not by_figure:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("doctor")
-@device_option("Look whether device NAME can be used", default="auto", show_default=True)
+@device_option("Check whether device NAME can be used", default="auto", show_default=True)
 @switch("--isolation", help="Attack the isolation of `losscli judge`, and print what held.")
 @switch("--json", "as_json", help="Write the findings as JSON.")
 @examples(
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     "losscli doctor --device cuda:1",
     "losscli doctor --isolation",
     "losscli doctor --device cpu --json > doctor.json",
-    after="Exit codes: 0 the device can be used, or each wall that this machine has holds; 4 it "
-    "cannot be used, or one does not hold.",
+    after="Exit codes: 0 the device can be used, or every protection held; 4 it cannot be used, or "
+    "one did not hold.",
 )
 def command(device: str, isolation: bool, as_json: bool) -> int:
-    """Look for what stops a build or distorts a benchmark on this machine.
+    """Find problems that stop a build or distort a benchmark on this machine.
 
-    Each line is ok, a warning (the device can be used, but something is missing or times are not to
-    be trusted) or a problem (the device cannot be used), with what to do. losscli only looks: it
-    changes no setting and builds no kernel. It works without torch, or with a broken one.
+    Each line is ok, a warning (the device can be used, but something is missing or times cannot be
+    trusted) or a problem (the device cannot be used), with what to do. `losscli doctor` changes no
+    setting and builds no kernel. It works without torch, or with a broken one.
 
-    With --isolation it starts a worker as the judge does, and tries what a hostile file could try.
-    What this machine does not let losscli put up is not there, which is no error.
+    With --isolation it starts a worker like the judge, and tries the attacks of a hostile file. A
+    protection that this machine does not support is not there, which is not an error.
     """
     from losscli.doctor import isolation as walls
     from losscli.doctor import probes

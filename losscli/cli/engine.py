@@ -29,7 +29,7 @@ on_option = option(
     "--on",
     type=_engine,
     metavar="ENGINE",
-    help="Judge on a cluster: ray, or ray://HOST:PORT for that of a Ray Client server.",
+    help="Judge on a Ray cluster: ray, or ray://HOST:PORT of a Ray Client server.",
 )
 
 

@@ -36,7 +36,7 @@ def command(name: str, format: str, output: Path | None) -> int:
     A RUN is a result file in JSON or JSONL, or the NAME of a run that `losscli bench --save NAME`
     saved. Rows without a time are left out.
 
-    Exit codes: 2 there is no such run, or nothing of it was timed, 4 the output cannot be written.
+    Exit codes: 2 there is no such run, or it has no times, 4 the output cannot be written.
     """
     from losscli.compare.row_keys import timed
     from losscli.render.exports import EXPORTS

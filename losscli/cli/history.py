@@ -18,7 +18,7 @@ from losscli.runs.files import refuse_to_overwrite
     "--over",
     "revisions",
     metavar="REVISIONS",
-    help="Take only runs of these commits of the git repository here, in its order: HEAD, "
+    help="Use only runs of these commits of the git repository here, in git's order: HEAD, "
     "v1.0..main.",
 )
 @filter_option
@@ -35,13 +35,13 @@ def command(
     format: str,
     output: Path | None,
 ) -> int:
-    """Show the rows of runs of `losscli bench` over commits, and where they changed.
+    """Show the rows of runs of `losscli bench` over commits, and the commits that changed them.
 
-    A RUN is a result file, or the NAME of a run that `losscli bench --save NAME` saved; without
-    any, all saved runs are taken. The commit of a change is found by the statistics of `losscli
-    compare`, and all comparisons of a history hold at once.
+    A RUN is a result file, or the NAME of a run that `losscli bench --save NAME` saved; by
+    default all saved runs. The statistics of `losscli compare` find the commit of a change, and all
+    comparisons of a history hold together.
 
-    Exit codes: 2 there is no run, or none that fits, 4 the output cannot be written.
+    Exit codes: 2 there is no run, or none that matches, 4 the output cannot be written.
     """
     # What follows imports numpy: an error above answers at once.
     from losscli.compare.history import history

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "json", "jsonl")
 MOST_WORKERS = 1024
-_WORK = "judging: builds, checks and times a file, up to several minutes"
+_WORK = "judging builds, checks and times a file, which takes up to several minutes"
 STDIN = "-"
-NOT_ISOLATED = "on this machine files are not isolated from all: see `losscli doctor --isolation`"
+NOT_ISOLATED = "this machine cannot isolate files completely: see `losscli doctor --isolation`"
 _LIMITS = ("build_seconds", "call_seconds", "total_seconds", "memory_bytes")
 _BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
@@ -43,7 +43,7 @@ _BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 def _seconds(text: str) -> float:
     seconds = parse_seconds(text)
     if not seconds:
-        raise UsageError(f"'{text}' leaves no time at all. Write 30s or 10m.")
+        raise UsageError(f"'{text}' is no time limit. Write 30s or 10m.")
     return seconds
 
 
@@ -80,12 +80,12 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 @option(
     "--call",
     metavar="EXPRESSION",
-    help="Call it so, over the names of the operands, e.g. 'fused(input, target)[0].mean()'.",
+    help="Call it by this expression of the operands, e.g. 'fused(input, target)[0].mean()'.",
 )
 @option(
     "--arguments",
     metavar="NAMES",
-    help="Pass the arguments in this order, e.g. target,input. By default their names tell.",
+    help="Pass the operands in this order, e.g. target,input; by default by the arguments' names.",
 )
 @option(
     "--device",
@@ -102,49 +102,47 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
     help=f"Judge with reduction {', '.join(REDUCTIONS)}; by default mean.",
 )
 @axis("--param", "parameters", "NAME=VALUE", _parameter, "Set a parameter of the loss: beta=0.5.")
-@switch("--quick", help="Run the small checks and a short timing only.")
+@switch("--quick", help="Run only the small checks and a short timing.")
 @switch("--no-time", help="Time nothing.")
-@switch("--require-isolation", help="Judge nothing where a part of the isolation is missing.")
+@switch("--require-isolation", help="Judge nothing if a part of the isolation is missing.")
 @option(
     "--own-kernel",
     type=OneOf("choice", ("require",)),
     metavar="require",
-    help="Fail a file whose work is PyTorch's: NO KERNEL OF ITS OWN.",
+    help="Fail a file if PyTorch's own kernels do its work: NO KERNEL OF ITS OWN.",
 )
-@switch("--until-first", help="End the judging of a file at its first reason, for a search.")
+@switch("--until-first", help="Stop judging a file at the first reason against it.")
 @_limit("--build-timeout", "build_seconds", "Stop the import and build after TIME.")
-@_limit("--call-timeout", "call_seconds", "Stop a few calls of a kernel after TIME.")
+@_limit("--call-timeout", "call_seconds", "Stop a file if a few calls take longer than TIME.")
 @_limit("--timeout", "total_seconds", "Stop judging a file after TIME.")
 @option(
     *("--memory", "memory_bytes"),
     type=_memory,
     metavar="BYTES",
-    help="Stop a file that takes more memory: 4G.",
+    help="Stop a file that uses more memory than BYTES, e.g. 4G.",
 )
-@option(
-    "--jobs", metavar="FILE", help="Read jobs from FILE, a JSON object a line; - is standard input."
-)
+@option("--jobs", metavar="FILE", help="Read jobs from FILE, one JSON object per line; - is stdin.")
 @option(
     "--resume",
     metavar="FILE",
-    help="Judge only jobs that FILE has no verdict on, or NOT JUDGED; add theirs to it.",
+    help="Judge only the jobs that have no verdict in FILE or are NOT JUDGED; append to FILE.",
 )
 @option(
     "--workers",
     type=whole_number("number of workers", 1, MOST_WORKERS),
     metavar="N",
-    help="Build and check N files at once; by default as cores and memory allow. Only one at a "
-    "time is timed on a device.",
+    help="Build and check N files at once; by default as many as cores and memory allow. A "
+    "device times only one file at a time.",
 )
 @on_option
 @switch("--no-cache", help="Judge again what was judged before.")
-@switch("--strict", help="Exit with 1 for a file that is right within limits alone, too.")
+@switch("--strict", help="Also exit with 1 for a file that is RIGHT WITHIN LIMITS.")
 @option(
     "--format",
     type=OneOf("format", FORMATS),
     metavar="NAME",
-    help="Write verdicts as table, json or jsonl (one a line, as they come). By default table, and "
-    "jsonl with --jobs or --resume.",
+    help="Write verdicts as table, json or jsonl (one per line, as they finish). By default table, "
+    "and jsonl with --jobs or --resume.",
 )
 @output_option
 @examples(
@@ -169,15 +167,15 @@ def command(
     """Judge loss kernels: whether they build, are right, and are fast.
 
     A FILE is FILE.py, FILE.cu, FILE.cpp, FILE.py:NAME, FILE.py@REVISION or PACKAGE.MODULE:NAME. It
-    defines a function such as smooth_l1_loss(input, target, ...), or a class ModelNew; --call says
-    how to call anything else. `losscli new` writes one to start from.
+    defines a function such as smooth_l1_loss(input, target, ...), or a class ModelNew; --call
+    calls anything else. `losscli new` writes a file to start from.
 
-    Exit codes: 1 a file is WRONG, CHEATS, CRASHED, HANGS or has NO KERNEL OF ITS OWN, 2 it is not
-    known which loss a file computes, 3 a file DOES NOT BUILD and none is worse, 4 a file was NOT
-    JUDGED and none is worse, 130 interrupted (the finished verdicts are written).
+    Exit codes: 1 a file is WRONG, CHEATS, CRASHED, HANGS or has NO KERNEL OF ITS OWN, 2 losscli
+    cannot tell which loss a file computes, 3 a file DOES NOT BUILD and none is worse, 4 a file was
+    NOT JUDGED and none is worse, 130 interrupted (the finished verdicts are written).
     """
     if bool(files) == bool(jobs):
-        raise UsageError("name files to judge, or --jobs FILE, one of the two.")
+        raise UsageError("name either files to judge or --jobs FILE.")
     resumed = resume is not None
     if resume is not None:
         output = _resumed(resume, output, format)
@@ -224,7 +222,7 @@ def command(
         tell(f"losscli: interrupted{_what_is_left(verdicts, format, output)}")
         return EXIT_INTERRUPTED
     if not verdicts:
-        raise UsageError(f"--jobs {jobs} has no job. Write a JSON object a line.")
+        raise UsageError(f"--jobs {jobs} has no job. Write one JSON object per line.")
     return _exit_code(verdicts, strict=strict)
 
 
@@ -272,7 +270,7 @@ def _jobs(name: str, fields: Mapping[str, Any]) -> Iterable[Item]:
     try:
         descriptor = os.open(name, os.O_RDONLY)
     except FileNotFoundError:
-        raise UsageError(f"there is no file '{name}'. --jobs reads a JSON object a line.") from None
+        raise UsageError(f"there is no file '{name}'. --jobs reads JSON lines.") from None
     except OSError as error:
         raise UsageError(f"--jobs '{name}' cannot be read: {error.strerror}.") from None
     if os.path.isdir(name):

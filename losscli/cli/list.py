@@ -119,7 +119,7 @@ KINDS: dict[str, Callable[[], Entries]] = {
 @listing_format()
 @examples("losscli list", "losscli list losses", "losscli list checks --json")
 def command(kind: str | None, format: str) -> None:
-    """List losses, implementations, checks, devices, configs, columns; without argument, all."""
+    """List losses, implementations, checks, devices, configs, columns; by default all."""
     listing = {name: KINDS[name]() for name in ([kind] if kind else KINDS)}
     if format == "json":
         emit(json.dumps(listing, indent=2))

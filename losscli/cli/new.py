@@ -38,10 +38,10 @@ from losscli.judge.template import STARTS, Template, render, template_path
 def command(*, name: str, loss: str, template: Template | None, cuda: bool | None) -> None:
     """Write NAME.py, a loss kernel to start from: forward and backward.
 
-    As written it is right, so that `losscli judge` reports what an edit breaks.
+    As written it is right for ordinary inputs, so `losscli judge` reports what an edit breaks.
     """
     if template not in (None, "cpp") and cuda is not None:
-        raise UsageError(f"--cuda and --cpu are of the template cpp, not of {template}.")
+        raise UsageError(f"--cuda and --cpu are for the template cpp, not for {template}.")
     path = template_path(name)
     source = render(
         path.stem, loss, template or ("torch" if cuda is None else "cpp"), cuda=cuda is not False

@@ -147,7 +147,7 @@ def named_axis(
     return axis(flag, field, "NAME", read, help, listed(lambda: candidates, commas=True))
 
 
-columns_option = named_axis("--columns", "columns", "column", COLUMNS, " of tables")
+columns_option = named_axis("--columns", "columns", "column", COLUMNS, "s of the tables")
 
 
 _LOSSES: Mapping[str, Collection[str]] = {
@@ -163,7 +163,7 @@ def _losses(text: str) -> tuple[str, ...]:
 
 
 _IMPL_HELP = (
-    f"Choose the implementation: {', '.join(IMPLEMENTATIONS)}, or a file of yours: FILE.py, "
+    f"Choose the implementation: {', '.join(IMPLEMENTATIONS)}, or your own file: FILE.py, "
     "FILE.py:FUNCTION or FILE.py@REVISION."
 )
 COMPLETE_RUNS = listed(saved_runs, files=True)
@@ -292,6 +292,6 @@ part_option = option(
     "--part",
     type=parse_part,
     metavar="K/N",
-    help="Run part K of N; all parts take about as long.",
+    help="Run part K of N; all parts take about equally long.",
 )
 axis_options = _together(case_options, part_option, keep_going_option)

@@ -29,7 +29,7 @@ FORMATS = ("table", "md", "json")
 @switch(
     "--bare",
     "bare",
-    help="Make the calls alone, for a profiler that you start yourself; the last is marked by "
+    help="Only make the calls, for a profiler that you start yourself; the last is marked by "
     "cudaProfilerStart and an NVTX range.",
 )
 @option("--trace", type=Path, hidden=True)
@@ -53,12 +53,12 @@ def command(
     output: Path | None,
     **options: Any,
 ) -> int:
-    """Say what bounds one call of a loss, by a profiler that is there.
+    """Find what limits the speed of one call of a loss, with a profiler.
 
-    It is the memory, access that is not coalesced, too few warps, instructions, latency, or
-    launches. Nsight Compute (ncu) reads the counters of a GPU; without it, and on a CPU, PyTorch's
-    profiler reports times alone. -o keeps the profiler's own report. CASE is the name of a case as
-    --list has it, or words of it. A file of yours runs without a sandbox.
+    The answer is memory, uncoalesced access, too few warps, instructions, latency or launches.
+    Nsight Compute (ncu) reads the counters of a GPU; without it, and on a CPU, PyTorch's profiler
+    reports only times. -o keeps the profiler's own report. CASE is the name of a case as --list
+    prints it, or words of the name. Your own file runs without a sandbox.
     """
     for field, default in DEFAULTS.items():
         options[field] = options[field] or default

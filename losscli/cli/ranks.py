@@ -32,7 +32,8 @@ ranks_option = option(
     "--ranks",
     type=whole_number("number of ranks", 1, MOST_RANKS),
     metavar="N",
-    help="Split the operands of a config with a placement over N processes, which torchrun starts.",
+    help="Split the operands over N processes; verify and bench need a config with a placement, "
+    "such as sharded.",
 )
 
 

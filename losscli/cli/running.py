@@ -15,8 +15,9 @@ from losscli.console.streams import tell
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UnfitError, UsageError
 from losscli.machine import description
 from losscli.ranks.place import is_silent
+from losscli.reasons import Code
 from losscli.render.output import publish
-from losscli.render.records import Writer, conclusion, render
+from losscli.render.records import WHOLE, Writer, conclusion, render
 from losscli.runs.parts import Part
 from losscli.runs.records import FAIL, FAILED, SKIPPED, Exclusion, Kind, Result, Run
 
@@ -135,12 +136,17 @@ def run_jobs(
         note(f"saved {saved.stem}")
     if not finished:
         what = "; the report has the finished results" if results else " before the first result"
+        kept = saved.stem if saved else output if format in WHOLE else None
+        if kept and results and run.kind == "bench":
+            what += f"; --resume {kept} continues the run"
         tell(f"losscli: interrupted{what}")
         return EXIT_INTERRUPTED
     if not results:
         raise UsageError("no check applies to any configured case. --dry-run lists the cases.")
     if all(result.status == SKIPPED for result in results):
-        raise UnfitError(f"nothing could run: {results[0].reason}.")
+        too_large = getattr(results[0], "code", None) == Code.INSUFFICIENT_MEMORY
+        advice = " Choose a smaller --size." * too_large
+        raise UnfitError(f"nothing could run: {results[0].reason}.{advice}")
     failed = any(result.status in (FAIL, FAILED) for result in results)
     return EXIT_FAILED if failed else EXIT_OK
 

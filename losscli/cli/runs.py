@@ -72,7 +72,7 @@ def command(
     """List the runs that `losscli bench --save NAME` saved, show the report of one, or remove some.
 
     Or merge the runs of `losscli bench --part K/N` or `verify --part K/N`, files or names, into one
-    record: JSON, or JSONL if PATH ends in .jsonl. If some parts are missing, it lists those it has.
+    record: JSON, or JSONL if PATH ends in .jsonl. If parts are missing, it lists those it has.
 
     The list has the oldest run first. A run that was killed has the cases that it had finished;
     `losscli bench --resume NAME` continues it.

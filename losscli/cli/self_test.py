@@ -50,7 +50,7 @@ FOR_JUDGE = ("table", "md", "json")
     "losscli self-test checks --format json -o checks.json",
     "losscli self-test judge",
     after="Exit codes: 1 the timer, a check or a verdict is wrong, 4 the device cannot be used, or "
-    "this machine lacks what judging some files needs and no verdict is wrong, 130 interrupted "
+    "this machine lacks a tool for some files and no verdict is wrong, 130 interrupted "
     "(the report has the finished results).",
 )
 def command(
@@ -66,7 +66,7 @@ def command(
     `timer` measures work of a known length and compares calls with and without a planted
     difference, in less than a minute. `checks` runs the checks on implementations that are wrong on
     purpose, and on legitimate ones, in a few minutes; with --ranks on losses that are split over
-    ranks. Without an argument both run. `judge` judges files that deceive, crash, hang or are
+    ranks. Without an argument these two run. `judge` judges files that deceive, crash, hang or are
     wrong, and legitimate ones, in six minutes on two cores.
     """
     if ranks is not None and test != CHECKS:

@@ -64,9 +64,9 @@ def add_variables(command: click.Command, name: str) -> None:
     example = next((option for option in options if not option.is_flag), options[0])
     shared = [found[1] for option in options if len(found := variables_of(name, option)) > 1]
     command.epilog = (
-        f"A variable can set each option, e.g. {variables_of(name, example)[0]} for "
-        f"{long_name(example)}; the command line has precedence.\n"
-        f"{' and '.join(shared)} are for all commands.\n"
+        f"An environment variable can set each option, e.g. {variables_of(name, example)[0]} for "
+        f"{long_name(example)}; the command line overrides it.\n"
+        f"{', '.join(shared[:-1])} and {shared[-1]} apply to all commands.\n"
     )
 
 

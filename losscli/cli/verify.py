@@ -50,7 +50,7 @@ def _check(text: str) -> tuple[str]:
 @axis_options
 @axis("--check", "checks", "NAME", _check, "Run only check NAME.", _COMPLETE_CHECKS)
 @ranks_option
-@switch("--quick", help="Run the cases of quick.yaml, as `-c quick` does.")
+@switch("--quick", help="Run the cases of quick.yaml, like `-c quick`.")
 @verbose_option
 @output_options
 @examples(
@@ -74,10 +74,10 @@ def command(
 ) -> int:
     """Check losses and gradients against a float64 oracle.
 
-    Without -c, verify runs the cases of smoke.yaml, which takes a few minutes; --quick takes half a
-    minute, because it runs most losses only as a mean in float32, and none in float64 or bfloat16;
-    `-c thorough` takes longer. Without --impl, verify checks losscli's own kernels in the config,
-    or every implementation of a config that has none of losscli's own.
+    Without -c, verify runs the cases of smoke.yaml, in a few minutes. --quick takes half a minute:
+    it runs most losses only as a mean in float32, and none in float64 or bfloat16. `-c thorough`
+    takes longer. Without --impl, verify checks losscli's own kernels in the config, or all
+    implementations of a config that has no kernels of losscli.
 
     Options that choose cases take several values: --dtype float32,bfloat16.
 

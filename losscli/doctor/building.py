@@ -187,7 +187,7 @@ def _run(plan: Plan, work: Path) -> str:
             first = diagnosis.first_error(told).rstrip(".").replace(". ", ": ")
             return f"{first}. {diagnosis.hint(told)}".removesuffix(" ")
         if not Path(work, plan.target.name, step.output).exists():
-            return "it reports success but makes no output. Is it a compiler?"
+            return "it reports success but writes no output. Is it a compiler?"
     return ""
 
 

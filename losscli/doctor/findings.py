@@ -70,7 +70,7 @@ class Probe:
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
             answer = warning(
-                f"unknown, because looking failed: {reason}",
+                f"unknown, because the probe failed: {reason}",
                 "If no other line explains it, report it with what --json writes.",
             )
         return None if answer is None else Finding(self.area, self.name, *astuple(answer))

@@ -7,7 +7,7 @@ from losscli.doctor.machine import Machine
 from losscli.units import finite, format_bytes
 
 HIDDEN_BYTES = 2**30
-_NO_SMI = "nvidia-smi does not tell"
+_NO_SMI = "nvidia-smi does not report it"
 _START = "In a container start it with `--gpus all`; else install NVIDIA's driver."
 
 
@@ -17,10 +17,10 @@ def driver(machine: Machine) -> Observation | None:
     make = problem if machine.on_gpu else warning
     if trouble:
         advice = "Reboot, or reinstall the driver."
-        return make(f"NVIDIA's driver does not answer: {trouble}", advice)
+        return make(f"NVIDIA's driver does not respond: {trouble}", advice)
     if not found:
         if machine.on_gpu:
-            return problem("no driver of NVIDIA is found (libcuda.so.1)", _START)
+            return problem("no NVIDIA driver is found (libcuda.so.1)", _START)
         return None
     state = machine.gpu_state
     text = f"CUDA {dotted(found)} at most"
@@ -67,7 +67,7 @@ def monitoring(machine: Machine) -> Observation:
     if "unknown" in read:
         advice = "Run `pip install nvidia-ml-py`, or `pip install 'losscli[gpu]'`."
         if "not installed" not in read["unknown"]:
-            advice = "Look whether `nvidia-smi` works here."
+            advice = "Check whether `nvidia-smi` works here."
         return warning(f"a benchmark cannot read clocks and throttling: {read['unknown']}", advice)
     parts = []
     if "sm_clock_hz" in read:
@@ -104,12 +104,12 @@ def others(machine: Machine) -> Observation:
     """Look for other programs on the GPU."""
     listed, state = machine.gpu_processes, machine.gpu_state
     if listed is None or state is None:
-        return warning(f"unknown: {_NO_SMI}", "Look whether `nvidia-smi` works here.")
+        return warning(f"unknown: {_NO_SMI}", "Check whether `nvidia-smi` works here.")
     if listed:
         names = [f"{row['process_name']} ({row['pid']})" for row in listed]
         return warning(
             f"in use by {', '.join(names)}",
-            "Times are not to be trusted: wait, end these programs, or choose another GPU.",
+            "Times cannot be trusted: wait, end these programs, or choose another GPU.",
         )
     used, busy = finite(state["memory.used"]) or 0.0, finite(state["utilization.gpu"]) or 0.0
     if used * 2**20 > HIDDEN_BYTES or busy:

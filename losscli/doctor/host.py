@@ -95,7 +95,7 @@ def others(machine: Machine) -> Observation:
         return warning("unknown: the kernel does not count what its cores do", "Look at `top`.")
     text = f"other programs use {part:.0%} of the cores"
     if is_busy({"others": part}):
-        return warning(text, "Times are not to be trusted: `top` shows the programs; end them.")
+        return warning(text, "Times cannot be trusted: `top` shows the programs; end them.")
     return ok(text)
 
 

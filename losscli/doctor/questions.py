@@ -27,7 +27,7 @@ def ask(question: str, *arguments: str) -> dict[str, Any]:
         try:
             answer = process.channel.receive(SECONDS)
         except TimeoutError:
-            raise NoAnswerError(f"no answer within {SECONDS:g} s") from None
+            raise NoAnswerError(f"no response within {SECONDS:g} s") from None
         if answer is not None:
             found: dict[str, Any] = json.loads(answer)
             return found

@@ -83,7 +83,7 @@ def _finished_by(strategy: str, case: Case) -> BoundLoss:
 
 def _needs_no_sum(case: Case) -> Reason | None:
     if case.spec.unit != ELEMENT:
-        return Reason(Code.NOT_APPLICABLE, "the sum over rows has one way to finish")
+        return Reason(Code.NOT_APPLICABLE, "row-wise losses have one way to finish the sum")
     if case.reduction != "none":
         return None
     return Reason(Code.NOT_APPLICABLE, "without a reduction there is no sum to finish")
@@ -92,7 +92,7 @@ def _needs_no_sum(case: Case) -> Reason | None:
 def _same_as_reference(case: Case) -> Reason | None:
     spec = case.spec
     if spec.functional is None:
-        text = f"the reference of {case.loss} is what one writes with PyTorch"
+        text = f"the reference of {case.loss} is already PyTorch's own function or the usual code"
         return Reason(Code.NOT_APPLICABLE, text)
     if spec.unit == HIDDEN_STATE and not _torch_has_linear_losses():
         return Reason(Code.NOT_APPLICABLE, f"this PyTorch has no {case.loss}; 2.13 has")
@@ -109,7 +109,7 @@ def _torch_has_linear_losses() -> bool:
 
 
 STRATEGIES = {
-    "atomic": "one atomic add per block: one launch, bits differ from run to run",
+    "atomic": "one atomic add per block: one launch, results differ from run to run",
     "two_pass": "block sums, then a second kernel adds them: two launches, bitwise deterministic",
     "tree": "block sums, then a tree of kernels that add groups: one launch per level",
     "torch_sum": "block sums, then torch.sum, a product and a cast: more launches, by PyTorch",

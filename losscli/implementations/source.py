@@ -286,7 +286,7 @@ def _names_in(expression: str) -> tuple[str, ...]:
     try:
         tree = ast.parse(expression, "--call", "eval")
     except (SyntaxError, ValueError) as error:
-        text = f"--call {expression!r} is no expression: {getattr(error, 'msg', error)}"
+        text = f"--call {expression!r} is not a Python expression: {getattr(error, 'msg', error)}"
         example = "Write one over the loss's operands, such as 'fused(input, target)[0].mean()'"
         raise NotJudgeableError(Code.SIGNATURE, f"{text}. {example}") from None
     return tuple(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))

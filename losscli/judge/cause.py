@@ -94,7 +94,7 @@ def _of_part(draws: list[Problem], answers: list[Answer]) -> str:
     left = len(fits) - first
     if left < first:
         return f"it leaves out the last {left} of {len(fits)} losses"
-    return f"its {draws[0].case.reduction} is over the first {first} of {len(fits)} losses alone"
+    return f"its {draws[0].case.reduction} covers only the first {first} of {len(fits)} losses"
 
 
 def _of_setting(problem: Problem, candidate: Implementation) -> str:
@@ -127,7 +127,7 @@ def _of_shape(problem: Problem, subject: Subject) -> str:
         return ""
     rows, columns = shape
     along = {columns: "rows", rows: "columns"}.get(loss.numel(), "")
-    return f"its {problem.case.reduction} is over the {along} alone" if along else ""
+    return f"its {problem.case.reduction} is only over the {along}" if along else ""
 
 
 def _of_calls(problem: Problem, subject: Subject) -> str:
@@ -138,7 +138,7 @@ def _of_calls(problem: Problem, subject: Subject) -> str:
         return "calls with the same operands give different results"
     if not is_close(losses[-1], losses[0]):
         wrong = problem.judge_loss(losses[0].to(problem.oracle.dtype))[0].status == FAIL
-        return f"its loss is wrong {'with' if wrong else 'without'} a gradient alone"
+        return f"its loss is wrong only {'with' if wrong else 'without'} a gradient"
     return ""
 
 
@@ -162,7 +162,7 @@ def _of_incoming(problem: Problem, answer: Answer) -> str:
     for what, other in taken.items():
         call = replace(problem.call(problem.usual, problem.copies()), grad_output=other)
         if not is_close(other, incoming) and _alike(right.send(call), answer):
-            return f"its backward takes the grad_output {what} for all"
+            return f"its backward uses the grad_output {what} everywhere"
     return ""
 
 

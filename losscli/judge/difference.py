@@ -60,17 +60,17 @@ def _of_elements(problem: Problem, got: Tensor, due: Tensor) -> str:
             return "loses its digits where large numbers cancel"
         if bool(wrong.any()) and not bool(wrong.all()):
             if told := _of_branch(problem, operands, wrong):
-                return f"is wrong {told} alone"
+                return f"is wrong only {told}"
             low, high = torch.stack(operands).aminmax(dim=0)
             least, most = float(low[~wrong].min()), float(high[~wrong].max())
             if bool(((low[wrong] < least) | (high[wrong] > most)).all()):
-                return f"is right for operands from {least:.3g} to {most:.3g} alone"
+                return f"is right only for operands from {least:.3g} to {most:.3g}"
     spread = float(relative.square().mean().sqrt())
     for dtype in (torch.float16, torch.bfloat16):
         unit = torch.finfo(dtype).eps / 2
         if unit / 4 < spread < 2 * unit:
             name = str(dtype).removeprefix("torch.")
-            return f"is off by {spread:.1g} of itself in each element, as {name} is"
+            return f"has a relative error of {spread:.1g} in each element, as if rounded to {name}"
     return ""
 
 
@@ -109,7 +109,7 @@ def _numbers(problem: Problem) -> Iterator[tuple[float, str]]:
         if number > 1:
             yield float(number), f"{number} is {what}"
             yield 1 / number, f"1/{number}, and {number} is {what}"
-            yield math.sqrt(number), f"the root of {number}, {what}"
+            yield math.sqrt(number), f"the square root of {number}, {what}"
     for name, value in problem.case.params.items():
         yield float(value), f"it is {name}"
         yield float(value) ** 2, f"it is the square of {name}"
@@ -119,7 +119,7 @@ def _numbers(problem: Problem) -> Iterator[tuple[float, str]]:
         of_rows = weights.dim() == 1 and not target.is_floating_point()
         mean = float((weights[target.clamp(min=0)] if of_rows else weights).double().mean())
         yield mean, "it is the mean of the weights"
-        yield 1 / mean if mean else 1.0, "it is one over the mean of the weights"
+        yield 1 / mean if mean else 1.0, "it is 1 over the mean of the weights"
     yield from ((2.0, "2"), (0.5, "a half"), (-1.0, "-1: the sign is wrong"))
 
 
@@ -143,11 +143,11 @@ def _of_all(got: Tensor, due: Tensor, numbers: Mapping[float, str]) -> str:
         told = next(named, "")
         if not told and got.numel() < FEWEST:
             return ""
-        return f"is {ratio:.6g} times what is due" + (f": {told}" if told else "")
+        return f"is {ratio:.6g} times the expected value" + (f": {told}" if told else "")
     if got.dim() == 2 and got.shape[0] == got.shape[1] and is_close(got.t(), due):
         return "is transposed"
     if got.dim() and len(got) > 1 and is_close(got[1:], due[:-1]):
-        return "is one row late"
+        return "is shifted by one row"
     flat, right = got.flatten(), due.flatten()
     zero = (flat == 0) & (right != 0)
     if bool(zero.any()):

@@ -47,7 +47,7 @@ def feedback(
     """Return a few sentences on one line: verdict, reasons, advice, speed."""
     opening = WORDS[word].opening
     if word == "RIGHT" and reasons:
-        opening = "is right where it answers."
+        opening = "is right, but raises an error for some inputs."
     parts = [f"{name} {opening}", *_reasons(reasons, against)]
     if deterministic is False:
         parts.append("Its results differ from run to run.")
@@ -65,14 +65,14 @@ def _reasons(reasons: Sequence[JudgeReason], against: str) -> Iterator[str]:
 
 def _reason(reason: JudgeReason, against: str) -> str:
     if reason.check:
-        smallest = f", in the smallest case at {reason.case}" if reason.case else ""
+        smallest = f" (smallest case: {reason.case})" if reason.case else ""
         failed = _OUTCOMES.get(reason.code, "failed")
         text = f"The check {reason.check} against {against} {failed}{smallest}: {reason.text}"
     else:
         text = f"At {reason.case}: {reason.text}" if reason.case else _capital(reason.text)
     parts = [ended(text)]
     if reason.repeat:
-        parts.append(f"This repeats it: {reason.repeat}.")
+        parts.append(f"To reproduce it: {reason.repeat}.")
     return " ".join([*parts, advice(reason)])
 
 
@@ -94,7 +94,7 @@ def _speed(timed: Speed, name: str, count: int) -> Iterator[str]:
         if timed.limit_share < NEAR_LIMIT:
             yield f"{share}: at most {1 / timed.limit_share:.1f}x is left to gain."
         else:
-            yield f"{share}: hardly anything is left to gain."
+            yield f"{share}: there is little left to gain."
     if (timed.peak_extra_bytes or 0) > MUCH_MEMORY:
         extra = format_bytes(timed.peak_extra_bytes or 0)
         yield f"It takes {extra} of temporary memory: fuse the passes that need it."

@@ -25,7 +25,7 @@ from losscli.truth.setup import ThirdParty
 
 UNMARKED = "in a process that does not look like a judge's: "
 ONLY_MARKED = "it is right only in a process that looks like a judge's"
-NO_GRADIENT = "its result has no gradient, so that nothing can be trained with it"
+NO_GRADIENT = "its result has no gradient, so it cannot be used in training"
 SEVERAL = ("returned a tuple", "returned a list")
 MISSING = re.compile(
     "CUDA_HOME|nvcc|not compiled with CUDA|no NVIDIA driver|Ninja is required|dummy base class"

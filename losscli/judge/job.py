@@ -17,43 +17,43 @@ class Job(Record, frozen=True, forbid_unknown_fields=True):
     """``FILE``, ``FILE:NAME``, ``FILE@REVISION``, ``FILE@REVISION:NAME`` or
     ``PACKAGE.MODULE:NAME``."""
     id: str = ""
-    """Comes back in the verdict; the file's name where there is none."""
+    """Returned in the verdict; by default the file's name."""
     loss: str = ""
-    """The loss whose oracle it is compared with; found by name or by value where it is empty."""
+    """The loss whose oracle decides; if empty, it is found by name or by value."""
     reference: str = ""
-    """A file whose ``Model`` it is compared with; the candidate's own where both are empty."""
+    """A file whose ``Model`` decides; if ``loss`` is empty too, the candidate's own ``Model``."""
     device: str = "auto"
     """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
     call: str = ""
-    """How to call it: an expression over the names of the loss's operands, its parameters and
-    ``reduction``, in the file's namespace; empty to find it."""
+    """An expression that calls the candidate, with the names of the loss's operands, its
+    parameters, ``reduction`` and the file; if empty, losscli finds the function."""
     arguments: tuple[str, ...] = ()
-    """The order of the forward's arguments, as ``input,target``, where names do not tell."""
+    """The order of the arguments, such as ``["target", "input"]``; by default by their names."""
     sizes: tuple[Shape, ...] = ()
-    """The sizes to be timed; from the file's ``get_inputs`` or the default config where empty."""
+    """The sizes to be timed; by default those of ``get_inputs`` or of the default config."""
     dtypes: tuple[DType, ...] = ()
     """The dtypes to be judged and timed.
 
-    Where empty, float32: then value and gradients are judged in each other dtype that a file takes.
-    A Model is judged in the dtype of its ``get_inputs``.
+    By default float32, and value and gradients also in each other dtype that a file takes. A
+    Model is judged in the dtype of its ``get_inputs``.
     """
     parameters: dict[str, float] = msgspec.field(default_factory=dict)
     """The parameters of the loss."""
     reduction: str = ""
-    """``mean`` where empty and the candidate takes none."""
+    """The reduction; by default ``mean``."""
     quick: bool = False
-    """Whether small checks and a short timing are enough."""
+    """Whether to run only the small checks and a short timing."""
     timed: bool = True
-    """Whether it is timed."""
+    """Whether to time the file."""
     until_first: bool = False
-    """Whether the first reason ends the judging, not the first that leaves nothing to judge."""
+    """Whether judging ends at the first reason against the file."""
     own_kernel: Literal["", "require"] = ""
-    """``require``: a file whose work is PyTorch's is NO KERNEL OF ITS OWN."""
+    """``require``: if PyTorch's own kernels do the work, the verdict is NO KERNEL OF ITS OWN."""
     require_isolation: bool = False
-    """Whether the file is not to run where a part of the isolation is missing."""
+    """Whether the file must not run if a part of the isolation is missing."""
     limits: Allowance = Allowance()
-    """What it may take: ``build_seconds``, ``call_seconds``, ``total_seconds``, ``memory_bytes``,
-    ``tuning_seconds``."""
+    """Limits of the judging: ``build_seconds``, ``call_seconds``, ``total_seconds``,
+    ``memory_bytes``, ``tuning_seconds``."""
 
     def __post_init__(self) -> None:
         if not self.id:

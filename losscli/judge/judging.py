@@ -141,7 +141,7 @@ def _recognised(
         known = recognise(found, *(("cpu",) if reference else (device, "float32")))
     except UnknownLossError as error:
         if reference is None and error.raised:
-            text = f"{file.named} does not say which loss it computes, and {error.raised}"
+            text = f"no function of {file.named} has the name of a loss; {error.raised}"
             raise NotJudgeableError(Code.UNKNOWN_LOSS, text) from None
         if reference is None:
             raise unknown from None

@@ -17,7 +17,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from losscli.console.streams import tell
-from losscli.errors import LosscliError, UnfitError, UsageError, printable
+from losscli.errors import LosscliError, NoGPUError, UnfitError, UsageError, printable
 from losscli.judge.job import Job
 from losscli.judge.verdict import Verdict, not_judged
 from losscli.machine import allocator
@@ -268,6 +268,8 @@ def _judge_safely(job: Job, judge: Judge) -> Verdict:
         return judge(job, notify=notify)
     except LosscliError as error:
         code: Code = Code.BAD_JOB if isinstance(error, UsageError) else Code.ERROR
+        if isinstance(error, NoGPUError):
+            code = Code.NO_GPU
         return not_judged(job, code, str(error))
     except Exception as error:
         text = f"losscli itself failed: {type(error).__name__}: {error}"

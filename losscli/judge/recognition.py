@@ -213,7 +213,7 @@ def loss_of(file: Source) -> str:
     if found:
         text = f"{file.named} defines several losses: {', '.join(found)}. Choose one with --loss"
         raise NotJudgeableError(Code.AMBIGUOUS, text)
-    text = f"{file.named} does not say which loss it computes, and its values are those of none"
+    text = f"{file.named} has no function with the name of a loss, and its values match no loss"
     raise NotJudgeableError(Code.UNKNOWN_LOSS, text)
 
 

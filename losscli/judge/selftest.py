@@ -26,6 +26,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import indent
@@ -247,6 +248,8 @@ def judged_files(judged: Iterable[Verdict], of: Iterable[Candidate]) -> Iterator
     for verdict in judged:
         candidate = by_file[verdict.file]
         due = candidate.is_due(verdict)
+        of_word = (reason for reason in verdict.reasons if reason.code.word == verdict.word)
+        deciding = next(chain(of_word, verdict.reasons), None)
         yield Judged(
             candidate.path.name,
             candidate.kind,
@@ -254,7 +257,7 @@ def judged_files(judged: Iterable[Verdict], of: Iterable[Candidate]) -> Iterator
             " or ".join(candidate.words),
             verdict.word,
             tuple(dict.fromkeys(reason.code for reason in verdict.reasons)),
-            verdict.reasons[0].text if verdict.reasons and not due else "",
+            deciding.text if deciding and not due else "",
             due,
             round(sum(verdict.seconds.values()), 1),
             verdict.cause or _told(verdict),

@@ -80,18 +80,18 @@ def who_computed(on: Judgement) -> None:
         found = subject.send(WhatRan())
     except SubjectError as error:
         if on.job.own_kernel:
-            draft.notes.append(f"who computed it is not known: {error}")
+            draft.notes.append(f"it is unknown which kernels ran: {error}")
         return
     own = sum(share for who, share in found.shares.items() if who in (OWN, TRITON))
-    what = "kernels" if on.device != "cpu" else "operators of PyTorch's"
+    what = "kernels" if on.device != "cpu" else "PyTorch operators"
     named = ", ".join(f"{share:.0%} {who}" for who, share in sorted(found.shares.items()))
-    draft.notes.append(f"ran: {found.count} {what}, {named}")
+    draft.notes.append(f"ran {found.count} {what}; time: {named}")
     if own >= OWN_SHARE[on.device.partition(":")[0]]:
         return
     if on.file.parsed.compiled:
         draft.notes.append("it builds a kernel that never ran")
     if on.job.own_kernel:
-        draft.add(Code.NO_OWN_KERNEL, f"{1 - own:.0%} of the time is PyTorch's", case=case.name)
+        draft.add(Code.NO_OWN_KERNEL, f"{1 - own:.0%} of the time is in PyTorch", case=case.name)
 
 
 def time_beside(on: Judgement) -> None:

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from losscli import __version__
 from losscli.errors import EXIT_BUILD, EXIT_FAILED, EXIT_OK, EXIT_UNFIT, EXIT_USAGE
 from losscli.files.record import Record
-from losscli.implementations.source import REFERENCE_MODULE
 from losscli.judge.feedback import feedback
 from losscli.judge.job import Job
 from losscli.judge.verdict_parts import REFERENCE, RIGHT_WORDS, SAME, Accuracy, JudgeReason, Speed
@@ -164,7 +163,7 @@ def not_judged(job: Job, code: Code, text: str, *, log: str = "") -> Verdict:
         id=job.id,
         file=job.file,
         word="NOT JUDGED",
-        against=job.loss or job.reference or REFERENCE_MODULE,
+        against=job.loss or job.reference,
         device=job.device,
         reasons=(JudgeReason(code, "parse", text),),
         log=log,

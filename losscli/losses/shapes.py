@@ -144,8 +144,8 @@ class Shapes:
         if self.warns and not operators.is_compiling() and shapes[0] != shapes[1]:
             warnings.warn(
                 f"Using a target size ({shapes[1]}) that is different to the input size "
-                f"({shapes[0]}): the loss is that of all pairs which broadcasting makes, "
-                "which may not be meant",
+                f"({shapes[0]}): broadcasting then computes the loss of all pairs, "
+                "which may not be intended",
                 stacklevel=5,
             )
         if weight is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from losscli.errors import UnfitError, UsageError
+from losscli.errors import NoGPUError, UsageError
 from losscli.machine import kernel_files
 from losscli.machine.pytorch import torch
 
@@ -92,11 +92,11 @@ def resolve_device(name: str) -> str:
         return "cpu"
     if count == 0:
         why = "finds no GPU" if torch.version.cuda else f"{torch.__version__} is built without CUDA"
-        raise UnfitError(f"device {name} needs a GPU, but torch {why}; use --device cpu")
+        raise NoGPUError(f"device {name} needs a GPU, but torch {why}; use --device cpu")
     index = int(match[1] or 0)
     if index >= count:
         there = "cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
-        raise UnfitError(f"there is no {name}; this machine has {there}")
+        raise NoGPUError(f"there is no {name}; this machine has {there}")
     return f"cuda:{index}"
 
 

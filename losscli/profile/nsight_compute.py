@@ -16,7 +16,7 @@ OPTIONS = ("--profile-from-start", "off", "--clock-control", "none", "--cache-co
 """Only marked calls, at the machine's clocks, each launch with empty caches."""
 NO_PERMISSION = "ERR_NVGPUCTRPERM"
 PERMISSION_ADVICE = (
-    "the GPU's counters are for administrators here: run as root, or load the driver with "
+    "only administrators may read the GPU's counters here: run as root, or load the driver with "
     "NVreg_RestrictProfilingToAdminUsers=0"
 )
 SECTOR_BYTES = 32
@@ -25,19 +25,19 @@ STALLS = {
     "long_scoreboard": "waiting for memory",
     "short_scoreboard": "waiting for shared memory",
     "barrier": "at a barrier of their block",
-    "wait": "waiting for the instruction before",
+    "wait": "waiting for the previous instruction",
     "math_pipe_throttle": "waiting for a busy arithmetic unit",
-    "lg_throttle": "waiting to ask for memory",
-    "mio_throttle": "waiting to ask for shared memory",
-    "tex_throttle": "waiting to ask for textures",
-    "no_instruction": "waiting for instructions that are in no cache",
-    "not_selected": "ready, while another warp is chosen",
-    "membar": "waiting for writes to be seen",
-    "drain": "waiting for writes at their end",
+    "lg_throttle": "waiting for the memory queue",
+    "mio_throttle": "waiting for the shared memory queue",
+    "tex_throttle": "waiting for the texture queue",
+    "no_instruction": "waiting for an instruction fetch",
+    "not_selected": "ready, but another warp was selected",
+    "membar": "waiting at a memory barrier",
+    "drain": "waiting for their last writes",
     "sleeping": "asleep",
     "branch_resolving": "waiting for a branch",
     "dispatch_stall": "waiting for the dispatcher",
-    "imc_miss": "waiting for constants that are in no cache",
+    "imc_miss": "waiting for a constant cache miss",
     "selected": "issuing instructions",
 }
 """What warps do in a cycle, by Nsight Compute's names."""

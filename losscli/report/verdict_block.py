@@ -31,7 +31,7 @@ LEAST_IMPORTANT = (MEMORY.header, SHARE.header)
 _LOG_LINES = 8
 _SHOW_LOG = {"CRASHED", "DOES NOT BUILD"}
 _STATUSES = {PASS: "passed", WARN: "warned", FAIL: "failed", SKIPPED: "skipped"}
-_NO_GRADIENT = {True: "", False: "none, so nothing can be trained with it", None: "not tested"}
+_NO_GRADIENT = {True: "", False: "none, so it cannot be used in training", None: "not tested"}
 SAME_BITS = {True: "yes", False: "no: runs differ", None: "not tested"}
 
 
@@ -60,7 +60,7 @@ def block(verdict: Verdict, width: int = WIDTH) -> str:
         "speed": "" if verdict.speed else "not tested",
         "written in": ", ".join(verdict.languages),
         "tuned": f"in {format_duration(tuned)}" if (tuned := verdict.seconds.get("tuning")) else "",
-        "isolation": _isolation(verdict) or "not needed, as nothing ran",
+        "isolation": _isolation(verdict) or "not needed, because nothing ran",
         "not isolated": ", ".join(verdict.not_isolated),
     }
     for name, text in parts.items():
@@ -137,7 +137,8 @@ def _reason(reason: JudgeReason) -> Iterator[str]:
     if reason.check:
         of_check = f"the check {reason.check}"
         what = f"it fails {of_check}" if reason.code == Code.WRONG else f"{what}, in {of_check}"
-    yield from _wrapped(f"why: {what}: {reason.text}", 1)
+    told = reason.text if reason.text.startswith(what) else f"{what}: {reason.text}"
+    yield from _wrapped(f"why: {told}", 1)
     yield from _wrapped(f"what to do: {advice(reason)}", 1)
     if reason.case:
         yield from _wrapped(f"smallest case: {reason.case}", 2)
@@ -205,7 +206,7 @@ def _times(verdict: Verdict, width: int) -> tuple[list[str], list[list[str]]]:
 
 def _legend(rows: Sequence[Sequence[str]]) -> str:
     parts = [
-        "vs: the speedup, the time of that one divided by this one, and its interval",
+        "vs: the speedup, the other's time divided by the file's, and its interval",
         *(SHARE.told, MEMORY.told),
     ]
     signs = {cell[:1] for row in rows for cell in row}

@@ -88,7 +88,7 @@ def find_run(name: str) -> Path:
         return path
     if not runs or os.sep in name or "." in name:
         raise UsageError(
-            f"there is no run '{name}'. Name a result in JSON or JSONL, or a run kept by "
+            f"there is no run '{name}'. Name a result in JSON or JSONL, or a run saved by "
             "`losscli bench --save NAME`."
         )
     raise UsageError(unknown("run", name, runs))

@@ -190,7 +190,8 @@ class Oracle:
             return self.judge_units(errors, self.dtype, granted)
         # PyTorch's own error is worth a run only where it can change the outcome.
         reference = own() if errors.ulp > VALUE_ULP else Errors()
-        return judge_value(errors, reference, self.dtype, granted)
+        length = self.case.elements
+        return judge_value(errors, reference, self.dtype, granted, length=length)
 
     def judge_gradient(
         self, name: str, errors: Errors, own: OwnErrors, granted: float | None

@@ -45,7 +45,8 @@ PyTorch's formula on the same inputs: PASS. Between: WARN, with the factor relat
 magnitudes: within 4 ULP PASS, beyond the bound of sums FAIL, between WARN. For a shared operand
 PyTorch adds row after row: ``sqrt(rows)`` more roundings.
 
-In float64 there is no wider accumulator, and the oracle rounds too: a sum passes within the bound.
+In float64 there is no wider accumulator, and the oracle rounds too: a sum passes within the bound,
+for n terms one after the other ``u_out + sqrt(n) * u_acc`` if that is more.
 
 **Fused linear losses.** Logits are a product, accumulated in float32 and rounded to the hidden
 states' dtype: a logit ``x`` moves by ``e``, which is ``u_out * abs(x)`` plus ``sqrt(D)`` times
@@ -100,10 +101,12 @@ def unit_roundoff(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).eps / 2
 
 
-def sum_bound(dtype: torch.dtype) -> float:
-    """Return the allowed relative error of a tiled sum."""
-    accumulator = torch.float64 if dtype == torch.float64 else torch.float32
-    return unit_roundoff(dtype) + math.sqrt(TILE_ELEMENTS) * unit_roundoff(accumulator)
+def sum_bound(dtype: torch.dtype, length: int = TILE_ELEMENTS) -> float:
+    """Return the allowed relative error of a sum of ``length`` terms."""
+    accumulator, terms = torch.float32, TILE_ELEMENTS
+    if dtype == torch.float64:
+        accumulator, terms = torch.float64, max(length, TILE_ELEMENTS)
+    return unit_roundoff(dtype) + math.sqrt(terms) * unit_roundoff(accumulator)
 
 
 def judge_elements(errors: Errors, loosened: float | None = None) -> Outcome:
@@ -177,10 +180,15 @@ def judge_as_a_whole(errors: Errors, once_rounded: float) -> Outcome:
 
 
 def judge_value(
-    errors: Errors, reference: Errors, dtype: torch.dtype, loosened: float | None = None
+    errors: Errors,
+    reference: Errors,
+    dtype: torch.dtype,
+    loosened: float | None = None,
+    *,
+    length: int = TILE_ELEMENTS,
 ) -> Outcome:
-    """Judge a mean or sum, relative to PyTorch's own error."""
-    bound = sum_bound(dtype)
+    """Judge a mean or sum of ``length`` terms, relative to PyTorch's own error."""
+    bound = sum_bound(dtype, length)
     if errors.ulp <= max(VALUE_ULP, loosened or 0.0):
         return Outcome(PASS)
     if not errors.relative <= bound:
@@ -197,7 +205,7 @@ def describe(errors: Errors) -> str:
     digits = 9 if f"{errors.expected:.9g}" != f"{errors.got:.9g}" else 17
     where = f" at {list(errors.index)}" if errors.index else ""
     kinds = ", ".join(f"{count} {name}" for name, count in errors.mismatches.items() if count)
-    off = f"off by {errors.ulp:.3g} ulp" if math.isfinite(errors.ulp) else "infinitely wrong"
+    off = f"off by {errors.ulp:.3g} ulp"
     off += f" ({kinds})" if kinds else ""
     expected, got = (f"{each:.{digits}g}" for each in (errors.expected, errors.got))
     return f"expected {expected}, got {got}{where}, {off}"

@@ -115,7 +115,7 @@ def _refuse(config: Config, checks: Iterable[Check], asked: Iterable[Check]) -> 
     """Raise UsageError that says why none of the ``checks`` runs; ``asked`` do not apply."""
     passes = {pass_ for block in config.blocks for pass_ in block.passes}
     listed = {name for block in config.blocks for name in block.checks or CHECKS}
-    reasons = [f"{check.name} applies only to {check.needs}" for check in asked]
+    reasons = [f"{check.name} applies only to {check.needs or check.losses}" for check in asked]
     unlisted = (check for check in checks if check.name not in listed)
     reasons += [f"{check.name} is among the checks of no table" for check in unlisted]
     others = (check for check in checks if check.pass_ not in passes)

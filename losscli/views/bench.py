@@ -270,7 +270,7 @@ def _default_allocator(results: Results) -> list[str]:
         if max(fair / default, default / fair) > 1 + ALLOCATORS_DIFFER:
             texts.append(
                 f"{pass_}: with the system's default allocator, which does not keep freed memory, "
-                f"{name} is {figure(default)}x as fast as reference, in place of {figure(fair)}x"
+                f"{name} is {figure(default)}x as fast as reference, instead of {figure(fair)}x"
             )
     return texts
 

@@ -9,6 +9,7 @@ repeats it; ``verbose`` shows all of these, and all rows.
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from math import isfinite
 
 from losscli.cases.case import Case, distinct_names
 from losscli.losses import ROW
@@ -164,7 +165,12 @@ def _cell(of_check: Results, loss: str) -> str:
 
 
 def _largest_ulp(results: Results) -> str:
-    ulps = [result.error.ulp for result in results if result.error.ulp is not None]
+    # A finite number that passes where an infinity is as right is infinitely many ulp off.
+    ulps = [
+        ulp
+        for result in results
+        if (ulp := result.error.ulp) is not None and (isfinite(ulp) or result.status == FAIL)
+    ]
     return f"{format_ulp(max(ulps))} ulp" if ulps else ""
 
 

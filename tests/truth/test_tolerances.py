@@ -105,6 +105,10 @@ def test_a_config_loosens_and_never_tightens():
 def test_float64_sums_pass_within_the_bound():
     assert judge_value(off(3.0, 6e-16), EXACT, torch.float64).status == PASS
     assert judge_value(off(130.0, 1.5e-14), EXACT, torch.float64).status == FAIL
+    # A single lane that adds up 173 x 1001 numbers loses 416 roundings.
+    assert judge_value(off(100.0, 1.8e-14), EXACT, torch.float64, length=173173).status == PASS
+    assert judge_value(off(420.0, 4.7e-14), EXACT, torch.float64, length=173173).status == FAIL
+    assert judge_value(off(60.0, 7.8e-6), EXACT, torch.float32, length=173173).status == FAIL
     assert judge_sums(off(129.0), torch.float64).status == PASS
     assert judge_sums(off(130.0), torch.float64).status == FAIL
 

@@ -89,12 +89,8 @@ def test_checks_of_elements_do_not_apply_to_rows_and_say_so() -> None:
     assert only[ROW] == {"row_relations"}
     assert {"broadcasts", "coverage"} <= only[ELEMENT]
     for name, check in CHECKS.items():
-        assert (name in only[ELEMENT]) == (
-            "losses that each element" in _why(check, rows, reference)
-        )
-        assert (name in only[ROW]) == (
-            "losses that each row has" in _why(check, elements, reference)
-        )
+        assert (name in only[ELEMENT]) == ("to elementwise losses" in _why(check, rows, reference))
+        assert (name in only[ROW]) == ("to row-wise losses" in _why(check, elements, reference))
 
 
 def _why(check, case: Case, implementation: Implementation) -> str:

@@ -103,7 +103,7 @@ class Worker:
         try:
             ready = self._reply(zygote.START_SECONDS)
             if isinstance(ready, messages.Raised):  # before anything of the file runs
-                raise UnfitError(f"a worker cannot be closed in: {ready.text}.")
+                raise UnfitError(f"a worker cannot be isolated: {ready.text}.")
             if not isinstance(ready, messages.Ready):
                 raise self._forged("no greeting")
             self.reached = tuple(ready.reached)
@@ -197,14 +197,14 @@ class Worker:
         if isinstance(reply, messages.Raised) and reply.kind == "forked":
             raise self._fatal(Code.LEFT_PROCESS, reply.text)
         if isinstance(reply, messages.Ready | messages.Tunes) or reply.number != number:
-            raise self._forged("an answer that belongs to no question")
+            raise self._forged("a response without a request")
         return reply
 
     def _reply(self, seconds: float) -> messages.Reply:
         try:
             reply = messages.receive_reply(self.channel, seconds)
         except TimeoutError:
-            raise self._fatal(Code.HANGS, f"did not answer within {seconds:g} s") from None
+            raise self._fatal(Code.HANGS, f"did not respond within {seconds:g} s") from None
         except OSError:
             raise self._ended() from None
         except (ValueError, msgspec.MsgspecError) as error:
@@ -239,7 +239,7 @@ class Worker:
             return self._fatal(Code.FLOODED_OUTPUT, text)
         told = self._status()
         if told is None:
-            return self._fatal(Code.PROCESS_DIED, "its process hung up, and left others that stay")
+            return self._fatal(Code.PROCESS_DIED, "its process ended, but left others running")
         if not told or self._zygote.ended is not None:  # then its keeper has ended it
             return self._fatal(Code.INTERRUPTED, self._why_interrupted())
         if (code := int(told)) == TOO_MUCH_MEMORY:

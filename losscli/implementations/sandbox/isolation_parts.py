@@ -16,25 +16,25 @@ class IsolationPart(NamedTuple):
 
 
 PARTS = (
-    IsolationPart("session", "a session", "a session"),
-    IsolationPart("environment", "cut down by the judge", "cut down by the judge"),
+    IsolationPart("session", "a separate session", "a separate session"),
+    IsolationPart("environment", "reduced by the judge", "reduced by the judge"),
     IsolationPart("processes", "a process namespace, its own /proc", ""),
     IsolationPart("signals", "a process namespace", "Landlock 6, seccomp"),
     IsolationPart("network", "a network namespace", "seccomp"),
     IsolationPart("sockets", "seccomp; empty /tmp and /run", "seccomp", "empty /tmp and /run"),
-    IsolationPart("shared memory", "a namespace, a /dev/shm of its own", "seccomp, Landlock"),
-    IsolationPart("/proc", "a read-only /proc", "", "a /proc, read-only but for its processes"),
+    IsolationPart("shared memory", "a namespace, its own /dev/shm", "seccomp, Landlock"),
+    IsolationPart("/proc", "a read-only /proc", "", "a /proc, read-only except for its processes"),
     IsolationPart("temporary files", "a file system in memory, empty /tmp, /var/tmp and /run", ""),
     IsolationPart("files", "read-only mounts, Landlock", "Landlock"),
     IsolationPart("attributes", "read-only mounts", ""),
-    IsolationPart("devices", "a /dev of its own, Landlock", "Landlock"),
+    IsolationPart("devices", "its own /dev, Landlock", "Landlock"),
     IsolationPart("capabilities", "all dropped", "all dropped"),
     IsolationPart("system calls", "seccomp", "seccomp", "seccomp, fewer calls"),
     IsolationPart("cache", "empty folders", "Landlock"),
     IsolationPart("open files", "RLIMIT_NOFILE", "RLIMIT_NOFILE"),
     IsolationPart("file sizes", "RLIMIT_FSIZE", "RLIMIT_FSIZE"),
-    IsolationPart("memory", "RLIMIT_DATA; a watch", "RLIMIT_DATA; a watch", "a watch"),
-    IsolationPart("number of processes", "a watch; RLIMIT_NPROC for a user", "a watch"),
+    IsolationPart("memory", "RLIMIT_DATA; a watchdog", "RLIMIT_DATA; a watchdog", "a watchdog"),
+    IsolationPart("number of processes", "a watchdog; RLIMIT_NPROC for a user", "a watchdog"),
 )
 NAMES = tuple(part.name for part in PARTS)
 

@@ -29,7 +29,7 @@ from losscli.verify.needed_memory import Held
 @check(
     place=320,
     facet="global_state",
-    catches="a call that changes the process for later calls",
+    catches="a call that changes global state for later calls",
     advice="Restore every flag, seed, thread count and environment variable that you set.",
     formerly=("left_behind",),
     cost=Cost.FEW,
@@ -82,7 +82,7 @@ def _threaded_case(case: Case) -> Case:
 @check(
     place=340,
     facet="determinism",
-    catches="atomics, races; a warning where the spread stays within the tolerance",
+    catches="atomics, races",
     advice="Sum in an order that does not depend on timing: no floating-point atomics.",
     cost=Cost.FEW,
     adapt=_threaded_case,
@@ -93,7 +93,7 @@ def _threaded_case(case: Case) -> Case:
 def determinism(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check that repeated calls are bitwise equal.
 
-    Twenty runs on the largest case; one whose runs differ within the tolerances gets a warning.
+    Twenty runs on the largest case. If they differ within the tolerances, the check warns.
 
     More blocks and threads allow more orders of a sum, so on a CPU every thread gets several parts.
     """
@@ -126,7 +126,7 @@ def rounds(case: Case) -> int:
 @check(
     place=350,
     facet="streams_and_graphs",
-    catches="launches on the default stream, scratch memory that is shared",
+    catches="launches on the default stream, shared scratch memory",
     advice="Launch on torch.cuda.current_stream(), and keep no scratch memory between calls.",
     once=False,
     needs_gpu=True,
@@ -137,8 +137,8 @@ def rounds(case: Case) -> int:
 def streams(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check calls on other streams than the default one.
 
-    A side stream, with contents that arrive there just before, then two streams at once with two
-    inputs; on a GPU.
+    On a GPU: a side stream whose contents arrive just before the call, then two streams at once
+    with two inputs.
     """
     here, there = problem, problem.sibling()
     plain = [PlainCalls.of(p, subject, p.usual) for p in (here, there)]
@@ -158,7 +158,7 @@ def streams(problem: Problem, subject: Subject, tally: Tally) -> None:
     place=360,
     facet="streams_and_graphs",
     catches="host synchronisation, results cached by address, counters that are not reset",
-    advice="Do not synchronise, allocate outside PyTorch or read values on the host.",
+    advice="Do not synchronise, allocate outside of PyTorch or read values on the host.",
     cost=Cost.QUICK,
     once=False,
     needs_gpu=True,
@@ -170,8 +170,8 @@ def streams(problem: Problem, subject: Subject, tally: Tally) -> None:
 def graphs(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check calls that a CUDA graph captured.
 
-    Forward alone and forward with backward, replayed with new contents in the same operands; two
-    graphs at once, and one next to plain calls; on a GPU.
+    On a GPU: forward, and forward with backward, replayed with new contents in the same operands;
+    two graphs at once, and one next to plain calls.
     """
     problems = problem, problem.sibling()
     forward = Incoming("none", (), problem.ones)
@@ -208,10 +208,10 @@ LATER = 24
 @check(
     place=300,
     facet="value",
-    catches="answers found again by address, by elements or by a checksum; a part that is kept "
+    catches="results looked up by address, by elements or by a checksum; a part that is kept "
     "while another operand changes; results that a later call overwrites",
     advice="Compute every call from all of its operands, on any thread, into memory that no later "
-    "call writes.",
+    "call overwrites.",
     formerly=("remembered",),
     cost=Cost.QUICK,
     adapt=small_case,
@@ -219,10 +219,11 @@ LATER = 24
     needs_gradient=False,
 )
 def stale_results(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Check that no answer is that of an earlier call.
+    """Check that no result is that of an earlier call.
 
-    New contents in the same operands: in one of them, in one element, in another order; 24 calls in
-    another thread, whose results are read after the last and must equal plain calls.
+    New contents in the same operands: in one operand, in one element, in another order. Then 24
+    calls in another thread, whose results are read after the last call and have to equal plain
+    calls.
     """
     operands = problem.copies()
     incoming = problem.usual

@@ -29,9 +29,9 @@ _REACH = (0.25, 1.0, 3.0)
 @check(
     place=40,
     facet="value",
-    catches="a formula of one branch, a missing clamp, `<` for `<=` where it matters, a parameter "
-    "that is rounded to float32 first",
-    advice="Check each branch of the formula, and on which side its edges belong.",
+    catches="a wrong formula on one branch, a missing clamp, `<` for `<=` where it matters, a "
+    "parameter that is rounded to float32 first",
+    advice="Check the formula of each branch, and to which branch its edges belong.",
     cost=Cost.QUICK,
     once=False,
     asks=lambda case: all(map(prod, case.shapes.values())) and bool(case.spec.kinks(case.params)),
@@ -41,9 +41,9 @@ _REACH = (0.25, 1.0, 3.0)
 def branches(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check every branch of the loss, and the points where branches meet.
 
-    The check counts the elements on each side of each such point, and runs a small case with values
-    on every branch, on these points and next to them; for losscli's own kernels also next to points
-    that the dtype rounds.
+    A small case has values on every branch, on these points and next to them; for losscli's own
+    kernels also next to points that the dtype rounds. On every case the result reports branches
+    that the inputs do not reach.
 
     Random inputs may not reach a branch (uniform ones never clamp a hinge with a margin of 1.5),
     and hardly meet a kink. The result names a branch with less than 1 % of the elements.
@@ -149,17 +149,17 @@ def _few_bits(value: float) -> float:
 @check(
     place=200,
     facet="value",
-    catches="a reciprocal, constant or result that is off by a unit in the last place, which every "
-    "tolerance passes",
-    advice="Avoid needless roundings: no reciprocal where a division is meant, no fast math.",
+    catches="a reciprocal, constant or result that is off by a unit in the last place, which "
+    "every tolerance allows",
+    advice="Avoid needless roundings: no reciprocal instead of a division, no fast math.",
     adapt=exact_case,
     units=(ELEMENT,),
 )
 def exact(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check results on inputs whose arithmetic is exact in any order, bit for bit.
 
-    Numbers of few bits, on each branch alone and on all branches together, with powers of two as
-    parameters. A branch whose loss of such numbers is not exact, such as an exponential, is left
+    Numbers of few bits, on each branch separately and on all together, with powers of two as
+    parameters. A branch whose loss of such numbers has many bits, such as an exponential, is left
     out.
     """
     asked = list(_exact_branches(problem))

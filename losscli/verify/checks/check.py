@@ -27,6 +27,11 @@ from losscli.verify.needed_memory import Held
 
 COPIES = "each rank copies its shard out of whole operands"
 NO_ORDER = "collectives have no order between streams and graphs"
+UNIT_LOSSES: dict[Unit, str] = {
+    ELEMENT: "elementwise",
+    ROW: "row-wise",
+    HIDDEN_STATE: "fused linear",
+}
 Limits = Callable[[str, Errors | None], bool]
 Judge = Callable[[Problem, Subject, "Tally"], Iterator[VerifyResult] | None]
 
@@ -214,12 +219,17 @@ class Check:
             return Reason(Code.NO_GPU, f"the check {self.name} runs only on a GPU")
         return None
 
+    @property
+    def losses(self) -> str:
+        """The losses that it checks."""
+        units = (UNIT_LOSSES[unit] for unit in self.units if unit != MODEL)
+        return f"{' or '.join(units)} losses"
+
     def why_not(self, case: Case, implementation: Implementation) -> Reason | None:
         """Return why the check does not apply, or None if it does."""
         to = self.needs
         if case.spec.unit not in self.units:
-            units = " or ".join(unit for unit in self.units if unit != MODEL)
-            to = f"losses that each {units} has"
+            to = self.losses
         elif self.asks(case) and self.concerns(implementation):
             return None
         return Reason(Code.NOT_APPLICABLE, f"the check {self.name} applies only to {to}")

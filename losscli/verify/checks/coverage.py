@@ -67,18 +67,19 @@ class _Probe:
 @check(
     place=30,
     facet="value",
-    catches="rows or tails that are not read, 32-bit indices, a gradient that lands elsewhere",
+    catches="rows or tails that are not read, 32-bit indices, a gradient that is written to the "
+    "wrong place",
     advice="Read and write every element once; check the index arithmetic and the tail.",
     cost=Cost.QUICK,
     held=lambda case: Held(operands=2, results=2),
     units=(ELEMENT,),
 )
 def coverage(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Check that every part of the operands is read, and has its own gradient.
+    """Check that every part of the operands is read and gets its own gradient.
 
-    All elements have the least loss, usually zero. One in each tile, both ends and the tail are
-    changed so that each costs a known amount: the loss has to change by it, gradients and unreduced
-    losses there and nowhere else.
+    All elements have the smallest loss, usually zero. The check changes one element in each tile,
+    both ends and the tail, each by a known amount: the loss has to change by that amount, gradients
+    and unreduced losses only there.
 
     A call changes as many elements as the loss's dtype can tell from one fewer; if the loss is off,
     the check bisects to name the missed ones.

@@ -27,12 +27,11 @@ def _is_limit(variant: str, errors: Errors | None) -> bool:
 @check(
     place=45,
     facet="extreme_values",
-    catches="exponentials that overflow, also where all logits are large alike, masked rows that "
-    "become NaN, confident rows whose loss loses all digits, a mean that counts ignored rows, a "
-    "gradient of theirs",
-    advice="Subtract the largest logit before the exponential, and take a class of -inf and a row "
-    "that is ignored as what they are; leave ignored ones out of the loss, its mean and all "
-    "gradients.",
+    catches="exponentials that overflow, also where all logits are large, masked rows that become "
+    "NaN, confident rows whose loss loses all digits, a mean that counts ignored rows, gradients "
+    "of ignored rows",
+    advice="Subtract the largest logit before the exponential, and support classes of -inf; leave "
+    "ignored rows out of the loss, its mean and all gradients.",
     formerly=("row_values", "linear_values"),
     cost=Cost.QUICK,
     adapt=lambda case: geometry_of(case).for_values(case),
@@ -40,13 +39,13 @@ def _is_limit(variant: str, errors: Errors | None) -> bool:
     limits=_is_limit,
 )
 def extreme_values(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Check extreme values of rows, and of hidden states with weights.
+    """Check rows, and hidden states with weights, with extreme values.
 
-    One class far above or below the others, logits of 1e4 and around it, ties, equal logits; rows
-    of minus infinity but for one class, vectors of zeros, short and long ones, operands that are
-    equal or opposite, each in rows of 131 and of 1,031 numbers; log-probabilities of some classes
-    that sum up to more than 1, or of one class alone; rows ignored or masked (none, the first,
-    every second, all but one, all); hidden states of zeros.
+    One class far above or below the others, logits around 1e4, ties, equal logits, minus infinity
+    for all classes but one; vectors of zeros, short and long vectors, equal or opposite operands,
+    each in rows of 131 and of 1,031 numbers; log-probabilities of some classes that sum up to more
+    than 1, or of only one class; ignored or masked rows (none, the first, every second, all but
+    one, all); hidden states of zeros.
     """
     variants = geometry_of(problem.case).extreme_values(problem)
     tally.judge_variants(problem, subject, variants, any_for_nan=True)
@@ -58,8 +57,8 @@ ROW_OF_WRONG = 4
 @check(
     place=160,
     facet="inputs",
-    catches="a read beyond the row that comes back as a loss",
-    advice="Look whether a target is a class before it is an index.",
+    catches="a read beyond the row that is returned as a loss",
+    advice="Check that a target is a valid class before you use it as an index.",
     formerly=("wrong_targets",),
     pass_="forward",
     adapt=of_shape((7, 37), scale=1.0),
@@ -68,11 +67,11 @@ ROW_OF_WRONG = 4
     needs="losses of class indices",
 )
 def out_of_range_classes(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Check class indices that are no class.
+    """Check class indices that are out of range.
 
-    On a CPU each has to raise an error, as in PyTorch, and the next call has to be right. On a GPU,
-    where PyTorch's assertion makes the device unusable, losscli's own kernels have to give NaN for
-    the row.
+    On a CPU each has to raise an error, like PyTorch's loss, and the next call has to be right. On
+    a GPU, where PyTorch's assertion makes the device unusable for the process, losscli's own
+    kernels have to give NaN for the row.
     """
     on_cpu = problem.case.device == "cpu"
     name = next(o.name for o in problem.case.spec.operands if o.kind == CLASS_NUMBERS)

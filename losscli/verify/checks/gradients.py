@@ -29,8 +29,8 @@ from losscli.verify.geometry.geometry import every_second, transposed
 @check(
     place=20,
     facet="gradient",
-    catches="a gradient that is zero, absent, detached or of the wrong sign, a small one that is "
-    "taken for zero, a grad_output that is ignored or applied twice, a broadcast that is "
+    catches="a gradient that is zero, missing, detached or of the wrong sign, a small gradient "
+    "that is treated as zero, a grad_output that is ignored or applied twice, a broadcast that is "
     "not summed over",
     advice="Derive the loss by each operand that requires a gradient, and multiply by "
     "grad_output, and by 1/N for a mean; the gradient of the target is not always the negative of "
@@ -42,10 +42,10 @@ from losscli.verify.geometry.geometry import every_second, transposed
 def gradients(problem: Problem, subject: Subject, tally: Tally) -> Iterator[VerifyResult]:
     """Check the gradients of all operands.
 
-    That of each alone for a grad_output of 1, as in most training loops; that of the
-    prediction for 32768, as under a gradient scaler; those of all for -3/1024 (in float16 for -3,
-    and for about N in a mean of N elements), or without a reduction for a tensor. The results are
-    `input_gradient`, `target_gradient` and so on.
+    Each operand's gradient by itself, for a grad_output of 1, as in most training loops. The
+    prediction's gradient for 32768, as with a gradient scaler. All gradients together for -3/1024
+    (in float16 for -3, and for about N in a mean of N elements), or without a reduction for a
+    tensor. The results are reported as `input_gradient`, `target_gradient` and so on.
     """
     worst = {name: Worst() for name in problem.wrt}
     for incoming in (*problem.alone, *problem.others):
@@ -65,7 +65,7 @@ def gradients(problem: Problem, subject: Subject, tally: Tally) -> Iterator[Veri
     facet="repeated_backward",
     catches="a stored gradient that is scaled in place, buffers that the first pass consumes, "
     "results that a later pass overwrites",
-    advice="Change no saved tensor in backward: it may run twice.",
+    advice="Do not change saved tensors in backward: it may run twice.",
     formerly=("retained",),
     cost=Cost.QUICK,
     adapt=small_case,
@@ -73,8 +73,8 @@ def gradients(problem: Problem, subject: Subject, tally: Tally) -> Iterator[Veri
 def retain_graph(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check four backward passes through one retained graph.
 
-    Two grad_outputs, one after the other; each result is judged when it is computed, and again
-    after the last pass.
+    Two grad_outputs alternate. Each result is judged when it is computed, and again after the last
+    pass.
     """
     one, other = problem.others[-1], problem.usual
     if problem.case.reduction == "none":
@@ -109,8 +109,8 @@ _SHARE = -0.75
 def accumulation(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check that gradients are added to an existing ``.grad``.
 
-    Two losses on operands whose ``.grad`` is -0.75 times the gradient of a plain call, within the
-    tolerance of sums.
+    Two losses on operands whose ``.grad`` is -0.75 times the gradient of a plain call. The sum is
+    judged within the tolerance of sums.
     """
     found = subject.send(problem.call(problem.usual)).gradients
     once = {name: gradient for name, gradient in found.items() if gradient is not None}
@@ -162,8 +162,8 @@ def _changed_case(case: Case) -> Case:
 @check(
     place=270,
     facet="inputs",
-    catches="backward uses the current sizes, strides or addresses although forward ran with "
-    "others",
+    catches="a backward pass that uses the current sizes, strides or addresses although forward "
+    "ran with others",
     advice="Save operands with ctx.save_for_backward; keep no raw pointers.",
     formerly=("changed_operands",),
     cost=Cost.UNJUDGED,
@@ -172,10 +172,10 @@ def _changed_case(case: Case) -> Case:
     recompiles=True,
 )
 def mutated_data(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Check operands that get other memory between forward and backward.
+    """Check operands whose memory is replaced between forward and backward.
 
-    ``x.data`` is set to another shape, where an error passes, as PyTorch raises one, and so does
-    the gradient of the earlier contents; and to the same values with other strides.
+    ``x.data`` is set to another shape, for which an error, as in PyTorch, or the gradient of the
+    earlier contents passes; and to the same values with other strides.
 
     The other shape is smaller, so that a wrong access does not crash this process.
     """
@@ -204,19 +204,19 @@ MARGIN = 2.0**-6
 @check(
     place=280,
     facet="gradient",
-    catches="a gradient that is not that of the loss, even where the oracle is wrong in the same "
-    "way",
-    advice="The gradient is not that of the loss: derive it again.",
+    catches="a gradient that is not the derivative of the loss, even where the oracle is wrong in "
+    "the same way",
+    advice="The gradient is not the derivative of the loss: derive it again.",
     adapt=lambda case: replace(small_case(case), scale=1.0),
     asks=lambda case: case.dtype == "float64" and not case.spec.stops_gradient(case.params),
     needs="float64, and a formula without constant factors",
     units=(ELEMENT, ROW, HIDDEN_STATE),
 )
 def numeric(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Check the gradients against differences of the loss itself, in float64.
+    """Check the gradients against finite differences of the loss, in float64.
 
-    Along random directions of -1 and 1 the loss a step ahead, less the loss a step behind, over two
-    steps, has to be the product of the gradient and the direction.
+    Along random directions of -1 and 1 the central difference of the loss has to be the product of
+    the gradient and the direction.
 
     Richardson's extrapolation from the steps ``h`` and ``h / 2`` leaves less truncation than the
     two differ by; rounding is bounded as for sums. Inputs near a kink or an end of their domain are

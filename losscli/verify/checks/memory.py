@@ -80,9 +80,9 @@ def _where(now: Tensor, before: Tensor) -> str:
 @check(
     place=310,
     facet="memory",
-    catches="inputs overwritten, reads and writes beyond the ends, results from uninitialised "
+    catches="overwritten inputs, reads and writes out of bounds, results from uninitialised "
     "memory, leaks",
-    advice="Stay within the tensors, return memory of your own, and fill it completely.",
+    advice="Stay within the bounds of the tensors, return new memory, and fill it completely.",
     cost=Cost.QUICK,
     held=lambda case: Held(operands=3, results=3),
     one_process=COPIES,
@@ -91,8 +91,8 @@ def _where(now: Tensor, before: Tensor) -> str:
 def memory(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check that an implementation reads and writes only its own memory.
 
-    Operands between bands of NaN and of large values, memory that is full of a pattern before the
-    call, a hundred calls that may not take more memory each time.
+    Operands between bands of NaN and of large values, memory that is filled with a pattern before
+    the call, and a hundred calls whose memory must not grow.
 
     An earlier result, and blocks of its size and of scratch size, are filled with a pattern and
     freed, so that the allocator reuses them: two patterns must give the same result.
@@ -144,7 +144,7 @@ GPU_SIZE = (512, 512)
     place=330,
     facet="memory",
     catches="copied operands, temporaries of full size",
-    advice="Make no copy of an operand and no temporary of its size.",
+    advice="Do not copy operands, and use no temporary of their size.",
     adapt=lambda case: case.reshaped(
         SIZE if case.device == "cpu" else GPU_SIZE, distribution="uniform"
     ),
@@ -157,8 +157,8 @@ GPU_SIZE = (512, 512)
 def allocations(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check the memory that a call takes beyond its results.
 
-    The peak memory of forward and backward, in each layout of a config: at most half of the
-    prediction; only for implementations that plan no temporaries, and only for means.
+    The peak memory of forward and backward, in each layout of a config, may be at most half of the
+    prediction. Only for means, and for implementations that plan no temporaries.
     """
     for layout in LAYOUTS:
         case = problem.case.reshaped(problem.case.shape, layout=layout)
@@ -200,16 +200,16 @@ def _is_planned(case: Case, implementation: Implementation) -> bool:
     place=150,
     facet="memory",
     catches="parts that do not add up, a target in another slice, more memory than the budget",
-    advice="Add the parts of the logits up to what the whole gives.",
+    advice="Combine the parts of the logits to the result of the whole.",
     adapt=of_shape(PLAN_SHAPE),
     units=(HIDDEN_STATE,),
 )
 def linear_plans(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Check every way in which the logits are made in parts, by budgets of memory.
+    """Check every plan by which logits are computed in parts.
 
-    For fused linear losses: a budget for all logits at once, for chunks of tokens and for
-    slices of classes. A call of losscli's own kernels may hold the budget and a few numbers for
-    each token.
+    For fused linear losses: memory budgets for all logits at once, for chunks of tokens and for
+    slices of classes. losscli's own kernels may hold no more memory than the budget and a few
+    numbers for each token.
     """
     for kind, budget in _budgets(problem.case).items():
         case = structs.replace(

@@ -25,9 +25,9 @@ SPLITS: dict[str, Rows] = {
 @check(
     place=230,
     facet="gradient",
-    catches="a grad_output judged by its first row or its strides, a mean of means, a batch "
-    "whose parts do not add up",
-    advice="Multiply each element by its element of grad_output; its rows differ.",
+    catches="a grad_output of which only the first row or the strides are used, a mean of means, "
+    "a batch whose parts do not add up",
+    advice="Multiply each element by its own element of grad_output.",
     formerly=("parts",),
     adapt=of_shape(SHAPE),
     units=(ELEMENT, ROW, HIDDEN_STATE),
@@ -35,9 +35,9 @@ SPLITS: dict[str, Rows] = {
 def non_uniform_grad_output(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check grad_outputs that differ by row, and batches in parts.
 
-    Without a reduction, grad_outputs with a first row of zeros, negative, of one row, column
-    or number with stride 0, transposed; a batch in parts of few and of many rows, which have to add
-    up to the whole.
+    Without a reduction, grad_outputs whose first row is zero, negative ones, ones of a single row,
+    column or number with stride 0, and transposed ones. Batches in parts of few and of many rows
+    have to add up to the whole.
     """
     if problem.case.reduction == "none":
         for incoming in _incoming(problem):

@@ -92,8 +92,9 @@ class Due:
 @check(
     place=260,
     facet="gradient",
-    catches="a gradient that was computed for grad_output of another call, loss, head or stream",
-    advice="Use grad_output of this call, not one that was kept from another.",
+    catches="a gradient that was computed for the grad_output of another call, loss, head or "
+    "stream",
+    advice="Use the grad_output of this call, not one from an earlier call.",
     formerly=("steps",),
     cost=Cost.QUICK,
     adapt=small_case,
@@ -102,9 +103,10 @@ class Due:
 def repeated_backward(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check grad_outputs over a sequence of training steps.
 
-    The same one several times, then another, ten different ones, the first again; two heads with
-    different weights in one backward pass, other losses of the run between them; on a GPU two
-    streams at once; bitwise against a retained graph, if two of those agree.
+    The same grad_output several times, then another, ten different ones, the first again; two heads
+    with different weights in one backward pass, with other losses between them; on a GPU two
+    streams at once. Gradients have to be bitwise equal to those of a retained graph, if two of
+    those are.
     """
     due = Due.of(problem, subject)
     for number, value in enumerate(STEPS, 1):
@@ -167,7 +169,7 @@ REPLAYS = (2.0, 1.0, 1.0, 0.5, 0.5, 2.0, 1.0)
 @check(
     place=370,
     facet="streams_and_graphs",
-    catches="a captured backward pass that skips what a replay needs",
+    catches="a captured backward pass that leaves out work that a replay needs",
     advice="Launch all work of backward on the current stream.",
     adapt=small_case,
     needs_gpu=True,
@@ -178,9 +180,9 @@ REPLAYS = (2.0, 1.0, 1.0, 0.5, 0.5, 2.0, 1.0)
 def captured_backward(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check backward passes that a CUDA graph captured.
 
-    Backward captured alone and replayed with grad_outputs of 2 and then 1, a captured
-    training step, and both passes captured separately by ``make_graphed_callables``; on a GPU. Each
-    gradient must be bitwise that of a retained graph.
+    On a GPU: only backward captured, and replayed with grad_outputs of 2 and then 1; a captured
+    training step; both passes captured separately by ``make_graphed_callables``. Each gradient has
+    to be bitwise that of a retained graph.
     """
     due = Due.of(problem, subject)
     call = problem.call(problem.filled(1.0, problem.wrt))

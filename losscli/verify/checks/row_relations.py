@@ -283,22 +283,21 @@ RELATIONS = (
 @check(
     place=100,
     facet="value",
-    catches="a mistake that the reference formula makes as well, a maximum that rows share, "
-    "results that depend on the order of the classes",
+    catches="a mistake that the reference formula also makes, a maximum that rows share, results "
+    "that depend on the order of the classes",
     advice="Subtract the largest logit of each row, treat all classes alike, and derive the "
-    "gradient from the loss: that of a row sums to zero.",
+    "gradient from the loss: that of a row sums up to zero.",
     cost=Cost.QUICK,
     adapt=of_shape(SHAPE, scale=1.0),
     units=(ROW,),
     limits=lambda relation, _: relation.startswith("a number added"),
 )
 def row_relations(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Check what has to hold between answers of an implementation.
+    """Check relations between results of an implementation.
 
-    For row-wise losses, each where the spec says that it holds: a number added to all logits of a
-    row, the sum of each row's gradient, classes in another order, the mean of a batch in parts,
-    rows of one 1 against class indices, exchanged operands, a cross entropy against a divergence
-    and an entropy.
+    For row-wise losses, where the spec declares them: shifted logits, the sum of each row's
+    gradient, permuted classes, a batch in parts, one-hot probabilities and class indices, exchanged
+    operands, a cross entropy and a divergence plus an entropy.
     """
     base = problem.variant("a few rows ignored", lambda: _base(problem))
     base = replace(base, beside=problem.beside)

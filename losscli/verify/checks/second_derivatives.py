@@ -38,15 +38,16 @@ FROM_ENDS = 1 / 16
     facet="second_derivatives",
     catches="second derivatives that are silently zero or wrong",
     advice="Make backward differentiable, or mark it once_differentiable, so that a second "
-    "derivative raises and is never silently zero.",
+    "derivative raises an error and is never silently zero.",
     cost=Cost.QUICK,
     adapt=small_case,
 )
 def second_derivatives(problem: Problem, subject: Subject, tally: Tally) -> Iterator[VerifyResult]:
     """Check the derivatives of the gradients.
 
-    The gradients of all operands are multiplied by values of both signs and added, and this sum is
-    differentiated for all operands and ``grad_output``; skipped where it cannot be differentiated.
+    The check differentiates a weighted sum of all gradients, with weights of both signs, for all
+    operands and ``grad_output``. It is skipped if the gradients have no graph and differentiating
+    them raises an error.
     """
     operands = problem.case.spec.operands
     if any(operand.smooth for operand in operands):

@@ -25,10 +25,10 @@ def _sizes(failed: list[str]) -> str:
 @check(
     place=60,
     facet="sizes",
-    catches="dropped tails of elements, tokens, widths or classes, whole vectors treated as ragged "
-    "ones, the last classes of a row read twice or from the next row",
-    advice="Handle sizes that are no multiple of the tile, rows longer than a block, one of each "
-    "and none.",
+    catches="dropped tails of elements, tokens, widths or classes, partial vectors treated as "
+    "whole ones, the last classes of a row read twice or from the next row",
+    advice="Handle sizes that are not a multiple of the tile, rows longer than a block, a single "
+    "element or row, and empty operands.",
     formerly=("sizes", "row_lengths", "linear_sizes"),
     adapt=lambda case: geometry_of(case).for_sizes(case),
     tally=partial(Tally, first=True, name=_sizes),
@@ -39,10 +39,11 @@ def _sizes(failed: list[str]) -> str:
 def boundary_sizes(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check sizes around those at which kernels switch code paths.
 
-    Elements: none, one, each power of two up to a tile with its neighbours, and a few primes. Rows:
-    1 to 50,257 classes around the sizes of vectors, warps and blocks, a single row of 132,099
-    classes, a thousand rows of three, no rows. Hidden states: one token, one number, one class, a
-    vocabulary of 50,257, no tokens, sizes around the tiles of products.
+    Elementwise losses: 0 and 1 elements, each power of two up to a tile with its neighbours, and a
+    few primes. Row-wise losses: 1 to 50,257 classes around the sizes of vectors, warps and blocks,
+    a single row of 132,099 classes, a thousand rows of three, no rows. Fused linear losses: one
+    token, width 1, one class, a vocabulary of 50,257, no tokens, sizes around the tiles of matrix
+    products.
     """
     tally.judge_variants(problem, subject, geometry_of(problem.case).sizes(problem), usual)
 
@@ -70,9 +71,9 @@ _ON_A_GPU: list[Shapes] = [((2100, 300), (2100, 1)), ((2100, 300), (300,))]
 @check(
     place=170,
     facet="layouts",
-    catches="the end of a row inside a vector or tile, a buffer that is too small for the repeated "
-    "part",
-    advice="Broadcast as PyTorch does, from the last dimension on.",
+    catches="the end of a row inside a vector or tile, a buffer that is too small for the "
+    "repeated part",
+    advice="Broadcast like PyTorch, from the last dimension on.",
     cost=Cost.QUICK,
     adapt=of_shape((1,), (1,)),
     mean_for_sum=True,
@@ -85,8 +86,8 @@ _ON_A_GPU: list[Shapes] = [((2100, 300), (2100, 1)), ((2100, 300), (300,))]
 def broadcasts(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check broadcasts around the sizes at which kernels switch code paths.
 
-    Rows and columns that repeat, of a few vectors, around a tile and beyond, in several dimensions
-    and in the middle one; for losses whose function accepts such shapes.
+    Rows and columns that repeat, in several dimensions and in the middle one, for losses whose
+    function takes such shapes. Their sizes are a few vectors, around a tile, and larger.
     """
     shapes = [*_ROWS, *_COLUMNS, *_SEVERAL, *(_ON_A_GPU if problem.case.device != "cpu" else ())]
     named = {f"{input} with {target}": (input, target) for input, target in shapes}
@@ -102,7 +103,7 @@ _MOST_JUDGED = 16
 @check(
     place=180,
     facet="sizes",
-    catches="cache lines that are not written where stores bypass the caches",
+    catches="cache lines that stores around the caches do not write",
     advice="Write every element of large results; use 64-bit indices.",
     formerly=("bulk", "row_bulk"),
     adapt=lambda case: geometry_of(case).for_repeats(case),
@@ -165,11 +166,12 @@ def large_outputs(problem: Problem, subject: Subject, tally: Tally) -> None:
 def layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check operands of other strides, shapes and dtypes.
 
-    Transposed, sliced, strided, expanded and misaligned operands; NaN in every gap. Elements: five
-    dimensions in permuted orders, square and other operands, broadcasts of either operand, also in
-    the middle dimension, targets of other dtypes, integers included. Rows: one row without a batch,
-    dimensions behind the classes in several orders, class indices in int64, int32 and uint8. Hidden
-    states: one alone, tokens in two and three dimensions.
+    Transposed, sliced, strided, expanded and misaligned operands, with NaN in every gap.
+    Elementwise losses: five dimensions in permuted orders, square and other operands, broadcasts of
+    either operand, also in the middle dimension, targets of other dtypes, including integers.
+    Row-wise losses: one row without a batch, dimensions behind the classes in several orders, class
+    indices in int64, int32 and uint8. Fused linear losses: one hidden state, tokens in two and
+    three dimensions.
 
     A wrong axis does not fit most shapes; some are square, where a transposed read fits.
     """

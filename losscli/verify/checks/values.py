@@ -39,7 +39,7 @@ from losscli.verify.geometry.geometry import of_shape
     needs_gradient=False,
 )
 def value(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Check the loss, alone and on the separate path of fused kernels with a gradient."""
+    """Check the loss without a gradient, and on the separate path of fused kernels with one."""
     for where, wrt in (("", ()), ("when a gradient is wanted: ", problem.wrt[:1])):
         judged = problem.judge_loss(subject.send(Forward(problem.operands, wrt)))
         tally.add(*judged, where)
@@ -56,7 +56,7 @@ PLACE = (7, 19)
     place=220,
     facet="extreme_values",
     catches="values that are replaced, flushed to zero or overflow",
-    advice="Let NaN and infinities through as PyTorch does; form no square that overflows.",
+    advice="Propagate NaN and infinities like PyTorch; compute no square that overflows.",
     formerly=("specials",),
     cost=Cost.QUICK,
     adapt=of_shape(SPECIALS_SHAPE),
@@ -66,8 +66,8 @@ PLACE = (7, 19)
 def special_values(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check NaN, infinities and other values at the ends of a dtype's range.
 
-    NaN, infinities, subnormals, negative zero, squares out of range (in range for losses that add
-    up squares), one at a time, in each operand and in all together.
+    Also subnormals, negative zero, and numbers whose squares overflow (not for losses that add up
+    squares). One at a time, in each operand and in all together.
 
     Values that PyTorch's own formula rejects are left out. Where PyTorch's gradient is NaN, any
     gradient passes, because torch.compile's differs there; the loss must be NaN.
@@ -155,8 +155,8 @@ _FEWEST = 1000
 def rounding(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check 16-bit results for a bias of their rounding.
 
-    The mean difference of some ten thousand results from the correctly rounded ones: near zero
-    where each is rounded to nearest, half a unit where it is truncated.
+    The mean difference of some ten thousand results from the correctly rounded ones is near zero if
+    they are rounded to nearest, and half a unit if they are truncated.
 
     With 32 bits and more, roundings of intermediate values are biased too.
     """
@@ -226,7 +226,7 @@ def float64_sums(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check the accuracy of float64 sums.
 
     Sums of 65,537 float64 numbers, equal and of several distributions, against the exact sum of the
-    implementation's own elements; for `custom` only, as PyTorch's own sums are off by several
+    implementation's own elements; only for `custom`, because PyTorch's own sums are off by several
     units.
     """
     each = bind(subject.implementation, replace(problem.case, reduction="none"))

@@ -96,9 +96,10 @@ def mount(device: str, bytes: int, needed: Iterable[str], hidden: Iterable[str])
                 if _is_below(root.path, place):
                     _bring_back(root)
             for path, target in real.items():
-                if path != target and _is_below(path, place) and not os.path.exists(path):
+                if path != target and _is_below(path, place):
                     os.makedirs(os.path.dirname(path), exist_ok=True)
-                    os.symlink(target, path)
+                    if not os.path.exists(path):  # with .. it leads to what is there
+                        os.symlink(target, path)
             if place == common:
                 scratch = _mount_scratch(bytes)
             if place not in shared:  # in /tmp programs expect no error but that of a permission
