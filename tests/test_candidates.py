@@ -29,7 +29,7 @@ from losscli.judge.verdict import Verdict
 from losscli.judge.verdict_parts import RIGHT_WORDS, JudgeReason
 from losscli.losses import EVERY_LOSS
 from losscli.processes.lock import LOCK
-from losscli.reasons import CODES, Word
+from losscli.reasons import CODES, Code, Word
 from tests.parameters import SLOW
 
 PATHS = sorted(root().glob("*.py"))
@@ -179,8 +179,8 @@ def test_candidates_of_each_run_have_each_verdict_and_reason_that_needs_no_time_
     assert codes - found <= OF_TIME | WITHOUT_CANDIDATE
 
 
-def verdict_of(candidate: Candidate, word: Any, *codes: Any) -> Verdict:
-    reasons = tuple(JudgeReason(code, "checks", "a reason") for code in codes)
+def verdict_of(candidate: Candidate, word: Any, *codes: str) -> Verdict:
+    reasons = tuple(JudgeReason(Code[code.upper()], "checks", "a reason") for code in codes)
     return Verdict("", str(candidate.path), word, "smooth_l1", "cpu", reasons)
 
 
