@@ -148,6 +148,7 @@ MEANT = {
 def test_loss_is_known_by_the_name_and_operands_of_its_function_or_by_a_compiled_module() -> None:
     for function, loss in MEANT.items():
         assert loss_of(file_of(f"def {function}: ...")) == loss, function
+    assert loss_of(file_of("def smooth_l1(prediction, target, beta=1.0): ...")) == "smooth_l1"
     assert loss_of(file_of(f"{LOADED}{MODEL}")) == "smooth_l1"
     both = file_of("def nll_loss(input, target): ...\ndef mse_loss(input, target): ...")
     with pytest.raises(NotJudgeableError, match=r"defines several losses: (nll, mse|mse, nll)"):
@@ -241,6 +242,28 @@ def test_a_reexported_function_keeps_its_signature(
 
     assert (made.name, made.kind, made.takes("gamma")) == ("FocalLoss", "module", True)
     assert (called.name, called.signature.names) == ("focal_loss", ("pred", "target", "alpha"))
+
+
+def test_a_name_behind_a_file_of_this_folder_is_a_name_in_that_file(tmp_path, monkeypatch):
+    (tmp_path / "k.py").write_text("def fused(a, b, beta=1.0): ...")
+    monkeypatch.chdir(tmp_path)
+    found = Source.find("k.py:fused")
+    assert (found.path.name, found.name, found.module) == ("k.py", "fused", "")
+
+
+ONLY = {
+    "def fused(a, b, beta=1.0): ...": "fused",
+    "import math\n\ndef fused(a, b, beta=1.0): ...\n\ndef main(): ...": "fused",
+    "def helper(a): ...\n\ndef fused(a, b, beta=1.0): ...": "",
+    MODEL: "",
+    "x = 1": "",
+}
+
+
+def test_the_only_function_with_arguments_is_meant_whatever_its_name_is():
+    for source, name in ONLY.items():
+        with naming(source):
+            assert file_of(source).of_only_function().name == name
 
 
 def test_an_ambiguous_file_is_refused_with_the_command_to_type():

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from importlib.machinery import PathFinder
 from importlib.util import resolve_name
 from itertools import chain
 from os.path import isfile
 from pathlib import Path
 
 from losscli.errors import UsageError
+from losscli.files.modules import path_of_module
 from losscli.files.reading import SOURCE_BYTES, read_bytes
 from losscli.implementations import extension
 from losscli.implementations.definitions import (
@@ -37,7 +37,9 @@ _FORMS = "FILE.py, FILE.cu, FILE.cpp, FILE.py:NAME, FILE.py@REVISION or PACKAGE.
 _PATTERN = re.compile(
     r"^(?P<path>.+?\.(?:py|cu|cpp|cc|cxx))(?:@(?P<revision>[^:@]+))?(?::(?P<name>\w+))?$"
 )
-_INSTALLED = re.compile(r"^(?P<module>[^\W\d]\w*(?:\.\w+)+):(?P<name>\w+)$")
+_INSTALLED = re.compile(
+    r"^(?P<module>[^\W\d]\w*(?:\.(?!(?:py|cu|cpp|cc|cxx):)\w+)+):(?P<name>\w+)$"
+)
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class Source:
     def find(cls, named: str) -> Source:
         """Read a file, perhaps at a revision, or an installed module; UsageError if none."""
         if installed := _INSTALLED.match(named):
-            path = _path_of_module(installed["module"])
+            path = path_of_module(installed["module"])
             return cls(named, path, "", installed["name"], _now(path))
         match = _PATTERN.match(named)
         if not match:
@@ -183,11 +185,8 @@ class Source:
         known = dict.fromkeys((*names, loss, MODULE, *forwards))
         wanted = [name for name in known if name in found]
         if not wanted:
-            twins = {each.backward.name for each in found.values() if each.backward}
-            public = [name for name in found if not name.startswith("_") and name not in twins]
-            public = [name for name in public if found[name].signature != NO_ARGUMENTS]
-            own = [name for name in public if not found[name].imported]
-            wanted = _losses(found, own, operands) or _losses(found, public, operands)
+            own = [name for name in self._public if not found[name].imported]
+            wanted = _losses(found, own, operands) or _losses(found, self._public, operands)
         if not wanted:
             function = f"a function {names[0]} or " if loss else ""
             text = f"{self.named}: expected {function}a class {MODULE}"
@@ -200,6 +199,22 @@ class Source:
             command = f"losscli judge {self.named}:{wanted[0]}"
             raise NotJudgeableError(Code.AMBIGUOUS, f"{text}. Name one, as in `{command}`")
         return found[wanted[0]]
+
+    @property
+    def _public(self) -> list[str]:
+        """The names of definitions that take arguments, without those of backward passes."""
+        found = self.parsed.definitions
+        hidden = {each.backward.name for each in found.values() if each.backward}
+        hidden |= {name for name in found if found[name].signature == NO_ARGUMENTS}
+        return [name for name in found if not name.startswith("_") and name not in hidden]
+
+    def of_only_function(self) -> Source:
+        """Return the source of its only function, if it has one alone; else the source."""
+        found = self.parsed.definitions
+        own = [name for name in self._public if not found[name].imported]
+        if self.name or self.call or len(own) != 1 or found[own[0]].kind != "function":
+            return self
+        return replace(self, name=own[0])
 
     @cached_property
     def _defined_elsewhere(self) -> Definition | None:
@@ -290,20 +305,6 @@ def _names_in(expression: str) -> tuple[str, ...]:
         example = "Write one over the loss's operands, such as 'fused(input, target)[0].mean()'"
         raise NotJudgeableError(Code.SIGNATURE, f"{text}. {example}") from None
     return tuple(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
-
-
-def _path_of_module(name: str) -> Path:
-    """Find an installed module without importing it or its packages."""
-    folders: Sequence[str] | None = None
-    spec, parts = None, name.split(".")
-    for count, part in enumerate(parts, 1):
-        spec = PathFinder.find_spec(".".join(parts[:count]), folders)
-        if spec is None:
-            raise UsageError(f"there is no module '{name}' here: '{part}' is not found.")
-        folders = spec.submodule_search_locations and [*spec.submodule_search_locations]
-    if spec is None or not (spec.origin or "").endswith(".py"):
-        raise UsageError(f"the module '{name}' is not written in Python. Name a file of Python.")
-    return Path(str(spec.origin))
 
 
 def path_of(named: str) -> Path:

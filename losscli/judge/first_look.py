@@ -22,6 +22,7 @@ from losscli.reasons import HOME, Code, Facet
 from losscli.runs.records import FAIL
 from losscli.truth.problem import Problem
 from losscli.truth.setup import ThirdParty
+from losscli.units import format_size
 
 UNMARKED = "in a process that does not look like a judge's: "
 ONLY_MARKED = "it is right only in a process that looks like a judge's"
@@ -33,6 +34,13 @@ MISSING = re.compile(
 )
 """Errors where a machine lacks a compiler, a GPU or a language."""
 LABELS_ALONE = "it is defined for labels 0 and 1; targets between them give another loss"
+
+
+def note_shapes(on: Judgement, case: Case) -> None:
+    """Note the operands' shapes where the loss has several: a kernel may expect others."""
+    if not isinstance(case, ModelCase) and len({*case.shapes.values()}) > 1:
+        shapes = (f"{name} {format_size(shape)}" for name, shape in case.shapes.items())
+        on.draft.notes.append(f"it is called with {', '.join(shapes)}")
 
 
 def settle_reduction(on: Judgement) -> None:

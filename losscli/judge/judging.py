@@ -132,6 +132,7 @@ def _recognised(
             if error.code != Code.UNKNOWN_LOSS:
                 raise
             unknown = error
+        file = file.of_only_function()
         found = of_file(file, setting)
         try:
             remote.workers.of(found, device)
@@ -142,6 +143,7 @@ def _recognised(
     except UnknownLossError as error:
         if reference is None and error.raised:
             text = f"no function of {file.named} has the name of a loss; {error.raised}"
+            text += "" if file.name else f" If one of these is meant, judge {file.named}:NAME."
             raise NotJudgeableError(Code.UNKNOWN_LOSS, text) from None
         if reference is None:
             raise unknown from None

@@ -204,7 +204,7 @@ def loss_of(file: Source) -> str:
     """Return the loss that a file defines by name, in the form with the fewest operands."""
     named: dict[str, list[str]] = {}
     for loss, spec in EVERY_LOSS.items():
-        for name in spec.function_names:
+        for name in dict.fromkeys((*spec.function_names, spec.name)):
             if file.name == name or (not file.name and file.defines(name)):
                 named.setdefault(name, []).append(loss)
     found = [_form_of(file, losses) for losses in named.values()]

@@ -28,6 +28,7 @@ from losscli.judge.first_look import (
     compile_by_call,
     look_at,
     look_unmarked,
+    note_shapes,
     settle_reduction,
 )
 from losscli.judge.judgement import Ended, Judgement
@@ -152,6 +153,7 @@ class Judging(Judgement):
             if self.file.compiles:
                 compile_by_call(self)
             self.against.candidate = remote.share_build(self.implementation, self.device)
+            note_shapes(self, self.against.firsts()[0])
             settle_reduction(self)
             self.against.check()
         except SubjectError as error:
