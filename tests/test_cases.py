@@ -17,7 +17,7 @@ from losscli.config.expansion import asked_for, expand
 from losscli.config.filters import parse_filter
 from losscli.config.schema import Config, Exclude, LossChoice
 from losscli.implementations import find_implementation
-from losscli.losses import LOSSES
+from losscli.losses import EVERY_LOSS, LOSSES
 from losscli.render.records import render
 from losscli.runs.encoding import read_object
 from losscli.runs.reading import read_run
@@ -213,6 +213,13 @@ def written(tmp_path, case, **changes):
     path = tmp_path / "run.json"
     path.write_text(json.dumps(record))
     return path
+
+
+def test_a_parameter_that_a_kernel_lacks_is_written_as_none(make_case):
+    absent = EVERY_LOSS["cross_entropy"].parameters[0].absent
+    case = make_case("cross_entropy", params={"ignore_index": absent})
+    assert case.name == "cross_entropy ignore_index=none 37x101 float32 mean"
+    assert "ignore_index=3 " in make_case("cross_entropy", params={"ignore_index": 3.0}).name
 
 
 def test_records_keep_layout_and_grad_output(tmp_path):

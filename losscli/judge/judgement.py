@@ -71,6 +71,8 @@ class Draft:
     home: Collection[Facet] = HOME
     """The facets in which a wrong result is WRONG."""
     now: Stage = "parse"
+    call: str = ""
+    """The job's expression that calls the file, for lines that repeat a failure."""
 
     def facets(self, device: str, *, quick: bool) -> dict[Facet, str]:
         """Return each facet's ``ok``, ``limited: how``, ``raises: how`` or ``not tested: why``."""
@@ -145,7 +147,7 @@ class Draft:
         check, case = result.check, result.case.name
         if code == Code.WRONG:
             self.cases = sorted([*self.cases, result.case], key=lambda case: case.elements)
-        told, repeat = result.told, line(result)
+        told, repeat = result.told, line(result, self.call)
         reason = JudgeReason(code, self.now, told, check, case, repeat, facet)
         known = [r for r in self.reasons if (r.check, r.code) == (reason.check, reason.code)]
         if result.shrunk_from and known:

@@ -37,7 +37,7 @@ LOG_CHARACTERS = 4000
 def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) -> Verdict:
     """Return the verdict of a job; UsageError if there is no such file, loss or device."""
     device = devices.resolve_device(job.device)
-    draft, named, log = Draft(), job.loss, ""
+    draft, named, log = Draft(call=job.call), job.loss, ""
     file: Source | None = None
     judging: Judging | None = None
     canary = Canary.of(device, job.limits.call_seconds)

@@ -52,6 +52,8 @@ class Parameter:
         """Return a value as printed in case names and tables."""
         if self.is_bytes:
             return format_memory(value) if value else "none"
+        if self.is_integer:
+            return "none" if value == self.absent else f"{value:.0f}"
         return f"{value:g}"
 
     @property

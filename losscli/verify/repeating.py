@@ -14,6 +14,8 @@ from losscli.cases.case import Case
 from losscli.config.fields import check_device, check_grad_output, check_name
 from losscli.errors import UsageError
 from losscli.implementations import find_implementation
+from losscli.implementations.builtin import of_file
+from losscli.implementations.source import Source
 from losscli.losses import MODEL, REDUCTIONS, Reduction, Shape, find_loss
 from losscli.machine import devices
 from losscli.runs.records import VerifyResult
@@ -37,6 +39,7 @@ def repeat(
     seed: int = 0,
     ulp: float | None = None,
     beside: tuple[str, ...] = (),
+    call: str = "",
     **parameters: float,
 ) -> None:
     """Run a check of an implementation once more, and print the result.
@@ -44,6 +47,7 @@ def repeat(
     Names are those of ``losscli list``, and values are written as in a config. ``shape`` is the
     input's, or with a layout the size in a config; ``target_shape`` defaults to a config's. ``ulp``
     replaces narrower tolerances; ``beside`` names the losses that the check calls in between.
+    ``call`` is an expression that calls a file, as that of ``losscli judge --call``.
 
     Raises:
         UsageError: a name is unknown.
@@ -63,7 +67,8 @@ def repeat(
     values = distribution, seed, scale, layout, check_grad_output(str(grad_output))
     case = Case(loss, shape, (), dtype, reduction, device, spec.resolve(parameters), *values)
     case = case.reshaped(shape, target_shape, layout)
-    trial = find_implementation(implementation), find_check(check)
+    called = of_file(Source.read(implementation).called(call)) if call else None
+    trial = called or find_implementation(implementation), find_check(check)
     others = tuple(find_loss(name).name for name in beside)
     jobs = split(case, [trial], ulp, {trial[0].name: others})
     if not jobs:
@@ -75,7 +80,7 @@ def repeat(
             print(f"{result.status.upper()} {name}{told}")
 
 
-def line(result: VerifyResult) -> str:
+def line(result: VerifyResult, call: str = "") -> str:
     """Return the Python line that repeats a result; empty for a Model and for ranks."""
     case = result.case
     if case.spec.unit == MODEL or case.placement:
@@ -93,6 +98,8 @@ def line(result: VerifyResult) -> str:
         words.append(f"ulp={result.tolerance_ulp:g}")
     if result.beside:
         words.append(f"beside={_literal(result.beside)}")
+    if call:
+        words.append(f"call={call!r}")
     return f"from losscli.verify import repeat; repeat({', '.join(words)})"
 
 

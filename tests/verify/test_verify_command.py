@@ -10,8 +10,10 @@ from losscli.cli.verify import command
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_UNFIT, EXIT_USAGE
 from losscli.implementations import IMPLEMENTATIONS, Implementation
 from losscli.losses import ELEMENT
-from losscli.verify import runner
+from losscli.runs.records import VerifyResult
+from losscli.verify import repeat, runner
 from losscli.verify.checks import CHECKS
+from losscli.verify.repeating import line
 from tests.machinery import MACHINERY
 
 SMALL = ["--device", "cpu", "--size", "8x24", "--dtype", "float32"]
@@ -199,3 +201,13 @@ def test_a_run_without_a_result_is_a_usage_error(monkeypatch, refused):
     monkeypatch.setitem(CHECKS, "value", replace(CHECKS["value"], judge=lambda *_: iter(())))
     told = "no check applies to any configured case"
     refused(["verify", *MEAN, "--check", "value"], told)
+
+
+def test_a_file_that_an_expression_calls_is_repeated_with_it(tmp_path, capsys, make_case):
+    path = tmp_path / "fused.py"
+    path.write_text("def fused(a, b, twice): return (twice * (a - b) ** 2).mean(), None")
+    call = "fused(input, target, 1.0)[0]"
+    repeat(str(path), "value", "mse", (8, 24), call=call)
+    assert capsys.readouterr().out.startswith("PASS mse 8x24 float32 mean, ")
+    result = VerifyResult(make_case("mse"), str(path), "value", "fail")
+    assert line(result, call).endswith(f"seed=0, call={call!r})")
