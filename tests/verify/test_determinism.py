@@ -190,8 +190,8 @@ def test_repeat_line_prints_the_same_failure(half, capsys):
         report, _, code = note.partition("from losscli.verify")
         exec(f"from losscli.verify{code}", {})
         printed = " ".join(capsys.readouterr().out.split())
-        verdict, _, _ = " ".join(report.split()).partition(". Shrunk from ")
-        assert verdict.partition(". Fails in ")[0] in printed
+        verdict, _, _ = " ".join(report.split()).partition(". To repeat it ")
+        assert verdict.partition(". Shrunk from ")[0].partition(". Fails in ")[0] in printed
 
 
 def test_repeat_line_runs_in_python(make_case, capsys):
