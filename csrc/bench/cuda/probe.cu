@@ -7,7 +7,8 @@
 #include "core/platform.h"
 
 namespace losscli::cuda {
-namespace {
+// Named: nvcc names kernels of an unnamed one after the folder of the build.
+inline namespace probe_kernels {
 
 struct Shape {
   int threads;
@@ -120,7 +121,7 @@ Status run(const ProbeArguments& arguments, int variant, const LaunchContext& co
 
 const Probe probe{kVariants, run};
 
-}  // namespace
+}  // namespace probe_kernels
 }  // namespace losscli::cuda
 
 LOSSCLI_EXPORT const losscli::Probe* losscli_probe() { return &losscli::cuda::probe; }

@@ -12,7 +12,8 @@
 #include "core/runtime.h"
 
 namespace losscli::cuda {
-namespace {
+// Named: nvcc names kernels of an unnamed one after the folder of the build.
+inline namespace runtime_kernels {
 
 constexpr int kMostDevices = 64;
 
@@ -380,7 +381,7 @@ const Runtime runtime{
     kInterface, facts, capture_number, find_slot, find_expectation, give_back, doubted, forget,
 };
 
-}  // namespace
+}  // namespace runtime_kernels
 }  // namespace losscli::cuda
 
 LOSSCLI_EXPORT const losscli::Runtime* losscli_runtime() { return &losscli::cuda::runtime; }

@@ -9,7 +9,8 @@
 #include "rows/cuda/powers.cuh"
 
 namespace losscli::cuda {
-namespace {
+// Named: nvcc names kernels of an unnamed one after the folder of the build.
+inline namespace part_kernels {
 
 constexpr int kJoinThreads = 64;  // few: 8,192 rows are to reach most multiprocessors
 constexpr int kThreads = 256;
@@ -134,7 +135,7 @@ Status write_gradient(const PartGradientArguments& a, const LaunchContext& conte
 const PartKernels kernels{kInterface, launch_join<false>, launch_join<true>, write_gradient,
                           launch_gradient<DivergenceGradient>};
 
-}  // namespace
+}  // namespace part_kernels
 }  // namespace losscli::cuda
 
 LOSSCLI_EXPORT const losscli::PartKernels* losscli_part_kernels() {
