@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import zipfile
@@ -15,6 +16,8 @@ from losscli.build.cache import Manifest
 from losscli.build.plan import TorchInstall
 from losscli.build.prebuilt import Prebuilt, cpu_levels
 from losscli.errors import BuildError, UsageError
+from tests.documents import ROOT
+from tests.parameters import naming
 from tools.wheel import __main__ as tool
 from tools.wheel.libraries import missing_torches, needed_glibc, platform_tag, read_torch
 from tools.wheel.materials import write_sbom
@@ -146,3 +149,10 @@ def test_two_builds_are_equal_and_serve_a_machine_without_a_compiler(tmp_path):
     loaded = [Path(name) for name in done.stdout.split()]
     assert [path.parent for path in loaded] == [tmp_path / "installed/losscli/prebuilt"] * 2
     assert not (tmp_path / "cache").exists()
+
+
+def test_no_kernel_is_in_an_unnamed_namespace_which_nvcc_names_after_the_folder() -> None:
+    for path in sorted((ROOT / "csrc").rglob("*.cu*")):
+        unnamed = re.findall(r"^namespace \{$.*?^\}  // namespace$", path.read_text(), re.M | re.S)
+        with naming(path.relative_to(ROOT)):
+            assert not [text for text in unnamed if "__global__" in text]
