@@ -99,3 +99,10 @@ def test_a_class_name_stands_for_one_idea():
     classes = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
     names = Counter(node.name for node in classes)
     assert {name for name, count in names.items() if count > 1} == {"Forward", "Part", "Plan"}
+
+
+def test_no_file_has_more_than_330_lines() -> None:
+    lengths = {
+        path: len(path.read_text().splitlines()) for path in (ROOT / "losscli").rglob("*.py")
+    }
+    assert {str(path): length for path, length in lengths.items() if length > 330} == {}

@@ -33,8 +33,8 @@ from .spec import Operand as Operand
 from .spec import Shape as Shape
 from .spec import Spec as Spec
 from .spec import Terms as Terms
-from .spec import Tolerance as Tolerance
 from .spec import Unit as Unit
+from .tolerance import Tolerance as Tolerance
 
 Kind = TypeVar("Kind", LossSpec, RowSpec, LinearSpec)
 

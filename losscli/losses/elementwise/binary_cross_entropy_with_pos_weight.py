@@ -10,7 +10,8 @@ from ..domain import POSITIVE, PROBABILITIES
 from ..formulas import alike, at_least_float32, prediction, reduce
 from ..making import element_loss
 from ..operand import Operand, last_dimension
-from ..spec import Terms, Tolerance
+from ..spec import Terms
+from ..tolerance import Tolerance
 
 
 def _reference(input: Tensor, target: Tensor, pos_weight: Tensor, *, reduction: str) -> Tensor:

@@ -14,7 +14,8 @@ from ..formulas import QUADRATIC, at_least_float32, reduce
 from ..making import element_loss
 from ..parameter import Parameter, switch
 from ..shapes import WEIGHT, Rule, Shapes
-from ..spec import LOSS, Operand, Shape, Terms, Tolerance
+from ..spec import LOSS, Operand, Shape, Terms
+from ..tolerance import Tolerance
 
 CONSTANT = 0.5 * math.log(2 * math.pi)
 

@@ -13,7 +13,8 @@ from ..formulas import REDUCTIONS, alike, at_least_float32, reduce
 from ..making import element_loss
 from ..parameter import switch
 from ..shapes import BROADCAST
-from ..spec import LOSS, Operand, Terms, Tolerance
+from ..spec import LOSS, Operand, Terms
+from ..tolerance import Tolerance
 
 
 def _reference(input: Tensor, target: Tensor, *, reduction: str, log_target: float) -> Tensor:

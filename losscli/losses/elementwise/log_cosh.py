@@ -10,7 +10,7 @@ from .. import aten
 from ..calling import Arguments
 from ..formulas import at_least_float32, reduce
 from ..making import element_loss
-from ..spec import Tolerance
+from ..tolerance import Tolerance
 
 FAR = 20.0
 """The difference from which ``exp(-2 * d)`` does not change the loss even in float64."""

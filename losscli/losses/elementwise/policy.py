@@ -14,7 +14,8 @@ from ..domain import WEIGHTS
 from ..formulas import REDUCTIONS, at_least_float32, promoted, reduce, widened
 from ..making import element_loss
 from ..shapes import broadcasts_to, remedy
-from ..spec import Operand, Parameter, Tolerance
+from ..spec import Operand, Parameter
+from ..tolerance import Tolerance
 from . import kl_estimate
 
 SEQUENCE_MEAN, SEQUENCE_SUM = "sequence_mean", "sequence_sum"

@@ -11,7 +11,8 @@ from ..calling import Arguments
 from ..domain import PROBABILITIES
 from ..formulas import alike, at_least_float32, prediction, reduce
 from ..making import element_loss
-from ..spec import Operand, Parameter, Terms, Tolerance
+from ..spec import Operand, Parameter, Terms
+from ..tolerance import Tolerance
 
 
 def _reference(

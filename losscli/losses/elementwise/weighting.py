@@ -11,7 +11,8 @@ from ..calling import WEIGHTED as PREFIX
 from ..calling import Arguments, Calls, named_call
 from ..domain import WEIGHTS
 from ..formulas import Reduction, reduce
-from ..spec import LOSS, LossFunction, LossSpec, Operand, Terms, looser
+from ..spec import LOSS, LossFunction, LossSpec, Operand, Terms
+from ..tolerance import looser
 
 WEIGHT = Operand("weight", "weights of the elements", domain=WEIGHTS)
 # The product with the weight, and the loss in the weight's gradient.

@@ -13,7 +13,8 @@ from losscli.machine.pytorch import Tensor, torch
 from ..calling import named_call
 from ..domain import PROBABILITIES
 from ..formulas import Reduction
-from ..spec import CLASS_NUMBERS, Operand, Parameter, looser
+from ..spec import CLASS_NUMBERS, Operand, Parameter
+from ..tolerance import looser
 from .spec import RowSpec
 
 NO_INDEX = -(2.0**63)

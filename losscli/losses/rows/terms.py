@@ -16,7 +16,8 @@ from typing import Any
 
 from losscli.machine.pytorch import Tensor, torch
 
-from ..spec import LOSS, Tolerance
+from ..spec import LOSS
+from ..tolerance import Tolerance
 from .spec import VECTORS
 
 OF_VECTORS: dict[str, Any] = {
