@@ -185,8 +185,7 @@ class Source:
         known = dict.fromkeys((*names, loss, MODULE, *forwards))
         wanted = [name for name in known if name in found]
         if not wanted:
-            own = [name for name in self._public if not found[name].imported]
-            wanted = _losses(found, own, operands) or _losses(found, self._public, operands)
+            wanted = _losses(found, self._own, operands) or _losses(found, self._public, operands)
         if not wanted:
             function = f"a function {names[0]} or " if loss else ""
             text = f"{self.named}: expected {function}a class {MODULE}"
@@ -208,10 +207,14 @@ class Source:
         hidden |= {name for name in found if found[name].signature == NO_ARGUMENTS}
         return [name for name in found if not name.startswith("_") and name not in hidden]
 
+    @property
+    def _own(self) -> list[str]:
+        """Those that the file itself defines."""
+        return [name for name in self._public if not self.parsed.definitions[name].imported]
+
     def of_only_function(self) -> Source:
-        """Return the source of its only function, if it has one alone; else the source."""
-        found = self.parsed.definitions
-        own = [name for name in self._public if not found[name].imported]
+        """Return the source of the only function; the source itself if there is not exactly one."""
+        own, found = self._own, self.parsed.definitions
         if self.name or self.call or len(own) != 1 or found[own[0]].kind != "function":
             return self
         return replace(self, name=own[0])
