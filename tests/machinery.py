@@ -8,7 +8,7 @@ whole registry the tests would take as many times longer as it has losses. What 
 formula is tested for each loss by ``tests/kernels/test_formulas.py``.
 """
 ROW_MACHINERY = ("cross_entropy", "kl_divergence", "token_log_probs", "triplet_margin")
-"""The same of losses over rows: one of class numbers, with a weight of each, ignored rows and most
+"""The same of losses over rows: one of class indices, with a weight of each, ignored rows and most
 of the parameters; one of two sets of logits, both with a gradient, and a mask; one that reads an
 element of each row and has no reduction; one of three operands, made of norms, with a kink.
 """

@@ -73,7 +73,7 @@ def test_loss_and_gradient_equal_torchs_in_any_shape(device):
 
 
 def extended(input: Tensor, target: Tensor, **named: Any) -> Tensor:
-    """Write out temperature, softcap and z_loss for class numbers, by torch's own loss."""
+    """Write out temperature, softcap and z_loss for class indices, by torch's own loss."""
     capped = 3.7 * torch.tanh(input / 1.3 / 3.7)
     rows = TORCHS(capped, target, reduction="none", ignore_index=1)
     rows = rows + 1e-2 * (target != 1) * capped.logsumexp(1) ** 2

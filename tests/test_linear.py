@@ -78,7 +78,7 @@ def by_plan(monkeypatch):
 
 
 def operands(dtype: torch.dtype, device: str, *, ignored: bool = True) -> dict[str, Tensor]:
-    """Draw hidden states, the layer, class numbers, some of which are ignored, and weights."""
+    """Draw hidden states, the layer, class indices, some of which are ignored, and weights."""
     found = {
         "hidden": torch.randn(ROWS, WIDTH),
         "weight": torch.randn(CLASSES, WIDTH),
@@ -431,7 +431,7 @@ def test_a_weight_that_also_made_the_hidden_states(device, by_plan):
             assert_close(mine, slope_of(theirs, create_graph))
 
 
-def test_class_numbers_of_other_integers(device):
+def test_class_indices_of_other_integers(device):
     given = operands(torch.float64, device, ignored=False)
     target = torch.tensor([156, 1, 200, 255], device=device)
     hidden, named = given["hidden"][:4], {"reduction": "none"}

@@ -23,7 +23,7 @@ class RowCall:
     layout: str = "dense"
     """``dense``, ``shifted`` (rows that begin within a vector), ``transposed`` or ``inner``."""
     target: str = "int64"
-    """The dtype of class numbers; ``probabilities``."""
+    """The dtype of class indices; ``probabilities``."""
     weighted: bool = False
     ignored: bool = False
     """Whether the target of the first row is ignored."""

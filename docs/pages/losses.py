@@ -9,7 +9,7 @@ import torch
 
 from docs.pages.svg import axis_over, chart, figure
 from losscli.losses import (
-    CLASS_NUMBERS,
+    CLASS_INDICES,
     EVERY_ROW_LOSS,
     LOSSES,
     ROW,
@@ -148,7 +148,7 @@ def _over_rows(spec: Spec) -> tuple[torch.Tensor, list[torch.Tensor], list[str]]
         if operand.optional:
             continue
         shape = operand.shape((STEPS, 3))
-        if operand.kind == CLASS_NUMBERS:
+        if operand.kind == CLASS_INDICES:
             numbers = torch.arange(math.prod(shape[1:])).view(shape[1:])
             operands.append(numbers.expand(shape))
             told.append(f"{operand.name} = {numbers.tolist()}")

@@ -11,7 +11,7 @@ from msgspec.structs import force_setattr, replace
 from losscli.cases import axes, layouts
 from losscli.cases.axes import Distribution, DType, GradOutput, Layout, Parameters, PassName
 from losscli.files.record import Record
-from losscli.losses import CLASS_NUMBERS, HIDDEN_STATE, MASK, ROW, Reduction, Shape, Spec, find_loss
+from losscli.losses import CLASS_INDICES, HIDDEN_STATE, MASK, ROW, Reduction, Shape, Spec, find_loss
 from losscli.ranks.placements import WHOLE, Placement, share
 from losscli.reasons import Code, Reason
 from losscli.units import format_size
@@ -131,7 +131,7 @@ class Case(Record, frozen=True):
     def _dtype_of(self, kind: str, *, mixed: bool) -> str:
         if kind == MASK:
             return "bool"
-        if kind == CLASS_NUMBERS:
+        if kind == CLASS_INDICES:
             return "int32" if mixed else "int64"
         if not mixed:
             return self.dtype

@@ -23,7 +23,7 @@ from losscli.implementations.requests import Forward
 from losscli.implementations.sandbox.worker_requests import InputShapes
 from losscli.implementations.source import Source
 from losscli.implementations.subject import bind, subject_of
-from losscli.losses import CLASS_NUMBERS, EVERY_LOSS, HIDDEN_STATE, MASK, Reduction, Shape, Spec
+from losscli.losses import CLASS_INDICES, EVERY_LOSS, HIDDEN_STATE, MASK, Reduction, Shape, Spec
 from losscli.reasons import Code
 from losscli.truth.model import WrongReferenceError
 from losscli.truth.problem import Problem
@@ -128,7 +128,7 @@ def _possible(signature: Signature, inputs: Inputs) -> Iterator[tuple[str, Spec]
     counts = range(signature.required, len(signature.names) + 1)
     kinds = [dtype in DTYPES for _, dtype in inputs]
     for loss, spec in EVERY_LOSS.items():
-        integers = [operand.kind != CLASS_NUMBERS for operand in spec.operands]
+        integers = [operand.kind != CLASS_INDICES for operand in spec.operands]
         if MASK in {operand.kind for operand in spec.operands}:
             continue
         fits = signature.anything or len(integers) in counts

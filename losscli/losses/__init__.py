@@ -21,7 +21,7 @@ from .linear.spec import forms as linear_forms
 from .parameter import Parameter as Parameter
 from .rows.forms import forms, operators_of
 from .rows.spec import RowSpec as RowSpec
-from .spec import CLASS_NUMBERS as CLASS_NUMBERS
+from .spec import CLASS_INDICES as CLASS_INDICES
 from .spec import ELEMENT as ELEMENT
 from .spec import HIDDEN_STATE as HIDDEN_STATE
 from .spec import LOSS as LOSS

@@ -12,7 +12,7 @@ from .kinds import explained
 from .module import module_of
 from .rows.calls import RowCalls
 from .rows.spec import RowSpec
-from .spec import CLASS_NUMBERS, LossSpec, Operand
+from .spec import CLASS_INDICES, LossSpec, Operand
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -95,7 +95,7 @@ def row_loss(
 ) -> RowSpec:
     """Return the spec of a row-wise loss, as :func:`element_loss`; ``common`` is for docstrings."""
     calls = calls or RowCalls(_name(arguments))
-    has_classes = any(operand.kind == CLASS_NUMBERS for operand in fields["operands"])
+    has_classes = any(operand.kind == CLASS_INDICES for operand in fields["operands"])
     describe(arguments, {**OF_ROWS, **(OF_CLASSES if has_classes else {}), **common})
     return RowSpec(in_place=calls.in_place, **_fields(arguments, module, calls, kept, fields))
 

@@ -12,7 +12,7 @@ from .shapes import Shape
 
 DtypeKind = Literal["floating", "class indices", "mask"]
 FLOATING: DtypeKind = "floating"
-CLASS_NUMBERS: DtypeKind = "class indices"
+CLASS_INDICES: DtypeKind = "class indices"
 MASK: DtypeKind = "mask"
 """An operand's dtype: the case's, integers that are class indices, or bool."""
 

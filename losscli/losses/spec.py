@@ -13,7 +13,7 @@ from losscli.machine.pytorch import Tensor, torch
 from .calling import named_call
 from .domain import Domain
 from .formulas import NO_KINKS, REDUCTIONS, SMOOTH, Reduction, difference, never
-from .operand import CLASS_NUMBERS as CLASS_NUMBERS
+from .operand import CLASS_INDICES as CLASS_INDICES
 from .operand import FLOATING
 from .operand import MASK as MASK
 from .operand import Operand as Operand

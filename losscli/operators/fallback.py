@@ -18,7 +18,7 @@ from losscli.errors import BuildError, LosscliError, UnfitError, UsageError, fir
 from losscli.losses import LossSpec, RowSpec
 from losscli.losses.formulas import widened
 from losscli.losses.kinds import not_floating
-from losscli.losses.spec import CLASS_NUMBERS
+from losscli.losses.spec import CLASS_INDICES
 from losscli.processes.process import FALLBACK_VARIABLE
 
 from . import loading, rows
@@ -177,7 +177,7 @@ def _check_classes(spec: RowSpec, operands: Sequence[Any], settings: dict[str, A
     if torch._C._len_torch_dispatch_stack() or torch._C._functorch.peek_interpreter_stack():
         return
     for operand, numbers in zip(spec.operands, operands, strict=True):
-        if operand.kind != CLASS_NUMBERS or type(numbers) is not Tensor or not numbers.is_cpu:
+        if operand.kind != CLASS_INDICES or type(numbers) is not Tensor or not numbers.is_cpu:
             continue
         classes = operands[0].shape[spec.row_dimension(operands[0].dim())]
         wrong = (numbers < 0) | (numbers >= classes)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from losscli import functional, nn, sharded
-from losscli.losses import CLASS_NUMBERS, EVERY_ROW_LOSS, LOSSES, ROW_LOSSES, Spec
+from losscli.losses import CLASS_INDICES, EVERY_ROW_LOSS, LOSSES, ROW_LOSSES, Spec
 from losscli.losses.kinds import no_kernel_takes
 from tests.parameters import naming
 
@@ -39,7 +39,7 @@ IGNORED = ("reference_log_probs", "kl_coefficient", "kl_estimator", "memory_budg
 def drawn(spec: Spec) -> Given:
     return {
         operand.name: torch.zeros(operand.shape(SHAPE), dtype=torch.int64)
-        if operand.kind == CLASS_NUMBERS
+        if operand.kind == CLASS_INDICES
         else operand.domain.of_draws(torch.rand(operand.shape(SHAPE)))
         for operand in spec.operands
         if not operand.optional

@@ -353,7 +353,7 @@ def test_wrong_values_gradients_strides_and_second_derivatives_are_caught(judge,
     not hasattr(torch.nn.functional, "linear_cross_entropy"), reason="this torch has no such loss"
 )
 def test_samples_of_linear_cross_entropy_have_torchs_loss(judge):
-    """Those with class numbers and a matrix of weights; others are told what to call."""
+    """Those with class indices and a matrix of weights; others are told what to call."""
     samples = 0
     for op in judge.linear:
         for sample in op.sample_inputs("cpu", torch.float64):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from losscli import functional, nn
-from losscli.losses import CLASS_NUMBERS, EVERY_ROW_LOSS, LOSSES, LossSpec, Spec
+from losscli.losses import CLASS_INDICES, EVERY_ROW_LOSS, LOSSES, LossSpec, Spec
 from losscli.losses.shapes import Shape, broadcasts_to
 from tests.parameters import SLOW, few, naming
 
@@ -42,7 +42,7 @@ ALL = shapes(3, (1, 2, 3))
 def operands(spec: Spec, given: Sequence[Shape]) -> list[Tensor]:
     return [
         torch.zeros(shape, dtype=torch.int64)
-        if operand.kind == CLASS_NUMBERS
+        if operand.kind == CLASS_INDICES
         else operand.domain.of_draws(torch.rand(shape))
         for operand, shape in zip(spec.operands, given, strict=False)
     ]

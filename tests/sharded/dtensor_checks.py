@@ -20,7 +20,7 @@ PLACES: tuple[Any, Any, Any] = Shard(0), Shard(1), Replicate()
 
 
 def _operands() -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return two sets of logits, class numbers that ranks ignore unequally, and weights."""
+    """Return two sets of logits, class indices that ranks ignore unequally, and weights."""
     generator = torch.Generator().manual_seed(0)
     x, y = torch.randn(2, ROWS, CLASSES, dtype=torch.float64, generator=generator) * 4
     target = torch.randint(0, CLASSES, (ROWS,), generator=generator)
@@ -276,7 +276,7 @@ def the_loss_is_on_all_ranks() -> None:
             assert loss.placements == (expected,)
 
 
-def class_numbers_may_be_plain_where_rows_are_whole() -> None:
+def class_indices_may_be_plain_where_rows_are_whole() -> None:
     x, _, target, _ = _operands()
     mesh, _ = next(_meshes())
     found: Any = functional.cross_entropy(distribute_tensor(x, mesh, [Shard(1)]), target)

@@ -1,7 +1,7 @@
 """How many operators a step of a loss over ranks takes: on a GPU each is a launch.
 
 Beside a shard's read and write a launch of a few microseconds counts, so that each one more has to
-be worth it. Names are those of a CPU, whose host looks at class numbers first, which is left out.
+be worth it. Names are those of a CPU, whose host looks at class indices first, which is left out.
 """
 
 from collections.abc import Callable, Sequence

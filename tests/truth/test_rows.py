@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from losscli.cases.case import Case
 from losscli.implementations.subject import subject_of
-from losscli.losses import CLASS_NUMBERS, LOSSES, ROW, ROW_FORMS, ROW_LOSSES, find_loss
+from losscli.losses import CLASS_INDICES, LOSSES, ROW, ROW_FORMS, ROW_LOSSES, find_loss
 from losscli.runs.records import PASS
 from losscli.truth import row_oracle
 from losscli.truth.distances import Errors
@@ -38,7 +38,7 @@ def test_each_loss_over_rows_has_its_forms():
     for spec in ROW_FORMS.values():
         assert (spec.unit, find_loss(spec.name)) == (ROW, spec)
     for spec in [ROW_FORMS[name] for name in forms]:
-        numbered = any(operand.kind == CLASS_NUMBERS for operand in spec.operands)
+        numbered = any(operand.kind == CLASS_INDICES for operand in spec.operands)
         assert ("ignore_index" in {p.name for p in spec.parameters}) == numbered
 
 
@@ -52,7 +52,7 @@ def test_a_loss_has_the_shape_of_the_rows(shape, rows):
     assert case.shapes["weight"] == (7,)
 
 
-def test_bytes_count_class_numbers_and_one_loss_for_each_row():
+def test_bytes_count_class_indices_and_one_loss_for_each_row():
     case = make_case("cross_entropy", (10, 1000), dtype="bfloat16", reduction="none")
     assert case.operand_bytes == {"input": 20_000, "target": 80}
     assert (case.loss_item_bytes, case.loss_bytes) == (2, 20)
@@ -68,7 +68,7 @@ def test_rows_do_not_broadcast_in_the_middle():
 
 
 @pytest.mark.parametrize("params", [{}, {"ignore_index": 3}])
-def test_class_numbers_are_classes_of_which_a_few_rows_are_ignored(params):
+def test_class_indices_are_classes_of_which_a_few_rows_are_ignored(params):
     case = make_case("cross_entropy", (4000, 7), params=params)
     target = make_inputs(case)["target"]
     ignored = target == int(case.params["ignore_index"])

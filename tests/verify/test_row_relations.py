@@ -133,7 +133,7 @@ def test_relations_hold_for_the_reference(loss, reduction, dtype):
         assert [status for status, _ in found] == [PASS], found
 
 
-def test_forms_know_the_loss_of_class_numbers_that_they_are():
+def test_forms_know_the_loss_of_class_indices_that_they_are():
     numbered = {name: spec.relations.numbered for name, spec in ROW_FORMS.items()}
     assert {name: other for name, other in numbered.items() if other} == {
         "cross_entropy_with_probabilities": "cross_entropy",

@@ -9,7 +9,7 @@ from losscli.machine.pytorch import Tensor
 
 from .. import aten, operators
 from ..formulas import Reduction
-from ..rows.spec import class_numbers
+from ..rows.spec import class_indices
 from ..spec import HIDDEN_STATE, Operand, Parameter, Shape, Spec, Unit
 from .logits_plan import Plan, Size, choose
 
@@ -41,7 +41,7 @@ def operands(prediction: str, numbers: str) -> tuple[Operand, ...]:
     """Return the operands, named after the hidden states and class indices."""
     return (
         Operand(prediction, "hidden states", shape=lambda size: size[:2]),
-        class_numbers(numbers, lambda size: size[:1]),
+        class_indices(numbers, lambda size: size[:1]),
         WEIGHT,
         BIAS,
     )

@@ -13,7 +13,7 @@ from losscli.machine.pytorch import Tensor, torch
 from ..calling import named_call
 from ..domain import PROBABILITIES
 from ..formulas import Reduction
-from ..spec import CLASS_NUMBERS, Operand, Parameter
+from ..spec import CLASS_INDICES, Operand, Parameter
 from ..tolerance import looser
 from .spec import RowSpec
 
@@ -93,7 +93,7 @@ def _form(spec: RowSpec, own: Operand | None = None, values: int = 1, **changes:
 
 
 def _are_numbered(operands: tuple[Operand, ...]) -> bool:
-    return any(operand.kind == CLASS_NUMBERS for operand in operands)
+    return any(operand.kind == CLASS_INDICES for operand in operands)
 
 
 def _stacked(found: tuple[Tensor, ...]) -> Tensor:

@@ -12,7 +12,7 @@ from ..formulas import always, at_least_float32, reduce
 from ..making import row_loss
 from ..operand import last_dimension
 from ..spec import LOSS, Operand, Parameter, Relations, Terms
-from .spec import SCORES, class_numbers, class_weight, of_last_rows
+from .spec import SCORES, class_indices, class_weight, of_last_rows
 from .terms import LazyTerms
 
 
@@ -118,7 +118,7 @@ SPEC = row_loss(
     formula="sum over i != y of w[y] * max(0, margin - x[y] + x[i])^p / C",
     operands=(
         Operand("input", "scores"),
-        class_numbers("target", of_last_rows),
+        class_indices("target", of_last_rows),
         class_weight(last_dimension, differentiable=False),
     ),
     parameters=(

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 from losscli.machine.pytorch import Tensor, torch
 
 from ..domain import CLASSES, MASKS, POSITIVE, Domain
-from ..operand import CLASS_NUMBERS, MASK, same_shape
+from ..operand import CLASS_INDICES, MASK, same_shape
 from ..spec import ROW, Operand, Shape, Spec, Unit
 
 Content = Literal["logits", "vectors", "scores"]
@@ -32,7 +32,7 @@ def of_last_rows(shape: Shape) -> Shape:
     return shape[:-1]
 
 
-def class_numbers(
+def class_indices(
     name: str,
     shape: Callable[[Shape], Shape],
     description: str = "class indices",
@@ -40,11 +40,11 @@ def class_numbers(
 ) -> Operand:
     """Return an operand of class indices."""
     return Operand(
-        name, description, differentiable=False, shape=shape, domain=domain, kind=CLASS_NUMBERS
+        name, description, differentiable=False, shape=shape, domain=domain, kind=CLASS_INDICES
     )
 
 
-TARGET = class_numbers("target", of_rows)
+TARGET = class_indices("target", of_rows)
 
 
 def number_of_one_row(target: Tensor) -> Tensor:
@@ -155,8 +155,8 @@ class RowSpec(Spec):
 
 
 def _role(operand: Operand) -> str:
-    if operand.kind in (CLASS_NUMBERS, MASK):
-        return "l" if operand.kind == CLASS_NUMBERS else "m"
+    if operand.kind in (CLASS_INDICES, MASK):
+        return "l" if operand.kind == CLASS_INDICES else "m"
     if operand.shared:
         return "W" if operand.differentiable else "w"
     if operand.shape is not same_shape:

@@ -14,7 +14,7 @@ from ..parameter import switch
 from ..spec import LOSS, Operand, Relations, Terms
 from .calls import RowCalls
 from .logit_pairs import TEMPERATURE
-from .spec import class_numbers, of_last_rows
+from .spec import class_indices, of_last_rows
 from .terms import LazyTerms, Softmax, WeightedSum
 
 
@@ -88,7 +88,7 @@ SPEC = row_loss(
     formula="log(p[token]), and -(sum of p * log(p)), p = softmax(x / T)",
     operands=(
         Operand("logits", "logits"),
-        class_numbers("tokens", of_last_rows, "numbers of tokens"),
+        class_indices("tokens", of_last_rows, "numbers of tokens"),
     ),
     doubling="entropy",
     wide=True,

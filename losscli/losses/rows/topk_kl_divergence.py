@@ -19,7 +19,7 @@ from ..parameter import Parameter, switch
 from ..spec import LOSS, Operand, Relations, Shape, Terms
 from .calls import RowCalls
 from .logit_pairs import KL_DIVERGENCE, REASON, REVERSE_KL_DIVERGENCE, kl_terms
-from .spec import ROW_MASK, RowSpec, class_numbers, counts_of_mask
+from .spec import ROW_MASK, RowSpec, class_indices, counts_of_mask
 from .terms import LazyTerms, Softmax, known, masked
 
 _MOST_CLASSES = 16
@@ -210,7 +210,7 @@ SPEC = row_loss(
     formula="sum of q * log(q / p) over k classes and all others as one, p = softmax(x / T)",
     operands=(
         Operand("input", "logits"),
-        class_numbers("classes", _of_known_classes, "numbers of k classes", DISTINCT_CLASSES),
+        class_indices("classes", _of_known_classes, "numbers of k classes", DISTINCT_CLASSES),
         Operand("target", "their log-probabilities", shape=_of_known_classes, domain=SHARES),
         ROW_MASK,
     ),

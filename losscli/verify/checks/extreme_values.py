@@ -5,7 +5,7 @@ from functools import partial
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.requests import Forward
 from losscli.implementations.subject import Subject
-from losscli.losses import CLASS_NUMBERS, HIDDEN_STATE, ROW
+from losscli.losses import CLASS_INDICES, HIDDEN_STATE, ROW
 from losscli.truth.distances import Errors
 from losscli.truth.problem import Problem
 from losscli.verify.checks.check import Cost, Tally, check, paths
@@ -63,7 +63,7 @@ ROW_OF_WRONG = 4
     pass_="forward",
     adapt=of_shape((7, 37), scale=1.0),
     units=(ROW, HIDDEN_STATE),
-    asks=lambda case: any(operand.kind == CLASS_NUMBERS for operand in case.spec.operands),
+    asks=lambda case: any(operand.kind == CLASS_INDICES for operand in case.spec.operands),
     needs="losses of class indices",
 )
 def out_of_range_classes(problem: Problem, subject: Subject, tally: Tally) -> None:
@@ -74,7 +74,7 @@ def out_of_range_classes(problem: Problem, subject: Subject, tally: Tally) -> No
     kernels have to give NaN for the row.
     """
     on_cpu = problem.case.device == "cpu"
-    name = next(o.name for o in problem.case.spec.operands if o.kind == CLASS_NUMBERS)
+    name = next(o.name for o in problem.case.spec.operands if o.kind == CLASS_INDICES)
     if on_cpu or subject.implementation.held_to_oracle:
         for number in (-1, problem.case.classes, problem.case.classes + 2**20):
             wrong = problem.variant(str(number), partial(_with_target, problem, name, number))

@@ -16,7 +16,7 @@ from losscli.cases.case import Case
 from losscli.implementations.local import Operands
 from losscli.implementations.requests import Answer
 from losscli.implementations.subject import Subject, bind
-from losscli.losses import CLASS_NUMBERS, ROW, find_loss
+from losscli.losses import CLASS_INDICES, ROW, find_loss
 from losscli.losses.rows.forms import ignored_index
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, WARN
@@ -73,7 +73,7 @@ def _base(problem: Problem) -> Problem:
     operands: Operands = {first.name: short}
     ignored = ignored_index(problem.case.params)
     for operand in others:
-        if operand.kind == CLASS_NUMBERS and ignored is not None:
+        if operand.kind == CLASS_INDICES and ignored is not None:
             operands[operand.name] = problem.operands[operand.name].clone()
             operands[operand.name][list(IGNORED)] = ignored
     return problem.like(operands)
@@ -138,7 +138,7 @@ def _reordered(problem: Problem, subject: Subject) -> Iterator[Judged]:
     operands: Operands = {}
     for operand in problem.case.spec.operands:
         values = problem.operands[operand.name]
-        if operand.kind == CLASS_NUMBERS:
+        if operand.kind == CLASS_INDICES:
             is_class = (values >= 0) & (values < len(place))
             numbers = torch.where(is_class, values, 0).long()
             values = torch.where(is_class, place[numbers].to(values), values)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from losscli.implementations.local import Operands
-from losscli.losses import CLASS_NUMBERS, MASK, RowSpec, Shape
+from losscli.losses import CLASS_INDICES, MASK, RowSpec, Shape
 from losscli.losses.domain import CLASSES, SHARES
 from losscli.losses.rows.forms import IGNORE_INDEX, ignored_index
 from losscli.losses.rows.spec import LOGITS, SCORES, VECTORS, Content
@@ -175,7 +175,7 @@ def _changed(
     rows = problem.operands[name]
     operands: Operands = {name: change(rows)}
     for operand in problem.case.spec.operands:
-        if operand.kind == CLASS_NUMBERS:
+        if operand.kind == CLASS_INDICES:
             target = problem.operands[operand.name].clone()
             numbers = target.view(len(target), -1)[::2]
             planted = _planted_class(rows).to(target)[::2, None]
@@ -194,7 +194,7 @@ def ignoring(
     for operand in problem.case.spec.operands:
         given = problem.operands[operand.name]
         place = torch.arange(len(given), device=given.device)
-        if operand.kind == CLASS_NUMBERS:
+        if operand.kind == CLASS_INDICES:
             if IGNORE_INDEX.name not in problem.case.params:
                 continue
             ignored = int(problem.case.params[IGNORE_INDEX.name])
@@ -213,7 +213,7 @@ def _shaped(problem: Problem, shape: Shape) -> Problem:
     if ignored is None:
         return own
     given = {
-        e.name: own.operands[e.name] for e in own.case.spec.operands if e.kind == CLASS_NUMBERS
+        e.name: own.operands[e.name] for e in own.case.spec.operands if e.kind == CLASS_INDICES
     }
     none = {name: rows for name, rows in given.items() if torch.all(rows == ignored)}
     return own.like({name: _counting(rows, ignored) for name, rows in none.items()})
@@ -226,7 +226,7 @@ def _counting(rows: Tensor, ignored: int) -> Tensor:
 def _layouts(problem: Problem) -> Variants:
     spec = problem.case.spec
     for operand in spec.operands:
-        for dtype in NUMBERS if operand.kind == CLASS_NUMBERS else ():
+        for dtype in NUMBERS if operand.kind == CLASS_INDICES else ():
             for shape, name in _of_dtype(problem, operand.name, dtype).items():
                 yield name, partial(_numbered, problem, operand.name, dtype, shape)
         relayouts: dict[str, Relayout] = {f"{operand.name} of every second of more": every_second}
@@ -248,7 +248,7 @@ def _layouts(problem: Problem) -> Variants:
 
 
 def _may_be_refused(problem: Problem, layout: str) -> bool:
-    numbers = (each.name for each in problem.case.spec.operands if each.kind == CLASS_NUMBERS)
+    numbers = (each.name for each in problem.case.spec.operands if each.kind == CLASS_INDICES)
     others = itertools.product(numbers, NUMBERS[1:])
     return any(layout in _of_dtype(problem, *other).values() for other in others)
 
