@@ -1,4 +1,4 @@
-"""Tables of losscli next to the fastest baseline of each cell, and where losscli is slower."""
+"""Tables of losscli next to its fastest baselines, and where losscli is slower."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from docs.markdown import table
 from docs.times import WIDTH, beside_peers, elements, ratio_to_best
 from losscli.cases.axes import CONTIGUOUS, format_grad_output
 from losscli.cases.case import Case
-from losscli.compare.cells import Cell, best_peer
+from losscli.compare.configurations import Configuration, best_baseline
 from losscli.implementations import CUSTOM
 from losscli.runs.judgements import SLOWER
 from losscli.runs.records import Run
@@ -68,7 +68,7 @@ def slower(run: Run) -> str:
     worst = [_worst(group) for group in beside_peers(run)]
     untimed = sum(cell[CUSTOM].seconds is None for cell in worst)
     losing = [cell for cell in worst if cell.slower_than]
-    by_size: dict[str, list[Cell]] = {}
+    by_size: dict[str, list[Configuration]] = {}
     for cell in losing:
         by_size.setdefault(elements(cell[CUSTOM].case), []).append(cell)
     told = [
@@ -88,29 +88,29 @@ def slower(run: Run) -> str:
     return textwrap.fill(" ".join(filter(None, said)), WIDTH)
 
 
-def _worst(group: Sequence[Cell]) -> Cell:
-    """Return the cell in which losscli is slowest against its baseline."""
+def _worst(group: Sequence[Configuration]) -> Configuration:
+    """Return the configuration in which losscli is slowest against its baseline."""
     untimed = [cell for cell in group if cell[CUSTOM].seconds is None]
     return (
         untimed[0] if untimed else min(group, key=lambda c: (not c.slower_than, ratio_to_best(c)))
     )
 
 
-def _is_slower_by_itself(cell: Cell) -> bool:
+def _is_slower_by_itself(cell: Configuration) -> bool:
     """Tell whether the ratio to any baseline has this verdict."""
     own = cell[CUSTOM].ratios
     return any(
         each.implementation in own and own[each.implementation].verdict == SLOWER
-        for each in cell.peers
+        for each in cell.baselines
     )
 
 
-def _behind(losing: Iterable[Cell]) -> str:
+def _behind(losing: Iterable[Configuration]) -> str:
     """Return which baselines are faster, and by how much at most."""
     names: Counter[str] = Counter()
     most = 0.0
     for cell in losing:
-        custom, fastest = cell[CUSTOM].seconds, best_peer(cell)
+        custom, fastest = cell[CUSTOM].seconds, best_baseline(cell)
         assert custom
         assert fastest
         names[fastest.implementation] += 1

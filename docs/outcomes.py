@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from docs.markdown import table
+from losscli.runs.former_names import updated
 from losscli.views.phrases import count
 
 WIDTH = 100
@@ -40,7 +41,7 @@ def wild(record: dict[str, Any]) -> str:
         for found in (each.get("cpu"), each.get("cuda")):
             if found:
                 true = "yes" if found["true"] else "no"
-                row += [found["verdict"], true, f"{found['seconds']:.0f}"]
+                row += [updated(found["verdict"]), true, f"{found['seconds']:.0f}"]
             else:
                 row += ["", "", ""]
         rows.append(row)

@@ -61,7 +61,7 @@ OF_PROGRAM = _by_name(
 """Tables of what the program says, beside that of its functions, which takes a unit."""
 OF_OUTCOMES = _by_name(outcomes.mutations, outcomes.wild, outcomes.shares)
 TESTED = _by_name(baselines.ratios, baselines.axes, baselines.slower)
-"""Kinds of tables that depend on all cells."""
+"""Kinds of tables that depend on all configurations."""
 WHOLE = (*TESTED, times.environment.__name__)
 """Kinds of tables that show all layouts and all values of grad_output."""
 OF_RUNS = TESTED | _by_name(

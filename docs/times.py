@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from docs.markdown import table
 from losscli.cases.case import Case
-from losscli.compare.cells import Cell, best_peer, cells, ratio
+from losscli.compare.configurations import Configuration, best_baseline, configurations, ratio
 from losscli.implementations import CUSTOM
 from losscli.implementations.other_projects import PACKAGES
 from losscli.losses.elementwise.weighting import is_weighted
@@ -126,7 +126,7 @@ def floors(run: Run) -> str:
 
 def rows(run: Run) -> str:
     """Return a row per case of 2^22 elements or more: times and shares of both passes."""
-    cases: dict[str, list[list[Cell]]] = {}
+    cases: dict[str, list[list[Configuration]]] = {}
     for group in beside_peers(run):
         case = group[0][CUSTOM].case
         if case.elements >= LARGE:
@@ -153,7 +153,7 @@ def linear(run: Run) -> str:
     Then time and memory of each baseline.
     """
     rows = []
-    for group in cells(run):
+    for group in configurations(run):
         custom = group.get(CUSTOM)
         if custom is None or not custom.operations:
             continue
@@ -172,7 +172,7 @@ def sharded(run: Run) -> str:
     Each time has the peak temporary memory, and a baseline's also the ratio.
     """
     rows = []
-    for group in cells(run):
+    for group in configurations(run):
         custom = group.get(CUSTOM)
         if custom is None or not custom.seconds or not custom.collective:
             continue
@@ -219,8 +219,8 @@ def host(run: Run) -> str:
 def strategies(run: Run) -> str:
     """Return a row per way to finish the sum: its time at each size, and its largest error."""
     rows: dict[str, dict[str, BenchResult]] = {}
-    for cell in cells(run):
-        if CUSTOM in cell and not cell.peers:
+    for cell in configurations(run):
+        if CUSTOM in cell and not cell.baselines:
             for name, result in cell.items():
                 rows.setdefault(name, {})[elements(result.case)] = result
     sizes = list(dict.fromkeys(size for row in rows.values() for size in row))
@@ -232,11 +232,11 @@ def strategies(run: Run) -> str:
     return table(["implementation", *sizes, "largest error, ULP"], body)
 
 
-def beside_peers(run: Run) -> list[list[Cell]]:
-    """Return the cells of each case and pass, of each table of the config that has peers in it."""
-    groups: dict[tuple[str, str], list[Cell]] = {}
-    for cell in cells(run):
-        if CUSTOM in cell and cell.peers:
+def beside_peers(run: Run) -> list[list[Configuration]]:
+    """Return the configurations of each case and pass, of each table that has baselines."""
+    groups: dict[tuple[str, str], list[Configuration]] = {}
+    for cell in configurations(run):
+        if CUSTOM in cell and cell.baselines:
             groups.setdefault((cell[CUSTOM].case.name, cell[CUSTOM].pass_), []).append(cell)
     return list(groups.values())
 
@@ -264,18 +264,18 @@ def _both(passes: Sequence[str]) -> str:
     return " / ".join(each or "-" for each in passes) if any(passes) else ""
 
 
-def _fastest(cell: Cell, names: Sequence[str]) -> BenchResult | None:
+def _fastest(cell: Configuration, names: Sequence[str]) -> BenchResult | None:
     """Return the fastest of some peers; None where none of them has a time."""
     timed = [cell[name] for name in names if name in cell and cell[name].seconds]
     return min(timed, key=lambda r: r.seconds.median if r.seconds else 0.0, default=None)
 
 
-def _speedup(group: Sequence[Cell], peer: str) -> float | None:
+def _speedup(group: Sequence[Configuration], peer: str) -> float | None:
     """Return a peer's median over losscli's, from the first table in which both have one."""
     return next((r for cell in group if (r := cell[CUSTOM].speedup.get(peer))), None)
 
 
-def _peer(group: Sequence[Cell], peer: str) -> str:
+def _peer(group: Sequence[Configuration], peer: str) -> str:
     """Return a peer's time and the ratio; of another table than the first the ratio alone."""
     ratio = _speedup(group, peer)
     if not ratio:
@@ -284,9 +284,9 @@ def _peer(group: Sequence[Cell], peer: str) -> str:
     return f"{_time(first)} ({ratio:.2f}x)" if first and first.seconds else f"{ratio:.2f}x"
 
 
-def ratio_to_best(cell: Cell) -> float:
+def ratio_to_best(cell: Configuration) -> float:
     """Return the fastest baseline's time over losscli's."""
-    baseline = best_peer(cell)
+    baseline = best_baseline(cell)
     assert baseline
     return ratio(cell[CUSTOM], baseline)
 

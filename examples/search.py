@@ -54,7 +54,7 @@ def search(rounds: int, seed: int) -> None:
             verdict = json.loads(judge.stdout.readline())
             seconds = sum(each["seconds"] for each in verdict["speed"])
             print(f"{number}: {verdict['verdict']}, {1e3 * seconds:.3f} ms, {[*parts.values()]}")
-            if verdict["verdict"].startswith(("RIGHT", "SLOWER", "NO WORSE")) and seconds < fastest:
+            if verdict["reward"] and seconds < fastest:
                 best, fastest = parts, seconds
             parts = propose(best, chance)
         judge.stdin.close()

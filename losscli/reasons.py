@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 Word = Literal[
     "RIGHT",
     "RIGHT BUT NO GRADIENT",
-    "NO WORSE THAN TORCH",
+    "SAME ERROR AS PYTORCH",
     "RIGHT WITHIN LIMITS",
     "SLOWER",
     "NO KERNEL OF ITS OWN",
@@ -35,7 +35,7 @@ WORDS: dict[Word, Said] = {
         "computes the right loss but has no gradient, so it cannot be used in training.",
         "of them without a gradient",
     ),
-    "NO WORSE THAN TORCH": Said(
+    "SAME ERROR AS PYTORCH": Said(
         "is right: where it is wrong, PyTorch's own formula is wrong too.",
         "of them with the same error as PyTorch",
     ),
@@ -297,7 +297,7 @@ class Code(StrEnum):
         "whole GPU.",
     )
     SAME_ERROR_AS_PYTORCH = (
-        *("same_error_as_pytorch", "NO WORSE THAN TORCH"),
+        *("same_error_as_pytorch", "SAME ERROR AS PYTORCH"),
         "PyTorch's own formula is as wrong there",
         "Nothing to do.",
     )

@@ -16,7 +16,7 @@ import pytest
 from losscli.cases.axes import DTYPES
 from losscli.judge import device_lock
 from losscli.judge.selftest import (
-    HONEST,
+    LEGITIMATE,
     OF_TIME,
     Candidate,
     candidates,
@@ -50,7 +50,7 @@ NOT_A_CANDIDATES_FAULT = {
 EACH_RUN = (
     *("allocates_without_end", "changes_flags_when_imported", "defines_two_functions"),
     *("does_not_build", "exits_silently", "floods_stdout", "forks_and_both_answer"),
-    *("hangs_with_the_interpreter", "honest_hinge", "leaves_a_child"),
+    *("hangs_with_the_interpreter", "legitimate_hinge", "leaves_a_child"),
     *("leaves_files", "model_new_without_backward", "patches_clock", "raises"),
     *("raises_when_imported", "reference_raises", "returns_float64", "returns_view_of_input"),
     *("right_in_the_process_of_a_judge", "syntax_error", "takes_one_argument"),
@@ -185,18 +185,19 @@ def verdict_of(candidate: Candidate, word: Any, *codes: str) -> Verdict:
 
 
 def test_the_self_test_counts_by_kind_what_got_the_verdict_that_is_due():
-    honest, forges, hangs = (
-        Candidate.read(root() / f"{name}.py") for name in ("honest_torch", "patches_clock", "hangs")
+    legitimate, forges, hangs = (
+        Candidate.read(root() / f"{name}.py")
+        for name in ("legitimate_torch", "patches_clock", "hangs")
     )
     judged = [
-        verdict_of(honest, "WRONG", "wrong"),
+        verdict_of(legitimate, "WRONG", "wrong"),
         verdict_of(forges, "CHEATS", "monkey_patched"),
         verdict_of(hangs, "HANGS", "timeout"),
     ]
-    found = list(judged_files(judged, [honest, forges, hangs]))
+    found = list(judged_files(judged, [legitimate, forges, hangs]))
     assert [each.as_expected for each in found] == [False, True, True]
     assert counted(found) == {
-        HONEST: (1, 0, 1),
+        LEGITIMATE: (1, 0, 1),
         "functions replaced, results faked": (1, 1, 1),
         "ends, hangs or takes too much": (1, 1, 1),
     }

@@ -11,7 +11,7 @@ from losscli.bench.plan import plan
 from losscli.cases.axes import CHANGING, CONTIGUOUS, LAYOUTS, PASSES, Parameters
 from losscli.cases.case import Case, distinct_names
 from losscli.cli import main
-from losscli.compare.cells import cells
+from losscli.compare.configurations import configurations
 from losscli.compare.row_keys import key
 from losscli.config.expansion import asked_for, expand
 from losscli.config.filters import parse_filter
@@ -230,14 +230,14 @@ def test_records_keep_layout_and_grad_output(tmp_path):
     assert (old.layout, old.grad_output) == (CONTIGUOUS, 1.0)
 
 
-def test_rows_and_cells_differ_by_layout_and_grad_output():
+def test_rows_and_configurations_differ_by_layout_and_grad_output():
     made = [
         result("custom", case=of_layout(layout, grad_output=value))
         for layout in LAYOUTS
         for value in (1.0, 0.5, CHANGING)
     ]
     assert len({key(each) for each in made}) == len(made)
-    assert len(cells(run(*made))) == len(made)
+    assert len(configurations(run(*made))) == len(made)
 
 
 def test_reshaped_case_is_contiguous():

@@ -83,12 +83,18 @@ CHECKS = Run(
     kind="self-test",
     environment=run().environment,
     results=(
-        SelfTestResult(case(), "wrong:constant", honest=False, failed=True, check="value"),
-        SelfTestResult(case(), "wrong:in place", honest=False, failed=False),
-        SelfTestResult(HINGE, "wrong:constant", honest=False, failed=True, check="input_gradient"),
-        SelfTestResult(case(), "honest:float64", honest=True, failed=False),
+        SelfTestResult(case(), "wrong:constant", legitimate=False, failed=True, check="value"),
+        SelfTestResult(case(), "wrong:in place", legitimate=False, failed=False),
         SelfTestResult(
-            *(HINGE, "honest:float64"), honest=True, failed=True, check="exact", reason="1 ulp off"
+            HINGE, "wrong:constant", legitimate=False, failed=True, check="input_gradient"
+        ),
+        SelfTestResult(case(), "legitimate:float64", legitimate=True, failed=False),
+        SelfTestResult(
+            *(HINGE, "legitimate:float64"),
+            legitimate=True,
+            failed=True,
+            check="exact",
+            reason="1 ulp off",
         ),
     ),
 )

@@ -40,9 +40,9 @@ VERDICTS = {
     "wrong": WRONG,
     "does not build": BUILD,
     "dtypes of a model": verdict(against="Model", dtypes=("bfloat16",)),
-    "no worse than torch": failing(
+    "same error as PyTorch": failing(
         {"code": Code.SAME_ERROR_AS_PYTORCH, "text": "5 ulp; PyTorch 6 ulp"},
-        word="NO WORSE THAN TORCH",
+        word="SAME ERROR AS PYTORCH",
     ),
     "the reason that the word follows from is first": failing(
         {"code": Code.UNSUPPORTED_INPUT, "text": "it raised"},

@@ -21,7 +21,7 @@ HALVES = "(torch.float16, torch.bfloat16)"
 REFUSES = FITS | {"before": f"if input.dtype in {HALVES}: raise TypeError('expected 32 bits')"}
 COMPILER = "type('CompilationError', (Exception,), {})('at 38:8')"
 NO_HALVES = FITS | {"before": f"if input.dtype in {HALVES}: raise {COMPILER}"}
-RIGHT = "RIGHT", "NO WORSE THAN TORCH"
+RIGHT = "RIGHT", "SAME ERROR AS PYTORCH"
 LIMITED = ("RIGHT WITHIN LIMITS",)
 FILES = {
     "of all dtypes": (FITS, (), RIGHT, DTYPES, set()),

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from losscli.errors import UsageError
+from losscli.errors import EXIT_OK, UsageError
 from losscli.judge.batch import read_finished
 from losscli.judge.job import Job
 from losscli.judge.jobs import check_job, lines_of, read_jobs
 from losscli.judge.verdict import Verdict
 from losscli.runs.encoding import json_line
-from tests.judging import RIGHT, WRONG, write
+from tests.judging import RIGHT, WRONG, verdict, write
 from tests.parameters import naming, titled
 
 
@@ -142,6 +142,13 @@ def test_finished_verdicts_are_read_and_the_last_line_is_repaired(output):
         output.write_text(f"{whole}\n{last[:left]}")
         assert read_finished(output) == [RIGHT]
         assert output.read_text() == f"{whole}\n"
+
+
+def test_verdicts_of_earlier_versions_are_read(output):
+    output.write_text(json_line({**RIGHT.to_json(), "word": "NO WORSE THAN TORCH"}))
+    (found,) = read_finished(output)
+    assert found == verdict("SAME ERROR AS PYTORCH", speed=RIGHT.speed)
+    assert (found.exit_code, found.reward, found.correct) == (EXIT_OK, RIGHT.reward, True)
 
 
 def test_line_that_is_damaged_is_named_and_a_directory_refused(output, tmp_path):

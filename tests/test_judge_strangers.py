@@ -14,7 +14,7 @@ from losscli.reasons import Code
 from tests.parameters import SLOW
 
 FOLDER = Path(__file__).parent / "data" / "strangers"
-RIGHT = ("RIGHT", "SLOWER", "NO WORSE THAN TORCH")
+RIGHT = ("RIGHT", "SLOWER", "SAME ERROR AS PYTORCH")
 
 
 class Stranger(NamedTuple):

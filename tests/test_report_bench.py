@@ -108,7 +108,7 @@ def test_chosen_columns_are_in_their_order_and_no_others():
     assert columns_of(text) == ["case", "pass", "impl", "max", "p99", "median"]
     assert "p99: 1 of 100 samples takes longer" in text
     assert "GB/s" not in text
-    narrow = render(run(*PAIR), "table", 60, columns=["extra", "p20-p80"])
+    narrow = render(run(*PAIR), "table", 60, columns=["memory", "p20-p80"])
     assert columns_of(narrow)[-2:] == ["temp mem", "p20-p80"]
 
 

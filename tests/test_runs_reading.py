@@ -15,7 +15,16 @@ from losscli.render.records import render
 from losscli.runs.encoding import RecordError, read_array
 from losscli.runs.measurements import Error
 from losscli.runs.reading import read_run
-from losscli.runs.records import RESULTS, Kind, Run, SelfTestResult, TimerTestResult, VerifyResult
+from losscli.runs.records import (
+    RESULTS,
+    Headline,
+    Kind,
+    Run,
+    SelfTestResult,
+    SlowerConfiguration,
+    TimerTestResult,
+    VerifyResult,
+)
 from tests.handmade import PAIR, failed, result, run, skipped
 
 CASE = PAIR[0].case
@@ -44,7 +53,9 @@ KINDS = {
         result(pass_="forward_backward", error=Error()),
     ),
     "verify": (VerifyResult(CASE, "custom", "value", "fail", "9 ulp", Code.WRONG, Error(1e-3)),),
-    "self-test": (SelfTestResult(CASE, "sum for mean", honest=False, failed=True, check="value"),),
+    "self-test": (
+        SelfTestResult(CASE, "sum for mean", legitimate=False, failed=True, check="value"),
+    ),
     "timer-test": (TimerTestResult("same", "kernel", "fail", right=90, runs=100),),
 }
 
@@ -74,6 +85,30 @@ def test_codes_of_earlier_versions_are_read(written):
     record["results"][0]["code"] = "no_rooms"
     with pytest.raises(UsageError, match="'code': invalid enum value 'no_rooms'"):
         read_run(written(json.dumps(record)), "bench")
+
+
+def test_keys_of_earlier_versions_are_read(written):
+    (test,) = KINDS["self-test"]
+    record = json.loads(render(Run(kind="self-test", results=(test,)), "json"))
+    (former,) = record["results"]
+    former["honest"] = former.pop("legitimate")
+    for text in (json.dumps(record), "\n".join(map(json.dumps, in_lines(record)))):
+        assert read_run(written(text), "self-test").results == (test,)
+    former["honest"] = "yes"
+    with pytest.raises(UsageError, match="result 1 is not valid: 'legitimate': expected `bool`"):
+        read_run(written(json.dumps(record)), "self-test")
+
+    slower = SlowerConfiguration("mse", "forward", "device", "", "compile", 0.5)
+    made = replace(run(*PAIR), headline=Headline(2, (slower,)))
+    record = json.loads(render(made, "json"))
+    summary = record["headline"]
+    summary["cells"] = summary.pop("configurations")
+    summary["slower"][0]["peer"] = summary["slower"][0].pop("baseline")
+    assert read_run(written(json.dumps(record)), "bench") == made
+
+
+def in_lines(record):
+    return [{key: record[key] for key in record if key != "results"}, *record["results"]]
 
 
 def test_unknown_fields_of_a_later_version_are_ignored(written):

@@ -11,7 +11,7 @@ from losscli.cases.case import Case
 from losscli.files.record import Record
 from losscli.runs import records
 from losscli.runs.measurements import Collective, Error, OfRank, Seconds, Speedup
-from losscli.runs.records import Exclusion, Headline, SlowerCell
+from losscli.runs.records import Exclusion, Headline, SlowerConfiguration
 
 RECORDS: tuple[type[Record], ...] = (
     records.Run,
@@ -27,7 +27,7 @@ RECORDS: tuple[type[Record], ...] = (
     Case,
     Exclusion,
     Headline,
-    SlowerCell,
+    SlowerConfiguration,
 )
 INTRODUCTION = """\
 # The record of a run

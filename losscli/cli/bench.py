@@ -104,7 +104,7 @@ _time_option = partial(option, type=parse_seconds, metavar="TIME")
     "losscli bench --loss mse --size 8Kx8K --dtype float32,bfloat16",
     "losscli bench -c full.yaml --dry-run",
     "losscli bench --budget 30s",
-    "losscli bench --columns median,p95,p99,max,extra",
+    "losscli bench --columns median,p95,p99,max,memory",
     "losscli bench --loss hinge --impl custom,reference,my_kernel.py --save mine",
     "losscli bench -c full.yaml --part 3/16 --format json -o part3.json",
 )

@@ -28,6 +28,7 @@ from losscli.errors import UnfitError, UsageError
 from losscli.implementations import IMPLEMENTATIONS, find_implementation
 from losscli.losses import EVERY_LOSS, LINEAR_LOSSES, LOSSES, REDUCTIONS, ROW_FORMS, WEIGHTED
 from losscli.runs.columns import COLUMNS
+from losscli.runs.columns import FORMERLY as FORMER_COLUMNS
 from losscli.runs.parts import parse_part
 from losscli.runs.saved import saved_runs
 
@@ -136,18 +137,25 @@ def axis(
 
 
 def named_axis(
-    flag: str, field: str, kind: str, candidates: Collection[str], of: str = ""
+    flag: str,
+    field: str,
+    kind: str,
+    candidates: Collection[str],
+    of: str = "",
+    formerly: Mapping[str, str] | None = None,
 ) -> Decorator:
-    """Return an axis of names; ``of`` follows the kind in the help."""
+    """Return an axis of names, or of former ones; ``of`` follows the kind in the help."""
 
     def read(text: str) -> tuple[str]:
-        return (check_name(kind, text, candidates),)
+        return (check_name(kind, (formerly or {}).get(text, text), candidates),)
 
     help = f"Choose the {kind}{of}: {', '.join(candidates)}."
     return axis(flag, field, "NAME", read, help, listed(lambda: candidates, commas=True))
 
 
-columns_option = named_axis("--columns", "columns", "column", COLUMNS, "s of the tables")
+columns_option = named_axis(
+    "--columns", "columns", "column", COLUMNS, "s of the tables", FORMER_COLUMNS
+)
 
 
 _LOSSES: Mapping[str, Collection[str]] = {

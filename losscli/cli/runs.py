@@ -169,7 +169,7 @@ def _merge(names: Sequence[str], format: str, output: Path | None, *, mixed: boo
     format = _merged_format(format, output)
     from msgspec.structs import replace
 
-    from losscli.compare.cells import headline
+    from losscli.compare.configurations import headline
     from losscli.render.html.any_record import read_record
     from losscli.render.records import conclusion, write
     from losscli.runs.files import refuse_to_overwrite

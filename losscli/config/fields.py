@@ -117,9 +117,11 @@ def _number(node: Located) -> float:
     return float(value)
 
 
-def one_name(kind: str, candidates: Collection[str]) -> Callable[[Located], str]:
-    """Return a reader of one name."""
-    return text(lambda name: check_name(kind, name, candidates))
+def one_name(
+    kind: str, candidates: Collection[str], formerly: Mapping[str, str] | None = None
+) -> Callable[[Located], str]:
+    """Return a reader of one name, or of a former one."""
+    return text(lambda name: check_name(kind, (formerly or {}).get(name, name), candidates))
 
 
 def several(kind: str, read: Callable[[Located], T]) -> Callable[[Located], tuple[T, ...]]:

@@ -13,10 +13,12 @@ from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, g
 
 from losscli.cases.axes import CHANGING
 from losscli.config import fields
-from losscli.config.check_names import CATCHES, FORMERLY
+from losscli.config.check_names import CATCHES
+from losscli.config.check_names import FORMERLY as FORMER_CHECKS
 from losscli.config.positions import Located, each
 from losscli.config.schema import MOST_PROCESSES, CaseTolerance, Config, Exclude, Inputs, Timing
 from losscli.runs.columns import COLUMNS
+from losscli.runs.columns import FORMERLY as FORMER_COLUMNS
 from losscli.units import parse_fraction, parse_seconds
 
 Schema = Mapping[str, Any]
@@ -102,11 +104,8 @@ _VALUES: Mapping[str, Key] = {
         fields.text(fields.check_processes),
         {"type": "integer", "minimum": 1, "maximum": MOST_PROCESSES},
     ),
-    "check": Key(
-        fields.text(lambda name: fields.check_name("check", FORMERLY.get(name, name), CATCHES)),
-        _TEXT,
-    ),
-    "column": Key(fields.one_name("column", COLUMNS), {"enum": list(COLUMNS)}),
+    "check": Key(fields.one_name("check", CATCHES, FORMER_CHECKS), _TEXT),
+    "column": Key(fields.one_name("column", COLUMNS, FORMER_COLUMNS), {"enum": list(COLUMNS)}),
 }
 """The keys of single values, and lists of values that may be written in several ways."""
 

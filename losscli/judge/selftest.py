@@ -67,8 +67,8 @@ OF_MACHINE: set[Code] = {
     Code.BUSY,
 }
 """Codes of what this machine lacks."""
-TIMED = {"honest_fused_cpp", "honest_model_new_cuda"}
-HONEST = "legitimate"
+TIMED = {"legitimate_fused_cpp", "legitimate_model_new_cuda"}
+LEGITIMATE = "legitimate"
 _KINDS: dict[str, tuple[Code, ...]] = {
     "functions replaced, results faked": (Code.MONKEY_PATCHED, Code.WROTE_TO_CHANNEL),
     "answers that are kept for later": (Code.WRONG_AFTER_WARM_UP,),
@@ -137,7 +137,7 @@ class Candidate:
     def kind(self) -> str:
         """The kind of file that it is an example of."""
         if {*self.words} <= {*RIGHT_WORDS}:
-            return HONEST
+            return LEGITIMATE
         return next(kind for kind, codes in _KINDS.items() if {*codes} & {*self.codes})
 
     def job(self, gpu: str = "cuda:0") -> Job:
@@ -156,7 +156,7 @@ class Candidate:
 
     def is_due(self, verdict: Verdict) -> bool:
         """Tell whether a verdict is as expected; a right file may meet errors of PyTorch's own."""
-        words = {*self.words, *(("NO WORSE THAN TORCH",) if "RIGHT" in self.words else ())}
+        words = {*self.words, *(("SAME ERROR AS PYTORCH",) if "RIGHT" in self.words else ())}
         return verdict.word in words and (not self.codes or bool(verdict.codes & {*self.codes}))
 
 
@@ -274,6 +274,6 @@ def counted(found: Iterable[Judged]) -> dict[str, tuple[int, int, int]]:
     by_kind = grouped(found, lambda each: each.kind)
     return {
         kind: (len(own), sum(each.as_expected for each in own), sum(bool(o.cause) for o in own))
-        for kind in (HONEST, *_KINDS)
+        for kind in (LEGITIMATE, *_KINDS)
         if (own := by_kind.get(kind))
     }

@@ -11,7 +11,7 @@ REFERENCE = "reference"
 """The implementation to which times are compared."""
 
 RIGHT_WORDS: tuple[Word, ...] = (
-    *("RIGHT", "RIGHT BUT NO GRADIENT", "NO WORSE THAN TORCH", "RIGHT WITHIN LIMITS", "SLOWER"),
+    *("RIGHT", "RIGHT BUT NO GRADIENT", "SAME ERROR AS PYTORCH", "RIGHT WITHIN LIMITS", "SLOWER"),
 )
 """The words of candidates that are right for ordinary operands at least."""
 SAME = 0.04

@@ -20,7 +20,7 @@ LARGEST_SUMMARY = 2**20 - 2**10
 
 _WORDS: dict[State, tuple[str, ...]] = {
     "warn": (
-        *("RIGHT BUT NO GRADIENT", "NO WORSE THAN TORCH", "RIGHT WITHIN LIMITS", "NOT JUDGED"),
+        *("RIGHT BUT NO GRADIENT", "SAME ERROR AS PYTORCH", "RIGHT WITHIN LIMITS", "NOT JUDGED"),
         *("SLOWER", "WARN"),
     ),
     "bad": (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from losscli.compare.cells import headline
+from losscli.compare.configurations import headline
 from losscli.compare.gate import Comparisons
 from losscli.compare.history import History
 from losscli.profile.record import Profile

@@ -26,7 +26,7 @@ from losscli.views.phrases import SHORT_PASSES, count
 
 INDENT = "  "
 WIDEST_FILE = 44
-SHARE, MEMORY = COLUMNS["limit"], COLUMNS["extra"]
+SHARE, MEMORY = COLUMNS["limit"], COLUMNS["memory"]
 LEAST_IMPORTANT = (MEMORY.header, SHARE.header)
 _LOG_LINES = 8
 _SHOW_LOG = {"CRASHED", "DOES NOT BUILD"}

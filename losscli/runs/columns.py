@@ -134,7 +134,7 @@ COLUMNS = {
         "the largest error, in units in the last place; up to 2 for a mean or sum and up to 4 for "
         "an element always pass",
     ),
-    "extra": Column(
+    "memory": Column(
         "temp\nmem",
         _timed(lambda r: r.peak_extra_bytes, format_bytes),
         "peak temporary memory, beyond inputs, loss and gradient",
@@ -152,9 +152,11 @@ COLUMNS = {
         _never,
     ),
 }
+FORMERLY = {"extra": "memory"}
+"""Present names by former names."""
 ENERGY = frozenset({"energy", "power"})
 """Columns that need an energy measurement, a second more per time."""
-LEAST_IMPORTANT = ("p20-p80", "extra", "host", "exchange", "ulp", "gbps", "tflops", "limit")
+LEAST_IMPORTANT = ("p20-p80", "memory", "host", "exchange", "ulp", "gbps", "tflops", "limit")
 
 
 def mark(result: BenchResult, other: str = REFERENCE) -> str:

@@ -12,6 +12,7 @@ import msgspec
 
 from losscli.errors import unknown
 from losscli.files.record import Record
+from losscli.runs.former_names import updated
 
 R = TypeVar("R", bound=Record)
 
@@ -52,21 +53,40 @@ class RecordError(ValueError):
 def read_array(kind: type[R], text: bytes) -> list[R]:
     """Return a JSON array's records; RecordError for a bad field, UNREADABLE for bad JSON."""
     with _record_errors(kind):
-        records: list[R] = msgspec.json.decode(text, type=list[kind])  # type: ignore[valid-type]
+        records: list[R] = _decode(list[kind], text)  # type: ignore[valid-type]
         return records
 
 
 def read_object(kind: type[R], text: bytes) -> R:
     """Return the record in a JSON object; see :func:`read_array`."""
     with _record_errors(kind):
-        record: R = _decoder(kind).decode(text)
+        record: R = _decode(kind, text)
         return record
 
 
 def read_value(kind: type[R], value: Any) -> R:
     """Return the record of a parsed object; see :func:`read_array`."""
     with _record_errors(kind):
-        return msgspec.convert(value, kind)
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError:
+            if (present := updated(value)) == value:
+                raise
+            return msgspec.convert(present, kind)
+
+
+def _decode(kind: Any, text: bytes) -> Any:
+    """Decode JSON; if it is not valid, with the present names of what earlier versions wrote."""
+    try:
+        return _decoder(kind).decode(text)
+    except msgspec.ValidationError as error:
+        try:
+            former = msgspec.json.decode(text)
+        except UNREADABLE:
+            raise error from None
+        if (present := updated(former)) == former:
+            raise
+        return msgspec.convert(present, kind)
 
 
 @contextmanager

@@ -164,7 +164,7 @@ class SelfTestResult(Record, frozen=True):
     case: Case
     """The case that failed, or the first case."""
     implementation: str
-    honest: bool
+    legitimate: bool
     failed: bool
     check: str = ""
     """The first check that failed it."""
@@ -175,7 +175,7 @@ class SelfTestResult(Record, frozen=True):
     @property
     def surprising(self) -> bool:
         """Whether a wrong implementation passed or a right one failed."""
-        return self.failed == self.honest
+        return self.failed == self.legitimate
 
     @property
     def status(self) -> TestStatus:
@@ -231,15 +231,15 @@ class Exclusion(Record, frozen=True):
         return f"excluded {rows} by the config's rule {self.rule}{why}"
 
 
-class SlowerCell(Record, frozen=True):
+class SlowerConfiguration(Record, frozen=True):
     """A configuration in which losscli's kernel is slower than a baseline, beyond noise."""
 
     case: str
     pass_: PassName
     mode: Mode
     table: str
-    peer: str
-    """The baseline against which the kernel is worst."""
+    baseline: str
+    """The one against which the kernel is worst."""
     ratio: float
     """The baseline's time over the kernel's, below 1."""
 
@@ -247,9 +247,9 @@ class SlowerCell(Record, frozen=True):
 class Headline(Record, frozen=True):
     """The summary of a bench run: where losscli's kernel is slower."""
 
-    cells: int
+    configurations: int
     """Cases and passes in which both the kernel and a baseline were timed."""
-    slower: tuple[SlowerCell, ...] = ()
+    slower: tuple[SlowerConfiguration, ...] = ()
     too_short: int = 0
     """Configurations in which the kernel was slower in too few rounds for a test."""
     untimed: int = 0
@@ -270,7 +270,7 @@ class Header(Record, frozen=True, kw_only=True):
     parts: tuple[str, ...] = ()
     """The run's shards, such as ``3/16``; empty if it has all cases."""
     unfinished: bool = False
-    """Whether it was interrupted or stopped at a failure, or is a journal."""
+    """Whether it was interrupted or stopped at a failure, or is a checkpoint."""
     result_count: int = 0
     """The number of results, to detect lost ones."""
     excluded: tuple[Exclusion, ...] = ()

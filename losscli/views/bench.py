@@ -10,7 +10,7 @@ from statistics import geometric_mean
 
 from losscli.cases.axes import CACHES, COLD, MODES, PASSES, WARM
 from losscli.cases.case import Case, distinct_names
-from losscli.compare.cells import Cell, best_peer, compared, is_behind
+from losscli.compare.configurations import Configuration, best_baseline, compared, is_behind
 from losscli.compare.row_keys import long_name, mode_and_cache
 from losscli.implementations import CUSTOM, is_own
 from losscli.reasons import Code
@@ -47,7 +47,7 @@ def view(run: Run, *, verbose: bool = False, columns: Sequence[str] = ()) -> Doc
         *map(Sentence, answers(run)),
         Part(caption(run), (*titled, Notes([legend] if verbose and shown else hint))),
         Notes(_notes(run)),
-        Notes(slower_cells(run)),
+        Notes(slower_configurations(run)),
     )
 
 
@@ -295,13 +295,13 @@ def _conditions(results: Results) -> list[str]:
     return [*texts, *(f"the GPU was throttled during {n} {of}: {r}" for r, n in reasons.items())]
 
 
-def slower_cells(run: Run) -> list[str]:
+def slower_configurations(run: Run) -> list[str]:
     """Return the configurations in which custom is slower than a baseline, or may be."""
     every = compared(run)
-    found = [cell for cell in every if cell[CUSTOM].seconds]
-    slower = [cell for cell in found if cell.slower_than]
-    near = ((cell, best_peer(cell)) for cell in found if not cell.slower_than)
-    open_ = [cell for cell, peer in near if peer and is_behind(cell[CUSTOM], peer)]
+    found = [each for each in every if each[CUSTOM].seconds]
+    slower = [each for each in found if each.slower_than]
+    near = ((each, best_baseline(each)) for each in found if not each.slower_than)
+    open_ = [each for each, baseline in near if baseline and is_behind(each[CUSTOM], baseline)]
     of = f"of {count(len(found), 'configuration')}"
     lines = []
     if slower:
@@ -310,20 +310,20 @@ def slower_cells(run: Run) -> list[str]:
     if open_:
         lines.append(f"inconclusive in {len(open_)} {of}; custom may be slower there:")
         lines += map(_describe, open_)
-    if untimed := [cell for cell in every if not cell[CUSTOM].seconds]:
+    if untimed := [each for each in every if not each[CUSTOM].seconds]:
         lines.append(f"custom has no time in {count(len(untimed), 'configuration')}:")
-        lines += [f"{_cell(cell)}: {cell[CUSTOM].status}" for cell in untimed]
+        lines += [f"{_named(each)}: {each[CUSTOM].status}" for each in untimed]
     return lines
 
 
-def _cell(cell: Cell) -> str:
-    return f"    {cell[CUSTOM].case.name}, {_long_pass(cell[CUSTOM])}"
+def _named(each: Configuration) -> str:
+    return f"    {each[CUSTOM].case.name}, {_long_pass(each[CUSTOM])}"
 
 
-def _describe(cell: Cell) -> str:
-    custom, peer = cell[CUSTOM].seconds, best_peer(cell)
+def _describe(each: Configuration) -> str:
+    custom, baseline = each[CUSTOM].seconds, best_baseline(each)
     assert custom
-    assert peer
-    assert peer.seconds
-    times = f"{format_seconds(custom.median)} against {format_seconds(peer.seconds.median)}"
-    return f"{_cell(cell)}: {times} of {peer.implementation}"
+    assert baseline
+    assert baseline.seconds
+    times = f"{format_seconds(custom.median)} against {format_seconds(baseline.seconds.median)}"
+    return f"{_named(each)}: {times} of {baseline.implementation}"

@@ -25,7 +25,7 @@ def of_checks(run: Run) -> Document:
     for name, own in grouped(results, lambda result: result.implementation).items():
         found = Counter(map(_cell, own)).most_common()
         rows.append([name, str(len(own)), ", ".join(f"{cell} {number}" for cell, number in found)])
-    failed = grouped(results, lambda result: result.honest)
+    failed = grouped(results, lambda result: result.legitimate)
     wrong, legitimate = ([r.failed for r in failed.get(kind, [])] for kind in (False, True))
     answer = (
         f"self-test: {sum(wrong)} of {len(wrong)} wrong implementations caught, "
@@ -38,14 +38,14 @@ def of_checks(run: Run) -> Document:
 
 
 def _cell(result: SelfTestResult) -> str:
-    if result.honest:
+    if result.legitimate:
         return f"FAILED {result.check}" if result.failed else "passed"
     return result.check if result.failed else SURVIVED
 
 
 def _complaint(result: SelfTestResult) -> str:
     name = f"{result.implementation}, {result.case.loss}"
-    if result.honest:
+    if result.legitimate:
         return f"FAILED {name}, {result.check} of {result.case.name}: {result.reason}"
     return f"{SURVIVED} {name}: no check fails it"
 

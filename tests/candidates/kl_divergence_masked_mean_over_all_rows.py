@@ -1,6 +1,6 @@
 # expect: WRONG wrong: with a mask, the mean divides by the number of all rows
 # loss: kl_divergence
-from honest_kl_divergence import kl_divergence as right
+from legitimate_kl_divergence import kl_divergence as right
 
 
 def kl_divergence(input, target, *, temperature=1.0, reduction="mean", mask=None):

@@ -111,7 +111,7 @@ USERS = {
     "implementations/process_state.py": "sees whether a call has changed it",
     "patching/functional.py": "replaces its losses",
     "verify/selftest/wrong/side_effects.py": "is wrong on purpose: it changes it",
-    "verify/selftest/honest.py": "is what a person writes",
+    "verify/selftest/legitimate.py": "is what a person writes",
     "verify/selftest/wrong/composed.py": "is what a person writes",
 }
 

@@ -64,7 +64,7 @@ def test_checks_find_each_mistake_over_ranks_and_pass_what_is_right(rank, mistak
         "wrong:target off": "value",
         "wrong:share counted": "value",
         "reference": "",
-        "honest:three collectives": "",
+        "legitimate:three collectives": "",
     }
     of_custom = mistakes[rank]["custom"]
     assert "does not run over ranks" in of_custom.pop("memory")

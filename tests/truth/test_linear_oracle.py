@@ -1,6 +1,6 @@
 """The oracle of losses of hidden states: its truth, its blocks, and how far roundings may move it.
 
-Roundings are bounded so that honest results pass and small gradients that are left out do not.
+Roundings are bounded so that legitimate results pass and small gradients that are left out do not.
 """
 
 import math
@@ -166,7 +166,7 @@ def shares_of_bound(case: Case) -> list[float]:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_errors_of_honest_products_are_within_the_bound_and_within_reach_of_it(dtype):
+def test_errors_of_legitimate_products_are_within_the_bound_and_within_reach_of_it(dtype):
     for seed in range(3):
         shares = shares_of_bound(make_case(dtype=dtype, seed=seed))
         assert 0.005 < max(shares) < 1, shares
@@ -217,8 +217,8 @@ def test_sums_in_bfloat16_are_worse_than_one_product_of_rounded_gradients():
     total = torch.zeros_like(weight)
     for g, h in zip(gradient.split(8), hidden.split(8), strict=True):
         total += g.t() @ h
-    honest, narrow = (compare(each, truths).relative / once for each in (product, total))
-    assert honest < 1.1
+    legitimate, narrow = (compare(each, truths).relative / once for each in (product, total))
+    assert legitimate < 1.1
     assert narrow > ONCE_ROUNDED_FACTOR
     assert judge_as_a_whole(compare(product, truths), once).status == PASS
     wrong = judge_as_a_whole(compare(total, truths), once)

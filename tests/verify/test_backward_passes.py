@@ -126,13 +126,13 @@ def test_gradient_that_differs_from_finite_differences_fails(make_case, loss, re
 def test_a_reference_with_a_wrong_derivative_misleads_the_oracle_but_not_the_differences(
     make_case, monkeypatch
 ):
-    honest = LOSSES["mse"]
+    legitimate = LOSSES["mse"]
 
     def mistaken(input, target, **settings):
-        loss = honest.reference(input, target, **settings)
+        loss = legitimate.reference(input, target, **settings)
         return graft(loss, 2 * loss)
 
-    monkeypatch.setitem(LOSSES, "mse", replace(honest, reference=mistaken))
+    monkeypatch.setitem(LOSSES, "mse", replace(legitimate, reference=mistaken))
     results = put_function(make_case("mse", dtype="float64"), reference, ("gradients", "numeric"))
     assert {check: r.status for check, r in results.items()} == {
         "input_gradient": PASS,

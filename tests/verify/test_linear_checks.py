@@ -1,4 +1,4 @@
-"""Checks of losses of hidden states: honest ones pass, each mistake fails for its own reason."""
+"""Checks of fused linear losses: legitimate ones pass, each mistake fails for its own reason."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def put(case: Case, implementation: Implementation, *checks: str) -> list[Verify
 
 @pytest.mark.parametrize("loss", LINEAR_LOSSES)
 @pytest.mark.parametrize("name", ["custom", "reference"])
-def test_honest_implementations_pass_the_checks_of_hidden_states(loss: str, name: str) -> None:
+def test_legitimate_implementations_pass_the_checks_of_hidden_states(loss: str, name: str) -> None:
     results = put(make_case(loss), find_implementation(name), *OWN, "out_of_range_classes")
     assert [(r.check, r.status) for r in results if r.status != PASS] == []
     assert len(results) == len(OWN) + 1

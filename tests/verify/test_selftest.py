@@ -10,7 +10,7 @@ from losscli.reasons import Code, Reason
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS
 from losscli.verify.selftest import run as selftest
-from losscli.verify.selftest.honest import HONEST
+from losscli.verify.selftest.legitimate import LEGITIMATE
 from losscli.verify.selftest.wrong import WRONG
 from tests.machinery import MACHINERY
 from tests.parameters import SLOW
@@ -18,15 +18,17 @@ from tests.parameters import SLOW
 PLAN = selftest.plan("cpu")
 OF_MACHINERY = [test for test in PLAN if test.case.loss in (*MACHINERY, *ROW_FORMS, *LINEAR_LOSSES)]
 """`losscli self-test checks` runs those of all losses."""
-WRONG_TESTS = [test for test in OF_MACHINERY if not test.honest]
-HONEST_TESTS = [
+WRONG_TESTS = [test for test in OF_MACHINERY if not test.legitimate]
+LEGITIMATE_TESTS = [
     test
     for test in OF_MACHINERY
-    if test.honest and test.implementation.name not in ("custom", "compile")
+    if test.legitimate and test.implementation.name not in ("custom", "compile")
 ]
 
 WRONG_ONE = next(test for test in WRONG_TESTS if test.implementation.name == "wrong:constant")
-RIGHT_ONE = next(test for test in HONEST_TESTS if test.implementation.name == "honest:float64")
+RIGHT_ONE = next(
+    test for test in LEGITIMATE_TESTS if test.implementation.name == "legitimate:float64"
+)
 
 
 def first_of_each(tests):
@@ -43,11 +45,11 @@ def name_of(test):
 
 def test_self_test_has_enough_wrong_and_correct_implementations():
     assert len(WRONG) >= 25
-    assert len(HONEST) >= 6
+    assert len(LEGITIMATE) >= 6
     assert {test.case.loss for test in PLAN} == {*LOSSES, *ROW_FORMS, *LINEAR_LOSSES}
     assert len({wrong.name for wrong in WRONG}) == len(WRONG)
     every, tested = (
-        {test.implementation.name for test in tests if not test.honest}
+        {test.implementation.name for test in tests if not test.legitimate}
         for tests in (PLAN, OF_MACHINERY)
     )
     assert every == tested
@@ -74,7 +76,7 @@ def test_each_wrong_implementation_is_caught(test):
     ("test", "run"),
     [
         pytest.param(test, run, id=f"{name_of(test)}-{run.__name__}", marks=SLOW if slow else [])
-        for number, test in enumerate(first_of_each(HONEST_TESTS))
+        for number, test in enumerate(first_of_each(LEGITIMATE_TESTS))
         for run, slow in ((without_bulk, number % 2), (runner.run, True))
     ],
 )
@@ -94,24 +96,24 @@ def test_table_names_the_check_that_caught_each_implementation(monkeypatch, caps
     assert main.run(["self-test", "checks", "--device", "cpu"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert ["wrong:constant", "1", "value", "1"] in [line.split() for line in lines]
-    assert ["honest:float64", "1", "passed", "1"] in [line.split() for line in lines]
+    assert ["legitimate:float64", "1", "passed", "1"] in [line.split() for line in lines]
     assert lines[0] == (
         "self-test: 1 of 1 wrong implementations caught, 1 of 1 legitimate ones passed"
     )
 
 
 def test_surviving_wrong_implementation_is_named_and_exits_1(monkeypatch, capsys):
-    only(monkeypatch, replace(RIGHT_ONE, honest=False))
+    only(monkeypatch, replace(RIGHT_ONE, legitimate=False))
     assert main.run(["self-test", "checks", "--device", "cpu"]) == 1
     out = capsys.readouterr().out
-    assert f"SURVIVED honest:float64, {RIGHT_ONE.case.loss}: no check fails it" in out
+    assert f"SURVIVED legitimate:float64, {RIGHT_ONE.case.loss}: no check fails it" in out
 
 
 def test_failed_correct_implementation_is_named_and_exits_1(monkeypatch, capsys):
-    only(monkeypatch, replace(WRONG_ONE, honest=True))
+    only(monkeypatch, replace(WRONG_ONE, legitimate=True))
     assert main.run(["self-test", "checks", "--device", "cpu", "--format", "json"]) == 1
     (result,) = json.loads(capsys.readouterr().out)["results"]
-    assert (result["honest"], result["failed"], result["check"]) == (True, True, "value")
+    assert (result["legitimate"], result["failed"], result["check"]) == (True, True, "value")
     assert result["status"] == "fail"
 
 

@@ -47,12 +47,12 @@ def test_each_check_reports_an_overwritten_operand(make_case, operand):
 
 
 def test_operand_that_the_formula_refuses_once_overwritten_is_reported(make_case, monkeypatch):
-    honest = LOSSES["mse"]
+    legitimate = LOSSES["mse"]
 
     def reference(input, target, *, reduction):
         if (input > 1e6).any():
             raise RuntimeError("all elements of input should be at most 1e6")
-        return honest.reference(input, target, reduction=reduction)
+        return legitimate.reference(input, target, reduction=reduction)
 
     def bind(case):
         def function(input, target):
@@ -62,7 +62,7 @@ def test_operand_that_the_formula_refuses_once_overwritten_is_reported(make_case
 
         return function
 
-    monkeypatch.setitem(LOSSES, "mse", replace(honest, reference=reference))
+    monkeypatch.setitem(LOSSES, "mse", replace(legitimate, reference=reference))
     (result,) = results_of(make_case("mse"), (Implementation("writes", "", bind), "value"))
     assert (result.status, result.code) == (FAIL, "modified_input")
     assert result.reason == "modified its input in place, so its result cannot be judged"
@@ -72,12 +72,12 @@ def test_operand_that_the_formula_refuses_once_overwritten_is_reported(make_case
     "check", [name for name in ALL if CHECKS[name].concerns(find_implementation("reference"))]
 )
 def test_next_implementation_gets_fresh_operands(make_case, check):
-    honest = find_implementation("reference")
+    legitimate = find_implementation("reference")
     kinds = [("float32", "mean"), ("bfloat16", "none"), ("float64", "none")]
     cases = [make_case("smooth_l1", dtype=dtype, reduction=how) for dtype, how in kinds]
     case = next(case for case in cases if CHECKS[check].asks(case))
-    alone = results_of(case, (honest, check))
-    results = results_of(case, (writes_over("input"), check), (honest, check))
+    alone = results_of(case, (legitimate, check))
+    results = results_of(case, (writes_over("input"), check), (legitimate, check))
     own = [result for result in results if result.implementation == "reference"]
     assert own
     assert [(r.status, r.reason) for r in own] == [(r.status, r.reason) for r in alone]

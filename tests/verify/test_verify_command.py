@@ -28,10 +28,10 @@ def invoke(*arguments):
 @pytest.fixture
 def wrong(monkeypatch):
     """`functional` computes a mean of its own: half of it."""
-    honest = IMPLEMENTATIONS["functional"]
+    legitimate = IMPLEMENTATIONS["functional"]
 
     def bind(case):
-        loss = honest.bind(case)
+        loss = legitimate.bind(case)
         return lambda x, y: loss(x, y) / 2
 
     planted = Implementation("functional", "", bind)

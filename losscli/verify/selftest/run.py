@@ -24,9 +24,9 @@ from losscli.runs.records import FAIL, SKIPPED, SelfTestResult, VerifyResult
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS, Cost
 from losscli.verify.runner import Checks
-from losscli.verify.selftest.honest import HONEST
+from losscli.verify.selftest.legitimate import LEGITIMATE
 from losscli.verify.selftest.wrong import WRONG
-from losscli.verify.selftest.wrong.over_ranks import SPLIT_HONEST, SPLIT_WRONG
+from losscli.verify.selftest.wrong.over_ranks import SPLIT_LEGITIMATE, SPLIT_WRONG
 
 SHAPES: dict[Reduction, Shape] = {"mean": (67, 301), "none": (37, 101)}
 """Odd rows and tails."""
@@ -54,7 +54,7 @@ class SelfTest:
 
     implementation: Implementation
     cases: tuple[Case, ...]
-    honest: bool
+    legitimate: bool
 
     @property
     def case(self) -> Case:
@@ -75,12 +75,12 @@ def plan(device: str) -> list[SelfTest]:
         for wrong in WRONG:
             own = tuple(case for case in cases if not wrong.unavailable(case))
             if own:
-                tests.append(SelfTest(wrong, own, honest=False))
-        for implementation in HONEST:
+                tests.append(SelfTest(wrong, own, legitimate=False))
+        for implementation in LEGITIMATE:
             compiled = implementation.name == "compile"
             if not implementation.unavailable(cases[0]) and (not compiled or loss == COMPILED):
                 own = cases[:1] if compiled else cases
-                tests.append(SelfTest(implementation, own, honest=True))
+                tests.append(SelfTest(implementation, own, legitimate=True))
     return tests
 
 
@@ -118,27 +118,29 @@ def plan_of_ranks(device: str, ranks: int) -> list[SelfTest]:
         if case.shape != LONG
     )
     tests = [
-        SelfTest(wrong, tuple(case for case in cases if not wrong.unavailable(case)), honest=False)
+        SelfTest(
+            wrong, tuple(case for case in cases if not wrong.unavailable(case)), legitimate=False
+        )
         for wrong in SPLIT_WRONG
     ]
-    honest = (*(IMPLEMENTATIONS[name] for name in (CUSTOM, "reference")), *SPLIT_HONEST)
-    return [*tests, *(SelfTest(each, cases, honest=True) for each in honest)]
+    legitimate = (*(IMPLEMENTATIONS[name] for name in (CUSTOM, "reference")), *SPLIT_LEGITIMATE)
+    return [*tests, *(SelfTest(each, cases, legitimate=True) for each in legitimate)]
 
 
 def run(
     test: SelfTest, run_job: Callable[[Checks], Iterable[VerifyResult]] = runner.run
 ) -> Generator[SelfTestResult, None, None]:
     """Yield one result: the first check that fails, or that none does."""
-    name, honest = test.implementation.name, test.honest
+    name, legitimate = test.implementation.name, test.legitimate
     ran, reason = False, ""
     for result in _results(test, run_job):
         ran, reason = ran or result.status != SKIPPED, result.reason
         if result.status == FAIL:
-            yield SelfTestResult(result.case, name, honest, True, result.check, result.reason)
+            yield SelfTestResult(result.case, name, legitimate, True, result.check, result.reason)
             return
     if not ran:  # a GPU that was broken by one before
         raise UnfitError(f"{name} could not run: {reason}.")
-    yield SelfTestResult(test.case, name, honest, False)
+    yield SelfTestResult(test.case, name, legitimate, False)
 
 
 def _results(

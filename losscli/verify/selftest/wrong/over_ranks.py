@@ -109,4 +109,4 @@ SPLIT_WRONG = (
     _own("wrong:target off", offset=1),
     _own("wrong:share counted", lambda case: case.reduction == "mean", counts_share=True),
 )
-SPLIT_HONEST = (_own("honest:three collectives"),)
+SPLIT_LEGITIMATE = (_own("legitimate:three collectives"),)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from losscli.compare.cells import cells
+from losscli.compare.configurations import configurations
 from losscli.render.records import Writer, conclusion, render
 from losscli.runs.measurements import Speedup
 from losscli.runs.reading import read_run
@@ -22,11 +22,11 @@ ONE_LOSS = (
     timed("custom", around(1.0e-3), pass_="forward_backward"),
     timed("compile", around(2.0e-3), pass_="forward_backward"),
 )
-"""Slower than one peer in one of two cells."""
+"""Slower than one baseline in one of two configurations."""
 
 
-def slower_cells(*results):
-    return bench.slower_cells(run(*results))
+def slower_configurations(*results):
+    return bench.slower_configurations(run(*results))
 
 
 def test_headline_is_in_the_record_and_read_back(tmp_path):
@@ -40,8 +40,8 @@ def test_headline_is_in_the_record_and_read_back(tmp_path):
         "mode": "device",
         "table": "",
     }
-    loss |= {"peer": "compile", "ratio": pytest.approx(0.95)}
-    expected = {"cells": 2, "slower": [loss], "too_short": 0, "untimed": 0}
+    loss |= {"baseline": "compile", "ratio": pytest.approx(0.95)}
+    expected = {"configurations": 2, "slower": [loss], "too_short": 0, "untimed": 0}
     assert json.loads(path.read_text())["headline"] == expected
     assert read_run(path, "bench").headline == writer.run.headline
 
@@ -53,9 +53,9 @@ def several(*pair, **axes):
 
 
 OTHER = case(shape=(8, 8), target_shape=(8, 8))
-CELLS = {
+CONFIGURATIONS = {
     "none": [timed("custom", around(1.0)), timed("compile", around(1.1))],
-    "slower than the best peer": ONE_LOSS,
+    "slower than the best baseline": ONE_LOSS,
     "behind in 8 rounds of 11": [
         timed("custom", around(1.0)),
         timed("compile", around(0.95, width=0.10)),
@@ -66,12 +66,15 @@ CELLS = {
         timed("custom", around(1.0, count=3)),
         timed("compile", around(0.9, count=3)),
     ],
-    "slower than any peer, whatever the other's median": [
+    "slower than any baseline, whatever the other's median": [
         timed("custom", around(1.0)),
         timed("compile", [0.7, 1.3] * 5 + [0.7]),
         timed("reference", around(0.9)),
     ],
-    "strategies are no peers": [timed("custom", around(1.0)), timed("custom:tree", around(0.5))],
+    "strategies are no baselines": [
+        timed("custom", around(1.0)),
+        timed("custom:tree", around(0.5)),
+    ],
     "two tables": several(("custom", around(1.0)), ("compile", around(2.0)), table=("one", "two")),
     "two modes": several(
         ("custom", around(1.0)), ("compile", around(0.5)), mode=("device", "graph")
@@ -86,15 +89,17 @@ CELLS = {
 
 
 def test_notes_are_as_in_the_golden_file(golden):
-    notes = {name: "\n".join(slower_cells(*results)) for name, results in CELLS.items()}
-    golden("slower_cells.txt", titled(notes))
+    notes = {
+        name: "\n".join(slower_configurations(*results)) for name, results in CONFIGURATIONS.items()
+    }
+    golden("slower_configurations.txt", titled(notes))
 
 
-def test_disturbance_of_a_whole_round_makes_no_cell_slower():
+def test_disturbance_of_a_whole_round_makes_no_configuration_slower():
     slowed = [1.0, 1.0, 1.5, 1.5, 1.5, 1.0, 1.0, 1.0, 1.5, 1.0, 1.5]
-    peer = [0.95 * sample for sample in slowed]
-    (cell,) = cells(run(timed("custom", slowed), timed("compile", peer)))
-    assert cell.slower_than == {"compile"}
+    baseline = [0.95 * sample for sample in slowed]
+    (configuration,) = configurations(run(timed("custom", slowed), timed("compile", baseline)))
+    assert configuration.slower_than == {"compile"}
 
 
 def shaped(rows, ours, theirs):
@@ -102,29 +107,31 @@ def shaped(rows, ours, theirs):
     return [timed("custom", ours, case=shape), timed("compile", theirs, case=shape)]
 
 
-def test_with_many_cells_slower_needs_stronger_evidence():
+def test_with_many_configurations_slower_needs_stronger_evidence():
     behind = shaped(1, around(1.0), [*around(0.95)[:-1], 1.1])  # in 10 rounds of 11
     ties = [result for n in range(2, 102) for result in shaped(n, around(1.0), around(1.0))]
-    assert slower_cells(*behind)[0].endswith("the fastest baseline in 1 of 1 configuration:")
+    assert slower_configurations(*behind)[0].endswith(
+        "the fastest baseline in 1 of 1 configuration:"
+    )
     inconclusive = "inconclusive in 1 of 101 configurations; custom may be slower there:"
-    assert slower_cells(*behind, *ties)[0] == inconclusive
+    assert slower_configurations(*behind, *ties)[0] == inconclusive
 
 
-def test_many_slower_cells_are_all_reported():
+def test_many_slower_configurations_are_all_reported():
     twelve = around(1.0, count=12), around(0.9, count=12)
     behind = [result for n in range(1, 31) for result in shaped(n, *twelve)]
     assert (
-        slower_cells(*behind)[0]
+        slower_configurations(*behind)[0]
         == "custom is slower than the fastest baseline in 30 of 30 configurations:"
     )
 
 
-def test_equal_cells_are_called_slower_in_under_1_percent_of_runs():
+def test_equal_configurations_are_called_slower_in_under_1_percent_of_runs():
     for seed in range(5):
         noise = random.Random(seed)
         times = [[math.exp(noise.gauss(0, 0.1)) for _ in range(20)] for _ in range(400)]
         equals = [r for n in range(200) for r in shaped(n + 1, *times[2 * n : 2 * n + 2])]
-        assert not any("slower than" in line for line in slower_cells(*equals))
+        assert not any("slower than" in line for line in slower_configurations(*equals))
 
 
 def test_answer_is_the_first_sentence_and_unclear_ratios_are_in_no_mean():

@@ -1,7 +1,7 @@
 # expect: RIGHT|SLOWER: Triton kernels that tune themselves for each length
 # gpu
 import triton
-from honest_triton import backward_kernel, forward_kernel, loss_of
+from legitimate_triton import backward_kernel, forward_kernel, loss_of
 
 CONFIGS = [
     triton.Config({"block_size": size}, num_warps=warps, num_stages=stages)

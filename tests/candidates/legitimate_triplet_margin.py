@@ -1,4 +1,4 @@
-# expect: RIGHT|NO WORSE THAN TORCH: torch's own op of three operands
+# expect: RIGHT|SAME ERROR AS PYTORCH: torch's own op of three operands
 # loss: triplet_margin
 import torch
 from torch.nn import functional

@@ -81,14 +81,14 @@ def _adding(name: str, add: Callable[[Tensor], Tensor]) -> Implementation:
         total = total / elements.numel() if case.reduction == "mean" else total
         return graft(total.to(own.dtype), own)
 
-    return stand_in(f"honest:{name}", lambda case: partial(loss, case), units=(ELEMENT,))
+    return stand_in(f"legitimate:{name}", lambda case: partial(loss, case), units=(ELEMENT,))
 
 
-HONEST: tuple[Implementation, ...] = (
+LEGITIMATE: tuple[Implementation, ...] = (
     *(IMPLEMENTATIONS[name] for name in (CUSTOM, "reference", "functional", "compile")),
     _adding("Kahan", _kahan),
     _adding("float64", lambda x: x.double().sum()),
     _adding("any order", _any_order),
     _adding("two passes", lambda x: _lanes(x).sum(1).sum(dtype=torch.float64)),
-    stand_in("honest:online", lambda case: partial(_online, case), is_smoothed, (ROW,)),
+    stand_in("legitimate:online", lambda case: partial(_online, case), is_smoothed, (ROW,)),
 )

@@ -1,4 +1,4 @@
-# expect: RIGHT|NO WORSE THAN TORCH: the divergence from k classes, of which the rest is added up
+# expect: RIGHT|SAME ERROR AS PYTORCH: the divergence from k classes, of which the rest is added up
 # loss: topk_kl_divergence
 import torch
 

@@ -1,4 +1,4 @@
-# expect: RIGHT|NO WORSE THAN TORCH: the divergence of two softmaxes of logits, with a mask of rows
+# expect: RIGHT|SAME ERROR AS PYTORCH: the divergence of two softmaxes, with a mask of rows
 # loss: kl_divergence
 import torch
 

@@ -1,0 +1,136 @@
+"""The configurations in which losscli's kernel is slower than its fastest baseline, beyond noise.
+
+A configuration is a case and a pass of one table; baselines are implementations that are not
+losscli's. The sign test counts the rounds in which custom was behind by more than a hundredth.
+Holm's method keeps the risk below ``RISK`` that a run calls any equal configuration slower; of
+hundreds of single ratios, some look slower by chance. Rounds of one process are alike, so with
+several processes the ratio's own verdict has to be slower too.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from losscli.compare.row_keys import median_of
+from losscli.implementations import CUSTOM, is_own
+from losscli.runs.grouping import grouped
+from losscli.runs.judgements import DIFFERENT_BEYOND, SLOWER
+from losscli.runs.records import BenchResult, Headline, Run, SlowerConfiguration
+
+RISK = 0.01
+
+
+class Configuration(dict[str, BenchResult]):
+    """The results of a case and pass, by implementation."""
+
+    slower_than: frozenset[str] = frozenset()
+    too_short: bool = False
+    """Whether custom was behind, but in too few rounds for a test."""
+
+    @property
+    def baselines(self) -> list[BenchResult]:
+        """The timed baselines."""
+        return [r for name, r in self.items() if r.seconds and not is_own(name)]
+
+
+def headline(run: Run) -> Headline | None:
+    """Count and name the configurations in which custom is slower; None without baselines."""
+    found = compared(run)
+    if not found:
+        return None
+    untimed = sum(each[CUSTOM].seconds is None for each in found)
+    slower = tuple(_slower(each) for each in found if each.slower_than)
+    short = sum(each.too_short for each in found)
+    return Headline(len(found) - untimed, slower, short, untimed)
+
+
+def compared(run: Run) -> list[Configuration]:
+    """Return the configurations with custom and a timed baseline."""
+    return [each for each in configurations(run) if CUSTOM in each and each.baselines]
+
+
+def _slower(each: Configuration) -> SlowerConfiguration:
+    custom, baseline = each[CUSTOM], best_baseline(each)
+    assert baseline
+    row = custom.case.name, custom.pass_, custom.mode, custom.table
+    return SlowerConfiguration(*row, baseline.implementation, ratio(custom, baseline))
+
+
+def configurations(run: Run) -> list[Configuration]:
+    """Gather the results of each case and pass, and test them."""
+    by_key = grouped(run.of(BenchResult), lambda r: (r.table, r.case, r.pass_, r.mode))
+    found = [Configuration((r.implementation, r) for r in results) for results in by_key.values()]
+    _test(found)
+    return found
+
+
+def best_baseline(each: Configuration) -> BenchResult | None:
+    """Return the baseline against which custom is worst; the fastest if custom has no time."""
+    custom = each.get(CUSTOM)
+
+    def place(baseline: BenchResult) -> tuple[bool, float]:
+        if custom is None or custom.seconds is None:
+            return False, median_of(baseline)
+        return baseline.implementation not in each.slower_than, ratio(custom, baseline)
+
+    return min(each.baselines, key=place, default=None)
+
+
+def ratio(custom: BenchResult, baseline: BenchResult) -> float:
+    """Return a timed baseline's time over custom's."""
+    found = custom.ratios.get(baseline.implementation)
+    return found.value if found else median_of(baseline) / median_of(custom)
+
+
+def is_behind(custom: BenchResult, baseline: BenchResult) -> bool:
+    """Tell whether custom is slower by more than a hundredth, noise aside."""
+    return ratio(custom, baseline) < 1 / (1 + DIFFERENT_BEYOND)
+
+
+class _Comparison(NamedTuple):
+    """Custom against one baseline, and the probability of being behind so often by chance."""
+
+    configuration: Configuration
+    baseline: str
+    rounds: int
+    chance: float
+
+
+def _test(found: Sequence[Configuration]) -> None:
+    """Set the baselines that custom is slower than, and where there were too few rounds."""
+    comparisons = [
+        _compare(each, each[CUSTOM], baseline)
+        for each in found
+        if CUSTOM in each and each[CUSTOM].seconds
+        for baseline in each.baselines
+    ]
+    left = len(comparisons)
+    for each in sorted(comparisons, key=lambda comparison: comparison.chance):
+        if each.chance > RISK / left:
+            break
+        each.configuration.slower_than |= {each.baseline}
+        left -= 1
+    for each in comparisons:
+        behind = is_behind(each.configuration[CUSTOM], each.configuration[each.baseline])
+        if behind and not each.configuration.slower_than and 0.5**each.rounds > RISK / left:
+            each.configuration.too_short = True
+
+
+def _compare(each: Configuration, custom: BenchResult, baseline: BenchResult) -> _Comparison:
+    assert custom.seconds
+    assert baseline.seconds
+    own, theirs = custom.seconds.samples, baseline.seconds.samples
+    pairs = list(zip(own, theirs, strict=True)) if len(own) == len(theirs) else []
+    behind = sum(its * (1 + DIFFERENT_BEYOND) < ours for ours, its in pairs)
+    found = custom.ratios.get(baseline.implementation)
+    if found and found.processes and found.verdict != SLOWER:  # the processes disagree
+        behind = 0
+    return _Comparison(each, baseline.implementation, len(pairs), _at_least(behind, len(pairs)))
+
+
+def _at_least(heads: int, tosses: int) -> float:
+    """Return the probability that a fair coin shows at least so many heads."""
+    if 2 * heads <= tosses:
+        return 1.0
+    ways = sum(math.comb(tosses, n) for n in range(heads, tosses + 1))
+    return ways / (1 << tosses)
