@@ -21,9 +21,9 @@ from losscli.implementations.implementation import (
     Setting,
     is_own,
 )
-from losscli.implementations.other_projects import PACKAGES, lacking
+from losscli.implementations.other_projects import ONLY_SPLIT, PACKAGES, lacking
 from losscli.implementations.source import Source, is_file
-from losscli.implementations.split import ONLY_SPLIT, with_split
+from losscli.implementations.split import with_split
 from losscli.losses import ELEMENT, HIDDEN_STATE, MODEL
 from losscli.machine.commands import command_in
 from losscli.machine.pytorch import torch
@@ -91,6 +91,9 @@ def _needs_no_sum(case: Case) -> Reason | None:
 
 def _same_as_reference(case: Case) -> Reason | None:
     spec = case.spec
+    if case.placement and spec.unit == HIDDEN_STATE:
+        text = f"the reference of {case.loss} is what one writes with PyTorch"
+        return Reason(Code.NOT_APPLICABLE, text)
     if spec.functional is None:
         text = f"the reference of {case.loss} is already PyTorch's own function or the usual code"
         return Reason(Code.NOT_APPLICABLE, text)
@@ -116,42 +119,41 @@ STRATEGIES = {
 }
 """Other ways to finish a sum."""
 
-IMPLEMENTATIONS: dict[str, Implementation] = {
-    implementation.name: with_split(implementation)
-    for implementation in (
+_PLAIN = (
+    Implementation(
+        CUSTOM,
+        "losscli's own kernel, through losscli.functional",
+        _custom,
+        temporaries=0,
+        exact_sums=True,
+        fixed_order=True,
+        held_to_oracle=True,
+    ),
+    Implementation("reference", "the plain PyTorch formula that defines the loss", _reference),
+    Implementation(
+        "functional",
+        "PyTorch's own function, or the usual code, where it differs from the reference",
+        _functional,
+        _same_as_reference,
+        torchs_own=True,
+    ),
+    Implementation("compile", "torch.compile of the reference", _compile, _has_no_compiler),
+    *(
         Implementation(
-            CUSTOM,
-            "losscli's own kernel, through losscli.functional",
-            _custom,
+            f"{CUSTOM}:{strategy}",
+            description,
+            partial(_finished_by, strategy),
+            _needs_no_sum,
             temporaries=0,
-            exact_sums=True,
-            fixed_order=True,
+            fixed_order=strategy != "atomic",
             held_to_oracle=True,
-        ),
-        Implementation("reference", "the plain PyTorch formula that defines the loss", _reference),
-        Implementation(
-            "functional",
-            "PyTorch's own function, or the usual code, where it differs from the reference",
-            _functional,
-            _same_as_reference,
-            torchs_own=True,
-        ),
-        Implementation("compile", "torch.compile of the reference", _compile, _has_no_compiler),
-        *(
-            Implementation(
-                f"{CUSTOM}:{strategy}",
-                description,
-                partial(_finished_by, strategy),
-                _needs_no_sum,
-                temporaries=0,
-                fixed_order=strategy != "atomic",
-                held_to_oracle=True,
-            )
-            for strategy, description in STRATEGIES.items()
-        ),
-        *PACKAGES,
-        *ONLY_SPLIT,
-    )
+        )
+        for strategy, description in STRATEGIES.items()
+    ),
+)
+"""losscli's and PyTorch's own, for operands that are not split."""
+IMPLEMENTATIONS: dict[str, Implementation] = {
+    each.name: each for each in (*map(with_split, _PLAIN), *PACKAGES, *ONLY_SPLIT)
 }
 
 

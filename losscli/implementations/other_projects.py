@@ -9,15 +9,18 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from losscli.implementations import split
 from losscli.implementations.implementation import BoundLoss, Implementation
 from losscli.losses.linear.spec import MEMORY_BUDGET
 from losscli.machine.pytorch import Tensor, torch
+from losscli.ranks.placements import PLACEMENTS, share
 from losscli.reasons import Code, Reason
 
 if TYPE_CHECKING:
     from losscli.cases.case import Case
 
 LOGITS, HIDDEN, BIASED = "cross_entropy", "linear_cross_entropy", "biased_linear_cross_entropy"
+OVER_RANKS = f"{LOGITS} over ranks"
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,8 @@ class _Kernel:
     settings: frozenset[str]
     """The accepted parameters."""
     reductions: tuple[str, ...] = ("none", "mean", "sum")
+    module: str = ""
+    """Where it is, if not all versions of the package have it."""
 
 
 def _liger(case: Case) -> BoundLoss:
@@ -113,6 +118,15 @@ def no_kernels(name: str, case: Case, module: str, installed_by: str) -> Reason 
     return Reason(Code.NOT_APPLICABLE, text)
 
 
+def _shares_of(name: str, case: Case, module: str) -> Reason | None:
+    """Return why a kernel cannot run with a case's classes on each rank."""
+    if not share(case.classes, case.ranks, case.ranks - 1)[1]:
+        return Reason(Code.NOT_APPLICABLE, f"{name} takes some classes on each rank")
+    if module and case.classes % case.ranks:
+        return Reason(Code.NOT_APPLICABLE, f"{name} takes as many classes on each rank")
+    return None
+
+
 def _package(
     name: str,
     module: str,
@@ -121,26 +135,39 @@ def _package(
     temporaries: int,
     installed_by: str = "losscli[peers]",
 ) -> Implementation:
+    """Return an implementation of a package, or of PyTorch without a ``module``."""
+
+    def key(case: Case) -> str:
+        return f"{case.loss} over ranks" if case.placement else case.loss
+
     def unavailable(case: Case) -> Reason | None:
-        kernel = kernels.get(case.loss)
+        if not case.placement and [*kernels] == [OVER_RANKS]:
+            places = " or ".join(PLACEMENTS)
+            text = f"it takes operands that are split over ranks: placement: {places}"
+            return Reason(Code.NOT_APPLICABLE, text)
+        kernel = kernels.get(key(case))
         if kernel is None:
-            return Reason(Code.NOT_APPLICABLE, f"{name} has no {case.loss}")
+            return Reason(Code.NOT_APPLICABLE, f"{name} has no {key(case)}")
         if case.reduction not in kernel.reductions:
             return Reason(Code.NOT_APPLICABLE, f"{name} has no reduction {case.reduction}")
         if reason := lacking(name, kernel.settings | {MEMORY_BUDGET.name}, case):
             return reason
-        return no_kernels(name, case, module, installed_by)
+        if case.placement and (reason := _shares_of(name, case, module)):
+            return reason
+        return no_kernels(name, case, kernel.module or module, installed_by) if module else None
 
     return Implementation(
         name,
         description,
-        lambda case: kernels[case.loss].bind(case),
+        lambda case: kernels[key(case)].bind(case),
         unavailable,
         temporaries=temporaries,
+        torchs_own=not module,
     )
 
 
 _LIGER_SETTINGS = frozenset({"ignore_index", "label_smoothing", "z_loss", "softcap"})
+_SMOOTHED = frozenset({"ignore_index", "label_smoothing"})
 _REDUCED = ("mean", "sum")
 PACKAGES = (
     _package(
@@ -151,6 +178,11 @@ PACKAGES = (
             LOGITS: _Kernel(_liger, _LIGER_SETTINGS),
             HIDDEN: _Kernel(_liger_linear, _LIGER_SETTINGS, _REDUCED),
             BIASED: _Kernel(_liger_linear, _LIGER_SETTINGS, _REDUCED),
+            OVER_RANKS: _Kernel(
+                split.liger,
+                _SMOOTHED,
+                module="liger_kernel.transformers.vocab_parallel_cross_entropy",
+            ),
         },
         temporaries=2,
     ),
@@ -173,3 +205,21 @@ PACKAGES = (
         installed_by="cut-cross-entropy",
     ),
 )
+ONLY_SPLIT = (
+    _package(
+        "loss_parallel",
+        "",
+        "PyTorch's cross entropy of a DTensor in `loss_parallel`, over ranks",
+        {OVER_RANKS: _Kernel(split.loss_parallel, frozenset({"ignore_index"}))},
+        temporaries=4,
+    ),
+    _package(
+        "transformer_engine",
+        "transformer_engine.pytorch.cross_entropy",
+        "TransformerEngine's cross entropy over ranks; logits are copied",
+        {OVER_RANKS: _Kernel(split.transformer_engine, _SMOOTHED)},
+        temporaries=2,
+        installed_by="transformer_engine[pytorch]",
+    ),
+)
+"""Implementations without losses of whole operands."""

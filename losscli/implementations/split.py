@@ -4,26 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from losscli.implementations.implementation import CUSTOM, BoundLoss, Implementation
-from losscli.implementations.other_projects import LOGITS, lacking, no_kernels
 from losscli.losses import HIDDEN_STATE, aten
 from losscli.machine.pytorch import Tensor, torch
-from losscli.ranks.placements import CUTS, PLACEMENTS, share
+from losscli.ranks.placements import CUTS, share
 from losscli.reasons import Code, Reason
 
 if TYPE_CHECKING:
     from losscli.cases.case import Case
-
-
-@dataclass(frozen=True)
-class _Split:
-    bind: Callable[[Case], BoundLoss]
-    unavailable: Callable[[Case], Reason | None] = lambda case: None
-    """Returns why it cannot run a split case, besides reasons for any case."""
 
 
 def _custom(case: Case) -> BoundLoss:
@@ -87,14 +79,8 @@ def _functional(case: Case) -> BoundLoss:
     return _gathered(case.spec.functional, case)
 
 
-def _no_functional(case: Case) -> Reason | None:
-    if case.spec.unit != HIDDEN_STATE:
-        return None
-    text = f"the reference of {case.loss} is what one writes with PyTorch"
-    return Reason(Code.NOT_APPLICABLE, text)
-
-
-def _loss_parallel(case: Case) -> BoundLoss:
+def loss_parallel(case: Case) -> BoundLoss:
+    """Bind PyTorch's cross entropy of a DTensor."""
     from torch.distributed.tensor import DTensor, Shard
 
     _allow_loss_parallel()
@@ -131,7 +117,8 @@ def _mesh(kind: str, ranks: int) -> Any:
     return init_device_mesh(kind, (ranks,))
 
 
-def _transformer_engine(case: Case) -> BoundLoss:
+def transformer_engine(case: Case) -> BoundLoss:
+    """Bind TransformerEngine's cross entropy."""
     import torch.distributed as dist
     from transformer_engine.pytorch.cross_entropy import parallel_cross_entropy
 
@@ -142,7 +129,8 @@ def _transformer_engine(case: Case) -> BoundLoss:
     )
 
 
-def _liger(case: Case) -> BoundLoss:
+def liger(case: Case) -> BoundLoss:
+    """Bind Liger Kernel's cross entropy."""
     import torch.distributed as dist
     from liger_kernel.transformers.vocab_parallel_cross_entropy import (
         LigerVocabParallelCrossEntropy,
@@ -166,73 +154,11 @@ def _of_rows(case: Case, rows: BoundLoss) -> BoundLoss:
     return loss
 
 
-def _of_logits_alone(
-    name: str, takes: frozenset[str], module: str = "", install: str = ""
-) -> Callable[[Case], Reason | None]:
-    """Return a function for why a project cannot run a case; one with a module needs a GPU."""
-
-    def unavailable(case: Case) -> Reason | None:
-        if case.loss != LOGITS:
-            return Reason(Code.NOT_APPLICABLE, f"{name} has no {case.loss} over ranks")
-        if reason := lacking(name, takes, case):
-            return reason
-        if not share(case.classes, case.ranks, case.ranks - 1)[1]:
-            return Reason(Code.NOT_APPLICABLE, f"{name} takes some classes on each rank")
-        if module and case.classes % case.ranks:
-            return Reason(Code.NOT_APPLICABLE, f"{name} takes as many classes on each rank")
-        return no_kernels(name, case, module, install) if module else None
-
-    return unavailable
-
-
-_SMOOTHED = frozenset({"ignore_index", "label_smoothing"})
-SPLIT: Mapping[str, _Split] = {
-    CUSTOM: _Split(_custom),
-    "reference": _Split(_reference),
-    "functional": _Split(_functional, _no_functional),
-    "loss_parallel": _Split(
-        _loss_parallel, _of_logits_alone("loss_parallel", frozenset({"ignore_index"}))
-    ),
-    "transformer_engine": _Split(
-        _transformer_engine,
-        _of_logits_alone(
-            *("TransformerEngine", _SMOOTHED),
-            *("transformer_engine.pytorch.cross_entropy", "transformer_engine[pytorch]"),
-        ),
-    ),
-    "liger": _Split(
-        _liger,
-        _of_logits_alone(
-            *("liger", _SMOOTHED),
-            *("liger_kernel.transformers.vocab_parallel_cross_entropy", "losscli[peers]"),
-        ),
-    ),
+SPLIT: Mapping[str, Callable[[Case], BoundLoss]] = {
+    CUSTOM: _custom,
+    "reference": _reference,
+    "functional": _functional,
 }
-
-
-def _only_split(case: Case) -> Reason | None:
-    if case.placement:
-        return None
-    text = f"it takes operands that are split over ranks: placement: {' or '.join(PLACEMENTS)}"
-    return Reason(Code.NOT_APPLICABLE, text)
-
-
-ONLY_SPLIT = (
-    Implementation(
-        "loss_parallel",
-        "PyTorch's cross entropy of a DTensor in `loss_parallel`, over ranks",
-        unavailable=_only_split,
-        temporaries=4,
-        torchs_own=True,
-    ),
-    Implementation(
-        "transformer_engine",
-        "TransformerEngine's cross entropy over ranks; logits are copied",
-        unavailable=_only_split,
-        temporaries=2,
-    ),
-)
-"""Implementations without losses of whole operands."""
 
 
 def with_split(one: Implementation) -> Implementation:
@@ -240,12 +166,11 @@ def with_split(one: Implementation) -> Implementation:
     split = SPLIT.get(one.name)
 
     def bind(case: Case) -> BoundLoss:
-        return split.bind(case) if split and case.placement else one.bind(case)
+        return split(case) if split and case.placement else one.bind(case)
 
     def unavailable(case: Case) -> Reason | None:
         if case.placement and split is None:
             return Reason(Code.NOT_APPLICABLE, f"{one.name} takes no operands that are split")
-        reason = split.unavailable(case) if case.placement and split else None
-        return reason or one.unavailable(case)
+        return one.unavailable(case)
 
     return replace(one, bind=bind, unavailable=unavailable)
