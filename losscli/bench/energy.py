@@ -5,14 +5,14 @@ intervals, so a thread reads it during the calls, and what lies between two of m
 A counter covers the whole device, with other programs and its idle power.
 """
 
-import contextlib
 import threading
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy
 
 from losscli.machine import kernel_files
 from losscli.machine.devices import Nvml, UnreadableError, open_nvml
@@ -72,9 +72,9 @@ class _Zone:
 def cpu_meter() -> Meter:
     """Return the sum of a CPU's package counters; UnreadableError if there is none."""
     folder = kernel_files.SYS / "class/powercap"
-    zones = (p for p in folder.glob("intel-rapl:*") if p.name.count(":") == 1)
+    zones = (p for p in folder.glob("intel-rapl:*/name") if p.parent.name.count(":") == 1)
     # Another zone, psys, holds the packages and more.
-    found = sorted(p for p in zones if _name(p).startswith("package"))
+    found = sorted(p.parent for p in zones if p.read_text().startswith("package"))
     if not found:
         raise UnreadableError("this system has no RAPL counter (/sys/class/powercap)")
     packages = [
@@ -82,12 +82,6 @@ def cpu_meter() -> Meter:
         for path in found
     ]
     return lambda: sum(zone.microjoules() for zone in packages) * 1e-6
-
-
-def _name(zone: Path) -> str:
-    with contextlib.suppress(OSError):
-        return (zone / "name").read_text()
-    return ""
 
 
 def _number(path: Path) -> int:
@@ -140,17 +134,9 @@ def of_a_call(changes: Sequence[tuple[float, float]], made: Sequence[tuple[float
     """
     inside = [each for each in changes if made[0][0] <= each[0] <= made[-1][0]]
     (began, first), (ended, last) = inside[0], inside[-1]
-    calls = _made_at(made, ended) - _made_at(made, began)
+    until_began, until_ended = numpy.interp([began, ended], *zip(*made, strict=True))
+    calls = float(until_ended - until_began)
     return Energy((last - first) / calls, (last - first) / (ended - began))
-
-
-def _made_at(made: Sequence[tuple[float, int]], moment: float) -> float:
-    place = bisect_left(made, moment, key=lambda each: each[0])
-    after = made[place]
-    if place == 0:
-        return after[1]
-    before = made[place - 1]
-    return before[1] + (after[1] - before[1]) * (moment - before[0]) / (after[0] - before[0])
 
 
 class _Reader:

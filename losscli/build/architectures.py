@@ -46,15 +46,10 @@ def gencode_flags(
     present = sorted(set(capabilities))
     usable = [capability for capability in present if capability >= oldest]
     if present and not usable and not asked:
-        newest = f"the newest here has {dotted(present[-1])}."
-        if present[-1] < OLDEST:
-            raise UnfitError(
-                f"the kernels need a GPU of compute capability {dotted(OLDEST)} or newer; {newest}"
-            )
+        # An nvcc that dropped all of them was not chosen: see Requirements.
         raise UnfitError(
-            f"CUDA {dotted(dropping or ())} dropped GPUs below compute capability "
-            f"{dotted(oldest)}; {newest} Install a CUDA {older_cuda} toolkit and a torch built for "
-            "it, and name its nvcc in CUDACXX."
+            f"the kernels need a GPU of compute capability {dotted(OLDEST)} or newer; the newest "
+            f"here has {dotted(present[-1])}."
         )
     names = asked or tuple(map(_name, usable)) or WITHOUT_GPU
     flags = [f"-gencode=arch=compute_{name},code=sm_{name}" for name in names]

@@ -124,21 +124,6 @@ def space(machine: Machine) -> Observation | None:
     return ok(text)
 
 
-def kernels(machine: Machine) -> Observation | None:
-    """Report how many libraries are ready, and which come from the wheel."""
-    if not machine.torch or not _has_cache(machine):
-        return None
-    try:
-        machine.cache.require_private()
-    except UnfitError:
-        return None
-    ready = machine.kernels
-    text = f"{len(ready)} of {len(machine.libraries)} libraries for {machine.device} are ready"
-    shipped = [result for result in ready if result.status == FROM_WHEEL]
-    variants = ", ".join(dict.fromkeys(result.variant for result in shipped))
-    return ok(f"{text}, {len(shipped)} of them from the wheel: {variants}" if shipped else text)
-
-
 def without(machine: Machine, error: LosscliError) -> Observation:
     """Return that a build is impossible, which is a problem only if one is needed."""
     if not machine.torch or not _has_cache(machine):

@@ -25,7 +25,6 @@ PROBES = (
     Probe(BUILD, "ninja", building.ninja, building.without),
     Probe(BUILD, "cache", building.cache),
     Probe(BUILD, "space", building.space),
-    Probe(BUILD, "kernels", building.kernels),
     Probe(HOST, "memory", host.memory),
     Probe(HOST, "limits", host.limits),
     Probe(HOST, "CPU", host.cores),
