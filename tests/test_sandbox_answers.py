@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
@@ -40,7 +41,13 @@ from losscli.implementations.sandbox.client import Worker
 from losscli.implementations.sandbox.leftovers import WATCHED_SECONDS, goes_on_computing
 from losscli.implementations.sandbox.timed import Flip, Samples, TimedPass
 from losscli.implementations.sandbox.wire import JudgeEnd, WorkerEnd
-from losscli.implementations.sandbox.worker_requests import Compiled, Sample, Time
+from losscli.implementations.sandbox.worker_requests import (
+    Compiled,
+    Loop,
+    Sample,
+    Time,
+    TuningSeconds,
+)
 from losscli.implementations.source import Source
 from losscli.implementations.timer import CpuTimer
 from tests.handmade import case
@@ -95,8 +102,6 @@ RESPONSES: list[tuple[Request[Any], Any, bool]] = [
     (Sample(FLIPS, -1), samples(1e-6, 2e-6, loss=None), True),
     (Sample(FLIPS, 1), samples(1e-6, 2e-6, loss=None), False),
     (Sample(FLIPS, 1), samples(1e-6), False),
-    (Sample(FLIPS, 1), samples(1e-6, 0.0), False),
-    (Sample(FLIPS, 1), samples(1e-6, float("inf")), False),
     (Compiled(), BYTES, True),
     (Compiled(), BYTES[None], False),
     (Compiled(), BYTES.expand(MOST_BYTES + 2**21), False),
@@ -107,6 +112,22 @@ def test_a_response_that_lacks_something_is_not_accepted():
     for number, (request, response, accepted) in enumerate(RESPONSES):
         with naming(number, type(request).__name__):
             assert request.accepts(response) is accepted
+
+
+@pytest.mark.parametrize("seconds", ["0.0", "-1e-6", "1e999", "null"])
+def test_a_sample_takes_some_time(seconds):
+    text = '{"seconds": [%s], "loss": null, "gradients": [], "incoming": 1.0}'
+    assert msgspec.json.decode(text % "1e-6", type=Samples).seconds == [1e-6]
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(text % seconds, type=Samples)
+
+
+@pytest.mark.parametrize("request_type", [TuningSeconds, Loop])
+def test_seconds_are_not_negative(request_type):
+    assert msgspec.json.decode("0", type=request_type.response_type()) == 0
+    for seconds in ("-1", "1e999", "null"):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.json.decode(seconds, type=request_type.response_type())
 
 
 ANSWERS_FOR_ITS_IMPORT = """

@@ -9,7 +9,6 @@
 """
 
 import json
-import os
 import platform
 import re
 from collections.abc import Callable, Mapping
@@ -132,10 +131,7 @@ def runnable(target: Target, torch: str, cuda: str | None) -> list[str]:
 
 def glibc() -> tuple[int, ...]:
     """Return glibc's version; (0, 0) for another C library."""
-    try:
-        name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
-    except (OSError, ValueError):
-        return (0, 0)
+    name, version = platform.libc_ver()
     return as_numbers(version) if name == "glibc" else (0, 0)
 
 

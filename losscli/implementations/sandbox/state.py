@@ -7,7 +7,6 @@ from torch import Tensor
 
 from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
-from losscli.errors import LosscliError
 from losscli.implementations import binding
 from losscli.implementations.implementation import BoundLoss, Implementation, Mend
 from losscli.implementations.languages import Tuning
@@ -29,7 +28,7 @@ class State:
         self.subjects: dict[tuple[Case, int, tuple[Mend, ...]], LocalSubject] = {}
         self.local: LocalSubject | None = None
         """The subject of a request's case, if it has one."""
-        self.timed: TimedPass | None = None
+        self.timed: TimedPass
         self.before = ProcessState.read()
         self.constructed: dict[StateChange, bool] = {}
         """Changes by binding, and whether they were reported."""
@@ -82,10 +81,3 @@ class State:
     def binding(self, case: Case) -> Binding:
         """Return how a case calls the file's definition."""
         return binding.binding(self.file, case, self.order)
-
-    @property
-    def timed_pass(self) -> TimedPass:
-        """The pass that is being timed."""
-        if self.timed is None:
-            raise LosscliError("nothing is being timed")
-        return self.timed

@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Annotated
 
 import msgspec
 import torch
@@ -44,7 +45,7 @@ class WarmData(msgspec.Struct):
 class Samples(msgspec.Struct):
     """The seconds of samples, and one answer."""
 
-    seconds: list[float]
+    seconds: list[Annotated[float, msgspec.Meta(gt=0)]]
     loss: Tensor | None
     gradients: list[Tensor | None]
     incoming: float

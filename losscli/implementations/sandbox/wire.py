@@ -4,7 +4,6 @@ An operand travels with its whole storage, so that the worker sees its strides a
 a view. The worker writes changes back, so that checks find modified inputs. Results are contiguous.
 """
 
-import ctypes
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -98,7 +97,7 @@ class JudgeEnd:
         if device.type not in ("cpu", "cuda"):
             raise ValueError(f"a tensor on {device}")
         count = math.prod(result.shape) * dtype.itemsize
-        data = read(self.results, result.at, count, device)
+        data = _read(self.results, result.at, count, device)
         return data.view(dtype).view(result.shape)
 
 
@@ -141,7 +140,7 @@ class WorkerEnd:
             kept = self._kept[stored.key]
             pieces = _pieces(stored.at, kept)
             if not all(
-                torch.equal(p.cpu(), read(self.operands, at, p.numel())) for at, p in pieces
+                torch.equal(p.cpu(), _read(self.operands, at, p.numel())) for at, p in pieces
             ):
                 _write(self.operands, stored.at, kept)
                 changed.append(stored.key)
@@ -182,11 +181,6 @@ class WorkerEnd:
         return Result(dtype, list(value.shape), str(value.device), at)
 
 
-def _view(tensor: Tensor) -> memoryview:
-    array = (ctypes.c_char * tensor.numel()).from_address(tensor.data_ptr())
-    return memoryview(array).cast("B")
-
-
 def _pieces(at: int, data: Tensor) -> Iterator[tuple[int, Tensor]]:
     for start in range(0, data.numel(), _PIECE):
         yield at + start, data[start : start + _PIECE]
@@ -194,18 +188,13 @@ def _pieces(at: int, data: Tensor) -> Iterator[tuple[int, Tensor]]:
 
 def _write(file: int, at: int, data: Tensor) -> None:
     for place, piece in _pieces(at, data):
-        here = piece.cpu()  # a view of it does not keep it
-        write(file, place, _view(here))
+        left = piece.cpu().numpy().data
+        while left:
+            count = os.pwrite(file, left, place)
+            left, place = left[count:], place + count
 
 
-def write(file: int, at: int, view: memoryview) -> None:
-    """Write all bytes of a view."""
-    done = 0
-    while done < len(view):
-        done += os.pwrite(file, view[done:], at + done)
-
-
-def read(file: int, at: int, count: int, device: torch.device | str = "cpu") -> Tensor:
+def _read(file: int, at: int, count: int, device: torch.device | str = "cpu") -> Tensor:
     """Read bytes into a tensor; ValueError if they are missing."""
     if count > max(os.fstat(file).st_size - at, 0):
         raise ValueError(f"{count} bytes are not there")
@@ -217,12 +206,11 @@ def read(file: int, at: int, count: int, device: torch.device | str = "cpu") -> 
 def _read_into(file: int, at: int, data: Tensor) -> None:
     for place, piece in _pieces(at, data):
         here = piece if piece.device.type == "cpu" else torch.empty_like(piece, device="cpu")
-        view = _view(here)
-        done = 0
-        while done < len(view):
-            count = os.preadv(file, [view[done:]], place + done)
+        left = here.numpy().data
+        while left:
+            count = os.preadv(file, [left], place)
             if not count:
-                raise ValueError(f"{len(view) - done} bytes are not there")
-            done += count
+                raise ValueError(f"{len(left)} bytes are not there")
+            left, place = left[count:], place + count
         if here is not piece:
             piece.copy_(here)

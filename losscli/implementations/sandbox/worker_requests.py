@@ -1,10 +1,10 @@
 """Requests to a worker itself, not to its bound implementation."""
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
+from msgspec import Meta
 from torch import Tensor
 
 from losscli.cases.axes import PassName
@@ -21,6 +21,7 @@ from losscli.implementations.sandbox.timed import Flip, Samples, TimedPass, Warm
 from losscli.implementations.source import Source
 from losscli.losses import Shape
 
+_Seconds = Annotated[float, Meta(ge=0)]
 _NAMES_BYTES = 2**20
 """Of compiled files."""
 
@@ -50,14 +51,11 @@ class Load(WorkerRequest[None], frozen=True):
         state.load(self.file, self.order, self.built, unmarked=self.unmarked)
 
 
-class TuningSeconds(WorkerRequest[float], frozen=True):
+class TuningSeconds(WorkerRequest[_Seconds], frozen=True):
     """Total seconds of tuning so far."""
 
     def perform_at(self, state: State) -> float:
         return state.tuning.seconds
-
-    def accepts(self, response: float) -> bool:
-        return 0 <= response < math.inf
 
 
 class Compiled(WorkerRequest[Tensor], frozen=True):
@@ -168,7 +166,7 @@ class WarmUp(WorkerRequest[WarmData], frozen=True):
     """Warm up the timed pass and measure a call's memory."""
 
     def perform_at(self, state: State) -> WarmData:
-        return state.timed_pass.warm_up()
+        return state.timed.warm_up()
 
 
 class Sample(WorkerRequest[Samples], frozen=True):
@@ -179,19 +177,18 @@ class Sample(WorkerRequest[Samples], frozen=True):
     keep: int
 
     def perform_at(self, state: State) -> Samples:
-        return state.timed_pass.samples(self.flips, self.keep)
+        return state.timed.samples(self.flips, self.keep)
 
     def accepts(self, response: Samples) -> bool:
         one_each = len(response.seconds) == len(self.flips)
-        are_seconds = all(0 < each < math.inf for each in response.seconds)
-        return one_each and are_seconds and (self.keep < 0 or response.loss is not None)
+        return one_each and (self.keep < 0 or response.loss is not None)
 
 
 class WhatRan(WorkerRequest[Ran], frozen=True):
     """The operators and kernels in a call of the timed pass, and their owners."""
 
     def perform_at(self, state: State) -> Ran:
-        return state.timed_pass.ran()
+        return state.timed.ran()
 
     def accepts(self, response: Ran) -> bool:
         shares = response.shares
@@ -199,14 +196,11 @@ class WhatRan(WorkerRequest[Ran], frozen=True):
         return known and response.count >= 0 and all(0 <= each <= 1 for each in shares.values())
 
 
-class Loop(WorkerRequest[float], frozen=True):
+class Loop(WorkerRequest[_Seconds], frozen=True):
     """Call the timed pass repeatedly and wait for all its work; return the seconds."""
 
     is_timed: ClassVar[bool] = True
     calls: int
 
     def perform_at(self, state: State) -> float:
-        return state.timed_pass.looped(self.calls)
-
-    def accepts(self, response: float) -> bool:
-        return 0 <= response < math.inf
+        return state.timed.looped(self.calls)
