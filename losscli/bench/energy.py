@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy
+import numpy as np
 
 from losscli.machine import kernel_files
 from losscli.machine.devices import Nvml, UnreadableError, open_nvml
@@ -134,8 +134,8 @@ def of_a_call(changes: Sequence[tuple[float, float]], made: Sequence[tuple[float
     """
     inside = [each for each in changes if made[0][0] <= each[0] <= made[-1][0]]
     (began, first), (ended, last) = inside[0], inside[-1]
-    until_began, until_ended = numpy.interp([began, ended], *zip(*made, strict=True))
-    calls = float(until_ended - until_began)
+    moments, counts = zip(*made, strict=True)
+    calls = float(np.diff(np.interp([began, ended], moments, counts))[0])
     return Energy((last - first) / calls, (last - first) / (ended - began))
 
 
