@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Literal, TypeVar, get_args
 
 from losscli.machine.pytorch import Tensor, torch
@@ -36,6 +37,31 @@ def at_least_float32(*operands: Tensor) -> tuple[tuple[Tensor, ...], torch.dtype
     dtype = promoted(*operands)
     wide = widened(dtype)
     return tuple(operand.to(wide) for operand in operands), dtype
+
+
+def reduced(elements: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return a loss of operands and a reduction, from the loss of each element."""
+
+    @wraps(elements)
+    def loss(*operands: Tensor, reduction: str, **parameters: float) -> Tensor:
+        return reduce(elements(*operands, **parameters), reduction)
+
+    return loss
+
+
+def in_float32(elements: Callable[..., Tensor], count: int | None = None) -> Callable[..., Tensor]:
+    """As :func:`reduced`, in at least float32, so that no step rounds to 16 bits.
+
+    ``count``: how many operands are widened, the first ones; None for all.
+    """
+
+    @wraps(elements)
+    def loss(*operands: Tensor, reduction: str, **parameters: float) -> Tensor:
+        wide, dtype = at_least_float32(*operands[:count])
+        found = elements(*wide, *operands[len(wide) :], **parameters)
+        return reduce(found, reduction).to(dtype)
+
+    return loss
 
 
 def alike(*operands: Tensor) -> tuple[Tensor, ...]:

@@ -7,7 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
+from losscli.machine.pytorch import Tensor
+
 from .calling import Arguments, Calls
+from .formulas import in_float32
 from .kinds import explained
 from .module import module_of
 from .rows.calls import RowCalls
@@ -59,12 +62,16 @@ def element_loss(
     calls: Calls | None = None,
     kept: Sequence[str] = (),
     operands: tuple[Operand, ...] = OPERANDS,
+    elements: Callable[..., Tensor] | None = None,
     **fields: Any,
 ) -> LossSpec:
     """Return the spec of an elementwise loss, with ``fields``.
 
-    ``module`` is the name of its module, which stores ``kept`` tensors as buffers.
+    ``module`` is the name of its module, which stores ``kept`` tensors as buffers. ``elements`` is
+    the formula of each element, for a reference in at least float32.
     """
+    if elements:
+        fields |= {"reference": in_float32(elements), "widens": True}
     if "operands_of" in fields:
         operands = fields["operands_of"]({each.name: each.default for each in fields["parameters"]})
     fields["operands"] = operands

@@ -17,7 +17,6 @@ class _LossModule:
     settings: ClassVar[tuple[str, ...]]
     _site: int
     """Identifies its calls."""
-    """Identifies its calls."""
 
     def __init__(self) -> None:
         super().__init__()

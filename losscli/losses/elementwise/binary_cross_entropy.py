@@ -7,7 +7,7 @@ from losscli.machine.pytorch import Tensor, torch
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
 from ..domain import PROBABILITIES
-from ..formulas import at_least_float32, reduce, torchs_own
+from ..formulas import at_least_float32, reduced, torchs_own
 from ..making import element_loss
 from ..shapes import EQUAL
 from ..spec import Operand, Terms
@@ -19,10 +19,8 @@ def _reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     return aten.binary_cross_entropy(input, target, reduction=reduction).to(dtype)
 
 
-def _twice(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    # The derivatives of PyTorch's gradients contain a constant 1e-12.
-    elements = -(target * torch.log(input) + (1 - target) * torch.log1p(-input))
-    return reduce(elements, reduction)
+def _elements(input: Tensor, target: Tensor) -> Tensor:
+    return -(target * torch.log(input) + (1 - target) * torch.log1p(-input))
 
 
 def _terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
@@ -81,6 +79,7 @@ SPEC = element_loss(
     reference=_reference,
     functional=torchs_own(aten.binary_cross_entropy),
     widens=True,
-    second_order=_twice,
+    # The derivatives of PyTorch's gradients contain a constant 1e-12.
+    second_order=reduced(_elements),
     terms=Terms(_terms, "the target's gradient log(1 - input) - log(input) is a difference"),
 )

@@ -7,19 +7,17 @@ from losscli.machine.pytorch import Tensor, torch
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
 from ..domain import PROBABILITIES
-from ..formulas import at_least_float32, prediction, reduce, torchs_own
+from ..formulas import prediction, torchs_own
 from ..making import element_loss
 from ..shapes import EQUAL
 from ..spec import Operand, Terms
 
 
-def _reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+def _elements(input: Tensor, target: Tensor) -> Tensor:
     """PyTorch's formula, but nothing cancels in the loss."""
-    (input, target), dtype = at_least_float32(input, target)
     positive = input > 0
     linear = input * (positive.to(input.dtype) - target)
-    rest = torch.log1p(torch.exp(torch.where(positive, -input, input)))
-    return reduce(linear + rest, reduction).to(dtype)
+    return linear + torch.log1p(torch.exp(torch.where(positive, -input, input)))
 
 
 def _terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
@@ -69,11 +67,10 @@ SPEC = element_loss(
         Operand("input", "logits"),
         Operand("target", "probabilities, or labels 0 and 1", domain=PROBABILITIES),
     ),
-    reference=_reference,
+    elements=_elements,
     # It loses the digits of small losses.
     functional=torchs_own(aten.binary_cross_entropy_with_logits),
     branch_coordinate=prediction,
     temporaries=7,
-    widens=True,
     terms=Terms(_terms, "the gradient sigmoid(input) - target is a difference"),
 )

@@ -7,18 +7,17 @@ from losscli.machine.pytorch import Tensor, torch
 from .. import aten
 from ..calling import Arguments
 from ..domain import POSITIVE, PROBABILITIES
-from ..formulas import alike, at_least_float32, prediction, reduce
+from ..formulas import alike, prediction, reduce
 from ..making import element_loss
 from ..operand import Operand, last_dimension
 from ..spec import Terms
 from ..tolerance import Tolerance
 
 
-def _reference(input: Tensor, target: Tensor, pos_weight: Tensor, *, reduction: str) -> Tensor:
+def _elements(input: Tensor, target: Tensor, pos_weight: Tensor) -> Tensor:
     """PyTorch's formula, but nothing cancels in the loss."""
-    (input, target, pos_weight), dtype = at_least_float32(input, target, pos_weight)
     positive = pos_weight * (target * -aten.logsigmoid(input))
-    return reduce(positive - (1 - target) * aten.logsigmoid(-input), reduction).to(dtype)
+    return positive - (1 - target) * aten.logsigmoid(-input)
 
 
 def _functional(input: Tensor, target: Tensor, pos_weight: Tensor, *, reduction: str) -> Tensor:
@@ -79,11 +78,10 @@ SPEC = element_loss(
         ),
     ),
     form_of="binary_cross_entropy_with_logits",
-    reference=_reference,
+    elements=_elements,
     functional=_functional,
     branch_coordinate=prediction,
     temporaries=10,
-    widens=True,
     tolerance=Tolerance(1.5, "the weight of label 1 adds two roundings to the four of an element"),
     terms=Terms(_terms, "its gradients are differences of what labels 1 and 0 contribute"),
 )

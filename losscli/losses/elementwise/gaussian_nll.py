@@ -10,7 +10,7 @@ from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments, Calls
 from ..domain import POSITIVE
-from ..formulas import QUADRATIC, at_least_float32, reduce
+from ..formulas import QUADRATIC, reduced
 from ..making import element_loss
 from ..parameter import Parameter, switch
 from ..shapes import WEIGHT, Rule, Shapes
@@ -20,22 +20,13 @@ from ..tolerance import Tolerance
 CONSTANT = 0.5 * math.log(2 * math.pi)
 
 
-def _reference(
-    input: Tensor, target: Tensor, var: Tensor, *, reduction: str, full: float, eps: float
-) -> Tensor:
-    operands, dtype = at_least_float32(input, target, var)
-    return _as_written(*operands, reduction=reduction, full=full, eps=eps).to(dtype)
-
-
-def _as_written(
-    input: Tensor, target: Tensor, var: Tensor, *, reduction: str, full: float, eps: float
-) -> Tensor:
+def _elements(input: Tensor, target: Tensor, var: Tensor, *, full: float, eps: float) -> Tensor:
     """PyTorch's code, without its check of variances, which would wait for the GPU."""
     var = var.clone()
     with torch.no_grad():
         var.clamp_(min=eps)
     loss = 0.5 * (torch.log(var) + (input - target) ** 2 / var)
-    return reduce(loss + CONSTANT if full else loss, reduction)
+    return loss + CONSTANT if full else loss
 
 
 def _terms(
@@ -133,11 +124,10 @@ SPEC = element_loss(
         switch("full", False, "whether to add the constant 0.5 * log(2 * pi)"),
         Parameter("eps", 1e-6, 0.0, "the smallest variance that is divided by", 0.3),
     ),
-    reference=_reference,
-    functional=_as_written,
+    elements=_elements,
+    functional=reduced(_elements),
     branches=QUADRATIC,
     temporaries=8,
-    widens=True,
     tolerance=Tolerance(
         1.75, "the square of a difference over that of the variance adds three roundings to four"
     ),

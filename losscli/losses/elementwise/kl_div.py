@@ -9,7 +9,7 @@ from losscli.machine.pytorch import Tensor, torch
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
 from ..domain import LOG_PROBABILITIES, PROBABILITIES, Domain
-from ..formulas import REDUCTIONS, alike, at_least_float32, reduce
+from ..formulas import REDUCTIONS, alike
 from ..making import element_loss
 from ..parameter import switch
 from ..shapes import BROADCAST
@@ -17,13 +17,11 @@ from ..spec import LOSS, Operand, Terms
 from ..tolerance import Tolerance
 
 
-def _reference(input: Tensor, target: Tensor, *, reduction: str, log_target: float) -> Tensor:
-    (input, target), dtype = at_least_float32(input, target)
+def _elements(input: Tensor, target: Tensor, *, log_target: float) -> Tensor:
     if log_target:
-        loss = torch.exp(target) * (target - input)
-    else:
-        loss = torch.special.xlogy(target, target) - target * input
-    return reduce(loss, reduction).to(dtype)
+        return torch.exp(target) * (target - input)
+    entropy: Tensor = torch.special.xlogy(target, target)
+    return entropy - target * input
 
 
 def _functional(input: Tensor, target: Tensor, *, reduction: str, log_target: float) -> Tensor:
@@ -91,10 +89,9 @@ SPEC = element_loss(
     formula="y * (log(y) - x)",
     operands_of=_operands_of,
     parameters=(switch("log_target", False, "whether the target holds logarithms"),),
-    reference=_reference,
+    elements=_elements,
     functional=_functional,
     temporaries=8,
-    widens=True,
     tolerance=Tolerance(
         1.5, "exp(target) and the product with it add two roundings to the four of an element"
     ),

@@ -7,16 +7,13 @@ from collections.abc import Mapping
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments, Calls
-from ..formulas import at_least_float32, reduce
+from ..formulas import reduce
 from ..making import element_loss
 from ..spec import LOSS, Operand, Parameter, Terms
 
 
-def _reference(
-    log_probs: Tensor, reference_log_probs: Tensor, *, reduction: str, estimator: float
-) -> Tensor:
-    (own, reference), dtype = at_least_float32(log_probs, reference_log_probs)
-    return reduce(_estimated(reference - own, estimator), reduction).to(dtype)
+def _elements(log_probs: Tensor, reference_log_probs: Tensor, *, estimator: float) -> Tensor:
+    return _estimated(reference_log_probs - log_probs, estimator)
 
 
 def _estimated(d: Tensor, estimator: float) -> Tensor:
@@ -90,10 +87,9 @@ SPEC = element_loss(
             other=2.0,
         ),
     ),
-    reference=_reference,
+    elements=_elements,
     functional=_as_written,
     temporaries=6,
-    widens=True,
     terms=Terms(
         _terms,
         "exp(d) - 1 - d and its derivative cancel where the policy agrees with the reference",

@@ -8,7 +8,7 @@ from losscli.machine.pytorch import Tensor, torch
 
 from .. import aten
 from ..calling import Arguments
-from ..formulas import at_least_float32, reduce
+from ..formulas import reduce
 from ..making import element_loss
 from ..tolerance import Tolerance
 
@@ -16,8 +16,7 @@ FAR = 20.0
 """The difference from which ``exp(-2 * d)`` does not change the loss even in float64."""
 
 
-def _reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    (input, target), dtype = at_least_float32(input, target)
+def _elements(input: Tensor, target: Tensor) -> Tensor:
     d = input - target
     far = d.abs() > FAR
     inside = torch.where(far, torch.zeros_like(d), d)
@@ -25,7 +24,7 @@ def _reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     value = torch.log(torch.cosh(inside))
     right = 0.5 * torch.log1p(torch.sinh(inside) ** 2)
     value = torch.where(inside.abs() < 2, value + (right - value).detach(), value)
-    return reduce(torch.where(far, d.abs() - math.log(2), value), reduction).to(dtype)
+    return torch.where(far, d.abs() - math.log(2), value)
 
 
 def _as_written(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
@@ -49,11 +48,10 @@ SPEC = element_loss(
     log_cosh_loss,
     "LogCoshLoss",
     formula="log(cosh(x - y))",
-    reference=_reference,
+    elements=_elements,
     functional=_as_written,
     tolerance=Tolerance(
         1.5, "tanh of a GPU is off by up to 2 ulp, besides four roundings of an element"
     ),
     temporaries=11,
-    widens=True,
 )

@@ -11,17 +11,15 @@ from losscli.machine.pytorch import Tensor, torch
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
 from ..domain import COUNTS, POSITIVE, Domain
-from ..formulas import at_least_float32, reduce
 from ..making import element_loss
 from ..parameter import Parameter, switch
 from ..shapes import BROADCAST
 from ..spec import LOSS, Operand, Terms
 
 
-def _reference(
-    input: Tensor, target: Tensor, *, reduction: str, log_input: float, full: float, eps: float
+def _elements(
+    input: Tensor, target: Tensor, *, log_input: float, full: float, eps: float
 ) -> Tensor:
-    (input, target), dtype = at_least_float32(input, target)
     if log_input:
         loss = torch.exp(input) - target * input
     else:
@@ -32,7 +30,7 @@ def _reference(
         count = target.masked_fill(small, 2.0)
         stirling = count * torch.log(count) - count + 0.5 * torch.log(2 * math.pi * count)
         loss = loss + stirling.masked_fill(small, 0.0)
-    return reduce(loss, reduction).to(dtype)
+    return loss
 
 
 def _functional(
@@ -117,9 +115,8 @@ SPEC = element_loss(
         switch("full", False, "whether to add Stirling's approximation of log(target!)"),
         Parameter("eps", 1e-8, 0.0, "what is added to a rate before its logarithm", 0.3),
     ),
-    reference=_reference,
+    elements=_elements,
     functional=_functional,
     temporaries=10,
-    widens=True,
     terms=Terms(_terms, "exp(input) - target cancels where the rate is the count"),
 )

@@ -11,7 +11,7 @@ from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Added, Arguments, Calls
 from ..domain import WEIGHTS
-from ..formulas import REDUCTIONS, at_least_float32, promoted, reduce, widened
+from ..formulas import REDUCTIONS, promoted, reduce, widened
 from ..making import element_loss
 from ..shapes import broadcasts_to, remedy
 from ..spec import Operand, Parameter
@@ -39,22 +39,20 @@ def _branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
     return (f"ratio below {ends[0]}", *inside, f"ratio above {ends[-1]}")
 
 
-def _reference(
+def _elements(
     log_probs: Tensor,
     old_log_probs: Tensor,
     advantages: Tensor,
     *,
-    reduction: str,
     clip_low: float,
     clip_high: float,
     dual_clip: float,
     cispo: float,
 ) -> Tensor:
     # Logarithms are compared, because exponentials are rounded.
-    (own, old, advantages), dtype = at_least_float32(log_probs, old_log_probs, advantages)
     low, high = math.log1p(-clip_low) if clip_low < 1 else -math.inf, math.log1p(clip_high)
     falls = advantages < 0
-    log = own - old
+    log = log_probs - old_log_probs
     is_low, is_high = log < low, log > high
     if not cispo:
         is_low, is_high = is_low & falls, is_high & ~falls
@@ -63,8 +61,7 @@ def _reference(
     free = torch.where(is_low | is_high | is_highest, torch.zeros_like(log), log)
     ratio = torch.where(is_highest, dual_clip, torch.exp(free))
     ratio = torch.where(is_low, 1 - clip_low, torch.where(is_high, 1 + clip_high, ratio))
-    loss = -advantages * (ratio.detach() * own if cispo else ratio)
-    return reduce(loss, reduction).to(dtype)
+    return -advantages * (ratio.detach() * log_probs if cispo else ratio)
 
 
 def _as_written(
@@ -242,14 +239,13 @@ SPEC = element_loss(
             other=1.0,
         ),
     ),
-    reference=_reference,
+    elements=_elements,
     functional=_as_written,
     kinks=lambda parameters: tuple(_bounds(parameters)),  # of one sign of the advantage each
     branch_coordinate=lambda own, old, advantages: own - old + 0 * advantages,
     branches=_branches,
     stops_gradient=lambda parameters: bool(parameters["cispo"]),
     temporaries=9,
-    widens=True,
     tolerance=Tolerance(
         1.5, "the exponential and the product with it add two roundings to the four of an element"
     ),

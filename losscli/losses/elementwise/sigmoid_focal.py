@@ -9,17 +9,14 @@ from losscli.machine.pytorch import Tensor, torch
 from .. import aten
 from ..calling import Arguments
 from ..domain import PROBABILITIES
-from ..formulas import alike, at_least_float32, prediction, reduce
+from ..formulas import alike, prediction, reduce
 from ..making import element_loss
 from ..spec import Operand, Parameter, Terms
 from ..tolerance import Tolerance
 
 
-def _reference(
-    input: Tensor, target: Tensor, *, reduction: str, alpha: float, gamma: float
-) -> Tensor:
+def _elements(input: Tensor, target: Tensor, *, alpha: float, gamma: float) -> Tensor:
     """Torchvision's loss without cancellation."""
-    (input, target), dtype = at_least_float32(input, target)
     positive = input > 0
     linear = input * (positive.to(input.dtype) - target)
     beyond = torch.where(positive, -input, input)
@@ -33,7 +30,7 @@ def _reference(
     loss = entropy * miss**gamma
     if alpha >= 0:
         loss = loss * (alpha * target + (1 - alpha) * (1 - target))
-    return reduce(loss, reduction).to(dtype)
+    return loss
 
 
 def _as_written(
@@ -113,11 +110,10 @@ SPEC = element_loss(
         ),
         Parameter("gamma", 2.0, 0.0, "exponent of m, the probability of the wrong class", 2.3),
     ),
-    reference=_reference,
+    elements=_elements,
     functional=_as_written,
     branch_coordinate=prediction,
     temporaries=18,
-    widens=True,
     tolerance=Tolerance(4.0, "the power multiplies the 3 ulp of its base on a GPU by gamma"),
     terms=Terms(_terms, "its gradients are differences, for targets between 0 and 1"),
 )

@@ -7,7 +7,7 @@ from losscli.machine.pytorch import Tensor, torch
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
 from ..domain import SIGNS
-from ..formulas import alike, at_least_float32, product, reduce
+from ..formulas import alike, product, reduce
 from ..making import element_loss
 from ..shapes import ONTO_INPUT
 from ..spec import LOSS, Operand, Terms
@@ -16,16 +16,15 @@ FAR = 40.0
 """The product from which ``exp(-product)`` or ``-product`` is the loss even in float64."""
 
 
-def _reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+def _elements(input: Tensor, target: Tensor) -> Tensor:
     """PyTorch's formula, finite for any finite operands."""
-    (input, target), dtype = at_least_float32(input, target)
     product = input * target
     far = product.abs() > FAR
     inside = torch.where(far, torch.zeros_like(product), product)
     # Its gradient has one rounding less than logsigmoid's.
     near = torch.logaddexp(-inside, torch.zeros_like(inside))
     beyond = torch.where(product > 0, torch.exp(-product.clamp(min=0)), -product)
-    return reduce(torch.where(far, beyond, near), reduction).to(dtype)
+    return torch.where(far, beyond, near)
 
 
 def _terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
@@ -82,10 +81,9 @@ SPEC = element_loss(
         Operand("input", "logits"),
         Operand("target", "labels", domain=SIGNS, torch_differentiates=False),
     ),
-    reference=_reference,
+    elements=_elements,
     functional=_functional,
     branch_coordinate=product,
     temporaries=10,
-    widens=True,
     terms=Terms(_terms, "the exponential of input * target multiplies the rounding of the product"),
 )

@@ -9,7 +9,7 @@ from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments, reduction_of
 from ..domain import SIGNS
-from ..formulas import at_least_float32, reduce
+from ..formulas import in_float32
 from ..making import row_loss
 from ..shapes import broadcast_tensors, remedy
 from ..spec import Operand, Parameter, Relations, Terms
@@ -17,17 +17,13 @@ from .spec import of_last_rows
 from .terms import OF_VECTORS, cosine_terms, masked
 
 
-def _reference(
-    input1: Tensor, input2: Tensor, target: Tensor, *, reduction: str, margin: float = 0.0
-) -> Tensor:
-    (first, second), dtype = at_least_float32(input1, input2)
+def _rows(first: Tensor, second: Tensor, target: Tensor, *, margin: float = 0.0) -> Tensor:
     products = [(a * b).sum(-1) for a, b in ((first, second), (first, first), (second, second))]
     norms = torch.sqrt(products[1] + 1e-12) * torch.sqrt(products[2] + 1e-12)
     cosine = products[0] / norms
     unlike = (cosine - margin).clamp_min(0)
     loss = torch.where(target == 1, 1 - cosine, torch.zeros_like(cosine))
-    loss = torch.where(target == -1, unlike, loss)
-    return reduce(loss, reduction).to(dtype)
+    return torch.where(target == -1, unlike, loss)
 
 
 def _terms(
@@ -98,7 +94,7 @@ SPEC = row_loss(
         Operand("target", "1 or -1", differentiable=False, shape=of_last_rows, domain=SIGNS),
     ),
     parameters=(Parameter("margin", 0.0, -math.inf, "cosine that unlike pairs may have", 0.3),),
-    reference=_reference,
+    reference=in_float32(_rows, 2),
     **OF_VECTORS,
     most_dimensions=2,
     relations=Relations(reordered=True, mirror="cosine_embedding"),

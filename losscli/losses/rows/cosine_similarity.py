@@ -7,18 +7,17 @@ from collections.abc import Mapping
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
-from ..formulas import at_least_float32, reduce
+from ..formulas import in_float32
 from ..making import row_loss
 from ..shapes import broadcast_tensors
 from ..spec import Operand, Parameter, Relations, Terms
 from .terms import OF_VECTORS, cosine_terms
 
 
-def _reference(x1: Tensor, x2: Tensor, *, reduction: str, eps: float = 1e-8) -> Tensor:
-    (first, second), dtype = at_least_float32(x1, x2)
-    norms = [torch.linalg.vector_norm(x, dim=-1).clamp_min(eps) for x in (first, second)]
-    loss = 1 - (first * second).sum(-1) / norms[0] / norms[1]
-    return reduce(loss, reduction).to(dtype)
+def _rows(x1: Tensor, x2: Tensor, *, eps: float = 1e-8) -> Tensor:
+    norms = [torch.linalg.vector_norm(x, dim=-1).clamp_min(eps) for x in (x1, x2)]
+    cosine: Tensor = (x1 * x2).sum(-1) / norms[0] / norms[1]
+    return 1 - cosine
 
 
 def _terms(x1: Tensor, x2: Tensor, *, eps: float = 1e-8) -> Mapping[str, Tensor]:
@@ -61,7 +60,7 @@ SPEC = row_loss(
     formula="1 - x . y / (max(|x|, eps) * max(|y|, eps))",
     operands=(Operand("x1", "vectors"), Operand("x2", "vectors")),
     parameters=(Parameter("eps", 1e-8, 0.0, "least norm", 1e-7, other=1e-3),),
-    reference=_reference,
+    reference=in_float32(_rows),
     **OF_VECTORS,
     arguments={"dim": -1},
     relations=Relations(reordered=True, mirror="cosine_similarity"),

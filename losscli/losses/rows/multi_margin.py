@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments, reduction_of
-from ..formulas import always, at_least_float32, reduce
+from ..formulas import always, in_float32
 from ..making import row_loss
 from ..operand import last_dimension
 from ..spec import LOSS, Operand, Parameter, Relations, Terms
@@ -16,18 +16,15 @@ from .spec import SCORES, class_indices, class_weight, of_last_rows
 from .terms import LazyTerms
 
 
-def _reference(
-    input: Tensor, target: Tensor, weight: Tensor | None, *, reduction: str, p: float, margin: float
+def _rows(
+    scores: Tensor, target: Tensor, weight: Tensor | None, *, p: float, margin: float
 ) -> Tensor:
-    (scores,), dtype = at_least_float32(input)
     number = target.long().unsqueeze(-1)
     beyond = margin - scores.gather(-1, number) + scores
     beyond = torch.where(beyond > 0, beyond, torch.zeros_like(beyond))
     others = torch.ones_like(scores).scatter(-1, number, 0.0)
-    loss = (others * (beyond if p == 1 else beyond * beyond)).sum(-1) / input.shape[-1]
-    if weight is not None:
-        loss = loss * weight.to(loss.dtype)[target.long()]
-    return reduce(loss, reduction).to(dtype)
+    loss = (others * (beyond if p == 1 else beyond * beyond)).sum(-1) / scores.shape[-1]
+    return loss if weight is None else loss * weight.to(loss.dtype)[target.long()]
 
 
 def _from_kinks(
@@ -125,7 +122,7 @@ SPEC = row_loss(
         Parameter("p", 1.0, 1.0, "the power, 1 or 2", 2.0, maximum=2.0, is_integer=True, other=2.0),
         Parameter("margin", 1.0, -math.inf, "how much higher the class is to score", 0.7),
     ),
-    reference=_reference,
+    reference=in_float32(_rows, 1),
     temporaries=5,
     holds=SCORES,
     most_dimensions=2,

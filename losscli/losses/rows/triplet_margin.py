@@ -9,7 +9,7 @@ from typing import NamedTuple
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments, reduction_of
-from ..formulas import at_least_float32, reduce
+from ..formulas import in_float32
 from ..making import row_loss
 from ..parameter import Parameter, switch
 from ..shapes import broadcast_tensors, remedy
@@ -28,29 +28,26 @@ class _TripletCalls(RowCalls):
         super().check({n: v for n, v in given.items() if n != "p" or abs(v) != math.inf})
 
 
-def _reference(
+def _rows(
     anchor: Tensor,
     positive: Tensor,
     negative: Tensor,
     *,
-    reduction: str,
     margin: float = 1.0,
     p: float = 2.0,
     eps: float = 1e-6,
     swap: float = 0.0,
 ) -> Tensor:
-    (first, second, third), dtype = at_least_float32(anchor, positive, negative)
-
     def distance(a: Tensor, b: Tensor) -> Tensor:
         difference = a - b + eps
         # PyTorch's norm of degree 1 sums sequentially and loses 100 ulp over 50,000 numbers.
         found: Tensor = difference.abs().sum(-1) if p == 1 else torch.norm(difference, p, -1)
         return found
 
-    other = distance(first, third)
+    other = distance(anchor, negative)
     if swap:
-        other = torch.minimum(other, distance(second, third))
-    return reduce((distance(first, second) - other + margin).clamp_min(0), reduction).to(dtype)
+        other = torch.minimum(other, distance(positive, negative))
+    return (distance(anchor, positive) - other + margin).clamp_min(0)
 
 
 def _from_kinks(
@@ -204,7 +201,7 @@ SPEC = row_loss(
         Parameter("eps", 1e-6, -math.inf, "added to each difference", 1e-5, other=1e-3),
         switch("swap", False, "take the nearer of the two negatives"),
     ),
-    reference=_reference,
+    reference=in_float32(_rows),
     **OF_VECTORS,
     from_kinks=_from_kinks,
     relations=Relations(reordered=True),
