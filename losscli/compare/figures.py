@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from losscli.errors import UsageError, unknown
-from losscli.units import format_joules, format_ulp, parse_fraction, parse_memory
+from losscli.units import finite, format_joules, format_ulp, parse_fraction, parse_memory
 
 if TYPE_CHECKING:
     from losscli.compare.change import Change
@@ -37,12 +37,8 @@ class Figure:
 
 
 def _ulp(text: str) -> float:
-    number = text.strip().removesuffix("ulp").rstrip()
-    try:
-        value = float(number)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
+    value = finite(text.strip().removesuffix("ulp").rstrip())
+    if value is None or value < 0:
         raise UsageError(f"'{text}' is no number of units in the last place. Write 0 or 1ulp.")
     return value
 

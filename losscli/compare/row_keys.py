@@ -1,13 +1,19 @@
 """The rows of a comparison: keys, names, and why two runs share none. Needs no torch."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from losscli.cases.axes import COLD, DEVICE, Cache, Mode, PassName
 from losscli.cases.case import Case
 from losscli.runs.records import OK, BenchResult, Run
 from losscli.units import first_of, format_size
+
+if TYPE_CHECKING:
+    from losscli.compare.comparison import Untimed
+    from losscli.compare.record import ComparedRow
 
 _NAMED = 2
 
@@ -66,11 +72,16 @@ def median_of(result: BenchResult) -> float:
     return result.seconds.median
 
 
-def label(result: BenchResult) -> str:
+def label(row: BenchResult | ComparedRow | Untimed) -> str:
     """Return ``mse 1Kx1K float32 mean, custom, forward``, then unusual mode, cache and table."""
-    words = [result.case.name, result.implementation, long_name(result.pass_)]
-    text = ", ".join([*words, *mode_and_cache(result.mode, result.cache)])
-    return f"{text} ({result.table})" if result.table else text
+    case = row.case if isinstance(row.case, str) else row.case.name
+    words = [case, row.implementation, long_name(row.pass_), *mode_and_cache(row.mode, row.cache)]
+    return in_table(", ".join(words), row.table)
+
+
+def in_table(name: str, table: str) -> str:
+    """Return a name with that of its table, if it has one."""
+    return f"{name} ({table})" if table else name
 
 
 def long_name(pass_: str) -> str:

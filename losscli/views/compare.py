@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from statistics import geometric_mean
 
 from losscli.compare.change import CONFIDENCE
-from losscli.compare.comparison import Comparison, Untimed
+from losscli.compare.comparison import Comparison
 from losscli.compare.figures import FIGURES, MEMORY
 from losscli.compare.gate import Comparisons
 from losscli.compare.record import ComparedRow, ComparedRun, ComparisonRecord, record_of
-from losscli.compare.row_keys import long_name, mode_and_cache
+from losscli.compare.row_keys import in_table, label
 from losscli.runs.grouping import grouped
 from losscli.runs.judgements import SLOWER, UNCLEAR, Judgement
 from losscli.runs.records import FAILED, SKIPPED, Run
@@ -78,7 +78,7 @@ def _run(baseline: str, one: ComparedRun) -> Iterator[Table | Notes]:
     yield Table(headers, list(_means(one)))
     text = FIGURES[MEMORY].text
     memory = [
-        f"{_label(row)}: {text(before)}, then {text(after)}"
+        f"{label(row)}: {text(before)}, then {text(after)}"
         for row in one.rows
         if (before := row.peak_extra_bytes_before) is not None
         and (after := row.peak_extra_bytes_after) is not None
@@ -87,8 +87,7 @@ def _run(baseline: str, one: ComparedRun) -> Iterator[Table | Notes]:
     yield Notes(listed(f"other memory: {count(len(memory), 'row')}", memory))
     for where, found in ((baseline, one.only_before), (one.run, one.only_after)):
         names = [
-            _label(each) + f" (in the other run {each.reason})" * bool(each.reason)
-            for each in found
+            label(each) + f" (in the other run {each.reason})" * bool(each.reason) for each in found
         ]
         yield Notes(listed(f"timed only in {where}: {count(len(found), 'row')}", names))
     yield Notes(_noise(one))
@@ -105,12 +104,6 @@ def _means(one: ComparedRun) -> Iterator[list[str]]:
         yield [*alike, str(len(rows)), f"{geometric_mean(row.ratio for row in rows):.3f}"]
 
 
-def _label(row: ComparedRow | Untimed) -> str:
-    words = [row.case, row.implementation, long_name(row.pass_)]
-    text = ", ".join([*words, *mode_and_cache(row.mode, row.cache)])
-    return f"{text} ({row.table})" if row.table else text
-
-
 def _caption(title: str, run: Run) -> str:
     commit = run.environment.get("commit")
     return ", ".join(machine(run.environment, title, run.created, commit and f"commit {commit}"))
@@ -120,7 +113,7 @@ def _rows(one: ComparedRun) -> Table:
     headers = ["pass", "impl", "base", "new", "new/base", "interval", "verdict"]
     rows = []
     for row in one.rows:
-        cells = [f"{row.case} ({row.table})" if row.table else row.case]
+        cells = [in_table(row.case, row.table)]
         cells += [short_pass(row.pass_, row.mode, row.cache), shorten(row.implementation)]
         cells += [_seconds(row.seconds_before), _seconds(row.seconds_after), f"{row.ratio:.3f}"]
         cells += [f"{row.ratio_low:.3f}-{row.ratio_high:.3f}", _verdict(row.verdict)]
@@ -172,7 +165,7 @@ def _verdicts(record: ComparisonRecord, other: str = "") -> list[Sentence]:
 def _regressions(record: ComparisonRecord) -> list[str]:
     several = len(record.comparisons) > 1
     found = [
-        f"    {f'{one.run}: ' * several}{_label(row)}: {row.ratio:.3f} "
+        f"    {f'{one.run}: ' * several}{label(row)}: {row.ratio:.3f} "
         f"({_seconds(row.seconds_before)}, then {_seconds(row.seconds_after)})"
         for one in record.comparisons
         for row in one.rows
@@ -227,7 +220,7 @@ def _failures(compared: Comparisons) -> list[str]:
     missing, undecided = compared.missing(), compared.undecided()
     if missing:
         rows = _counted([each.implementation for _, each in missing], "missing")
-        names = [_label(each) for _, each in missing]
+        names = [label(each) for _, each in missing]
         lines += listed(f"FAILED: {rows}; --no-fail-on-missing accepts that", names)
     accepts = "--no-fail-on-undecided accepts that"
     if undecided:
@@ -263,5 +256,5 @@ def _lost(baseline: str, name: str, one: Comparison) -> list[str]:
     why = ", ".join(f"{number} {status}" for number, status in counts if number)
     were = "was" if len(missing) == 1 else "were"
     line = f"{count(len(missing), 'row')} of {baseline} {were} not timed in {name} ({why})"
-    broken = [(_label(each), each.reason.removeprefix(f"{FAILED}: ")) for each in one.broken]
+    broken = [(label(each), each.reason.removeprefix(f"{FAILED}: ")) for each in one.broken]
     return [line, *(f"    FAILED {row}: {reason}" for row, reason in broken)]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from losscli.cases.case import distinct_names
 from losscli.compare.figures import FIGURES, MEMORY
 from losscli.compare.history import FigureChange, History, MeasuredCommit, RowHistory
-from losscli.compare.row_keys import label
+from losscli.compare.row_keys import in_table, label
 from losscli.units import format_bytes, format_seconds
 from losscli.views.document import Document, Notes, Part, Side, Table, case_table
 from losscli.views.phrases import count, listed, short_pass, shorten
@@ -56,8 +56,7 @@ def _summary(series: Sequence[RowHistory]) -> Table:
     rows = []
     for each in series:
         first, last, result = each.points[0], each.points[-1], each.result
-        name = names[result.case]
-        cells = [f"{name} ({result.table})" if result.table else name]
+        cells = [in_table(names[result.case], result.table)]
         cells += [short_pass(result.pass_, result.mode), shorten(result.implementation)]
         cells += [str(sum(point.runs for point in each.points))]
         cells += [format_seconds(point.seconds) for point in (first, last)]

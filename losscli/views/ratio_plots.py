@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import geometric_mean
 
 from losscli.compare.record import ComparedRow, ComparedRun
-from losscli.compare.row_keys import long_name, mode_and_cache
+from losscli.compare.row_keys import in_table, long_name, mode_and_cache
 from losscli.runs.grouping import grouped
 from losscli.runs.judgements import SAME_WITHIN, UNCLEAR
 from losscli.runs.measurements import Speedup
@@ -128,8 +128,7 @@ def of_comparison(one: ComparedRun, name: str = "changes") -> Document:
 
 def _change(row: ComparedRow) -> Point:
     label = " ".join([row.case, *mode_and_cache(row.mode, row.cache)])
-    label = f"{label} ({row.table})" if row.table else label
-    return Point(label, row.ratio, low=row.ratio_low, high=row.ratio_high)
+    return Point(in_table(label, row.table), row.ratio, low=row.ratio_low, high=row.ratio_high)
 
 
 def timed_pass(result: BenchResult) -> str:
