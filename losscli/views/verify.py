@@ -208,13 +208,6 @@ def _check(results: Results, name: str) -> VerifyResult | None:
     return next((result for result in results if result.check in names), None)
 
 
-def _own_ulp(result: VerifyResult | None) -> float | None:
-    if result is None:
-        return None
-    error = result.error
-    return error.grad_ulp if error.value_ulp is None else error.value_ulp
-
-
 def _errors_table(run: Run) -> Table:
     cases = {key: checks for key, checks in by_case(asked(run)).items() if _is_shown(checks)}
     columns: dict[str, Callable[[Results], str]] = {
@@ -257,8 +250,9 @@ def _relative(result: VerifyResult | None) -> str:
 def _ulp(checks: Results, operand: str) -> str:
     """Return the error of a loss or gradient and, after a slash, what always passes."""
     result = _check(checks, operand)
-    ulp = _own_ulp(result)
-    return "-" if result is None or ulp is None else f"{format_ulp(ulp)}/{_allowed_ulp(result):g}"
+    if result is None or result.error.ulp is None:
+        return "-"
+    return f"{format_ulp(result.error.ulp)}/{_allowed_ulp(result):g}"
 
 
 def _allowed_ulp(result: VerifyResult) -> float:
