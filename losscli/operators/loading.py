@@ -127,13 +127,8 @@ def _attach(target: Target, library: ctypes.CDLL) -> None:
             _call(library, "losscli_attach_row_loss", *words, *flags)
         return
     torch, device = _loaded[Target(TORCH)], target.device.encode()
-    if target.part == RUNTIME:
-        _call(torch, "losscli_attach_runtime", device, _table(library, "losscli_runtime"))
-    elif target.part == BENCH:
-        _call(torch, "losscli_attach_probe", device, _table(library, "losscli_probe"))
-    elif target.part == PARTS:
-        table = _table(library, "losscli_part_kernels")
-        _call(torch, "losscli_attach_part_kernels", device, table)
+    if name := _TABLES.get(target.part):
+        _call(torch, f"losscli_attach_{name}", device, _table(library, f"losscli_{name}"))
     elif target.is_of_rows:
         table = _table(library, "losscli_row_kernels")
         _call(torch, "losscli_attach_row_kernels", target.loss.encode(), device, table)
@@ -142,6 +137,10 @@ def _attach(target: Target, library: ctypes.CDLL) -> None:
         table = _table(library, "losscli_kernels")
         of = (target.loss.encode(), device)
         _call(torch, "losscli_attach_kernels", *of, strategies, table)
+
+
+_TABLES = {RUNTIME: "runtime", BENCH: "probe", PARTS: "part_kernels"}
+"""The tables of functions of libraries that serve all losses."""
 
 
 def _table(library: ctypes.CDLL, name: str) -> ctypes.c_void_p:
