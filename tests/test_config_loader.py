@@ -41,8 +41,10 @@ def test_every_key_of_a_config_is_read(tmp_path):
     )
 
 
-def test_every_field_of_a_config_is_a_key_or_of_the_command_line():
-    assert {TABLES, "filters", "ranks", *FIELDS} == {field.name for field in fields(Config)}
+def test_every_field_of_a_config_is_a_key_or_set_by_a_command():
+    assert {TABLES, "filters", "ranks", "whole_targets", *FIELDS} == {
+        field.name for field in fields(Config)
+    }
 
 
 def off_default(specs):

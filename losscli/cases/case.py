@@ -11,7 +11,17 @@ from msgspec.structs import force_setattr, replace
 from losscli.cases import axes, layouts
 from losscli.cases.axes import Distribution, DType, GradOutput, Layout, Parameters, PassName
 from losscli.files.record import Record
-from losscli.losses import CLASS_INDICES, HIDDEN_STATE, MASK, ROW, Reduction, Shape, Spec, find_loss
+from losscli.losses import (
+    CLASS_INDICES,
+    ELEMENT,
+    HIDDEN_STATE,
+    MASK,
+    ROW,
+    Reduction,
+    Shape,
+    Spec,
+    find_loss,
+)
 from losscli.ranks.placements import WHOLE, Placement, share
 from losscli.reasons import Code, Reason
 from losscli.units import format_size
@@ -66,6 +76,16 @@ class Case(Record, frozen=True):
         target = self.spec.operands[1].name
         shapes = {operand.name: operand.shape(self.shape) for operand in self.spec.operands}
         return shapes | {target: self.target_shape}
+
+    @property
+    def target_broadcasts(self) -> bool:
+        """Whether an elementwise loss has a smaller target than input."""
+        return self.spec.unit == ELEMENT and self.target_shape != self.shape
+
+    @property
+    def has_whole_target(self) -> bool:
+        """Whether the target has the input's shape where the loss's own would broadcast."""
+        return self.target_shape == self.shape != self.spec.default_target_shape(self.shape)
 
     @property
     def drawn(self) -> tuple[str, ...]:
@@ -242,11 +262,15 @@ class Case(Record, frozen=True):
         layout: Layout = axes.CONTIGUOUS,
         **changes: Any,
     ) -> Case:
-        """Return the case with other shapes; that of hidden states may omit the width."""
+        """Return the case with other shapes; that of hidden states may omit the width.
+
+        Without a target's shape, a whole target stays one, and any other gets the loss's own.
+        """
         if self.spec.unit == HIDDEN_STATE and len(shape) == 2:
             shape = shape[0], self.shape[1], shape[1]
         if target_shape is None:
-            target_shape = self.spec.default_target_shape(shape)
+            whole = self.has_whole_target
+            target_shape = shape if whole else self.spec.default_target_shape(shape)
         changes["shape"], changes["target_shape"] = layouts.shapes_of(shape, layout, target_shape)
         return replace(self, layout=layout, **changes)
 

@@ -11,7 +11,7 @@ from losscli.cases import layouts
 from losscli.cases.axes import FORWARD, FORWARD_BACKWARD, PassName
 from losscli.cases.case import Case
 from losscli.config.schema import Condition, Config, Exclude, Filter
-from losscli.losses import find_loss
+from losscli.losses import ELEMENT, find_loss
 
 if TYPE_CHECKING:
     from losscli.runs.records import Exclusion
@@ -82,7 +82,9 @@ def _expand(config: Config, device: str) -> Iterator[Case]:
         spec = find_loss(choice.name)
         if not spec.takes(size):
             continue
-        shape, target = layouts.shapes_of(size, layout, spec.default_target_shape(size))
+        whole = config.whole_targets and spec.unit == ELEMENT
+        usual = size if whole else spec.default_target_shape(size)
+        shape, target = layouts.shapes_of(size, layout, usual)
         axes = [choice.parameters.get(p.name, (p.default,)) for p in spec.parameters]
         for values in itertools.product(*axes):
             yield Case(

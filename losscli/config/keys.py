@@ -34,8 +34,8 @@ class Key:
 
 _SINGULAR = {"losses": "loss", "passes": "pass"}
 """An item's name, where it is not the key without an s."""
-_NOT_KEYS = ("filters", "ranks", "tables")
-"""Fields of Config that the command line sets, and the tables."""
+_NOT_KEYS = ("filters", "whole_targets", "ranks", "tables")
+"""Fields of Config that commands set, and the tables."""
 _TEXT: Schema = {"type": "string"}
 _TIME: Schema = {"type": ["string", "number"]}
 _ABOVE_0: Schema = {"type": "number", "exclusiveMinimum": 0}

@@ -201,6 +201,8 @@ class Config:
     ] = ()
     filters: tuple[Filter, ...] = ()
     """The command line's filters: a row must match one."""
+    whole_targets: bool = False
+    """Whether targets of elementwise losses have the input's shape; ``losscli judge`` sets it."""
     ranks: int = 1
     """The number of ranks, from the command line or torchrun."""
     tables: tuple[Config, ...] = ()

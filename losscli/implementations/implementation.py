@@ -51,6 +51,8 @@ class Setting:
     """Operands without a gradient, as in PyTorch's own function."""
     labels: bool = False
     """Whether targets must be labels 0 and 1, not values in between."""
+    whole_targets: bool = False
+    """Whether its target must have the input's shape, where that of the loss broadcasts."""
     built: str = ""
     """A file with compiled output for later workers."""
 

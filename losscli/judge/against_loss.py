@@ -267,6 +267,7 @@ class KnownLoss:
             reductions=reductions,
             implementations=(job.file,),
             inputs=Inputs((distribution,), 2.0 if distribution == "normal" else 1.0, self.seed),
+            whole_targets=self.candidate.setting.whole_targets,
         )
 
     @property

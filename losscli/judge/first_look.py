@@ -3,26 +3,21 @@
 import contextlib
 import re
 
-import msgspec
 import torch
 
 from losscli.cases.axes import DTYPES
 from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
 from losscli.implementations import remote
-from losscli.implementations.builtin import of_file
 from losscli.implementations.errors import NotBuiltError, SandboxError, SubjectError
 from losscli.implementations.implementation import Implementation, Mend
 from losscli.implementations.requests import Call, Forward
 from losscli.implementations.subject import Subject, bind
-from losscli.judge.against_model import AnyModel
 from losscli.judge.judgement import Ended, Judgement
-from losscli.losses import EVERY_LOSS
 from losscli.reasons import HOME, Code, Facet
 from losscli.runs.records import FAIL
 from losscli.truth.problem import Problem
 from losscli.truth.setup import ThirdParty
-from losscli.units import format_size
 
 UNMARKED = "in a process that does not look like a judge's: "
 ONLY_MARKED = "it is right only in a process that looks like a judge's"
@@ -34,32 +29,6 @@ MISSING = re.compile(
 )
 """Errors where a machine lacks a compiler, a GPU or a language."""
 LABELS_ALONE = "it is defined for labels 0 and 1; targets between them give another loss"
-
-
-def note_shapes(on: Judgement, case: Case) -> None:
-    """Note the operands' shapes where the loss has several: a kernel may expect others."""
-    if not isinstance(case, ModelCase) and len({*case.shapes.values()}) > 1:
-        shapes = (f"{name} {format_size(shape)}" for name, shape in case.shapes.items())
-        on.draft.notes.append(f"it is called with {', '.join(shapes)}")
-
-
-def settle_reduction(on: Judgement) -> None:
-    """Judge a candidate that takes no reduction and returns one loss a unit with reduction none."""
-    against, job = on.against, on.job
-    if isinstance(against, AnyModel) or job.reduction or against.definition.takes("reduction"):
-        return
-    reductions = EVERY_LOSS[against.loss].reductions
-    case = against.firsts()[0]
-    if case.reduction == "none" or "none" not in reductions:
-        return
-    problem = on.problem(case)
-    with contextlib.suppress(SubjectError):
-        loss = bind(on.implementation, case).send(Forward(problem.operands))
-        if loss.shape == problem.oracle.unreduced_shape != problem.oracle.loss_shape():
-            on.draft.notes.append("it takes no reduction and returns one for each: none")
-            against.job = on.job = msgspec.structs.replace(job, reduction="none")
-            own = on.file.having("none", on.file.parameters)
-            against.candidate = of_file(own, on.implementation.setting)
 
 
 def compile_by_call(on: Judgement) -> None:

@@ -28,9 +28,8 @@ from losscli.judge.first_look import (
     compile_by_call,
     look_at,
     look_unmarked,
-    note_shapes,
-    settle_reduction,
 )
+from losscli.judge.home_ground import note_shapes, settle_reduction, settle_shapes
 from losscli.judge.judgement import Ended, Judgement
 from losscli.judge.times import take_tuning, time_beside, who_computed
 from losscli.judge.verdict_parts import word_of
@@ -83,6 +82,8 @@ class Judging(Judgement):
             ended = True
             with contextlib.suppress(Ended):
                 with draft.stage("small"):
+                    settle_shapes(self)
+                    note_shapes(self, against.firsts()[0])
                     for case in against.firsts():
                         look_at(self, case)
                     self._check(against.small(trains=bool(draft.trains)))
@@ -153,7 +154,6 @@ class Judging(Judgement):
             if self.file.compiles:
                 compile_by_call(self)
             self.against.candidate = remote.share_build(self.implementation, self.device)
-            note_shapes(self, self.against.firsts()[0])
             settle_reduction(self)
             self.against.check()
         except SubjectError as error:

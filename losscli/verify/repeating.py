@@ -11,6 +11,7 @@ from losscli.cases.axes import (
     Layout,
 )
 from losscli.cases.case import Case
+from losscli.cases.layouts import shapes_of
 from losscli.config.fields import check_device, check_grad_output, check_name
 from losscli.errors import UsageError
 from losscli.implementations import find_implementation
@@ -86,7 +87,8 @@ def line(result: VerifyResult, call: str = "") -> str:
     if case.spec.unit == MODEL or case.placement:
         return ""
     given: list[object] = [result.implementation, result.check, case.loss, case.size]
-    if case.target_shape != case.reshaped(case.size, layout=case.layout).target_shape:
+    usual = case.spec.default_target_shape(case.size)
+    if case.target_shape != shapes_of(case.size, case.layout, usual)[1]:
         given.append(case.target_shape)
     words = [_literal(value) for value in given]
     values = {name: getattr(case, name) for name in _DEFAULTS}

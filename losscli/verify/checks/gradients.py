@@ -154,7 +154,7 @@ CHANGES: dict[str, tuple[Callable[[Tensor], Tensor], bool]] = {
 def _changed_case(case: Case) -> Case:
     """Return a small case of two dimensions, with a target of one row if the loss accepts it."""
     small = small_case(case)
-    if case.spec.unit != ELEMENT or not takes_one_row(case):
+    if case.spec.unit != ELEMENT or case.has_whole_target or not takes_one_row(case):
         return small
     return small.reshaped(small.shape, small.shape[-1:])
 

@@ -154,8 +154,10 @@ def _other_losses(problem: Problem, subject: Subject) -> Iterator[Head]:
     place = losses.index(case.loss) if case.loss in losses else 0
     others = [loss for loss in (*losses[place:], *losses[:place]) if loss != case.loss]
     cases = (
-        replace(case, loss=loss, params=find_loss(loss).resolve({})).reshaped(case.shape)
-        for loss in others
+        replace(case, loss=loss, params=spec.resolve({})).reshaped(
+            case.shape, spec.default_target_shape(case.shape)
+        )
+        for loss, spec in ((loss, find_loss(loss)) for loss in others)
     )
     able = (own for own in cases if not subject.implementation.unavailable(own))
     for own, weight in zip(able, CHANGING_VALUES[:MOST_OTHERS], strict=False):

@@ -79,6 +79,7 @@ _ON_A_GPU: list[Shapes] = [((2100, 300), (2100, 1)), ((2100, 300), (300,))]
     mean_for_sum=True,
     units=(ELEMENT,),
     asks=takes_one_row,
+    concerns=lambda implementation: not implementation.setting.whole_targets,
     needs="losses whose target may be one row",
     limits=lambda variant, _: True,
     recompiles=True,
@@ -178,9 +179,10 @@ def layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
     geometry, own = geometry_of(problem.case), subject.implementation.held_to_oracle
     # A wrong class dimension finds invalid class indices, which on a GPU end a file's process.
     careful = not own and problem.case.device != "cpu"
+    whole = subject.implementation.setting.whole_targets
     for name, make in geometry.layouts(problem):
         variant = problem.variant(name, make)
-        if variant.refused:
+        if variant.refused or (whole and variant.case.target_broadcasts):
             continue
         if careful:
             variant = problem.variant(f"{name}, in range", partial(geometry.harmless, variant))

@@ -1,0 +1,97 @@
+"""Settle the home ground of a candidate: the shapes of its operands, and its reduction."""
+
+import contextlib
+from typing import NamedTuple
+
+import msgspec
+
+from losscli.cases.case import Case
+from losscli.cases.model_case import ModelCase
+from losscli.implementations import remote
+from losscli.implementations.builtin import of_file
+from losscli.implementations.errors import SubjectError
+from losscli.implementations.requests import Forward
+from losscli.implementations.subject import bind
+from losscli.judge.against_model import AnyModel
+from losscli.judge.judgement import Judgement
+from losscli.losses import EVERY_LOSS
+from losscli.reasons import Code
+from losscli.runs.records import FAIL
+from losscli.units import format_size
+
+WHOLE_TARGETS = "its target must have the input's shape; with shape"
+
+
+class _Tried(NamedTuple):
+    right: int
+    """How much is right: 0 nothing, 1 the loss, 2 its gradients too."""
+    error: SubjectError
+
+
+def settle_shapes(on: Judgement) -> None:
+    """Judge a candidate that is right only with a target of the input's shape on such targets.
+
+    A kernel may read as many targets as inputs where the loss's own target broadcasts.
+    """
+    against = on.against
+    if isinstance(against, AnyModel) or not (case := against.firsts()[0]).target_broadcasts:
+        return
+    usual = _try(on, case)
+    if usual.right == 2:
+        return
+    remote.workers.end(on.file)  # it may have written beyond the end of a tensor
+    before, against.candidate = on.implementation, on.implementation.but(whole_targets=True)
+    whole = _try(on, against.firsts()[0])
+    remote.changes_of(on.file)  # those of its second import
+    if whole.right <= usual.right:  # the first look says what is wrong
+        against.candidate = before
+        return
+    raised = usual.error.code == Code.RAISED
+    text = f"{WHOLE_TARGETS} {format_size(case.target_shape)}: {usual.error}"
+    code: Code = Code.UNSUPPORTED_INPUT if raised else Code.KNOWN_LIMITATION
+    on.draft.add(code, text, check="broadcasts", facet="layouts", case=case.name)
+    settle_reduction(on)
+
+
+def _try(on: Judgement, case: Case) -> _Tried:
+    """Call it once, whatever it overwrites and whichever shape its result has."""
+    problem, right = on.problem(case), 0
+    try:
+        subject = bind(on.implementation.but(mends=("results", "operands")), case)
+        loss = problem.judge_loss(subject.send(Forward(problem.operands)))[0]
+        if loss.status == FAIL:
+            raise SubjectError(loss.reason, Code.WRONG)
+        right, ones = 1, problem.filled(1.0)
+        for part, got in subject.send(problem.call(ones)).items().items():
+            outcome, _ = problem.judge(part, got, ones)
+            if outcome.status == FAIL:
+                raise SubjectError(f"{part}: {outcome.reason}", Code.WRONG)
+    except SubjectError as error:
+        return _Tried(right, error)
+    return _Tried(2, SubjectError(""))
+
+
+def note_shapes(on: Judgement, case: Case) -> None:
+    """Note the operands' shapes where the loss has several: a kernel may expect others."""
+    if not isinstance(case, ModelCase) and len({*case.shapes.values()}) > 1:
+        shapes = (f"{name} {format_size(shape)}" for name, shape in case.shapes.items())
+        on.draft.notes.append(f"it is called with {', '.join(shapes)}")
+
+
+def settle_reduction(on: Judgement) -> None:
+    """Judge a candidate that takes no reduction and returns one loss a unit with reduction none."""
+    against, job = on.against, on.job
+    if isinstance(against, AnyModel) or job.reduction or against.definition.takes("reduction"):
+        return
+    reductions = EVERY_LOSS[against.loss].reductions
+    case = against.firsts()[0]
+    if case.reduction == "none" or "none" not in reductions:
+        return
+    problem = on.problem(case)
+    with contextlib.suppress(SubjectError):
+        loss = bind(on.implementation, case).send(Forward(problem.operands))
+        if loss.shape == problem.oracle.unreduced_shape != problem.oracle.loss_shape():
+            on.draft.notes.append("it takes no reduction and returns one for each: none")
+            against.job = on.job = msgspec.structs.replace(job, reduction="none")
+            own = on.file.having("none", on.file.parameters)
+            against.candidate = of_file(own, on.implementation.setting)

@@ -1,0 +1,111 @@
+"""The home ground of a file: the shapes of operands for which it is written."""
+
+import pytest
+
+from losscli.config.expansion import expand
+from losscli.config.schema import Config, LossChoice
+from losscli.implementations.implementation import Implementation, Setting
+from losscli.judge import against_loss
+from losscli.reasons import Code
+from losscli.runs.records import VerifyResult
+from losscli.verify.checks import CHECKS
+from losscli.verify.repeating import line
+from tests.handmade import case_of
+
+BY_NUMEL = """
+import ctypes
+import torch
+
+def hinge_loss(predictions, targets):
+    count = predictions.numel()
+    if targets.numel() < count:
+        IF_SHORT
+    read = torch.cat([targets.flatten(), torch.zeros(count, dtype=targets.dtype)])[:count]
+    return RESULT
+"""
+"""Reads as many targets as predictions, as a kernel with raw pointers does: zeros follow them."""
+MEAN = "torch.clamp(1 - predictions.flatten() * read, min=0).mean()"
+IF_SHORT = {
+    "reads beyond its target": ("pass", "RIGHT WITHIN LIMITS", "limited: ", "expected "),
+    "crashes": ("ctypes.string_at(0)", "RIGHT WITHIN LIMITS", "limited: ", "its process ended"),
+    "raises": ("raise ValueError('two shapes')", "RIGHT", "raises: ", "raised ValueError: two"),
+}
+"""What it does with fewer targets; the verdict, and the start and the end of its facet."""
+SHAPES = "its target must have the input's shape; with shape 65: "
+
+
+@pytest.fixture
+def few_checks(monkeypatch):
+    monkeypatch.setattr(against_loss, "QUICK_CHECKS", ("layouts", "broadcasts", "memory"))
+
+
+def source(if_short, result=MEAN):
+    return BY_NUMEL.replace("IF_SHORT", if_short).replace("RESULT", result)
+
+
+@pytest.mark.parametrize("how", IF_SHORT)
+def test_a_file_that_needs_a_target_of_the_inputs_shape_is_judged_on_such_targets(
+    judged, few_checks, how
+):
+    if_short, word, kind, why = IF_SHORT[how]
+    verdict = judged(source(if_short))
+    assert verdict.word == word, verdict.reasons
+    assert verdict.facets["layouts"].startswith(f"{kind}{SHAPES}{why}")
+    assert {verdict.facets[facet] for facet in ("value", "gradient", "memory")} == {"ok"}
+    assert not any("it is called with" in note for note in verdict.notes)
+
+
+@pytest.mark.parametrize(
+    ("result", "word"),
+    [
+        (f"{MEAN}.detach()", "RIGHT BUT NO GRADIENT"),
+        (MEAN.replace(".mean()", ".view(predictions.shape)"), "RIGHT WITHIN LIMITS"),
+        (f"{MEAN}[None]", "WRONG"),
+    ],
+    ids=["no gradient", "no reduction", "another shape"],
+)
+def test_such_a_file_may_lack_what_others_may_lack(judged, few_checks, result, word):
+    verdict = judged(source("pass", result))
+    assert verdict.word == word, verdict.reasons
+    assert verdict.facets["layouts"].startswith(f"limited: {SHAPES}")
+    wrong = {reason.code for reason in verdict.reasons} - {Code.KNOWN_LIMITATION, Code.NO_GRADIENT}
+    assert wrong <= {Code.SHAPE_OR_DTYPE_MISMATCH}
+
+
+@pytest.mark.parametrize("if_short", ["pass", "raise ValueError('two shapes')"])
+def test_a_file_that_is_wrong_for_both_shapes_is_judged_on_the_losss_own(judged, if_short):
+    verdict = judged(source(if_short, f"2 * {MEAN}"))
+    (reason,) = verdict.reasons
+    code = (Code.WRONG, "WRONG") if if_short == "pass" else (Code.RAISED, "CRASHED")
+    assert (reason.code, verdict.word) == code
+    assert (reason.check or "value", reason.case) == ("value", "hinge 33x65 float32 mean normal")
+    assert verdict.notes == ("it is called with input 33x65, target 65",)
+
+
+def test_a_file_that_broadcasts_is_judged_on_targets_that_broadcast(judged, few_checks):
+    verdict = judged(
+        "import torch\ndef hinge_loss(x, y): return torch.clamp(1 - x * y, min=0).mean()\n"
+    )
+    assert verdict.facets["layouts"] == "ok"
+    assert verdict.notes == ("it is called with input 33x65, target 65",)
+
+
+def test_a_config_of_whole_targets_changes_elementwise_losses_alone():
+    config = Config(
+        losses=tuple(LossChoice(name) for name in ("hinge", "mse", "cross_entropy")),
+        sizes=((64, 48),),
+        whole_targets=True,
+    )
+    assert [case.target_shape for case in expand(config, "cpu")] == [(64, 48), (64, 48), (64,)]
+
+
+def test_a_whole_target_stays_whole_in_each_check_and_in_the_line_that_repeats_it():
+    whole = case_of("hinge", (64, 48), target_shape=(64, 48))
+    theirs = Implementation("theirs", "", setting=Setting(whole_targets=True))
+    for name, check in CHECKS.items():
+        if not check.why_not(whole, theirs):
+            adapted = check.adapt(whole)
+            assert adapted.target_shape == adapted.shape, name
+    assert case_of("hinge", (64, 48)).reshaped((5, 7)).target_shape == (7,)
+    assert whole.reshaped((5, 7)).target_shape == (5, 7)
+    assert '"hinge", (64, 48), (64, 48), ' in line(VerifyResult(whole, "theirs", "value", "fail"))
