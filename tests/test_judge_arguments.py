@@ -283,3 +283,45 @@ def test_losses_of_hidden_states_are_judged_at_sizes_that_they_take() -> None:
     timed = itertools.chain(*own.timed.values())
     every = (own.small, *own.checked, own.timed_quickly, *timed)
     assert all(LINEAR_LOSSES["linear_cross_entropy"].takes(size) for size in every)
+
+
+CALLED = """
+import torch as t
+SCALE: float = 2.0
+def fused(a, b, *, beta=1.0, reduction="mean"): return t.square(a - b).mean(), None
+def any_keyword(a, b, **others): return fused(a, b)
+class Kernel:
+    def __call__(self, a, b): return fused(a, b)
+kernel = Kernel()
+"""
+CALLS = (
+    *("fused(input, target, beta=beta)[0]", "any_keyword(input, target, eps=1)[0]", "kernel(1, 2)"),
+    *("t.stack([fused(x, y)[0] for x, y in zip(input, target)]).mean()", "SCALE * input"),
+    *("(lambda x: x)(fused(target, input, reduction=reduction)[0])", "Kernel()(input, target)"),
+)
+WRONG_CALLS = {
+    "fussed(input, target)": "unknown name 'fussed'. Did you mean 'fused'? Choose from: input,",
+    "fused(inptu, target)": "unknown name 'inptu'. Did you mean 'input'? Choose from: input,",
+    "fused(input, target, beta=betta)": "unknown name 'betta'. Did you mean 'beta'?",
+    "fused(input, target, betta=1.0)": (
+        "unknown argument of fused 'betta'. Did you mean 'beta'? Choose from: a, b, beta, reduction"
+    ),
+    "fused(input, target": "is not a Python expression: '(' was never closed. Write one over",
+}
+
+
+def test_a_misspelt_name_in_a_call_is_a_usage_error_before_anything_runs(tmp_path, refused):
+    path = tmp_path / "kernel.py"
+    path.write_text(CALLED)
+    for call in CALLS:
+        for loss in ("smooth_l1", ""):
+            check_job(Job(str(path), loss=loss, call=call))
+    for call, message in WRONG_CALLS.items():
+        refused(["judge", str(path), "--loss", "smooth_l1", "--call", call], message)
+
+
+def test_a_name_is_not_unknown_where_a_file_may_define_it_in_another_way(tmp_path):
+    path = tmp_path / "kernel.py"
+    for source in ("from torch import *", "globals()['fussed'] = min", "def broken(:"):
+        path.write_text(source)
+        check_job(Job(str(path), loss="smooth_l1", call="fussed(input, target)"))

@@ -74,6 +74,8 @@ BROKEN: dict[str, Any] = {
     "unknown parameter": {"loss": "smooth_l1", "parameters": {"bta": 1}},
     "no parameters": {"loss": "mse", "parameters": {"beta": 1}},
     "parameter out of range": {"loss": "smooth_l1", "parameters": {"beta": -1}},
+    "unknown name in a call": {"loss": "smooth_l1", "call": "smooth_l1_los(input, target)"},
+    "call that is no expression": {"call": "smooth_l1_loss(input, target"},
     "negative size": {"sizes": [[-8, 8]]},
     "negative limit": {"limits": {"call_seconds": -1}},
     "nested too deeply": b'{"file": ' + b"[" * 5000,

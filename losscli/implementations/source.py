@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from losscli.errors import UsageError
 from losscli.files.modules import path_of_module
 from losscli.files.reading import SOURCE_BYTES, read_bytes
 from losscli.implementations import extension
+from losscli.implementations.call_expression import check_names, names_in
 from losscli.implementations.definitions import (
     NO_ARGUMENTS,
     PAIR,
@@ -98,8 +98,14 @@ class Source:
     def called(self, expression: str) -> Source:
         """Return the source with an expression that calls it; NotJudgeableError if invalid."""
         if expression:
-            _names_in(expression)
+            names_in(expression)
         return replace(self, call=expression)
+
+    def check_call(self, expression: str, loss: str) -> None:
+        """Raise UsageError if it is no expression, or has a name that neither file nor loss has."""
+        names_in(expression)
+        with suppress(NotJudgeableError):  # the verdict on the file says what is wrong with it
+            check_names(expression, self.program, loss)
 
     def having(self, reduction: str, parameters: Mapping[str, float]) -> Source:
         """Return the source with the reduction and parameters that it has if it takes none."""
@@ -170,7 +176,7 @@ class Source:
         operands = EVERY_LOSS[loss].names if loss in EVERY_LOSS else PAIR
         told = f"Found: {', '.join(found) or 'no function or module'}."
         if self.call:
-            used = _names_in(self.call)
+            used = names_in(self.call)
             given = tuple(each for each in operands if each in used)
             return Definition("--call", "function", Signature(given, len(given), frozenset(used)))
         if self.module and (self.name not in found or found[self.name].imported):
@@ -297,17 +303,6 @@ def settings_of(spec: Spec) -> set[str]:
 def is_file(name: str) -> bool:
     """Tell whether an implementation's name is a file or an installed module."""
     return bool(_PATTERN.match(name) or _INSTALLED.match(name))
-
-
-def _names_in(expression: str) -> tuple[str, ...]:
-    """Return the names in an expression; NotJudgeableError if it is none."""
-    try:
-        tree = ast.parse(expression, "--call", "eval")
-    except (SyntaxError, ValueError) as error:
-        text = f"--call {expression!r} is not a Python expression: {getattr(error, 'msg', error)}"
-        example = "Write one over the loss's operands, such as 'fused(input, target)[0].mean()'"
-        raise NotJudgeableError(Code.SIGNATURE, f"{text}. {example}") from None
-    return tuple(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
 
 
 def path_of(named: str) -> Path:

@@ -78,6 +78,8 @@ def check_job(job: Job) -> None:
     check_device(job.device)
     if job.loss:
         _check_parameters(job)
+    if job.call:
+        Source.read(job.file).check_call(job.call, job.loss)
     if job.reduction:
         known = EVERY_LOSS[job.loss].reductions if job.loss else REDUCTIONS
         check_name("reduction", job.reduction, known)
