@@ -2,10 +2,14 @@
 
 from itertools import chain, repeat
 
+from msgspec.structs import replace
+
+from losscli.bench.conditions import CpuConditions
 from losscli.bench.plan import Task
 from losscli.bench.statistics import summarize
 from losscli.config.schema import Timing
-from losscli.judge.times import findings
+from losscli.judge import against_loss
+from losscli.judge.times import busy_note, findings
 from losscli.reasons import Code
 from losscli.runs.records import OK, SKIPPED, BenchResult
 from tests.handmade import case
@@ -59,3 +63,26 @@ def test_times_of_a_reference_are_taken_once_for_many_candidates():
 def test_a_reference_without_room_beside_a_candidate_is_timed_without_it():
     for own, codes in ((2 * USUAL, ["slower"]), (USUAL, [])):
         assert [code for code, _ in Machine([None], own=own).findings({})] == codes
+
+
+def test_a_note_names_what_other_programs_used_while_times_were_measured():
+    def results(*parts):
+        return [replace(result(OWN, USUAL), conditions={"others": part}) for part in parts]
+
+    quiet = (results(), results(None), results(0.0, 0.25), [result(OWN, USUAL)])
+    assert [busy_note("cpu", each) for each in quiet] == [""] * 4
+    for device, what in (("cpu", "cores"), ("cuda", "GPU")):
+        told = busy_note(device, results(0.26, None, 0.63, 0.1))
+        assert told.startswith(f"other programs used up to 63% of the {what} while times were ")
+
+
+def test_the_verdict_on_a_file_that_was_timed_on_a_busy_machine_says_so(judged, monkeypatch):
+    monkeypatch.setattr(against_loss, "QUICK_CHECKS", ("layouts",))
+    monkeypatch.setattr(CpuConditions, "others", lambda self: 0.4)
+    source = "def mse_loss(input, target): return (input - target).square().mean()"
+    (note,) = [
+        note
+        for note in judged(source, timed=True, sizes=((64, 64),)).notes
+        if note.startswith("other programs")
+    ]
+    assert note.startswith("other programs used up to 40% of the cores")

@@ -48,6 +48,10 @@ NO_ROOM = (Code.INSUFFICIENT_MEMORY, Code.OUT_OF_MEMORY)
 SAMPLED_SECONDS = 0.2
 """How long samples are taken: only a large difference counts."""
 
+MUCH = 0.25
+"""Fraction of the cores, or of the GPU's time, from which a verdict notes other programs: less
+slows all implementations alike, for their samples are interleaved."""
+
 Run = Callable[[Task], Iterable[BenchResult]]
 """Times a task, after ending the processes of other files."""
 Times = dict[PassName, Seconds]
@@ -108,11 +112,23 @@ def time_beside(on: Judgement) -> None:
             for result in results:
                 _take_time(on, result)
         take_tuning(on)
+        if told := busy_note(on.device, [each for _, results in timed for each in results]):
+            on.draft.notes.append(told)
         known = {} if several or isinstance(against, AnyModel) else _known
         for task, results in timed:
             about = task, results, job.file, against.beside, known
             for code, text, pass_ in findings(run, *about):
                 on.draft.add(code, text, case=f"{task.case.name}, {pass_}")
+
+
+def busy_note(device: str, results: Iterable[BenchResult]) -> str:
+    """Return a note on other programs that used much of the device; empty if none did."""
+    most = max((each.conditions.get("others") or 0.0 for each in results), default=0.0)
+    if most <= MUCH:
+        return ""
+    what = "cores" if device == "cpu" else "GPU"
+    told = f"other programs used up to {most:.0%} of the {what} while times were measured"
+    return f"{told}: judge the file again on an idle machine"
 
 
 def _confirmed(on: Judgement, run: Run, task: Task) -> list[BenchResult]:
