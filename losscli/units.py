@@ -12,7 +12,13 @@ _ENERGIES = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "uJ"), (1e-9, "nJ"))
 _BYTES = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 _MEMORY = {"GB": 10**9, "MB": 10**6, "kB": 10**3, "B": 1}
-_MEMORY_UNITS = _MEMORY | {"": 1} | {unit: scale for scale, unit in _BYTES}
+_MEMORY_UNITS = {
+    "": 1,
+    "tb": 10**12,
+    **{unit.lower(): scale for unit, scale in _MEMORY.items()},
+    **{name: scale for scale, unit in _BYTES for name in (unit.lower(), unit[0].lower())},
+}
+"""GB is 10^9 bytes and GiB 2^30, as is G alone, because 1K of a size is 1024."""
 
 
 def first_of(names: Iterable[str], most: int, separator: str = ", ") -> str:
@@ -62,8 +68,8 @@ def format_memory(count: float) -> str:
 
 
 def parse_memory(text: str) -> float:
-    """Parse ``1.2GB``, ``300 MB``, ``1GiB`` or bare bytes; UsageError for anything else."""
-    number = _parsed(text, _MEMORY_UNITS)
+    """Parse ``1.2GB``, ``300 MB``, ``1GiB``, ``4G`` or bare bytes; UsageError for anything else."""
+    number = _parsed(text, _MEMORY_UNITS, ignore_case=True)
     if number is None:
         raise UsageError(f"'{text}' is no number of bytes. Write 1.2GB, 300MB or 1GiB.")
     return float(round(number))
@@ -77,10 +83,11 @@ def parse_seconds(text: str) -> float:
     return seconds
 
 
-def _parsed(text: str, units: Mapping[str, float]) -> float | None:
+def _parsed(text: str, units: Mapping[str, float], *, ignore_case: bool = False) -> float | None:
     match = re.fullmatch(r"\s*([0-9.eE+-]+?)\s*([a-zA-Z]*)\s*", text)
     number = finite(match[1]) if match else None
-    scale = units.get(match[2]) if match else None
+    unit = match[2] if match else ""
+    scale = units.get(unit.lower() if ignore_case else unit)
     return None if number is None or scale is None or number < 0 else number * scale
 
 

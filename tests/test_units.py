@@ -1,8 +1,16 @@
 import pytest
 
+from losscli.cli.judge import _memory
 from losscli.config.sizes import parse_size
 from losscli.errors import UsageError
-from losscli.units import format_bytes, format_seconds, format_size, parse_fraction, parse_seconds
+from losscli.units import (
+    format_bytes,
+    format_seconds,
+    format_size,
+    parse_fraction,
+    parse_memory,
+    parse_seconds,
+)
 from tests.parameters import naming
 
 
@@ -29,6 +37,41 @@ def test_fraction_is_parsed_or_refused():
     for text in ("", "%", "0", "1", "100%", "-1%", "nan", "one"):
         with naming(text), pytest.raises(UsageError, match="is not a fraction"):
             parse_fraction(text)
+
+
+MEMORY = {
+    "4GB": 4 * 10**9,
+    "4 gb": 4 * 10**9,
+    "1.5GB": 1.5 * 10**9,
+    "2TB": 2 * 10**12,
+    "300 MB": 300 * 10**6,
+    "7kB": 7000,
+    "7KB": 7000,
+    "4GiB": 4 * 2**30,
+    "4gib": 4 * 2**30,
+    "1TiB": 2**40,
+    "4G": 4 * 2**30,
+    "512m": 512 * 2**20,
+    "8K": 8 * 2**10,
+    "12B": 12,
+    "12": 12,
+}
+"""GB counts thousands, GiB and a letter alone 1024, like the K of a size."""
+
+
+@pytest.mark.parametrize("parse", [parse_memory, _memory], ids=["config", "--memory"])
+def test_memory_has_one_meaning_in_a_config_and_on_the_command_line(parse):
+    for text, count in MEMORY.items():
+        assert parse(text) == count, text
+    for text in ("", "G", "-1GB", "4 giga", "4Gi", "4GiBs", "4GB2", "inf", "nanGB", "1..2GB"):
+        with naming(text), pytest.raises(UsageError, match="is no number of bytes"):
+            parse(text)
+
+
+def test_a_file_may_not_have_no_memory_at_all():
+    for text in ("0", "0GB", "0.1B"):
+        with naming(text), pytest.raises(UsageError, match="is no memory"):
+            _memory(text)
 
 
 def test_seconds_are_printed_in_a_readable_unit():

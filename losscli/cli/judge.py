@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from losscli.console.streams import tell
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, UsageError, worst
 from losscli.losses import EVERY_LOSS, EVERY_ROW_LOSS, LINEAR_LOSSES, LOSSES, REDUCTIONS
 from losscli.reasons import Code
-from losscli.units import parse_seconds
+from losscli.units import parse_memory, parse_seconds
 
 if TYPE_CHECKING:
     from losscli.judge.pool import Item
@@ -37,7 +36,6 @@ _WORK = "judging builds, checks and times a file, which takes up to several minu
 STDIN = "-"
 NOT_ISOLATED = "this machine cannot isolate files completely: see `losscli doctor --isolation`"
 _LIMITS = ("build_seconds", "call_seconds", "total_seconds", "memory_bytes")
-_BYTES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def _seconds(text: str) -> float:
@@ -52,10 +50,10 @@ def _limit(flag: str, field: str, help: str) -> Decorator:
 
 
 def _memory(text: str) -> int:
-    match = re.fullmatch(r"([0-9]{1,15})\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
-    if not match or not int(match[1]):
-        raise UsageError(f"'{text}' is not an amount of memory. Write 512M or 4G.")
-    return int(match[1]) * _BYTES[match[2].upper()]
+    memory = int(parse_memory(text))
+    if not memory:
+        raise UsageError(f"'{text}' is no memory. Write 512MB or 4GiB.")
+    return memory
 
 
 def _parameter(text: str) -> tuple[tuple[str, float]]:
@@ -119,7 +117,7 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
     *("--memory", "memory_bytes"),
     type=_memory,
     metavar="BYTES",
-    help="Stop a file that uses more memory than BYTES, e.g. 4G.",
+    help="Stop a file that uses more memory than BYTES, e.g. 4GB (10^9 bytes each) or 4GiB (2^30).",
 )
 @option("--jobs", metavar="FILE", help="Read jobs from FILE, one JSON object per line; - is stdin.")
 @option(
