@@ -134,6 +134,9 @@ def test_node_that_cannot_judge_says_why(order, monkeypatch, tmp_path):
     assert why.startswith("it has losscli ")
     assert why.endswith(", and losscli 9.9.9 (01234567) asks")
     assert unfit(own_version()) == ""
+    edited = f"{own_version().partition(' ')[0]} 0123456789"
+    told = "(01234567) asks: the source files of the two differ, or were edited while it judged"
+    assert unfit(edited).endswith(told)
     (tmp_path / "cache").mkdir(exist_ok=True)
     (tmp_path / "cache").chmod(0o777)
     assert "can be written by other users" in sent(answer_to(order.to_json())).why

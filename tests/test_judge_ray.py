@@ -1,4 +1,7 @@
-"""A farm on a real cluster of Ray, which each test starts and ends, with judges that are fast."""
+"""A farm on a real cluster of Ray, which each test starts and ends, with judges that are fast.
+
+A node takes jobs only from a losscli with the same source files: do not edit losscli meanwhile.
+"""
 
 import json
 import signal

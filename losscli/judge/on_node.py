@@ -75,7 +75,10 @@ def unfit(version: str) -> str:
     """Return why this machine cannot judge for another losscli; empty where it can."""
     own = own_version()
     if own != version:
-        return f"it has losscli {_short(own)}, and losscli {_short(version)} asks"
+        text = f"it has losscli {_short(own)}, and losscli {_short(version)} asks"
+        if own.partition(" ")[0] != version.partition(" ")[0]:
+            return text
+        return f"{text}: the source files of the two differ, or were edited while it judged"
     if compiler() is None:
         return "it has no C++ compiler"
     return ""
