@@ -115,7 +115,7 @@ def test_samples_are_saved_as_csv(opened):
 
 def test_mark_shows_its_figures_when_pointed_at(opened):
     opened.run(
-        "document.querySelector('#fraction-of-peak-bandwidth path.mark').dispatchEvent("
+        "document.querySelector('#fraction-of-peak-bandwidth .hit').dispatchEvent("
         "new PointerEvent('pointerover', {bubbles: true, clientX: 9, clientY: 9}))"
     )
     told = opened.run("const t = document.getElementById('tip'); return t.hidden || t.textContent")

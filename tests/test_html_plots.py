@@ -3,8 +3,9 @@ from itertools import chain, pairwise
 
 import pytest
 
+from losscli.render.html.marks import shape_at
 from losscli.render.html.page import styles
-from losscli.render.html.plots import draw, ratio, shape_at
+from losscli.render.html.plots import draw, ratio
 from losscli.render.html.svg import (
     Axis,
     Scale,

@@ -18,7 +18,7 @@ from losscli.runs.files import refuse_to_overwrite, write_file
 
 if TYPE_CHECKING:
     from losscli.render.html.page import Section
-    from losscli.render.html.svg import Picture
+    from losscli.render.html.picture import Picture
 
 _NO_JINJA = (
     "the page needs Jinja2, which is not installed. Install it with `pip install "

@@ -100,7 +100,7 @@ class Plot:
     x: Unit
     y: Unit = "ratio"
     roof: tuple[tuple[float, float], ...] = ()
-    """The limit above lines."""
+    """The limit above lines; the axis reaches to its ends."""
     cache_bytes: int | None = None
     """Largest ``x`` at which the operands fit in a cache."""
     band: float = 0.0

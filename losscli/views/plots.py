@@ -113,14 +113,25 @@ def _over_size(run: Run, results: Results, curve: _Curve) -> tuple[list[Plot], l
     folded: dict[str, list[Plot]] = {name: [] for name in passes}
     for name, found in facets.items():
         if len({result.bytes for result in found}) > 1:
-            folded[timed_pass(found[0])].append(_curves(run, name, found, curve, alone=True))
+            pass_ = timed_pass(found[0])
+            drawn = _curves(run, name, found, curve, alone=True, compared_with=passes[pass_])
+            folded[pass_].append(drawn)
     return [_curves(run, name, of, curve, alone=False) for name, of in passes.items()], [
         Part(f"{name}: a plot for each loss, dtype and layout", tuple(each), folded=True)
         for name, each in folded.items()
     ]
 
 
-def _curves(run: Run, facet: str, results: Results, curve: _Curve, *, alone: bool) -> Plot:
+def _curves(
+    run: Run,
+    facet: str,
+    results: Results,
+    curve: _Curve,
+    *,
+    alone: bool,
+    compared_with: Results = (),
+) -> Plot:
+    """Return a plot; ``compared_with``: the results of all plots with the same axis."""
     unit = curve.unit
     series = tuple(
         Series(implementation, _points(own, curve, alone=alone))
@@ -129,7 +140,8 @@ def _curves(run: Run, facet: str, results: Results, curve: _Curve, *, alone: boo
     limits = [(float(r.bytes), r.limit_gbps) for r in results if r.limit_gbps]
     roof = tuple(_binned(limits)) if unit == "GB/s" else ()
     if unit in ("fraction", "products"):
-        ends = [point.x for each in series for point in each.points]
+        ends = [float(result.bytes) for result in compared_with]
+        ends = ends or [point.x for each in series for point in each.points]
         roof = ((min(ends), 1.0), (max(ends), 1.0))
     named = curve.name if alone else curve.over_losses or curve.name
     name, title = f"{named}-{slug(facet)}", f"{curve.title}, {facet}"

@@ -1,6 +1,7 @@
 """The plots of ratios with intervals: speedups of a bench, changes of a comparison."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from statistics import geometric_mean
 
 from losscli.compare.record import ComparedRow, ComparedRun
@@ -63,7 +64,7 @@ def speedups(every: Results, baseline: str) -> Iterator[Part]:
         drawn.append(plot(slug(pass_), title, of_pass, _means if many else _ratios))
         if FEW_ROWS < number <= MOST_ROWS:
             each = (
-                plot(f"{slug(pass_)}-{slug(loss)}", f"{loss}, {pass_}", own, _ratios)
+                plot(f"{slug(pass_)}-{slug(loss)}", f"{loss}, {pass_}", own, _ratios_of_loss)
                 for loss, own in grouped(of_pass, lambda r: r.case.loss).items()
             )
             folded.append(Part(f"All {number} cases, {pass_}", tuple(each), folded=True))
@@ -86,6 +87,13 @@ def _speedup(result: BenchResult, baseline: str) -> Speedup | None:
 def _ratios(results: Results, baseline: str) -> tuple[Point, ...]:
     found = ((r.case.name, _speedup(r, baseline)) for r in results)
     return tuple(Point(name, s.value, low=s.low, high=s.high) for name, s in found if s)
+
+
+def _ratios_of_loss(results: Results, baseline: str) -> tuple[Point, ...]:
+    """Return the ratios of one loss, which the title names."""
+    start = f"{results[0].case.loss} "
+    points = _ratios(results, baseline)
+    return tuple(replace(point, label=point.label.removeprefix(start)) for point in points)
 
 
 def _means(results: Results, baseline: str) -> tuple[Point, ...]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from typing import Any
 
 from losscli import __version__
@@ -16,9 +16,11 @@ from losscli.compare.noise import CONTROLS
 from losscli.implementations import CUSTOM
 from losscli.render.html.any_record import Reported
 from losscli.render.html.documents import about, document_of, document_of_comparison, short
-from losscli.render.html.plots import draw, shape_at
+from losscli.render.html.marks import markers, shape_at
+from losscli.render.html.picture import STYLES, TEMPLATES, Picture, stylesheet, unquoted
+from losscli.render.html.plots import draw
 from losscli.render.html.summary import summary
-from losscli.render.html.svg import STYLES, TEMPLATES, Picture, printable, stylesheet
+from losscli.render.html.svg import element, printable
 from losscli.render.layout import are_figures
 from losscli.render.output import state_in, state_of
 from losscli.runs.encoding import finite
@@ -104,10 +106,17 @@ def render_page(found: Sequence[Section]) -> str:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    frames: dict[str, str] = {}  # ids by markup
+
+    def picture(plot: Plot, section: Section) -> str:
+        drawn = draw(plot, section.styles)
+        return drawn.in_page(frames.setdefault(drawn.frame, f"f{len(frames)}"))
+
     environment.globals |= {
         "laid_out": _laid_out,
         "grouped_notes": _grouped_notes,
-        "picture": lambda plot, section: draw(plot, section.styles).in_page(),
+        "picture": picture,
+        "definitions": lambda: _definitions(found[0].styles, frames),
         "kind": lambda block: type(block).__name__,
         "state_in": state_in,
     }
@@ -119,10 +128,16 @@ def render_page(found: Sequence[Section]) -> str:
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         styles=found[0].styles,
         mark=partial(shape_at, x=13, y=6),
-        data=_in_script({"schema_version": 1, "runs": [s.data for s in found if s.data]}),
+        data=_in_script({"schema_version": 2, "runs": [s.data for s in found if s.data]}),
         version=__version__,
     )
     return printable(text)
+
+
+def _definitions(styles: Mapping[str, int], frames: Mapping[str, str]) -> str:
+    """Return what the plots refer to: the marks, and the frames that they share."""
+    shared = "".join(element("g", frame, id=name) for frame, name in frames.items() if frame)
+    return unquoted(markers(sorted(set(styles.values()))) + shared)
 
 
 def _in_script(value: object) -> str:
@@ -136,9 +151,6 @@ def _in_script(value: object) -> str:
 
 def _laid_out(table: Table, section: Section) -> dict[str, Any]:
     rows = [list(row) for row in table.rows]
-    if table.by_case:
-        for above, row in pairwise(rows):
-            row[0] = row[0] or above[0]
     headers = [header.replace("\n", " ") for header in table.headers]
     column = next((i for i, header in enumerate(headers) if header in _IMPLEMENTATION), None)
     words = len(list(takewhile(lambda cells: not are_figures(cells), zip(*rows, strict=True))))

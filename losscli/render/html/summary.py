@@ -1,6 +1,7 @@
-"""The summaries that a page carries as JSON, and compressed samples."""
+"""The summaries that a page carries as JSON, with compressed rows and samples."""
 
 import base64
+import json
 import math
 import zlib
 from array import array
@@ -8,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from losscli.cases.case import distinct_names
+from losscli.runs.encoding import finite
 from losscli.runs.records import PASS, BenchResult, Run, VerifyResult
 from losscli.views.bench import case_names
 from losscli.views.phrases import short_pass
@@ -16,9 +18,10 @@ from losscli.views.verify import VALUE, asked, by_case
 _STEPS = 2048
 """Steps of a sample's logarithm in a factor of e: each sample is kept to 0.025 %."""
 ENCODING = (
-    f"base64 of zlib of little-endian int16, {_STEPS} * ln(sample / median), the results in the "
-    "order of the rows, 'counts' of each"
+    f"base64 of zlib of int16, the low bytes of all before the high bytes, {_STEPS} * ln(sample / "
+    "median), the results in the order of the rows, 'counts' of each"
 )
+ROWS_ENCODING = "base64 of zlib of JSON, a list of the columns for each result"
 _COLUMNS = (
     *("case", "pass", "implementation", "status", "median", "p20", "p80", "gbps", "limit_gbps"),
     *("vs_reference", "ulp", "extra_bytes"),
@@ -43,11 +46,13 @@ def _of_bench(run: Run) -> dict[str, Any]:
         "cases": list(names.values()),
         "implementations": implementations,
         "columns": _COLUMNS,
-        "rows": [_row(r, index[r.case], implementations.index(r.implementation)) for r in results],
+        "rows": _packed(
+            [_row(r, index[r.case], implementations.index(r.implementation)) for r in results]
+        ),
         "samples": {
             "encoding": ENCODING,
             "counts": [len(r.seconds.samples) if r.seconds else 0 for r in results],
-            "data": _compressed(results),
+            "data": _samples(results),
         },
     }
 
@@ -70,7 +75,7 @@ def _of_checks(run: Run) -> dict[str, Any]:
         "checks": checks,
         "letters": {PASS[0]: PASS, "w": "warn", "f": "fail", "s": "skipped", "-": "not applicable"},
         "columns": ("case", "implementation", "checks", "ulp", "torch_ulp"),
-        "rows": rows,
+        "rows": _packed(rows),
     }
 
 
@@ -91,7 +96,16 @@ def _rounded(value: float | None) -> float | int | None:
     return float(f"{value:.5g}") if math.isfinite(value) else None
 
 
-def _compressed(results: Sequence[BenchResult]) -> str:
+def _packed(rows: Sequence[Sequence[Any]]) -> dict[str, str]:
+    text = json.dumps(finite(rows), separators=(",", ":"), allow_nan=False)
+    return {"encoding": ROWS_ENCODING, "data": _compressed(text.encode())}
+
+
+def _compressed(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data, 9)).decode()
+
+
+def _samples(results: Sequence[BenchResult]) -> str:
     steps = array("h")
     for result in results:
         if result.seconds:
@@ -101,4 +115,5 @@ def _compressed(results: Sequence[BenchResult]) -> str:
                 steps.append(min(max(step, -(2**15)), 2**15 - 1))
     if array("H", [1]).tobytes() != b"\x01\x00":
         steps.byteswap()
-    return base64.b64encode(zlib.compress(steps.tobytes(), 9)).decode()
+    data = steps.tobytes()
+    return _compressed(data[::2] + data[1::2])  # smaller than interleaved

@@ -1,4 +1,4 @@
-"""SVG elements as text, scales with ticks, and a picture for a page or a file."""
+"""SVG elements as text, and scales with ticks."""
 
 from __future__ import annotations
 
@@ -7,19 +7,13 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
-from typing import Final
 
 from losscli.units import format_seconds
 
-TEMPLATES = files("losscli.render.html") / "templates"
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
 """Characters that HTML or XML forbid, that control terminals, or that reverse text."""
-STYLES: Final = 10
-_LEGEND_HEIGHT = 22
-
 
 Ticks = list[tuple[float, str]]
 
@@ -74,12 +68,12 @@ def number(value: float) -> str:
 
 def polyline(places: Sequence[tuple[float, float]]) -> str:
     """Return the path of a line."""
-    return "M" + "L".join(f"{number(x)} {number(y)}" for x, y in places)
+    return "M" + "L".join(f"{number(x)},{number(y)}" for x, y in places)
 
 
 def upright(ticks: Ticks, across: Scale, top: float, bottom: float) -> str:
     """Return the path of a vertical line at each tick."""
-    return "".join(f"M{number(across(value))} {top}V{bottom}" for value, _ in ticks)
+    return "".join(f"M{number(across(value))},{top}V{bottom}" for value, _ in ticks)
 
 
 def below(ticks: Ticks, across: Scale, y: float, width: float) -> str:
@@ -92,79 +86,6 @@ def below(ticks: Ticks, across: Scale, y: float, width: float) -> str:
 
 def _short(value: object) -> object:
     return number(value) if isinstance(value, float) else value
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A plot as SVG with its words; colours are variables of the page's style."""
-
-    name: str
-    """The name that ``losscli report --plot`` takes."""
-    title: str
-    description: str
-    """The text alternative."""
-    width: int
-    height: int
-    body: str
-    legend: tuple[tuple[int, str], ...] = ()
-    """The colour of each implementation in the plot."""
-
-    def in_page(self) -> str:
-        """Return the element for a page, which has the legend and the colours."""
-        box = f"0 0 {self.width} {self.height}"
-        return element("svg", self._words() + self.body, role="img", viewBox=box)
-
-    def standalone(self) -> str:
-        """Return a separate file, with title, legend and both themes."""
-        lines = self._legend_lines()
-        top = 26 + _LEGEND_HEIGHT * len(lines)
-        width, height = self.width + 24, self.height + top + 8
-        style = f"{stylesheet('colours.css')}{stylesheet('plot.css')}"
-        ground = element("rect", width=width, height=height, class_="ground")
-        head = text(12, 20, self.title, class_="head")
-        keys = "".join(
-            element(
-                "g",
-                element("path", d=f"M{x} {y - 4}h14", class_="line")
-                + text(x + 19, y, label, class_="key"),
-                class_=f"s{index}",
-            )
-            for row, line in enumerate(lines)
-            for x, index, label in line
-            for y in [40 + _LEGEND_HEIGHT * row]
-        )
-        body = element("g", self.body, transform=f"translate(12 {top})")
-        return element(
-            "svg",
-            f"{self._words()}<style>{style}</style>{ground}{head}{keys}{body}",
-            xmlns="http://www.w3.org/2000/svg",
-            role="img",
-            width=width,
-            height=height,
-            viewBox=f"0 0 {width} {height}",
-        )
-
-    def _words(self) -> str:
-        return element("title", escape(self.title)) + element("desc", escape(self.description))
-
-    def _legend_lines(self) -> list[list[tuple[int, int, str]]]:
-        lines: list[list[tuple[int, int, str]]] = []
-        x = self.width
-        for index, label in self.legend:
-            width = 34 + round(LETTER * len(label))
-            if x + width > self.width or not lines:
-                lines.append([])
-                x = 12
-            lines[-1].append((x, index, label))
-            x += width
-        return lines
-
-
-def stylesheet(name: str) -> str:
-    """Return a style sheet of the templates without comments and superfluous space."""
-    source = (TEMPLATES / name).read_text(encoding="utf-8")
-    plain = re.sub(r"/\*.*?\*/", "", source, flags=re.DOTALL)
-    return re.sub(r"\s*([{};,])\s*", r"\1", re.sub(r"\s+", " ", plain)).strip()
 
 
 @dataclass(frozen=True)
@@ -196,12 +117,15 @@ class Axis:
     log: bool = False
     low: float | None = None
     """The lower end; None is the least value, with some room."""
+    step: float = 0.0
+    """The upper end is a multiple of this: plots of about the same values have equal axes."""
 
     def scale(self, values: Iterable[float], start: float, end: float) -> Scale:
         """Return a scale with room for values."""
         known = [value for value in values if math.isfinite(value) and (value > 0 or not self.log)]
         low = self.low if self.low is not None else min(known, default=1.0)
         high = max(known, default=low)
+        high = math.ceil(high / self.step - 1e-9) * self.step if self.step else high
         if self.log:
             room = math.exp(0.04 * (math.log(high) - math.log(low))) if high > low else 2.0
             low = low if self.low is not None else max(low, room / _LARGEST) / room

@@ -2,7 +2,8 @@ document.querySelectorAll('details').forEach(each => each.open = true);
 const found = [];
 for (const svg of document.querySelectorAll('svg[role=img]')) {
   const name = svg.querySelector('title').textContent, view = svg.viewBox.baseVal;
-  const texts = [...svg.querySelectorAll('text')].map(e => [e.textContent, e.getBBox()]);
+  const frames = [...svg.querySelectorAll('use')].map(e => document.querySelector(e.getAttribute('href')));
+  const texts = [svg, ...frames].flatMap(e => [...e.querySelectorAll('text')]).map(e => [e.textContent, e.getBBox()]);
   texts.forEach(([words, a], index) => {
     const out = a.x < -1 || a.x + a.width > view.width + 1 || a.y + a.height > view.height + 3;
     if (out) found.push(`${name}: ${words} is outside`);

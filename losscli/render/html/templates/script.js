@@ -35,6 +35,12 @@
     });
   }
 
+  // The page names a case once; each row has it, so that rows can be sorted and hidden.
+  for (const table of all("table.f")) {
+    let name = "";
+    for (const row of table.tBodies[0].rows) name = row.cells[0].textContent ||= name;
+  }
+
   // Filtering: a row of a full table stays if it has all words, in any case.
   const query = get("q");
   const entries = all("table.f tbody tr").map((element) => ({
@@ -58,9 +64,22 @@
   document.querySelector("form").onsubmit = () => false;
   filter();
 
-  // Hovering: the title of a mark, at once and also by touch.
+  // Hovering: the words of a mark, at once and also by touch. A path's title has those of its marks.
   const tip = get("tip");
   const words = new WeakMap();
+  for (const title of all(".line > title, .dots > title")) {
+    const path = title.parentNode;
+    const [name, ...labels] = title.textContent.split("\n");
+    path.getAttribute("d").match(/[\d.]+,[\d.]+/g).forEach((place, index) => {
+      const mark = document.createElementNS(path.namespaceURI, "circle");
+      [mark.cx.baseVal.value, mark.cy.baseVal.value] = place.split(",");
+      mark.setAttribute("class", "hit");
+      words.set(mark, labels.length ? `${name}, ${labels[index] ?? labels[0]}` : name);
+      path.parentNode.append(mark);
+    });
+    words.set(path, name);
+    title.remove();
+  }
   document.addEventListener("pointerover", (event) => {
     const mark = event.target.closest?.("svg [class]");
     const title = mark?.querySelector(":scope > title");
@@ -82,14 +101,18 @@
   const benches = runs.filter((run) => run.samples && run.samples.data);
   const save = get("save");
   save.hidden = !benches.length || typeof DecompressionStream === "undefined";
+  const unpacked = (data) => {
+    const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate")));
+  };
   const samples = async (run) => {
-    const bytes = Uint8Array.from(atob(run.samples.data), (letter) => letter.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-    const view = new DataView(await new Response(stream).arrayBuffer());
+    const rows = await unpacked(run.rows.data).json();
+    const bytes = new Uint8Array(await unpacked(run.samples.data).arrayBuffer());
+    const high = bytes.subarray(bytes.length / 2);
     let at = 0;
-    return run.rows.flatMap(([number, pass, implementation, , median], row) =>
+    return rows.flatMap(([number, pass, implementation, , median], row) =>
       Array.from({ length: run.samples.counts[row] }, () => {
-        const seconds = median * Math.exp(view.getInt16(2 * at++, true) / 2048);
+        const seconds = median * Math.exp(((high[at] << 24 >> 16) | bytes[at++]) / 2048);
         return [run.name, run.cases[number], pass, run.implementations[implementation], seconds.toPrecision(6)];
       }));
   };
