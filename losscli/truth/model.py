@@ -27,6 +27,7 @@ from losscli.implementations.local import Gradients, Operands, R
 from losscli.implementations.requests import Call, Forward, Request, SecondDerivatives
 from losscli.implementations.sandbox.worker_requests import ModelState
 from losscli.implementations.subject import Subject, bind
+from losscli.losses import LOSS
 from losscli.reasons import Code
 from losscli.truth.blocks import block_elements, blocks
 from losscli.truth.distances import Errors, Truth
@@ -102,13 +103,10 @@ class ModelOracle(Oracle):
     def accepted(self, truths: Truths, loss: Tensor) -> Truths:
         return partial(take_infinity_for_nan, truths, loss)
 
-    def judge_loss(self, errors: Errors, own: OwnErrors, granted: float | None) -> Outcome:
-        return judge_model(errors, own(), self.dtype, self.case.terms)
-
-    def judge_gradient(
-        self, name: str, errors: Errors, own: OwnErrors, granted: float | None
-    ) -> Outcome:
-        return judge_model(errors, own(), self.operands[name].dtype, 1)
+    def judge(self, part: str, errors: Errors, own: OwnErrors, granted: float | None) -> Outcome:
+        if part == LOSS:
+            return judge_model(errors, own(), self.dtype, self.case.terms)
+        return judge_model(errors, own(), self.operands[part].dtype, 1)
 
     @property
     def _model(self) -> Implementation:

@@ -184,23 +184,17 @@ class Oracle:
         given = [loosened, own.factor * ELEMENT_ULP if own else None]
         return max((ulp for ulp in given if ulp is not None), default=None)
 
-    def judge_loss(self, errors: Errors, own: OwnErrors, granted: float | None) -> Outcome:
-        """Judge the errors of a loss."""
-        if self.case.reduction == "none":
-            return self.judge_units(errors, self.dtype, granted)
+    def judge(self, part: str, errors: Errors, own: OwnErrors, granted: float | None) -> Outcome:
+        """Judge the errors of the loss or of an operand's gradient."""
+        if part != LOSS and self.is_summed(part):
+            return self.judge_sums(errors, self.operands[part].dtype, granted)
+        if part != LOSS or self.case.reduction == "none":
+            dtype = self.dtype if part == LOSS else self.operands[part].dtype
+            return self.judge_units(errors, dtype, granted)
         # PyTorch's own error is worth a run only where it can change the outcome.
         reference = own() if errors.ulp > VALUE_ULP else Errors()
         length = self.case.elements
         return judge_value(errors, reference, self.dtype, granted, length=length)
-
-    def judge_gradient(
-        self, name: str, errors: Errors, own: OwnErrors, granted: float | None
-    ) -> Outcome:
-        """Judge the errors of an operand's gradient."""
-        dtype = self.operands[name].dtype
-        if self.is_summed(name):
-            return self.judge_sums(errors, dtype, granted)
-        return self.judge_units(errors, dtype, granted)
 
     def judge_units(self, errors: Errors, dtype: torch.dtype, granted: float | None) -> Outcome:
         """Judge losses or gradient elements of single units."""

@@ -25,6 +25,8 @@ from losscli.truth.tolerances import ELEMENT_ULP, Outcome, describe
 _FORMULAS_TENSORS = 24
 """Input-sized tensors of at least float32 that PyTorch's formulas need: temporaries and gradients,
 twice."""
+Spared = Callable[[Truth], Tensor]
+"""Tells which elements of a truth are not judged."""
 ANSWERS = 2
 """How many answers of a pair are off."""
 
@@ -84,47 +86,39 @@ class Problem(Setup):
         operand = self.operands[operand_of(part)]
         return misfit(got, operand.shape, operand, operand.dtype)
 
-    def truths(self, part: str, incoming: Incoming) -> Iterable[Truth]:
+    def truths(self, part: str, incoming: Incoming | None) -> Iterable[Truth]:
         """The truth of the loss or a gradient."""
-        return self.value() if part == LOSS else self.gradient(operand_of(part), incoming)
+        if incoming is None or part == LOSS:
+            return self.value()
+        return self.gradient(operand_of(part), incoming)
 
     def judge(
-        self, part: str, got: Tensor | None, incoming: Incoming, *, any_for_nan: bool = False
+        self,
+        part: str,
+        got: Tensor | None,
+        incoming: Incoming | None = None,
+        *,
+        spared: Spared | None = None,
     ) -> tuple[Outcome, Errors | None]:
-        """Judge the loss or a gradient by its name in an answer; see :meth:`judge_gradient`."""
-        if part == LOSS:
-            return self.judge_loss(got)
-        return self.judge_gradient(operand_of(part), got, incoming, any_for_nan=any_for_nan)
+        """Judge the loss or a gradient by its name in an answer.
 
-    def judge_loss(self, loss: Tensor | None) -> tuple[Outcome, Errors | None]:
-        """Judge a loss; there are no errors if it is a misfit."""
-        wrong = self.misfit(LOSS, loss)
-        if wrong or loss is None:
+        There are no errors if it is a misfit. Any value is right at ``spared`` elements.
+        """
+        wrong = self.misfit(part, got)
+        if wrong or got is None:
             return Outcome(FAIL, wrong), None
-
-        def judge(errors: Errors) -> Outcome:
-            return self.oracle.judge_loss(errors, lambda: self.reference_errors, self.granted)
-
-        truths = self.oracle.accepted(self.value, loss)
-        return self._judge(loss, truths, judge, self.formulas_losses())
-
-    def judge_gradient(
-        self, name: str, gradient: Tensor | None, incoming: Incoming, *, any_for_nan: bool = False
-    ) -> tuple[Outcome, Errors | None]:
-        """Judge a gradient; ``any_for_nan`` accepts any value where the truth is NaN."""
-        wrong = self.misfit(name, gradient)
-        if wrong or gradient is None:
-            return Outcome(FAIL, wrong), None
+        name = operand_of(part)
 
         def truths() -> Iterator[Truth]:
-            for truth in self.gradient(name, incoming):
-                if any_for_nan:
-                    value = truth.value
-                    value = torch.where(value.isnan(), gradient[truth.block], value)
+            for truth in self.truths(part, incoming):
+                if spared:
+                    value = torch.where(spared(truth), got[truth.block], truth.value)
                     truth = replace(truth, value=value)
                 yield truth
 
         def own_errors() -> Errors:
+            if incoming is None or part == LOSS:
+                return self.reference_errors
             own = next(self._torchs_answers(incoming)).gradients[name]
             torchs = Errors() if own is None else compare(own, truths())
             known = self.torchs_gradients.get(name, torchs)
@@ -132,12 +126,26 @@ class Problem(Setup):
             return torchs
 
         def judge(errors: Errors) -> Outcome:
-            return self.oracle.judge_gradient(name, errors, own_errors, self.granted)
+            return self.oracle.judge(name, errors, own_errors, self.granted)
 
         def torchs() -> Iterator[Tensor | None]:
-            yield from (own.gradients.get(name) for own in self._torchs_answers(incoming))
+            if incoming is None or part == LOSS:
+                yield from self.formulas_losses()
+            else:
+                yield from (own.gradients.get(name) for own in self._torchs_answers(incoming))
 
-        return self._judge(gradient, truths, judge, torchs())
+        accepted = self.oracle.accepted(truths, got) if part == LOSS else truths
+        return self._judge(got, accepted, judge, torchs())
+
+    def judge_loss(self, loss: Tensor | None) -> tuple[Outcome, Errors | None]:
+        """Judge a loss; see :meth:`judge`."""
+        return self.judge(LOSS, loss)
+
+    def judge_gradient(
+        self, name: str, gradient: Tensor | None, incoming: Incoming
+    ) -> tuple[Outcome, Errors | None]:
+        """Judge an operand's gradient; see :meth:`judge`."""
+        return self.judge(name, gradient, incoming)
 
     def scale_of(self, part: str, incoming: Incoming) -> Tensor:
         """Return the scale of errors of the loss or a gradient."""
@@ -160,10 +168,7 @@ class Problem(Setup):
             return Outcome(FAIL, wrong or "one of two answers has another shape"), None
         errors = compare(got, [Truth(whole(got.shape), other.double(), scale)])
         share = replace(errors, ulp=errors.ulp / ANSWERS, relative=errors.relative / ANSWERS)
-        if part == LOSS:
-            outcome = self.oracle.judge_loss(share, Errors, self.granted)
-        else:
-            outcome = self.oracle.judge_gradient(operand_of(part), share, Errors, self.granted)
+        outcome = self.oracle.judge(operand_of(part), share, Errors, self.granted)
         if outcome.status != FAIL:
             return Outcome(PASS), errors
         reason = f"{describe(errors)} from each other; allowed: {ANSWERS} times the error of one"
