@@ -118,10 +118,25 @@ MOST_NAMES = 16
 """As many fit into a message of three lines."""
 
 
+_SYNONYMS = {
+    "dtype": {
+        **dict.fromkeys(("fp32", "f32", "float", "single"), "float32"),
+        **dict.fromkeys(("fp64", "f64", "double"), "float64"),
+        **dict.fromkeys(("fp16", "f16", "half"), "float16"),
+        **dict.fromkeys(("bf16", "bfloat"), "bfloat16"),
+    },
+}
+"""Names of other projects, by kind."""
+
+
 def unknown(kind: str, given: str, candidates: Iterable[str]) -> str:
     """Return ``unknown KIND 'GIVEN'. Did you mean '...'? Choose from: ..., ....``."""
     names = list(candidates)
-    close = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
+    synonym = _SYNONYMS.get(kind, {}).get(given.lower())
+    if synonym and synonym in names:
+        close = [synonym]
+    else:
+        close = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
     hint = f" Did you mean '{close[0]}'?" if close else ""
     said = f"unknown {kind} '{given}'.{hint}"
     if kind in LISTED and len(names) > MOST_NAMES:

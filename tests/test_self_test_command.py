@@ -62,7 +62,7 @@ def test_self_tests_of_a_missing_gpu_do_not_run(tests, monkeypatch):
 @pytest.mark.parametrize("command", ["bench", "verify"])
 def test_option_that_was_a_self_test_names_the_command(command, capsys):
     assert run([command, "--self-test"]) == EXIT_USAGE
-    told = f"losscli {command} has no option --self-test. Run `losscli self-test`, a command of"
+    told = f"losscli {command} has no option --self-test. Run `losscli self-test`, a separate"
     assert told in capsys.readouterr().err
 
 

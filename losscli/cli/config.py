@@ -11,16 +11,33 @@ from losscli.cli.options import axis_options_of_config, examples, format_option,
 from losscli.cli.variables import variable_of
 from losscli.config.expansion import expand
 from losscli.config.keys import json_schema
-from losscli.config.loader import load, load_config
+from losscli.config.loader import load, load_config, shipped_configs
 from losscli.config.positions import excerpt
 from losscli.config.showing import as_yaml, shown
 from losscli.console.streams import emit
-from losscli.errors import EXIT_OK, EXIT_USAGE, ConfigError, UsageError
+from losscli.errors import EXIT_OK, EXIT_USAGE, ConfigError, UsageError, unknown
 from losscli.render import output
 from losscli.views.phrases import count
 
 
-@click.group("config")
+class _Group(click.Group):
+    """A group that explains a file in place of a command."""
+
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        given = arguments[0]
+        if given not in self.commands and not given.startswith("-"):
+            if Path(given).suffix in (".yaml", ".yml") or given in shipped_configs():
+                raise UsageError(
+                    f"expected a command before '{given}': {', '.join(self.commands)}. "
+                    f"Write `losscli config show {given}`."
+                )
+            raise UsageError(unknown("command of losscli config", given, self.commands))
+        return super().resolve_command(context, arguments)
+
+
+@click.group("config", cls=_Group)
 @examples(
     "losscli config check mine.yaml",
     "losscli config show rows.yaml --dtype bfloat16",

@@ -266,6 +266,13 @@ def _explain(error: BaseException) -> int:
     return code
 
 
+_INSTEAD = {
+    "losscli bench --quick": "losscli bench --budget 30s",
+    "losscli verify --budget": "losscli verify --quick",
+}
+"""What to write in place of an option that another command has."""
+
+
 def _message(error: BaseException) -> tuple[str, int]:
     if isinstance(error, LosscliError):
         return str(error), error.exit_code
@@ -277,7 +284,10 @@ def _message(error: BaseException) -> tuple[str, int]:
             name = error.option_name.lstrip("-")
             if name in COMMANDS:
                 told = f"{command} has no option {error.option_name}. Run `losscli {name}`"
-                return f"{told}, a command of its own.", EXIT_USAGE
+                return f"{told}, a separate command.", EXIT_USAGE
+            if instead := _INSTEAD.get(f"{command} {error.option_name}"):
+                told = f"{command} has no option {error.option_name}. Write `{instead}`"
+                return f"{told}, or see `{command} --help`.", EXIT_USAGE
         return f"{error.format_message()} See `{command} --help`.", EXIT_USAGE
     if isinstance(error, click.ClickException):
         return error.format_message(), EXIT_USAGE
