@@ -71,15 +71,27 @@ def _expression(formula: str, functions: dict[str, str]) -> str:
 class _Written(ast.NodeTransformer):
     def __init__(self, functions: dict[str, str]) -> None:
         self.functions = functions
+        self.test: ast.expr | None = None
+        """The condition of the branch."""
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         self.generic_visit(node)
-        is_square = isinstance(node.op, ast.Pow) and ast.unparse(node.right) == "2"
-        return ast.BinOp(node.left, ast.Mult(), node.left) if is_square else node
+        # Autograd multiplies the derivative of the other branch by 0: it must be finite.
+        is_torchs = self.test is not None and self.functions is _FUNCTIONS["TORCH"]
+        if isinstance(node.op, ast.Pow) and ast.unparse(node.right) == "2":
+            if self.test and is_torchs:
+                node.left = self._call("where", self.test, node.left, ast.Constant(0.0))
+                return node
+            return ast.BinOp(node.left, ast.Mult(), node.left)
+        if isinstance(node.op, ast.Div) and is_torchs:
+            node.right = ast.BoolOp(ast.Or(), [node.right, ast.Constant(1.0)])
+        return node
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
-        self.generic_visit(node)
-        return self._call("where", node.test, node.body, node.orelse)
+        test = self.test = self.visit(node.test)
+        body = self.visit(node.body)
+        self.test = None
+        return self._call("where", test, body, self.visit(node.orelse))
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
