@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from losscli.compare.change import Change
-from losscli.compare.figures import FIGURES
+from losscli.compare.metrics import METRICS
 from losscli.runs.measurements import Error
 from tests.comparing import compare
 from tests.fabricated import machine
@@ -186,13 +186,13 @@ def test_error_is_that_of_the_gate(write, capsys):
 
 
 def test_energy_is_as_noisy_as_the_time():
-    grown = FIGURES["energy"].grown
+    grown = METRICS["energy"].grown
     assert not grown(1.0, 1.09, Change(1.0, 0.99, 1.01), 0.1)  # within the limit
     assert grown(1.0, 1.11, Change(1.0, 0.99, 1.01), 0.1)  # beyond the limit and the noise
     assert not grown(1.0, 1.11, Change(1.0, 0.8, 1.2), 0.1)  # within the noise
 
 
-def test_each_figure_has_its_limit_beside_the_time(write, capsys):
+def test_each_metric_has_its_limit_beside_the_time(write, capsys):
     both(write, peak_extra_bytes=2**22)
     assert fails_on("time=5%,error=0", "--fail-on", "memory=0", LENIENT, "--format", "json") == 1
     record = json.loads(capsys.readouterr().out)
@@ -217,7 +217,7 @@ def test_figure_that_a_run_lacks_fails(write, capsys):
 def test_limit_that_cannot_be_read_exits_2(write, refused):
     both(write)
     for limit, told in {
-        "memry=0": "unknown figure 'memry'. Did you mean 'memory'? Choose from: time, memory,",
+        "memry=0": "unknown metric 'memry'. Did you mean 'memory'? Choose from: time, memory,",
         "memory=5%": "--fail-on memory: '5%' is no number of bytes",
         "energy=0": "--fail-on energy: '0' is not a fraction",
         "error=-1ulp": "'-1ulp' is no number of units in the last place. Write 0 or 1ulp",

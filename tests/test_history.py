@@ -41,7 +41,7 @@ def measured(count, seed=0, *, slow_from=None, larger_from=None, **noise):
 def steps(runs, **given):
     """Return the changes that are found: figure, implementation and commit of each."""
     return [
-        (step.figure, series.result.implementation, step.commit)
+        (step.metric, series.result.implementation, step.commit)
         for series in history(runs, **given).series
         for step in series.steps
     ]
@@ -154,7 +154,7 @@ def test_json_has_the_points_and_where_they_change(saved, capsys):
     assert (record["schema_version"], record["kind"]) == (2, "history")
     (row,) = record["rows"]
     assert [point["commit"] for point in row["points"]] == record["commits"]
-    steps = {step["figure"]: step["commit"] for step in row["steps"]}
+    steps = {step["metric"]: step["commit"] for step in row["steps"]}
     assert steps == {"time": "c010", "memory": "c010"}
     assert command(*ONE, "--format", "csv") == 0
     assert len(capsys.readouterr().out.splitlines()) == 21

@@ -8,7 +8,7 @@ import click
 
 from losscli.cli.options import COMPLETE_RUNS, axis, examples, output_options
 from losscli.cli.variables import option, switch
-from losscli.compare.figures import TIME, limits_of, read_limit
+from losscli.compare.metrics import TIME, limits_of, read_limit
 from losscli.console.notes import note, say
 from losscli.errors import EXIT_FAILED, EXIT_OK, EXIT_UNFIT, UsageError
 from losscli.runs.files import refuse_to_overwrite
@@ -68,8 +68,8 @@ def command(
     if len(names) < 2:
         raise UsageError("name at least two runs: losscli compare BASE NEW.")
 
-    by_figure = limits_of(limits)
-    if undecided and not by_figure:
+    by_metric = limits_of(limits)
+    if undecided and not by_metric:
         raise UsageError("--fail-on-undecided needs a limit. Add --fail-on LIMIT, e.g. 5%.")
 
     # What follows imports numpy: an error above answers at once.
@@ -86,8 +86,8 @@ def command(
     paths = {name: find_run(name) for name in names}
     refuse_to_overwrite(output, "run", paths)
     baseline, *others = [(name, read_run(paths[name], "bench")) for name in names]
-    tolerated = by_figure.get(TIME, TOLERATED)
-    threshold = by_figure.pop(TIME, math.inf)
+    tolerated = by_metric.get(TIME, TOLERATED)
+    threshold = by_metric.pop(TIME, math.inf)
     found = {name: compare(baseline[1], run, tolerated) for name, run in others}
     for name, comparison in found.items():
         if not comparison.comparable and not force:
@@ -99,7 +99,7 @@ def command(
         if not comparison.rows and not comparison.broken:
             why = why_unmatched(*baseline, name, comparison.after)
             raise UsageError(f"{baseline[0]} and {name} have no timed case in common. {why}")
-    compared = Comparisons(baseline[0], found, FailOn(threshold, missing, undecided, by_figure))
+    compared = Comparisons(baseline[0], found, FailOn(threshold, missing, undecided, by_metric))
     write(compared, format, output)
     if compared.has_changes:  # a summary that always says the same is not read
         publish("compare", lambda: render(compared, "md"))

@@ -8,7 +8,7 @@ import numpy as np
 
 from losscli.cases.axes import HOST, Cache, Mode, PassName
 from losscli.compare.change import Change, ratios
-from losscli.compare.figures import ENERGY, FIGURES
+from losscli.compare.metrics import ENERGY, METRICS
 from losscli.compare.noise import (
     CONTROLS,
     Noise,
@@ -58,18 +58,18 @@ class Row:
         limit, ratio = 1 + threshold, self.ratio
         return ratio.high > limit * ratio.value or ratio.value > limit
 
-    def both(self, figure: str) -> tuple[float, float] | None:
-        """Return a figure before and after, if both runs have it."""
-        before, after = map(FIGURES[figure].of, (self.before, self.after))
+    def both(self, metric: str) -> tuple[float, float] | None:
+        """Return a metric before and after, if both runs have it."""
+        before, after = map(METRICS[metric].of, (self.before, self.after))
         return None if before is None or after is None else (before, after)
 
-    def has_grown(self, figure: str, limit: float) -> bool:
-        """Tell whether a figure has grown beyond a limit and noise; a control's never has."""
-        both = self.both(figure)
+    def has_grown(self, metric: str, limit: float) -> bool:
+        """Tell whether a metric has grown beyond a limit and noise; a control's never has."""
+        both = self.both(metric)
         # The energy is that of the whole device.
-        if both is None or self.control or (self.disturbed and figure == ENERGY):
+        if both is None or self.control or (self.disturbed and metric == ENERGY):
             return False
-        return FIGURES[figure].grown(*both, self.ratio, limit)
+        return METRICS[metric].grown(*both, self.ratio, limit)
 
 
 class Untimed(Record, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from losscli.compare.comparison import Comparison, Row, Untimed
-from losscli.compare.figures import ENERGY, FIGURES, MEMORY
+from losscli.compare.metrics import ENERGY, MEMORY, METRICS
 from losscli.implementations import is_own
 from losscli.runs.judgements import FASTER, SLOWER
 from losscli.runs.records import Run
@@ -24,14 +24,14 @@ class FailOn:
     """``--fail-on-missing``: rows of the baseline must be timed again. By default, with any limit,
     those of losscli's own implementations must."""
     undecided: bool | None = None
-    """``--fail-on-undecided``: noise must not hide a slowdown by the threshold, and other figures
+    """``--fail-on-undecided``: noise must not hide a slowdown by the threshold, and other metrics
     must be measured again. The same default."""
     limits: Mapping[str, float] = field(default_factory=dict)
-    """``--fail-on``: the other figures' limits."""
+    """``--fail-on``: the other metrics' limits."""
 
     @property
     def gates(self) -> bool:
-        """Whether any figure has a limit."""
+        """Whether any metric has a limit."""
         return math.isfinite(self.threshold) or bool(self.limits)
 
     @property
@@ -112,24 +112,24 @@ class Comparisons:
             or row.has_grown(ENERGY, fail_on.limits.get(ENERGY, math.inf))
         )
 
-    def grown(self, figure: str) -> list[tuple[str, Row]]:
-        """Return the rows with a figure beyond its limit."""
-        limit = self.fail_on.limits[figure]
-        return self._all(lambda one: (row for row in one.rows if row.has_grown(figure, limit)))
+    def grown(self, metric: str) -> list[tuple[str, Row]]:
+        """Return the rows with a metric beyond its limit."""
+        limit = self.fail_on.limits[metric]
+        return self._all(lambda one: (row for row in one.rows if row.has_grown(metric, limit)))
 
     def unmeasured(self) -> list[tuple[str, str, list[Row]]]:
-        """Return run, figure and rows that lack it; no rows where the whole run does."""
+        """Return run, metric and rows that lack it; no rows where the whole run does."""
         if not self.fail_on.minds_undecided:
             return []
         found = []
-        for figure in self.fail_on.limits:
-            of = FIGURES[figure].of
+        for metric in self.fail_on.limits:
+            of = METRICS[metric].of
             for name, one in self.comparisons.items():
                 known = [row for row in one.rows if not row.control and of(row.before) is not None]
                 gone = [row for row in known if of(row.after) is None]
                 lost = [row for row in gone if self.fail_on.minds(row)]
                 if lost or (len(gone) == len(known) and not one.broken):
-                    found.append((name, figure, lost))
+                    found.append((name, metric, lost))
         return found
 
     @property

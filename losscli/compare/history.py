@@ -1,4 +1,4 @@
-"""The figures of rows over commits, and the commits that changed them. Needs no torch."""
+"""The metrics of rows over commits, and the commits that changed them. Needs no torch."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import field
 
 from losscli.compare.change_points import ChangePoints
-from losscli.compare.figures import MEMORY, TIME
+from losscli.compare.metrics import MEMORY, TIME
 from losscli.compare.row_keys import RowKey, median_of, named, timed
 from losscli.files.record import Record
 from losscli.machine.differences import differences
@@ -29,17 +29,17 @@ class MeasuredCommit(Record, frozen=True):
     """The largest of any run."""
 
 
-class FigureChange(Record, frozen=True):
-    """A commit that changed a row's figure."""
+class MetricChange(Record, frozen=True):
+    """A commit that changed a row's metric."""
 
-    figure: str
+    metric: str
     """``time`` or ``memory``."""
     commit: str
     previous: str
     """The commit with runs before it."""
     before: float
     after: float
-    """The figure on either side: the time over all runs, in seconds, or the memory at both
+    """The metric on either side: the time over all runs, in seconds, or the memory at both
     commits."""
     low: float | None = None
     high: float | None = None
@@ -52,7 +52,7 @@ class RowHistory(Record, frozen=True):
     result: BenchResult
     """The newest result."""
     points: tuple[MeasuredCommit, ...]
-    steps: tuple[FigureChange, ...]
+    steps: tuple[MetricChange, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object, with the row's name in place of a result."""
@@ -101,7 +101,7 @@ def history(
             continue
         points = [_point(names[i], commits[names[i]], measured[i][key]) for i in there]
         steps = [
-            FigureChange(
+            MetricChange(
                 TIME,
                 *(names[index], names[there[there.index(index) - 1]]),
                 *(median_of(row.before), median_of(row.after), row.ratio.low, row.ratio.high),
@@ -144,11 +144,11 @@ def _point(commit: str, runs: Sequence[Run], results: Sequence[BenchResult]) -> 
     return MeasuredCommit(commit, len(results), created, seconds, max(known, default=None))
 
 
-def _of_memory(points: Sequence[MeasuredCommit]) -> list[FigureChange]:
+def _of_memory(points: Sequence[MeasuredCommit]) -> list[MetricChange]:
     """Return where a row's memory changed; it is exact, so any difference counts."""
     known = [(p.commit, p.peak_extra_bytes) for p in points if p.peak_extra_bytes is not None]
     return [
-        FigureChange(MEMORY, commit, previous, before, after)
+        MetricChange(MEMORY, commit, previous, before, after)
         for (previous, before), (commit, after) in pairwise(known)
         if before != after
     ]

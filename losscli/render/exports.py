@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 
 from losscli.cases.case import distinct_names
-from losscli.compare.figures import FIGURES
+from losscli.compare.metrics import METRICS
 from losscli.compare.row_keys import label, timed
 from losscli.errors import printable
 from losscli.runs.measurements import Seconds
@@ -26,10 +26,10 @@ def _rows(run: Run) -> dict[str, tuple[BenchResult, Seconds]]:
     }
 
 
-def _figures(result: BenchResult) -> Iterable[tuple[str, str, float]]:
-    for name, figure in FIGURES.items():
-        if (value := figure.of(result)) is not None:
-            yield name, figure.unit, value
+def _metrics(result: BenchResult) -> Iterable[tuple[str, str, float]]:
+    for name, metric in METRICS.items():
+        if (value := metric.of(result)) is not None:
+            yield name, metric.unit, value
 
 
 def _bencher(run: Run) -> str:
@@ -40,7 +40,7 @@ def _bencher(run: Run) -> str:
         if seconds.interval:
             low, high = seconds.interval
             latency |= {"lower_value": 1e9 * low, "upper_value": 1e9 * high}
-        others = {f"{figure}-{unit}": {"value": value} for figure, unit, value in _figures(result)}
+        others = {f"{metric}-{unit}": {"value": value} for metric, unit, value in _metrics(result)}
         benchmarks[name] = {"latency": latency, **others}
     return json.dumps(benchmarks, indent=2)
 
@@ -54,8 +54,8 @@ def _github_action_benchmark(run: Run) -> str:
             entry["range"] = f"{format_seconds(low)} to {format_seconds(high)}"
         entries.append(entry | {"extra": result.reason})
         entries += [
-            {"name": f"{name}: {figure}", "unit": unit, "value": value}
-            for figure, unit, value in _figures(result)
+            {"name": f"{name}: {metric}", "unit": unit, "value": value}
+            for metric, unit, value in _metrics(result)
         ]
     return json.dumps(entries, indent=2)
 
@@ -71,15 +71,15 @@ def _openmetrics(run: Run) -> str:
         for labels, _, seconds in rows
         for each in STATISTICS
     ]
-    for figure, of in FIGURES.items():
-        name = f"losscli_{figure}_{of.unit}"
+    for metric, of in METRICS.items():
+        name = f"losscli_{metric}_{of.unit}"
         samples = [
             _sample(name, labels, value)
             for labels, result, _ in rows
             if (value := of.of(result)) is not None
         ]
         if samples:
-            lines += [*_gauge(name, of.unit, f"The {figure} of a call."), *samples]
+            lines += [*_gauge(name, of.unit, f"The {metric} of a call."), *samples]
     return "\n".join([*lines, "# EOF"])
 
 

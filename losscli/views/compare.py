@@ -10,8 +10,8 @@ from statistics import geometric_mean
 
 from losscli.compare.change import CONFIDENCE
 from losscli.compare.comparison import Comparison
-from losscli.compare.figures import FIGURES, MEMORY
 from losscli.compare.gate import Comparisons
+from losscli.compare.metrics import MEMORY, METRICS
 from losscli.compare.record import ComparedRow, ComparedRun, ComparisonRecord, record_of
 from losscli.compare.row_keys import in_table, label
 from losscli.runs.grouping import grouped
@@ -76,7 +76,7 @@ def _run(baseline: str, one: ComparedRun) -> Iterator[Table | Notes]:
     yield _rows(one)
     headers = ["loss", "pass", "impl", "conclusive cases", "geometric mean of new/base"]
     yield Table(headers, list(_means(one)))
-    text = FIGURES[MEMORY].text
+    text = METRICS[MEMORY].text
     memory = [
         f"{label(row)}: {text(before)}, then {text(after)}"
         for row in one.rows
@@ -186,26 +186,26 @@ def _details(compared: Comparisons) -> list[str]:
             change = f"too noisy to detect a change of {100 * compared.threshold:g} %"
             lines.append(f"{len(noisy)} of {rows}{where} {are} {change}")
     lines += [
-        f"no row with {_more(figure, limit)}"
-        for figure, limit in compared.fail_on.limits.items()
-        if not compared.grown(figure)
+        f"no row with {_more(metric, limit)}"
+        for metric, limit in compared.fail_on.limits.items()
+        if not compared.grown(metric)
     ]
     return lines
 
 
-def _more(figure: str, limit: float) -> str:
-    return f"more {figure} than before, by more than {FIGURES[figure].allowed(limit)}"
+def _more(metric: str, limit: float) -> str:
+    return f"more {metric} than before, by more than {METRICS[metric].allowed(limit)}"
 
 
 def _failures(compared: Comparisons) -> list[str]:
     """Return what fails the comparison, but for rows that are slower, and what to measure again."""
     lines = []
     several = len(compared.comparisons) > 1
-    for figure, limit in compared.fail_on.limits.items():
-        text = FIGURES[figure].text
-        found = [(name, row, row.both(figure)) for name, row in compared.grown(figure)]
+    for metric, limit in compared.fail_on.limits.items():
+        text = METRICS[metric].text
+        found = [(name, row, row.both(metric)) for name, row in compared.grown(metric)]
         if found:
-            lines.append(f"FAILED: {count(len(found), 'row')} with {_more(figure, limit)}")
+            lines.append(f"FAILED: {count(len(found), 'row')} with {_more(metric, limit)}")
         lines += [
             f"    {f'{name}: ' * several}{row.name}: {', then '.join(map(text, both or ()))}"
             for name, row, both in found
@@ -228,11 +228,11 @@ def _failures(compared: Comparisons) -> list[str]:
         lines.append(f"FAILED: {rows}; {accepts}")
     elif blind := compared.blind():
         lines.append(f"FAILED: no row of {', '.join(blind)} could be judged; {accepts}")
-    for name, figure, lost in compared.unmeasured():
-        what = f"no row of {name} and {compared.baseline} has {figure}"
+    for name, metric, lost in compared.unmeasured():
+        what = f"no row of {name} and {compared.baseline} has {metric}"
         if lost:
             names = list(dict.fromkeys(row.after.implementation for row in lost))
-            what = f"{count(len(lost), 'row')} of {', '.join(names)} lost its {figure}"
+            what = f"{count(len(lost), 'row')} of {', '.join(names)} lost its {metric}"
         lines.append(f"FAILED: {what}; {accepts}")
     again = [row.name for _, row in compared.disturbed()]
     were = "was" if len(again) == 1 else "were"

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from losscli.cases.case import distinct_names
-from losscli.compare.figures import FIGURES, MEMORY
-from losscli.compare.history import FigureChange, History, MeasuredCommit, RowHistory
+from losscli.compare.history import History, MeasuredCommit, MetricChange, RowHistory
+from losscli.compare.metrics import MEMORY, METRICS
 from losscli.compare.row_keys import in_table, label
 from losscli.units import format_bytes, format_seconds
 from losscli.views.document import Document, Notes, Part, Side, Table, case_table
@@ -82,9 +82,9 @@ def _changes(found: History) -> list[str]:
     return lines or [f"{nothing} over {commits}"]
 
 
-def _change(step: FigureChange) -> str:
-    if step.figure == MEMORY:
-        text = FIGURES[MEMORY].text
+def _change(step: MetricChange) -> str:
+    if step.metric == MEMORY:
+        text = METRICS[MEMORY].text
         what = "MORE MEMORY" if step.after > step.before else "less memory"
         return f"{what}, {text(step.before)}, then {text(step.after)}"
     what = "SLOWER" if step.after > step.before else "faster"

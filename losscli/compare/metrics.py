@@ -1,4 +1,4 @@
-"""The figures of a row besides its time that can fail a comparison, each with a noise rule.
+"""The metrics of a row besides its time that can fail a comparison, each with a noise rule.
 
 Memory and errors on the same inputs have no noise: any growth beyond the limit counts. Energy is as
 noisy as the time.
@@ -21,8 +21,8 @@ TIME, MEMORY, ENERGY = "time", "memory", "energy"
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A figure of a result: where it is, its limit, and when it has grown beyond that."""
+class Metric:
+    """A metric of a result: where it is, its limit, and when it has grown beyond that."""
 
     of: Callable[[BenchResult], float | None]
     """Returns None if not measured."""
@@ -30,9 +30,9 @@ class Figure:
     limit: Callable[[str], float]
     """Reads the limit of ``--fail-on``."""
     grown: Callable[[float, float, Change, float], bool]
-    """Takes the figure before and after, the ratio of the times, and the limit."""
+    """Takes the metric before and after, the ratio of the times, and the limit."""
     text: Callable[[float], str]
-    """Writes the figure so that any growth shows."""
+    """Writes the metric so that any growth shows."""
     allowed: Callable[[float], str]
 
 
@@ -56,9 +56,9 @@ def _bytes(count: float) -> str:
     return f"{count:,.0f} B"
 
 
-FIGURES: Mapping[str, Figure] = {
-    MEMORY: Figure(lambda r: r.peak_extra_bytes, "bytes", parse_memory, _grown_by, _bytes, _bytes),
-    ENERGY: Figure(
+METRICS: Mapping[str, Metric] = {
+    MEMORY: Metric(lambda r: r.peak_extra_bytes, "bytes", parse_memory, _grown_by, _bytes, _bytes),
+    ENERGY: Metric(
         lambda r: r.joules,
         "joules",
         parse_fraction,
@@ -66,7 +66,7 @@ FIGURES: Mapping[str, Figure] = {
         format_joules,
         lambda limit: f"{100 * limit:g} %",
     ),
-    "error": Figure(
+    "error": Metric(
         lambda r: r.error.ulp,
         "ulp",
         _ulp,
@@ -75,7 +75,7 @@ FIGURES: Mapping[str, Figure] = {
         lambda limit: f"{limit:g} ulp",
     ),
 }
-"""Figures by their name in ``--fail-on``; the time has its own statistics."""
+"""Metrics by their name in ``--fail-on``; the time has its own statistics."""
 
 
 def read_limit(text: str) -> tuple[tuple[str, float]]:
@@ -83,9 +83,9 @@ def read_limit(text: str) -> tuple[tuple[str, float]]:
     name, equals, limit = (part.strip() for part in text.partition("="))
     if not equals:
         name, limit = TIME, text
-    if name not in (TIME, *FIGURES):
-        raise UsageError(unknown("figure", name, (TIME, *FIGURES)))
-    read = parse_fraction if name == TIME else FIGURES[name].limit
+    if name not in (TIME, *METRICS):
+        raise UsageError(unknown("metric", name, (TIME, *METRICS)))
+    read = parse_fraction if name == TIME else METRICS[name].limit
     try:
         return ((name, read(limit)),)
     except UsageError as error:
@@ -93,7 +93,7 @@ def read_limit(text: str) -> tuple[tuple[str, float]]:
 
 
 def limits_of(given: Sequence[tuple[str, float]]) -> dict[str, float]:
-    """Return each figure's limit; UsageError for two limits of one."""
+    """Return each metric's limit; UsageError for two limits of one."""
     names = [name for name, _ in given]
     for name in names:
         if names.count(name) > 1:
