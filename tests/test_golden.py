@@ -61,7 +61,7 @@ PROFILE = Profile(
     profiler="ncu",
     command=("ncu",),
     seconds=98e-6,
-    limit_share=0.93,
+    peak_fraction=0.93,
     limit_gbps=4200.0,
     launches=(
         Launch(

@@ -104,10 +104,13 @@ NO_ANSWERS = [
 
 def test_answer_that_is_no_verdict_is_a_lost_job():
     for data in NO_ANSWERS:
-        with naming(str(data)[:50]), pytest.raises(LostError, match="gave no answer") as caught:
+        with (
+            naming(str(data)[:50]),
+            pytest.raises(LostError, match="cannot be read") as caught,
+        ):
             read_answer(data)
         assert not caught.value.node
-        assert str(caught.value).startswith("it gave no answer that can be read: ")
+        assert str(caught.value).startswith("its response cannot be read: ")
 
 
 def test_each_job_has_a_verdict_and_no_more_are_on_their_way_than_there_is_room_for(jobs):

@@ -160,7 +160,7 @@ def test_address_of_something_else_is_told_within_seconds():
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         started = time.monotonic()
-        with pytest.raises(UnfitError, match=r"did not answer within 10 s\. Is it a Ray cluster"):
+        with pytest.raises(UnfitError, match=r"did not respond within 10 s\. Is it a Ray cluster"):
             next(Farm(RayCluster(client_address(address))).run([]))
         assert time.monotonic() - started < 15
 

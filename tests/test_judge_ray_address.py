@@ -66,15 +66,15 @@ def test_wrong_address_or_variable_is_refused_before_the_output_is_opened(
 
 def test_address_at_which_nobody_answers_is_refused(free_address, monkeypatch):
     for address, said in (
-        (free_address, f"no Ray cluster answers at ray://{free_address}: .*refu"),
-        (f"{'x' * 80}.example:1", "no Ray cluster answers at"),
+        (free_address, f"no Ray cluster responds at ray://{free_address}: .*refu"),
+        (f"{'x' * 80}.example:1", "no Ray cluster responds at"),
     ):
         with pytest.raises(UnfitError, match=said):
             client_address(address).expect_answer()
     looked_up = threading.Event()
     monkeypatch.setattr(ray_address, "ANSWER_SECONDS", 0.05)
     monkeypatch.setattr(socket, "create_connection", lambda *_: looked_up.wait())
-    with pytest.raises(UnfitError, match=r"at ray://head:1: no cluster answered within 0\.05 s"):
+    with pytest.raises(UnfitError, match=r"at ray://head:1: no cluster responded within 0\.05 s"):
         client_address("head:1").expect_answer()
     looked_up.set()
 
@@ -83,7 +83,7 @@ def test_variable_is_named_where_nobody_answers(monkeypatch, free_address):
     ray = SimpleNamespace(init=print, remote=print, shutdown=lambda: None)
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setenv("RAY_ADDRESS", free_address)
-    with pytest.raises(UnfitError, match=rf"answers at {free_address} \(RAY_ADDRESS\): "):
+    with pytest.raises(UnfitError, match=rf"responds at {free_address} \(RAY_ADDRESS\): "):
         open_and_close(RayCluster())
 
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 import tomllib
 from collections.abc import Iterator
 
 import click
+import yaml
 
+import losscli.functional
+import losscli.nn
+from docs.pages import losses, records
 from losscli.cli.main import group
+from losscli.judge import judge_many
+from losscli.verify import repeat
 from tests.documents import ROOT
 from tests.parameters import naming
 
@@ -62,7 +69,7 @@ def test_help_has_the_terms_of_the_field() -> None:
 
 def test_messages_have_the_terms_of_the_field() -> None:
     for path in sorted((ROOT / "losscli").rglob("*.py")):
-        for text in messages(path.read_text()):
+        for text in () if path.name == "former_names.py" else messages(path.read_text()):
             with naming(path.relative_to(ROOT), text):
                 assert private_words(text) == []
     for path in sorted((ROOT / "losscli").rglob("*.toml")):
@@ -71,8 +78,27 @@ def test_messages_have_the_terms_of_the_field() -> None:
                 assert private_words(text) == []
 
 
+def test_public_docstrings_have_the_terms_of_the_field() -> None:
+    for module in (losscli.functional, losscli.nn):
+        for name in module.__all__:
+            with naming(name):
+                assert private_words(prose(inspect.getdoc(getattr(module, name)) or "")) == []
+    for docstring in (losscli.patch, losscli.load, judge_many, repeat):
+        assert private_words(prose(inspect.getdoc(docstring) or "")) == []
+    for page in (losses.page(), records.page()):
+        assert private_words(prose(page)) == []
+
+
+def test_titles_of_shipped_configs_have_the_terms_of_the_field() -> None:
+    for path in sorted((ROOT / "configs").glob("*.yaml")):
+        with naming(path.name):
+            tables = yaml.safe_load(path.read_text()).get("tables", ())
+            assert private_words("\n".join(table["title"] for table in tables)) == []
+
+
 OF_NO_PROSE = re.compile(
-    r"```.*?```|`[^`]*`|\n    [^\n]*|\]\([^)]*\)|<!-- mutations.*?<!-- end -->|<!--.*?-->",
+    r"```.*?```|``[^`]*``|`[^`]*`|\n    [^\n]*"
+    r"|\]\([^)]*\)|<!-- mutations.*?<!-- end -->|<!--.*?-->",
     re.DOTALL,
 )
 """Code, the targets of links, and what names records or comes from them."""

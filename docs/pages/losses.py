@@ -29,7 +29,7 @@ INTRODUCTION = """\
 
 Each loss is a function of `losscli.functional` and a module of `losscli.nn`. The heading has the
 name for the command line and for configs. The pictures are computed from the reference, the plain
-PyTorch formula that `losscli verify` takes for the truth: the loss of one element, or of one row,
+PyTorch formula that `losscli verify` takes as the oracle: the loss of one element, or of one row,
 and its gradient for the prediction. All other operands keep the values below the picture.
 """
 

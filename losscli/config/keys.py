@@ -19,6 +19,7 @@ from losscli.config.positions import Located, each
 from losscli.config.schema import MOST_PROCESSES, CaseTolerance, Config, Exclude, Inputs, Timing
 from losscli.runs.columns import COLUMNS
 from losscli.runs.columns import FORMERLY as FORMER_COLUMNS
+from losscli.runs.former_names import updated
 from losscli.units import parse_fraction, parse_seconds
 
 Schema = Mapping[str, Any]
@@ -80,7 +81,9 @@ def _some(item: Schema) -> Schema:
 
 
 _VALUES: Mapping[str, Key] = {
-    **dict.fromkeys(("title", "reason"), Key(fields.read_line, _TEXT)),
+    # A copy of a shipped config may have a former title.
+    "title": Key(lambda node: updated(fields.read_line(node)), _TEXT),
+    "reason": Key(fields.read_line, _TEXT),
     **dict.fromkeys(("min_time", "max_time", "budget"), Key(fields.text(parse_seconds), _TIME)),
     "confidence": Key(fields.text(parse_fraction), _TIME),
     "device": Key(

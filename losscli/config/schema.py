@@ -160,8 +160,8 @@ class Config:
     ] = ()
     sizes: Annotated[
         tuple[Shape, ...],
-        "Sizes: 1024x1024, 32K (32768), 1K..32K*2, pow2[10:30:5] or {pow2: [10, 30, 5]}; of hidden "
-        "states tokens x width x classes.",
+        "Sizes: 1024x1024, 32K (32768), 1K..32K*2, pow2[10:30:5] or {pow2: [10, 30, 5]}; of fused "
+        "linear losses tokens x width x classes.",
     ] = ()
     dtypes: tuple[axes.DType, ...] = ("float32",)
     reductions: tuple[Reduction, ...] = ("mean",)

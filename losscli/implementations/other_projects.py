@@ -199,7 +199,7 @@ PACKAGES = (
     _package(
         "cut_cross_entropy",
         "cut_cross_entropy",
-        "Apple's cut cross entropy of hidden states, which leaves small gradients out",
+        "Apple's fused linear cut cross entropy, which leaves small gradients out",
         {HIDDEN: _Kernel(_cut_cross_entropy, frozenset({"ignore_index", "softcap"}))},
         temporaries=1,
         installed_by="cut-cross-entropy",

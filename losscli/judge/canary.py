@@ -44,7 +44,7 @@ class Canary:
 
     def _trouble(self, limit: float) -> str:
         if is_broken(self.device):
-            return f"{self.device} is broken for this process"
+            return f"{self.device} is unusable in this process"
         with torch.cuda.device(self.device):
             done = torch.cuda.Event()
             torch.ones(2**20, device=self.device).sum()

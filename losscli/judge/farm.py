@@ -66,7 +66,7 @@ def read_answer(data: object) -> NodeAnswer:
             raise RecordError(f"expected bytes, got {type(data).__name__}")
         return read_value(NodeAnswer, json.loads(data))
     except (RecordError, ValueError, RecursionError) as error:
-        raise LostError(f"it gave no answer that can be read: {error}", node=False) from None
+        raise LostError(f"its response cannot be read: {error}", node=False) from None
 
 
 class LostError(Exception):

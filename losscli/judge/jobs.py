@@ -26,7 +26,7 @@ OPTIONS = {"size": "sizes", "dtype": "dtypes", "param": "parameters"}
 """Keys that may have the name of the command's option instead."""
 _BLOCK = 2**16
 _LONGEST = 2**20
-_KINDS = {list: "an array", str: "a text", bool: "a truth value", type(None): "null"}
+_KINDS = {list: "an array", str: "a text", bool: "true or false", type(None): "null"}
 
 
 def read_jobs(
@@ -45,7 +45,7 @@ def read_jobs(
         item = _read_line(line, where, defaults)
         if isinstance(item, Job) and item.id in seen:
             text = f"the id '{item.id}' is that of line {seen[item.id]} as well"
-            yield _broken(item, where, f"{text}. Give each job an id of its own.")
+            yield _broken(item, where, f"{text}. Give each job a different id.")
         else:
             seen[item.id] = number
             yield item

@@ -88,7 +88,7 @@ def _files_of(folder: Path, named: str) -> Iterator[Path]:
         if size > MOST_BYTES or count > MOST_FILES:
             raise UsageError(
                 f"{named} uses other files of its folder, which has more than {MOST_FILES} files "
-                f"or {format_bytes(MOST_BYTES)} and is not sent. Move what it needs to a folder of "
-                "its own."
+                f"or {format_bytes(MOST_BYTES)} and is not sent. Move what it needs to a separate "
+                "folder."
             )
         yield path

@@ -47,15 +47,15 @@ class Address:
 
     def expect_answer(self) -> None:
         """Raise UnfitError if nothing listens at the address."""
-        why = f"no cluster answered within {ANSWER_SECONDS:g} s"
+        why = f"no cluster responded within {ANSWER_SECONDS:g} s"
         try:
             if done_within(ANSWER_SECONDS, self._connect):
                 return
         except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
             why = str(error)
         raise UnfitError(
-            f"no Ray cluster answers at {self}: {why}. Start one with `ray start --head`; its port "
-            f"for {CLIENT} is that of the Ray Client server, 10001."
+            f"no Ray cluster responds at {self}: {why}. Start one with `ray start --head`; its "
+            f"port for {CLIENT} is that of the Ray Client server, 10001."
         )
 
     def _connect(self) -> None:

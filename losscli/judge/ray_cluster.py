@@ -179,7 +179,7 @@ def _join(what: str, action: Callable[[], object]) -> None:
     """Join a cluster; UnfitError if that fails or takes too long."""
     if not done_within(JOIN_SECONDS, partial(_told, what, action)):
         raise UnfitError(
-            f"{what} did not answer within {JOIN_SECONDS:g} s. Is it a Ray cluster? One that asks "
+            f"{what} did not respond within {JOIN_SECONDS:g} s. Is it a Ray cluster? One that asks "
             "for a token is joined with RAY_AUTH_MODE=token."
         )
 

@@ -30,7 +30,7 @@ from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import indent
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import yaml
@@ -71,8 +71,8 @@ TIMED = {"legitimate_fused_cpp", "legitimate_model_new_cuda"}
 LEGITIMATE = "legitimate"
 _KINDS: dict[str, tuple[Code, ...]] = {
     "functions replaced, results faked": (Code.MONKEY_PATCHED, Code.WROTE_TO_CHANNEL),
-    "answers that are kept for later": (Code.WRONG_AFTER_WARM_UP,),
-    "times that are not the clock's": (Code.TIMING_TAMPERING, Code.INTERFERENCE),
+    "memoized results": (Code.WRONG_AFTER_WARM_UP,),
+    "times that disagree with the clock": (Code.TIMING_TAMPERING, Code.INTERFERENCE),
     "processes, flags and files that remain": (Code.GLOBAL_STATE_LEAK, Code.LEFT_PROCESS),
     "wrong values or gradients": (
         *(
@@ -163,6 +163,8 @@ class Candidate:
 class Judged(Record, frozen=True):
     """The verdict on one file, next to the expected one."""
 
+    derived: ClassVar = {"word": "verdict"}
+
     file: str
     kind: str
     what: str
@@ -175,6 +177,11 @@ class Judged(Record, frozen=True):
     seconds: float
     cause: str = ""
     """Why its results are wrong, or what it does instead, where the judge found out."""
+
+    @property
+    def verdict(self) -> str:
+        """The verdict; ``word`` is the former key of the JSON."""
+        return self.word
 
     @property
     def exit_code(self) -> int:

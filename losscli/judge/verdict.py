@@ -72,7 +72,7 @@ class Verdict(Record, frozen=True):
     machine: str = ""
     """The model of the GPU that judged it; of the CPU where no GPU did."""
     host: str = ""
-    """The CPU beside it, and its cores: ``AMD EPYC 9554, 64 cores``."""
+    """The CPU next to it, and its cores: ``AMD EPYC 9554, 64 cores``."""
     cached: bool = False
     """Whether it was found in the cache: the same source was judged in the same way before."""
 

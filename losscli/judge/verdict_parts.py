@@ -1,7 +1,7 @@
 """The parts of a verdict: reasons, times and errors, and the word that follows from reasons."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from losscli.files.record import Record
 from losscli.reasons import Code, Facet, Word
@@ -38,7 +38,9 @@ class JudgeReason(Record, frozen=True):
 
 
 class Speed(Record, frozen=True):
-    """The time of one pass of one case, beside others."""
+    """The time of one pass of one case, compared with others."""
+
+    derived: ClassVar = {"limit_share": "peak_fraction"}
 
     case: str
     pass_: str
@@ -47,9 +49,14 @@ class Speed(Record, frozen=True):
     ratios: dict[str, tuple[Ratio, Ratio, Ratio]]
     """How many times as fast as each other implementation: value, low and high of the interval."""
     limit_share: float | None = None
-    """The part of the speed of the memory that it reaches; None where the limit is unknown."""
+    """The former key of ``peak_fraction``."""
     peak_extra_bytes: int | None = None
-    """The memory beyond operands, loss and gradient."""
+    """Peak temporary memory, beyond operands, loss and gradient."""
+
+    @property
+    def peak_fraction(self) -> float | None:
+        """The fraction of peak bandwidth; None where that is unknown."""
+        return self.limit_share
 
 
 class Accuracy(Record, frozen=True):
@@ -60,7 +67,7 @@ class Accuracy(Record, frozen=True):
     gradient_ulp: float | None = None
     torch_gradient_ulp: float | None = None
     deterministic: bool | None = None
-    """Whether each run gives the same bits; None where that was not tested."""
+    """Whether it is bitwise deterministic; None where that was not tested."""
 
 
 def word_of(reasons: Sequence[JudgeReason]) -> Word:

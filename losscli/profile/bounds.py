@@ -25,16 +25,16 @@ ISSUED = 0.6
 def decide(
     launches: tuple[Launch, ...],
     seconds: float,
-    limit_share: float | None,
+    peak_fraction: float | None,
     limit_gbps: float | None,
 ) -> tuple[Bound, str]:
     """Return what bounds a call of ``seconds``, and why; no ``limit_gbps`` for matrix products."""
-    near = (limit_share or 0.0) >= NEAR
+    near = (peak_fraction or 0.0) >= NEAR
     if near and limit_gbps is None:
-        return "matrix products", f"these alone take {limit_share:.0%} of the call's time"
+        return "matrix products", f"these alone take {peak_fraction:.0%} of the call's time"
     if not launches:
         return "unknown", "the profiler saw no kernel"
-    limits = f"the limit alone takes {limit_share or 0.0:.0%} of the call's time"
+    limits = f"the limit alone takes {peak_fraction or 0.0:.0%} of the call's time"
     at_limit: tuple[Bound, str] = "memory", limits
     longest = max(launches, key=lambda each: each.seconds)
     busy = sum(each.seconds for each in launches)

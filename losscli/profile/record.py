@@ -78,7 +78,7 @@ class Profile(Record, frozen=True, kw_only=True):
     """The command under the profiler, with the profiler and its options."""
     seconds: float
     """The median time of a call, without a profiler."""
-    limit_share: float | None = None
+    peak_fraction: float | None = None
     """The limit's time over ``seconds``: a copy kernel's, or the bare matrix products'."""
     limit_gbps: float | None = None
     """The copy kernel's rate; None if matrix products are the limit."""

@@ -64,7 +64,7 @@ def profile(
         profiler=name,
         command=command,
         seconds=result.seconds.median,
-        limit_share=result.limit_share,
+        peak_fraction=result.limit_share,
         limit_gbps=limit_gbps,
         launches=launches,
         gap_seconds=gap,

@@ -59,7 +59,7 @@ class ProcessGroup(Group):
         try:
             store, rank, size = next(rendezvous("env://", timeout=timeout))
         except RuntimeError as error:
-            text = f"no answer at torchrun's MASTER_ADDR and MASTER_PORT: {first_line(error)}"
+            text = f"no response from torchrun's MASTER_ADDR and MASTER_PORT: {first_line(error)}"
             raise RankError(text, is_told=self.rank > 0) from error
         store.set_timeout(timeout)
         self._store = dist.distributed_c10d.PrefixStore("losscli", store)

@@ -12,7 +12,7 @@ import msgspec
 
 from losscli.errors import unknown
 from losscli.files.record import Record
-from losscli.runs.former_names import updated
+from losscli.runs import former_names
 
 R = TypeVar("R", bound=Record)
 
@@ -67,26 +67,13 @@ def read_object(kind: type[R], text: bytes) -> R:
 def read_value(kind: type[R], value: Any) -> R:
     """Return the record of a parsed object; see :func:`read_array`."""
     with _record_errors(kind):
-        try:
-            return msgspec.convert(value, kind)
-        except msgspec.ValidationError:
-            if (present := updated(value)) == value:
-                raise
-            return msgspec.convert(present, kind)
+        return msgspec.convert(value, kind)
 
 
 def _decode(kind: Any, text: bytes) -> Any:
-    """Decode JSON; if it is not valid, with the present names of what earlier versions wrote."""
-    try:
-        return _decoder(kind).decode(text)
-    except msgspec.ValidationError as error:
-        try:
-            former = msgspec.json.decode(text)
-        except UNREADABLE:
-            raise error from None
-        if (present := updated(former)) == former:
-            raise
-        return msgspec.convert(present, kind)
+    if former_names.are_in(text):
+        return msgspec.convert(former_names.updated(msgspec.json.decode(text)), kind)
+    return _decoder(kind).decode(text)
 
 
 @contextmanager

@@ -1,17 +1,44 @@
-"""Keys and verdicts of records that earlier versions wrote."""
+"""Names in records that earlier versions wrote: keys, a verdict, tables of the shipped configs."""
 
 from typing import Any
 
-KEYS = {"honest": "legitimate", "cells": "configurations", "peer": "baseline"}
+KEYS = {
+    "honest": "legitimate",
+    "cells": "configurations",
+    "peer": "baseline",
+    "beside": "interleaved",
+}
 """Present keys by former ones."""
-VERDICTS = {"NO WORSE THAN TORCH": "SAME ERROR AS PYTORCH"}
-"""Present verdicts by former ones."""
+_GRAD_OUTPUT = "an incoming gradient other than 1", "a grad_output other than 1"
+TEXTS = {
+    "NO WORSE THAN TORCH": "SAME ERROR AS PYTORCH",
+    "losscli and its peers": "losscli and the baselines",
+    "Logits split by their classes, class numbers": "Logits split by their classes, class indices",
+    "Log-probabilities of class numbers, two sets of logits": (
+        "Log-probabilities of class indices, two sets of logits"
+    ),
+    "incoming gradients other than 1": "a grad_output other than 1",
+    **{
+        f"{rows}, with {_GRAD_OUTPUT[0]}": f"{rows}, with {_GRAD_OUTPUT[1]}"
+        for rows in (
+            *("every loss", "every loss with a weight", "some losses", "vocabularies"),
+            "a batch that a CPU takes as well",
+        )
+    },
+}
+"""Present texts by former ones."""
+_IN_JSON = tuple(f'"{name}"'.encode() for name in (*KEYS, *TEXTS))
+
+
+def are_in(text: bytes) -> bool:
+    """Tell whether JSON may have former names; a search is faster than reading it twice."""
+    return any(name in text for name in _IN_JSON)
 
 
 def updated(value: Any) -> Any:
-    """Return parsed JSON with the present keys and verdicts."""
+    """Return parsed JSON with the present names."""
     if isinstance(value, dict):
         return {KEYS.get(key, key): updated(item) for key, item in value.items()}
     if isinstance(value, list):
         return [updated(item) for item in value]
-    return VERDICTS.get(value, value) if isinstance(value, str) else value
+    return TEXTS.get(value, value) if isinstance(value, str) else value

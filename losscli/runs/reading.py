@@ -14,6 +14,7 @@ from losscli.errors import UsageError
 from losscli.files.reading import RECORD_BYTES, read_bytes
 from losscli.losses import EVERY_LOSS
 from losscli.runs.encoding import UNREADABLE, RecordError, read_array, read_object, read_value
+from losscli.runs.former_names import updated
 from losscli.runs.records import (
     RESULTS,
     SCHEMA_VERSION,
@@ -44,7 +45,7 @@ def run_of(path: Path, data: bytes, kind: Kind) -> Run:
         keys = [key for key in Header.__struct_encode_fields__ if key in fields]
         values = {key: msgspec.json.decode(fields[key]) for key in keys}
         _check_kind(path, values, kind)
-        header, cut_off = read_value(Header, values), False
+        header, cut_off = read_value(Header, updated(values)), False
         where = "a result"
         if is_lines:
             results, cut_off = _lines(path, RESULTS[kind], text)

@@ -148,7 +148,7 @@ class VerifyResult(Record, frozen=True):
     """The loss's reason to measure errors in ulp of the largest term, if it has one."""
     shrunk_from: str = ""
     """The config's case whose failure this shows on a smaller one."""
-    beside: tuple[str, ...] = ()
+    interleaved: tuple[str, ...] = ()
     """Other losses that a failed check called in between."""
 
     @property

@@ -165,7 +165,7 @@ class Problem(Setup):
         """
         wrong = self.misfit(part, got)
         if wrong or got is None or other is None or other.shape != got.shape:
-            return Outcome(FAIL, wrong or "one of two answers has another shape"), None
+            return Outcome(FAIL, wrong or "one of two results has another shape"), None
         errors = compare(got, [Truth(whole(got.shape), other.double(), scale)])
         share = replace(errors, ulp=errors.ulp / ANSWERS, relative=errors.relative / ANSWERS)
         outcome = self.oracle.judge(operand_of(part), share, Errors, self.granted)

@@ -39,6 +39,7 @@ def repeat(
     grad_output: GradOutput = 1.0,
     seed: int = 0,
     ulp: float | None = None,
+    interleaved: tuple[str, ...] = (),
     beside: tuple[str, ...] = (),
     call: str = "",
     **parameters: float,
@@ -47,7 +48,8 @@ def repeat(
 
     Names are those of ``losscli list``, and values are written as in a config. ``shape`` is the
     input's, or with a layout the size in a config; ``target_shape`` defaults to a config's. ``ulp``
-    replaces narrower tolerances; ``beside`` names the losses that the check calls in between.
+    replaces narrower tolerances; ``interleaved`` names the losses that the check calls in
+    between; ``beside`` is its former name.
     ``call`` is an expression that calls a file, as that of ``losscli judge --call``.
 
     Raises:
@@ -70,7 +72,7 @@ def repeat(
     case = case.reshaped(shape, target_shape, layout)
     called = of_file(Source.read(implementation).called(call)) if call else None
     trial = called or find_implementation(implementation), find_check(check)
-    others = tuple(find_loss(name).name for name in beside)
+    others = tuple(find_loss(name).name for name in (*interleaved, *beside))
     jobs = split(case, [trial], ulp, {trial[0].name: others})
     if not jobs:
         print(f"NOT RUN {case.name}: {trial[1].why_not(case, trial[0])}")
@@ -98,8 +100,8 @@ def line(result: VerifyResult, call: str = "") -> str:
     words.append(f"seed={case.seed}")
     if result.tolerance_ulp is not None:
         words.append(f"ulp={result.tolerance_ulp:g}")
-    if result.beside:
-        words.append(f"beside={_literal(result.beside)}")
+    if result.interleaved:
+        words.append(f"interleaved={_literal(result.interleaved)}")
     if call:
         words.append(f"call={call!r}")
     return f"from losscli.verify import repeat; repeat({', '.join(words)})"

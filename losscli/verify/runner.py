@@ -263,14 +263,15 @@ def _failure(error: Exception, device: str, name: str) -> tuple[VerifyStatus, st
     is_of_cuda = DEAD in str(error)
     is_dead = is_of_cuda and devices.is_broken(device)
     if is_dead:
-        earlier = Reason(Code.DEVICE_UNUSABLE, f"{device} was broken earlier by {name}")
+        earlier = Reason(Code.DEVICE_UNUSABLE, f"{device} was made unusable earlier by {name}")
         broken.setdefault(device, earlier)
     if isinstance(error, SubjectError):
         # Of a file it says itself whether it broke the GPU of its process.
         code = Code.DEVICE_ERROR if is_dead and error.code == Code.RAISED else error.code
         return FAIL, str(error), code
     if is_of_cuda:
-        return FAIL, f"broke {device}: {str(error).partition(chr(10))[0]}", Code.DEVICE_ERROR
+        reason = f"made {device} unusable: {str(error).partition(chr(10))[0]}"
+        return FAIL, reason, Code.DEVICE_ERROR
     if is_out_of_memory(error):
         return SKIPPED, f"{device} ran out of memory", Code.OUT_OF_MEMORY
     return None

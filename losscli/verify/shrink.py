@@ -55,7 +55,7 @@ class Shrinker:
         self, result: VerifyResult, implementation: Implementation
     ) -> Iterator[VerifyResult]:
         trial = implementation, find_check(result.check)
-        beside = {result.implementation: result.beside}
+        beside = {result.implementation: result.interleaved}
         for case in _smaller(result.case, trial[1]):
             start = self._clock()
             if self._left <= 0:

@@ -43,11 +43,11 @@ def view(profile: Profile) -> Document:
 
 def _times(profile: Profile) -> str:
     said = f"a call takes {format_seconds(profile.seconds)}"
-    if profile.limit_share is not None:
+    if profile.peak_fraction is not None:
         what = "speed of its matrix products"
         if profile.limit_gbps is not None:
             what = f"peak memory bandwidth, {figure(profile.limit_gbps)} GB/s"
-        said += f", {profile.limit_share:.1%} of the {what}"
+        said += f", {profile.peak_fraction:.1%} of the {what}"
     if profile.launches:
         what = "launch" if profile.launches[0].blocks is not None else "operator"
         plural = what + ("es" if what == "launch" else "s")

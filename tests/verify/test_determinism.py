@@ -169,8 +169,8 @@ def value_of(case):
         ),
         ({"dtype": "float16", "seed": 7, "scale": 2.0}, {}, 'dtype="float16", scale=2.0, seed=7)'),
         ({}, {"tolerance_ulp": 16.0}, "seed=0, ulp=16)"),
-        ({}, {"beside": ("mse",)}, 'seed=0, beside=("mse",))'),
-        ({}, {"beside": ("a", "b")}, 'seed=0, beside=("a", "b"))'),
+        ({}, {"interleaved": ("mse",)}, 'seed=0, interleaved=("mse",))'),
+        ({}, {"interleaved": ("a", "b")}, 'seed=0, interleaved=("a", "b"))'),
     ],
 )
 def test_repeat_line_has_the_seed_and_values_that_are_not_default(make_case, changes, facts, words):

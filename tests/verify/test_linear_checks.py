@@ -48,10 +48,10 @@ NO_REDUCTION, BF16 = {"reduction": "none"}, {"dtype": "bfloat16", "shape": (512,
 MISTAKES: list[tuple[str, dict[str, Any], str, str]] = [
     ("sums in bfloat16", BF16, "linear_weight_gradient", "times one product of the rounded"),
     ("incoming of the first row", NO_REDUCTION, "input_gradient", "grad_output of normal"),
-    ("filtered gradients, of hidden states", {}, "linear_weight_gradient", "expected"),
-    ("maximum kept, of hidden states", {}, "extreme_values", "logits around 1e4, loss: expected"),
+    ("filtered gradients, fused linear", {}, "linear_weight_gradient", "expected"),
+    ("maximum kept, fused linear", {}, "extreme_values", "logits around 1e4, loss: expected"),
     (
-        "counts ignored rows, of hidden states",
+        "counts ignored rows, fused linear",
         {"params": {"ignore_index": 3}},
         "value",
         "allowed: 7.7e-06 relative",

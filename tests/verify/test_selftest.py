@@ -126,9 +126,9 @@ def test_self_test_accepts_device_format_and_output(monkeypatch, tmp_path):
 
 
 def test_self_test_stops_on_a_broken_gpu(monkeypatch):
-    reason = Reason(Code.DEVICE_UNUSABLE, "cpu was broken earlier by wrong:stray")
+    reason = Reason(Code.DEVICE_UNUSABLE, "cpu was made unusable earlier by wrong:stray")
     monkeypatch.setattr(runner, "broken", {"cpu": reason})
     with pytest.raises(
-        UnfitError, match="float64 could not run: cpu was broken earlier by wrong:stray"
+        UnfitError, match="float64 could not run: cpu was made unusable earlier by wrong:stray"
     ):
         list(selftest.run(RIGHT_ONE))

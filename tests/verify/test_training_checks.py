@@ -119,8 +119,8 @@ def test_steps_calls_the_next_losses_of_the_run_in_between(make_case):
     result = put(case, shared_by_losses(), "repeated_backward", beside=losses)
     assert result.status == FAIL
     assert result.reason.startswith("two heads, smooth_l1 and hinge between them, step 1, ")
-    assert result.beside == ("smooth_l1", "hinge")
-    assert line(result).endswith('seed=0, beside=("smooth_l1", "hinge"))')
+    assert result.interleaved == ("smooth_l1", "hinge")
+    assert line(result).endswith('seed=0, interleaved=("smooth_l1", "hinge"))')
 
 
 def test_verify_binds_no_loss_that_it_is_not_asked_for(make_case):

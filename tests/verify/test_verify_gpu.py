@@ -99,4 +99,4 @@ def test_kernel_that_breaks_the_gpu_fails_and_the_run_finishes():
     assert (first["implementation"], first["status"]) == ("functional", "fail")
     assert "CUDA error" in first["reason"]
     assert {each["implementation"] for each in others} == {"functional", "reference"}
-    assert {each["reason"] for each in others} == {"cuda:0 was broken earlier by functional"}
+    assert {each["reason"] for each in others} == {"cuda:0 was made unusable earlier by functional"}

@@ -145,7 +145,7 @@ def test_broken_gpu_is_blamed_on_the_next_implementation_and_the_others_are_skip
     make_case, strays
 ):
     first, *same = judge(make_case(), reference, checks=("value", "gradients", "value"))
-    told = "broke cpu: CUDA error: an illegal memory access was encountered"
+    told = "made cpu unusable: CUDA error: an illegal memory access was encountered"
     assert (first.status, first.code, first.reason) == (FAIL, "device_error", told)
 
     def no_answer(device):
@@ -156,7 +156,7 @@ def test_broken_gpu_is_blamed_on_the_next_implementation_and_the_others_are_skip
     (other,) = runner.run(job, no_answer)
     assert len(same) == 2
     assert {(r.status, r.reason) for r in (*same, other)} == {
-        (SKIPPED, "cpu was broken earlier by planted")
+        (SKIPPED, "cpu was made unusable earlier by planted")
     }
 
 

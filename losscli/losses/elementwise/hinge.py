@@ -27,8 +27,8 @@ def hinge_loss(
 ) -> Arguments:
     """Hinge loss for targets of -1 and 1: ``clamp(margin - input * target, min=0)``.
 
-    At the kink, ``input * target == margin``, the gradient passes, as in ``torch.clamp``. Targets
-    are not checked.
+    Where ``input * target == margin``, the gradient passes, as in ``torch.clamp``. Targets are not
+    checked.
 
     Args:
         margin: value of ``input * target`` from which the loss is 0; any finite number.

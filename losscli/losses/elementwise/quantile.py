@@ -80,8 +80,8 @@ def quantile_loss(
     """Quantile (pinball) loss (Koenker and Bassett, Econometrica, 1978).
 
     With ``d = target - input``: ``quantile * d`` where ``d`` is positive, else ``(quantile - 1) *
-    d``. Its minimum is at that quantile of the target. At the kink the gradient is the mean of both
-    sides. With ``quantile=0.5`` it is half the L1 loss.
+    d``. Its minimum is at that quantile of the target. At ``d == 0`` the gradient is the mean of
+    both sides. With ``quantile=0.5`` it is half the L1 loss.
 
     Args:
         input: predictions, any shape; with K quantiles ``(..., K)``, one column for each. A target

@@ -70,8 +70,8 @@ def multi_margin_loss(
     """Multi-class margin loss, as torch.nn.functional.multi_margin_loss, with fused backward.
 
     With y a row's class among C scores, the loss is the sum over other classes i of ``weight[y] *
-    max(0, margin - x[y] + x[i])**p``, divided by C. At the kink the derivative is 0. As in PyTorch,
-    a NaN difference counts as 0.
+    max(0, margin - x[y] + x[i])**p``, divided by C. Where a term is not differentiable, its
+    derivative is 0. As in PyTorch, a NaN difference counts as 0.
 
     Args:
         input: scores, ``(N, C)``, ``(C)``, or ``()`` for a single class; differentiable.

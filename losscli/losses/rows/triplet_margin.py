@@ -139,9 +139,10 @@ def triplet_margin_loss(
     """Triplet margin loss, as torch.nn.functional.triplet_margin_loss, with fused backward.
 
     A row's loss is ``max(0, d(anchor, positive) - d(anchor, negative) + margin)``, with ``d(a, b)``
-    the p-norm of ``a - b + eps``. As in PyTorch, the derivative at the kink is the left side's, and
-    0 for a norm of 0. If a p-th power overflows (the square of 1.9e19 in float32 and bfloat16), the
-    distance is infinite, without a gradient, and the loss of two such distances is NaN.
+    the p-norm of ``a - b + eps``. As in PyTorch, where the one-sided derivatives differ the
+    left one counts, and the derivative of a norm of 0 is 0. If a p-th power overflows (the square
+    of 1.9e19 in float32 and bfloat16), the distance is infinite, without a gradient, and the loss
+    of two such distances is NaN.
 
     Args:
         anchor: vectors, ``(..., D)``; differentiable.

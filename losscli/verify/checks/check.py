@@ -60,7 +60,7 @@ class Tally(Worst):
         """See :attr:`Check.limits`."""
         self.reference_error = Error()
         """PyTorch's own error, if the check measures it."""
-        self.beside: tuple[str, ...] = ()
+        self.interleaved: tuple[str, ...] = ()
         """The losses that the check called in between."""
         self.note = ""
         """The result's reason if there is no other."""
@@ -142,7 +142,7 @@ class Tally(Worst):
             result = replace(result, reason=reason)
         if result.status == FAIL:
             code = Code.KNOWN_LIMITATION if self._only_limits else result.code
-            result = replace(result, beside=self.beside, code=code)
+            result = replace(result, interleaved=self.interleaved, code=code)
         return result if result.reason else replace(result, reason=self.note)
 
 

@@ -117,8 +117,8 @@ def repeated_backward(problem: Problem, subject: Subject, tally: Tally) -> None:
     dues = due, Due.of(problem.variant("sibling", problem.sibling), subject)
     _judge_heads(dues, subject, [], "two heads", tally)
     if between := list(_other_losses(problem, subject)):
-        tally.beside = tuple(head.case.loss for head in between if head.case)
-        title = f"two heads, {' and '.join(tally.beside)} between them"
+        tally.interleaved = tuple(head.case.loss for head in between if head.case)
+        title = f"two heads, {' and '.join(tally.interleaved)} between them"
         _judge_heads(dues, subject, between, title, tally)
     if problem.case.device != "cpu":
         queues = [

@@ -309,7 +309,7 @@ def row_relations(problem: Problem, subject: Subject, tally: Tally) -> None:
                 outcome = _excused(relation, base, part, outcome, errors)
             tally.count(relation.name, part, (outcome, errors))
     relations = problem.case.spec.relations
-    tally.beside = tuple(
+    tally.interleaved = tuple(
         loss
         for loss in problem.beside.get(subject.name, ())
         if loss != problem.case.loss and loss in (relations.mirror, relations.distance)

@@ -74,7 +74,7 @@ _all = partial(_planted, (ELEMENT, ROW, HIDDEN_STATE))
 
 
 def _on_logits(name: str, mistake: Callable[..., Tensor], *given: Any) -> Implementation:
-    return _linear(f"{name}, of hidden states", composed.on_logits(mistake), *given)
+    return _linear(f"{name}, fused linear", composed.on_logits(mistake), *given)
 
 
 def _topk(name: str, mistake: Callable[..., Tensor]) -> Implementation:
