@@ -36,7 +36,8 @@ def at_least_float32(*operands: Tensor) -> tuple[tuple[Tensor, ...], torch.dtype
     """Return operands in at least float32, so that no step rounds to 16 bits, and the dtype."""
     dtype = promoted(*operands)
     wide = widened(dtype)
-    return tuple(operand.to(wide) for operand in operands), dtype
+    # A call of to() takes longer than a look at the dtype.
+    return tuple(each if each.dtype == wide else each.to(wide) for each in operands), dtype
 
 
 def reduced(elements: Callable[..., Tensor]) -> Callable[..., Tensor]:
