@@ -11,7 +11,7 @@ import click
 from losscli.build.targets import BENCH, Target, benchmarking, production
 from losscli.cli.completion import DEVICES, OneOf
 from losscli.cli.options import examples, loss_axis
-from losscli.cli.variables import option
+from losscli.cli.variables import option, switch
 from losscli.cli.verify import DEFAULT_CONFIG
 from losscli.console.notes import note, status
 from losscli.console.streams import emit, tell
@@ -47,18 +47,13 @@ CONFIGS = {"bench": None, "verify": DEFAULT_CONFIG}
     help="Build what `losscli bench` or `losscli verify` needs without -c: COMMAND is "
     f"{' or '.join(CONFIGS)}. With --loss, what it needs for these losses.",
 )
-@option("--all", "everything", is_flag=True, help="Also build libraries that only benchmarks use.")
-@option(
+@switch("--all", "everything", help="Also build libraries that only benchmarks use.")
+@switch(
     "--headers",
-    is_flag=True,
     help="Also precompile PyTorch's header for judged C++ files: only GCC, 1.5 GB, a minute.",
 )
-@option("--force", is_flag=True, help="Rebuild libraries that are in the cache.")
-@option(
-    "--verbose",
-    is_flag=True,
-    help="Show the commands, and the registers and memory of each CUDA kernel.",
-)
+@switch("--force", help="Rebuild libraries that are in the cache.")
+@switch("--verbose", help="Show the commands, and the registers and memory of each CUDA kernel.")
 @examples(
     "losscli build",
     "losscli build --for bench",
