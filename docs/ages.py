@@ -127,8 +127,8 @@ def sentence(file: str, losses: Iterable[str], device: str) -> str:
     changed = changed_losses(every, device, commits()[file])
     if not changed:
         return ""
-    said = f"Measured at {commits()[file]}; the kernels of {_told(changed, every)} changed since."
-    return textwrap.fill(said, WIDTH)
+    kernels = f"the kernels of {_told(changed, every)} have changed since"
+    return textwrap.fill(f"Measured at commit {commits()[file]}; {kernels}.", WIDTH)
 
 
 def table() -> str:
@@ -145,7 +145,7 @@ def _told(changed: Iterable[str], every: Iterable[str]) -> str:
     changed, every = [*changed], [*every]
     if len(changed) == len(every):
         return "all its losses" if len(every) > 1 else every[0]
-    for family, name in ((LOSSES, "losses of elements"), (WEIGHTED, "losses with a weight")):
+    for family, name in ((LOSSES, "elementwise losses"), (WEIGHTED, "losses with a weight")):
         members = [loss for loss in every if loss in family]
         if len(members) > 3 and {*members} <= {*changed}:
             rest = [loss for loss in changed if loss not in family]

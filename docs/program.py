@@ -49,7 +49,7 @@ FACET_MEANS: dict[Facet, str] = {
     "gradient": "each gradient, for grad_output 1 and others",
     "sizes": "sizes around those at which kernels switch code paths, also 0 and 1",
     "extreme_values": "logits of 100 and beyond, ties, ignored rows; NaN, infinities, subnormals",
-    "parameters": "parameters other than the defaults; accepting one and ignoring it is wrong",
+    "parameters": "other parameters than the defaults; an accepted parameter must not be ignored",
     "reductions": "reductions other than the usual one",
     "dtypes": "dtypes other than its own",
     "layouts": "strides, slices, broadcasts, targets of other dtypes",

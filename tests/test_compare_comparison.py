@@ -173,7 +173,7 @@ def test_assumed_noise_has_a_reason():
     base = run(result("reference"), result("functional"), result("custom"))
     torch = "because the runs have a different torch: 2.13.0, then 2.14.0"
     for facts, comparable, why in (
-        ({}, True, "for too few rows of PyTorch's own implementations: 2 of 6"),
+        ({}, True, "because PyTorch's own implementations have 2 of the 6 rows needed"),
         ({"torch": "2.14.0"}, True, torch),
         ({"cpu": "B"}, False, "because the runs have a different CPU: A CPU, then B"),
     ):

@@ -70,7 +70,7 @@ def test_record_older_than_its_kernels_is_named_in_each_document_that_shows_it(f
         for kind, shown, text in MARKED.findall(document.read_text()):
             if shown != file or kind == times.environment.__name__:
                 continue
-            is_told = f"Measured at {ages.commits()[file]}; the kernels of" in text
+            is_told = f"Measured at commit {ages.commits()[file]}; the kernels of" in text
             # Where some have changed, a table may be of others; test_docs makes each anew.
             if len(changed) in (0, len(losses)):
                 assert is_told is bool(changed)
@@ -137,14 +137,14 @@ def test_sentence_names_what_has_changed(repository: Path, monkeypatch: pytest.M
     at = commit(repository)
     monkeypatch.setattr(ages, "commits", lambda: {"some.json": at})
     assert ages.sentence("some.json", EVERY, "cpu") == ""
-    told = f"Measured at {at}; the kernels of"
+    told = f"Measured at commit {at}; the kernels of"
     for file, names in (
         ("elementwise/mse.h", "mse"),
         ("rows/nll.h", "mse and nll"),
         ("elementwise/loss.h", "all its losses"),
     ):
         (repository / "csrc" / "losses" / file).write_text("other")
-        assert ages.sentence("some.json", EVERY, "cpu") == f"{told} {names} changed since."
+        assert ages.sentence("some.json", EVERY, "cpu") == f"{told} {names} have changed since."
 
 
 def test_unknown_commit_and_folder_without_a_repository_are_no_history(repository: Path) -> None:

@@ -116,7 +116,7 @@ add_completion_class(_Bash)
 @click.command("completion")
 @click.argument("shell", type=OneOf("shell", SHELLS), metavar=f"[{'|'.join(SHELLS)}]")
 def command(shell: str) -> None:
-    """Print what makes bash, zsh or fish complete commands, options and values.
+    """Print a script that completes commands, options and values in bash, zsh or fish.
 
     Add the line of your shell to its startup file:
 

@@ -36,8 +36,8 @@ def command(device: str, isolation: bool, as_json: bool) -> int:
     trusted) or a problem (the device cannot be used), with what to do. `losscli doctor` changes no
     setting and builds no kernel. It works without torch, or with a broken one.
 
-    With --isolation it starts a worker like the judge, and tries the attacks of a hostile file. A
-    protection that this machine does not support is not there, which is not an error.
+    With --isolation it starts a worker as the judge does, and tries the attacks of a hostile file.
+    A protection that this machine does not support is reported as not there; that is no error.
     """
     from losscli.doctor import isolation as walls
     from losscli.doctor import probes

@@ -38,8 +38,8 @@ def command(
     """Show the rows of runs of `losscli bench` over commits, and the commits that changed them.
 
     A RUN is a result file, or the NAME of a run that `losscli bench --save NAME` saved; by
-    default all saved runs. The statistics of `losscli compare` find the commit of a change, and all
-    comparisons of a history hold together.
+    default all saved runs. The statistics of `losscli compare` find the commit of a change; with
+    99 % confidence all changes of a history are real.
 
     Exit codes: 2 there is no run, or none that matches, 4 the output cannot be written.
     """

@@ -78,12 +78,12 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 @option(
     "--call",
     metavar="EXPRESSION",
-    help="Call it by this expression of the operands, e.g. 'fused(input, target)[0].mean()'.",
+    help="Call the file by this Python expression, e.g. 'fused(input, target)[0].mean()'.",
 )
 @option(
     "--arguments",
     metavar="NAMES",
-    help="Pass the operands in this order, e.g. target,input; by default by the arguments' names.",
+    help="Pass the operands in this order, e.g. target,input; by default match them by name.",
 )
 @option(
     "--device",

@@ -119,7 +119,8 @@ def noise_of_rows(
         noises = _noises(logs, drifts, control, place)
         value = float(noises.max())
     off = [abs(math.expm1(log)) for log in logs[control]] or [0.0]
-    few = f"for too few rows of PyTorch's own implementations: {controls} of {ENOUGH_CONTROLS}"
+    needed = f"{controls} of the {ENOUGH_CONTROLS} rows needed"
+    few = f"because PyTorch's own implementations have {needed}"
     missing = "" if enough else why or few
     told = Noise(*group, value, controls, median(off), max(off), missing, from_processes)
     return noises, told

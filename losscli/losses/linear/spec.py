@@ -17,7 +17,7 @@ MEMORY_BUDGET = Parameter(
     "memory_budget",
     0.0,
     0.0,
-    "bytes for the logits and the sums of gradients, 0 for half of what is free",
+    "bytes for the logits and the sums of gradients, 0 for half of the free memory",
     2.0**20,
     is_integer=True,
     is_bytes=True,
@@ -27,13 +27,16 @@ MEMORY_BUDGET = Parameter(
 
 # A size is tokens x width x classes.
 WEIGHT = Operand(
-    *("linear_weight", "of the linear layer"),
+    *("linear_weight", "weight of the linear layer"),
     shape=lambda size: (size[2], size[1]),
     factor=lambda size: 1 / math.sqrt(size[1]),  # logits spread as the hidden states do
     shared=True,
 )
 BIAS = Operand(
-    *("linear_bias", "of the linear layer"), shape=lambda size: size[2:], shared=True, form="biased"
+    *("linear_bias", "bias of the linear layer"),
+    shape=lambda size: size[2:],
+    shared=True,
+    form="biased",
 )
 
 

@@ -198,11 +198,11 @@ def _terms(
 PARAMETERS = (
     IGNORE_INDEX,
     Parameter(
-        *("label_smoothing", 0.0, 0.0, "share of all classes in a target", 0.1, 1.0),
+        *("label_smoothing", 0.0, 0.0, "probability moved to all classes", 0.1, 1.0),
         usual=(0.0, 0.5),
     ),
     Parameter("temperature", 1.0, 0.0, "divides the logits", 1.3, open=True),
-    Parameter("softcap", 0.0, 0.0, "bound of the logits, 0 for none", 3.7, other=3.7),
+    Parameter("softcap", 0.0, 0.0, "bound of the logits, 0 for no bound", 3.7, other=3.7),
     Parameter("z_loss", 0.0, 0.0, "weight of the squared log-sum-exp", 1e-4),
 )
 _OF_PROBABILITIES = "_with_probabilities"

@@ -137,8 +137,8 @@ def rounds(case: Case) -> int:
 def streams(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check calls on other streams than the default one.
 
-    On a GPU: a side stream whose contents arrive just before the call, then two streams at once
-    with two inputs.
+    On a GPU: a side stream on which the operands are written just before the call, then two streams
+    at once with two inputs.
     """
     here, there = problem, problem.sibling()
     plain = [PlainCalls.of(p, subject, p.usual) for p in (here, there)]

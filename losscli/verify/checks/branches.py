@@ -42,8 +42,8 @@ def branches(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check every branch of the loss, and the points where branches meet.
 
     A small case has values on every branch, on these points and next to them; for losscli's own
-    kernels also next to points that the dtype rounds. On every case the result reports branches
-    that the inputs do not reach.
+    kernels also next to points that are not exact in the dtype. On every case the result reports
+    branches that the inputs do not reach.
 
     Random inputs may not reach a branch (uniform ones never clamp a hinge with a margin of 1.5),
     and hardly meet a kink. The result names a branch with less than 1 % of the elements.

@@ -43,9 +43,10 @@ def gradients(problem: Problem, subject: Subject, tally: Tally) -> Iterator[Veri
     """Check the gradients of all operands.
 
     Each operand's gradient by itself, for a grad_output of 1, as in most training loops. The
-    prediction's gradient for 32768, as with a gradient scaler. All gradients together for -3/1024
-    (in float16 for -3, and for about N in a mean of N elements), or without a reduction for a
-    tensor. The results are reported as `input_gradient`, `target_gradient` and so on.
+    prediction's gradient for a grad_output of 32768, as with a gradient scaler. All gradients
+    together for a grad_output of -3/1024 (in float16 of -3, and in a mean of N elements of about
+    N), or of a tensor if there is no reduction. The results are reported as `input_gradient`,
+    `target_gradient` and so on.
     """
     worst = {name: Worst() for name in problem.wrt}
     for incoming in (*problem.alone, *problem.others):
@@ -174,8 +175,8 @@ def _changed_case(case: Case) -> Case:
 def mutated_data(problem: Problem, subject: Subject, tally: Tally) -> None:
     """Check operands whose memory is replaced between forward and backward.
 
-    ``x.data`` is set to another shape, for which an error, as in PyTorch, or the gradient of the
-    earlier contents passes; and to the same values with other strides.
+    ``x.data`` is set to a tensor of another shape: an error, as in PyTorch, passes, and so does the
+    gradient of the earlier contents. It is also set to the same values with other strides.
 
     The other shape is smaller, so that a wrong access does not crash this process.
     """

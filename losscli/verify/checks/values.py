@@ -39,7 +39,10 @@ from losscli.verify.geometry.geometry import of_shape
     needs_gradient=False,
 )
 def value(problem: Problem, subject: Subject, tally: Tally) -> None:
-    """Check the loss without a gradient, and on the separate path of fused kernels with one."""
+    """Check the loss of a call without gradients, and of a call that also asks for a gradient.
+
+    Fused kernels compute the latter on a separate path.
+    """
     for where, wrt in (("", ()), ("when a gradient is wanted: ", problem.wrt[:1])):
         judged = problem.judge_loss(subject.send(Forward(problem.operands, wrt)))
         tally.add(*judged, where)
