@@ -303,9 +303,6 @@ WRONG_CALLS = {
     "fussed(input, target)": "unknown name 'fussed'. Did you mean 'fused'? Choose from: input,",
     "fused(inptu, target)": "unknown name 'inptu'. Did you mean 'input'? Choose from: input,",
     "fused(input, target, beta=betta)": "unknown name 'betta'. Did you mean 'beta'?",
-    "fused(input, target, betta=1.0)": (
-        "unknown argument of fused 'betta'. Did you mean 'beta'? Choose from: a, b, beta, reduction"
-    ),
     "fused(input, target": "is not a Python expression: '(' was never closed. Write one over",
 }
 

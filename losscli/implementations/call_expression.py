@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ast
 import builtins
-import difflib
 from collections.abc import Iterator
 
-from losscli.errors import MOST_NAMES, UsageError, unknown
+from losscli.errors import UsageError, unknown
 from losscli.implementations.definitions import PAIR, NotJudgeableError
 from losscli.losses import EVERY_LOSS, Spec
 from losscli.reasons import Code
 
-_UNKNOWABLE = {"exec", "globals", "vars", "setattr", "__getattr__"}
+_UNKNOWABLE = {"exec", "globals", "vars", "setattr"}
 """Names in a file that may define others."""
 
 
@@ -26,57 +25,26 @@ def names_in(expression: str) -> tuple[str, ...]:
 
 
 def check_names(expression: str, program: str, loss: str) -> None:
-    """Raise UsageError if a name is none of a program, a loss (or any loss) or Python."""
-    own, others = _given(loss)
+    """Raise UsageError for a name that is none of a program, of a loss, or of Python."""
     try:
         tree = ast.parse(program)
     except (SyntaxError, ValueError, RecursionError):
         return  # the verdict says so
     nodes = [*ast.walk(tree)]
-    known = {*_defined(nodes)}
-    if "*" in known or not _UNKNOWABLE.isdisjoint({*_used(nodes)}):
+    bound = {*_bound(nodes)}
+    if "*" in bound or any(isinstance(n, ast.Name) and n.id in _UNKNOWABLE for n in nodes):
         return
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    given = {name: _given(spec) for name, spec in EVERY_LOSS.items()}
+    known = bound.union(*given.values())
     for name in names_in(expression):
-        if name not in {*own, *others, *known} and not hasattr(builtins, name):
-            close = difflib.get_close_matches(name, [*own, *functions, *others, *known], n=1)
-            likely = [*dict.fromkeys([*own, *functions])][:MOST_NAMES]
-            likely += [each for each in close if each not in likely]
-            raise UsageError(f"--call: {unknown('name', name, likely)}")
-    for node in ast.walk(_parsed(expression)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            function = functions.get(node.func.id)
-            if function and [*_defined(nodes)].count(function.name) == 1:
-                _check_keywords(node, function)
+        if name not in known and not hasattr(builtins, name):
+            likely = given.get(loss, [*PAIR, "reduction"])
+            defined = [n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
+            raise UsageError(f"--call: {unknown('name', name, [*likely, *defined])}")
 
 
-def _check_keywords(call: ast.Call, function: ast.FunctionDef) -> None:
-    arguments = function.args
-    if arguments.kwarg or function.decorator_list:
-        return
-    taken = [each.arg for each in (*arguments.args, *arguments.kwonlyargs)]
-    for keyword in call.keywords:
-        if keyword.arg and keyword.arg not in taken:
-            text = unknown(f"argument of {function.name}", keyword.arg, taken)
-            raise UsageError(f"--call: {text}")
-
-
-def _given(loss: str) -> tuple[list[str], set[str]]:
-    """Return the operands and settings of a loss, and those of its other forms, or of any loss."""
-    spec = EVERY_LOSS.get(loss)
-    forms = [
-        each
-        for each in EVERY_LOSS.values()
-        if not spec or spec.function_name in each.function_names
-    ]
-    others = {name for each in forms for name in (*each.names, *_settings(each))}
-    if not spec:
-        return [*PAIR, "reduction"], others
-    return [*spec.names, "reduction", *_settings(spec)], others
-
-
-def _settings(spec: Spec) -> list[str]:
-    return [parameter.name for parameter in spec.parameters]
+def _given(spec: Spec) -> list[str]:
+    return [*spec.names, "reduction", *(parameter.name for parameter in spec.parameters)]
 
 
 def _parsed(expression: str) -> ast.Expression:
@@ -88,13 +56,7 @@ def _parsed(expression: str) -> ast.Expression:
         raise NotJudgeableError(Code.SIGNATURE, f"{text}. {example}") from None
 
 
-def _used(nodes: list[ast.AST]) -> Iterator[str]:
-    for node in nodes:
-        if isinstance(node, ast.Name):
-            yield node.id
-
-
-def _defined(nodes: list[ast.AST]) -> Iterator[str]:
+def _bound(nodes: list[ast.AST]) -> Iterator[str]:
     """Yield every name that a file binds anywhere: more than its module has, but no fewer."""
     for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
