@@ -45,7 +45,7 @@ def block(verdict: Verdict, width: int = WIDTH) -> str:
     if reasons and verdict.word != "RIGHT":
         lines += _reason(reasons[0])
     if more := [r for r in reasons[1:] if word_of([r]) == verdict.word and not verdict.right]:
-        told = ", ".join(dict.fromkeys(r.check or r.code.replace("_", " ") for r in more))
+        told = ", ".join(dict.fromkeys(r.check or _words(r.code) for r in more))
         lines += _wrapped(f"+ {count(len(more), 'more reason')}: {told}", 1)
     for note in verdict.notes:
         lines += _wrapped(f"note: {note}", 1)
@@ -132,8 +132,12 @@ def _facets(verdict: Verdict) -> Iterator[str]:
         yield f"{INDENT}{facet.replace('_', ' '):<{width}}{told}"
 
 
+def _words(code: str) -> str:
+    return code.replace("_", " ").replace("pytorch", "PyTorch")
+
+
 def _reason(reason: JudgeReason) -> Iterator[str]:
-    what = reason.code.replace("_", " ")
+    what = _words(reason.code)
     if reason.check:
         of_check = f"the check {reason.check}"
         what = f"it fails {of_check}" if reason.code == Code.WRONG else f"{what}, in {of_check}"

@@ -88,7 +88,7 @@ SPEC = row_loss(
     formula="log(p[token]), and -(sum of p * log(p)), p = softmax(x / T)",
     operands=(
         Operand("logits", "logits"),
-        class_indices("tokens", of_last_rows, "numbers of tokens"),
+        class_indices("tokens", of_last_rows, "indices of tokens"),
     ),
     doubling="entropy",
     wide=True,

@@ -210,7 +210,7 @@ SPEC = row_loss(
     formula="sum of q * log(q / p) over k classes and all others as one, p = softmax(x / T)",
     operands=(
         Operand("input", "logits"),
-        class_indices("classes", _of_known_classes, "numbers of k classes", DISTINCT_CLASSES),
+        class_indices("classes", _of_known_classes, "indices of k classes", DISTINCT_CLASSES),
         Operand("target", "their log-probabilities", shape=_of_known_classes, domain=SHARES),
         ROW_MASK,
     ),
