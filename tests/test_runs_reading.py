@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from losscli.cases.case import Case
+from losscli.config.loader import load_config
 from losscli.errors import UsageError
 from losscli.files.record import Record
 from losscli.reasons import Code
@@ -105,6 +106,14 @@ def test_keys_of_earlier_versions_are_read(written):
     summary["cells"] = summary.pop("configurations")
     summary["slower"][0]["peer"] = summary["slower"][0].pop("baseline")
     assert read_run(written(json.dumps(record)), "bench") == made
+
+
+def test_tables_of_shipped_configs_are_read_by_their_former_titles(written):
+    former, present = "losscli and its peers", "losscli and the baselines"
+    record = json.loads(render(run(result(table=former)), "json"))
+    assert read_run(written(json.dumps(record)), "bench") == run(result(table=present))
+    path = written(f"{{losses: mse, tables: [{{title: {former}, sizes: 8}}]}}")
+    assert [block.title for block in load_config(str(path), {}).blocks] == [present]
 
 
 def in_lines(record):

@@ -21,6 +21,8 @@ from tests.documents import ROOT
 from tests.parameters import naming
 
 LINES = (ROOT / "tests/data/private_words.txt").read_text().splitlines()[1:]
+FORMER = "former_names.py"
+"""The names in records of earlier versions, which are not shown."""
 WORDS = {pattern: term for pattern, _, term in (line.rpartition(": ") for line in LINES)}
 
 
@@ -69,7 +71,7 @@ def test_help_has_the_terms_of_the_field() -> None:
 
 def test_messages_have_the_terms_of_the_field() -> None:
     for path in sorted((ROOT / "losscli").rglob("*.py")):
-        for text in () if path.name == "former_names.py" else messages(path.read_text()):
+        for text in () if path.name == FORMER else messages(path.read_text()):
             with naming(path.relative_to(ROOT), text):
                 assert private_words(text) == []
     for path in sorted((ROOT / "losscli").rglob("*.toml")):

@@ -204,6 +204,14 @@ def test_repeat_line_runs_in_python(make_case, capsys):
     assert capsys.readouterr().out.splitlines() == passed
 
 
+def test_repeat_takes_other_losses_by_their_former_keyword(make_case, capsys):
+    result = VerifyResult(make_case("mse"), "reference", "value", FAIL, interleaved=("hinge",))
+    exec(line(result), {})
+    exec(line(result).replace("interleaved=", "beside="), {})
+    passed = "PASS mse 37x101 float32 mean, reference, value"
+    assert capsys.readouterr().out.splitlines() == [passed] * 2
+
+
 @pytest.mark.slow
 def test_repeat_line_runs_in_a_python_of_its_own(make_case):
     result = VerifyResult(make_case("mse"), "reference", "value", FAIL)
