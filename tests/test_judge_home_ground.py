@@ -17,13 +17,17 @@ import ctypes
 import torch
 
 def hinge_loss(predictions, targets):
-    count = predictions.numel()
+    count, targets = predictions.numel(), targets.contiguous()
     if targets.numel() < count:
         IF_SHORT
-    read = torch.cat([targets.flatten(), torch.zeros(count, dtype=targets.dtype)])[:count]
+    start = targets.storage_offset()
+    room = targets.untyped_storage().nbytes() // targets.element_size() - start
+    read = targets.as_strided((min(count, room),), (1,), start)
+    read = torch.cat([read, torch.zeros(count - len(read), dtype=read.dtype)])
     return RESULT
 """
-"""Reads as many targets as predictions, as a kernel with raw pointers does: zeros follow them."""
+"""Reads as many targets as predictions, as a kernel with raw pointers does: zeros follow its
+memory."""
 MEAN = "torch.clamp(1 - predictions.flatten() * read, min=0).mean()"
 IF_SHORT = {
     "reads beyond its target": ("pass", "RIGHT WITHIN LIMITS", "limited: ", "expected "),
@@ -70,6 +74,18 @@ def test_such_a_file_may_lack_what_others_may_lack(judged, few_checks, result, w
     assert verdict.facets["layouts"].startswith(f"limited: {SHAPES}")
     wrong = {reason.code for reason in verdict.reasons} - {Code.KNOWN_LIMITATION, Code.NO_GRADIENT}
     assert wrong <= {Code.SHAPE_OR_DTYPE_MISMATCH}
+
+
+def test_such_a_file_is_recognised_by_its_value(judged, few_checks):
+    verdict = judged(source("pass").replace("hinge_loss", "solution"))
+    assert (verdict.against, verdict.word) == ("hinge", "RIGHT WITHIN LIMITS")
+    assert verdict.notes == ("computes hinge, mean",)
+
+
+def test_a_file_that_reads_a_short_target_along_another_axis_is_wrong(judged):
+    rows = "predictions.view(len(predictions), -1), targets[: len(predictions), None]"
+    verdict = judged(source(f"return torch.clamp(1 - torch.mul({rows}), min=0).mean()"))
+    assert (verdict.word, verdict.reasons[0].check) == ("WRONG", "value")
 
 
 @pytest.mark.parametrize("if_short", ["pass", "raise ValueError('two shapes')"])

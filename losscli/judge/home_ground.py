@@ -4,6 +4,7 @@ import contextlib
 from typing import NamedTuple
 
 import msgspec
+import torch
 
 from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
@@ -21,6 +22,8 @@ from losscli.units import format_size
 
 WHOLE_TARGETS = "its target must have the input's shape; with shape"
 
+REFUSED = (Code.RAISED, Code.PROCESS_DIED, Code.DEVICE_ERROR)
+
 
 class _Tried(NamedTuple):
     right: int
@@ -31,13 +34,14 @@ class _Tried(NamedTuple):
 def settle_shapes(on: Judgement) -> None:
     """Judge a candidate that is right only with a target of the input's shape on such targets.
 
-    A kernel may read as many targets as inputs where the loss's own target broadcasts.
+    It must raise or crash where the loss's own target broadcasts, or read as many targets as
+    inputs; whatever else is wrong there is a mistake.
     """
     against = on.against
     if isinstance(against, AnyModel) or not (case := against.firsts()[0]).target_broadcasts:
         return
     usual = _try(on, case)
-    if usual.right == 2:
+    if usual.right == 2 or not (usual.error.code in REFUSED or _reads_beyond(on, case)):
         return
     remote.workers.end(on.file)  # it may have written beyond the end of a tensor
     before, against.candidate = on.implementation, on.implementation.but(whole_targets=True)
@@ -76,6 +80,23 @@ def note_shapes(on: Judgement, case: Case) -> None:
     if not isinstance(case, ModelCase) and len({*case.shapes.values()}) > 1:
         shapes = (f"{name} {format_size(shape)}" for name, shape in case.shapes.items())
         on.draft.notes.append(f"it is called with {', '.join(shapes)}")
+
+
+def _reads_beyond(on: Judgement, case: Case) -> bool:
+    """Tell whether its loss depends on what follows the target in memory."""
+    losses = []
+    try:
+        subject = bind(on.implementation.but(mends=("results",)), case)
+        for beyond in (-1.0, 1.0):
+            problem, name = on.problem(case), case.spec.names[1]
+            target = problem.operands[name]
+            longer = target.new_full(problem.prediction.shape, beyond).flatten()
+            longer[: target.numel()] = target.flatten()
+            view = longer[: target.numel()].view(target.shape)
+            losses.append(subject.send(Forward({**problem.operands, name: view})))
+    except SubjectError:
+        return False
+    return not torch.equal(*losses)
 
 
 def settle_reduction(on: Judgement) -> None:
