@@ -23,7 +23,16 @@ from losscli.implementations.requests import Forward
 from losscli.implementations.sandbox.worker_requests import InputShapes
 from losscli.implementations.source import Source
 from losscli.implementations.subject import bind, subject_of
-from losscli.losses import CLASS_INDICES, EVERY_LOSS, HIDDEN_STATE, MASK, Reduction, Shape, Spec
+from losscli.losses import (
+    CLASS_INDICES,
+    ELEMENT,
+    EVERY_LOSS,
+    HIDDEN_STATE,
+    MASK,
+    Reduction,
+    Shape,
+    Spec,
+)
 from losscli.reasons import Code
 from losscli.truth.model import WrongReferenceError
 from losscli.truth.problem import Problem
@@ -83,11 +92,11 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
     computed = False
     try:
         inputs = remote.workers.of(found, device).ask(InputShapes(), case=None)
-        for loss, spec, shape, labels in _attempts(signature, inputs):
+        for loss, spec, shape, target, labels in _attempts(signature, inputs):
             try:
                 if file.misfit(file.definition(loss), spec):
                     continue
-                target, params = spec.default_target_shape(shape), spec.resolve({})
+                params = spec.resolve({})
                 # Bound once, as a mean at the defaults: a Model takes no reduction or parameters.
                 mean = spec.reductions[-2:][0]
                 case = Case(loss, shape, target, dtype, mean, device, params, "normal", 11, 2.0)
@@ -113,15 +122,23 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
     raise UnknownLossError(f"{named} computes none of the losses that losscli knows")
 
 
-def _attempts(signature: Signature, inputs: Inputs) -> Iterator[tuple[str, Spec, Shape, bool]]:
-    """Yield each loss, its shape, and whether targets are labels although others are possible."""
+def _attempts(
+    signature: Signature, inputs: Inputs
+) -> Iterator[tuple[str, Spec, Shape, Shape, bool]]:
+    """Yield each loss, the shapes of input and target, and whether labels replace other targets.
+
+    A target that broadcasts is also tried in the input's shape.
+    """
     own = [shape for shape, _ in inputs[:1] if math.prod(shape) <= LARGEST]
     for labels in (False, True):
         for loss, spec in _possible(signature, inputs):
             if labels and not any(operand.labels for operand in spec.operands):
                 continue
             for shape in (SMALL[3 if spec.unit == HIDDEN_STATE else 2], *own):
-                yield loss, spec, shape, labels
+                targets = [spec.default_target_shape(shape)]
+                targets += [shape] if spec.unit == ELEMENT else []
+                for target in dict.fromkeys(targets):
+                    yield loss, spec, shape, target, labels
 
 
 def _possible(signature: Signature, inputs: Inputs) -> Iterator[tuple[str, Spec]]:
