@@ -94,6 +94,12 @@ class Workers:
         for key in [key for key in self._workers if file in (None, key[0])]:
             self.logs[key[0]] = self.logs.get(key[0], "") + self._workers.pop(key).end()
 
+    def renew(self, file: Source) -> None:
+        """End the workers of a file and forget earlier deaths: it is called in another way now."""
+        self.end(file)
+        for deaths in (own for (each, _), own in self._deaths.items() if each == file):
+            deaths.clear()
+
     def end_others(self, files: Collection[Source | None]) -> None:
         """End the workers of all files except these."""
         for file in {file for file, _ in self._workers} - {*files}:

@@ -9,10 +9,11 @@ from losscli.cases.axes import DTYPES
 from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
 from losscli.implementations import remote
-from losscli.implementations.errors import NotBuiltError, SandboxError, SubjectError
+from losscli.implementations.errors import SubjectError
 from losscli.implementations.implementation import Implementation, Mend
 from losscli.implementations.requests import Call, Forward
 from losscli.implementations.subject import Subject, bind
+from losscli.judge.home_ground import has_died
 from losscli.judge.judgement import Ended, Judgement
 from losscli.reasons import HOME, Code, Facet
 from losscli.runs.records import FAIL
@@ -68,7 +69,7 @@ def look_at(on: Judgement, case: Case) -> None:
             draft.trains = True
     except SubjectError as error:
         raised = error.code in (Code.RAISED, Code.DOES_NOT_BUILD)  # a call may compile
-        died = _has_died(error)
+        died = has_died(error)
         backward = not optional and is_right and not died
         if backward and (raised or error.code == Code.NO_GRADIENT):
             text = f"{NO_GRADIENT}; backward {error}" if raised else NO_GRADIENT
@@ -116,11 +117,6 @@ def look_unmarked(on: Judgement, case: Case) -> None:
                 on.draft.cause = ONLY_MARKED
                 text = f"{UNMARKED}{part}: {outcome.reason}"
                 on.draft.end(Code.WRONG, text, check="value", case=case.name)
-
-
-def _has_died(error: SubjectError) -> bool:
-    """Tell whether the worker has ended; a failed compiler leaves it running."""
-    return isinstance(error, SandboxError) and not isinstance(error, NotBuiltError)
 
 
 def _first_gradient(on: Judgement, problem: Problem, subject: Subject) -> Subject:
@@ -190,7 +186,7 @@ def _lacks(problem: Problem, subject: Subject, name: str, *, may_refuse: bool) -
     try:
         answer = subject.send(problem.call(problem.filled(1.0, (name,))))
     except SubjectError as error:
-        if _has_died(error):
+        if has_died(error):
             raise
         # Its checks report any other error.
         return error.code == Code.NO_GRADIENT or (error.refused and may_refuse)

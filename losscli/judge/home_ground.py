@@ -10,7 +10,7 @@ from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
 from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
-from losscli.implementations.errors import SubjectError
+from losscli.implementations.errors import NotBuiltError, SandboxError, SubjectError
 from losscli.implementations.requests import Forward
 from losscli.implementations.subject import bind
 from losscli.judge.against_model import AnyModel
@@ -21,8 +21,8 @@ from losscli.runs.records import FAIL
 from losscli.units import format_size
 
 WHOLE_TARGETS = "its target must have the input's shape; with shape"
-
 REFUSED = (Code.RAISED, Code.PROCESS_DIED, Code.DEVICE_ERROR)
+"""How a kernel fails that is not written for a target of another shape."""
 
 
 class _Tried(NamedTuple):
@@ -41,15 +41,21 @@ def settle_shapes(on: Judgement) -> None:
     if isinstance(against, AnyModel) or not (case := against.firsts()[0]).target_broadcasts:
         return
     usual = _try(on, case)
-    if usual.right == 2 or not (usual.error.code in REFUSED or _reads_beyond(on, case)):
+    if usual.right == 2:
         return
-    remote.workers.end(on.file)  # it may have written beyond the end of a tensor
-    before, against.candidate = on.implementation, on.implementation.but(whole_targets=True)
-    whole = _try(on, against.firsts()[0])
-    remote.changes_of(on.file)  # those of its second import
-    if whole.right <= usual.right:  # the first look says what is wrong
+    before, whole = on.implementation, usual
+    wrong = usual.error.code == Code.WRONG and _reads_beyond(on, case)
+    if wrong or usual.error.code in REFUSED:
+        remote.workers.renew(on.file)  # it may have written beyond the end of a tensor
+        against.candidate = before.but(whole_targets=True)
+        whole = _try(on, against.firsts()[0])
+        remote.changes_of(on.file)  # those of its second import
+    if whole.right <= usual.right:
         against.candidate = before
-        return
+        if has_died(usual.error):  # it may do so only once
+            note_shapes(on, case)
+            on.draft.end(usual.error.code, str(usual.error), case=case.name)
+        return  # the first look says what is wrong
     raised = usual.error.code == Code.RAISED
     text = f"{WHOLE_TARGETS} {format_size(case.target_shape)}: {usual.error}"
     code: Code = Code.UNSUPPORTED_INPUT if raised else Code.KNOWN_LIMITATION
@@ -73,6 +79,11 @@ def _try(on: Judgement, case: Case) -> _Tried:
     except SubjectError as error:
         return _Tried(right, error)
     return _Tried(2, SubjectError(""))
+
+
+def has_died(error: SubjectError) -> bool:
+    """Tell whether the worker has ended; a failed compiler leaves it running."""
+    return isinstance(error, SandboxError) and not isinstance(error, NotBuiltError)
 
 
 def note_shapes(on: Judgement, case: Case) -> None:
