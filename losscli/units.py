@@ -71,7 +71,7 @@ def parse_memory(text: str) -> float:
     """Parse ``1.2GB``, ``300 MB``, ``1GiB``, ``4G`` or bare bytes; UsageError for anything else."""
     number = _parsed(text, _MEMORY_UNITS, ignore_case=True)
     if number is None:
-        raise UsageError(f"'{text}' is no number of bytes. Write 1.2GB, 300MB or 1GiB.")
+        raise UsageError(f"'{text}' is not a number of bytes. Write 1.2GB, 300MB or 1GiB.")
     return float(round(number))
 
 

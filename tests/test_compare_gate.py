@@ -218,9 +218,9 @@ def test_limit_that_cannot_be_read_exits_2(write, refused):
     both(write)
     for limit, told in {
         "memry=0": "unknown metric 'memry'. Did you mean 'memory'? Choose from: time, memory,",
-        "memory=5%": "--fail-on memory: '5%' is no number of bytes",
+        "memory=5%": "--fail-on memory: '5%' is not a number of bytes",
         "energy=0": "--fail-on energy: '0' is not a fraction",
-        "error=-1ulp": "'-1ulp' is no number of units in the last place. Write 0 or 1ulp",
+        "error=-1ulp": "'-1ulp' is not a number of units in the last place. Write 0 or 1ulp",
         "5%,time=6%": "--fail-on gives two limits of time",
         "5": "'5' is not a fraction between 0 and 1",
     }.items():

@@ -53,7 +53,7 @@ WRONG = ["localhost", "", "head:", "head:0", "head:65536", ":10001", "ray://x:1"
 def test_wrong_address_or_variable_is_refused_before_the_output_is_opened(
     folder, refused, monkeypatch
 ):
-    no_address = "is no address of a Ray cluster."
+    no_address = "is not an address of a Ray cluster."
     for text in WRONG:
         said = f"'ray://{text}' {no_address} Write ray://HOST:PORT"
         refused(["judge", "k.py", "--on", f"ray://{text}", "-o", "out.jsonl"], said)

@@ -61,10 +61,10 @@ def test_items_of_a_case_stay_together():
 
 
 def test_part_without_a_case_is_refused_and_text_that_is_no_part():
-    with pytest.raises(UsageError, match=r"--part 3/3 has no case, for there are 2\. Use no more"):
+    with pytest.raises(UsageError, match=r"--part 3/3 has no case, because there are only 2\. "):
         dealt([1.0, 1.0], 3)
     for text in ("", "3", "0/2", "3/2", "1/0", "-1/2", "1/2/3", "a/b", "1/99999"):
-        with pytest.raises(UsageError, match="is no part of a run"):
+        with pytest.raises(UsageError, match="is not a part of a run"):
             parse_part(text)
 
 
@@ -218,7 +218,7 @@ ALTERED = {
     "no text": (lambda part, other: "\udcff" + json.dumps(part), "'2.json' is not a result of"),
     "twice": (lambda part, other: json.dumps(part) * 2, "2.json is cut off or damaged: "),
     "type": (lambda part, other: part | {"parts": "2/3"}, "2.json: the header is not valid: "),
-    "no part": (lambda part, other: part | {"parts": ["3/2"]}, "'3/2' is no part of a run."),
+    "no part": (lambda part, other: part | {"parts": ["3/2"]}, "'3/2' is not a part of a run."),
     "lost": (lambda part, other: part | {"results": part["results"][1:]}, "2.json is damaged: "),
     "of another": (
         lambda part, other: appended(part, other) | {"result_count": part["result_count"] + 1},
@@ -234,7 +234,7 @@ WRONG_ARGUMENTS = {
     "merge": "name the parts to join: losscli runs merge RUN...",
     "merge 1.json 1.json": "a run is named twice. Name each part once.",
     "merge 1.json 4.json": "there is no run '4.json'.",
-    "merge 1.json verdicts.jsonl": "verdicts.jsonl is no run of `losscli bench` or",
+    "merge 1.json verdicts.jsonl": "verdicts.jsonl is not a run of `losscli bench` or",
     "merge 1.json -o 1.json": "-o '1.json' is the part '1.json' itself.",
     "merge 1.json -o all.md": "-o 'all.md' ends in neither .json nor .jsonl",
     "merge 1.json --format csv": "a merged record is written as json or jsonl, not as csv.",

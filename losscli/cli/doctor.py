@@ -37,7 +37,7 @@ def command(device: str, isolation: bool, as_json: bool) -> int:
     setting and builds no kernel. It works without torch, or with a broken one.
 
     With --isolation it starts a worker as the judge does, and tries the attacks of a hostile file.
-    A protection that this machine does not support is reported as not there; that is no error.
+    A protection that this machine does not support is reported as not there; that is not an error.
     """
     from losscli.doctor import isolation as walls
     from losscli.doctor import probes

@@ -41,7 +41,7 @@ _LIMITS = ("build_seconds", "call_seconds", "total_seconds", "memory_bytes")
 def _seconds(text: str) -> float:
     seconds = parse_seconds(text)
     if not seconds:
-        raise UsageError(f"'{text}' is no time limit. Write 30s or 10m.")
+        raise UsageError(f"'{text}' is not a time limit. Write 30s or 10m.")
     return seconds
 
 

@@ -38,8 +38,8 @@ _SHOWN = 12
     "losscli report base new -o report.html",
     "losscli report base --list-plots",
     "losscli report base --format svg --plot speedup-forward -o speedup.svg",
-    after="Exit codes: 2 a RUN does not exist or is no record of losscli, 4 Jinja2 is missing, or "
-    "the output cannot be written.",
+    after="Exit codes: 2 a RUN does not exist or is not a record of losscli, 4 Jinja2 is missing, "
+    "or the output cannot be written.",
 )
 def command(
     names: tuple[str, ...], format: str, plot: str | None, list_plots: bool, output: Path | None

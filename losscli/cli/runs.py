@@ -186,7 +186,7 @@ def _merge(names: Sequence[str], format: str, output: Path | None, *, mixed: boo
     for name, path in paths.items():
         record = read_record(path)
         if not isinstance(record, Run) or record.kind not in ("bench", "verify"):
-            raise UsageError(f"{name} is no run of `losscli bench` or `losscli verify`.")
+            raise UsageError(f"{name} is not a run of `losscli bench` or `losscli verify`.")
         runs[name] = record
     found = merge(runs, mixed=mixed)
     if found.kind == "bench":

@@ -128,7 +128,7 @@ class Source:
         try:
             return self.data.decode()
         except UnicodeDecodeError:
-            told = f"{self.named} is no source: it is not UTF-8."
+            told = f"{self.named} is not a source file: it is not UTF-8."
             raise NotJudgeableError(Code.SYNTAX, told) from None
 
     @cached_property

@@ -68,8 +68,8 @@ def client_address(text: str) -> Address:
     found = _parse(text, client=True)
     if not found:
         raise UsageError(
-            f"'{CLIENT}{text}' is no address of a Ray cluster. Write {CLIENT}HOST:PORT, such as "
-            f"{CLIENT}head:10001."
+            f"'{CLIENT}{text}' is not an address of a Ray cluster. Write {CLIENT}HOST:PORT, such "
+            f"as {CLIENT}head:10001."
         )
     return found
 
@@ -82,7 +82,7 @@ def usual_address() -> Address | str:
     found = _parse(text.removeprefix(CLIENT), client=text.startswith(CLIENT), variable=VARIABLE)
     if not found:
         raise UsageError(
-            f"{VARIABLE}: '{text}' is no address of a Ray cluster. Set it to HOST:PORT, "
+            f"{VARIABLE}: '{text}' is not an address of a Ray cluster. Set it to HOST:PORT, "
             f"{CLIENT}HOST:PORT, {AUTO} or {LOCAL}."
         )
     return found

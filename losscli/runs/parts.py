@@ -34,7 +34,7 @@ def parse_part(text: str) -> Part:
     part = Part(*map(int, match.groups())) if match else Part(0, 0)
     if not 1 <= part.number <= part.count <= MOST_PARTS:
         raise UsageError(
-            f"'{text}' is no part of a run. Write K/N, such as 3/16, for the third of 16 parts; "
+            f"'{text}' is not a part of a run. Write K/N, such as 3/16, for the third of 16 parts; "
             f"there are at most {MOST_PARTS}."
         )
     return part
@@ -64,6 +64,7 @@ def deal(
             kept.add(key)
     if cases and not kept:
         raise UsageError(
-            f"--part {part} has no case, for there are {len(cases)}. Use no more parts than that."
+            f"--part {part} has no case, because there are only {len(cases)}. Use at most that "
+            "many parts."
         )
     return [item for item in items if case(item) in kept]

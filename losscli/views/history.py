@@ -13,7 +13,7 @@ from losscli.views.phrases import count, listed, short_pass, shorten
 FEW = 4
 """Most rows that have a table each."""
 PLOT = 28
-_MORE = "that is no history; measure another with `losscli bench --save NAME`"
+_MORE = "a history needs two; measure another with `losscli bench --save NAME`"
 _SIDES: list[Side] = ["left", "left", "right", "right", "right", "left"]
 
 
