@@ -142,7 +142,7 @@ def _recognised(
         known = recognise(found, *(("cpu",) if reference else (device, "float32")))
     except UnknownLossError as error:
         if reference is None and error.raised:
-            text = f"no function of {file.named} has the name of a loss; {error.raised}"
+            text = f"no function of {file.named} is named after a loss; a trial call {error.raised}"
             text += "" if file.name else f" If one of these is meant, judge {file.named}:NAME."
             raise NotJudgeableError(Code.UNKNOWN_LOSS, text) from None
         if reference is None:

@@ -117,7 +117,7 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
     finally:
         remote.workers.end(file)
     if failures:
-        raised = "" if computed else " or ".join([*failures][-MOST_ERRORS:])
+        raised = "" if computed else ", or ".join([*failures][-MOST_ERRORS:])
         raise UnknownLossError(f"{named} {next(iter(failures))}", raised)
     raise UnknownLossError(f"{named} computes none of the losses that losscli knows")
 
