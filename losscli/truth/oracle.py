@@ -41,8 +41,6 @@ KEPT_ELEMENTS = 2 * BLOCK_ELEMENTS
 """Most elements of a truth that is kept for the next implementation."""
 _GROUP = 256
 """Elements summed on the device in float64 before the host sums exactly."""
-SHARED_ELEMENTS = 2**16
-"""Most elements whose graph is kept for all gradients, a few MiB."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +49,6 @@ class Oracle:
 
     case: Case
     operands: Operands
-    constant: bool = False
-    """Whether operands keep their contents, so that a small case runs the reference only once."""
     reference: Implementation | None = None
     """What computes the truth if no formula is known."""
     takes_expanded: ClassVar[bool] = True
@@ -122,21 +118,8 @@ class Oracle:
         yield Truth((), *totals.to(self.device))
 
     def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
-        """Return operands' gradients, from one backward pass if the case is small."""
-        if not self._shares:
-            return {name: tuple(self.gradient(name, grad_output)) for name in names}
-        (block,) = self._blocks(self.shape)
-        values, elements = self._shared
-        incoming = self._incoming(block, grad_output)
-        found = torch.autograd.grad(
-            elements, [values[name] for name in names], incoming, retain_graph=True
-        )
-        return {
-            name: tuple(
-                self._summed(name, [self._with_terms(name, block, values, gradient, incoming)])
-            )
-            for name, gradient in zip(names, found, strict=True)
-        }
+        """Return operands' gradients."""
+        return {name: tuple(self.gradient(name, grad_output)) for name in names}
 
     def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
         """Yield an operand's gradient block by block; grad_output has the loss's shape."""
@@ -228,12 +211,8 @@ class Oracle:
         return blocks(shape, block_elements(self.device.type))
 
     def _loss(self, block: Block) -> Truth:
-        if self._shares:
-            values, shared = self._shared
-            elements = shared.detach()
-        else:
-            values = self._read(block)
-            elements = self._elements(values)
+        values = self._read(block)
+        elements = self._elements(values)
         return self._with_terms(LOSS, block, values, elements)
 
     def _gradient(self, name: str, block: Block, grad_output: Tensor) -> Truth:
@@ -257,22 +236,6 @@ class Oracle:
         """Return a block of the loss, or of a gradient for a grad_output ``by``."""
         times = 1.0 if by is None else by
         return Truth(block, found, largest_terms(self.case, part, values, found, times))
-
-    @property
-    def _shares(self) -> bool:
-        small = self.case.spec.unit == ELEMENT and self.shape.numel() <= SHARED_ELEMENTS
-        return self.constant and small
-
-    @cached_property
-    def _shared(self) -> tuple[Operands, Tensor]:
-        """The float64 operands and each element's loss, with its graph."""
-        (block,) = self._blocks(self.shape)
-        # Copies, because autograd rejects a graph whose inputs were modified.
-        values = {name: each.clone() for name, each in self._read(block).items()}
-        for name in self.case.spec.differentiable:
-            values[name].requires_grad_()
-        with torch.enable_grad():
-            return values, self._elements(values)
 
     def _elements(self, values: Operands) -> Tensor:
         return self.case.spec.reference(*values.values(), reduction="none", **self.case.params)

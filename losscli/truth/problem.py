@@ -251,7 +251,7 @@ class Problem(Setup):
 
     @cached_property
     def _whole_value(self) -> tuple[Truth, ...]:
-        return tuple(self._constant.value())
+        return tuple(self.oracle.value())
 
     def value(self) -> Iterable[Truth]:
         """The truth of the loss; recomputed each time if it is large."""
@@ -265,6 +265,6 @@ class Problem(Setup):
         key = (name, incoming)
         if key not in self._kept:
             names = incoming.wrt if name in incoming.wrt else (name,)
-            found = self._constant.gradients(names, incoming.grad_output)
+            found = self.oracle.gradients(names, incoming.grad_output)
             self._kept.update({(each, incoming): truths for each, truths in found.items()})
         return self._kept[key]

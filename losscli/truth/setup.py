@@ -134,15 +134,8 @@ class Setup:
     @cached_property
     def oracle(self) -> Oracle:
         """The oracle, which reads the operands each time."""
-        return self._oracle()
-
-    @cached_property
-    def _constant(self) -> Oracle:
-        return self._oracle(constant=True)
-
-    def _oracle(self, *, constant: bool = False) -> Oracle:
         reference = self.third_party.reference if self.third_party else None
-        return ORACLES[self.case.spec.unit](self.case, self.operands, constant, reference)
+        return ORACLES[self.case.spec.unit](self.case, self.operands, reference)
 
     def sibling(self) -> Self:
         """Return the same case with other contents."""
