@@ -24,67 +24,6 @@ class _Grafted(torch.autograd.Function):
         return None, grad_outputs[0]
 
 
-def _on_own_leaves(
-    function: Callable[..., Tensor], operands: tuple[Tensor, ...]
-) -> tuple[tuple[Tensor, ...], Tensor]:
-    with torch.enable_grad():
-        leaves = tuple(operand.detach() for operand in operands)
-        for leaf in leaves:
-            leaf.requires_grad_(leaf.is_floating_point())
-        return leaves, function(*leaves)
-
-
-def _gradients(
-    loss: Tensor, leaves: tuple[Tensor, ...], incoming: Tensor | None = None, *, keep: bool = False
-) -> list[Tensor | None]:
-    wanted = [leaf for leaf in leaves if leaf.requires_grad]
-    found = iter(torch.autograd.grad(loss, wanted, incoming, retain_graph=keep))
-    return [next(found) if leaf.requires_grad else None for leaf in leaves]
-
-
-class Linear(torch.autograd.Function):
-    """A function whose gradients have zero derivatives, as those of a linear one."""
-
-    @staticmethod
-    def forward(ctx: Any, function: Callable[..., Tensor], *operands: Tensor) -> Tensor:
-        """Apply the function to separate leaves."""
-        leaves, loss = _on_own_leaves(function, operands)
-        ctx.leaves, ctx.loss = leaves, loss
-        return loss.detach()
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the right gradients, connected only to grad_output."""
-        incoming = grad_outputs[0]
-        found = _gradients(ctx.loss, ctx.leaves, incoming.detach(), keep=True)
-        nothing = 0 * incoming.sum()
-        return None, *(None if gradient is None else gradient + nothing for gradient in found)
-
-
-class StoredGradients(torch.autograd.Function):
-    """A reduced function that computes gradients in forward; backward scales them in place."""
-
-    @staticmethod
-    def forward(ctx: Any, function: Callable[..., Tensor], *operands: Tensor) -> Tensor:
-        """Apply the function to separate leaves."""
-        leaves, loss = _on_own_leaves(function, operands)
-        ctx.gradients, ctx.function = _gradients(loss, leaves), function
-        ctx.save_for_backward(*operands)
-        return loss.detach()
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        """Scale the gradients; recompute them if they will be differentiated."""
-        if torch.is_grad_enabled():
-            operands = ctx.saved_tensors
-            loss = ctx.function(*operands)
-            again = torch.autograd.grad(loss, operands, grad_outputs[0], create_graph=True)
-            return None, *again
-        incoming = grad_outputs[0]
-        scaled = (None if found is None else found.mul_(incoming) for found in ctx.gradients)
-        return None, *scaled
-
-
 def graft(value: Tensor, differentiable: Tensor) -> Tensor:
     """Return a tensor with the value of one and the gradient of another."""
     result: Tensor = _Grafted.apply(value.detach(), differentiable)  # type: ignore[no-untyped-call]
@@ -97,6 +36,16 @@ def regrade(tensor: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
     if result.requires_grad:
         result.register_hook(function)
     return result
+
+
+def _noting(noted: list[Tensor]) -> Callable[[Tensor], Tensor]:
+    """Return a function that keeps its last argument, and returns it."""
+
+    def note(incoming: Tensor) -> Tensor:
+        noted[:] = [incoming]
+        return incoming
+
+    return note
 
 
 Make = Callable[[Case], BoundLoss]
@@ -151,3 +100,32 @@ def reduced(case: Case, elements: Tensor, count: Tensor | None = None) -> Tensor
     total = elements.sum()
     divisor = elements.numel() if count is None else count
     return total / divisor if case.reduction == "mean" else total
+
+
+def without_curvature(case: Case, *operands: Tensor) -> Tensor:
+    """Compute right gradients with zero derivatives, as those of a linear function."""
+    incoming: list[Tensor] = []
+
+    def connected_to_incoming(gradient: Tensor) -> Tensor:
+        return gradient.detach() + 0 * incoming[0].sum()
+
+    own = (regrade(each, connected_to_incoming) for each in operands)
+    return regrade(formula(case, *own), _noting(incoming))
+
+
+def scaled_in_place(case: Case, *operands: Tensor) -> Tensor:
+    """Compute gradients in forward, and scale them in place in backward."""
+    incoming: list[Tensor] = []
+    with torch.enable_grad():
+        leaves = [each.detach().requires_grad_(each.requires_grad) for each in operands]
+        wanted = [leaf for leaf in leaves if leaf.requires_grad]
+        stored = iter(torch.autograd.grad(formula(case, *leaves), wanted) if wanted else ())
+
+    def scaling(found: Tensor) -> Callable[[Tensor], Tensor]:
+        # Where grad_output is differentiated too, the gradients are right.
+        return lambda right: right if incoming[0].requires_grad else found.mul_(incoming[0])
+
+    own = (
+        regrade(each, scaling(next(stored))) if each.requires_grad else each for each in operands
+    )
+    return regrade(formula(case, *own), _noting(incoming))

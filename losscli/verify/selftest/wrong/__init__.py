@@ -15,13 +15,13 @@ from losscli.implementations import Implementation
 from losscli.losses import ELEMENT, HIDDEN_STATE, ROW, Unit
 from losscli.verify.checks.branches import has_exact_values
 from losscli.verify.selftest.surgery import (
-    Linear,
-    StoredGradients,
     formula,
     graft,
     regrade,
+    scaled_in_place,
     stand_in,
     unreduced,
+    without_curvature,
 )
 from losscli.verify.selftest.wrong import composed, elements, rows, side_effects
 
@@ -96,10 +96,6 @@ def _of_incoming(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
     return _changed(lambda loss: regrade(loss, change))
 
 
-def _through(kind: Any) -> Callable[..., Tensor]:
-    return lambda case, *operands: kind.apply(partial(formula, case), *operands)
-
-
 WRONG: tuple[Implementation, ...] = (
     _all("constant", _of_value(lambda loss: torch.full_like(loss, 0.375))),
     _all("zeros", _changed(lambda loss: graft(loss, 0 * loss))),
@@ -158,8 +154,8 @@ WRONG: tuple[Implementation, ...] = (
     _all("wrong when recording", _changed(lambda x: 1.01 * x if x.requires_grad else x)),
     _all("shape (1,)", _changed(lambda loss: loss.reshape(1)), _REDUCED),
     _all("other dtype", _changed(lambda x: x.double() if x.dtype != torch.float64 else x.float())),
-    _all("no curvature", _through(Linear)),
-    _all("scales in place", _through(StoredGradients), _REDUCED),
+    _all("no curvature", without_curvature),
+    _all("scales in place", scaled_in_place, _REDUCED),
     _all("clears .grad", elements.clears_gradients),
     _bound("last incoming", elements.last_incoming),
     _bound("habit", elements.habit, _REDUCED),
