@@ -1,4 +1,4 @@
-"""The parts of a reference, and autograd functions that plant one mistake into a loss."""
+"""The parts of a reference, and functions that plant one mistake into a loss."""
 
 from collections.abc import Callable
 from typing import Any
@@ -38,7 +38,7 @@ def regrade(tensor: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
     return result
 
 
-def _noting(noted: list[Tensor]) -> Callable[[Tensor], Tensor]:
+def noting(noted: list[Tensor]) -> Callable[[Tensor], Tensor]:
     """Return a function that keeps its last argument, and returns it."""
 
     def note(incoming: Tensor) -> Tensor:
@@ -110,7 +110,7 @@ def without_curvature(case: Case, *operands: Tensor) -> Tensor:
         return gradient.detach() + 0 * incoming[0].sum()
 
     own = (regrade(each, connected_to_incoming) for each in operands)
-    return regrade(formula(case, *own), _noting(incoming))
+    return regrade(formula(case, *own), noting(incoming))
 
 
 def scaled_in_place(case: Case, *operands: Tensor) -> Tensor:
@@ -128,4 +128,4 @@ def scaled_in_place(case: Case, *operands: Tensor) -> Tensor:
     own = (
         regrade(each, scaling(next(stored))) if each.requires_grad else each for each in operands
     )
-    return regrade(formula(case, *own), _noting(incoming))
+    return regrade(formula(case, *own), noting(incoming))

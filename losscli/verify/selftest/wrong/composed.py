@@ -14,7 +14,7 @@ from losscli.losses.formulas import weighted_sum
 from losscli.losses.linear.spec import logits_of
 from losscli.losses.rows.forms import IGNORE_INDEX, NO_INDEX
 from losscli.losses.rows.topk_kl_divergence import bins_of_both, divergence_of
-from losscli.verify.selftest.surgery import formula, reduced_where, regrade
+from losscli.verify.selftest.surgery import formula, noting, reduced_where, regrade
 
 _LEAST = 2.0**-12
 """The probability below which some kernels skip gradients."""
@@ -55,30 +55,19 @@ def filtered(case: Case, logits: Tensor, numbers: Tensor) -> Tensor:
     return formula(case, regrade(logits, lambda g: g.masked_fill(improbable, 0)), numbers)
 
 
-class _NarrowSums(torch.autograd.Function):
-    """A linear layer that accumulates its weight's gradient in bfloat16, chunk by chunk."""
-
-    @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor) -> Tensor:
-        ctx.save_for_backward(hidden, weight)
-        return linear(hidden, weight)
-
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor]:
-        hidden, weight = ctx.saved_tensors
-        (gradient,) = grad_outputs
-        total = torch.zeros_like(weight, dtype=torch.bfloat16)
-        for g, h in zip(gradient.split(_CHUNK), hidden.split(_CHUNK), strict=True):
-            total += (g.t() @ h).bfloat16()
-        return gradient @ weight, total.to(weight.dtype)
-
-
 def narrow_sums(
     case: Case, hidden: Tensor, numbers: Tensor, weight: Tensor, *bias: Tensor
 ) -> Tensor:
-    """Accumulates the weight's gradient in bfloat16."""
-    rows = hidden.reshape(numbers.numel(), -1)
-    logits = _NarrowSums.apply(rows, weight)  # type: ignore[no-untyped-call]
+    """Accumulates the weight's gradient in bfloat16, chunk by chunk."""
+    rows, incoming = hidden.reshape(numbers.numel(), -1), list[Tensor]()
+
+    def narrow(gradient: Tensor) -> Tensor:
+        total = torch.zeros_like(gradient, dtype=torch.bfloat16)
+        for g, h in zip(incoming[0].split(_CHUNK), rows.detach().split(_CHUNK), strict=True):
+            total += (g.t() @ h).bfloat16()
+        return total.to(gradient.dtype)
+
+    logits = regrade(linear(rows, regrade(weight, narrow)), noting(incoming))
     logits = logits + bias[0] if bias else logits
     return _as_tokens(case, formula(_of_logits(case), logits, numbers.reshape(-1)), numbers)
 
