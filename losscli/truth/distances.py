@@ -33,10 +33,9 @@ class Truth:
     """float64."""
     magnitude: Tensor | None = None
     """If terms cancel, the sum of their magnitudes or the largest."""
-    undecided: Tensor | None = None
-    """Further error of an element, where rounding decides the sign of a difference."""
     rounding: Tensor | None = None
-    """Further error of an element, from roundings of what it is computed from."""
+    """Further error of an element, from roundings of what it is computed from: they may decide the
+    sign of a difference."""
     once_rounded: float | None = None
     """The relative error, by norm, if what the result is computed from is rounded once."""
 
@@ -110,11 +109,9 @@ def compare(result: Tensor, truths: Iterable[Truth]) -> Errors:
 
 
 def distance(got: Tensor, truth: Truth) -> Tensor:
-    """Return each element's error, less its further allowed errors."""
+    """Return each element's error, less its further allowed error."""
     error = (got - truth.value).abs_()
-    for beyond in (truth.undecided, truth.rounding):
-        error = error if beyond is None else error.sub_(beyond).clamp_(min=0.0)
-    return error
+    return error if truth.rounding is None else error.sub_(truth.rounding).clamp_(min=0.0)
 
 
 def ulp(scale: Tensor, dtype: torch.dtype) -> Tensor:

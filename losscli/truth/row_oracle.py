@@ -89,7 +89,7 @@ class RowOracle(Oracle):
         undecided = self._undecided(part, values, by)
         if undecided is not None and terms is not None:  # a result is rounded where it lies
             terms = terms.fmax(found.abs() + undecided)
-        return Truth(self._place(block, operand), found, terms, undecided)
+        return Truth(self._place(block, operand), found, terms, rounding=undecided)
 
     @cached_property
     def _mean(self) -> tuple[float, float]:
