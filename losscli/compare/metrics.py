@@ -37,19 +37,9 @@ class Metric:
 
 
 def _ulp(text: str) -> float:
-<<<<<<< HEAD:losscli/compare/metrics.py
     value = finite(text.strip().removesuffix("ulp").rstrip())
     if value is None or value < 0:
         raise UsageError(f"'{text}' is not a number of units in the last place. Write 0 or 1ulp.")
-=======
-    number = text.strip().removesuffix("ulp").rstrip()
-    try:
-        value = float(number)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
-        raise UsageError(f"'{text}' is not a number of units in the last place. Write 0 or 1ulp.")
->>>>>>> 8624940c (Error messages say 'is not a', and further sentences of the documents are plain):losscli/compare/figures.py
     return value
 
 

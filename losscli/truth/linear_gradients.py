@@ -11,7 +11,7 @@ from torch import Tensor
 
 from losscli.truth.blocks import block_elements, blocks
 from losscli.truth.distances import Truth
-from losscli.truth.tolerances import unit_roundoff
+from losscli.truth.tolerances import product_roundings, unit_roundoff
 
 _FEWEST = 512
 """Smallest gradient that is judged as a whole, so that the norm is meaningful."""
@@ -43,6 +43,21 @@ class Gradient(NamedTuple):
         moved = self.moved * (by.abs() + off) + self.value.abs() * off
         return self.changed(by.mul)._replace(moved=finite(moved))
 
+    def summed(self, length: int, rounding: float) -> Gradient:
+        """Return it with the random walk of a product of ``length`` terms."""
+        lost = product_roundings(length) * rounding * self.value.abs()
+        return self._replace(moved=self.moved + finite(lost))
+
+    def summed_over_classes(self, rounding: float) -> Gradient:
+        """Return it with what a product over all classes, which are its columns, may lose.
+
+        A term of less than half a spacing of the sum so far leaves no trace in it.
+        """
+        size = self.value.abs()
+        lost = size.masked_fill(size >= rounding * size.sum(1, keepdim=True), 0.0)
+        walked = self.summed(size.shape[1], rounding)
+        return walked._replace(moved=walked.moved + finite(lost))
+
 
 class GradientSum:
     """An operand's gradient, accumulated from products: a matrix, or a column."""
@@ -62,6 +77,10 @@ class GradientSum:
         self.moved[place] += gradient.moved @ wide.abs()
         if self.once is not None and gradient.once is not None:
             self.once[place] += gradient.once @ wide
+
+    def add_sums(self, gradient: Gradient, place: Tensor | slice) -> None:
+        """Add the sums of a gradient's rows to some rows."""
+        self.add(gradient, torch.ones_like(gradient.value[:1]).t(), place)
 
     def truths(self) -> Iterator[Truth]:
         """Yield the gradient in the operand's shape, block by block."""

@@ -33,6 +33,7 @@ from losscli.truth.tolerances import (
     ELEMENT_ULP,
     Outcome,
     judge_as_a_whole,
+    product_roundings,
     sum_roundings,
     unit_roundoff,
 )
@@ -101,20 +102,26 @@ class LinearOracle(Oracle):
     def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
         hidden, _, weight, *others = self.case.spec.operands
         layer = hidden.name, weight.name
+        over_tokens = {weight.name, *(each.name for each in others if each.shared)}
         found = {name: GradientSum(self.operands[name], is_matrix=name in layer) for name in names}
         for place in self._blocks_of_rows():
             of = self._gradients_of_logits(place, grad_output)
-            for part in self._blocks_of_classes():
-                own = of["product"].changed(itemgetter((slice(None), part)))
-                if hidden.name in found:
-                    found[hidden.name].add(own, self._weight[part], place)
-                if weight.name in found:
-                    found[weight.name].add(own.changed(Tensor.t), self._hidden_rows[place], part)
-            for each in others:
-                if each.name in found:
-                    own = of[each.name].changed(Tensor.t) if each.shared else of[each.name]
-                    ones = torch.ones_like(own.value[:1]).t()
-                    found[each.name].add(own, ones, slice(None) if each.shared else place)
+            for name, total in found.items():
+                gradient = of["product" if name in layer else name]
+                if name in over_tokens:
+                    gradient = gradient.summed(len(self._counted), self._rounding).changed(Tensor.t)
+                else:
+                    gradient = gradient.summed_over_classes(self._rounding)
+                if name not in layer:
+                    total.add_sums(gradient, slice(None) if name in over_tokens else place)
+                    continue
+                for part in self._blocks_of_classes():
+                    if name == weight.name:
+                        own = gradient.changed(itemgetter(part))
+                        total.add(own, self._hidden_rows[place], part)
+                    else:
+                        own = gradient.changed(itemgetter((slice(None), part)))
+                        total.add(own, self._weight[part], place)
         return {name: tuple(each.truths()) for name, each in found.items()}
 
     @property
@@ -166,7 +173,7 @@ class LinearOracle(Oracle):
             weight = self._weight[part].double().t()
             value[:, part] = wide @ weight
             moved[:, part] = wide.abs() @ weight.abs()
-        moved *= sum_roundings(self.shape[-1]) * self._rounding
+        moved *= product_roundings(self.shape[-1]) * self._rounding
         unit = max(unit_roundoff(self.prediction.dtype), self._rounding)
         value, moved, slopes = self._adjusted(value, moved, place, unit)
         moved += unit * value.abs()
@@ -261,9 +268,7 @@ class LinearOracle(Oracle):
         value = value * logits.slope
         # It and its product with grad_output are rounded to the product's dtype.
         unit = unit_roundoff(self.prediction.dtype)
-        longest = max(len(self._counted), len(self._weight))
-        lost = sum_roundings(longest) * self._rounding
-        moved = moved + (2 * unit + lost) * value.abs() + 2 * unit * moved
+        moved = moved + 2 * unit * (value.abs() + moved)
         limits = torch.finfo(self.prediction.dtype)
         moved = (moved + limits.tiny * limits.eps) * incoming.abs()
         once = None

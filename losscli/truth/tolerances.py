@@ -55,9 +55,14 @@ lse(x + e) - lse(x)``, and a probability up to ``exp(x - lse + e + L)``, and dow
 other classes' may go up. A hidden state's gradient is a sum over classes of ``g * w``, the weight's
 one over rows of ``g * h``, where the logit's gradient ``g`` is off by its probability's movement,
 its own rounding and that of its product with grad_output. Each element may be off by the sum of
-these products, including the float32 sums, and by 4 ULP of itself. Roundings usually cancel, so in
-16 bits each gradient of at least 512 elements is judged by norm too: its error may be twice that of
-one product, summed in float64, of once-rounded logits and gradients. The factor 2 covers the
+these products and by 4 ULP of itself. A matrix product may add its n terms up in one float32
+accumulator, which is a random walk of ``sqrt(n)`` roundings of the sum of magnitudes. It also loses
+each term of less than half a spacing of the sum so far. Over classes these add up, as the weights
+of improbable classes all point away from the hidden state: with 50,257 classes of normal logits to
+four times the random walk. So each ``g`` below ``u_acc`` times the row's sum of ``abs(g)`` may be
+missing. Over some thousand tokens such terms are less than the walk. Roundings usually cancel, so
+in 16 bits each gradient of at least 512 elements is judged by norm too: its error may be twice that
+of one product, summed in float64, of once-rounded logits and gradients. The factor 2 covers the
 product with grad_output (``sqrt(2)``) and other values; sums kept in 16 bits exceed it. Third-party
 kernels get a warning up to a factor of 4.
 
@@ -122,6 +127,14 @@ def judge_elements(errors: Errors, loosened: float | None = None) -> Outcome:
 def sum_roundings(length: int) -> float:
     """Return the roundings that a sum of ``length`` terms may lose."""
     return math.sqrt(min(length, TILE_ELEMENTS))
+
+
+def product_roundings(length: int) -> float:
+    """Return the roundings that a matrix product over ``length`` terms may lose.
+
+    Unlike a kernel of losscli, it may add all of them up in one accumulator.
+    """
+    return math.sqrt(length)
 
 
 def lost_in_sum(length: int) -> float:

@@ -6,6 +6,7 @@ Roundings are bounded so that legitimate results pass and small gradients that a
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -16,9 +17,10 @@ from losscli.implementations.subject import subject_of
 from losscli.losses import HIDDEN_STATE, LINEAR_LOSSES, Operand, find_loss
 from losscli.losses.rows import cross_entropy
 from losscli.runs.records import FAIL, PASS
-from losscli.truth import linear_oracle
+from losscli.truth import linear_gradients, linear_oracle
 from losscli.truth.distances import compare, ulp
 from losscli.truth.inputs import make_inputs
+from losscli.truth.linear_gradients import Gradient
 from losscli.truth.linear_oracle import LinearOracle
 from losscli.truth.problem import Problem
 from losscli.truth.setup import Incoming
@@ -161,7 +163,8 @@ def shares_of_bound(case: Case) -> list[float]:
         for truth in problem.gradient(name, incoming):
             assert truth.rounding is not None
             allowed = truth.rounding + ELEMENT_ULP * ulp(truth.value, got.dtype)
-            shares.append(float(((got.double() - truth.value).abs() / allowed).max()))
+            error = (got[truth.block].double() - truth.value).abs()
+            shares.append(float((error / allowed).max()))
     return shares
 
 
@@ -170,6 +173,111 @@ def test_errors_of_legitimate_products_are_within_the_bound_and_within_reach_of_
     for seed in range(3):
         shares = shares_of_bound(make_case(dtype=dtype, seed=seed))
         assert 0.005 < max(shares) < 1, shares
+
+
+U32 = 2.0**-24
+VOCABULARY = (3, 16, 50257)
+"""Few rows, whose gradients a matrix product on a CPU adds up in one accumulator."""
+
+
+def gradient_of(value: Tensor) -> Gradient:
+    return Gradient(value, torch.zeros_like(value), None)
+
+
+@pytest.mark.parametrize("length", [1, 4, 16384, 50257, 10**6])
+def test_a_product_of_n_terms_loses_a_random_walk_of_n_roundings(length):
+    value = torch.tensor([[0.25, -0.5]]).double()
+    (moved,) = gradient_of(value).summed(length, U32).moved
+    assert moved.tolist() == pytest.approx([0.25 * U32 * length**0.5, 0.5 * U32 * length**0.5])
+
+
+def test_a_product_over_classes_also_loses_terms_below_half_a_spacing_of_the_sum():
+    value = torch.tensor([[0.75, -0.25, 0.99 * U32, -0.99 * U32, 1.01 * U32, 0.0]]).double()
+    value /= value.abs().sum()
+    (moved,) = gradient_of(value).summed_over_classes(U32).moved
+    walk = value.abs()[0] * U32 * 6**0.5
+    lost = value.abs()[0].where(torch.tensor([0, 0, 1, 1, 0, 0]).bool(), 0.0)
+    assert torch.allclose(moved, walk + lost, rtol=1e-12, atol=0)
+
+
+def test_terms_of_infinite_or_nan_rows_move_nothing():
+    value = torch.tensor([[1.0, math.nan, math.inf], [1.0, math.inf, -2.0]]).double()
+    moved = gradient_of(value).summed_over_classes(U32).moved
+    assert moved.isfinite().all()
+
+
+def test_each_gradient_has_the_length_of_its_own_product():
+    """Hidden states sum over classes, the weight and the bias over tokens that count."""
+    case = make_case("biased_linear_cross_entropy", (9, 4, 100), params={"ignore_index": 3})
+    operands = make_inputs(case)
+    operands["target"][:5] = torch.tensor([0, 1, 2, 3, 4])
+    lengths: list[int] = []
+    walk = linear_gradients.product_roundings
+
+    def watched(length: int) -> float:
+        lengths.append(length)
+        return walk(length)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(linear_gradients, "product_roundings", watched)
+        problem = Problem(case, operands)
+        counted = int((operands["target"] != 3).sum())
+        for name, due in (("input", 100), ("linear_weight", counted), ("linear_bias", counted)):
+            lengths.clear()
+            list(problem.oracle.gradient(name, torch.ones(())))
+            assert lengths == [due], name
+
+
+def in_order(first: Tensor, second: Tensor) -> Tensor:
+    """Return the product of matrices, added up in float32 in one accumulator, term by term."""
+    terms = (row.unsqueeze(1) * second for row in first)
+    sums = [np.add.accumulate(each.numpy(), axis=0)[-1] for each in terms]
+    return torch.from_numpy(np.stack(sums))
+
+
+@pytest.mark.parametrize("seed", [1, 5])
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_a_vocabulary_added_up_in_one_accumulator_is_right(seed, reduction):
+    problem = Problem.of(make_case(shape=VOCABULARY, seed=seed, reduction=reduction))
+    own = subject_of("custom", problem.case).send(problem.call(problem.usual)).gradients["input"]
+    assert problem.judge_gradient("input", own, problem.usual)[0].status == PASS
+    if reduction == "mean":
+        operands = dict(problem.operands)
+        p = torch.softmax(operands["input"].double() @ operands["linear_weight"].double().t(), 1)
+        p.scatter_add_(1, operands["target"][:, None], torch.full_like(p[:, :1], -1.0))
+        summed = in_order((p / 3).float(), operands["linear_weight"])
+        (truth,) = problem.gradient("input", problem.usual)
+        size = (p / 3).abs() @ operands["linear_weight"].double().abs()
+        walks = (summed.double() - truth.value).abs() / (U32 * math.sqrt(50257) * size)
+        assert float(walks.max()) > 2  # the random walk alone is too small a bound
+        assert problem.judge_gradient("input", summed, problem.usual)[0].status == PASS
+
+
+@pytest.mark.parametrize("name", ["input", "linear_weight"])
+def test_a_gradient_just_within_the_bound_passes_and_one_just_beyond_it_fails(name):
+    problem = Problem.of(make_case(shape=VOCABULARY, seed=1))
+    for beyond, status in ((-1.5, PASS), (1.5, FAIL)):  # storing it rounds by up to 1 ULP
+        got = problem.operands[name].clone()
+        for truth in problem.gradient(name, problem.usual):
+            allowed = truth.rounding + (ELEMENT_ULP + beyond) * ulp(truth.value, got.dtype)
+            got[truth.block] = (truth.value + allowed).float()
+        assert problem.judge_gradient(name, got, problem.usual)[0].status == status
+
+
+def test_the_bound_of_a_vocabulary_is_a_few_times_what_one_accumulator_loses():
+    shares = shares_of_bound(make_case(shape=VOCABULARY, seed=1))
+    assert 0.1 < max(shares) < 1, shares
+
+
+def test_a_vocabulary_without_its_improbable_classes_fails():
+    problem = Problem.of(make_case(shape=VOCABULARY, seed=1))
+    operands = dict(problem.operands)
+    p = torch.softmax(operands["input"].double() @ operands["linear_weight"].double().t(), 1)
+    for least in (2.0**-12, 2.0**-18):
+        filtered = gradients_of(torch.where(p < least, 0.0, p), operands)
+        for name, gradient in filtered.items():
+            judged, _ = problem.judge_gradient(name, gradient.float(), problem.usual)
+            assert judged.status == FAIL, (name, least)
 
 
 def gradients_of(p: Tensor, operands: dict[str, Tensor]) -> dict[str, Tensor]:
