@@ -8,7 +8,7 @@ import pytest
 from losscli.errors import UnfitError, UsageError
 from losscli.render.output import LARGEST_SUMMARY, STEP_SUMMARY, publish
 from losscli.render.records import Writer, render
-from losscli.runs.journal import journal_path
+from losscli.runs.journal import Journal, journal_path
 from tests.handmade import PAIR, run
 
 
@@ -145,6 +145,36 @@ def test_a_full_disk_leaves_the_journal_and_says_so(output, monkeypatch, capsys)
     assert len(lines(journal_path(output))) == 2
     with pytest.raises(UnfitError, match=r"^cannot write /dev/full: No space left on device\. Na"):
         write(Path("/dev/full"))
+
+
+def test_a_result_that_a_full_disk_cuts_off_is_kept_elsewhere(
+    output, tmp_path, monkeypatch, capsys
+):
+    """The journal has only a part of the result, so it is not named."""
+    monkeypatch.setenv("LOSSCLI_DATA_DIR", str(tmp_path / "data"))
+    replace = os.replace
+
+    def fill(source, target):
+        if str(target) == str(output):
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        replace(source, target)
+
+    def cut_off(journal, result):
+        journal.path.write_text('{"kind": "be')
+        raise UnfitError("cannot write the journal: File too large.")
+
+    def finish_one():
+        with Writer(run(), "json", output) as writer:
+            writer.add(PAIR[0])
+            monkeypatch.setattr(os, "replace", fill)
+            monkeypatch.setattr(Journal, "add", cut_off)
+            writer.add(PAIR[1])
+
+    with pytest.raises(UnfitError, match="File too large"):
+        finish_one()
+    (whole,) = (tmp_path / "data").rglob("*.jsonl")
+    assert capsys.readouterr().err == f"losscli: {whole} holds the finished results\n"
+    assert [r["implementation"] for r in lines(whole)[1:]] == ["reference", "custom"]
 
 
 def test_outside_github_actions_nothing_is_rendered():

@@ -106,6 +106,8 @@ class Writer:
         self.unfinished = True
         self._results = list(run.results)
         self._journal: Journal | None = None
+        self._is_in_journal = True
+        """Whether the journal has the last result: a full disk may cut it off."""
         if place := journal_of(output, saved):
             self._journal = Journal(run, place[0], resumed, name=place[1])
         if output and is_replaceable(output):
@@ -127,14 +129,17 @@ class Writer:
         """Keep a result."""
         self._results.append(result)
         if self._journal:
+            self._is_in_journal = False
             self._journal.add(result)
+            self._is_in_journal = True
 
     def __exit__(self, *_: object) -> None:
         journal = self._journal.path if self._journal else None
         if self._journal:
             self._journal.close()
         if self._results:
-            with kept(self._run.kind, lambda: render(self.run, "jsonl"), journal):
+            where = journal if self._is_in_journal else None
+            with kept(self._run.kind, lambda: render(self.run, "jsonl"), where):
                 # JSONL first: the report can be rendered from it.
                 if self.saved:
                     write_file(self.saved, render(self.run, "jsonl"))
