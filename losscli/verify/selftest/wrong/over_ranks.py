@@ -8,13 +8,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from losscli.cases.case import Case
 from losscli.implementations import Implementation
 from losscli.losses.rows.forms import IGNORE_INDEX
 from losscli.ranks.placements import share
-from losscli.verify.selftest.surgery import reduced, stand_in
+from losscli.verify.selftest.surgery import graft, reduced, regrade, stand_in
 
 
 @dataclass(frozen=True)
@@ -39,50 +38,44 @@ def _sum(values: Tensor) -> Tensor:
     return total
 
 
-class _RowsOverRanks(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, input: Tensor, target: Tensor, case: Case, does: _Mistakes) -> Tensor:
-        smoothing, ignored = case.params["label_smoothing"], int(case.params[IGNORE_INDEX.name])
-        first, own = share(case.classes, dist.get_world_size(), dist.get_rank())
-        first += does.offset if first else 0
-        logits = input.double()
-        kept = target != ignored
-        if bool((kept & ((target < 0) | (target >= case.classes))).any()):
-            raise IndexError("a target is no class")
-        number = torch.where(kept, target.long(), 0) - first
-        inside = kept & (number >= 0) & (number < own)
-        hot = torch.zeros_like(logits)
-        if own:
-            hot.scatter_(1, number.clamp(0, own - 1)[:, None], inside[:, None].double())
-        largest = logits.amax(1) if own else logits.new_full((len(logits),), -torch.inf)
-        if does.maximum == "of all":
-            dist.all_reduce(largest, dist.ReduceOp.MAX)
-        if does.maximum == "none":
-            largest = torch.zeros_like(largest)
-        own_sum = (logits - largest[:, None]).exp().sum(1)
-        total = own_sum if does.sums_alone else _sum(own_sum)
-        log = total.log() + largest
-        picked = _sum(torch.where(hot > 0, logits, 0.0).sum(1))
-        classes = own if does.smooths_alone else case.classes
-        mean = logits.mean(1) if does.smooths_alone else _sum(logits.sum(1)) / classes
-        loss = torch.where(kept, log - (1 - smoothing) * picked - smoothing * mean, 0.0)
-        normal = own_sum.log() + largest if does.own_softmax else log
-        gradient = (logits - normal[:, None]).exp() - (1 - smoothing) * hot
-        gradient -= smoothing / max(classes, 1)
-        ctx.save_for_backward(gradient, kept)
-        ctx.dtype = input.dtype
-        return loss
+def _rows(case: Case, input: Tensor, target: Tensor, does: _Mistakes) -> Tensor:
+    """Return each row's loss in float64, whose gradient is computed with it."""
+    smoothing, ignored = case.params["label_smoothing"], int(case.params[IGNORE_INDEX.name])
+    first, own = share(case.classes, dist.get_world_size(), dist.get_rank())
+    first += does.offset if first else 0
+    logits = input.detach().double()
+    kept = target != ignored
+    if bool((kept & ((target < 0) | (target >= case.classes))).any()):
+        raise IndexError("a target is no class")
+    number = torch.where(kept, target.long(), 0) - first
+    inside = kept & (number >= 0) & (number < own)
+    hot = torch.zeros_like(logits)
+    if own:
+        hot.scatter_(1, number.clamp(0, own - 1)[:, None], inside[:, None].double())
+    largest = logits.amax(1) if own else logits.new_full((len(logits),), -torch.inf)
+    if does.maximum == "of all":
+        dist.all_reduce(largest, dist.ReduceOp.MAX)
+    if does.maximum == "none":
+        largest = torch.zeros_like(largest)
+    own_sum = (logits - largest[:, None]).exp().sum(1)
+    total = own_sum if does.sums_alone else _sum(own_sum)
+    log = total.log() + largest
+    picked = _sum(torch.where(hot > 0, logits, 0.0).sum(1))
+    classes = own if does.smooths_alone else case.classes
+    mean = logits.mean(1) if does.smooths_alone else _sum(logits.sum(1)) / classes
+    loss = torch.where(kept, log - (1 - smoothing) * picked - smoothing * mean, 0.0)
+    normal = own_sum.log() + largest if does.own_softmax else log
+    gradient = (logits - normal[:, None]).exp() - (1 - smoothing) * hot
+    gradient -= smoothing / max(classes, 1)
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor, None, None, None]:
-        gradient, kept = ctx.saved_tensors
-        found = torch.where(kept[:, None], gradient * incoming[:, None], 0.0)
-        return found.to(ctx.dtype), None, None, None
+    def of_logits(incoming: Tensor) -> Tensor:
+        return torch.where(kept[:, None], gradient * incoming.detach(), 0.0)
+
+    return graft(loss, regrade(input.double(), of_logits).sum(1))
 
 
 def _loss(does: _Mistakes, case: Case, input: Tensor, target: Tensor) -> Tensor:
-    rows: Tensor = _RowsOverRanks.apply(input, target, case, does)  # type: ignore[no-untyped-call]
+    rows = _rows(case, input, target, does)
     count = (target != int(case.params[IGNORE_INDEX.name])).sum()
     if does.counts_share:
         count = count / dist.get_world_size()
