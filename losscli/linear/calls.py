@@ -113,9 +113,9 @@ def compute_token_log_probs(
     operands = operands_of(name, hidden, linear_weight, tokens, bias, "tokens")
     check_mask(name, mask, operands.shape, "tokens")
     if mask is not None:
-        numbers = operands.class_indices
+        numbers = operands.class_numbers
         operands = operands._replace(
-            class_indices=torch.where(mask.reshape(-1), numbers, _NO_TOKEN)
+            class_numbers=torch.where(mask.reshape(-1), numbers, _NO_TOKEN)
         )
     settings = Settings(_NO_TOKEN, 0.0, temperature, softcap, 0.0, entropy)
     check_settings(name, settings)
@@ -150,7 +150,7 @@ def _compute(
     *,
     with_log_sums: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    hidden, target = operands.hidden, operands.class_indices
+    hidden, target = operands.hidden, operands.class_numbers
     classes = len(operands.weight) if shard is None else shard.classes
     kept = None
     eager = is_eager(hidden, operands.weight, operands.bias, target)
@@ -202,7 +202,7 @@ def _placed(losses: Tensor, rows: Rows, operands: Operands, kept: Tensor | None)
     if rows.reduction != "none":
         return losses
     if kept is not None:
-        shape = (*losses.shape[:-1], operands.class_indices.numel())
+        shape = (*losses.shape[:-1], operands.class_numbers.numel())
         losses = losses.new_zeros(shape).index_copy(-1, kept, losses)
     elif rows.settings.entropy and rows.ignored is not None:
         losses = losses.masked_fill(rows.ignored, 0.0)
@@ -264,7 +264,7 @@ def _weighted(
         return losses
     if reduction == "sum":
         return losses.sum()
-    numbers = operands.class_indices
+    numbers = operands.class_numbers
     classes = len(operands.weight) if shard is None else shard.classes
     rows = Rows(numbers, classes, class_weight, settings, reduction, True, False)
     return losses.sum() / rows.weighted(weights.reshape(-1)).sum()

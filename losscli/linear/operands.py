@@ -17,7 +17,7 @@ class Operands(NamedTuple):
     hidden: Tensor
     weight: Tensor
     bias: Tensor | None
-    class_indices: Tensor
+    class_numbers: Tensor
     shape: torch.Size
     """The hidden states' shape without the width."""
     dtype: torch.dtype
