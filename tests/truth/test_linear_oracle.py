@@ -24,7 +24,12 @@ from losscli.truth.linear_gradients import Gradient
 from losscli.truth.linear_oracle import LinearOracle
 from losscli.truth.problem import Problem
 from losscli.truth.setup import Incoming
-from losscli.truth.tolerances import ELEMENT_ULP, ONCE_ROUNDED_FACTOR, judge_as_a_whole
+from losscli.truth.tolerances import (
+    ELEMENT_ULP,
+    ONCE_ROUNDED_FACTOR,
+    judge_as_a_whole,
+    product_roundings,
+)
 from tests.handmade import case_of
 from tests.parameters import naming
 
@@ -212,11 +217,10 @@ def test_each_gradient_has_the_length_of_its_own_product():
     operands = make_inputs(case)
     operands["target"][:5] = torch.tensor([0, 1, 2, 3, 4])
     lengths: list[int] = []
-    walk = linear_gradients.product_roundings
 
     def watched(length: int) -> float:
         lengths.append(length)
-        return walk(length)
+        return product_roundings(length)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(linear_gradients, "product_roundings", watched)
@@ -259,6 +263,7 @@ def test_a_gradient_just_within_the_bound_passes_and_one_just_beyond_it_fails(na
     for beyond, status in ((-1.5, PASS), (1.5, FAIL)):  # storing it rounds by up to 1 ULP
         got = problem.operands[name].clone()
         for truth in problem.gradient(name, problem.usual):
+            assert truth.rounding is not None
             allowed = truth.rounding + (ELEMENT_ULP + beyond) * ulp(truth.value, got.dtype)
             got[truth.block] = (truth.value + allowed).float()
         assert problem.judge_gradient(name, got, problem.usual)[0].status == status
