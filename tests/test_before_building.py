@@ -5,7 +5,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 
 from losscli.bench.plan import able, libraries_of
@@ -13,13 +12,11 @@ from losscli.bench.plan import plan as plan_bench
 from losscli.cases.axes import PASSES
 from losscli.cli import main
 from losscli.cli.dry_run import print_cases, print_plans
-from losscli.config.expansion import expand
 from losscli.config.loader import load_config
 from losscli.config.schema import Config, Exclude, LossChoice, Timing
 from losscli.errors import EXIT_UNFIT, EXIT_USAGE
 from losscli.implementations.builtin import of_file
 from losscli.implementations.source import Source
-from losscli.judge import against_loss
 from losscli.judge.against_loss import KnownLoss
 from losscli.judge.job import Job
 from losscli.judge.stages import Judging
@@ -82,30 +79,6 @@ def test_size_that_cannot_be_timed_is_said_before_judge_builds(tmp_path):
     Judging._tell_misfits(judging)
     (note,) = notes
     assert note.startswith("mse 1048576x1048576 float32 mean is not going to be timed: needs ")
-
-
-def test_the_first_cases_of_a_loss_are_expanded_once_for_each_job_and_size(tmp_path, monkeypatch):
-    path = tmp_path / "k.py"
-    path.write_text("def mse_loss(input, target): return ((input - target) ** 2).mean()")
-    expanded = []
-
-    def watched(config, device):
-        expanded.append(config.sizes)
-        return expand(config, device)
-
-    monkeypatch.setattr(against_loss, "expand", watched)
-    job = Job(file=str(path))
-    against = KnownLoss(job, "cpu", of_file(Source.read(str(path))), "mse", 0)
-    first = against.firsts()
-    first.clear()  # which changes only the caller's list
-    (case,) = against.firsts()
-    assert (len(expanded), case.reduction) == (1, "mean")
-    against.job = msgspec.structs.replace(job, reduction="none")
-    assert [case.reduction for case in [*against.firsts(), *against.firsts()]] == ["none", "none"]
-    assert len(expanded) == 2
-    against.one_size = (5, 7)
-    assert [case.shape for case in [*against.firsts(), *against.firsts()]] == [(5, 7), (5, 7)]
-    assert len(expanded) == 3
 
 
 def test_only_what_can_run_is_built(config):

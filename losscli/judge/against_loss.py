@@ -103,8 +103,6 @@ class KnownLoss:
         """Optional dtypes."""
         self.one_size: Shape | None = None
         """The size of ``get_inputs``, if the candidate is right at no other."""
-        self._firsts: tuple[Any, list[Case]] = (None, [])
-        """The first cases, with the job and size that they were expanded for."""
 
     @property
     def usual_reductions(self) -> tuple[str, ...]:
@@ -120,12 +118,6 @@ class KnownLoss:
 
     def firsts(self) -> list[Case]:
         """Return the smallest case, and one for each form that may lack a gradient."""
-        expanded_for = self.job, self.one_size
-        if self._firsts[0] != expanded_for:
-            self._firsts = expanded_for, self._expanded_firsts()
-        return list(self._firsts[1])
-
-    def _expanded_firsts(self) -> list[Case]:
         config = self._config([self._sizes.small])
         lacking = [
             LossChoice(name)
