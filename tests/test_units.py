@@ -64,7 +64,7 @@ def test_memory_has_one_meaning_in_a_config_and_on_the_command_line(parse):
     for text, count in MEMORY.items():
         assert parse(text) == count, text
     for text in ("", "G", "-1GB", "4 giga", "4Gi", "4GiBs", "4GB2", "inf", "nanGB", "1..2GB"):
-        with naming(text), pytest.raises(UsageError, match="is no number of bytes"):
+        with naming(text), pytest.raises(UsageError, match="is not a number of bytes"):
             parse(text)
 
 

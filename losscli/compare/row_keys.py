@@ -1,19 +1,13 @@
 """The rows of a comparison: keys, names, and why two runs share none. Needs no torch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from losscli.cases.axes import COLD, DEVICE, Cache, Mode, PassName
 from losscli.cases.case import Case
 from losscli.runs.records import OK, BenchResult, Run
 from losscli.units import first_of, format_size
-
-if TYPE_CHECKING:
-    from losscli.compare.comparison import Untimed
-    from losscli.compare.record import ComparedRow
 
 _NAMED = 2
 
@@ -72,8 +66,11 @@ def median_of(result: BenchResult) -> float:
     return result.seconds.median
 
 
-def label(row: BenchResult | ComparedRow | Untimed) -> str:
-    """Return ``mse 1Kx1K float32 mean, custom, forward``, then unusual mode, cache and table."""
+def label(row: Any) -> str:
+    """Return ``mse 1Kx1K float32 mean, custom, forward``, then unusual mode, cache and table.
+
+    A row is a result, or one of a comparison, which has its case's name.
+    """
     case = row.case if isinstance(row.case, str) else row.case.name
     words = [case, row.implementation, long_name(row.pass_), *mode_and_cache(row.mode, row.cache)]
     return in_table(", ".join(words), row.table)
