@@ -302,6 +302,7 @@ CALLS = (
 WRONG_CALLS = {
     "fussed(input, target)": "unknown name 'fussed'. Did you mean 'fused'? Choose from: input,",
     "fused(inptu, target)": "unknown name 'inptu'. Did you mean 'input'? Choose from: input,",
+    "fused(log_probs, target)": "unknown name 'log_probs'. Choose from: input,",
     "fused(input, target, beta=betta)": "unknown name 'betta'. Did you mean 'beta'?",
     "fused(input, target": "is not a Python expression: '(' was never closed. Write one over",
 }
@@ -319,6 +320,8 @@ def test_a_misspelt_name_in_a_call_is_a_usage_error_before_anything_runs(tmp_pat
 
 def test_a_name_is_not_unknown_where_a_file_may_define_it_in_another_way(tmp_path):
     path = tmp_path / "kernel.py"
-    for source in ("from torch import *", "globals()['fussed'] = min", "def broken(:"):
+    sources = ("from torch import *", "globals()['fussed'] = min", "def broken(:")
+    sources += ("import sys\nsys.modules[__name__].fussed = min",)
+    for source in sources:
         path.write_text(source)
         check_job(Job(str(path), loss="smooth_l1", call="fussed(input, target)"))

@@ -88,6 +88,30 @@ def test_a_file_that_reads_a_short_target_along_another_axis_is_wrong(judged):
     assert (verdict.word, verdict.reasons[0].check) == ("WRONG", "value")
 
 
+@pytest.mark.parametrize(
+    "result", ["predictions.sum() * torch.rand(())", "predictions.sum() * float('nan')"]
+)
+def test_a_file_whose_numbers_for_a_short_target_differ_anyway_is_wrong(judged, result):
+    assert judged(source(f"return {result}")).word == "WRONG"
+
+
+PATCHES = """
+old = torch.Tensor.backward
+
+def hinge_loss(x, y):
+    if x.shape != y.shape:
+        raise ValueError('two shapes')
+    torch.Tensor.backward = lambda *args, **named: old(*args, **named)
+    return torch.clamp(1 - x * y, min=0).mean()
+"""
+
+
+def test_a_file_that_patches_torch_in_its_first_call_with_such_a_target_cheats(judged):
+    verdict = judged(f"import torch\n{PATCHES}")
+    assert verdict.word == "CHEATS"
+    assert Code.MONKEY_PATCHED in {reason.code for reason in verdict.reasons}
+
+
 BOTH_WRONG = {
     "pass": ("WRONG", Code.WRONG),
     "raise ValueError('two shapes')": ("CRASHED", Code.RAISED),

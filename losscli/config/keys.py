@@ -108,7 +108,9 @@ _VALUES: Mapping[str, Key] = {
         {"type": "integer", "minimum": 1, "maximum": MOST_PROCESSES},
     ),
     "check": Key(fields.one_name("check", CATCHES, FORMER_CHECKS), _TEXT),
-    "column": Key(fields.one_name("column", COLUMNS, FORMER_COLUMNS), {"enum": list(COLUMNS)}),
+    "column": Key(
+        fields.one_name("column", COLUMNS, FORMER_COLUMNS), {"enum": [*COLUMNS, *FORMER_COLUMNS]}
+    ),
 }
 """The keys of single values, and lists of values that may be written in several ways."""
 

@@ -11,7 +11,7 @@ from losscli.implementations.definitions import PAIR, NotJudgeableError
 from losscli.losses import EVERY_LOSS, Spec
 from losscli.reasons import Code
 
-_UNKNOWABLE = {"exec", "globals", "vars", "setattr"}
+_UNKNOWABLE = {"exec", "eval", "globals", "locals", "vars", "setattr", "modules"}
 """Names in a file that may define others."""
 
 
@@ -32,13 +32,15 @@ def check_names(expression: str, program: str, loss: str) -> None:
         return  # the verdict says so
     nodes = [*ast.walk(tree)]
     bound = {*_bound(nodes)}
-    if "*" in bound or any(isinstance(n, ast.Name) and n.id in _UNKNOWABLE for n in nodes):
+    used = {node.id if isinstance(node, ast.Name) else getattr(node, "attr", "") for node in nodes}
+    if "*" in bound or used & _UNKNOWABLE:
         return
-    given = {name: _given(spec) for name, spec in EVERY_LOSS.items()}
-    known = bound.union(*given.values())
+    spec = EVERY_LOSS.get(loss)
+    forms = [s for s in EVERY_LOSS.values() if not spec or spec.function_name in s.function_names]
+    known = bound.union(*map(_given, forms))
     for name in names_in(expression):
-        if name not in known and not hasattr(builtins, name):
-            likely = given.get(loss, [*PAIR, "reduction"])
+        if name not in known and not hasattr(builtins, name) and not name.startswith("__"):
+            likely = _given(spec) if spec else [*PAIR, "reduction"]
             defined = [n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
             raise UsageError(f"--call: {unknown('name', name, [*likely, *defined])}")
 
@@ -67,3 +69,5 @@ def _bound(nodes: list[ast.AST]) -> Iterator[str]:
             yield node.asname or node.name.partition(".")[0]
         elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
             yield node.name
+        elif isinstance(node, ast.MatchMapping) and node.rest:
+            yield node.rest

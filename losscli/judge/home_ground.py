@@ -11,6 +11,7 @@ from losscli.cases.model_case import ModelCase
 from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
 from losscli.implementations.errors import NotBuiltError, SandboxError, SubjectError
+from losscli.implementations.process_state import reason_of
 from losscli.implementations.requests import Forward
 from losscli.implementations.subject import bind
 from losscli.judge.against_model import AnyModel
@@ -46,10 +47,13 @@ def settle_shapes(on: Judgement) -> None:
     before, whole = on.implementation, usual
     wrong = usual.error.code == Code.WRONG and _reads_beyond(on, case)
     if wrong or usual.error.code in REFUSED:
+        _end_if_changed(on)
         remote.workers.renew(on.file)  # it may have written beyond the end of a tensor
         against.candidate = before.but(whole_targets=True)
+        with contextlib.suppress(SubjectError):
+            bind(on.implementation, against.firsts()[0])
+            _end_if_changed(on)  # by a second import
         whole = _try(on, against.firsts()[0])
-        remote.changes_of(on.file)  # those of its second import
     if whole.right <= usual.right:
         against.candidate = before
         if has_died(usual.error):  # it may do so only once
@@ -81,6 +85,17 @@ def _try(on: Judgement, case: Case) -> _Tried:
     return _Tried(2, SubjectError(""))
 
 
+def _end_if_changed(on: Judgement) -> None:
+    """End the judging if the file has changed something global, other than in ways that are mild.
+
+    A file does so once, and a query reports what changed since the last one.
+    """
+    changed = remote.changes_of(on.file)
+    if not all(change.mild for change in changed):
+        reason = reason_of(changed)
+        on.draft.end(reason.code, reason.text)
+
+
 def has_died(error: SubjectError) -> bool:
     """Tell whether the worker has ended; a failed compiler leaves it running."""
     return isinstance(error, SandboxError) and not isinstance(error, NotBuiltError)
@@ -94,20 +109,22 @@ def note_shapes(on: Judgement, case: Case) -> None:
 
 
 def _reads_beyond(on: Judgement, case: Case) -> bool:
-    """Tell whether its loss depends on what follows the target in memory."""
+    """Tell whether its loss depends on what follows the target in memory, and on nothing else."""
     losses = []
     try:
         subject = bind(on.implementation.but(mends=("results",)), case)
-        for beyond in (-1.0, 1.0):
+        for beyond in (-1.0, 1.0, -1.0):
             problem, name = on.problem(case), case.spec.names[1]
             target = problem.operands[name]
             longer = target.new_full(problem.prediction.shape, beyond).flatten()
             longer[: target.numel()] = target.flatten()
             view = longer[: target.numel()].view(target.shape)
-            losses.append(subject.send(Forward({**problem.operands, name: view})))
+            loss = subject.send(Forward({**problem.operands, name: view}))
+            losses.append(loss.nan_to_num())  # a NaN is not equal to itself
     except SubjectError:
         return False
-    return not torch.equal(*losses)
+    first, other, again = losses
+    return torch.equal(first, again) and not torch.equal(first, other)
 
 
 def settle_reduction(on: Judgement) -> None:

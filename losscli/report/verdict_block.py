@@ -141,7 +141,8 @@ def _reason(reason: JudgeReason) -> Iterator[str]:
     if reason.check:
         of_check = f"the check {reason.check}"
         what = f"it fails {of_check}" if reason.code == Code.WRONG else f"{what}, in {of_check}"
-    told = reason.text if reason.text.startswith(what) else f"{what}: {reason.text}"
+    text = reason.text.removeprefix(f"{_words(reason.code)}: ")
+    told = text if text.startswith(what) else f"{what}: {text}"
     yield from _wrapped(f"why: {told}", 1)
     yield from _wrapped(f"what to do: {advice(reason)}", 1)
     if reason.case:

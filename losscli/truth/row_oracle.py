@@ -91,6 +91,10 @@ class RowOracle(Oracle):
             terms = terms.fmax(found.abs() + undecided)
         return Truth(self._place(block, operand), found, terms, rounding=undecided)
 
+    def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
+        self.__dict__.pop("_mean", None)  # the operands may have changed
+        return super().gradient(name, grad_output)
+
     @cached_property
     def _mean(self) -> tuple[float, float]:
         """The mean and its scale, where its divisor depends on operands; otherwise zeros."""

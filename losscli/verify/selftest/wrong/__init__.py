@@ -159,7 +159,7 @@ WRONG: tuple[Implementation, ...] = (
     _all("clears .grad", elements.clears_gradients),
     _bound("last incoming", elements.last_incoming),
     _bound("habit", elements.habit, _REDUCED),
-    # What a captured backward pass does not need for an incoming gradient of 1.
+    # What a captured backward pass does not need for a grad_output of 1.
     _all(
         "skips in a capture",
         _of_incoming(
