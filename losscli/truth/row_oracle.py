@@ -76,6 +76,12 @@ class RowOracle(Oracle):
     def excuse_bar(self, dtype: torch.dtype) -> float:
         return ONCE_ROUNDED_ULP if dtype.itemsize == 2 else ELEMENT_ULP
 
+    def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
+        if self.is_summed(name):
+            yield self._gradient_of_shared(name, grad_output)
+        else:
+            yield from super().gradient(name, grad_output)
+
     def _with_terms(
         self, part: str, block: Block, values: Operands, found: Tensor, by: Tensor | None = None
     ) -> Truth:
@@ -91,43 +97,41 @@ class RowOracle(Oracle):
             terms = terms.fmax(found.abs() + undecided)
         return Truth(self._place(block, operand), found, terms, rounding=undecided)
 
-    def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
-        self.__dict__.pop("_mean", None)  # the operands may have changed
-        return super().gradient(name, grad_output)
-
-    @cached_property
-    def _mean(self) -> tuple[float, float]:
-        """The mean and its scale, where its divisor depends on operands; otherwise zeros."""
-        if self.case.reduction != "mean" or not self.spec.counts:
-            return 0.0, 0.0
-        of_mean = next(iter(self.value()))
-        return float(of_mean.value), abs(float(of_mean.scale))
-
-    def _gradient(self, name: str, block: Block, grad_output: Tensor) -> Truth:
-        if not self.is_summed(name):
-            return super()._gradient(name, block, grad_output)
-        operand, (mean, mean_scale) = self.operands[name], self._mean
-        values = self._read(block)
-        values[name].requires_grad_()
-        incoming = self._incoming(block, grad_output)
-        with torch.enable_grad():
-            elements = self._elements(values)
-            counts = self._counts(values) if mean else None
-        (value,) = torch.autograd.grad(elements, values[name], incoming, retain_graph=True)
-        terms = self.spec.terms
-        found = terms.of(*values.values(), **self.case.params).get(name) if terms else None
-        if found is None:
-            found = torch.autograd.grad(elements, values[name], incoming.abs())[0]
-        else:
-            by = incoming if found.dim() == incoming.dim() else self._by_element(incoming)
-            found = _summed(found.detach() * by, operand)
-        magnitude = found.abs().nan_to_num(nan=0.0, posinf=0.0)
-        if counts is not None and counts.requires_grad:
-            (own,) = torch.autograd.grad(counts, values[name], incoming, retain_graph=True)
-            # If no row counts, the mean is NaN and moves nothing.
-            value = value - torch.where(own == 0, own, mean * own)
-            (own,) = torch.autograd.grad(counts, values[name], incoming.abs())
-            magnitude += torch.where(own == 0, own, mean_scale * own).abs()
+    def _gradient_of_shared(self, name: str, grad_output: Tensor) -> Truth:
+        """Return a shared operand's gradient, on which a mean's divisor may depend."""
+        operand = self.operands[name]
+        value = torch.zeros(operand.shape, dtype=torch.float64, device=operand.device)
+        magnitude = torch.zeros_like(value)
+        mean = mean_scale = 0.0
+        if self.case.reduction == "mean" and self.spec.counts:
+            of_mean = next(iter(self.value()))
+            mean, mean_scale = float(of_mean.value), abs(float(of_mean.scale))
+        for block in self._blocks(self.units):
+            values = self._read(block)
+            values[name].requires_grad_()
+            incoming = self._incoming(block, grad_output)
+            with torch.enable_grad():
+                elements = self._elements(values)
+                counts = self._counts(values) if mean else None
+            (own,) = torch.autograd.grad(elements, values[name], incoming, retain_graph=True)
+            value += own
+            terms = self.spec.terms
+            found = terms.of(*values.values(), **self.case.params).get(name) if terms else None
+            if found is None:
+                found = torch.autograd.grad(elements, values[name], incoming.abs())[0]
+            else:
+                found = _summed(
+                    found.detach()
+                    * (incoming if found.dim() == incoming.dim() else self._by_element(incoming)),
+                    operand,
+                )
+            magnitude += found.abs().nan_to_num(nan=0.0, posinf=0.0)
+            if counts is not None and counts.requires_grad:
+                (own,) = torch.autograd.grad(counts, values[name], incoming, retain_graph=True)
+                # If no row counts, the mean is NaN and moves nothing.
+                value -= torch.where(own == 0, own, mean * own)
+                (own,) = torch.autograd.grad(counts, values[name], incoming.abs())
+                magnitude += torch.where(own == 0, own, mean_scale * own).abs()
         return Truth(whole(operand.shape), value, magnitude)
 
     def _undecided(self, name: str, values: Operands, incoming: Tensor) -> Tensor | None:
