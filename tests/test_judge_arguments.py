@@ -320,8 +320,8 @@ def test_a_misspelt_name_in_a_call_is_a_usage_error_before_anything_runs(tmp_pat
 
 def test_a_name_is_not_unknown_where_a_file_may_define_it_in_another_way(tmp_path):
     path = tmp_path / "kernel.py"
-    sources = ("from torch import *", "globals()['fussed'] = min", "def broken(:")
-    sources += ("import sys\nsys.modules[__name__].fussed = min",)
+    elsewhere = "import sys\nsys.modules[__name__].fussed = min"
+    sources = ("from torch import *", "globals()['fussed'] = min", "def broken(:", elsewhere)
     for source in sources:
         path.write_text(source)
         check_job(Job(str(path), loss="smooth_l1", call="fussed(input, target)"))
