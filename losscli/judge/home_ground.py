@@ -17,7 +17,7 @@ from losscli.implementations.subject import bind
 from losscli.judge.against_model import AnyModel
 from losscli.judge.judgement import Judgement
 from losscli.losses import EVERY_LOSS
-from losscli.reasons import Code
+from losscli.reasons import Code, Reason
 from losscli.runs.records import FAIL
 from losscli.units import format_size
 
@@ -47,12 +47,12 @@ def settle_shapes(on: Judgement) -> None:
     before, whole = on.implementation, usual
     wrong = usual.error.code == Code.WRONG and _reads_beyond(on, case)
     if wrong or usual.error.code in REFUSED:
-        _end_if_changed(on)
+        end_if_changed(on)
         remote.workers.renew(on.file)  # it may have written beyond the end of a tensor
         against.candidate = before.but(whole_targets=True)
         with contextlib.suppress(SubjectError):
             bind(on.implementation, against.firsts()[0])
-            _end_if_changed(on)  # by a second import
+            end_if_changed(on)  # by a second import
         whole = _try(on, against.firsts()[0])
     if whole.right <= usual.right:
         against.candidate = before
@@ -85,15 +85,15 @@ def _try(on: Judgement, case: Case) -> _Tried:
     return _Tried(2, SubjectError(""))
 
 
-def _end_if_changed(on: Judgement) -> None:
-    """End the judging if the file has changed something global, other than in ways that are mild.
-
-    A file does so once, and a query reports what changed since the last one.
-    """
+def end_if_changed(on: Judgement) -> Reason | None:
+    """Return what the file has changed globally since the last query; end unless that is mild."""
     changed = remote.changes_of(on.file)
+    if not changed:
+        return None
+    reason = reason_of(changed)
     if not all(change.mild for change in changed):
-        reason = reason_of(changed)
         on.draft.end(reason.code, reason.text)
+    return reason
 
 
 def has_died(error: SubjectError) -> bool:
@@ -110,12 +110,11 @@ def note_shapes(on: Judgement, case: Case) -> None:
 
 def _reads_beyond(on: Judgement, case: Case) -> bool:
     """Tell whether its loss depends on what follows the target in memory, and on nothing else."""
-    losses = []
+    problem, name, losses = on.problem(case), case.spec.names[1], []
+    target = problem.operands[name]
     try:
         subject = bind(on.implementation.but(mends=("results",)), case)
         for beyond in (-1.0, 1.0, -1.0):
-            problem, name = on.problem(case), case.spec.names[1]
-            target = problem.operands[name]
             longer = target.new_full(problem.prediction.shape, beyond).flatten()
             longer[: target.numel()] = target.flatten()
             view = longer[: target.numel()].view(target.shape)

@@ -15,7 +15,6 @@ from losscli.cases.axes import FORWARD
 from losscli.errors import printable
 from losscli.implementations import remote
 from losscli.implementations.errors import NotBuiltError, SandboxError, SubjectError
-from losscli.implementations.process_state import reason_of
 from losscli.implementations.sandbox.worker_requests import Leftovers
 from losscli.implementations.sandbox.zygote import is_of_a_worker
 from losscli.implementations.source import Source
@@ -29,7 +28,7 @@ from losscli.judge.first_look import (
     look_at,
     look_unmarked,
 )
-from losscli.judge.home_ground import note_shapes, settle_reduction, settle_shapes
+from losscli.judge.home_ground import end_if_changed, note_shapes, settle_reduction, settle_shapes
 from losscli.judge.judgement import Ended, Judgement
 from losscli.judge.times import take_tuning, time_beside, who_computed
 from losscli.judge.verdict_parts import word_of
@@ -161,10 +160,7 @@ class Judging(Judgement):
                 self.draft.isolation = error.reached or self.draft.isolation
             code, text = why_not_imported(error, self.file)
             self.draft.end(code, text, case=case.name)
-        if changed := remote.changes_of(self.file):
-            reason = reason_of(changed)
-            if not all(change.mild for change in changed):
-                self.draft.end(reason.code, reason.text)
+        if reason := end_if_changed(self):
             text = f"its import or constructor changes {reason.text.removeprefix(LEFT)}"
             self.draft.add(Code.KNOWN_LIMITATION, text, facet="global_state")
 
