@@ -5,6 +5,7 @@ intervals, so a thread reads it during the calls, and what lies between two of m
 A counter covers the whole device, with other programs and its idle power.
 """
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -72,9 +73,9 @@ class _Zone:
 def cpu_meter() -> Meter:
     """Return the sum of a CPU's package counters; UnreadableError if there is none."""
     folder = kernel_files.SYS / "class/powercap"
-    zones = (p for p in folder.glob("intel-rapl:*/name") if p.parent.name.count(":") == 1)
+    zones = (p for p in folder.glob("intel-rapl:*") if p.name.count(":") == 1)
     # Another zone, psys, holds the packages and more.
-    found = sorted(p.parent for p in zones if p.read_text().startswith("package"))
+    found = sorted(p for p in zones if _name(p).startswith("package"))
     if not found:
         raise UnreadableError("this system has no RAPL counter (/sys/class/powercap)")
     packages = [
@@ -82,6 +83,12 @@ def cpu_meter() -> Meter:
         for path in found
     ]
     return lambda: sum(zone.microjoules() for zone in packages) * 1e-6
+
+
+def _name(zone: Path) -> str:
+    with contextlib.suppress(OSError):
+        return (zone / "name").read_text()
+    return ""
 
 
 def _number(path: Path) -> int:
