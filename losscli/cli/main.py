@@ -270,7 +270,7 @@ _INSTEAD = {
     "losscli bench --quick": "losscli bench --budget 30s",
     "losscli verify --budget": "losscli verify --quick",
 }
-"""What to write in place of an option that another command has."""
+"""Suggestions for options that another command has."""
 
 
 def _message(error: BaseException) -> tuple[str, int]:
