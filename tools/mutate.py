@@ -5,7 +5,8 @@ builds it and runs the checks until one fails; `--device cuda` does so for CUDA,
 GPU. It builds and verifies only what the mutation names; an unexpected survivor on a CPU is built
 completely and gets all checks of `losscli verify`. It prints a line per mutation: killed by a
 check, or survived. The exit code is 1 if a mutation survives without a known reason. `--only WORDS`
-chooses mutations by their description, `-o FILE` writes the record.
+chooses mutations by their description, `-o FILE` writes the record. Ctrl-C ends it; what was found
+is written.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,7 +37,7 @@ from .mutation.losses import LOSSES
 from .mutation.mutation import Mutation
 from .mutation.torch_layer import TORCH
 from .mutation.trial import FOUND, Trial, command
-from .mutation.workshop import BuildError, Workshop, environ
+from .mutation.workshop import BuildError, Workshop, environ, stop_if_interrupted
 
 KILLED, SURVIVED, UNSEEN, EQUIVALENT = "killed", "SURVIVED", "unseen", "equivalent"
 BUILT, BROKEN = "built", "DOES NOT BUILD"
@@ -87,6 +90,7 @@ def killer(root: Path, trial: Trial, patience: float) -> Death | None:
     lines = progress.read_text().splitlines()
     if not finished:
         return Death(HANG, f"{patience:.0f} s after {lines[-1] if lines else 'nothing'}")
+    stop_if_interrupted(process.returncode)
     if process.returncode == 0:
         assert lines, "a trial of no checks shows nothing"
         return None
@@ -176,14 +180,19 @@ class BuildAlone(Run):
 def try_all(
     chosen: Sequence[Mutation], device: str, jobs: int, kind: type[Run], whole: bool
 ) -> list[Outcome]:
-    """Build the original, then try each; return the outcomes in the mutations' order."""
+    """Build the original, then try each until Ctrl-C; return the outcomes in their order."""
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="losscli-mutants-") as folder:
         workshop = Workshop(Path(folder), device, jobs)
         workshop.build_original(chosen)
         print(f"built the original ({time.monotonic() - started:.0f} s)", flush=True)
         with ThreadPoolExecutor(jobs) as pool:
-            return list(pool.map(kind(workshop, whole), enumerate(chosen)))
+            trials = [pool.submit(kind(workshop, whole), each) for each in enumerate(chosen)]
+            with suppress(KeyboardInterrupt):
+                wait(trials, return_when=FIRST_EXCEPTION)
+            pool.shutdown(cancel_futures=True)
+            ended = (t for t in trials if not t.cancelled())
+            return [t.result() for t in ended if not isinstance(t.exception(), KeyboardInterrupt)]
 
 
 def record(outcomes: Iterable[Outcome], device: str) -> dict[str, object]:
@@ -228,6 +237,8 @@ def main(arguments: list[str] | None = None) -> int:
     if given.output:
         text = json.dumps(record(outcomes, given.device), indent=1)
         given.output.write_text(f"{text}\n")
+    if len(outcomes) < len(chosen):
+        return 128 + signal.SIGINT
     return 0 if all(map(is_expected, outcomes, chosen)) else 1
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
+from concurrent.futures import wait
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +27,14 @@ from tools.mutation.losses import LOSSES
 from tools.mutation.mutation import Mutation
 from tools.mutation.torch_layer import TORCH
 from tools.mutation.trial import Trial
-from tools.mutation.workshop import CHECKOUT, BuildError, Workshop, libraries, stale
+from tools.mutation.workshop import (
+    CHECKOUT,
+    BuildError,
+    Workshop,
+    libraries,
+    stale,
+    stop_if_interrupted,
+)
 
 EVERY = (*LOSSES, *FORMULAS, *CPU, *ROWS, *TORCH, *CUDA)
 NO_CLAMP = next(m for m in LOSSES if m.mistake == "no clamp")
@@ -239,6 +248,29 @@ def test_killing_check_is_named_and_recorded(monkeypatch, capsys, tmp_path):
     assert "no clamp: killed by value, hinge (0 s)\n1 of 1 killed" in capsys.readouterr().out
     (result,) = json.loads(record.read_text())["results"]
     assert (result["status"], result["by"]) == ("killed", "value")
+
+
+@pytest.mark.usefixtures("without_builds")
+def test_ctrl_c_keeps_what_was_found(monkeypatch, tmp_path):
+    def interrupted(trials, return_when):
+        wait(trials)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(mutate, "wait", interrupted)
+    found = [mutate.Death("value", "hinge")]
+
+    def killer(root, trial, patience):
+        stop_if_interrupted(-signal.SIGINT if not found else 0)
+        return found.pop()
+
+    monkeypatch.setattr(mutate, "killer", killer)
+    record = tmp_path / "record.json"
+
+    code = mutate.main(["--only", "no clamp", "--only", "< for <= at the kink", "-o", str(record)])
+
+    assert code == 130
+    (result,) = json.loads(record.read_text())["results"]
+    assert result["status"] == "killed"
 
 
 @pytest.mark.usefixtures("without_builds")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -140,8 +141,15 @@ def build(root: Path, targets: Iterable[Target], variables: Mapping[str, str]) -
     done = subprocess.run(
         command(targets), cwd=root, env=environment, capture_output=True, text=True
     )
+    stop_if_interrupted(done.returncode)
     if done.returncode:
         raise BuildError(done.stderr.strip())
+
+
+def stop_if_interrupted(returncode: int) -> None:
+    """Raise KeyboardInterrupt if a program ended by Ctrl-C, which all of a terminal's get."""
+    if returncode == -signal.SIGINT:
+        raise KeyboardInterrupt
 
 
 def _copy_checkout(source: Path, to: Path) -> None:

@@ -90,6 +90,8 @@ PERMUTED: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "five dimensions, each operand permuted in its own way": ((2, 0, 4, 1, 3), (1, 4, 0, 3, 2)),
 }
 """Orders in which the dimensions of input and target are stored."""
+FOUR = (2, 4, 43, 48)
+"""Short lines of whole vectors, in as many rows as no block of a GPU takes evenly."""
 INTEGERS = (torch.int64, torch.uint8)
 """Dtypes of a target without a gradient."""
 ROUNDED_ELEMENTS = 16411
@@ -149,6 +151,8 @@ def _layouts(problem: Problem) -> Variants:
     for name, orders in PERMUTED.items():
         stored = (partial(permuted, order=order) for order in orders)
         yield name, partial(_reshaped, problem, FIVE, FIVE, *stored)
+    cut = (inside(8, 8, 1, 1, 1, 1),) * 2
+    yield "four dimensions, cut out of larger ones", partial(_reshaped, problem, FOUR, FOUR, *cut)
     for operand in others:
         for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16, *INTEGERS):
             own = dtype == problem.prediction.dtype

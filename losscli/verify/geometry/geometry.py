@@ -91,12 +91,12 @@ def every_second(values: Tensor) -> Tensor:
 
 
 def inside(*beside: int) -> Relayout:
-    """Make values a view of a tensor with so many more to their left, right, above and below."""
+    """Make values a view of a tensor with so many more around it: left, right, above, below, ..."""
 
     def relayout(values: Tensor) -> Tensor:
         view = torch.constant_pad_nd(values, beside, no_value(values.dtype))
-        for dimension, before in zip((-1, -2), beside[::2], strict=False):
-            view = view.narrow(dimension, before, values.shape[dimension])
+        for back, before in enumerate(beside[::2], 1):
+            view = view.narrow(-back, before, values.shape[-back])
         return view
 
     return relayout
