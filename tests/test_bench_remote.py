@@ -12,13 +12,19 @@ class Machine:
     """Makes calls, each of which takes so long, and is kept from it by other programs."""
 
     def __init__(
-        self, call_seconds: float, stolen: float = 0.0, every: float = 1.0, pace: float = 1.0
+        self,
+        call_seconds: float,
+        stolen: float = 0.0,
+        every: float = 1.0,
+        pace: float = 1.0,
+        late: int = 0,
     ) -> None:
         """``stolen`` seconds are lost each time that ``every`` seconds have been computed.
 
-        ``pace`` is that of the clock of its process.
+        ``pace`` is that of the clock of its process, ``late`` the number of loops whose response
+        takes a tenth of a second.
         """
-        self.pace = pace
+        self.pace, self.late = pace, late
         self.call_seconds, self.stolen, self.every = call_seconds, stolen, every
         self.now, self.calls, self._since = 0.0, 0, 0.0
 
@@ -28,7 +34,11 @@ class Machine:
         start = self.now
         for _ in range(calls):
             self._work(self.call_seconds)
-        return (self.now - start) * self.pace
+        told = (self.now - start) * self.pace
+        if calls and self.late:
+            self.late -= 1
+            self.now += 0.1
+        return told
 
     def _work(self, seconds: float) -> None:
         self.now += seconds
@@ -47,6 +57,14 @@ def test_a_clock_that_says_what_the_samples_say_agrees_on_a_busy_machine_too():
         assert machine.disagreement(kind) is None
         assert machine.calls == pytest.approx(calls, abs=2)
     assert Machine(CLAIMED, stolen=0.07, every=0.011).disagreement() is None
+
+
+def test_late_responses_of_a_busy_machine_are_not_taken_for_another_clock():
+    for kind in ("cpu", "cuda"):
+        machine = Machine(CLAIMED, late=15)
+        assert machine.disagreement(kind) is None
+        assert not machine.late
+        assert Machine(CLAIMED, late=100).disagreement(kind).code == Code.TIMING_TAMPERING
 
 
 def test_calls_that_take_longer_than_they_say_disagree_on_any_machine():

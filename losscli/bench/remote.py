@@ -37,8 +37,8 @@ LOOP_SECONDS = 0.05
 LOOPS = 3
 SHORT_LOOP_SECONDS = 0.005
 SHORT_LOOPS = 100
-"""Short loops follow where long ones disagree: on a busy machine another program disturbs every
-long loop, but not every short one."""
+"""Short loops follow where long ones take too long: on a busy machine another program disturbs
+every long loop, but not every short one. More long ones follow where the clocks differ."""
 PATIENCE_SECONDS = 3.0
 """The time after which no more loops begin."""
 LARGEST_LOOP = 200
@@ -166,9 +166,9 @@ def disagreement(
     began, idle, least = clock(), math.inf, math.inf
     slowed = math.inf, 0.0, 0.0  # the ratio, and a loop's time by both clocks
     for number in range(LOOPS + SHORT_LOOPS):
-        long = number < LOOPS
-        if not long and clock() - began > PATIENCE_SECONDS:
+        if number >= LOOPS and clock() - began > PATIENCE_SECONDS:
             break
+        long = number < LOOPS or slowed[0] > SAME_LOOP_TOLERANCE
         loop_seconds = LOOP_SECONDS if long or kind != "cpu" else SHORT_LOOP_SECONDS
         if number and kind != "cpu":
             calls = min(int(loop_seconds / max(due, least)), LARGEST_GPU_LOOP)
@@ -193,13 +193,11 @@ def disagreement(
         enough = kind == "cpu" or number >= LOOPS - 1
         if enough and least <= allowed and slowed[0] <= SAME_LOOP_TOLERANCE:
             return None
-        if number >= LOOPS - 1 and slowed[0] > SAME_LOOP_TOLERANCE:
-            _, told, run_seconds = slowed
-            text = (
-                f"its process's clock says {told:.2g} s where the judge's says {run_seconds:.2g} s"
-            )
-            return Reason(Code.TIMING_TAMPERING, text)
-    text = f"the judge's clock says {least * 1e6:.0f} us a call, its samples {due * 1e6:.0f} us"
+    ratio, told, run_seconds = slowed
+    if ratio > SAME_LOOP_TOLERANCE:
+        text = f"its process's clock says {told:.2g} s where the judge's says {run_seconds:.2g} s"
+    else:
+        text = f"the judge's clock says {least * 1e6:.0f} us a call, its samples {due * 1e6:.0f} us"
     return Reason(Code.TIMING_TAMPERING, text)
 
 
