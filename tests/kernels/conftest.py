@@ -2,10 +2,10 @@
 
 import pytest
 
-from losscli.operators import loading
+import losscli
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _kernels():
     """Build the kernels once, if they are not in the cache."""
-    loading.load()
+    losscli.load()

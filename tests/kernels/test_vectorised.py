@@ -1,0 +1,51 @@
+"""The CPU's loops over elements compute with vectors; one that does not is several times slower.
+
+Read off the machine code: a compiler says nothing where it makes a branch of a choice.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections import Counter
+
+import pytest
+
+from losscli.build.targets import CPU, LOSS, Target
+from losscli.losses import LOSSES, WEIGHTED
+from losscli.operators import loading
+from tests.machinery import MACHINERY
+
+FUNCTION = re.compile(r"^[0-9a-f]+ <(?P<name>.*)>:$")
+ARITHMETIC = re.compile(r"\bv?(?:add|sub|mul|div)(?P<kind>[sp])[sd]\b")
+"""Of single numbers, or of vectors (packed)."""
+
+
+def arithmetic(library):
+    """Return how often each loop over elements computes with single numbers and with vectors."""
+    command = ["objdump", "--disassemble", "--demangle", "--no-show-raw-insn", str(library)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found, counts = {}, Counter()
+    for line in done.stdout.splitlines():
+        if function := FUNCTION.match(line):
+            counts = Counter()
+            if "one_form<" in function["name"]:
+                found[function["name"]] = counts
+        elif operation := ARITHMETIC.search(line):
+            counts[operation["kind"]] += 1
+    return found
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        pytest.param(loss, marks=[] if loss in MACHINERY else pytest.mark.slow)
+        for loss in (*LOSSES, *WEIGHTED)
+    ],
+)
+def test_loops_of_a_loss_compute_with_vectors(loss):
+    (library,) = loading._obtain([Target(LOSS, CPU, loss)])
+    loops = arithmetic(library)
+
+    assert len(loops) >= 12, "four dtypes, each with a sum, values and gradients"
+    assert [name for name, counts in loops.items() if counts["s"] > counts["p"]] == []
