@@ -13,6 +13,7 @@ from losscli.judge.job import Job
 from losscli.losses import ELEMENT, EVERY_ROW_LOSS, LOSSES
 from losscli.reasons import CODES, FACETS, Code, Facet
 from losscli.verify.checks import CHECKS
+from losscli.verify.checks.check import Cost
 
 
 def functions(unit: str) -> str:
@@ -56,7 +57,7 @@ FACET_MEANS: dict[Facet, str] = {
     "streams_and_graphs": "side streams and CUDA graphs; needs a GPU",
     "repeated_backward": "retain_graph, and gradients that accumulate in .grad",
     "second_derivatives": "create_graph",
-    "inputs": "overwritten inputs, data that changes before backward, class indices out of range",
+    "inputs": "overwritten inputs, class indices out of range",
     "global_state": "flags, seeds, modes, functions, environment variables",
     "determinism": "bitwise equal results in every run",
     "memory": "reads and writes out of bounds, uninitialised memory, leaks",
@@ -67,7 +68,8 @@ def facets() -> str:
     """Return a row per facet of a verdict: what is looked at, and by which checks."""
     rows = []
     for facet in FACETS:
-        names = [f"`{check.name}`" for check in CHECKS.values() if check.facet == facet]
+        judged = (c for c in CHECKS.values() if c.facet == facet and c.cost != Cost.UNJUDGED)
+        names = [f"`{check.name}`" for check in judged]
         rows.append([facet.replace("_", " "), FACET_MEANS[facet], ", ".join(names)])
     return table(["facet", "what is tested", "checks"], rows)
 

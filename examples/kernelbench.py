@@ -1,4 +1,7 @@
-"""KernelBench's evaluator, by losscli: ``eval_kernel_against_ref`` with the same result."""
+"""KernelBench's evaluator, by losscli: ``eval_kernel_against_ref`` with the same result.
+
+Replace ``kernelbench.eval.eval_kernel_against_ref`` with this function.
+"""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

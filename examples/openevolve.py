@@ -12,7 +12,7 @@ from losscli.judge.verdict import Verdict, score
 
 
 def evaluate(program_path: str) -> EvaluationResult:
-    """Judge a program, with its times; ``combined_score`` is its speedup, 0 where it is wrong."""
+    """Judge and time a program; ``combined_score`` is its speedup, 1 if unknown, 0 if wrong."""
     return result(losscli.judge(program_path, loss=os.environ["LOSSCLI_JUDGE_LOSS"]))
 
 

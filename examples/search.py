@@ -35,12 +35,12 @@ CHOICES = {
 
 
 def propose(best: dict[str, str], chance: random.Random) -> dict[str, str]:
-    """Return the best kernel, each of whose parts may be another."""
+    """Return the best kernel with some parts exchanged at random."""
     return {name: chance.choice([best[name], *others]) for name, others in CHOICES.items()}
 
 
 def search(rounds: int, seed: int) -> None:
-    """Judge so many proposals, each of them made from the best until then."""
+    """Judge ``rounds`` proposals, each made from the best so far."""
     chance, fastest = random.Random(seed), float("inf")
     parts = best = {name: choices[0] for name, choices in CHOICES.items()}
     command = [sys.executable, "-m", "losscli", "judge", "-q", "--jobs", "-", "--workers", "1"]

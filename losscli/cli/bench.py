@@ -93,7 +93,7 @@ _time_option = partial(option, type=parse_seconds, metavar="TIME")
 @option(
     "--resume",
     metavar="FILE",
-    help="Continue the interrupted run in FILE, a path or a saved name.",
+    help="Continue the interrupted run in FILE, a path or a saved name; needs -o or --save.",
     shell_complete=COMPLETE_RUNS,
 )
 @columns_option

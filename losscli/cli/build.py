@@ -38,7 +38,9 @@ CONFIGS = {"bench": None, "verify": DEFAULT_CONFIG}
     metavar="NAME",
     help="Build for auto, cpu or cuda; auto includes CUDA if torch sees a GPU.",
 )
-@loss_axis("Build the kernels of loss NAME and no others; all, weighted and rows are groups.")
+@loss_axis(
+    "Build the kernels of loss NAME alone; all (elementwise), weighted, rows and linear are groups."
+)
 @option(
     "--for",
     "command_",
@@ -47,10 +49,13 @@ CONFIGS = {"bench": None, "verify": DEFAULT_CONFIG}
     help="Build what `losscli bench` or `losscli verify` needs without -c: COMMAND is "
     f"{' or '.join(CONFIGS)}. With --loss, what it needs for these losses.",
 )
-@switch("--all", "everything", help="Also build libraries that only benchmarks use.")
+@switch(
+    "--all", "everything", help="Also build libraries that only benchmarks use; not with --for."
+)
 @switch(
     "--headers",
-    help="Also precompile PyTorch's header for judged C++ files: only GCC, 1.5 GB, a minute.",
+    help="Also precompile PyTorch's header, so that C++ files are judged faster: needs GCC, 1.5 GB "
+    "and a minute.",
 )
 @switch("--force", help="Rebuild libraries that are in the cache.")
 @switch("--verbose", help="Show the commands, and the registers and memory of each CUDA kernel.")

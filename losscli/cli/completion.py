@@ -114,11 +114,11 @@ add_completion_class(_Bash)
 
 
 @click.command("completion")
-@click.argument("shell", type=OneOf("shell", SHELLS), metavar=f"[{'|'.join(SHELLS)}]")
+@click.argument("shell", type=OneOf("shell", SHELLS), metavar=f"{{{'|'.join(SHELLS)}}}")
 def command(shell: str) -> None:
     """Print a script that completes commands, options and values in bash, zsh or fish.
 
-    Add the line of your shell to its startup file:
+    Add the line of your shell below to its startup file.
 
     \b
     Examples:

@@ -108,8 +108,8 @@ def _report(found: Iterable[tuple[str, tuple[ConfigError, ...]]]) -> list[str]:
 def show(file: str | None, format: str, **options: Any) -> None:
     """Show a config in full, with where each value came from.
 
-    The output is a config by itself. Without FILE it is the default config; options that choose
-    cases override the file, as they do in verify and bench.
+    The output is a config by itself. Without FILE it shows default.yaml. Options that choose
+    cases override the file, as they do in verify and bench; those of timing are not taken.
     """
     overrides = overrides_of(**options)
     keys = shown(load(file, overrides), {key: _source(key) for key in overrides})

@@ -97,10 +97,11 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
     "--reduction",
     type=OneOf("reduction", REDUCTIONS),
     metavar="NAME",
-    help=f"Judge with reduction {', '.join(REDUCTIONS)}; by default mean.",
+    help=f"Judge with reduction {', '.join(REDUCTIONS)}; by default all that it "
+    "takes, and mean is timed.",
 )
 @axis("--param", "parameters", "NAME=VALUE", _parameter, "Set a parameter of the loss: beta=0.5.")
-@switch("--quick", help="Run only the small checks and a short timing.")
+@switch("--quick", help="Run fewer checks and a short timing.")
 @switch("--no-time", help="Time nothing.")
 @switch("--require-isolation", help="Judge nothing if a part of the isolation is missing.")
 @option(
@@ -109,7 +110,7 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
     metavar="require",
     help="Fail a file if PyTorch's own kernels do its work: NO KERNEL OF ITS OWN.",
 )
-@switch("--until-first", help="Stop judging a file at the first reason against it.")
+@switch("--until-first", help="Stop judging a file at the first mistake.")
 @_limit("--build-timeout", "build_seconds", "Stop the import and build after TIME.")
 @_limit("--call-timeout", "call_seconds", "Stop a file if a few calls take longer than TIME.")
 @_limit("--timeout", "total_seconds", "Stop judging a file after TIME.")

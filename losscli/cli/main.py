@@ -39,10 +39,10 @@ from losscli.ranks.place import is_silent
 
 COMMANDS = {
     "build": "Compile the kernels for this machine.",
-    "verify": "Check implementations against a float64 oracle.",
+    "verify": "Check implementations against the formula in float64.",
     "bench": "Time implementations side by side.",
     "profile": "Find what limits the speed of a loss, with a profiler.",
-    "judge": "Judge third-party loss kernels, each in a separate process.",
+    "judge": "Judge loss kernels of yours or others, each in its own process.",
     "new": "Write a loss kernel to start from.",
     "report": "Write a page with plots of saved runs, verdicts or comparisons.",
     "compare": "Compare saved runs or result files with a baseline.",
@@ -51,7 +51,7 @@ COMMANDS = {
     "runs": "List, show or remove saved runs, or merge the parts of one.",
     "guide": "Print how to benchmark a kernel without fooling yourself.",
     "doctor": "Find problems that stop a build or distort a benchmark.",
-    "self-test": "Test the timer and the checks of losscli itself.",
+    "self-test": "Test the timer, the checks and the judge of losscli itself.",
     "config": "Check configs, show one in full, or print their JSON Schema.",
     "list": "List losses, implementations, checks, devices, configs, columns.",
     "completion": "Print a script that completes commands in bash, zsh or fish.",
@@ -150,7 +150,7 @@ class _LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 def group() -> None:
-    """Build, verify and time loss kernels against PyTorch.
+    """Judge, verify and time loss kernels against PyTorch.
 
     \b
     Exit codes:

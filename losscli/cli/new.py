@@ -29,7 +29,11 @@ from losscli.judge.template import STARTS, Template, render, template_path
     help=f"Write it in NAME: {', '.join(get_args(Template))}. By default torch, which needs no "
     "compiler, and cpp with --cuda or --cpu.",
 )
-@option("--cuda/--cpu", default=None, help="Write a CUDA kernel next to the C++ kernel, or not.")
+@option(
+    "--cuda/--cpu",
+    default=None,
+    help="Write template cpp with a CUDA kernel, the default, or without.",
+)
 @examples(
     "losscli new my_kernel",
     "losscli new my_kernel --loss hinge --template triton",

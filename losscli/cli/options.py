@@ -186,7 +186,10 @@ _LOSS_HELP = (
     f"Fused linear losses are {', '.join(LINEAR_LOSSES)}; linear is all of these."
 )
 _LOSS_COMPLETE = listed(lambda: (*_LOSSES, *EVERY_LOSS), commas=True)
-_SIZE_HELP = "Choose the size: 1024x1024, 32K, 1K..32K*2 or pow2[10:30:5]."
+_SIZE_HELP = (
+    "Choose the size: 1024x1024, 32K, 1K..32K*2 (by factors of 2) or pow2[10:30:5] "
+    "(2^10, 2^15, ...)."
+)
 
 
 def loss_axis(help: str = _LOSS_HELP) -> Decorator:
@@ -223,14 +226,14 @@ filter_option = option(
     multiple=True,
     type=parse_filter,
     metavar="FILTER",
-    help="Keep only cases that match FILTER: loss=mse,dtype=bfloat16; size!=1Kx1K; "
+    help="Keep only rows that match FILTER: loss=mse,dtype=bfloat16; size!=1Kx1K; "
     "impl=custom*|compile.",
 )
 case_options = _together(
     option(
         *("-c", "--config"),
         metavar="FILE",
-        help="Read the YAML file FILE, or a shipped config such as full.yaml.",
+        help="Read the YAML file FILE, or a shipped config (`losscli list configs`).",
         shell_complete=listed(shipped_configs, files=True),
     ),
     axis_options_of_config,

@@ -55,10 +55,11 @@ def command(
 ) -> int:
     """Find what limits the speed of one call of a loss, with a profiler.
 
-    The answer is memory, uncoalesced access, too few warps, instructions, latency or launches.
-    Nsight Compute (ncu) reads the counters of a GPU; without it, and on a CPU, PyTorch's profiler
-    reports only times. -o keeps the profiler's own report. CASE is the name of a case as --list
-    prints it, or words of the name. Your own file runs without a sandbox.
+    The answer is launches, uncoalesced access, memory, too few warps, instructions or latency; of a
+    fused linear loss also matrix products, on a CPU memory or operators. Nsight Compute (ncu) reads
+    the counters of a GPU; without it, and on a CPU, PyTorch's profiler reports only times. -o keeps
+    the profiler's own report. CASE is the name of a case as --list prints it, or words of the name.
+    Your own file runs without a sandbox.
     """
     for field, default in DEFAULTS.items():
         options[field] = options[field] or default

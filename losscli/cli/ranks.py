@@ -32,8 +32,8 @@ ranks_option = option(
     "--ranks",
     type=whole_number("number of ranks", 1, MOST_RANKS),
     metavar="N",
-    help="Split the operands over N processes; verify and bench need a config with a placement, "
-    "such as sharded.",
+    help="Split the operands over N processes (ranks); verify and bench need a config that says "
+    "how, such as sharded.",
 )
 
 

@@ -72,11 +72,11 @@ def command(
     """List the runs that `losscli bench --save NAME` saved, show the report of one, or remove some.
 
     Or merge the runs of `losscli bench --part K/N` or `verify --part K/N`, files or names, into one
-    record: JSON, or JSONL if PATH ends in .jsonl. If parts are missing, the record lists
+    record: JSON, or JSONL if -o ends in .jsonl. If parts are missing, the record lists
     the parts that it has.
 
     The list has the oldest run first. A run that was killed has the cases that were finished;
-    `losscli bench --resume NAME` continues it.
+    `losscli bench --resume NAME --save NAME`, with its options, continues it.
 
     The runs are files in $LOSSCLI_DATA_DIR, or in losscli in the user's data directory.
     """

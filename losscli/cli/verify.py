@@ -48,7 +48,14 @@ def _check(text: str) -> tuple[str]:
 
 @click.command("verify")
 @axis_options
-@axis("--check", "checks", "NAME", _check, "Run only check NAME.", _COMPLETE_CHECKS)
+@axis(
+    "--check",
+    "checks",
+    "NAME",
+    _check,
+    "Run only check NAME (`losscli list checks`).",
+    _COMPLETE_CHECKS,
+)
 @ranks_option
 @switch("--quick", help="Run the cases of quick.yaml, like `-c quick`.")
 @verbose_option
@@ -72,12 +79,12 @@ def command(
     output: Path | None,
     **axes: Any,
 ) -> int:
-    """Check losses and gradients against a float64 oracle.
+    """Check losses and gradients against the formula in float64, the oracle.
 
     Without -c, verify runs the cases of smoke.yaml, in a few minutes. --quick takes half a minute:
     it runs most losses only as a mean in float32, and none in float64 or bfloat16. `-c thorough`
-    takes longer. Without --impl, verify checks losscli's own kernels in the config, or all
-    implementations of a config that has no kernels of losscli.
+    takes longer. Without --impl, verify checks the config's kernels of losscli, or, if it
+    has none, all its implementations.
 
     Options that choose cases take several values: --dtype float32,bfloat16.
 

@@ -120,7 +120,7 @@ def judge_elements(errors: Errors, loosened: float | None = None) -> Outcome:
     if errors.ulp <= allowed:
         return Outcome(PASS)
     of_terms = errors.scale > abs(errors.expected)
-    of = f"of its largest term, {errors.scale:.3g}" if of_terms else "an element"
+    of = f"of its largest term, {errors.scale:.3g}" if of_terms else "per element"
     return Outcome(FAIL, f"{describe(errors)}; allowed: {allowed:g} ulp {of}")
 
 

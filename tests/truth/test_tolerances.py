@@ -89,7 +89,7 @@ def test_warning_has_the_factor_over_torchs_error():
 def test_failure_has_values_with_the_digits_that_tell_them_apart_and_an_index():
     errors = Errors(ulp=9.0, index=(3, 1), expected=0.5, got=0.25)
     reason = judge_elements(errors).reason
-    assert reason == "expected 0.5, got 0.25 at [3, 1], off by 9 ulp; allowed: 4 ulp an element"
+    assert reason == "expected 0.5, got 0.25 at [3, 1], off by 9 ulp; allowed: 4 ulp per element"
     reason = judge_elements(Errors(ulp=9.0, expected=0.1, got=0.1 + 9 * 2.0**-56)).reason
     assert reason.startswith("expected 0.10000000000000001, got 0.10000000000000013,")
 

@@ -100,7 +100,7 @@ def test_the_same_error_fails_where_the_loss_names_no_terms(make_case, strict):
     outcome, errors = problem.judge_gradient("input", (truth + ULP * term).float(), incoming)
     assert outcome.status == FAIL
     assert errors.ulp > 1e6
-    assert outcome.reason.endswith("allowed: 4 ulp an element")
+    assert outcome.reason.endswith("allowed: 4 ulp per element")
 
 
 def test_derivative_without_terms_is_judged_at_itself(make_case, loss):
