@@ -4,7 +4,6 @@ import os
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -73,11 +72,6 @@ def profile(
         notes=tuple(notes),
     )
     return found, raw
-
-
-def bare_command(arguments: Sequence[str]) -> tuple[str, ...]:
-    """Return the command that only makes the calls of `losscli profile`."""
-    return (sys.executable, "-m", "losscli", *arguments, "--bare")
 
 
 def _traced(command: Sequence[str], trace: Path) -> str:

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/cpu/parallel.h"
+#include "core/cpu/prefetch.h"
 
 #if defined(__SSE2__)
 #include <immintrin.h>
@@ -12,6 +13,10 @@
 
 namespace losscli {
 namespace {
+
+using cpu::kLine;
+using cpu::kReadAhead;
+using cpu::kWriteAhead;
 
 struct Shape {
   bool stream;    // stores that bypass the caches, where the processor has them
@@ -21,9 +26,6 @@ struct Shape {
 // Little and much for one thread: what is worth waking a second one for is the machine's to say.
 constexpr Shape kShapes[] = {{false, 1 << 16}, {false, 1 << 20}, {true, 1 << 16}, {true, 1 << 20}};
 
-// In bytes; half of it for what is written. As the losses' own loops ask for memory.
-constexpr int64_t kAhead = 2048;
-
 // What one register holds, so that a line is a few of them. GCC takes wider vectors apart in
 // memory.
 #if defined(__AVX__)
@@ -32,7 +34,6 @@ constexpr int64_t kWord = 32;
 constexpr int64_t kWord = 16;
 #endif
 typedef uint64_t Word __attribute__((vector_size(kWord)));
-constexpr int64_t kLine = 64;
 
 inline Word load(const char* from) {
   Word word;
@@ -60,8 +61,9 @@ void move(const ProbeArguments& arguments, int64_t first, int64_t last) {
   Word folded{};
   int64_t at = first;
   for (; at + kLine <= last; at += kLine) {
-    for (int r = 0; r < kReads; ++r) __builtin_prefetch(read[r] + at + kAhead);
-    for (int w = 0; w < kWrites && !kStream; ++w) __builtin_prefetch(write[w] + at + kAhead / 2, 1);
+    for (int r = 0; r < kReads; ++r) __builtin_prefetch(read[r] + at + kReadAhead);
+    for (int w = 0; w < kWrites && !kStream; ++w)
+      __builtin_prefetch(write[w] + at + kWriteAhead, 1);
     for (int64_t part = at; part < at + kLine; part += kWord) {
       Word words[kReads + 1];
       for (int r = 0; r < kReads; ++r) words[r] = load(read[r] + part);
