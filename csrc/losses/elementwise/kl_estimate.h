@@ -13,15 +13,15 @@ struct kl_estimate {
                                              {{{"estimator", 1.0, 3.0}}}};
   static constexpr bool costly = true;
 
-  // 1 or 0; for value and derivatives apart, for of one condition in both GCC makes a branch, and
+  // 1 or 0. Two copies: GCC makes a branch of a condition that value and derivatives share, and
   // then vectorises no loop.
-  Real is_first, is_third, first, third;
+  Real is_first, is_third, slope_is_first, slope_is_third;
 
   explicit kl_estimate(const double* values)
       : is_first(values[0] == 1),
         is_third(values[0] == 3),
-        first(values[0] == 1),
-        third(values[0] == 3) {}
+        slope_is_first(values[0] == 1),
+        slope_is_third(values[0] == 3) {}
 
   LOSSCLI_HOST_DEVICE Real value(const Real (&x)[2]) const {
     const Real d = x[1] - x[0], beyond_one = exponential_minus_one(d);
@@ -32,16 +32,16 @@ struct kl_estimate {
 
   LOSSCLI_HOST_DEVICE void gradient(const Real (&x)[2], Real incoming, Real (&out)[2]) const {
     const Real d = x[1] - x[0], beyond_one = exponential_minus_one(d);
-    const Real rest = lost(x[1], x[0], d), other = first > Real(0) ? Real(-1) : d;
-    const Real of_third = beyond_one + finite_or_zero(beyond_one * rest + rest);
-    out[1] = incoming * (third > Real(0) ? of_third : other);
+    const Real rest = lost(x[1], x[0], d), other = slope_is_first > Real(0) ? Real(-1) : d;
+    const Real third = beyond_one + finite_or_zero(beyond_one * rest + rest);
+    out[1] = incoming * (slope_is_third > Real(0) ? third : other);
     out[0] = -out[1];
   }
 
   LOSSCLI_HOST_DEVICE void hessian_product(const Real (&x)[2], const Real (&v)[2],
                                            Real (&out)[2]) const {
-    const Real other = first > Real(0) ? Real(0) : Real(1);
-    const Real curvature = third > Real(0) ? exponential(x[1] - x[0]) : other;
+    const Real other = slope_is_first > Real(0) ? Real(0) : Real(1);
+    const Real curvature = slope_is_third > Real(0) ? exponential(x[1] - x[0]) : other;
     out[1] = curvature * (v[1] - v[0]);
     out[0] = -out[1];
   }

@@ -32,9 +32,9 @@ struct policy {
   };
 
   Bound low, high, highest;  // the last where A < 0
-  // 1 or 0; for value and ratio apart, for of one condition in both GCC makes a branch, and then
-  // vectorises no loop.
-  Real cispo, both;
+  // 1 or 0. Two copies, the second for what is not the value alone: GCC makes a branch of a
+  // condition that both read, and then vectorises no loop.
+  Real cispo, bounds_both;
 
   explicit policy(const double* values)
       : low(1 - values[0], std::log1p(-values[0])),
@@ -42,7 +42,7 @@ struct policy {
         highest(values[2],
                 values[2] > 0 && values[3] == 0 ? std::log(values[2]) : kInfinity<double>),
         cispo(values[3] != 0),
-        both(values[3] != 0) {}
+        bounds_both(values[3] != 0) {}
 
   LOSSCLI_HOST_DEVICE Real value(const Real (&x)[3]) const {
     const Real ratio = Ratio(*this, x).clipped;
@@ -53,7 +53,7 @@ struct policy {
     const Ratio at(*this, x);
     // Chosen, not multiplied: where the ratio is clipped, no upstream gradient passes, not even
     // NaN.
-    const bool passes = (both > Real(0)) | at.is_free;
+    const bool passes = (bounds_both > Real(0)) | at.is_free;
     out[0] = passes ? product(incoming, at.clipped, -x[2]) : Real(0);
     out[1] = out[2] = Real(0);
   }
@@ -61,7 +61,7 @@ struct policy {
   LOSSCLI_HOST_DEVICE void hessian_product(const Real (&x)[3], const Real (&v)[3],
                                            Real (&out)[3]) const {
     const Ratio at(*this, x);
-    const bool is_curved = !(both > Real(0)) & at.is_free;
+    const bool is_curved = !(bounds_both > Real(0)) & at.is_free;
     out[0] = is_curved ? -x[2] * at.clipped * v[0] : Real(0);
     out[1] = out[2] = Real(0);
   }
@@ -77,7 +77,7 @@ struct policy {
         return (log - bound.log) + (rest - bound.log_rest);
       };
       const bool falls = x[2] < Real(0);
-      const bool both = loss.both > Real(0);
+      const bool both = loss.bounds_both > Real(0);
       const bool is_low = (falls | both) & (beyond(loss.low) < Real(0));
       const bool is_high = (!falls | both) & (beyond(loss.high) > Real(0));
       const bool is_highest = falls & (beyond(loss.highest) > Real(0));

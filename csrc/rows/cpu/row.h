@@ -172,8 +172,7 @@ PieceSums Row<Stored, Real>::add_up_as(int64_t first, int64_t last) {
   for (int64_t i = first; i < last; i += kGroup) {
     const int64_t count = std::min<int64_t>(kGroup, last - i);
     const Real* const z = keeps_logits_ ? kept_ + i : logits(i, count, z_buffer);
-    if (next_)
-      ask_ahead<false>(next_ + i - kReadAhead / static_cast<int64_t>(sizeof(Stored)), count);
+    if (next_) ask<false>(next_ + i, count, 0);
     for (int lane = 0; lane < kGroup; ++lane) exponentials[lane] = unit_exponential(z[lane], max);
     if constexpr (kKind != Kind::number) {
       const Real* const w = call_.weights(i);
