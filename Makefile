@@ -22,7 +22,7 @@ help: ## list the targets
 # which setting PYTHONDONTWRITEBYTECODE to nothing allows. Setting up ends with such an import, so that
 # the processes of the first bench do not each compile it.
 
-# The bench builds the kernels of its device; `losscli build` would compile CUDA wherever nvcc is.
+# The bench builds the kernels of its device; `losscli build` would compile those of both.
 bench: $(READY) ## set up, build the kernels, time them against PyTorch
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/losscli bench
 
@@ -59,7 +59,7 @@ test-gpu: ## run the tests that need a GPU, with the torch of PYTHON
 sanitize: ## run the kernels under compute-sanitizer's four tools, on a GPU
 	$(PYTHON) -m tools.sanitize
 
-mutate: ## break the kernels line by line and check that verify finds it, a quarter of an hour
+mutate: ## break the kernels line by line and check that verify finds it, half an hour
 	$(PYTHON) -m tools.mutate $(MUTATE)
 
 mutate-python: $(READY) ## break the Python of the core and report what no test finds, an hour

@@ -1,4 +1,4 @@
-"""Build, verify and time loss kernels against PyTorch."""
+"""Judge, verify and time loss kernels against PyTorch."""
 
 from typing import Any
 

@@ -18,13 +18,14 @@ class Machine:
         every: float = 1.0,
         pace: float = 1.0,
         late: int = 0,
+        honest: int = 0,
     ) -> None:
         """``stolen`` seconds are lost each time that ``every`` seconds have been computed.
 
-        ``pace`` is that of the clock of its process, ``late`` the number of loops whose response
-        takes a tenth of a second.
+        ``pace`` is that of the clock of its process, but for one in ``honest`` loops; ``late`` the
+        number of loops whose response takes a tenth of a second.
         """
-        self.pace, self.late = pace, late
+        self.pace, self.late, self.honest, self.loops = pace, late, honest, 0
         self.call_seconds, self.stolen, self.every = call_seconds, stolen, every
         self.now, self.calls, self._since = 0.0, 0, 0.0
 
@@ -34,7 +35,9 @@ class Machine:
         start = self.now
         for _ in range(calls):
             self._work(self.call_seconds)
-        told = (self.now - start) * self.pace
+        self.loops += bool(calls)
+        is_honest = self.honest and self.loops % self.honest == 0
+        told = (self.now - start) * (1 if is_honest else self.pace)
         if calls and self.late:
             self.late -= 1
             self.now += 0.1
@@ -81,6 +84,7 @@ def test_a_clock_that_goes_slowly_disagrees_though_loops_are_as_short_as_samples
             assert found.code == Code.TIMING_TAMPERING
             assert "its process's clock says" in found.text
         assert Machine(CLAIMED, pace=0.9).disagreement(kind) is None
+        assert Machine(CLAIMED, pace=0.5, honest=10).disagreement(kind), "seldom honest"
 
 
 def test_a_little_more_is_allowed():

@@ -72,6 +72,11 @@ def test_a_document_shows_the_measured_results(document):
         pytest.skip(f"which records are older than the kernels is not known: {error}")
 
 
+@pytest.mark.parametrize("document", tables.DOCUMENTS, ids=lambda path: path.name)
+def test_each_item_of_a_list_begins_a_line(document):
+    assert re.findall(r"[.;] - [`*A-Z].*", document.read_text()) == []
+
+
 def assert_holds(whole, part):
     """Compare records; older records lack the fields that came later."""
     if isinstance(part, dict):

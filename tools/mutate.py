@@ -187,7 +187,8 @@ def try_all(
         workshop.build_original(chosen)
         print(f"built the original ({time.monotonic() - started:.0f} s)", flush=True)
         with ThreadPoolExecutor(jobs) as pool:
-            trials = [pool.submit(kind(workshop, whole), each) for each in enumerate(chosen)]
+            run = kind(workshop, whole)
+            trials = [pool.submit(run, each) for each in enumerate(chosen)]
             with suppress(KeyboardInterrupt):
                 wait(trials, return_when=FIRST_EXCEPTION)
             pool.shutdown(cancel_futures=True)
@@ -233,6 +234,8 @@ def main(arguments: list[str] | None = None) -> int:
     kind = BuildAlone if given.build_only else Run
     whole = given.device == "cpu" if given.whole is None else given.whole
     outcomes = try_all(chosen, given.device, given.jobs, kind, whole)
+    if len(outcomes) < len(chosen):
+        print(f"interrupted: {len(outcomes)} of {len(chosen)} mutations were tried")
     print(score([asdict(outcome) for outcome in outcomes]), flush=True)
     if given.output:
         text = json.dumps(record(outcomes, given.device), indent=1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from concurrent.futures import wait
 from dataclasses import replace
 from pathlib import Path
 
@@ -252,11 +251,6 @@ def test_killing_check_is_named_and_recorded(monkeypatch, capsys, tmp_path):
 
 @pytest.mark.usefixtures("without_builds")
 def test_ctrl_c_keeps_what_was_found(monkeypatch, tmp_path):
-    def interrupted(trials, return_when):
-        wait(trials)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(mutate, "wait", interrupted)
     found = [mutate.Death("value", "hinge")]
 
     def killer(root, trial, patience):

@@ -70,7 +70,7 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
     "--loss",
     type=OneOf("loss", EVERY_LOSS),
     metavar="NAME",
-    help="Judge against losscli's oracle of a loss: "
+    help="Judge against a loss of losscli: "
     f"{', '.join((*LOSSES, *EVERY_ROW_LOSS, *LINEAR_LOSSES))}, or of one with a weight or a mask, "
     "such as weighted_nll or masked_kl_divergence.",
 )
@@ -98,7 +98,7 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
     type=OneOf("reduction", REDUCTIONS),
     metavar="NAME",
     help=f"Judge with reduction {', '.join(REDUCTIONS)}; by default all that it "
-    "takes, and mean is timed.",
+    "takes, and its usual one, mean if it has it, is timed.",
 )
 @axis("--param", "parameters", "NAME=VALUE", _parameter, "Set a parameter of the loss: beta=0.5.")
 @switch("--quick", help="Run fewer checks and a short timing.")
@@ -118,7 +118,7 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
     *("--memory", "memory_bytes"),
     type=_memory,
     metavar="BYTES",
-    help="Stop a file that uses more memory than BYTES, e.g. 4GB (10^9 bytes each) or 4GiB (2^30).",
+    help="Stop a file that uses more memory than BYTES, e.g. 4GB (4 * 10^9) or 4GiB (4 * 2^30).",
 )
 @option("--jobs", metavar="FILE", help="Read jobs from FILE, one JSON object per line; - is stdin.")
 @option(

@@ -32,7 +32,7 @@ from losscli.judge.template import STARTS, Template, render, template_path
 @option(
     "--cuda/--cpu",
     default=None,
-    help="Write template cpp with a CUDA kernel, the default, or without.",
+    help="Write template cpp with (default) or without a CUDA kernel.",
 )
 @examples(
     "losscli new my_kernel",

@@ -171,14 +171,14 @@ def _losses(text: str) -> tuple[str, ...]:
 
 
 _IMPL_HELP = (
-    f"Choose the implementation: {', '.join(IMPLEMENTATIONS)}, or your own file: FILE.py, "
-    "FILE.py:FUNCTION or FILE.py@REVISION."
+    f"Choose the implementation: {', '.join(IMPLEMENTATIONS)} (custom is losscli's), or your own "
+    "file: FILE.py, FILE.py:FUNCTION or FILE.py@REVISION."
 )
 COMPLETE_RUNS = listed(saved_runs, files=True)
 _IMPL_COMPLETE = listed(lambda: IMPLEMENTATIONS, files=True, commas=True)
 _GRAD_OUTPUT_HELP = (
-    f"Choose the grad_output of forward_backward: a number, or {CHANGING} for another number "
-    "in every call."
+    f"Choose the grad_output of forward_backward: a number, or {CHANGING}: another one in "
+    "every call."
 )
 _LOSS_HELP = (
     f"Choose the loss: {', '.join(LOSSES)} or all. With a weight it is weighted_NAME; "
@@ -226,7 +226,7 @@ filter_option = option(
     multiple=True,
     type=parse_filter,
     metavar="FILTER",
-    help="Keep only rows that match FILTER: loss=mse,dtype=bfloat16; size!=1Kx1K; "
+    help="Keep only results that match FILTER: loss=mse,dtype=bfloat16; size!=1Kx1K; "
     "impl=custom*|compile.",
 )
 case_options = _together(
@@ -239,7 +239,10 @@ case_options = _together(
     axis_options_of_config,
     filter_option,
     switch("--list", "list_cases", help="List the names of the cases; run nothing."),
-    switch("--dry-run", help="List the cases, their memory and which cases fit; run nothing."),
+    switch(
+        "--dry-run",
+        help="Show the cases, their memory and which fit (profile: the command); run nothing.",
+    ),
 )
 """``resolve_config`` takes all of their keywords except ``list_cases`` and ``dry_run``."""
 
@@ -268,13 +271,13 @@ def writable(option: str, path: Path) -> Path:
 
 verbose_option = switch("-v", "--verbose", help="Show all details, and what the columns mean.")
 
-output_option = option(
-    "-o",
-    "--output",
-    type=_output,
-    metavar="PATH",
-    help="Write the report to PATH; - is standard output.",
-)
+
+def output_to(help: str) -> Decorator:
+    """Return -o with a help of its own."""
+    return option("-o", "--output", type=_output, metavar="PATH", help=help)
+
+
+output_option = output_to("Write the report to PATH; - is standard output.")
 """-o alone, for commands with their own formats."""
 output_options = _together(
     format_option(FORMATS, f"Write the report as {', '.join(FORMATS[:-1])} or {FORMATS[-1]}."),

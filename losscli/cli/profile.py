@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from losscli.cli.holding import hold
-from losscli.cli.options import case_options, examples, format_option, output_option, resolve_config
+from losscli.cli.options import case_options, examples, format_option, output_to, resolve_config
 from losscli.cli.variables import option, switch
 from losscli.console.notes import LOADING, note, status
 from losscli.console.streams import emit, tell
@@ -34,7 +34,7 @@ FORMATS = ("table", "md", "json")
 )
 @option("--trace", type=Path, hidden=True)
 @format_option(FORMATS, "Write the report as table, md or json.")
-@output_option
+@output_to("Write the profiler's own report to PATH.")
 @examples(
     "losscli profile --loss smooth_l1 --size 8Kx8K --dtype bfloat16",
     "losscli profile -c rows cross_entropy 8192x32000 bfloat16 mean --grad-output 1",
@@ -86,7 +86,8 @@ def command(
         print_names(config, device)
         return EXIT_OK
     task = _only(plan(config, device), words)
-    command = (sys.executable, "-m", "losscli", *sys.argv[1:], "--bare")  # it only makes the calls
+    # The same command, which only makes the calls.
+    command = (sys.executable, "-m", "losscli", *sys.argv[1:], "--bare")
     if dry_run:
         emit(shlex.join(command))
         return EXIT_OK

@@ -40,13 +40,13 @@ class Job(Record, frozen=True, forbid_unknown_fields=True):
     parameters: dict[str, float] = msgspec.field(default_factory=dict)
     """The parameters of the loss."""
     reduction: str = ""
-    """The reduction; by default ``mean``."""
+    """The reduction; by default all that it takes, and its usual one is timed."""
     quick: bool = False
-    """Whether to run only the small checks and a short timing."""
+    """Whether to run fewer checks and a short timing."""
     timed: bool = True
     """Whether to time the file."""
     until_first: bool = False
-    """Whether judging ends at the first reason against the file."""
+    """Whether judging ends at the first mistake."""
     own_kernel: Literal["", "require"] = ""
     """``require``: if PyTorch's own kernels do the work, the verdict is NO KERNEL OF ITS OWN."""
     require_isolation: bool = False

@@ -5,7 +5,9 @@ Read off the machine code: a compiler says nothing where it makes a branch of a 
 
 from __future__ import annotations
 
+import platform
 import re
+import shutil
 import subprocess
 from collections import Counter
 
@@ -16,6 +18,10 @@ from losscli.losses import LOSSES, WEIGHTED
 from losscli.operators import loading
 from tests.machinery import MACHINERY
 
+pytestmark = pytest.mark.skipif(
+    platform.machine() != "x86_64" or not shutil.which("objdump"),
+    reason="reads machine code of x86-64 by objdump",
+)
 FUNCTION = re.compile(r"^[0-9a-f]+ <(?P<name>.*)>:$")
 ARITHMETIC = re.compile(r"\bv?(?:add|sub|mul|div)(?P<kind>[sp])[sd]\b")
 """Of single numbers, or of vectors (packed)."""
@@ -29,7 +35,7 @@ def arithmetic(library):
     for line in done.stdout.splitlines():
         if function := FUNCTION.match(line):
             counts = Counter()
-            if "one_form<" in function["name"]:
+            if "one_form<" in function["name"] and "[clone .cold]" not in function["name"]:
                 found[function["name"]] = counts
         elif operation := ARITHMETIC.search(line):
             counts[operation["kind"]] += 1
@@ -39,7 +45,7 @@ def arithmetic(library):
 @pytest.mark.parametrize(
     "loss",
     [
-        pytest.param(loss, marks=[] if loss in MACHINERY else pytest.mark.slow)
+        pytest.param(loss, marks=[] if loss in (*MACHINERY, "policy") else pytest.mark.slow)
         for loss in (*LOSSES, *WEIGHTED)
     ],
 )
@@ -48,4 +54,4 @@ def test_loops_of_a_loss_compute_with_vectors(loss):
     loops = arithmetic(library)
 
     assert len(loops) >= 12, "four dtypes, each with a sum, values and gradients"
-    assert [name for name, counts in loops.items() if counts["s"] > counts["p"]] == []
+    assert {name: c for name, c in loops.items() if c["s"] >= c["p"]} == {}

@@ -299,7 +299,7 @@ JS_DIVERGENCE = _divergence_loss(
         TEMPERATURE,
         Parameter("beta", 0.5, 0.0, "the target's part of the mixture", 0.3, 1.0, open=True),
     ),
-    formula="b * sum of p * log(p / m) + (1 - b) * sum of q * log(q / m), m = b * p + (1 - b) * q",
+    formula="b * sum of q * log(q / m) + (1 - b) * sum of p * log(p / m), m = b * q + (1 - b) * p",
     temporaries=14,
     relations=Relations(
         always,

@@ -32,7 +32,7 @@ from losscli.verify.geometry.geometry import of_shape
     catches="a wrong formula, constant, parameter or axis, a sum where a mean is expected, "
     "elements left out, an accumulator that is too narrow, a wrong shape or dtype",
     advice="Check the formula, the parameters and the reduction; sum in float64, or in float32 "
-    "block by block.",
+    "in blocks.",
     cost=Cost.FIRST,
     pass_="forward",
     once=False,
