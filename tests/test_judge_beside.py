@@ -9,7 +9,7 @@ from losscli.bench.plan import Task
 from losscli.bench.statistics import summarize
 from losscli.config.schema import Timing
 from losscli.judge import against_loss
-from losscli.judge.times import busy_note, findings
+from losscli.judge.times import ROUNDS, busy_note, findings
 from losscli.reasons import Code
 from losscli.runs.records import OK, SKIPPED, BenchResult
 from tests.handmade import case
@@ -45,11 +45,11 @@ class Machine:
 
 
 def test_a_reference_that_is_slower_each_time_beside_a_candidate_is_slowed_by_it():
-    ((code, text),) = Machine([3 * USUAL] * 3).findings({})
+    ((code, text),) = Machine([3 * USUAL] * ROUNDS).findings({})
     assert code == Code.INTERFERENCE
     assert "takes 3.00 times as long next to its process" in text
     # A machine that was busy for a while, and a little less speed, are no fault of a candidate.
-    for beside in ([3 * USUAL], [3 * USUAL] * 2, [1.6 * USUAL] * 3):
+    for beside in ([3 * USUAL], [3 * USUAL] * (ROUNDS - 1), [1.6 * USUAL] * ROUNDS):
         assert not Machine(beside).findings({})
 
 

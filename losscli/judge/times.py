@@ -34,7 +34,7 @@ OWN_SHARE = {"cpu": 0.3, "cuda": 0.05}
 SURELY_SLOW_SECONDS = 0.05
 """The time of a call from which no other program explains a slower one, and timing again is
 long."""
-ROUNDS = 3
+ROUNDS = 6
 """Timings with and without the candidate that must all differ: other programs slow only some."""
 TOLERANCE = {"cpu": 2.0, "cuda": 1.5}
 """The largest ratio of the median with the candidate to the p80 without it. On a CPU cores wake up
