@@ -49,8 +49,8 @@ def test_a_reference_that_is_slower_each_time_beside_a_candidate_is_slowed_by_it
     assert code == Code.INTERFERENCE
     assert "takes 3.00 times as long next to its process" in text
     # A machine that was busy for a while, and a little less speed, are no fault of a candidate.
-    for beside in ([3 * USUAL], [3 * USUAL] * (ROUNDS - 1), [1.6 * USUAL] * ROUNDS):
-        assert not Machine(beside).findings({})
+    for seconds in ([3 * USUAL], [3 * USUAL] * (ROUNDS - 1), [1.6 * USUAL] * ROUNDS):
+        assert not Machine(seconds).findings({})
 
 
 def test_times_of_a_reference_are_taken_once_for_many_candidates():

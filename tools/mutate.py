@@ -234,13 +234,14 @@ def main(arguments: list[str] | None = None) -> int:
     kind = BuildAlone if given.build_only else Run
     whole = given.device == "cpu" if given.whole is None else given.whole
     outcomes = try_all(chosen, given.device, given.jobs, kind, whole)
-    if len(outcomes) < len(chosen):
+    interrupted = len(outcomes) < len(chosen)
+    if interrupted:
         print(f"interrupted: {len(outcomes)} of {len(chosen)} mutations were tried")
     print(score([asdict(outcome) for outcome in outcomes]), flush=True)
     if given.output:
         text = json.dumps(record(outcomes, given.device), indent=1)
         given.output.write_text(f"{text}\n")
-    if len(outcomes) < len(chosen):
+    if interrupted:
         return 128 + signal.SIGINT
     return 0 if all(map(is_expected, outcomes, chosen)) else 1
 

@@ -166,12 +166,17 @@ def disagreement(
     """
     due = max(seconds, host_seconds)
     began, idle, least = clock(), math.inf, math.inf
-    slowed = math.inf, 0.0, 0.0  # the ratio, and a loop's time by both clocks, where they differ
-    looped_long = agreed = 0
+    compared: list[tuple[float, float, float]] = []  # of long loops: the ratio, and both times
+
+    def differing() -> list[tuple[float, float, float]]:
+        """Return the loops in which the clocks differ; none if enough agree."""
+        slowed = [each for each in compared if each[0] > SAME_LOOP_TOLERANCE]
+        return slowed if (len(compared) - len(slowed)) * AGREEING < len(compared) else []
+
     for number in range(LOOPS + SHORT_LOOPS):
         if number >= LOOPS and clock() - began > PATIENCE_SECONDS:
             break
-        long = number < LOOPS or agreed * AGREEING < looped_long
+        long = number < LOOPS or bool(differing())
         loop_seconds = LOOP_SECONDS if long or kind != "cpu" else SHORT_LOOP_SECONDS
         if number and kind != "cpu":
             calls = min(int(loop_seconds / max(due, least)), LARGEST_GPU_LOOP)
@@ -187,21 +192,17 @@ def disagreement(
         least = min(least, run_seconds / calls)
         if long:
             by = (run_seconds - SAME_LOOP_SLACK) / max(told, 1e-9)
-            looped_long += 1
-            if by <= SAME_LOOP_TOLERANCE:
-                agreed += 1
-            else:
-                slowed = min(slowed, (by, told, run_seconds))
+            compared.append((by, told, run_seconds))
         allowed = CLOCK_TOLERANCE[kind] * due + CLOCK_SLACK[kind]
         if kind != "cpu" and run_seconds >= LONG_RUN_SECONDS:
             allowed = max(LONG_RUN_TOLERANCE * seconds, CLOCK_TOLERANCE[kind] * host_seconds)
             allowed += CLOCK_SLACK[kind] / calls
         # On a CPU no further loop could change the result; on a GPU longer ones have less slack.
         enough = kind == "cpu" or number >= LOOPS - 1
-        if enough and least <= allowed and agreed * AGREEING >= looped_long:
+        if enough and least <= allowed and not differing():
             return None
-    if agreed * AGREEING < looped_long:
-        _, told, run_seconds = slowed
+    if slowed := differing():
+        _, told, run_seconds = min(slowed)
         text = f"its process's clock says {told:.2g} s where the judge's says {run_seconds:.2g} s"
     else:
         text = f"the judge's clock says {least * 1e6:.0f} us a call, its samples {due * 1e6:.0f} us"

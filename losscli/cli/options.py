@@ -273,7 +273,7 @@ verbose_option = switch("-v", "--verbose", help="Show all details, and what the 
 
 
 def output_to(help: str) -> Decorator:
-    """Return -o with a help of its own."""
+    """Return the option -o with this help."""
     return option("-o", "--output", type=_output, metavar="PATH", help=help)
 
 

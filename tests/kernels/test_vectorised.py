@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 )
 FUNCTION = re.compile(r"^[0-9a-f]+ <(?P<name>.*)>:$")
 ARITHMETIC = re.compile(r"\bv?(?:add|sub|mul|div)(?P<kind>[sp])[sd]\b")
-"""Of single numbers, or of vectors (packed)."""
+"""An instruction on one number (s, scalar) or on a vector (p, packed)."""
 
 
 def arithmetic(library):

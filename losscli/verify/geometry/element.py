@@ -91,7 +91,7 @@ PERMUTED: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
 }
 """Orders in which the dimensions of input and target are stored."""
 FOUR = (2, 4, 43, 48)
-"""Short lines of whole vectors, in as many rows as no block of a GPU takes evenly."""
+"""Its rows are short and made of whole vectors; the blocks of a GPU do not divide their number."""
 INTEGERS = (torch.int64, torch.uint8)
 """Dtypes of a target without a gradient."""
 ROUNDED_ELEMENTS = 16411

@@ -90,13 +90,13 @@ def every_second(values: Tensor) -> Tensor:
     return wide[..., ::2].copy_(values)
 
 
-def inside(*beside: int) -> Relayout:
-    """Make values a view of a tensor with so many more around it: left, right, above, below, ..."""
+def inside(*padding: int) -> Relayout:
+    """Make values a view of a padded tensor: left, right, above, below, ..., as PyTorch pads."""
 
     def relayout(values: Tensor) -> Tensor:
-        view = torch.constant_pad_nd(values, beside, no_value(values.dtype))
-        for back, before in enumerate(beside[::2], 1):
-            view = view.narrow(-back, before, values.shape[-back])
+        view = torch.constant_pad_nd(values, padding, no_value(values.dtype))
+        for dimension, before in enumerate(padding[::2], 1):
+            view = view.narrow(-dimension, before, values.shape[-dimension])
         return view
 
     return relayout

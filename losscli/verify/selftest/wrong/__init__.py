@@ -49,7 +49,7 @@ def _target_has_gradient(case: Case) -> bool:
     return case.spec.operands[1].differentiable
 
 
-def _target_broadcasts(case: Case) -> bool:
+def _accepts_repeated_target(case: Case) -> bool:
     whole, repeated = (4, 3, 5), (4, 1, 5)
     return not case.spec.refused([whole, repeated, *(whole for _ in case.spec.names[2:])])
 
@@ -173,7 +173,7 @@ WRONG: tuple[Implementation, ...] = (
         lambda case: case.device != "cpu",
     ),
     _elements("transposed gradient", elements.transposed_gradient),
-    _elements("wrong middle", elements.wrong_middle, _target_broadcasts),
+    _elements("wrong middle", elements.wrong_middle, _accepts_repeated_target),
     _elements("square transposed", elements.square_transposed),
     _elements("rounded target", elements.rounded_target),
     _elements("looks again", elements.reused_sizes),
