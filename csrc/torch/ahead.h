@@ -65,8 +65,11 @@ class Turn {
  public:
   void begin(const Call& call, at::ScalarType type, const at::Device& device);
 
-  // What forward is to write ahead with; null where it is to write nothing.
-  Expectation* writes() const { return lease_.is_doubted() ? nullptr : lease_.get(); }
+  // What forward is to write ahead with; null where it is to write nothing. `always`: also where
+  // guesses fail, and the device finds that it has nothing to write.
+  Expectation* writes(bool always) const {
+    return lease_.is_doubted() && !always ? nullptr : lease_.get();
+  }
 
   // The lease, where a launch on the current stream comes after that of forward, in a graph if that
   // did; else an empty one. Either way the turn is over.

@@ -70,6 +70,10 @@ struct Definition {
   // Whether it may pay to write gradients ahead.
   virtual bool pays_ahead(const Call& call, TensorList operands) const = 0;
 
+  // Whether a pass that may write gradients adds up the loss in another order than one that may
+  // not. Then the passes of a loss are all of one kind, whether guesses fail or not.
+  virtual bool adds_otherwise_ahead() const { return false; }
+
   // The loss, and in the same pass the wanted gradients, for the upstream gradient that an
   // expectation holds, or for 1. Of a loss of elements only those of operands that have an element
   // for each of the loss; that of an operand that is repeated is left undefined. Throws TypeError,

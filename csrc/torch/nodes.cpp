@@ -151,7 +151,7 @@ Tensor LossBackward::compute(TensorList operands, const Wanted& ahead) {
   seen_.note(operands);
   if (is_any(ahead) && call.loss->pays_ahead(call, operands))
     turn_.begin(call, call.loss->type_of(operands), operands[0].device());
-  Expectation* const expectation = turn_.writes();
+  Expectation* const expectation = turn_.writes(call.loss->adds_otherwise_ahead());
   LossAndGradients result =
       call.loss->compute_loss(call, operands, expectation ? ahead : Wanted{}, expectation);
   gradients_ = std::move(result.gradients);

@@ -52,6 +52,8 @@ struct RowLossDefinition final : Definition {
   // Of the rows, and without class indices of the weight.
   at::ScalarType type_of(TensorList operands) const override;
   bool pays_ahead(const Call&, TensorList operands) const override;
+  // More threads share a row that is read again for its gradient.
+  bool adds_otherwise_ahead() const override { return true; }
   LossAndGradients compute_loss(const Call& call, TensorList operands, const Wanted& wanted,
                                 Expectation* expectation) const override;
   Tensors compute_gradients(const Call& call, const at::Tensor& grad_output, TensorList operands,

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from losscli import nn
+from losscli import functional, nn
 from tests.parameters import square
 
 from .losses import DTYPES, MACHINERY, PARAMETERS, custom, make, reference, with_grad
@@ -180,6 +180,22 @@ def test_nothing_is_written_ahead_while_guesses_fail():
     assert not writes_ahead(6.0)
     assert writes_ahead(6.0)
     assert writes_ahead(6.0)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("loss", ["cross_entropy", "kl_divergence"])
+def test_loss_over_rows_has_the_same_bits_while_guesses_fail(loss):
+    """Few long rows, which more threads share if gradients are written."""
+    input = make(torch.float32, "cuda")((300, 32000)).requires_grad_()
+    target = input.detach().roll(1) if loss == "kl_divergence" else torch.arange(300).cuda()
+
+    def step(incoming):
+        value = getattr(functional, loss)(input, target)
+        value.backward(torch.full_like(value, incoming))
+        torch.cuda.synchronize()
+        return value.item()
+
+    assert len({step(incoming) for incoming in (1.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 6.0, 6.0)}) == 1
 
 
 @pytest.mark.gpu
