@@ -42,15 +42,17 @@ from losscli.implementations.sandbox import wire
 from losscli.implementations.sandbox.builds import MOST_BYTES
 from losscli.implementations.sandbox.client import Worker
 from losscli.implementations.sandbox.leftovers import WATCHED_SECONDS, goes_on_computing
-from losscli.implementations.sandbox.timed import Flip, Samples, TimedPass
-from losscli.implementations.sandbox.wire import JudgeEnd, WorkerEnd
-from losscli.implementations.sandbox.worker_requests import (
-    Compiled,
+from losscli.implementations.sandbox.timed_requests import (
+    Flip,
     Loop,
     Sample,
+    Samples,
     Time,
-    TuningSeconds,
+    TimedPass,
+    WarmUp,
 )
+from losscli.implementations.sandbox.wire import JudgeEnd, WorkerEnd
+from losscli.implementations.sandbox.worker_requests import Compiled, TuningSeconds
 from losscli.implementations.source import Source
 from losscli.implementations.timer import CpuTimer
 from tests.handmade import case
@@ -272,8 +274,8 @@ def test_a_batch_that_is_taken_again_leaves_the_contents_that_the_judge_expects(
         captured=False,
     )
     timed.timer = Again()
-    timed.warm_up()
-    found = timed.samples(TIMED_FLIPS, keep)
+    WarmUp().perform_on(timed)
+    found = Sample(TIMED_FLIPS, keep).perform_on(timed)
     losses = []
     for flip in TIMED_FLIPS:
         toggle(expected[flip.start : flip.stop], small)

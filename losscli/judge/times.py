@@ -21,7 +21,8 @@ from losscli.implementations import remote
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.remote import RemoteSubject
 from losscli.implementations.sandbox.owners import OWN, TRITON
-from losscli.implementations.sandbox.worker_requests import Time, TuningSeconds, WhatRan
+from losscli.implementations.sandbox.timed_requests import Time, WhatRan
+from losscli.implementations.sandbox.worker_requests import TuningSeconds
 from losscli.judge.against_model import AnyModel
 from losscli.judge.judgement import Judgement
 from losscli.judge.verdict_parts import REFERENCE, Speed

@@ -15,16 +15,15 @@ from losscli.implementations import binding, gpu_requests, memory_requests, requ
 from losscli.implementations.errors import NoSecondDerivativesError, SubjectError
 from losscli.implementations.languages import Tuning
 from losscli.implementations.requests import Request
-from losscli.implementations.sandbox import messages, worker_requests
-from losscli.implementations.sandbox.state import State
+from losscli.implementations.sandbox import messages, timed_requests, worker_requests
 from losscli.implementations.sandbox.wire import WorkerEnd
-from losscli.implementations.sandbox.worker_requests import Load, WorkerRequest
+from losscli.implementations.sandbox.worker_requests import Load, State, WorkerRequest
 from losscli.implementations.source import Source
 from losscli.machine.devices import is_broken
 from losscli.machine.memory import is_out_of_memory
 from losscli.processes import Channel
 
-_REQUESTS = (requests, memory_requests, gpu_requests, worker_requests)
+_REQUESTS = (requests, memory_requests, gpu_requests, worker_requests, timed_requests)
 
 
 def serve(

@@ -1,29 +1,84 @@
-"""Requests to a worker itself, not to its bound implementation."""
+"""The state of a worker, and requests to the worker itself, not to its bound implementation."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from types import ModuleType
 from typing import Annotated, Any, ClassVar
 
 import torch
 from msgspec import Meta
 from torch import Tensor
 
-from losscli.cases.axes import PassName
 from losscli.cases.case import Case
-from losscli.cases.model_case import Argument
-from losscli.implementations.local import Operands, R_co
+from losscli.cases.model_case import Argument, ModelCase
+from losscli.implementations import binding
+from losscli.implementations.implementation import BoundLoss, Implementation, Mend
+from losscli.implementations.languages import Tuning
+from losscli.implementations.local import LocalSubject, R_co
 from losscli.implementations.process_state import ProcessState, StateChange
 from losscli.implementations.requests import Answer, Call, Request, accept_each
 from losscli.implementations.sandbox import builds, leftovers, unmarked
-from losscli.implementations.sandbox.modules import arguments_of, make, state_of
-from losscli.implementations.sandbox.owners import ATEN, CUBLAS, OWN, TRITON, Ran
-from losscli.implementations.sandbox.state import State
-from losscli.implementations.sandbox.timed import Flip, Samples, TimedPass, WarmData
+from losscli.implementations.sandbox.modules import BoundModel, arguments_of, make, state_of
+from losscli.implementations.sandbox.program import Binding, bound, import_source
 from losscli.implementations.source import Source
 from losscli.losses import Shape
 
-_Seconds = Annotated[float, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0)]
 _NAMES_BYTES = 2**20
 """Of compiled files."""
+
+
+class State:
+    """What requests to a worker read and change."""
+
+    def __init__(self, device: str, scratch: str, tuning: Tuning) -> None:
+        self.device, self.scratch, self.tuning = device, scratch, tuning
+        self.module: ModuleType | None = None
+        self.subjects: dict[tuple[Case, int, tuple[Mend, ...]], LocalSubject] = {}
+        self.local: LocalSubject | None = None
+        """The subject of a request's case, if it has one."""
+        self.timed: Any
+        """The pass of timed requests."""
+        self.before = ProcessState.read()
+        self.constructed: dict[StateChange, bool] = {}
+        """Changes by binding, and whether they were reported."""
+        self.file: Source
+        self.source: tuple[str, str, str, str]
+        self.order: tuple[str, ...] = ()
+
+    def subject(self, case: Case, generation: int, mends: tuple[Mend, ...]) -> LocalSubject:
+        """Return the subject of a case, bound once for each generation."""
+        key = case, generation, mends
+        if key not in self.subjects:
+            for known in [each for each in self.subjects if each[0] == case]:
+                del self.subjects[known]
+            implementation = Implementation(self.file.named, "", partial(self._bind, mends=mends))
+            self.subjects[key] = LocalSubject.bind(implementation, case)
+        return self.subjects[key]
+
+    def _bind(self, case: Case, *, mends: tuple[Mend, ...]) -> BoundLoss:
+        """Return the file's definition as a case calls it; note changes by its constructor."""
+        before = ProcessState.read()
+        try:
+            return self._function(case, mends)
+        finally:
+            for change in before.restore():
+                self.constructed.setdefault(change, False)
+
+    def _function(self, case: Case, mends: tuple[Mend, ...]) -> BoundLoss:
+        assert self.module is not None
+        if isinstance(case, ModelCase):
+            return BoundModel(self.module, self.file.definition(""), case, copies=bool(mends))
+        function = bound(self.module, self.binding(case))
+        if "operands" in mends:
+            function = binding.on_copies(function)
+        if "gradients" in mends:
+            function = binding.with_all_gradients(function, case)
+        return binding.mended(function, case) if "results" in mends else function
+
+    def binding(self, case: Case) -> Binding:
+        """Return how a case calls the file's definition."""
+        return binding.binding(self.file, case, self.order)
 
 
 class WorkerRequest(Request[R_co], frozen=True):
@@ -48,10 +103,18 @@ class Load(WorkerRequest[None], frozen=True):
     """An earlier worker's compiled output."""
 
     def perform_at(self, state: State) -> None:
-        state.load(self.file, self.order, self.built, unmarked=self.unmarked)
+        file, state.file, state.order = self.file, self.file, self.order
+        if self.built.numel():
+            builds.unpack(self.built.numpy().data, state.scratch)
+        # Without a revision, it may import neighbouring files.
+        beside, name = "" if file.revision else str(file.path), file.module or file.path.stem
+        state.source = file.program, beside, name, state.scratch
+        if not self.unmarked:
+            state.module = import_source(*state.source)
+            state.tuning.watch()
 
 
-class TuningSeconds(WorkerRequest[_Seconds], frozen=True):
+class TuningSeconds(WorkerRequest[Seconds], frozen=True):
     """Total seconds of tuning so far."""
 
     def perform_at(self, state: State) -> float:
@@ -138,69 +201,3 @@ class ModelState(WorkerRequest[tuple[dict[str, Tensor], list[str]]], frozen=True
     def perform_at(self, state: State) -> tuple[dict[str, Tensor], list[str]]:
         assert state.module is not None
         return state_of(make(state.module, state.file.definition(""), state.device, self.seed))
-
-
-class Time(WorkerRequest[Samples], frozen=True):
-    """Make the timed pass of later requests; return its first result."""
-
-    takes_long: ClassVar[bool] = True
-    keeps_operands: ClassVar[bool] = True
-    owns_operands: ClassVar[bool] = True
-    pass_: PassName
-    operands: Operands
-    evicts: bool
-    captured: bool
-
-    def perform_at(self, state: State) -> Samples:
-        assert state.local is not None
-        state.timed = TimedPass(
-            state.local, self.pass_, self.operands, evicts=self.evicts, captured=self.captured
-        )
-        return state.timed.first()
-
-    def accepts(self, response: Samples) -> bool:
-        return response.loss is not None
-
-
-class WarmUp(WorkerRequest[WarmData], frozen=True):
-    """Warm up the timed pass and measure a call's memory."""
-
-    def perform_at(self, state: State) -> WarmData:
-        return state.timed.warm_up()
-
-
-class Sample(WorkerRequest[Samples], frozen=True):
-    """Take a sample after each flip; return the answer of sample ``keep``, or none for -1."""
-
-    is_timed: ClassVar[bool] = True
-    flips: Sequence[Flip]
-    keep: int
-
-    def perform_at(self, state: State) -> Samples:
-        return state.timed.samples(self.flips, self.keep)
-
-    def accepts(self, response: Samples) -> bool:
-        one_each = len(response.seconds) == len(self.flips)
-        return one_each and (self.keep < 0 or response.loss is not None)
-
-
-class WhatRan(WorkerRequest[Ran], frozen=True):
-    """The operators and kernels in a call of the timed pass, and their owners."""
-
-    def perform_at(self, state: State) -> Ran:
-        return state.timed.ran()
-
-    def accepts(self, response: Ran) -> bool:
-        shares = response.shares
-        known = {*shares} <= {OWN, TRITON, CUBLAS, ATEN}
-        return known and response.count >= 0 and all(0 <= each <= 1 for each in shares.values())
-
-
-class Loop(WorkerRequest[_Seconds], frozen=True):
-    """Call the timed pass repeatedly and wait for all its work; return the seconds."""
-
-    is_timed: ClassVar[bool] = True
-    calls: int
-
-    def perform_at(self, state: State) -> float:
-        return state.timed.looped(self.calls)
