@@ -13,8 +13,7 @@ from os.path import isfile
 from pathlib import Path
 
 from losscli.errors import UsageError
-from losscli.files.modules import path_of_module
-from losscli.files.reading import SOURCE_BYTES, read_bytes
+from losscli.files.reading import SOURCE_BYTES, path_of_module, read_bytes
 from losscli.implementations import extension
 from losscli.implementations.call_expression import check_names, names_in
 from losscli.implementations.definitions import (

@@ -23,18 +23,11 @@ import msgspec
 
 from losscli.errors import UnfitError
 from losscli.implementations.sandbox import messages
-from losscli.implementations.sandbox.confinement import (
-    PR_SET_CHILD_SUBREAPER,
-    Walls,
-    Wanted,
-    control_group,
-    environment,
-    kernel,
-    limits,
-)
+from losscli.implementations.sandbox.confinement import Walls, Wanted, environment, kernel, limits
 from losscli.machine.own_processes import ancestors, children
 from losscli.processes import Channel, Process, end_with_parent, to_parent
 
+_PR_SET_CHILD_SUBREAPER = 36
 START_SECONDS = 120.0
 """How long a process may take to start."""
 IDLE_SECONDS = 0.5
@@ -143,9 +136,9 @@ def _keep(walls: Walls, descriptors: list[int], zygote: int, prefix: str) -> NoR
         os.setsid()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-        kernel.call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        kernel.call("prctl", _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         # It also counts files in memory.
-        together = control_group.make(2 * wanted.memory_bytes, wanted.processes)
+        together = limits.make_group(2 * wanted.memory_bytes, wanted.processes)
         os.makedirs(wanted.scratch, mode=0o700, exist_ok=True)
         walls.leave()
         keeper = os.getpid()
