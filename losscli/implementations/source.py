@@ -103,7 +103,8 @@ class Source:
     def check_call(self, expression: str, loss: str) -> None:
         """Raise UsageError if it is no expression, or has a name that neither file nor loss has."""
         names_in(expression)
-        with suppress(NotJudgeableError):  # the verdict on the file says what is wrong with it
+        # The verdict on the file says what is wrong with it.
+        with suppress(NotJudgeableError, SyntaxError, ValueError, RecursionError):
             check_names(expression, self.program, loss)
 
     def having(self, reduction: str, parameters: Mapping[str, float]) -> Source:
