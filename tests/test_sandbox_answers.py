@@ -41,7 +41,6 @@ from losscli.implementations.requests import (
 from losscli.implementations.sandbox import wire
 from losscli.implementations.sandbox.builds import MOST_BYTES
 from losscli.implementations.sandbox.client import Worker
-from losscli.implementations.sandbox.leftovers import WATCHED_SECONDS, goes_on_computing
 from losscli.implementations.sandbox.timed_requests import (
     Flip,
     Loop,
@@ -52,7 +51,12 @@ from losscli.implementations.sandbox.timed_requests import (
     WarmUp,
 )
 from losscli.implementations.sandbox.wire import JudgeEnd, WorkerEnd
-from losscli.implementations.sandbox.worker_requests import Compiled, TuningSeconds
+from losscli.implementations.sandbox.worker_requests import (
+    WATCHED_SECONDS,
+    Compiled,
+    TuningSeconds,
+    goes_on_computing,
+)
 from losscli.implementations.source import Source
 from losscli.implementations.timer import CpuTimer
 from tests.handmade import case
@@ -268,10 +272,7 @@ def test_a_batch_that_is_taken_again_leaves_the_contents_that_the_judge_expects(
     expected = input.clone()
     timed = TimedPass(
         LocalSubject.bind(IMPLEMENTATIONS["reference"], small),
-        "forward",
-        {"input": input, "target": target},
-        evicts=False,
-        captured=False,
+        Time("forward", {"input": input, "target": target}, evicts=False, captured=False),
     )
     timed.timer = Again()
     WarmUp().perform_on(timed)

@@ -4,6 +4,7 @@ The judge chooses rows to flip before each sample, and only afterwards the answe
 an answer is right only if it was computed for its sample.
 """
 
+import re
 import threading
 import time
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from typing import Annotated, ClassVar
 import msgspec
 import torch
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 
 from losscli.cases.axes import FORWARD_BACKWARD, PassName
 from losscli.cases.model_case import ModelCase
@@ -21,12 +23,21 @@ from losscli.implementations.local import LocalSubject, Operands, R_co, plain
 from losscli.implementations.passes import Pass, PassFactory, gradients
 from losscli.implementations.requests import toggle
 from losscli.implementations.sandbox.modules import BoundModel
-from losscli.implementations.sandbox.owners import ATEN, CUBLAS, OWN, TRITON, Ran, ran
 from losscli.implementations.sandbox.worker_requests import Seconds, State, WorkerRequest
 from losscli.implementations.timer import Timer, Warm, make_timer
 
 JOIN_SECONDS = 10.0
 """How long a thread that a call started may continue."""
+_PROFILED_CALLS = 5
+OWN, TRITON, CUBLAS, ATEN = "its own", "Triton", "cuBLAS", "PyTorch"
+_OWNERS = (
+    (CUBLAS, re.compile("gemm|cublas|cutlass|xmma|cudnn", re.IGNORECASE)),
+    (TRITON, re.compile("^triton_|^_?[a-z0-9_]*kernel[a-z0-9_]*$")),
+    (ATEN, re.compile(r"at::|c10::|^Mem(cpy|set)|^void .*at::native|cub::")),
+)
+"""The owners of GPU kernels by name; the first match counts."""
+_NO_WORK = ("empty", "zero", "ones", "fill", "detach", "view", "as_strided", "resize", "autograd::")
+"""Operators that any kernel needs to allocate and view memory."""
 
 
 class Flip(msgspec.Struct):
@@ -52,19 +63,39 @@ class Samples(msgspec.Struct):
     incoming: float
 
 
+class Ran(msgspec.Struct):
+    """The number of operators or kernels, and each owner's share of the time."""
+
+    count: int
+    shares: dict[str, float]
+
+
+class Time(WorkerRequest[Samples], frozen=True):
+    """Make the timed pass of later requests; return its first result."""
+
+    takes_long: ClassVar[bool] = True
+    keeps_operands: ClassVar[bool] = True
+    owns_operands: ClassVar[bool] = True
+    pass_: PassName
+    operands: Operands
+    evicts: bool
+    captured: bool
+
+    def perform_at(self, state: State) -> Samples:
+        assert state.local is not None
+        timed = state.timed = TimedPass(state.local, self)
+        with gradients(self.pass_):
+            return timed.answer([])
+
+    def accepts(self, response: Samples) -> bool:
+        return response.loss is not None
+
+
 class TimedPass:
     """A candidate's pass, with the worker's timer."""
 
-    def __init__(
-        self,
-        subject: LocalSubject,
-        pass_: PassName,
-        given: Operands,
-        *,
-        evicts: bool,
-        captured: bool,
-    ) -> None:
-        case = subject.case
+    def __init__(self, subject: LocalSubject, asked: Time) -> None:
+        case, pass_, given = subject.case, asked.pass_, asked.operands
         self.case, self.device, self.pass_ = case, case.device, pass_
         operands = tuple(given.values())
         self.prediction = operands[0]
@@ -84,11 +115,12 @@ class TimedPass:
             self.leaves += [each for each in operands[1:] if each.requires_grad]
         passes = PassFactory(case, pass_, operands)
         with gradients(pass_):
-            self.call: Pass = subject.repeated(passes, captured=captured)
-        self.timer: Timer = make_timer(case.device, evicts)
+            self.call: Pass = subject.repeated(passes, captured=asked.captured)
+        self.timer: Timer = make_timer(case.device, asked.evicts)
         self.threads = set(threading.enumerate())
         self.warm: Warm | None = None
         self.flips: Sequence[Flip] = ()
+        self.flipped = 0
 
     def reach(self, number: int) -> None:
         """Apply flips up to a number and undo later ones; a GPU timer may repeat a batch."""
@@ -127,29 +159,6 @@ class TimedPass:
         found = Samples(seconds, plain(loss).detach().clone(), gradients, incoming)
         self.call.release()
         return found
-
-
-class Time(WorkerRequest[Samples], frozen=True):
-    """Make the timed pass of later requests; return its first result."""
-
-    takes_long: ClassVar[bool] = True
-    keeps_operands: ClassVar[bool] = True
-    owns_operands: ClassVar[bool] = True
-    pass_: PassName
-    operands: Operands
-    evicts: bool
-    captured: bool
-
-    def perform_at(self, state: State) -> Samples:
-        assert state.local is not None
-        state.timed = TimedPass(
-            state.local, self.pass_, self.operands, evicts=self.evicts, captured=self.captured
-        )
-        with gradients(self.pass_):
-            return state.timed.answer([])
-
-    def accepts(self, response: Samples) -> bool:
-        return response.loss is not None
 
 
 class TimedRequest(WorkerRequest[R_co], frozen=True):
@@ -206,7 +215,16 @@ class WhatRan(TimedRequest[Ran], frozen=True):
 
     def perform_on(self, timed: TimedPass) -> Ran:
         timed.call.prepare()
-        return ran(timed.call, timed.device)
+        on_gpu = timed.device != "cpu"
+        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
+        with profile(activities=activities) as found:
+            start = time.perf_counter()
+            for _ in range(_PROFILED_CALLS):
+                timed.call()
+            if on_gpu:
+                torch.cuda.synchronize(timed.device)
+            wall = time.perf_counter() - start
+        return _kernels(found) if on_gpu else _operators(found, wall)
 
     def accepts(self, response: Ran) -> bool:
         shares = response.shares
@@ -229,3 +247,33 @@ class Loop(TimedRequest[Seconds], frozen=True):
         for thread in set(threading.enumerate()) - timed.threads:
             thread.join(JOIN_SECONDS)
         return (time.perf_counter_ns() - start) * 1e-9
+
+
+def _kernels(found: profile) -> Ran:
+    times: dict[str, float] = {}
+    names = set()
+    for event in found.events() or ():
+        if not str(event.device_type).endswith("CUDA"):
+            continue
+        names.add(event.name)
+        owner = next((who for who, pattern in _OWNERS if pattern.search(event.name)), OWN)
+        times[owner] = times.get(owner, 0.0) + event.device_time_total
+    return _shares(len(names), times)
+
+
+def _operators(found: profile, wall: float) -> Ran:
+    """Return operators on a CPU; time outside of PyTorch's is the kernel's own."""
+    of_torch, names = 0.0, set()
+    for event in found.key_averages():
+        name = event.key.removeprefix("aten::")
+        if name.startswith(_NO_WORK):
+            wall -= event.self_cpu_time_total * 1e-6
+        elif event.key.startswith("aten::"):
+            of_torch += event.self_cpu_time_total * 1e-6
+            names.add(event.key)
+    return _shares(len(names), {ATEN: of_torch, OWN: max(wall - of_torch, 0.0)})
+
+
+def _shares(count: int, times: dict[str, float]) -> Ran:
+    total = sum(times.values())
+    return Ran(count, {who: round(took / total, 4) for who, took in times.items()} if total else {})

@@ -4,8 +4,9 @@ import gc
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -24,15 +25,18 @@ from losscli.implementations.languages import Tuning
 from losscli.implementations.local import LocalSubject, R_co
 from losscli.implementations.process_state import ProcessState, StateChange
 from losscli.implementations.requests import Answer, Call, Request, accept_each
-from losscli.implementations.sandbox import builds, leftovers, program
+from losscli.implementations.sandbox import builds, program
 from losscli.implementations.sandbox.modules import BoundModel, arguments_of, make, state_of
 from losscli.implementations.sandbox.program import Binding, bound, import_source
 from losscli.implementations.source import Source
 from losscli.losses import Shape
+from losscli.machine.own_processes import children
 
 Seconds = Annotated[float, Meta(ge=0)]
 _NAMES_BYTES = 2**20
 """Of compiled files."""
+WATCHED_SECONDS, WATCHES = 0.1, 10
+"""OpenMP threads spin for a while after a call, longer if they share cores."""
 
 
 class State:
@@ -208,7 +212,13 @@ class Leftovers(WorkerRequest[list[str]], frozen=True):
     """The names of processes that the candidate left running."""
 
     def perform_at(self, state: State) -> list[str]:
-        return leftovers.find()
+        own = os.getpid()
+        if own == 1 and os.readlink("/proc/self") == "1":  # it shows those of the namespace alone
+            pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        else:
+            pids = children(own) + children(os.getppid())  # orphans belong to the keeper
+        left = [name for pid in pids if pid != own and (name := _name_of(pid))]
+        return left or (["a thread that goes on computing"] if goes_on_computing() else [])
 
 
 class ModelArguments(WorkerRequest[list[Argument]], frozen=True):
@@ -242,3 +252,34 @@ def _hidden(*, is_used: bool) -> Iterator[Any]:
         yield main
     finally:
         sys.modules.update(hidden)
+
+
+def goes_on_computing() -> bool:
+    """Tell whether threads compute for a full second while this one sleeps."""
+    for _ in range(WATCHES):
+        before = _wanted_seconds()
+        time.sleep(WATCHED_SECONDS)
+        if _wanted_seconds() - before < WATCHED_SECONDS / 2:
+            return False
+    return True
+
+
+def _wanted_seconds() -> float:
+    """Return how long threads ran or, if schedstat is known, waited for a core."""
+    if not Path("/proc/self/schedstat").exists():
+        return time.process_time()
+    nanoseconds = 0
+    for thread in os.listdir("/proc/self/task"):
+        with suppress(OSError):  # it has ended meanwhile
+            computed, waited, _ = Path(f"/proc/self/task/{thread}/schedstat").read_text().split()
+            nanoseconds += int(computed) + int(waited)
+    return nanoseconds / 1e9
+
+
+def _name_of(pid: int) -> str:
+    """Return a process's name or number; empty if it has ended."""
+    with suppress(OSError):
+        known, _, state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+        if state.split()[0] != "Z":
+            return known.partition("(")[2].strip() or str(pid)
+    return ""
