@@ -39,8 +39,8 @@ from losscli.implementations.requests import (
     toggle,
 )
 from losscli.implementations.sandbox import wire
-from losscli.implementations.sandbox.builds import MOST_BYTES
 from losscli.implementations.sandbox.client import Worker
+from losscli.implementations.sandbox.scratch import MOST_BYTES
 from losscli.implementations.sandbox.timed_requests import (
     Flip,
     Loop,
@@ -150,7 +150,7 @@ def answer(kind):
     frame = sys._getframe()
     while "connection" not in frame.f_locals:
         frame = frame.f_back
-    number = frame.f_locals["asked"].number
+    number = frame.f_locals["server"].number
     message = dict(type="raised", kind=kind, number=number, text="not mine", broke=True)
     frame.f_locals["connection"].send(json.dumps(message).encode())
 """

@@ -198,7 +198,8 @@ class Worker:
 
     def _reply(self, seconds: float) -> messages.Reply:
         try:
-            reply = messages.receive_reply(self.channel, seconds)
+            data = self.channel.receive(seconds)
+            reply = None if data is None else messages.REPLY.decode(data)
         except TimeoutError:
             raise self._fatal(Code.HANGS, f"did not respond within {seconds:g} s") from None
         except OSError:

@@ -76,8 +76,8 @@ class Tunes(msgspec.Struct, tag="tunes"):
 
 Reply = Ready | Replied | Raised | Tunes
 
-_asked = msgspec.json.Decoder(Asked)
-_replies: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
+ASKED = msgspec.json.Decoder(Asked)
+REPLY: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
 
 
 def plain(value: Any) -> Any:
@@ -88,15 +88,3 @@ def plain(value: Any) -> Any:
 def send(channel: Channel, message: Asked | Reply) -> None:
     """Send a message."""
     channel.send(msgspec.json.encode(message, enc_hook=plain))
-
-
-def receive_asked(channel: Channel) -> Asked | None:
-    """Receive a request; None at a hang-up."""
-    data = channel.receive()
-    return None if data is None else _asked.decode(data)
-
-
-def receive_reply(channel: Channel, seconds: float) -> Reply | None:
-    """Receive a response; None at a hang-up, TimeoutError, or ValueError if invalid."""
-    data = channel.receive(seconds)
-    return None if data is None else _replies.decode(data)

@@ -35,8 +35,8 @@ def serve(
         tuning = Tuning(lambda: messages.send(connection, messages.Tunes(server.number)))
         server = _Server(WorkerEnd(operands, results), State(device, scratch, tuning))
         own = os.getpid()
-        while (asked := messages.receive_asked(connection)) is not None:
-            reply = server.reply(asked)
+        while (data := connection.receive()) is not None:
+            reply = server.reply(messages.ASKED.decode(data))
             if os.getpid() != own:
                 messages.send(
                     connection, messages.Raised("a call returned in a second process", "forked")

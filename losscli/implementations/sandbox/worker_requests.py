@@ -25,7 +25,7 @@ from losscli.implementations.languages import Tuning
 from losscli.implementations.local import LocalSubject, R_co
 from losscli.implementations.process_state import ProcessState, StateChange
 from losscli.implementations.requests import Answer, Call, Request, accept_each
-from losscli.implementations.sandbox import builds, program
+from losscli.implementations.sandbox import program, scratch
 from losscli.implementations.sandbox.modules import BoundModel, arguments_of, make, state_of
 from losscli.implementations.sandbox.program import Binding, bound, import_source
 from losscli.implementations.source import Source
@@ -116,7 +116,7 @@ class Load(WorkerRequest[None], frozen=True):
     def perform_at(self, state: State) -> None:
         file, state.file, state.order = self.file, self.file, self.order
         if self.built.numel():
-            builds.unpack(self.built.numpy().data, state.scratch)
+            scratch.unpack(self.built.numpy().data, state.scratch)
         # Without a revision, it may import neighbouring files.
         beside, name = "" if file.revision else str(file.path), file.module or file.path.stem
         state.source = file.program, beside, name, state.scratch
@@ -138,11 +138,11 @@ class Compiled(WorkerRequest[Tensor], frozen=True):
     takes_long: ClassVar[bool] = True
 
     def perform_at(self, state: State) -> Tensor:
-        packed = builds.pack(state.scratch)
+        packed = scratch.pack(state.scratch)
         return torch.frombuffer(packed, dtype=torch.uint8) if packed else torch.empty(0).byte()
 
     def accepts(self, response: Tensor) -> bool:
-        fits = response.dim() == 1 and response.nbytes <= builds.MOST_BYTES + _NAMES_BYTES
+        fits = response.dim() == 1 and response.nbytes <= scratch.MOST_BYTES + _NAMES_BYTES
         return response.device.type == "cpu" and response.dtype == torch.uint8 and fits
 
 
