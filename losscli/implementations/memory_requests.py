@@ -101,8 +101,6 @@ class ExtraBytes(Request[int], frozen=True):
 
 def overlap(one: Tensor, other: Tensor) -> bool:
     """Tell whether two tensors overlap in memory."""
-    (start, stop), (begin, end) = (
-        (s.data_ptr(), s.data_ptr() + s.nbytes())
-        for s in (one.untyped_storage(), other.untyped_storage())
-    )
-    return start < end and begin < stop and start < stop and begin < end
+    storages = one.untyped_storage(), other.untyped_storage()
+    stop = min(each.data_ptr() + each.nbytes() for each in storages)
+    return max(each.data_ptr() for each in storages) < stop

@@ -16,6 +16,7 @@ from losscli.implementations.errors import NoSecondDerivativesError, SubjectErro
 from losscli.implementations.languages import Tuning
 from losscli.implementations.requests import Request
 from losscli.implementations.sandbox import messages, timed_requests, worker_requests
+from losscli.implementations.sandbox.confinement import Walls
 from losscli.implementations.sandbox.wire import WorkerEnd
 from losscli.implementations.sandbox.worker_requests import Load, State, WorkerRequest
 from losscli.implementations.source import Source
@@ -26,21 +27,19 @@ from losscli.processes import Channel
 _REQUESTS = (requests, memory_requests, gpu_requests, worker_requests, timed_requests)
 
 
-def serve(
-    channel: int, operands: int, results: int, device: str, scratch: str, reached: tuple[str, ...]
-) -> None:
+def serve(channel: int, operands: int, results: int, walls: Walls) -> None:
     """Answer requests until the judge hangs up."""
     with Channel(socket.socket(fileno=channel)) as connection:
-        messages.send(connection, messages.Ready(list(reached), scratch))
+        messages.send(connection, messages.Ready(walls.reached, walls.scratch))
         tuning = Tuning(lambda: messages.send(connection, messages.Tunes(server.number)))
-        server = _Server(WorkerEnd(operands, results), State(device, scratch, tuning))
+        state = State(walls.wanted.device, walls.scratch, tuning)
+        server = _Server(WorkerEnd(operands, results), state)
         own = os.getpid()
         while (data := connection.receive()) is not None:
             reply = server.reply(messages.ASKED.decode(data))
             if os.getpid() != own:
-                messages.send(
-                    connection, messages.Raised("a call returned in a second process", "forked")
-                )
+                forked = messages.Raised("a call returned in a second process", "forked")
+                messages.send(connection, forked)
                 os._exit(1)
             messages.send(connection, reply)
 

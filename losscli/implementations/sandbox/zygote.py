@@ -186,8 +186,7 @@ def _work(walls: Walls, descriptors: list[int], keeper: int, prefix: str) -> NoR
         _close_descriptors({0, 1, 2, channel, operands, results})
         from losscli.implementations.sandbox import server
 
-        device, scratch, reached = walls.wanted.device, walls.scratch, tuple(walls.reached)
-        server.serve(channel, operands, results, device, scratch, reached)
+        server.serve(channel, operands, results, walls)
         code = 0
     except BaseException:
         traceback.print_exc()
