@@ -14,7 +14,7 @@ from losscli.implementations.errors import SubjectError
 from losscli.implementations.requests import Forward
 from losscli.implementations.sandbox import scratch
 from losscli.implementations.sandbox.client import Worker
-from losscli.implementations.sandbox.messages import Replied, Tunes
+from losscli.implementations.sandbox.wire import Replied, Tunes
 from losscli.implementations.source import Source
 from losscli.implementations.subject import bind
 from losscli.judge.job import Job

@@ -28,13 +28,12 @@ from losscli.implementations.allowance import Allowance
 from losscli.implementations.implementation import PLAIN, Mend, Setting
 from losscli.implementations.local import R
 from losscli.implementations.requests import Request
-from losscli.implementations.sandbox import messages, zygote
+from losscli.implementations.sandbox import wire, zygote
 from losscli.implementations.sandbox.confinement import Wanted, environment
 from losscli.implementations.sandbox.confinement.limits import TOO_MANY_PROCESSES, TOO_MUCH_MEMORY
 from losscli.implementations.sandbox.isolation_parts import missing
 from losscli.implementations.sandbox.program import packages_of
 from losscli.implementations.sandbox.scratch import scratch_directory
-from losscli.implementations.sandbox.wire import JudgeEnd
 from losscli.implementations.sandbox.worker_requests import Load
 from losscli.implementations.source import Source
 from losscli.machine.memory import free_bytes
@@ -75,7 +74,7 @@ class Worker:
         self._own_scratch: Path | None = None
         self.files = [os.memfd_create(name, os.MFD_CLOEXEC) for name in ("operands", "results")]
         operands, results = self.files
-        self.tensors = JudgeEnd(operands, results, device)
+        self.tensors = wire.JudgeEnd(operands, results, device)
         ours, theirs = socket.socketpair()
         self.status, status_end = os.pipe()
         self.channel = Channel(ours)
@@ -99,9 +98,9 @@ class Worker:
             os.close(self.log.writing)
         try:
             ready = self._reply(zygote.START_SECONDS)
-            if isinstance(ready, messages.Raised):  # before anything of the file runs
+            if isinstance(ready, wire.Raised):  # before anything of the file runs
                 raise UnfitError(f"a worker cannot be isolated: {ready.text}.")
-            if not isinstance(ready, messages.Ready):
+            if not isinstance(ready, wire.Ready):
                 raise self._forged("no greeting")
             self.reached = tuple(ready.reached)
             if "temporary files" not in self.reached:
@@ -144,11 +143,9 @@ class Worker:
         number = int.from_bytes(os.urandom(6))
         model = case if isinstance(case, ModelCase) else None
         plain = None if model else case
-        asked = messages.Asked(
-            number, *self.tensors.encode(request), plain, model, generation, mends
-        )
+        asked = wire.Asked(number, *self.tensors.encode(request), plain, model, generation, mends)
         try:
-            messages.send(self.channel, asked)
+            wire.send(self.channel, asked)
         except OSError:
             raise self._ended() from None
         most = self.allowance
@@ -156,7 +153,7 @@ class Worker:
         reply = self._answer(number, seconds)
         if self.tuned and request.is_timed:
             raise errors.SubjectError(TUNES_BETWEEN, Code.TIMING_TAMPERING)
-        if isinstance(reply, messages.Raised):
+        if isinstance(reply, wire.Raised):
             if isinstance(request, Load):  # whatever a file says of its own import
                 raise errors.NotBuiltError(reply.text, compiler=reply.kind == "build")
             raise self._error(reply)
@@ -183,23 +180,23 @@ class Worker:
                 shutil.rmtree(self._own_scratch, ignore_errors=True)
         return self.log.end()
 
-    def _answer(self, number: int, seconds: float) -> messages.Replied | messages.Raised:
+    def _answer(self, number: int, seconds: float) -> wire.Replied | wire.Raised:
         reply = self._reply(seconds)
         self.tuned, over = False, time.monotonic() + self.allowance.tuning_seconds
         # Each process that a request starts reports its own tuning.
-        while isinstance(reply, messages.Tunes) and reply.number == number:
+        while isinstance(reply, wire.Tunes) and reply.number == number:
             self.tuned = True
             reply = self._reply(max(over - time.monotonic(), 0.0))
-        if isinstance(reply, messages.Raised) and reply.kind == "forked":
+        if isinstance(reply, wire.Raised) and reply.kind == "forked":
             raise self._fatal(Code.LEFT_PROCESS, reply.text)
-        if isinstance(reply, messages.Ready | messages.Tunes) or reply.number != number:
+        if isinstance(reply, wire.Ready | wire.Tunes) or reply.number != number:
             raise self._forged("a response without a request")
         return reply
 
-    def _reply(self, seconds: float) -> messages.Reply:
+    def _reply(self, seconds: float) -> wire.Reply:
         try:
             data = self.channel.receive(seconds)
-            reply = None if data is None else messages.REPLY.decode(data)
+            reply = None if data is None else wire.REPLY.decode(data)
         except TimeoutError:
             raise self._fatal(Code.HANGS, f"did not respond within {seconds:g} s") from None
         except OSError:
@@ -208,11 +205,11 @@ class Worker:
             raise self._forged(str(error)) from None
         if reply is None:
             raise self._ended()
-        if isinstance(reply, messages.Raised):
+        if isinstance(reply, wire.Raised):
             reply.text = printable(reply.text)
         return reply
 
-    def _error(self, raised: messages.Raised) -> Exception:
+    def _error(self, raised: wire.Raised) -> Exception:
         if raised.kind == "out_of_memory":
             if self.device == "cpu":
                 most = format_bytes(self.allowance.memory_bytes)

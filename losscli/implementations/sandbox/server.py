@@ -15,9 +15,8 @@ from losscli.implementations import binding, gpu_requests, memory_requests, requ
 from losscli.implementations.errors import NoSecondDerivativesError, SubjectError
 from losscli.implementations.languages import Tuning
 from losscli.implementations.requests import Request
-from losscli.implementations.sandbox import messages, timed_requests, worker_requests
+from losscli.implementations.sandbox import timed_requests, wire, worker_requests
 from losscli.implementations.sandbox.confinement import Walls
-from losscli.implementations.sandbox.wire import WorkerEnd
 from losscli.implementations.sandbox.worker_requests import Load, State, WorkerRequest
 from losscli.implementations.source import Source
 from losscli.machine.devices import is_broken
@@ -30,26 +29,26 @@ _REQUESTS = (requests, memory_requests, gpu_requests, worker_requests, timed_req
 def serve(channel: int, operands: int, results: int, walls: Walls) -> None:
     """Answer requests until the judge hangs up."""
     with Channel(socket.socket(fileno=channel)) as connection:
-        messages.send(connection, messages.Ready(walls.reached, walls.scratch))
-        tuning = Tuning(lambda: messages.send(connection, messages.Tunes(server.number)))
+        wire.send(connection, wire.Ready(walls.reached, walls.scratch))
+        tuning = Tuning(lambda: wire.send(connection, wire.Tunes(server.number)))
         state = State(walls.wanted.device, walls.scratch, tuning)
-        server = _Server(WorkerEnd(operands, results), state)
+        server = _Server(wire.WorkerEnd(operands, results), state)
         own = os.getpid()
         while (data := connection.receive()) is not None:
-            reply = server.reply(messages.ASKED.decode(data))
+            reply = server.reply(wire.ASKED.decode(data))
             if os.getpid() != own:
-                forked = messages.Raised("a call returned in a second process", "forked")
-                messages.send(connection, forked)
+                forked = wire.Raised("a call returned in a second process", "forked")
+                wire.send(connection, forked)
                 os._exit(1)
-            messages.send(connection, reply)
+            wire.send(connection, reply)
 
 
 class _Server:
-    def __init__(self, tensors: WorkerEnd, state: State) -> None:
+    def __init__(self, tensors: wire.WorkerEnd, state: State) -> None:
         self.tensors, self.state = tensors, state
         self.number = 0
 
-    def reply(self, asked: messages.Asked) -> messages.Reply:
+    def reply(self, asked: wire.Asked) -> wire.Reply:
         """Answer one request; an exception is an answer too."""
         self.number = asked.number
         self.state.tuning.watch()
@@ -64,7 +63,7 @@ class _Server:
             raised.number = asked.number
             return raised
 
-    def _answer(self, asked: messages.Asked, request: Request[Any]) -> messages.Replied:
+    def _answer(self, asked: wire.Asked, request: Request[Any]) -> wire.Replied:
         # The operands have started CUDA.
         state = self.state
         state.before = state.before.completed()
@@ -83,7 +82,7 @@ class _Server:
         if request.drops_operands:
             self.tensors.drop()
         changed = [] if request.owns_operands else self.tensors.write_back()
-        return messages.Replied(asked.number, raw, changed)
+        return wire.Replied(asked.number, raw, changed)
 
 
 @cache
@@ -93,19 +92,19 @@ def _any_request() -> Any:
     return reduce(or_, (each for each in kinds if not each.__subclasses__()))
 
 
-def _raised(error: Exception, loads: bool, file: Source) -> messages.Raised:
+def _raised(error: Exception, loads: bool, file: Source) -> wire.Raised:
     text = first_line(error)
     if is_out_of_memory(error):
-        return messages.Raised(text, "out_of_memory")
+        return wire.Raised(text, "out_of_memory")
     if isinstance(error, NoSecondDerivativesError):
-        return messages.Raised(text, "no_second_derivatives")
+        return wire.Raised(text, "no_second_derivatives")
     cause = error.__cause__ if isinstance(error, SubjectError) else error
     if cause is not None and binding.is_of_compiler(cause):
         told = binding.first_error(cause, file.text, file.path.name)
-        return messages.Raised(f"{type(cause).__name__}: {told}", "build")
+        return wire.Raised(f"{type(cause).__name__}: {told}", "build")
     if loads:
-        return messages.Raised(f"{type(error).__name__}: {binding.first_error(error)}", "import")
+        return wire.Raised(f"{type(error).__name__}: {binding.first_error(error)}", "import")
     if isinstance(error, SubjectError):
-        return messages.Raised(text, "raised", error.refused, error.code)
+        return wire.Raised(text, "raised", error.refused, error.code)
     # An error of losscli too: the file can raise one, so the judge would not believe it.
-    return messages.Raised(f"raised {type(error).__name__}: {text}".rstrip(": "), "raised")
+    return wire.Raised(f"raised {type(error).__name__}: {text}".rstrip(": "), "raised")

@@ -22,7 +22,6 @@ from typing import NoReturn
 import msgspec
 
 from losscli.errors import UnfitError
-from losscli.implementations.sandbox import messages
 from losscli.implementations.sandbox.confinement import Walls, Wanted, environment, kernel, limits
 from losscli.machine.own_processes import ancestors, children
 from losscli.processes import Channel, Process, end_with_parent, to_parent
@@ -196,6 +195,8 @@ def _work(walls: Walls, descriptors: list[int], keeper: int, prefix: str) -> NoR
 
 def _close_in(walls: Walls, channel: int, prefix: str) -> None:
     """Isolate the worker; report why if it cannot run."""
+    from losscli.implementations.sandbox import wire
+
     try:
         walls.furnish(prefix)
         os.environ.clear()
@@ -206,8 +207,8 @@ def _close_in(walls: Walls, channel: int, prefix: str) -> None:
         os.chdir(walls.scratch)
         walls.give_up()
     except Exception as error:
-        report = messages.Raised(str(error), "error")
-        messages.send(Channel(socket.socket(fileno=channel)), report)
+        report = wire.Raised(str(error), "error")
+        wire.send(Channel(socket.socket(fileno=channel)), report)
         raise
 
 
