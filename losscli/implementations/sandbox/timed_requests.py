@@ -150,12 +150,10 @@ class TimedPass:
     def answer(self, seconds: list[float]) -> Samples:
         """Return the last loss, and the gradients of another call with the same contents."""
         loss = self.call.loss.clone() if seconds and self.call.loss is not None else None
-        gradients: list[Tensor | None] = []
-        incoming = 1.0
         if loss is None or self.pass_ == FORWARD_BACKWARD:
             self.call.compute()
-            gradients, incoming = list(self.call.gradients), self.call.incoming
             loss = self.call.loss if loss is None else loss
+        gradients, incoming = list(self.call.gradients), self.call.incoming
         found = Samples(seconds, plain(loss).detach().clone(), gradients, incoming)
         self.call.release()
         return found

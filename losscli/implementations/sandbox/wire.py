@@ -256,9 +256,7 @@ class WorkerEnd:
         if not stored.is_contiguous():
             stored = stored.cpu().contiguous()
         at = self._end
-        whole = torch.empty(0, dtype=torch.uint8)
-        if stored.numel():
-            whole = stored.flatten().view(torch.uint8)
+        whole = stored.flatten().view(torch.uint8)
         _write(self.results, at, whole)
         self._end += -(-whole.nbytes // 4096) * 4096
         dtype = str(value.dtype).removeprefix("torch.")
