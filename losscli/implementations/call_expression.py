@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterator
+from symtable import SymbolTable, symtable
 
 from losscli.errors import UsageError, unknown
 from losscli.implementations.definitions import PAIR, NotJudgeableError
@@ -28,9 +28,10 @@ def check_names(expression: str, program: str, loss: str) -> None:
     """Raise UsageError for a name that is none of a program, of a loss, or of Python."""
     tree = ast.parse(program)
     nodes = [*ast.walk(tree)]
-    bound = {*_bound(nodes)}
+    bound = _bound(symtable(program, "--call", "exec"))
     used = {node.id if isinstance(node, ast.Name) else getattr(node, "attr", "") for node in nodes}
-    if "*" in bound or used & _UNKNOWABLE:
+    imported = {node.name for node in nodes if isinstance(node, ast.alias)}
+    if "*" in imported or used & _UNKNOWABLE:
         return
     spec = EVERY_LOSS.get(loss)
     forms = [s for s in EVERY_LOSS.values() if not spec or spec.function_name in s.function_names]
@@ -55,16 +56,8 @@ def _parsed(expression: str) -> ast.Expression:
         raise NotJudgeableError(Code.SIGNATURE, f"{text}. {example}") from None
 
 
-def _bound(nodes: list[ast.AST]) -> Iterator[str]:
-    """Yield every name that a file binds anywhere: more than its module has, but no fewer."""
-    for node in nodes:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node.name
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
-        elif isinstance(node, ast.alias):
-            yield node.asname or node.name.partition(".")[0]
-        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
-            yield node.name
-        elif isinstance(node, ast.MatchMapping) and node.rest:
-            yield node.rest
+def _bound(table: SymbolTable) -> set[str]:
+    """Return every name that a file binds anywhere: more than its module has, but no fewer."""
+    bound = (each for each in table.get_symbols() if each.is_assigned() or each.is_imported())
+    own = {each.get_name() for each in bound}
+    return own.union(*map(_bound, table.get_children()))
