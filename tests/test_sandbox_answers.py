@@ -150,7 +150,7 @@ def answer(kind):
     frame = sys._getframe()
     while "connection" not in frame.f_locals:
         frame = frame.f_back
-    number = frame.f_locals["server"].number
+    number = frame.f_locals["state"].number
     message = dict(type="raised", kind=kind, number=number, text="not mine", broke=True)
     frame.f_locals["connection"].send(json.dumps(message).encode())
 """

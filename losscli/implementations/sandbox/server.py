@@ -30,12 +30,11 @@ def serve(channel: int, operands: int, results: int, walls: Walls) -> None:
     """Answer requests until the judge hangs up."""
     with Channel(socket.socket(fileno=channel)) as connection:
         wire.send(connection, wire.Ready(walls.reached, walls.scratch))
-        tuning = Tuning(lambda: wire.send(connection, wire.Tunes(server.number)))
+        tuning = Tuning(lambda: wire.send(connection, wire.Tunes(state.number)))
         state = State(walls.wanted.device, walls.scratch, tuning)
-        server = _Server(wire.WorkerEnd(operands, results), state)
-        own = os.getpid()
+        tensors, own = wire.WorkerEnd(operands, results), os.getpid()
         while (data := connection.receive()) is not None:
-            reply = server.reply(wire.ASKED.decode(data))
+            reply = _reply(wire.ASKED.decode(data), tensors, state)
             if os.getpid() != own:
                 forked = wire.Raised("a call returned in a second process", "forked")
                 wire.send(connection, forked)
@@ -43,46 +42,43 @@ def serve(channel: int, operands: int, results: int, walls: Walls) -> None:
             wire.send(connection, reply)
 
 
-class _Server:
-    def __init__(self, tensors: wire.WorkerEnd, state: State) -> None:
-        self.tensors, self.state = tensors, state
-        self.number = 0
+def _reply(asked: wire.Asked, tensors: wire.WorkerEnd, state: State) -> wire.Reply:
+    """Answer one request; an exception is an answer too."""
+    state.number = asked.number
+    state.tuning.watch()
+    request: Request[Any] | None = None
+    try:
+        tensors.read(asked.storages)
+        request = tensors.decode(asked.request, _any_request())
+        return _answer(asked, request, tensors, state)
+    except Exception as error:
+        raised = _raised(error, isinstance(request, Load), state.file)
+        raised.broke = is_broken(state.device)
+        raised.number = asked.number
+        return raised
 
-    def reply(self, asked: wire.Asked) -> wire.Reply:
-        """Answer one request; an exception is an answer too."""
-        self.number = asked.number
-        self.state.tuning.watch()
-        request: Request[Any] | None = None
-        try:
-            self.tensors.read(asked.storages)
-            request = self.tensors.decode(asked.request, _any_request())
-            return self._answer(asked, request)
-        except Exception as error:
-            raised = _raised(error, isinstance(request, Load), self.state.file)
-            raised.broke = is_broken(self.state.device)
-            raised.number = asked.number
-            return raised
 
-    def _answer(self, asked: wire.Asked, request: Request[Any]) -> wire.Replied:
-        # The operands have started CUDA.
-        state = self.state
-        state.before = state.before.completed()
-        state.local = None  # one that is bound anew is freed first
-        if case := asked.model or asked.case:
-            state.local = state.subject(case, asked.generation, asked.mends)
-        if request.keeps_operands:
-            self.tensors.keep()
-        if isinstance(request, WorkerRequest):
-            value = request.perform_at(state)
-        elif state.local:
-            value = state.local.send(request)
-        else:
-            raise LosscliError(f"{type(request).__name__} needs a case")
-        raw = self.tensors.encode(list(value) if isinstance(value, Iterator) else value)
-        if request.drops_operands:
-            self.tensors.drop()
-        changed = [] if request.owns_operands else self.tensors.write_back()
-        return wire.Replied(asked.number, raw, changed)
+def _answer(
+    asked: wire.Asked, request: Request[Any], tensors: wire.WorkerEnd, state: State
+) -> wire.Replied:
+    # The operands have started CUDA.
+    state.before = state.before.completed()
+    state.local = None  # one that is bound anew is freed first
+    if case := asked.model or asked.case:
+        state.local = state.subject(case, asked.generation, asked.mends)
+    if request.keeps_operands:
+        tensors.keep()
+    if isinstance(request, WorkerRequest):
+        value = request.perform_at(state)
+    elif state.local:
+        value = state.local.send(request)
+    else:
+        raise LosscliError(f"{type(request).__name__} needs a case")
+    raw = tensors.encode(list(value) if isinstance(value, Iterator) else value)
+    if request.drops_operands:
+        tensors.drop()
+    changed = [] if request.owns_operands else tensors.write_back()
+    return wire.Replied(asked.number, raw, changed)
 
 
 @cache

@@ -43,7 +43,7 @@ class State:
     """What requests to a worker read and change."""
 
     def __init__(self, device: str, scratch: str, tuning: Tuning) -> None:
-        self.device, self.scratch, self.tuning = device, scratch, tuning
+        self.device, self.scratch, self.tuning, self.number = device, scratch, tuning, 0
         self.module: ModuleType | None = None
         self.subjects: dict[tuple[Case, int, tuple[Mend, ...]], LocalSubject] = {}
         self.local: LocalSubject | None = None

@@ -84,10 +84,11 @@ class Walls:
         if mounted is None:
             self.scratch = tempfile.mkdtemp(prefix=prefix, dir=wanted.scratch)
             return
-        self.scratch, self._has_files = mounted.scratch, True
+        self.scratch, read_only, proc = mounted
+        self._has_files = True
         self._reached |= {"shared memory", "temporary files", "devices", "cache"}
-        self._reached |= {"files", "attributes"} if mounted.read_only else set()
-        self._reached |= {"processes", "/proc"} if mounted.proc else set()
+        self._reached |= {"files", "attributes"} if read_only else set()
+        self._reached |= {"processes", "/proc"} if proc else set()
         self._reached |= {"sockets"} if not self._on_cpu and not shares else set()
 
     def give_up(self) -> None:
