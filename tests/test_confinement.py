@@ -20,13 +20,7 @@ from losscli.implementations.allowance import Allowance
 from losscli.implementations.implementation import Setting
 from losscli.implementations.sandbox import zygote
 from losscli.implementations.sandbox.client import Worker
-from losscli.implementations.sandbox.confinement import (
-    environment,
-    kernel,
-    limits,
-    mounts,
-    seccomp,
-)
+from losscli.implementations.sandbox.confinement import environment, kernel, limits, mounts, seccomp
 from losscli.implementations.sandbox.zygote import IDLE_SECONDS
 from losscli.implementations.source import Source
 from losscli.machine import kernel_files

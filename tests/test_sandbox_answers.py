@@ -38,9 +38,8 @@ from losscli.implementations.requests import (
     SecondDerivatives,
     toggle,
 )
-from losscli.implementations.sandbox import wire
+from losscli.implementations.sandbox import scratch, wire
 from losscli.implementations.sandbox.client import Worker
-from losscli.implementations.sandbox.scratch import MOST_BYTES
 from losscli.implementations.sandbox.timed_requests import (
     Flip,
     Loop,
@@ -50,7 +49,6 @@ from losscli.implementations.sandbox.timed_requests import (
     TimedPass,
     WarmUp,
 )
-from losscli.implementations.sandbox.wire import JudgeEnd, WorkerEnd
 from losscli.implementations.sandbox.worker_requests import (
     WATCHED_SECONDS,
     Compiled,
@@ -113,7 +111,7 @@ RESPONSES: list[tuple[Request[Any], Any, bool]] = [
     (Sample(FLIPS, 1), samples(1e-6), False),
     (Compiled(), BYTES, True),
     (Compiled(), BYTES[None], False),
-    (Compiled(), BYTES.expand(MOST_BYTES + 2**21), False),
+    (Compiled(), BYTES.expand(scratch.MOST_BYTES + 2**21), False),
 ]
 
 
@@ -220,8 +218,8 @@ def test_thread_that_soon_ends_its_work_is_not_left_behind():
 
 def test_zeros_that_autograd_does_not_store_are_an_answer():
     with memory() as operands, memory() as results:
-        raw = WorkerEnd(operands, results).encode(torch._efficientzerotensor((2, 3)))
-        found = JudgeEnd(operands, results, "cpu").decode(raw, torch.Tensor)
+        raw = wire.WorkerEnd(operands, results).encode(torch._efficientzerotensor((2, 3)))
+        found = wire.JudgeEnd(operands, results, "cpu").decode(raw, torch.Tensor)
     assert torch.equal(found, torch.zeros(2, 3))
 
 
@@ -230,7 +228,7 @@ def test_tensors_travel_in_pieces_and_only_what_a_call_changed_comes_back(monkey
     kept, changed = torch.rand(5, 3), torch.rand(4)
     before = kept.clone()
     with memory() as operands, memory() as results:
-        judge, worker = JudgeEnd(operands, results, "cpu"), WorkerEnd(operands, results)
+        judge, worker = wire.JudgeEnd(operands, results, "cpu"), wire.WorkerEnd(operands, results)
         raw, storages = judge.encode([kept, changed])
         worker.read(storages)
         first, second = worker.decode(raw, list[torch.Tensor])
