@@ -17,7 +17,12 @@ _UNKNOWABLE = {"exec", "eval", "globals", "locals", "vars", "setattr", "modules"
 
 def names_in(expression: str) -> tuple[str, ...]:
     """Return the names that an expression uses; NotJudgeableError if it is none."""
-    nodes = [*ast.walk(_parsed(expression))]
+    try:
+        nodes = [*ast.walk(ast.parse(expression, "--call", "eval"))]
+    except (SyntaxError, ValueError) as error:
+        text = f"--call {expression!r} is not a Python expression: {getattr(error, 'msg', error)}"
+        example = "Write one over the loss's operands, such as 'fused(input, target)[0].mean()'"
+        raise NotJudgeableError(Code.SIGNATURE, f"{text}. {example}") from None
     own = {node.arg for node in nodes if isinstance(node, ast.arg)}
     names = [node for node in nodes if isinstance(node, ast.Name)]
     own |= {name.id for name in names if isinstance(name.ctx, ast.Store)}
@@ -45,15 +50,6 @@ def check_names(expression: str, program: str, loss: str) -> None:
 
 def _given(spec: Spec) -> list[str]:
     return [*spec.names, "reduction", *(parameter.name for parameter in spec.parameters)]
-
-
-def _parsed(expression: str) -> ast.Expression:
-    try:
-        return ast.parse(expression, "--call", "eval")
-    except (SyntaxError, ValueError) as error:
-        text = f"--call {expression!r} is not a Python expression: {getattr(error, 'msg', error)}"
-        example = "Write one over the loss's operands, such as 'fused(input, target)[0].mean()'"
-        raise NotJudgeableError(Code.SIGNATURE, f"{text}. {example}") from None
 
 
 def _bound(table: SymbolTable) -> set[str]:

@@ -104,15 +104,6 @@ def no_kernels(name: str, case: Case, module: str, installed_by: str) -> Reason 
     return Reason(Code.NOT_APPLICABLE, text)
 
 
-def _shares_of(name: str, case: Case, module: str) -> Reason | None:
-    """Return why a kernel cannot run with a case's classes on each rank."""
-    if not share(case.classes, case.ranks, case.ranks - 1)[1]:
-        return Reason(Code.NOT_APPLICABLE, f"{name} takes some classes on each rank")
-    if module and case.classes % case.ranks:
-        return Reason(Code.NOT_APPLICABLE, f"{name} takes as many classes on each rank")
-    return None
-
-
 def _package(
     name: str,
     module: str,
@@ -138,8 +129,10 @@ def _package(
             return Reason(Code.NOT_APPLICABLE, f"{name} has no reduction {case.reduction}")
         if reason := lacking(name, kernel.settings | {MEMORY_BUDGET.name}, case):
             return reason
-        if case.placement and (reason := _shares_of(name, case, module)):
-            return reason
+        if case.placement and not share(case.classes, case.ranks, case.ranks - 1)[1]:
+            return Reason(Code.NOT_APPLICABLE, f"{name} takes some classes on each rank")
+        if case.placement and module and case.classes % case.ranks:
+            return Reason(Code.NOT_APPLICABLE, f"{name} takes as many classes on each rank")
         return no_kernels(name, case, kernel.module or module, installed_by) if module else None
 
     return Implementation(
