@@ -20,13 +20,7 @@ from losscli.implementations.allowance import Allowance
 from losscli.implementations.implementation import Setting
 from losscli.implementations.sandbox import zygote
 from losscli.implementations.sandbox.client import Worker
-from losscli.implementations.sandbox.confinement import (
-    control_group,
-    environment,
-    kernel,
-    mounts,
-    seccomp,
-)
+from losscli.implementations.sandbox.confinement import environment, kernel, limits, mounts, seccomp
 from losscli.implementations.sandbox.zygote import IDLE_SECONDS
 from losscli.implementations.source import Source
 from losscli.machine import kernel_files
@@ -349,7 +343,7 @@ def test_group_lies_beside_that_of_the_judge_and_has_limits(groups, monkeypatch)
         (groups / name / "memory.events").write_text("oom 1\noom_kill 0\n")
 
     monkeypatch.setattr(os, "mkdir", make)
-    made = control_group.make(2**30, 64)
+    made = limits.make_group(2**30, 64)
     assert made
     (folder,) = groups.glob("losscli-*")
     made.enter()
@@ -366,6 +360,6 @@ def test_no_group_is_left_where_none_can_be_made(groups):
     for control in ("cpu memory pids", "cpu pids", ""):
         (groups / "cgroup.subtree_control").write_text(control)
         (groups / "losscli-1").mkdir(exist_ok=True)
-        assert control_group.make(2**30, 64) is None
+        assert limits.make_group(2**30, 64) is None
         left = [each.name for each in groups.glob("losscli-*")]
         assert left == ([] if "memory" in control else ["losscli-1"])

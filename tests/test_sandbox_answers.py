@@ -38,18 +38,22 @@ from losscli.implementations.requests import (
     SecondDerivatives,
     toggle,
 )
-from losscli.implementations.sandbox import wire
-from losscli.implementations.sandbox.builds import MOST_BYTES
+from losscli.implementations.sandbox import scratch, wire
 from losscli.implementations.sandbox.client import Worker
-from losscli.implementations.sandbox.leftovers import WATCHED_SECONDS, goes_on_computing
-from losscli.implementations.sandbox.timed import Flip, Samples, TimedPass
-from losscli.implementations.sandbox.wire import JudgeEnd, WorkerEnd
-from losscli.implementations.sandbox.worker_requests import (
-    Compiled,
+from losscli.implementations.sandbox.timed_requests import (
+    Flip,
     Loop,
     Sample,
+    Samples,
     Time,
+    TimedPass,
+    WarmUp,
+)
+from losscli.implementations.sandbox.worker_requests import (
+    WATCHED_SECONDS,
+    Compiled,
     TuningSeconds,
+    goes_on_computing,
 )
 from losscli.implementations.source import Source
 from losscli.implementations.timer import CpuTimer
@@ -107,7 +111,7 @@ RESPONSES: list[tuple[Request[Any], Any, bool]] = [
     (Sample(FLIPS, 1), samples(1e-6), False),
     (Compiled(), BYTES, True),
     (Compiled(), BYTES[None], False),
-    (Compiled(), BYTES.expand(MOST_BYTES + 2**21), False),
+    (Compiled(), BYTES.expand(scratch.MOST_BYTES + 2**21), False),
 ]
 
 
@@ -144,7 +148,7 @@ def answer(kind):
     frame = sys._getframe()
     while "connection" not in frame.f_locals:
         frame = frame.f_back
-    number = frame.f_locals["asked"].number
+    number = frame.f_locals["state"].number
     message = dict(type="raised", kind=kind, number=number, text="not mine", broke=True)
     frame.f_locals["connection"].send(json.dumps(message).encode())
 """
@@ -214,8 +218,8 @@ def test_thread_that_soon_ends_its_work_is_not_left_behind():
 
 def test_zeros_that_autograd_does_not_store_are_an_answer():
     with memory() as operands, memory() as results:
-        raw = WorkerEnd(operands, results).encode(torch._efficientzerotensor((2, 3)))
-        found = JudgeEnd(operands, results, "cpu").decode(raw, torch.Tensor)
+        raw = wire.WorkerEnd(operands, results).encode(torch._efficientzerotensor((2, 3)))
+        found = wire.JudgeEnd(operands, results, "cpu").decode(raw, torch.Tensor)
     assert torch.equal(found, torch.zeros(2, 3))
 
 
@@ -224,7 +228,7 @@ def test_tensors_travel_in_pieces_and_only_what_a_call_changed_comes_back(monkey
     kept, changed = torch.rand(5, 3), torch.rand(4)
     before = kept.clone()
     with memory() as operands, memory() as results:
-        judge, worker = JudgeEnd(operands, results, "cpu"), WorkerEnd(operands, results)
+        judge, worker = wire.JudgeEnd(operands, results, "cpu"), wire.WorkerEnd(operands, results)
         raw, storages = judge.encode([kept, changed])
         worker.read(storages)
         first, second = worker.decode(raw, list[torch.Tensor])
@@ -266,14 +270,11 @@ def test_a_batch_that_is_taken_again_leaves_the_contents_that_the_judge_expects(
     expected = input.clone()
     timed = TimedPass(
         LocalSubject.bind(IMPLEMENTATIONS["reference"], small),
-        "forward",
-        {"input": input, "target": target},
-        evicts=False,
-        captured=False,
+        Time("forward", {"input": input, "target": target}, evicts=False, captured=False),
     )
     timed.timer = Again()
-    timed.warm_up()
-    found = timed.samples(TIMED_FLIPS, keep)
+    WarmUp().perform_on(timed)
+    found = Sample(TIMED_FLIPS, keep).perform_on(timed)
     losses = []
     for flip in TIMED_FLIPS:
         toggle(expected[flip.start : flip.stop], small)

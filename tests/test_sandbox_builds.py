@@ -12,10 +12,9 @@ from losscli.implementations.allowance import Allowance
 from losscli.implementations.builtin import of_file
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.requests import Forward
-from losscli.implementations.sandbox import builds
+from losscli.implementations.sandbox import scratch
 from losscli.implementations.sandbox.client import Worker
-from losscli.implementations.sandbox.messages import Replied, Tunes
-from losscli.implementations.sandbox.scratch import scratch_directory
+from losscli.implementations.sandbox.wire import Replied, Tunes
 from losscli.implementations.source import Source
 from losscli.implementations.subject import bind
 from losscli.judge.job import Job
@@ -43,37 +42,37 @@ def mse_loss(input, target, *, reduction="mean"):
 
 
 def test_files_come_back_with_their_contents_modes_and_times(tmp_path):
-    made = tmp_path / "one" / builds.FOLDER / "py" / "own.so"
+    made = tmp_path / "one" / scratch.FOLDER / "py" / "own.so"
     made.parent.mkdir(parents=True)
     made.write_bytes(b"\x00compiled")
     made.chmod(0o700)
     os.utime(made, ns=(1_234_567_890_123_456_789,) * 2)
-    builds.unpack(builds.pack(str(tmp_path / "one")), str(tmp_path / "two"))
-    found = tmp_path / "two" / builds.FOLDER / "py" / "own.so"
+    scratch.unpack(scratch.pack(str(tmp_path / "one")), str(tmp_path / "two"))
+    found = tmp_path / "two" / scratch.FOLDER / "py" / "own.so"
     assert found.read_bytes() == b"\x00compiled"
     assert found.stat().st_mode == made.stat().st_mode
     assert found.stat().st_mtime_ns == 1_234_567_890_123_456_789
 
 
 def test_locks_are_not_carried_and_a_full_disk_is_no_failure(tmp_path):
-    made = tmp_path / "one" / builds.FOLDER / "py"
+    made = tmp_path / "one" / scratch.FOLDER / "py"
     made.mkdir(parents=True)
     (made / "own.so").write_bytes(b"compiled")
-    (made / builds.LOCK).touch()
+    (made / scratch.LOCK).touch()
     (tmp_path / "full").touch()
-    builds.unpack(builds.pack(str(tmp_path / "one")), str(tmp_path / "two"))
-    builds.unpack(builds.pack(str(tmp_path / "one")), str(tmp_path / "full"))
+    scratch.unpack(scratch.pack(str(tmp_path / "one")), str(tmp_path / "two"))
+    scratch.unpack(scratch.pack(str(tmp_path / "one")), str(tmp_path / "full"))
     assert [each.name for each in (tmp_path / "two").rglob("*.*")] == ["own.so"]
-    assert not list((tmp_path / "two").rglob(builds.LOCK))
+    assert not list((tmp_path / "two").rglob(scratch.LOCK))
 
 
 def test_nothing_is_carried_where_there_is_nothing_or_too_much(tmp_path):
-    folder = tmp_path / builds.FOLDER
+    folder = tmp_path / scratch.FOLDER
     folder.mkdir()
-    assert builds.pack(str(tmp_path)) == b""
+    assert scratch.pack(str(tmp_path)) == b""
     with (folder / "large").open("wb") as file:
-        file.truncate(builds.MOST_BYTES + 1)
-    assert builds.pack(str(tmp_path)) == b""
+        file.truncate(scratch.MOST_BYTES + 1)
+    assert scratch.pack(str(tmp_path)) == b""
 
 
 def test_the_next_worker_of_a_file_has_what_the_first_has_compiled(tmp_path):
@@ -90,7 +89,7 @@ def test_the_next_worker_of_a_file_has_what_the_first_has_compiled(tmp_path):
     Path(built.setting.built).unlink()
     remote.workers.end(implementation.file)
     assert torch.isfinite(loss)
-    assert [path.name for path in scratch_directory().iterdir()] == [LOCK]
+    assert [path.name for path in scratch.scratch_directory().iterdir()] == [LOCK]
 
 
 TUNER = """

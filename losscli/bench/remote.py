@@ -20,8 +20,7 @@ from losscli.cases.axes import PassName
 from losscli.implementations.process_state import reason_of
 from losscli.implementations.remote import RemoteSubject, changes_of
 from losscli.implementations.requests import toggle
-from losscli.implementations.sandbox.timed import Flip, Samples
-from losscli.implementations.sandbox.worker_requests import Loop, Sample, Time, WarmUp
+from losscli.implementations.sandbox.timed_requests import Flip, Loop, Sample, Samples, Time, WarmUp
 from losscli.implementations.timer import Call, Timer, Warm, sampling
 from losscli.reasons import Code, Reason
 from losscli.runs.records import FAIL, VerifyResult

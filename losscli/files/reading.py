@@ -1,10 +1,13 @@
-"""Read a user's file up to a limit; devices and endless pipes are rejected."""
+"""Finds files of installed modules, and reads files up to a limit."""
 
 import errno
 import os
 import stat
+from collections.abc import Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 
+from losscli.errors import UsageError
 from losscli.units import format_bytes
 
 RECORD_BYTES = 2**30
@@ -17,7 +20,7 @@ _PIECE = 2**20
 
 
 def read_bytes(path: Path | str, most: int) -> bytes:
-    """Return the contents of a file or pipe of at most `most` bytes, or raise OSError."""
+    """Return the contents of a file or pipe; OSError for a device, or beyond `most` bytes."""
     with open(path, "rb", buffering=0) as file:
         found = os.fstat(file.fileno())
         if not (stat.S_ISREG(found.st_mode) or stat.S_ISFIFO(found.st_mode)):
@@ -31,3 +34,17 @@ def read_bytes(path: Path | str, most: int) -> bytes:
     if size > most:
         raise OSError(errno.EFBIG, f"it is larger than {format_bytes(most)}", str(path))
     return pieces[0] if len(pieces) == 2 else b"".join(pieces)
+
+
+def path_of_module(name: str) -> Path:
+    """Find an installed module without importing it or its packages."""
+    folders: Sequence[str] | None = None
+    spec, parts = None, name.split(".")
+    for count, part in enumerate(parts, 1):
+        spec = PathFinder.find_spec(".".join(parts[:count]), folders)
+        if spec is None:
+            raise UsageError(f"there is no module '{name}' here: '{part}' is not found.")
+        folders = spec.submodule_search_locations and [*spec.submodule_search_locations]
+    if spec is None or not (spec.origin or "").endswith(".py"):
+        raise UsageError(f"the module '{name}' is not written in Python. Name a file of Python.")
+    return Path(str(spec.origin))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterator
+from symtable import SymbolTable, symtable
 
 from losscli.errors import UsageError, unknown
 from losscli.implementations.definitions import PAIR, NotJudgeableError
@@ -17,7 +17,12 @@ _UNKNOWABLE = {"exec", "eval", "globals", "locals", "vars", "setattr", "modules"
 
 def names_in(expression: str) -> tuple[str, ...]:
     """Return the names that an expression uses; NotJudgeableError if it is none."""
-    nodes = [*ast.walk(_parsed(expression))]
+    try:
+        nodes = [*ast.walk(ast.parse(expression, "--call", "eval"))]
+    except (SyntaxError, ValueError) as error:
+        text = f"--call {expression!r} is not a Python expression: {getattr(error, 'msg', error)}"
+        example = "Write one over the loss's operands, such as 'fused(input, target)[0].mean()'"
+        raise NotJudgeableError(Code.SIGNATURE, f"{text}. {example}") from None
     own = {node.arg for node in nodes if isinstance(node, ast.arg)}
     names = [node for node in nodes if isinstance(node, ast.Name)]
     own |= {name.id for name in names if isinstance(name.ctx, ast.Store)}
@@ -26,14 +31,12 @@ def names_in(expression: str) -> tuple[str, ...]:
 
 def check_names(expression: str, program: str, loss: str) -> None:
     """Raise UsageError for a name that is none of a program, of a loss, or of Python."""
-    try:
-        tree = ast.parse(program)
-    except (SyntaxError, ValueError, RecursionError):
-        return  # the verdict says so
+    tree = ast.parse(program)
     nodes = [*ast.walk(tree)]
-    bound = {*_bound(nodes)}
+    bound = _bound(symtable(program, "--call", "exec"))
     used = {node.id if isinstance(node, ast.Name) else getattr(node, "attr", "") for node in nodes}
-    if "*" in bound or used & _UNKNOWABLE:
+    imported = {node.name for node in nodes if isinstance(node, ast.alias)}
+    if "*" in imported or used & _UNKNOWABLE:
         return
     spec = EVERY_LOSS.get(loss)
     forms = [s for s in EVERY_LOSS.values() if not spec or spec.function_name in s.function_names]
@@ -49,25 +52,8 @@ def _given(spec: Spec) -> list[str]:
     return [*spec.names, "reduction", *(parameter.name for parameter in spec.parameters)]
 
 
-def _parsed(expression: str) -> ast.Expression:
-    try:
-        return ast.parse(expression, "--call", "eval")
-    except (SyntaxError, ValueError) as error:
-        text = f"--call {expression!r} is not a Python expression: {getattr(error, 'msg', error)}"
-        example = "Write one over the loss's operands, such as 'fused(input, target)[0].mean()'"
-        raise NotJudgeableError(Code.SIGNATURE, f"{text}. {example}") from None
-
-
-def _bound(nodes: list[ast.AST]) -> Iterator[str]:
-    """Yield every name that a file binds anywhere: more than its module has, but no fewer."""
-    for node in nodes:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node.name
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
-        elif isinstance(node, ast.alias):
-            yield node.asname or node.name.partition(".")[0]
-        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
-            yield node.name
-        elif isinstance(node, ast.MatchMapping) and node.rest:
-            yield node.rest
+def _bound(table: SymbolTable) -> set[str]:
+    """Return every name that a file binds anywhere: more than its module has, but no fewer."""
+    bound = (each for each in table.get_symbols() if each.is_assigned() or each.is_imported())
+    own = {each.get_name() for each in bound}
+    return own.union(*map(_bound, table.get_children()))

@@ -274,12 +274,10 @@ def _found(tree: ast.Module) -> Iterator[Definition]:
                     _signature(forward.args, bound=True) if forward else UNKNOWN,
                     _signature(made.args, bound=True) if made else NO_ARGUMENTS,
                 )
-        elif isinstance(node, ast.Assign):
-            for target in node.targets:
-                named = isinstance(target, ast.Name) and target.id.endswith("_loss")
-                if named and not isinstance(node.value, ast.Constant):
-                    assert isinstance(target, ast.Name)
-                    yield Definition(target.id, "function", UNKNOWN)
+        elif isinstance(node, ast.Assign) and not isinstance(node.value, ast.Constant):
+            for name in _bound(node):
+                if name.endswith("_loss"):
+                    yield Definition(name, "function", UNKNOWN)
         elif isinstance(node, ast.ImportFrom):
             for alias in node.names:
                 name = alias.asname or alias.name

@@ -8,16 +8,9 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 
 from losscli.implementations.errors import SubjectError
-from losscli.implementations.local import LocalSubject, Operands
+from losscli.implementations.local import LocalSubject, Operands, Request
 from losscli.implementations.passes import capture_graph
-from losscli.implementations.requests import (
-    Answer,
-    AnswerOf,
-    Call,
-    ForEachGradOutput,
-    Request,
-    accept_each,
-)
+from losscli.implementations.requests import Answer, AnswerOf, Call, ForEachGradOutput, accept_each
 from losscli.processes.garbage import without_garbage_collection
 
 _HELD_UP_CYCLES = 20_000_000
@@ -44,7 +37,17 @@ class Capture(Request[list[int]], frozen=True):
         first = len(local.captured)
         with torch.cuda.device(local.device):
             for call in self.calls:
-                local.captured.append(_captured(local, call))
+                _warm_up(local, call)
+                graph = torch.cuda.CUDAGraph()
+                try:
+                    with local.blamed(), capture_graph(graph, torch.cuda.Stream()):
+                        answer = call.begin(local)
+                except SubjectError as error:
+                    # Ending a broken capture raises too, with a less useful message.
+                    first_error = error.__cause__.__context__ if error.__cause__ else None
+                    cause = first_error if isinstance(first_error, SubjectError) else error
+                    raise SubjectError(f"in a graph capture: {cause}") from error
+                local.captured.append(_Captured(graph, call, answer))
         return list(range(first, len(local.captured)))
 
     def accepts(self, response: list[int]) -> bool:
@@ -62,8 +65,7 @@ class Replay(AnswerOf, frozen=True):
         """Perform it without waiting for the GPU."""
         captured: _Captured = local.captured[self.number]
         with local.blamed():
-            if self.contents:
-                captured.call.fill(self.contents)
+            captured.call.fill(self.contents)
             captured.graph.replay()
             return captured.answer.copy()
 
@@ -172,20 +174,6 @@ class MakeGraphedCallables(ForEachGradOutput, frozen=True):
                 yield answer.copy()
 
 
-def _captured(local: LocalSubject, call: Call) -> _Captured:
-    """Capture a call after warm-up calls on a side stream, as PyTorch requires."""
-    _warm_up(local, call)
-    graph = torch.cuda.CUDAGraph()
-    try:
-        with local.blamed(), capture_graph(graph, torch.cuda.Stream()):
-            answer = call.begin(local)
-    except SubjectError as error:
-        # Ending a broken capture raises too, with a less useful message.
-        first = error.__cause__.__context__ if error.__cause__ else None
-        cause = first if isinstance(first, SubjectError) else error
-        raise SubjectError(f"in a graph capture: {cause}") from error
-    return _Captured(graph, call, answer)
-
-
 def _warm_up(local: LocalSubject, call: Call) -> None:
+    """Call on a side stream, as PyTorch requires."""
     OnStreams([[call] * _WARM_UPS]).perform(local)

@@ -41,10 +41,10 @@ class Poisoned(AnswerOf, frozen=True):
     pattern: int
 
     def perform(self, local: LocalSubject) -> Answer:
-        self._poison(self.call.perform(local))
+        self._poison(self.call.perform(local), local.device)
         return self.call.perform(local)
 
-    def _poison(self, answer: Answer) -> None:
+    def _poison(self, answer: Answer, device: str) -> None:
         """Fill results, and blocks of their size and of scratch size; free them."""
         sizes, given = list(_SCRATCH), self.call.grad_output
         for result in answer.items().values():
@@ -55,7 +55,6 @@ class Poisoned(AnswerOf, frozen=True):
                 whole.fill_(self.pattern)
                 sizes.append(storage.nbytes())
         # All at once, so that each has separate memory.
-        device = self.call.prediction.device
         filled = [torch.full((n,), self.pattern, dtype=torch.uint8, device=device) for n in sizes]
         filled.clear()
 
@@ -102,8 +101,6 @@ class ExtraBytes(Request[int], frozen=True):
 
 def overlap(one: Tensor, other: Tensor) -> bool:
     """Tell whether two tensors overlap in memory."""
-    (start, stop), (begin, end) = (
-        (s.data_ptr(), s.data_ptr() + s.nbytes())
-        for s in (one.untyped_storage(), other.untyped_storage())
-    )
-    return start < end and begin < stop and start < stop and begin < end
+    storages = one.untyped_storage(), other.untyped_storage()
+    stop = min(each.data_ptr() + each.nbytes() for each in storages)
+    return max(each.data_ptr() for each in storages) < stop

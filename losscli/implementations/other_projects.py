@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from losscli.implementations import split
@@ -36,7 +37,7 @@ class _Kernel:
 def _liger(case: Case) -> BoundLoss:
     from liger_kernel.transformers.functional import liger_cross_entropy
 
-    call = partial(liger_cross_entropy, **_liger_settings(case))
+    call = partial(liger_cross_entropy, **_keywords(case, _LIGER_SETTINGS))
 
     def loss(input: Tensor, target: Tensor) -> Tensor:
         # It overwrites the logits with the gradient, but the next call needs them.
@@ -47,21 +48,10 @@ def _liger(case: Case) -> BoundLoss:
     return loss
 
 
-def _liger_linear(case: Case) -> BoundLoss:
-    from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
-
-    return _linear(liger_fused_linear_cross_entropy, _liger_settings(case))
-
-
-def _liger_settings(case: Case) -> dict[str, Any]:
-    own = _settings(case, "label_smoothing", "softcap")
-    return {**own, "lse_square_scale": case.settings["z_loss"]}
-
-
 def _quack(case: Case) -> BoundLoss:
     from quack.cross_entropy import cross_entropy
 
-    settings = _settings(case)
+    settings = _keywords(case, _IGNORED)
 
     def loss(input: Tensor, target: Tensor) -> Tensor:
         found: Tensor = cross_entropy(input, target, **settings)
@@ -70,31 +60,27 @@ def _quack(case: Case) -> BoundLoss:
     return loss
 
 
-def _quack_linear(case: Case) -> BoundLoss:
-    from quack.linear_cross_entropy import chunked_linear_cross_entropy
+def _linear(path: str, settings: frozenset[str], *reductions: str) -> _Kernel:
+    def bind(case: Case) -> BoundLoss:
+        function, keywords = resolve_name(path), _keywords(case, settings)
 
-    return _linear(chunked_linear_cross_entropy, _settings(case))
+        def loss(input: Tensor, target: Tensor, weight: Tensor, *bias: Tensor) -> Tensor:
+            found: Tensor = function(input, weight, target, *bias, **keywords)
+            return found.to(input.dtype)
+
+        return loss
+
+    return _Kernel(bind, settings, reductions or _Kernel.reductions)
 
 
-def _cut_cross_entropy(case: Case) -> BoundLoss:
-    from cut_cross_entropy import linear_cross_entropy
-
-    return _linear(linear_cross_entropy, _settings(case, "softcap"))
-
-
-def _settings(case: Case, *names: str) -> dict[str, Any]:
-    """Return the reduction, the ignored class and other settings by their usual names."""
-    given: dict[str, Any] = {name: case.settings[name] for name in ("ignore_index", *names)}
+def _keywords(case: Case, settings: Collection[str]) -> dict[str, Any]:
+    """Return the reduction and settings by their usual names."""
+    given: dict[str, Any] = {name: case.settings[name] for name in settings}
     if "softcap" in given:
         given["softcap"] = given["softcap"] or None
+    if "z_loss" in given:
+        given["lse_square_scale"] = given.pop("z_loss")
     return {"reduction": case.reduction, **given}
-
-
-def _linear(function: Callable[..., Tensor], settings: Mapping[str, Any]) -> BoundLoss:
-    def loss(input: Tensor, target: Tensor, weight: Tensor, *bias: Tensor) -> Tensor:
-        return function(input, weight, target, *bias, **settings).to(input.dtype)
-
-    return loss
 
 
 def lacking(name: str, takes: Collection[str], case: Case) -> Reason | None:
@@ -116,15 +102,6 @@ def no_kernels(name: str, case: Case, module: str, installed_by: str) -> Reason 
             return None
     text = f"{module} is not installed. Install it with `pip install '{installed_by}'`"
     return Reason(Code.NOT_APPLICABLE, text)
-
-
-def _shares_of(name: str, case: Case, module: str) -> Reason | None:
-    """Return why a kernel cannot run with a case's classes on each rank."""
-    if not share(case.classes, case.ranks, case.ranks - 1)[1]:
-        return Reason(Code.NOT_APPLICABLE, f"{name} takes some classes on each rank")
-    if module and case.classes % case.ranks:
-        return Reason(Code.NOT_APPLICABLE, f"{name} takes as many classes on each rank")
-    return None
 
 
 def _package(
@@ -152,8 +129,10 @@ def _package(
             return Reason(Code.NOT_APPLICABLE, f"{name} has no reduction {case.reduction}")
         if reason := lacking(name, kernel.settings | {MEMORY_BUDGET.name}, case):
             return reason
-        if case.placement and (reason := _shares_of(name, case, module)):
-            return reason
+        if case.placement and not share(case.classes, case.ranks, case.ranks - 1)[1]:
+            return Reason(Code.NOT_APPLICABLE, f"{name} takes some classes on each rank")
+        if case.placement and module and case.classes % case.ranks:
+            return Reason(Code.NOT_APPLICABLE, f"{name} takes as many classes on each rank")
         return no_kernels(name, case, kernel.module or module, installed_by) if module else None
 
     return Implementation(
@@ -166,9 +145,12 @@ def _package(
     )
 
 
-_LIGER_SETTINGS = frozenset({"ignore_index", "label_smoothing", "z_loss", "softcap"})
-_SMOOTHED = frozenset({"ignore_index", "label_smoothing"})
-_REDUCED = ("mean", "sum")
+_IGNORED = frozenset({"ignore_index"})
+_SMOOTHED = _IGNORED | {"label_smoothing"}
+_LIGER_SETTINGS = _SMOOTHED | {"z_loss", "softcap"}
+_LIGER_LINEAR = "liger_kernel.transformers.functional:liger_fused_linear_cross_entropy"
+_QUACK_LINEAR = "quack.linear_cross_entropy:chunked_linear_cross_entropy"
+_CUT_LINEAR = "cut_cross_entropy:linear_cross_entropy"
 PACKAGES = (
     _package(
         "liger",
@@ -176,8 +158,8 @@ PACKAGES = (
         "Liger Kernel's cross entropy; logits, which it overwrites, are copied",
         {
             LOGITS: _Kernel(_liger, _LIGER_SETTINGS),
-            HIDDEN: _Kernel(_liger_linear, _LIGER_SETTINGS, _REDUCED),
-            BIASED: _Kernel(_liger_linear, _LIGER_SETTINGS, _REDUCED),
+            HIDDEN: _linear(_LIGER_LINEAR, _LIGER_SETTINGS, "mean", "sum"),
+            BIASED: _linear(_LIGER_LINEAR, _LIGER_SETTINGS, "mean", "sum"),
             OVER_RANKS: _Kernel(
                 split.liger,
                 _SMOOTHED,
@@ -191,8 +173,8 @@ PACKAGES = (
         "quack",
         "quack's cross entropy",
         {
-            LOGITS: _Kernel(_quack, frozenset({"ignore_index"})),
-            HIDDEN: _Kernel(_quack_linear, frozenset({"ignore_index"}), _REDUCED),
+            LOGITS: _Kernel(_quack, _IGNORED),
+            HIDDEN: _linear(_QUACK_LINEAR, _IGNORED, "mean", "sum"),
         },
         temporaries=1,
     ),
@@ -200,7 +182,7 @@ PACKAGES = (
         "cut_cross_entropy",
         "cut_cross_entropy",
         "Apple's fused linear cut cross entropy, which leaves small gradients out",
-        {HIDDEN: _Kernel(_cut_cross_entropy, frozenset({"ignore_index", "softcap"}))},
+        {HIDDEN: _linear(_CUT_LINEAR, _IGNORED | {"softcap"})},
         temporaries=1,
         installed_by="cut-cross-entropy",
     ),
@@ -210,7 +192,7 @@ ONLY_SPLIT = (
         "loss_parallel",
         "",
         "PyTorch's cross entropy of a DTensor in `loss_parallel`, over ranks",
-        {OVER_RANKS: _Kernel(split.loss_parallel, frozenset({"ignore_index"}))},
+        {OVER_RANKS: _Kernel(split.loss_parallel, _IGNORED)},
         temporaries=4,
     ),
     _package(

@@ -23,11 +23,15 @@ _broken: list[torch.cuda.CUDAGraph] = []
 
 class _Eager:
     def __init__(
-        self, function: BoundLoss, operands: Sequence[Tensor], leaves: Sequence[Tensor] = ()
+        self,
+        function: BoundLoss,
+        operands: Sequence[Tensor],
+        leaves: Sequence[Tensor],
+        grad_outputs: Sequence[Incoming],
     ) -> None:
         self.function, self.operands, self.input = function, operands, operands[0]
-        self.leaves = tuple(leaves)
-        """The operands that a training step differentiates."""
+        self.leaves, self.grad_outputs = leaves, cycle(grad_outputs)
+        """The operands that a training step differentiates, and what successive calls take."""
         self.loss: Tensor | None = None
         self.incoming = 1.0
         """The last call's grad_output."""
@@ -82,16 +86,6 @@ class ForwardBackward(_Eager):
     launched to make one.
     """
 
-    def __init__(
-        self,
-        function: BoundLoss,
-        operands: Sequence[Tensor],
-        leaves: Sequence[Tensor],
-        grad_outputs: Sequence[Incoming],
-    ) -> None:
-        super().__init__(function, operands, leaves)
-        self.grad_outputs = cycle(grad_outputs)
-
     def compute(self) -> None:
         self(keep=True)
 
@@ -127,9 +121,8 @@ class Captured(_Eager):
         grad_outputs: Sequence[Incoming],
     ) -> None:
         """Capture a pass with its own leaves; changing grad_outputs are copied to ``read``."""
-        super().__init__(timed.function, timed.operands, timed.leaves)
-        self.read, self.grad_outputs = read, cycle(grad_outputs)
-        self.incoming = grad_outputs[0][0]
+        super().__init__(timed.function, timed.operands, timed.leaves, grad_outputs)
+        self.read, self.incoming = read, grad_outputs[0][0]
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(timed.input.device):
             stream, origin = torch.cuda.Stream(), torch.cuda.current_stream()
@@ -214,10 +207,8 @@ class PassFactory:
 
     def make(self, function: BoundLoss) -> Forward | ForwardBackward:
         """Return one implementation's pass."""
-        if self.pass_ != FORWARD_BACKWARD:
-            return Forward(function, self.operands)
-        leaves = self._leaves(self.operands)
-        return ForwardBackward(function, self.operands, leaves, self.grad_outputs)
+        kind = ForwardBackward if self.pass_ == FORWARD_BACKWARD else Forward
+        return kind(function, self.operands, self._leaves(self.operands), self.grad_outputs)
 
     def _with_leaves(self, operands: Sequence[Tensor]) -> tuple[Tensor, ...]:
         return tuple(

@@ -166,15 +166,16 @@ def _functions_of(whose: str, spaces: Mapping[str, Any]) -> Piece:
     )
 
 
-def _modes(
-    of: str, length: Callable[[], int], at: Callable[[int], Any], pop: Callable[[], object]
-) -> Piece:
+def _modes(of: str, stack: str, *popped: None) -> Piece:
+    length, pop = (getattr(torch._C, f"_{verb}_torch_{stack}_stack") for verb in ("len", "pop"))
+    at = getattr(torch._C, f"_get_{stack}_stack_at")
+
     def read() -> list[Any]:
         return [at(number) for number in range(length())]
 
     def restore(before: list[Any]) -> None:
         while length() > len(before):
-            pop()
+            pop(*popped)
 
     return Piece(f"modes of torch's {of}", read, restore, _unlike)
 
@@ -218,18 +219,8 @@ PIECES: tuple[Piece, ...] = (
     Piece("torch's random state", _generators, _set_generators, _unlike_states, mild=True),
     Piece("Python's random state", random.getstate, random.setstate, _unlike, mild=True),
     Piece("grad mode", torch.is_grad_enabled, torch.set_grad_enabled),
-    _modes(
-        "functions",
-        torch._C._len_torch_function_stack,
-        torch._C._get_function_stack_at,
-        torch._C._pop_torch_function_stack,
-    ),
-    _modes(
-        "operators",
-        torch._C._len_torch_dispatch_stack,
-        torch._C._get_dispatch_stack_at,
-        partial(torch._C._pop_torch_dispatch_stack, None),
-    ),
+    _modes("functions", "function"),
+    _modes("operators", "dispatch", None),
     Piece("hooks of saved tensors", _saved_hooks, _drop_saved_hooks, _unlike),
     Piece(
         "kernels of operators",
@@ -288,11 +279,9 @@ class StateChange(NamedTuple):
 
 def reason_of(changes: Sequence[StateChange]) -> Reason:
     """Return the reason for changes; a replaced function has precedence."""
-    codes: set[Code] = {change.code for change in changes}
+    replaced = any(change.code == Code.MONKEY_PATCHED for change in changes)
     text = printable(f"changed state that remains: {'; '.join(change.text for change in changes)}")
-    return Reason(
-        Code.MONKEY_PATCHED if Code.MONKEY_PATCHED in codes else Code.GLOBAL_STATE_LEAK, text
-    )
+    return Reason(Code.MONKEY_PATCHED if replaced else Code.GLOBAL_STATE_LEAK, text)
 
 
 @dataclass(frozen=True)

@@ -63,19 +63,14 @@ class Call(Request[Answer], frozen=True):
     contents: Operands | None = None
     """Copied into the operands just before, on the same stream."""
 
-    @property
-    def prediction(self) -> Tensor:
-        """The first operand."""
-        return next(iter(self.operands.values()))
-
-    def fill(self, contents: Operands | None = None) -> None:
-        """Copy contents into the operands; None restores the call's own."""
-        for name, values in (contents or self.contents or {}).items():
+    def fill(self, contents: Operands | None) -> None:
+        """Copy contents into the operands."""
+        for name, values in (contents or {}).items():
             self.operands[name].copy_(values)
 
     def begin(self, local: LocalSubject) -> Answer:
         """Perform it without waiting for the GPU."""
-        self.fill()
+        self.fill(self.contents)
         loss, leaves = local.forward(self.operands, self.wrt)
         if not self.wrt:
             return Answer(loss.detach(), {})
@@ -124,8 +119,7 @@ class ForEachGradOutput(Request[Iterable[Answer]], frozen=True):
     grad_outputs: Sequence[Tensor]
 
     def accepts(self, response: Iterable[Answer]) -> bool:
-        answers = list(response)
-        return len(answers) == len(self.grad_outputs) and all(map(self.call.accepts, answers))
+        return accept_each([self.call] * len(self.grad_outputs), list(response))
 
 
 class RetainGraph(ForEachGradOutput, frozen=True):
@@ -179,11 +173,8 @@ class SecondDerivatives(Request[Gradients], frozen=True):
         try:
             with local.blamed():
                 gradients = torch.autograd.grad(loss, leaves, g, create_graph=True)
-                products = [
-                    (gradient * toward).sum()
-                    for gradient, toward in zip(gradients, self.toward.values(), strict=True)
-                ]
-                total = reduce(torch.add, products)
+                products = map(torch.mul, gradients, self.toward.values())
+                total = reduce(torch.add, map(torch.sum, products))
                 found = torch.autograd.grad(total, (*leaves, g), allow_unused=True)
                 local.finish()
         except SubjectError as error:
@@ -210,18 +201,13 @@ class JointGradients(Request[list[Gradients]], frozen=True):
     heads: Sequence[Head]
 
     def perform(self, local: LocalSubject) -> list[Gradients]:
-        leaves: list[dict[str, Tensor]] = []
+        wanted: list[Tensor] = []
         terms: list[Tensor] = []
         for head in self.heads:
             subject = local.bound_to(head.case)
             loss, operands = subject.forward(head.call.operands, head.call.wrt)
-            leaves.append(operands)
+            wanted += [operands[name] for name in head.call.wrt]
             terms.append(head.weight * (loss.sum() if loss.dim() else loss))
-        wanted = [
-            leaf[name]
-            for head, leaf in zip(self.heads, leaves, strict=True)
-            for name in head.call.wrt
-        ]
         with local.blamed():
             # In one dtype, so that each one's grad_output is its weight.
             total = torch.stack(terms).sum()

@@ -13,20 +13,10 @@ from os.path import isfile
 from pathlib import Path
 
 from losscli.errors import UsageError
-from losscli.files.modules import path_of_module
-from losscli.files.reading import SOURCE_BYTES, read_bytes
-from losscli.implementations import extension
+from losscli.files.reading import SOURCE_BYTES, path_of_module, read_bytes
+from losscli.implementations import definitions, extension
 from losscli.implementations.call_expression import check_names, names_in
-from losscli.implementations.definitions import (
-    NO_ARGUMENTS,
-    PAIR,
-    PAIRED,
-    UNKNOWN,
-    Definition,
-    NotJudgeableError,
-    Parsed,
-    Signature,
-)
+from losscli.implementations.definitions import Definition, NotJudgeableError, Parsed, Signature
 from losscli.implementations.languages import languages_of
 from losscli.losses import EVERY_LOSS, Spec
 from losscli.reasons import Code, Reason
@@ -104,7 +94,8 @@ class Source:
     def check_call(self, expression: str, loss: str) -> None:
         """Raise UsageError if it is no expression, or has a name that neither file nor loss has."""
         names_in(expression)
-        with suppress(NotJudgeableError):  # the verdict on the file says what is wrong with it
+        # The verdict on the file says what is wrong with it.
+        with suppress(NotJudgeableError, SyntaxError, ValueError, RecursionError):
             check_names(expression, self.program, loss)
 
     def having(self, reduction: str, parameters: Mapping[str, float]) -> Source:
@@ -173,21 +164,21 @@ class Source:
         """Return the definition of a loss; NotJudgeableError if none or several fit."""
         parsed = self.parsed
         found = parsed.definitions
-        operands = EVERY_LOSS[loss].names if loss in EVERY_LOSS else PAIR
+        operands = EVERY_LOSS[loss].names if loss in EVERY_LOSS else definitions.PAIR
         told = f"Found: {', '.join(found) or 'no function or module'}."
         if self.call:
             used = names_in(self.call)
             given = tuple(each for each in operands if each in used)
             return Definition("--call", "function", Signature(given, len(given), frozenset(used)))
         if self.module and (self.name not in found or found[self.name].imported):
-            return self._defined_elsewhere or Definition(self.name, "function", UNKNOWN)
+            return self._defined_elsewhere or Definition(self.name, "function", definitions.UNKNOWN)
         if self.name:
             if self.name not in found:
                 text = f"{self.named}: there is no '{self.name}'. {told}"
                 raise NotJudgeableError(Code.NOTHING_TO_JUDGE, text)
             return found[self.name]
         names = _function_names(loss)
-        forwards = (f"{each}_{forward}" for each in names for forward, _ in PAIRED)
+        forwards = (f"{each}_{forward}" for each in names for forward, _ in definitions.PAIRED)
         known = dict.fromkeys((*names, loss, MODULE, *forwards))
         wanted = [name for name in known if name in found]
         if not wanted:
@@ -210,7 +201,7 @@ class Source:
         """The names of definitions that take arguments, without those of backward passes."""
         found = self.parsed.definitions
         hidden = {each.backward.name for each in found.values() if each.backward}
-        hidden |= {name for name in found if found[name].signature == NO_ARGUMENTS}
+        hidden |= {name for name in found if found[name].signature == definitions.NO_ARGUMENTS}
         return [name for name in found if not name.startswith("_") and name not in hidden]
 
     @property

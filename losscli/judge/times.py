@@ -20,8 +20,8 @@ from losscli.cases.axes import FORWARD, FORWARD_BACKWARD, PassName
 from losscli.implementations import remote
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.remote import RemoteSubject
-from losscli.implementations.sandbox.owners import OWN, TRITON
-from losscli.implementations.sandbox.worker_requests import Time, TuningSeconds, WhatRan
+from losscli.implementations.sandbox.timed_requests import OWN, TRITON, Time, WhatRan
+from losscli.implementations.sandbox.worker_requests import TuningSeconds
 from losscli.judge.against_model import AnyModel
 from losscli.judge.judgement import Judgement
 from losscli.judge.verdict_parts import REFERENCE, Speed

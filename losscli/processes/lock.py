@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Any, Self
 
 from losscli.errors import LosscliError, UnfitError
 
@@ -108,19 +108,13 @@ def unlock(file: IO[str]) -> None:
     fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def locked(
-    file: IO[str],
-    notify: Notify,
-    *,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> contextlib.AbstractContextManager[None]:
+def locked(file: IO[str], notify: Notify, **times: Any) -> contextlib.AbstractContextManager[None]:
     """Hold a build's lock within the block; after a second, note whom it waits for."""
 
     def waits(holder: str) -> None:
         notify(f"waiting for {holder} to finish building")
 
-    return held(file, waits, notify_after=_NOTIFY_AFTER, clock=clock, sleep=sleep)
+    return held(file, waits, notify_after=_NOTIFY_AFTER, **times)
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """Runs third-party code in separate processes that return only bytes.
 
 ``client`` starts and ends workers, ``zygote`` forks them, ``confinement`` isolates them, ``server``
-runs inside them, and ``messages`` and ``wire`` carry the data. This contains accidents and cheats,
-not a determined attacker.
+runs inside them, and ``wire`` carries the data. This contains accidents and cheats, not a
+determined attacker.
 """

@@ -9,7 +9,9 @@ import select
 import shutil
 import signal
 import socket
+import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,25 +23,17 @@ from msgspec import structs
 from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
 from losscli.errors import UnfitError, printable
+from losscli.implementations import errors
 from losscli.implementations.allowance import Allowance
-from losscli.implementations.errors import (
-    NoSecondDerivativesError,
-    NotBuiltError,
-    NotIsolatedError,
-    SandboxError,
-    SubjectError,
-)
 from losscli.implementations.implementation import PLAIN, Mend, Setting
 from losscli.implementations.local import R
 from losscli.implementations.requests import Request
-from losscli.implementations.sandbox import messages, zygote
+from losscli.implementations.sandbox import wire, zygote
 from losscli.implementations.sandbox.confinement import Wanted, environment
 from losscli.implementations.sandbox.confinement.limits import TOO_MANY_PROCESSES, TOO_MUCH_MEMORY
 from losscli.implementations.sandbox.isolation_parts import missing
-from losscli.implementations.sandbox.log import Log
 from losscli.implementations.sandbox.program import packages_of
 from losscli.implementations.sandbox.scratch import scratch_directory
-from losscli.implementations.sandbox.wire import JudgeEnd
 from losscli.implementations.sandbox.worker_requests import Load
 from losscli.implementations.source import Source
 from losscli.machine.memory import free_bytes
@@ -48,6 +42,8 @@ from losscli.reasons import Code
 from losscli.units import format_bytes
 
 END_SECONDS = 5.0
+_LOG_BYTES = 2**16
+"""Kept bytes of a worker's first and of its last output."""
 _POLL_SECONDS = 0.001
 LARGE_BYTES = 2**26
 """Bytes of results from which memory is returned after each reply."""
@@ -71,14 +67,14 @@ class Worker:
         allowance = setting.allowance or Allowance()
         most_bytes = allowance.bytes_of(free_bytes("cpu"))
         self.allowance = structs.replace(allowance, memory_bytes=most_bytes)
-        self.died: SandboxError | None = None
+        self.died: errors.SandboxError | None = None
         self._flooded = self.tuned = self._has_run = False
         self.reached: tuple[str, ...] = ()
         """The isolation it runs under."""
         self._own_scratch: Path | None = None
         self.files = [os.memfd_create(name, os.MFD_CLOEXEC) for name in ("operands", "results")]
         operands, results = self.files
-        self.tensors = JudgeEnd(operands, results, device)
+        self.tensors = wire.JudgeEnd(operands, results, device)
         ours, theirs = socket.socketpair()
         self.status, status_end = os.pipe()
         self.channel = Channel(ours)
@@ -102,16 +98,16 @@ class Worker:
             os.close(self.log.writing)
         try:
             ready = self._reply(zygote.START_SECONDS)
-            if isinstance(ready, messages.Raised):  # before anything of the file runs
+            if isinstance(ready, wire.Raised):  # before anything of the file runs
                 raise UnfitError(f"a worker cannot be isolated: {ready.text}.")
-            if not isinstance(ready, messages.Ready):
+            if not isinstance(ready, wire.Ready):
                 raise self._forged("no greeting")
             self.reached = tuple(ready.reached)
             if "temporary files" not in self.reached:
                 self._own_scratch = Path(ready.scratch)
             if setting.require_isolation and (lacks := missing(self.reached)):
                 text = f"isolation is required, and this machine lacks: {', '.join(lacks)}"
-                raise NotIsolatedError(text)
+                raise errors.NotIsolatedError(text)
             built = torch.empty(0, dtype=torch.uint8)
             with suppress(OSError):  # without it the file compiles again
                 if setting.built:
@@ -123,7 +119,7 @@ class Worker:
             os.ftruncate(operands, 0)
         except BaseException as error:
             log = self.end()
-            if isinstance(error, SandboxError):
+            if isinstance(error, errors.SandboxError):
                 error.log, error.reached = log, self.reached
             raise
 
@@ -147,21 +143,19 @@ class Worker:
         number = int.from_bytes(os.urandom(6))
         model = case if isinstance(case, ModelCase) else None
         plain = None if model else case
-        asked = messages.Asked(
-            number, *self.tensors.encode(request), plain, model, generation, mends
-        )
+        asked = wire.Asked(number, *self.tensors.encode(request), plain, model, generation, mends)
         try:
-            messages.send(self.channel, asked)
+            wire.send(self.channel, asked)
         except OSError:
             raise self._ended() from None
         most = self.allowance
         seconds = most.build_seconds if request.takes_long else most.call_seconds
         reply = self._answer(number, seconds)
         if self.tuned and request.is_timed:
-            raise SubjectError(TUNES_BETWEEN, Code.TIMING_TAMPERING)
-        if isinstance(reply, messages.Raised):
+            raise errors.SubjectError(TUNES_BETWEEN, Code.TIMING_TAMPERING)
+        if isinstance(reply, wire.Raised):
             if isinstance(request, Load):  # whatever a file says of its own import
-                raise NotBuiltError(reply.text, compiler=reply.kind == "build")
+                raise errors.NotBuiltError(reply.text, compiler=reply.kind == "build")
             raise self._error(reply)
         try:
             response: R = self.tensors.decode(reply.value, request.response_type())
@@ -182,27 +176,27 @@ class Worker:
             self.channel.socket.close()
             for file in (self.status, *self.files):
                 os.close(file)
-            self.log.end()
             if self._own_scratch:
                 shutil.rmtree(self._own_scratch, ignore_errors=True)
-        return self.log.text
+        return self.log.end()
 
-    def _answer(self, number: int, seconds: float) -> messages.Replied | messages.Raised:
+    def _answer(self, number: int, seconds: float) -> wire.Replied | wire.Raised:
         reply = self._reply(seconds)
         self.tuned, over = False, time.monotonic() + self.allowance.tuning_seconds
         # Each process that a request starts reports its own tuning.
-        while isinstance(reply, messages.Tunes) and reply.number == number:
+        while isinstance(reply, wire.Tunes) and reply.number == number:
             self.tuned = True
             reply = self._reply(max(over - time.monotonic(), 0.0))
-        if isinstance(reply, messages.Raised) and reply.kind == "forked":
+        if isinstance(reply, wire.Raised) and reply.kind == "forked":
             raise self._fatal(Code.LEFT_PROCESS, reply.text)
-        if isinstance(reply, messages.Ready | messages.Tunes) or reply.number != number:
+        if isinstance(reply, wire.Ready | wire.Tunes) or reply.number != number:
             raise self._forged("a response without a request")
         return reply
 
-    def _reply(self, seconds: float) -> messages.Reply:
+    def _reply(self, seconds: float) -> wire.Reply:
         try:
-            reply = messages.receive_reply(self.channel, seconds)
+            data = self.channel.receive(seconds)
+            reply = None if data is None else wire.REPLY.decode(data)
         except TimeoutError:
             raise self._fatal(Code.HANGS, f"did not respond within {seconds:g} s") from None
         except OSError:
@@ -211,29 +205,30 @@ class Worker:
             raise self._forged(str(error)) from None
         if reply is None:
             raise self._ended()
-        if isinstance(reply, messages.Raised):
+        if isinstance(reply, wire.Raised):
             reply.text = printable(reply.text)
         return reply
 
-    def _error(self, raised: messages.Raised) -> Exception:
+    def _error(self, raised: wire.Raised) -> Exception:
         if raised.kind == "out_of_memory":
             if self.device == "cpu":
                 most = format_bytes(self.allowance.memory_bytes)
-                return SandboxError(f"took more memory than the {most} it may", Code.MEMORY_LIMIT)
+                text = f"took more memory than the {most} it may"
+                return errors.SandboxError(text, Code.MEMORY_LIMIT)
             return torch.OutOfMemoryError(raised.text)
         if raised.kind == "no_second_derivatives":
-            return NoSecondDerivativesError(raised.text)
+            return errors.NoSecondDerivativesError(raised.text)
         if raised.kind in ("build", "import"):
-            return NotBuiltError(raised.text, compiler=raised.kind == "build")
+            return errors.NotBuiltError(raised.text, compiler=raised.kind == "build")
         if raised.kind == "error":  # only what starts a worker reports one
             return self._forged("an error of losscli itself")
         if raised.broke:
             return self._fatal(Code.DEVICE_ERROR, raised.text)
-        error = SubjectError(raised.text, raised.code)
+        error = errors.SubjectError(raised.text, raised.code)
         error.refused = raised.refused
         return error
 
-    def _ended(self) -> SandboxError:
+    def _ended(self) -> errors.SandboxError:
         if self._flooded:
             text = f"wrote more than {self.allowance.output_bytes} bytes of output"
             return self._fatal(Code.FLOODED_OUTPUT, text)
@@ -261,12 +256,12 @@ class Worker:
             told += "; the file may have killed it, for signals are not isolated here"
         return told
 
-    def _forged(self, what: str) -> SandboxError:
+    def _forged(self, what: str) -> errors.SandboxError:
         text = f"something else than losscli wrote to the judge's channel: {what[:100]}"
         return self._fatal(Code.WROTE_TO_CHANNEL, text)
 
-    def _fatal(self, code: Code, text: str) -> SandboxError:
-        self.died = SandboxError(text, code)
+    def _fatal(self, code: Code, text: str) -> errors.SandboxError:
+        self.died = errors.SandboxError(text, code)
         self._end_processes()
         return self.died
 
@@ -299,3 +294,33 @@ class Worker:
         if not self._flooded:
             self._flooded = True
             self._signal(signal.SIGTERM)
+
+
+class Log:
+    """The first and last parts of a worker's output."""
+
+    def __init__(self, most: int, flooded: Callable[[], None]) -> None:
+        self.reading, self.writing = os.pipe()
+        self.most, self.flooded = most, flooded
+        self.count = 0
+        self.head, self.tail = b"", b""
+        self._thread = threading.Thread(target=self._drain, daemon=True)
+        self._thread.start()
+
+    def _drain(self) -> None:
+        while data := os.read(self.reading, 2**16):
+            self.count += len(data)
+            missing = _LOG_BYTES - len(self.head)
+            self.head += data[:missing]
+            self.tail = (self.tail + data[missing:])[-_LOG_BYTES:]
+            if self.count > self.most:
+                self.flooded()
+        os.close(self.reading)
+
+    def end(self) -> str:
+        """Read the remaining output; return what was kept of all."""
+        self._thread.join(END_SECONDS)
+        left_out = self.count - len(self.head) - len(self.tail)
+        between = f"\n[{left_out} bytes left out]\n" if left_out > 0 else ""
+        head, tail = (part.decode(errors="replace") for part in (self.head, self.tail))
+        return printable(head + between + tail)

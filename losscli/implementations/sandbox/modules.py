@@ -1,7 +1,7 @@
 """Builds and describes the module of a ``Model`` or a candidate in a worker."""
 
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -53,17 +53,14 @@ class BoundModel:
             operands = tuple(each.clone() for each in operands)
         given = dict(zip(self.case.shapes, operands, strict=True))
         arguments = [a.plain if a.shape is None else given[a.name] for a in self.case.arguments]
-        found: Tensor
         if self.holds:
-            found = self.made(*arguments)
-            return found
+            return cast(Tensor, self.made(*arguments))
         # A module may write to its buffers, and the operands are the judge's.
         state = {
             a.name: given[a.name] if a.differentiable else given[a.name].clone()
             for a in self.case.state
         }
-        found = functional_call(self.made, state, tuple(arguments))
-        return found
+        return cast(Tensor, functional_call(self.made, state, tuple(arguments)))
 
     def hold(self, operands: Operands) -> list[Tensor]:
         """Bind parameters and buffers permanently; return the parameters."""

@@ -1,6 +1,6 @@
 """Imports, binds and calls a loss as any program does.
 
-It also runs from its source, so it imports and names nothing of this project; see ``unmarked``.
+It also runs from its source, so it imports and names nothing of this project; see ``Unmarked``.
 """
 
 import importlib

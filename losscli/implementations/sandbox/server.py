@@ -15,77 +15,70 @@ from losscli.implementations import binding, gpu_requests, memory_requests, requ
 from losscli.implementations.errors import NoSecondDerivativesError, SubjectError
 from losscli.implementations.languages import Tuning
 from losscli.implementations.requests import Request
-from losscli.implementations.sandbox import messages, worker_requests
-from losscli.implementations.sandbox.state import State
-from losscli.implementations.sandbox.wire import WorkerEnd
-from losscli.implementations.sandbox.worker_requests import Load, WorkerRequest
+from losscli.implementations.sandbox import timed_requests, wire, worker_requests
+from losscli.implementations.sandbox.confinement import Walls
+from losscli.implementations.sandbox.worker_requests import Load, State, WorkerRequest
 from losscli.implementations.source import Source
 from losscli.machine.devices import is_broken
 from losscli.machine.memory import is_out_of_memory
 from losscli.processes import Channel
 
-_REQUESTS = (requests, memory_requests, gpu_requests, worker_requests)
+_REQUESTS = (requests, memory_requests, gpu_requests, worker_requests, timed_requests)
 
 
-def serve(
-    channel: int, operands: int, results: int, device: str, scratch: str, reached: tuple[str, ...]
-) -> None:
+def serve(channel: int, operands: int, results: int, walls: Walls) -> None:
     """Answer requests until the judge hangs up."""
     with Channel(socket.socket(fileno=channel)) as connection:
-        messages.send(connection, messages.Ready(list(reached), scratch))
-        tuning = Tuning(lambda: messages.send(connection, messages.Tunes(server.number)))
-        server = _Server(WorkerEnd(operands, results), State(device, scratch, tuning))
-        own = os.getpid()
-        while (asked := messages.receive_asked(connection)) is not None:
-            reply = server.reply(asked)
+        wire.send(connection, wire.Ready(walls.reached, walls.scratch))
+        tuning = Tuning(lambda: wire.send(connection, wire.Tunes(state.number)))
+        state = State(walls.wanted.device, walls.scratch, tuning)
+        tensors, own = wire.WorkerEnd(operands, results), os.getpid()
+        while (data := connection.receive()) is not None:
+            reply = _reply(wire.ASKED.decode(data), tensors, state)
             if os.getpid() != own:
-                messages.send(
-                    connection, messages.Raised("a call returned in a second process", "forked")
-                )
+                forked = wire.Raised("a call returned in a second process", "forked")
+                wire.send(connection, forked)
                 os._exit(1)
-            messages.send(connection, reply)
+            wire.send(connection, reply)
 
 
-class _Server:
-    def __init__(self, tensors: WorkerEnd, state: State) -> None:
-        self.tensors, self.state = tensors, state
-        self.number = 0
+def _reply(asked: wire.Asked, tensors: wire.WorkerEnd, state: State) -> wire.Reply:
+    """Answer one request; an exception is an answer too."""
+    state.number = asked.number
+    state.tuning.watch()
+    request: Request[Any] | None = None
+    try:
+        tensors.read(asked.storages)
+        request = tensors.decode(asked.request, _any_request())
+        return _answer(asked, request, tensors, state)
+    except Exception as error:
+        raised = _raised(error, isinstance(request, Load), state.file)
+        raised.broke = is_broken(state.device)
+        raised.number = asked.number
+        return raised
 
-    def reply(self, asked: messages.Asked) -> messages.Reply:
-        """Answer one request; an exception is an answer too."""
-        self.number = asked.number
-        self.state.tuning.watch()
-        request: Request[Any] | None = None
-        try:
-            self.tensors.read(asked.storages)
-            request = self.tensors.decode(asked.request, _any_request())
-            return self._answer(asked, request)
-        except Exception as error:
-            raised = _raised(error, isinstance(request, Load), self.state.file)
-            raised.broke = is_broken(self.state.device)
-            raised.number = asked.number
-            return raised
 
-    def _answer(self, asked: messages.Asked, request: Request[Any]) -> messages.Replied:
-        # The operands have started CUDA.
-        state = self.state
-        state.before = state.before.completed()
-        state.local = None  # one that is bound anew is freed first
-        if case := asked.model or asked.case:
-            state.local = state.subject(case, asked.generation, asked.mends)
-        if request.keeps_operands:
-            self.tensors.keep()
-        if isinstance(request, WorkerRequest):
-            value = request.perform_at(state)
-        elif state.local:
-            value = state.local.send(request)
-        else:
-            raise LosscliError(f"{type(request).__name__} needs a case")
-        raw = self.tensors.encode(list(value) if isinstance(value, Iterator) else value)
-        if request.drops_operands:
-            self.tensors.drop()
-        changed = [] if request.owns_operands else self.tensors.write_back()
-        return messages.Replied(asked.number, raw, changed)
+def _answer(
+    asked: wire.Asked, request: Request[Any], tensors: wire.WorkerEnd, state: State
+) -> wire.Replied:
+    # The operands have started CUDA.
+    state.before = state.before.completed()
+    state.local = None  # one that is bound anew is freed first
+    if case := asked.model or asked.case:
+        state.local = state.subject(case, asked.generation, asked.mends)
+    if request.keeps_operands:
+        tensors.keep()
+    if isinstance(request, WorkerRequest):
+        value = request.perform_at(state)
+    elif state.local:
+        value = state.local.send(request)
+    else:
+        raise LosscliError(f"{type(request).__name__} needs a case")
+    raw = tensors.encode(list(value) if isinstance(value, Iterator) else value)
+    if request.drops_operands:
+        tensors.drop()
+    changed = [] if request.owns_operands else tensors.write_back()
+    return wire.Replied(asked.number, raw, changed)
 
 
 @cache
@@ -95,19 +88,19 @@ def _any_request() -> Any:
     return reduce(or_, (each for each in kinds if not each.__subclasses__()))
 
 
-def _raised(error: Exception, loads: bool, file: Source) -> messages.Raised:
+def _raised(error: Exception, loads: bool, file: Source) -> wire.Raised:
     text = first_line(error)
     if is_out_of_memory(error):
-        return messages.Raised(text, "out_of_memory")
+        return wire.Raised(text, "out_of_memory")
     if isinstance(error, NoSecondDerivativesError):
-        return messages.Raised(text, "no_second_derivatives")
+        return wire.Raised(text, "no_second_derivatives")
     cause = error.__cause__ if isinstance(error, SubjectError) else error
     if cause is not None and binding.is_of_compiler(cause):
         told = binding.first_error(cause, file.text, file.path.name)
-        return messages.Raised(f"{type(cause).__name__}: {told}", "build")
+        return wire.Raised(f"{type(cause).__name__}: {told}", "build")
     if loads:
-        return messages.Raised(f"{type(error).__name__}: {binding.first_error(error)}", "import")
+        return wire.Raised(f"{type(error).__name__}: {binding.first_error(error)}", "import")
     if isinstance(error, SubjectError):
-        return messages.Raised(text, "raised", error.refused, error.code)
+        return wire.Raised(text, "raised", error.refused, error.code)
     # An error of losscli too: the file can raise one, so the judge would not believe it.
-    return messages.Raised(f"raised {type(error).__name__}: {text}".rstrip(": "), "raised")
+    return wire.Raised(f"raised {type(error).__name__}: {text}".rstrip(": "), "raised")

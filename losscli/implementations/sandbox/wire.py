@@ -1,19 +1,25 @@
-"""Carries tensors between judge and worker as raw bytes in two files in memory.
+"""What judge and worker send each other: JSON, and tensors as bytes in two files in memory.
 
-An operand travels with its whole storage, so that the worker sees its strides and the bytes around
-a view. The worker writes changes back, so that checks find modified inputs. Results are contiguous.
+Messages are decoded by type, because they may be forged. An operand travels with its whole storage,
+so that the worker sees its strides and the bytes around a view. The worker writes changes back, so
+that checks find modified inputs. Results are contiguous.
 """
 
 import math
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 import torch
 from torch import Tensor
 
-from losscli.implementations.sandbox.messages import Storage, plain
+from losscli.cases.case import Case
+from losscli.cases.model_case import ModelCase
+from losscli.implementations.implementation import Mend
+from losscli.processes import Channel
+from losscli.reasons import Code
 
 _DTYPES = {
     str(dtype).removeprefix("torch."): dtype
@@ -24,6 +30,84 @@ _PIECE = 2**24
 """Bytes copied at once, so that the allocator reuses memory."""
 _SMALL = 2**26
 """Bytes of earlier operands that a worker need not free."""
+
+
+class Storage(msgspec.Struct):
+    """An operand's storage; its bytes are in the operand file."""
+
+    key: int
+    """Identifies the judge's memory, so that it keeps its address in the worker."""
+    bytes: int
+    at: int
+    device: str
+
+
+class Asked(msgspec.Struct):
+    """A request and the case of its subject."""
+
+    number: int
+    """A random number that the response must repeat."""
+    request: msgspec.Raw
+    storages: list[Storage]
+    case: Case | None = None
+    model: ModelCase | None = None
+    """The case, if it is a Model's."""
+    generation: int = 0
+    """The implementation is bound again for each."""
+    mends: tuple[Mend, ...] = ()
+
+
+class Ready(msgspec.Struct, tag="ready"):
+    """The worker is isolated."""
+
+    reached: list[str]
+    scratch: str
+
+
+class Replied(msgspec.Struct, tag="replied"):
+    """The response to a request."""
+
+    number: int
+    value: msgspec.Raw
+    changed: list[int] = []
+    """Keys of modified operands."""
+
+
+class Raised(msgspec.Struct, tag="raised"):
+    """The candidate raised or returned an invalid result."""
+
+    text: str
+    kind: Literal[
+        "raised", "no_second_derivatives", "out_of_memory", "build", "import", "error", "forked"
+    ]
+    refused: bool = False
+    """Whether it was RuntimeError."""
+    code: Code = Code.RAISED
+    broke: bool = False
+    """Whether the worker can no longer use the GPU."""
+    number: int = 0
+
+
+class Tunes(msgspec.Struct, tag="tunes"):
+    """The candidate is tuning a kernel, which has its own time limit."""
+
+    number: int
+
+
+Reply = Ready | Replied | Raised | Tunes
+
+ASKED = msgspec.json.Decoder(Asked)
+REPLY: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON holds of a path, or of the parameters of a loss."""
+    return str(value) if isinstance(value, Path) else dict(value)
+
+
+def send(channel: Channel, message: Asked | Reply) -> None:
+    """Send a message."""
+    channel.send(msgspec.json.encode(message, enc_hook=_plain))
 
 
 class Sent(msgspec.Struct):
@@ -72,7 +156,7 @@ class JudgeEnd:
 
     def _send(self, value: Any) -> Any:
         if not isinstance(value, Tensor):
-            return plain(value)
+            return _plain(value)
         storage = value.untyped_storage()
         place = (str(value.device), storage.data_ptr(), storage.nbytes())
         key = self._keys.setdefault(place, len(self._keys))
@@ -165,16 +249,14 @@ class WorkerEnd:
 
     def _result(self, value: Any) -> Any:
         if not isinstance(value, Tensor):
-            return plain(value)
+            return _plain(value)
         stored = Tensor.detach(value).resolve_conj().resolve_neg()
         if torch._is_zerotensor(stored):  # autograd's, which has no memory
             stored = torch.zeros_like(stored)
         if not stored.is_contiguous():
             stored = stored.cpu().contiguous()
         at = self._end
-        whole = torch.empty(0, dtype=torch.uint8)
-        if stored.numel():
-            whole = stored.flatten().view(torch.uint8)
+        whole = stored.flatten().view(torch.uint8)
         _write(self.results, at, whole)
         self._end += -(-whole.nbytes // 4096) * 4096
         dtype = str(value.dtype).removeprefix("torch.")

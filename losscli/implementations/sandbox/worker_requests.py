@@ -1,29 +1,95 @@
-"""Requests to a worker itself, not to its bound implementation."""
+"""The state of a worker, and requests to the worker itself, not to its bound implementation."""
 
+import gc
+import os
+import sys
+import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, ClassVar
 
 import torch
 from msgspec import Meta
 from torch import Tensor
 
-from losscli.cases.axes import PassName
 from losscli.cases.case import Case
-from losscli.cases.model_case import Argument
-from losscli.implementations.local import Operands, R_co
+from losscli.cases.model_case import Argument, ModelCase
+from losscli.implementations import binding
+from losscli.implementations.errors import SubjectError
+from losscli.implementations.implementation import BoundLoss, Implementation, Mend
+from losscli.implementations.languages import Tuning
+from losscli.implementations.local import LocalSubject, R_co
 from losscli.implementations.process_state import ProcessState, StateChange
 from losscli.implementations.requests import Answer, Call, Request, accept_each
-from losscli.implementations.sandbox import builds, leftovers, unmarked
-from losscli.implementations.sandbox.modules import arguments_of, make, state_of
-from losscli.implementations.sandbox.owners import ATEN, CUBLAS, OWN, TRITON, Ran
-from losscli.implementations.sandbox.state import State
-from losscli.implementations.sandbox.timed import Flip, Samples, TimedPass, WarmData
+from losscli.implementations.sandbox import program, scratch
+from losscli.implementations.sandbox.modules import BoundModel, arguments_of, make, state_of
+from losscli.implementations.sandbox.program import Binding, bound, import_source
 from losscli.implementations.source import Source
 from losscli.losses import Shape
+from losscli.machine.own_processes import children
 
-_Seconds = Annotated[float, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0)]
 _NAMES_BYTES = 2**20
 """Of compiled files."""
+WATCHED_SECONDS, WATCHES = 0.1, 10
+"""OpenMP threads spin for a while after a call, longer if they share cores."""
+
+
+class State:
+    """What requests to a worker read and change."""
+
+    def __init__(self, device: str, scratch: str, tuning: Tuning) -> None:
+        self.device, self.scratch, self.tuning, self.number = device, scratch, tuning, 0
+        self.module: ModuleType | None = None
+        self.subjects: dict[tuple[Case, int, tuple[Mend, ...]], LocalSubject] = {}
+        self.local: LocalSubject | None = None
+        """The subject of a request's case, if it has one."""
+        self.timed: Any
+        """The pass of timed requests."""
+        self.before = ProcessState.read()
+        self.constructed: dict[StateChange, bool] = {}
+        """Changes by binding, and whether they were reported."""
+        self.file: Source
+        self.source: tuple[str, str, str, str]
+        self.order: tuple[str, ...] = ()
+
+    def subject(self, case: Case, generation: int, mends: tuple[Mend, ...]) -> LocalSubject:
+        """Return the subject of a case, bound once for each generation."""
+        key = case, generation, mends
+        if key not in self.subjects:
+            for known in [each for each in self.subjects if each[0] == case]:
+                del self.subjects[known]
+            implementation = Implementation(self.file.named, "", partial(self._bind, mends=mends))
+            self.subjects[key] = LocalSubject.bind(implementation, case)
+        return self.subjects[key]
+
+    def _bind(self, case: Case, *, mends: tuple[Mend, ...]) -> BoundLoss:
+        """Return the file's definition as a case calls it; note changes by its constructor."""
+        before = ProcessState.read()
+        try:
+            return self._function(case, mends)
+        finally:
+            for change in before.restore():
+                self.constructed.setdefault(change, False)
+
+    def _function(self, case: Case, mends: tuple[Mend, ...]) -> BoundLoss:
+        assert self.module is not None
+        if isinstance(case, ModelCase):
+            return BoundModel(self.module, self.file.definition(""), case, copies=bool(mends))
+        function = bound(self.module, self.binding(case))
+        if "operands" in mends:
+            function = binding.on_copies(function)
+        if "gradients" in mends:
+            function = binding.with_all_gradients(function, case)
+        return binding.mended(function, case) if "results" in mends else function
+
+    def binding(self, case: Case) -> Binding:
+        """Return how a case calls the file's definition."""
+        return binding.binding(self.file, case, self.order)
 
 
 class WorkerRequest(Request[R_co], frozen=True):
@@ -48,10 +114,18 @@ class Load(WorkerRequest[None], frozen=True):
     """An earlier worker's compiled output."""
 
     def perform_at(self, state: State) -> None:
-        state.load(self.file, self.order, self.built, unmarked=self.unmarked)
+        file, state.file, state.order = self.file, self.file, self.order
+        if self.built.numel():
+            scratch.unpack(self.built.numpy().data, state.scratch)
+        # Without a revision, it may import neighbouring files.
+        beside, name = "" if file.revision else str(file.path), file.module or file.path.stem
+        state.source = file.program, beside, name, state.scratch
+        if not self.unmarked:
+            state.module = import_source(*state.source)
+            state.tuning.watch()
 
 
-class TuningSeconds(WorkerRequest[_Seconds], frozen=True):
+class TuningSeconds(WorkerRequest[Seconds], frozen=True):
     """Total seconds of tuning so far."""
 
     def perform_at(self, state: State) -> float:
@@ -64,11 +138,11 @@ class Compiled(WorkerRequest[Tensor], frozen=True):
     takes_long: ClassVar[bool] = True
 
     def perform_at(self, state: State) -> Tensor:
-        packed = builds.pack(state.scratch)
+        packed = scratch.pack(state.scratch)
         return torch.frombuffer(packed, dtype=torch.uint8) if packed else torch.empty(0).byte()
 
     def accepts(self, response: Tensor) -> bool:
-        fits = response.dim() == 1 and response.nbytes <= builds.MOST_BYTES + _NAMES_BYTES
+        fits = response.dim() == 1 and response.nbytes <= scratch.MOST_BYTES + _NAMES_BYTES
         return response.device.type == "cpu" and response.dtype == torch.uint8 and fits
 
 
@@ -101,14 +175,34 @@ class InputShapes(WorkerRequest[list[tuple[Shape, str]]], frozen=True):
 
 
 class Unmarked(WorkerRequest[Iterable[Answer]], frozen=True):
-    """The answers of processes that look like a user's."""
+    """The loss and first gradient of successive processes that look like a user's.
+
+    This catches a loss that is right only if it recognizes a judge, or that finds answers in files
+    of earlier processes. Modules, environment, call stack and garbage-collected objects hide
+    losscli.
+    """
 
     takes_long: ClassVar[bool] = True
     calls: Sequence[Call]
     case: Case
 
     def perform_at(self, state: State) -> Iterator[Answer]:
-        return unmarked.answers(state.file, state.source, state.binding(self.case), self.calls)
+        how, results = state.binding(self.case), f"{state.scratch}/results"
+        for call in self.calls:
+            Path(results).unlink(missing_ok=True)
+            with _hidden(is_used=state.file.imports_losscli) as main:
+                # A forking thread, with its frames, is its child's only one.
+                operands, given = [*call.operands.values()], call.grad_output if call.wrt else None
+                arguments = (state.source, main.Binding(*how), operands, given, results)
+                thread = threading.Thread(target=main.main, args=arguments)
+                thread.start()
+                thread.join()
+            if not os.path.exists(results):
+                raise SubjectError("ended its process")
+            found = torch.load(results)
+            if isinstance(found, str):
+                raise SubjectError(found)
+            yield Answer(found[0], dict(zip(call.wrt, found[1:], strict=True)))
 
     def accepts(self, response: Iterable[Answer]) -> bool:
         return accept_each(self.calls, [*response])
@@ -118,7 +212,13 @@ class Leftovers(WorkerRequest[list[str]], frozen=True):
     """The names of processes that the candidate left running."""
 
     def perform_at(self, state: State) -> list[str]:
-        return leftovers.find()
+        own = os.getpid()
+        if own == 1 and os.readlink("/proc/self") == "1":  # it shows those of the namespace alone
+            pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        else:
+            pids = children(own) + children(os.getppid())  # orphans belong to the keeper
+        left = [name for pid in pids if pid != own and (name := _name_of(pid))]
+        return left or (["a thread that goes on computing"] if goes_on_computing() else [])
 
 
 class ModelArguments(WorkerRequest[list[Argument]], frozen=True):
@@ -140,67 +240,46 @@ class ModelState(WorkerRequest[tuple[dict[str, Tensor], list[str]]], frozen=True
         return state_of(make(state.module, state.file.definition(""), state.device, self.seed))
 
 
-class Time(WorkerRequest[Samples], frozen=True):
-    """Make the timed pass of later requests; return its first result."""
-
-    takes_long: ClassVar[bool] = True
-    keeps_operands: ClassVar[bool] = True
-    owns_operands: ClassVar[bool] = True
-    pass_: PassName
-    operands: Operands
-    evicts: bool
-    captured: bool
-
-    def perform_at(self, state: State) -> Samples:
-        assert state.local is not None
-        state.timed = TimedPass(
-            state.local, self.pass_, self.operands, evicts=self.evicts, captured=self.captured
-        )
-        return state.timed.first()
-
-    def accepts(self, response: Samples) -> bool:
-        return response.loss is not None
+@contextmanager
+def _hidden(*, is_used: bool) -> Iterator[Any]:
+    """Hide losscli behind a plain main module; ``is_used``: the file imports losscli."""
+    prefix = "losscli.implementations" if is_used else "losscli"
+    hidden = {n: sys.modules.pop(n) for n in [*sys.modules] if f"{n}.".startswith(f"{prefix}.")}
+    main = sys.modules["__main__"] = ModuleType("__main__")
+    exec(compile(Path(program.__file__).read_text(), "main.py", "exec"), main.__dict__)
+    gc.freeze()
+    try:
+        yield main
+    finally:
+        sys.modules.update(hidden)
 
 
-class WarmUp(WorkerRequest[WarmData], frozen=True):
-    """Warm up the timed pass and measure a call's memory."""
-
-    def perform_at(self, state: State) -> WarmData:
-        return state.timed.warm_up()
-
-
-class Sample(WorkerRequest[Samples], frozen=True):
-    """Take a sample after each flip; return the answer of sample ``keep``, or none for -1."""
-
-    is_timed: ClassVar[bool] = True
-    flips: Sequence[Flip]
-    keep: int
-
-    def perform_at(self, state: State) -> Samples:
-        return state.timed.samples(self.flips, self.keep)
-
-    def accepts(self, response: Samples) -> bool:
-        one_each = len(response.seconds) == len(self.flips)
-        return one_each and (self.keep < 0 or response.loss is not None)
+def goes_on_computing() -> bool:
+    """Tell whether threads compute for a full second while this one sleeps."""
+    for _ in range(WATCHES):
+        before = _wanted_seconds()
+        time.sleep(WATCHED_SECONDS)
+        if _wanted_seconds() - before < WATCHED_SECONDS / 2:
+            return False
+    return True
 
 
-class WhatRan(WorkerRequest[Ran], frozen=True):
-    """The operators and kernels in a call of the timed pass, and their owners."""
+def _wanted_seconds() -> float:
+    """Return how long threads ran or, if schedstat is known, waited for a core."""
+    if not Path("/proc/self/schedstat").exists():
+        return time.process_time()
+    nanoseconds = 0
+    for thread in os.listdir("/proc/self/task"):
+        with suppress(OSError):  # it has ended meanwhile
+            computed, waited, _ = Path(f"/proc/self/task/{thread}/schedstat").read_text().split()
+            nanoseconds += int(computed) + int(waited)
+    return nanoseconds / 1e9
 
-    def perform_at(self, state: State) -> Ran:
-        return state.timed.ran()
 
-    def accepts(self, response: Ran) -> bool:
-        shares = response.shares
-        known = {*shares} <= {OWN, TRITON, CUBLAS, ATEN}
-        return known and response.count >= 0 and all(0 <= each <= 1 for each in shares.values())
-
-
-class Loop(WorkerRequest[_Seconds], frozen=True):
-    """Call the timed pass repeatedly and wait for all its work; return the seconds."""
-
-    is_timed: ClassVar[bool] = True
-    calls: int
-
-    def perform_at(self, state: State) -> float:
-        return state.timed.looped(self.calls)
+def _name_of(pid: int) -> str:
+    """Return a process's name or number; empty if it has ended."""
+    with suppress(OSError):
+        known, _, state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+        if state.split()[0] != "Z":
+            return known.partition("(")[2].strip() or str(pid)
+    return ""

@@ -22,19 +22,11 @@ from typing import NoReturn
 import msgspec
 
 from losscli.errors import UnfitError
-from losscli.implementations.sandbox import messages
-from losscli.implementations.sandbox.confinement import (
-    PR_SET_CHILD_SUBREAPER,
-    Walls,
-    Wanted,
-    control_group,
-    environment,
-    kernel,
-    limits,
-)
+from losscli.implementations.sandbox.confinement import Walls, Wanted, environment, kernel, limits
 from losscli.machine.own_processes import ancestors, children
 from losscli.processes import Channel, Process, end_with_parent, to_parent
 
+_PR_SET_CHILD_SUBREAPER = 36
 START_SECONDS = 120.0
 """How long a process may take to start."""
 IDLE_SECONDS = 0.5
@@ -143,9 +135,9 @@ def _keep(walls: Walls, descriptors: list[int], zygote: int, prefix: str) -> NoR
         os.setsid()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-        kernel.call("prctl", PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        kernel.call("prctl", _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         # It also counts files in memory.
-        together = control_group.make(2 * wanted.memory_bytes, wanted.processes)
+        together = limits.make_group(2 * wanted.memory_bytes, wanted.processes)
         os.makedirs(wanted.scratch, mode=0o700, exist_ok=True)
         walls.leave()
         keeper = os.getpid()
@@ -193,8 +185,7 @@ def _work(walls: Walls, descriptors: list[int], keeper: int, prefix: str) -> NoR
         _close_descriptors({0, 1, 2, channel, operands, results})
         from losscli.implementations.sandbox import server
 
-        device, scratch, reached = walls.wanted.device, walls.scratch, tuple(walls.reached)
-        server.serve(channel, operands, results, device, scratch, reached)
+        server.serve(channel, operands, results, walls)
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -204,6 +195,8 @@ def _work(walls: Walls, descriptors: list[int], keeper: int, prefix: str) -> NoR
 
 def _close_in(walls: Walls, channel: int, prefix: str) -> None:
     """Isolate the worker; report why if it cannot run."""
+    from losscli.implementations.sandbox import wire
+
     try:
         walls.furnish(prefix)
         os.environ.clear()
@@ -214,8 +207,8 @@ def _close_in(walls: Walls, channel: int, prefix: str) -> None:
         os.chdir(walls.scratch)
         walls.give_up()
     except Exception as error:
-        report = messages.Raised(str(error), "error")
-        messages.send(Channel(socket.socket(fileno=channel)), report)
+        report = wire.Raised(str(error), "error")
+        wire.send(Channel(socket.socket(fileno=channel)), report)
         raise
 
 

@@ -1,9 +1,9 @@
 """Isolates a worker as far as the kernel permits.
 
 ``namespaces`` separates it from the judge and drops its capabilities, ``mounts`` restricts which
-files it sees, ``landlock`` which it may write, ``seccomp`` its system calls, ``limits`` and
-``control_group`` its resources, and ``environment`` its environment variables. They overlap on
-purpose. A step that the kernel refuses is skipped; the verdict lists the others.
+files it sees, ``landlock`` which it may write, ``seccomp`` its system calls, ``limits`` its
+resources, and ``environment`` its environment variables. They overlap on purpose. A step that the
+kernel refuses is skipped; the verdict lists the others.
 """
 
 import errno
@@ -19,16 +19,10 @@ from pathlib import Path
 import losscli
 from losscli.build.plan import csrc_root
 from losscli.errors import UnfitError
-from losscli.implementations.sandbox.confinement import (
-    landlock,
-    limits,
-    mounts,
-    namespaces,
-    seccomp,
-)
+from losscli.implementations.sandbox.confinement import landlock, limits, mounts, seccomp
+from losscli.implementations.sandbox.confinement.namespaces import drop_capabilities, leave
 from losscli.implementations.sandbox.isolation_parts import NAMES
 
-PR_SET_CHILD_SUBREAPER = 36
 NIXOS_DRIVER = "/run/opengl-driver"
 """NixOS's folder of GPU driver libraries."""
 SCRATCH_PART = 4
@@ -71,7 +65,7 @@ class Walls:
 
     def leave(self) -> None:
         """Leave the judge's namespaces; the next child starts in new ones."""
-        self.apart, self._has_users = namespaces.leave()
+        self.apart, self._has_users = leave()
         if self.apart:
             self._reached |= {"signals", "network"}
 
@@ -90,17 +84,18 @@ class Walls:
         if mounted is None:
             self.scratch = tempfile.mkdtemp(prefix=prefix, dir=wanted.scratch)
             return
-        self.scratch, self._has_files = mounted.scratch, True
+        self.scratch, read_only, proc = mounted
+        self._has_files = True
         self._reached |= {"shared memory", "temporary files", "devices", "cache"}
-        self._reached |= {"files", "attributes"} if mounted.read_only else set()
-        self._reached |= {"processes", "/proc"} if mounted.proc else set()
+        self._reached |= {"files", "attributes"} if read_only else set()
+        self._reached |= {"processes", "/proc"} if proc else set()
         self._reached |= {"sockets"} if not self._on_cpu and not shares else set()
 
     def give_up(self) -> None:
         """Drop rights for good; OSError if a required file would become unreadable."""
         folders = [path for path in sys.path if os.path.isdir(path)]
         with suppress(OSError):
-            namespaces.drop_capabilities()
+            drop_capabilities()
             self._reached.add("capabilities")
         for path in folders:
             if not os.access(path, os.R_OK | os.X_OK):

@@ -1,7 +1,7 @@
 """Limits a worker's memory, processes, open files and file sizes.
 
 The kernel's limits are per process or user, so the keeper polls the sum over the worker's
-processes, even without a ``control_group``.
+processes. A control group (version 2), if one can be made, counts unmapped memory too.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import re
 import resource
 import signal
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from losscli.machine.kernel_files import groups
 from losscli.machine.own_processes import children
 
 OPEN_FILES = 4096
@@ -24,6 +26,10 @@ GROWTH = 1.1
 """Growth of memory that requires another exact poll, which is slow."""
 COUNTED_BY_NAMESPACE = (5, 14)
 """The kernel version since which each user namespace counts processes separately."""
+GROUPS = "losscli-"
+"""The prefix of control groups' names."""
+_SETTINGS = {"memory.swap.max": "0", "memory.oom.group": "1"}
+"""Further settings of a control group, if the kernel has them."""
 TOO_MUCH_MEMORY, TOO_MANY_PROCESSES = 256, 257
 """Beyond the exit codes of a process."""
 
@@ -121,3 +127,70 @@ def _limit(which: int, most: int) -> None:
     hard = resource.getrlimit(which)[1]
     most = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(which, (most, most))
+
+
+class ControlGroup:
+    """A control group held by open files, which workers cannot open; OSError if it cannot be made.
+
+    It is a sibling of this process's group, because a group with processes cannot have limited
+    children. Root can make one, and a user in a delegated systemd session.
+    """
+
+    def __init__(self, beside: Path, memory_bytes: int, processes: int) -> None:
+        self._folder = os.open(beside, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._name = f"{GROUPS}{os.getpid()}"
+        self._entry = self._events = -1
+        try:
+            os.mkdir(self._name, dir_fd=self._folder)
+            for name, most in (("memory.max", memory_bytes), ("pids.max", processes)):
+                if most:
+                    self._write(name, str(most))
+            for name, value in _SETTINGS.items():
+                with suppress(OSError):
+                    self._write(name, value)
+            self._entry = self._open("cgroup.procs", os.O_WRONLY)
+            self._events = self._open("memory.events", os.O_RDONLY)
+        except OSError:
+            self.remove()
+            raise
+
+    def enter(self) -> None:
+        """Move this process and its future children into the group."""
+        os.write(self._entry, b"0")
+
+    @property
+    def ran_out(self) -> bool:
+        """Whether the kernel killed one of its processes for lack of memory."""
+        lines = os.pread(self._events, 4096, 0).decode().splitlines()
+        return any(line.split()[0] == "oom_kill" and line.split()[1] != "0" for line in lines)
+
+    def remove(self) -> None:
+        """Remove the group after its processes have ended."""
+        with suppress(OSError):
+            os.rmdir(self._name, dir_fd=self._folder)
+        for file in (self._folder, self._entry, self._events):
+            if file >= 0:
+                os.close(file)
+
+    def _open(self, name: str, flags: int) -> int:
+        return os.open(f"{self._name}/{name}", flags | os.O_CLOEXEC, dir_fd=self._folder)
+
+    def _write(self, name: str, value: str) -> None:
+        with open(self._open(name, os.O_WRONLY), "w") as file:
+            file.write(value)
+
+
+def make_group(memory_bytes: int, processes: int) -> ControlGroup | None:
+    """Create a sibling group if possible; remove stale groups of killed keepers."""
+    for version, own in groups("memory"):
+        if version == 2:
+            beside = own.parent if (own.parent / "cgroup.procs").exists() else own
+            with suppress(OSError):
+                control = (beside / "cgroup.subtree_control").read_text().split()
+                if {"memory", "pids"} <= {*control}:
+                    for left in beside.glob(f"{GROUPS}*"):
+                        with suppress(OSError):  # it has processes
+                            left.rmdir()
+                    return ControlGroup(beside, memory_bytes, processes)
+            return None
+    return None

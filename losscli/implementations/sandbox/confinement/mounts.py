@@ -49,21 +49,14 @@ def devices(device: str) -> list[str]:
     return [path for pattern in patterns for path in sorted(glob(pattern))]
 
 
-class Mounted(NamedTuple):
-    """The result of mounting."""
-
-    scratch: str
-    read_only: bool
-    """Whether everything else is read-only."""
-    proc: bool
-    """Whether /proc shows only the namespace's processes."""
-
-
-def mount(device: str, bytes: int, needed: Iterable[str], hidden: Iterable[str]) -> Mounted | None:
+def mount(
+    device: str, bytes: int, needed: Iterable[str], hidden: Iterable[str]
+) -> tuple[str, bool, bool] | None:
     """Mount the files that this process and its children see, or return None if not permitted.
 
-    Two file systems in memory have so many ``bytes`` each. ``needed`` paths stay visible inside
-    ``hidden`` and shared folders; OSError if one cannot be restored.
+    Return the scratch folder, whether all else is read-only, and whether /proc shows only the
+    namespace's processes. Two file systems in memory have so many ``bytes`` each. ``needed`` paths
+    stay visible inside ``hidden`` and shared folders; OSError if one cannot be restored.
     """
     common = os.path.realpath(os.path.dirname(SCRATCH))
     try:
@@ -104,7 +97,7 @@ def mount(device: str, bytes: int, needed: Iterable[str], hidden: Iterable[str])
                 scratch = _mount_scratch(bytes)
             if place not in shared:  # in /tmp programs expect no error but that of a permission
                 _remount_read_only(place, _SMALL)
-    return Mounted(scratch, read_only, proc)
+    return scratch, read_only, proc
 
 
 def _roots(needed: Iterable[str], covered: list[str]) -> list[str]:

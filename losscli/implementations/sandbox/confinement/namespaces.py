@@ -33,7 +33,7 @@ def leave() -> tuple[bool, bool]:
         users = False
     except OSError:
         try:
-            if uid == 0 and not holds_capability(SETFCAP):
+            if uid == 0 and not _holds_capability(SETFCAP):
                 raise PermissionError  # root could not be root there
             kernel.call("unshare", _OWN | _NEWUSER)
         except OSError:
@@ -48,8 +48,7 @@ def leave() -> tuple[bool, bool]:
     return True, users
 
 
-def holds_capability(capability: int) -> bool:
-    """Tell whether this process has a capability."""
+def _holds_capability(capability: int) -> bool:
     status = Path("/proc/self/status").read_text()
     found = re.search(r"^CapEff:\s+([0-9a-f]+)$", status, re.MULTILINE)
     return bool(found and int(found[1], 16) >> capability & 1)
