@@ -35,7 +35,6 @@ CONFIGS = {"bench": None, "verify": DEFAULT_CONFIG}
     type=OneOf("device", DEVICES),
     default="auto",
     show_default=True,
-    metavar="NAME",
     help="Build for auto, cpu or cuda; auto includes CUDA if torch sees a GPU.",
 )
 @loss_axis(

@@ -56,14 +56,16 @@ def add_completion(command: click.Command) -> None:
 class OneOf(click.ParamType):  # type: ignore[type-arg]  # generic only in newer clicks
     """An option or argument that takes one of a few names."""
 
+    name = "name"
+
     def __init__(self, kind: str, candidates: Iterable[str]) -> None:
-        self.name, self.candidates = kind, tuple(candidates)
+        self.kind, self.candidates = kind, tuple(candidates)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the name, or raise UsageError with the candidates."""
         from losscli.config.fields import check_name
 
-        return check_name(self.name, value, self.candidates)
+        return check_name(self.kind, value, self.candidates)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str

@@ -20,7 +20,6 @@ FORMATS = ("bencher", "github", "openmetrics")
     "--format",
     type=OneOf("format", FORMATS),
     required=True,
-    metavar="NAME",
     help="Write bencher (Bencher Metric Format), github (github-action-benchmark, "
     "customSmallerIsBetter) or openmetrics.",
 )

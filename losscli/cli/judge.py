@@ -69,7 +69,6 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 @option(
     "--loss",
     type=OneOf("loss", EVERY_LOSS),
-    metavar="NAME",
     help="Judge against a loss of losscli: "
     f"{', '.join((*LOSSES, *EVERY_ROW_LOSS, *LINEAR_LOSSES))}, or of one with a weight or a mask, "
     "such as weighted_nll or masked_kl_divergence.",
@@ -96,7 +95,6 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 @option(
     "--reduction",
     type=OneOf("reduction", REDUCTIONS),
-    metavar="NAME",
     help=f"Judge with reduction {', '.join(REDUCTIONS)}; by default all that it "
     "takes, and its usual one, mean if it has it, is timed.",
 )
@@ -139,7 +137,6 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 @option(
     "--format",
     type=OneOf("format", FORMATS),
-    metavar="NAME",
     help="Write verdicts as table, json or jsonl (one per line, as they finish). By default table, "
     "and jsonl with --jobs or --resume.",
 )

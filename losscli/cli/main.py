@@ -14,26 +14,14 @@ from typing import Any
 
 import click
 
+from losscli import errors
 from losscli.cli import dependencies, interrupts
 from losscli.cli.completion import add_completion
 from losscli.cli.variables import add_variables, wrong_switch
 from losscli.console.notes import VARIABLE as QUIET_VARIABLE
 from losscli.console.notes import is_on, is_quiet, status
 from losscli.console.streams import RED, coloured, emit, give_up_broken, in_colour, prepare, tell
-from losscli.errors import (
-    EXIT_BROKEN_PIPE,
-    EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    EXIT_OK,
-    EXIT_UNEXPECTED,
-    EXIT_UNFIT,
-    EXIT_USAGE,
-    LosscliError,
-    RankError,
-    UsageError,
-    printable,
-    unknown,
-)
+from losscli.errors import LosscliError, RankError, UsageError, printable, unknown
 from losscli.processes.process import FALLBACK_VARIABLE
 from losscli.ranks.place import is_silent
 
@@ -167,32 +155,27 @@ def group() -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
     prepare()
     try:
-        return _run(arguments)
+        return _run(list(sys.argv[1:] if arguments is None else arguments))
     except BrokenPipeError:  # nobody reads the message either
-        return EXIT_BROKEN_PIPE
+        return errors.EXIT_BROKEN_PIPE
     finally:
         give_up_broken()
 
 
 def _run(arguments: list[str]) -> int:
     """Run the command line; a broken pipe may still escape from its messages."""
-    with (
-        _variable_restored(QUIET_VARIABLE),
-        _variable_restored(FALLBACK_VARIABLE),
-        _interruptible() as received,
-    ):
+    with _restored(QUIET_VARIABLE, FALLBACK_VARIABLE), _interruptible() as received:
         # Commands measure and check kernels, never the formulas that may replace them.
         os.environ[FALLBACK_VARIABLE] = "error"
         try:
             result = group.main(arguments, prog_name="losscli", standalone_mode=False)
             sys.stdout.flush()
-            code = result if isinstance(result, int) else EXIT_OK
+            code = result if isinstance(result, int) else errors.EXIT_OK
         except SystemExit as ended:
             # click exits with 1 on a broken pipe, which here would say that a check failed.
-            if ended.code != EXIT_FAILED:
+            if ended.code != errors.EXIT_FAILED:
                 raise
             code = _explain(BrokenPipeError())
         except (Exception, KeyboardInterrupt) as error:
@@ -201,21 +184,21 @@ def _run(arguments: list[str]) -> int:
             if not received:
                 return _explain(error)
             # The error comes from the interrupt, whatever it says.
-            code = EXIT_FAILED
-    if received and code != EXIT_INTERRUPTED:
+            code = errors.EXIT_FAILED
+    if received and code != errors.EXIT_INTERRUPTED:
         return _explain(KeyboardInterrupt())
     return code
 
 
 @contextmanager
-def _variable_restored(name: str) -> Iterator[None]:
-    before = os.environ.get(name)
+def _restored(*variables: str) -> Iterator[None]:
+    before = {name: os.environ[name] for name in variables if name in os.environ}
     try:
         yield
     finally:
-        os.environ.pop(name, None)
-        if before is not None:
-            os.environ[name] = before
+        for name in variables:
+            os.environ.pop(name, None)
+        os.environ.update(before)
 
 
 @contextmanager
@@ -248,17 +231,17 @@ def _is_being_imported(name: str) -> bool:
 def _explain(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):
         # A shell's exit code for a program that SIGPIPE ended.
-        return EXIT_BROKEN_PIPE
+        return errors.EXIT_BROKEN_PIPE
     status("")
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
-        return EXIT_USAGE
+        return errors.EXIT_USAGE
     if isinstance(error, click.Abort | KeyboardInterrupt | _InterruptedError):
         if not is_silent():
             tell("losscli: interrupted")
-        return EXIT_INTERRUPTED
+        return errors.EXIT_INTERRUPTED
     message, code = _message(error)
-    told = is_silent() and code != EXIT_UNEXPECTED
+    told = is_silent() and code != errors.EXIT_UNEXPECTED
     if error.is_told if isinstance(error, RankError) else told:
         return code  # all ranks have the error; another one reports it
     text = coloured("error:", RED) if in_colour(sys.stderr) else "error:"
@@ -281,24 +264,28 @@ def _message(error: BaseException) -> tuple[str, int]:
             return str(switch), switch.exit_code
         command = error.ctx.command_path if error.ctx else "losscli"
         if isinstance(error, click.NoSuchOption):
+            told = f"{command} has no option {error.option_name}."
             name = error.option_name.lstrip("-")
             if name in COMMANDS:
-                told = f"{command} has no option {error.option_name}. Run `losscli {name}`"
-                return f"{told}, a separate command.", EXIT_USAGE
+                return f"{told} Run `losscli {name}`, a separate command.", errors.EXIT_USAGE
             if instead := _INSTEAD.get(f"{command} {error.option_name}"):
-                told = f"{command} has no option {error.option_name}. Write `{instead}`"
-                return f"{told}, or see `{command} --help`.", EXIT_USAGE
-        return f"{error.format_message()} See `{command} --help`.", EXIT_USAGE
+                return f"{told} Write `{instead}`, or see `{command} --help`.", errors.EXIT_USAGE
+        return f"{error.format_message()} See `{command} --help`.", errors.EXIT_USAGE
     if isinstance(error, click.ClickException):
-        return error.format_message(), EXIT_USAGE
+        return error.format_message(), errors.EXIT_USAGE
     if trouble := dependencies.trouble(error):
-        return trouble, EXIT_UNFIT
+        return trouble, errors.EXIT_UNFIT
     if _is_out_of_memory(error):
-        return "out of memory. Choose smaller sizes; --dry-run shows which cases fit.", EXIT_UNFIT
+        advice = "Choose smaller sizes; --dry-run shows which cases fit."
+        return f"out of memory. {advice}", errors.EXIT_UNFIT
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return f"no space left on the device of {error.filename or 'the output'}.", EXIT_UNFIT
+        where = error.filename or "the output"
+        return f"no space left on the device of {where}.", errors.EXIT_UNFIT
     summary = f"{type(error).__name__}: {error}".splitlines()[0]
-    return f"unexpected {summary} (run again with --debug for the traceback)", EXIT_UNEXPECTED
+    return (
+        f"unexpected {summary} (run again with --debug for the traceback)",
+        errors.EXIT_UNEXPECTED,
+    )
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -19,13 +19,11 @@ from losscli.judge.template import STARTS, Template, render, template_path
     type=OneOf("loss", STARTS),
     default="smooth_l1",
     show_default=True,
-    metavar="NAME",
     help=f"Write a kernel of loss NAME: {', '.join(STARTS)}.",
 )
 @option(
     "--template",
     type=OneOf("template", get_args(Template)),
-    metavar="NAME",
     help=f"Write it in NAME: {', '.join(get_args(Template))}. By default torch, which needs no "
     "compiler, and cpp with --cuda or --cpu.",
 )

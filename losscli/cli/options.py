@@ -13,13 +13,8 @@ from click.core import ParameterSource
 from losscli.cases.axes import CHANGING, DTYPES, LAYOUTS, PASSES
 from losscli.cli.completion import Complete, OneOf, listed
 from losscli.cli.variables import option, switch
-from losscli.config.fields import (
-    check_device,
-    check_grad_output,
-    check_loss,
-    check_name,
-    check_seed,
-)
+from losscli.config import fields
+from losscli.config.fields import check_name
 from losscli.config.filters import parse_filter
 from losscli.config.loader import load_config, shipped_configs
 from losscli.config.schema import Config
@@ -54,9 +49,8 @@ def resolve_config(config: str | None, **options: Any) -> Config:
     from losscli.config.expansion import kept_and_excluding, rows  # cases take a while to import
 
     loaded = load_config(config, overrides_of(**options))
-    if loaded.filters and not any(
-        kept_and_excluding(*row)[0] for row in rows(loaded.blocks, "cpu")
-    ):
+    every = rows(loaded.blocks, "cpu")
+    if loaded.filters and not any(kept_and_excluding(*row)[0] for row in every):
         raise UsageError(
             "--filter matches no case of the config. --list without --filter lists the cases."
         )
@@ -89,20 +83,14 @@ def has_options(context: click.Context) -> bool:
 
 def format_option(formats: Sequence[str], help: str) -> Decorator:
     """Return --format, whose default is the first format."""
-    return option(
-        "--format",
-        type=OneOf("format", formats),
-        default=formats[0],
-        show_default=True,
-        metavar="NAME",
-        help=help,
-    )
+    kind = OneOf("format", formats)
+    return option("--format", type=kind, default=formats[0], show_default=True, help=help)
 
 
 def device_option(verb: str = "Run on device NAME", **more: Any) -> Decorator:
     """Return --device."""
     help = f"{verb}: auto, cpu, cuda or cuda:N."
-    return option("--device", type=check_device, metavar="NAME", help=help, **more)
+    return option("--device", type=fields.check_device, metavar="NAME", help=help, **more)
 
 
 keep_going_option = option(
@@ -126,14 +114,8 @@ def axis(
         parts = [part.strip() for value in given for part in value.split(",")]
         return tuple(dict.fromkeys(item for part in parts for item in read(part)))
 
-    return option(
-        *(flag, field),
-        multiple=True,
-        metavar=metavar,
-        callback=parse,
-        help=help,
-        shell_complete=complete,
-    )
+    given = {"metavar": metavar, "callback": parse, "shell_complete": complete}
+    return option(flag, field, multiple=True, help=help, **given)
 
 
 def named_axis(
@@ -156,8 +138,6 @@ def named_axis(
 columns_option = named_axis(
     "--columns", "columns", "column", COLUMNS, "s of the tables", FORMER_COLUMNS
 )
-
-
 _LOSSES: Mapping[str, Collection[str]] = {
     "all": LOSSES,
     "weighted": WEIGHTED,
@@ -167,58 +147,49 @@ _LOSSES: Mapping[str, Collection[str]] = {
 
 
 def _losses(text: str) -> tuple[str, ...]:
-    return tuple(_LOSSES[text]) if text in _LOSSES else (check_loss(text),)
+    return tuple(_LOSSES[text]) if text in _LOSSES else (fields.check_loss(text),)
 
 
-_IMPL_HELP = (
-    f"Choose the implementation: {', '.join(IMPLEMENTATIONS)} (custom is losscli's), or your own "
-    "file: FILE.py, FILE.py:FUNCTION or FILE.py@REVISION."
-)
 COMPLETE_RUNS = listed(saved_runs, files=True)
-_IMPL_COMPLETE = listed(lambda: IMPLEMENTATIONS, files=True, commas=True)
-_GRAD_OUTPUT_HELP = (
-    f"Choose the grad_output of forward_backward: a number, or {CHANGING}: another one in "
-    "every call."
-)
 _LOSS_HELP = (
     f"Choose the loss: {', '.join(LOSSES)} or all. With a weight it is weighted_NAME; "
     f"weighted is all of these. Row-wise losses are {', '.join(ROW_FORMS)}; rows is all of these. "
     f"Fused linear losses are {', '.join(LINEAR_LOSSES)}; linear is all of these."
 )
-_LOSS_COMPLETE = listed(lambda: (*_LOSSES, *EVERY_LOSS), commas=True)
-_SIZE_HELP = (
-    "Choose the size: 1024x1024, 32K, 1K..32K*2 (by factors of 2) or pow2[10:30:5] "
-    "(2^10, 2^15, ...)."
-)
 
 
 def loss_axis(help: str = _LOSS_HELP) -> Decorator:
     """Return the axis of the losses."""
-    return axis("--loss", "losses", "NAME", _losses, help, _LOSS_COMPLETE)
+    complete = listed(lambda: (*_LOSSES, *EVERY_LOSS), commas=True)
+    return axis("--loss", "losses", "NAME", _losses, help, complete)
 
 
-_AXES = (
+axis_options_of_config = _together(
     loss_axis(),
-    axis("--size", "sizes", "SIZE", parse_size, _SIZE_HELP),
+    axis(
+        *("--size", "sizes", "SIZE", parse_size),
+        "Choose the size: 1024x1024, 32K, 1K..32K*2 (by factors of 2) or pow2[10:30:5] "
+        "(2^10, 2^15, ...).",
+    ),
     named_axis("--dtype", "dtypes", "dtype", DTYPES),
     named_axis("--reduction", "reductions", "reduction", REDUCTIONS),
     named_axis("--pass", "passes", "pass", PASSES),
     axis(
         *("--grad-output", "grad_outputs", "VALUE"),
-        lambda text: (check_grad_output(text),),
-        _GRAD_OUTPUT_HELP,
+        lambda text: (fields.check_grad_output(text),),
+        f"Choose the grad_output of forward_backward: a number, or {CHANGING}: another one in "
+        "every call.",
     ),
     named_axis("--layout", "layouts", "layout", LAYOUTS),
     axis(
         *("--impl", "implementations", "NAME"),
         lambda text: (find_implementation(text).name,),
-        *(_IMPL_HELP, _IMPL_COMPLETE),
+        f"Choose the implementation: {', '.join(IMPLEMENTATIONS)} (custom is losscli's), or your "
+        "own file: FILE.py, FILE.py:FUNCTION or FILE.py@REVISION.",
+        listed(lambda: IMPLEMENTATIONS, files=True, commas=True),
     ),
-)
-axis_options_of_config = _together(
-    *_AXES,
     device_option(),
-    option("--seed", type=check_seed, metavar="N", help="Seed the inputs with N."),
+    option("--seed", type=fields.check_seed, metavar="N", help="Seed the inputs with N."),
 )
 """Options that override a key of a config, for ``overrides_of``."""
 filter_option = option(
@@ -302,10 +273,13 @@ def listing_format(
     return add
 
 
-part_option = option(
-    "--part",
-    type=parse_part,
-    metavar="K/N",
-    help="Run part K of N; all parts take about equally long.",
+axis_options = _together(
+    case_options,
+    option(
+        "--part",
+        type=parse_part,
+        metavar="K/N",
+        help="Run part K of N; all parts take about equally long.",
+    ),
+    keep_going_option,
 )
-axis_options = _together(case_options, part_option, keep_going_option)
