@@ -14,19 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from losscli.cases.axes import CACHES, HOST, MODES
+from losscli.cli import options
 from losscli.cli.completion import OneOf
-from losscli.cli.holding import hold
-from losscli.cli.options import (
-    COMPLETE_RUNS,
-    axis_options,
-    columns_option,
-    examples,
-    has_options,
-    named_axis,
-    output_options,
-    resolve_config,
-    verbose_option,
-)
 from losscli.cli.ranks import arrange, facts_of, load, ranks_option, run_in_ranks
 from losscli.cli.variables import option, switch
 from losscli.config.fields import check_processes, whole_number
@@ -54,7 +43,7 @@ _time_option = partial(option, type=parse_seconds, metavar="TIME")
 
 
 @click.command("bench")
-@axis_options
+@options.axis_options
 @_time_option("--min-time", help="Sample each pass of a case for at least TIME.")
 @_time_option(
     "--max-time", help="Stop sampling a pass of a case after TIME, once it has three samples."
@@ -73,7 +62,7 @@ _time_option = partial(option, type=parse_seconds, metavar="TIME")
     metavar="STATE",
     help=f"Time with caches in this state: {' or '.join(CACHES)}.",
 )
-@named_axis("--mode", "mode", "mode", MODES)
+@options.named_axis("--mode", "mode", "mode", MODES)
 @option(
     "--processes",
     type=check_processes,
@@ -94,12 +83,12 @@ _time_option = partial(option, type=parse_seconds, metavar="TIME")
     "--resume",
     metavar="FILE",
     help="Continue the interrupted run in FILE, a path or a saved name; needs -o or --save.",
-    shell_complete=COMPLETE_RUNS,
+    shell_complete=options.COMPLETE_RUNS,
 )
-@columns_option
-@verbose_option
-@output_options
-@examples(
+@options.columns_option
+@options.verbose_option
+@options.output_options
+@options.examples(
     "losscli bench",
     "losscli bench --loss mse --size 8Kx8K --dtype float32,bfloat16",
     "losscli bench -c full.yaml --dry-run",
@@ -122,7 +111,7 @@ def command(
     verbose: bool,
     format: str,
     output: Path | None,
-    **options: Any,
+    **axes: Any,
 ) -> int:
     """Time implementations side by side, after checking each against the oracle.
 
@@ -136,8 +125,8 @@ def command(
             "--resume needs -o PATH or --save NAME, where it writes the results that it adds."
         )
     began = perf_counter()
-    given = {each.name: options.pop(each.name) for each in fields(Timing)}
-    config = resolve_config(**options).changed(
+    given = {each.name: axes.pop(each.name) for each in fields(Timing)}
+    config = options.resolve_config(**axes).changed(
         lambda block: replace(block, timing=_override(block.timing, given))
     )
     if config.blocks[0].placement:
@@ -148,19 +137,11 @@ def command(
         saved = prepare(save) if save and not is_silent() else None
         if saved and saved.exists() and not force:
             _ask_to_overwrite(saved, resume)
-        unfinished = hold(output, saved, kind="bench", resume=resume)
+        unfinished = options.hold(output, saved, kind="bench", resume=resume)
 
     # Whatever follows needs torch, or takes long to import: an error above answers at once.
     device = load(config, place, list_cases=list_cases, dry_run=dry_run)
-    from losscli.bench.plan import (
-        Schedule,
-        able,
-        libraries_of,
-        plan,
-        plan_id,
-        seconds_of,
-        seconds_of_all,
-    )
+    from losscli.bench import plan as planning
     from losscli.bench.processes import Processes, environment
     from losscli.bench.ranks import runner_of_ranks
     from losscli.bench.runner import Runner
@@ -175,10 +156,10 @@ def command(
 
     if dry_run:
         print_plans(config, device, memory.free_bytes(device))
-        emit(duration(min(seconds_of_all(plan(config, device)), config.budget)))
+        emit(duration(min(planning.seconds_of_all(planning.plan(config, device)), config.budget)))
         return EXIT_OK
 
-    tasks = plan(config, device)
+    tasks = planning.plan(config, device)
     if threads is not None:
         torch.set_num_threads(threads)
     left_out, found = excluded(config, device), environment(device, tasks)
@@ -186,8 +167,10 @@ def command(
         group = join(place, device)
         announce(group)
         found |= facts_of(group, device)
-    run = begin("bench", device, plan=plan_id(tasks), part=part, excluded=left_out, facts=found)
-    tasks = deal(tasks, part or WHOLE, case=lambda task: task.case, seconds=seconds_of)
+    run = begin(
+        "bench", device, plan=planning.plan_id(tasks), part=part, excluded=left_out, facts=found
+    )
+    tasks = deal(tasks, part or WHOLE, case=lambda task: task.case, seconds=planning.seconds_of)
     if unfinished:
         run, tasks = _resume(unfinished, run, tasks)
 
@@ -198,32 +181,32 @@ def command(
         "saved": saved,
         "resumed": unfinished,
         "keep_going": keep_going,
-        "weights": [seconds_of(task) for task in tasks],
-        "guess": min(seconds_of_all(tasks), config.budget),
+        "weights": [planning.seconds_of(task) for task in tasks],
+        "guess": min(planning.seconds_of_all(tasks), config.budget),
         "columns": config.columns,
         "verbose": verbose,
     }
     most = memory.most_bytes(device)
-    possible = able(tasks, most)
+    possible = planning.able(tasks, most)
     if place:
-        loading.build_ahead(libraries_of(possible, device))
+        loading.build_ahead(planning.libraries_of(possible, device))
         runner = runner_of_ranks(group, device, notify, _show)
         began = runner.clock() - largest(group, perf_counter() - began)
-        jobs = Schedule(tasks, config.budget, lambda: runner.clock() - began)
+        jobs = planning.Schedule(tasks, config.budget, lambda: runner.clock() - began)
         return run_in_ranks(run, jobs, runner.run, **report)
     if not possible:  # reports why; starts no process and builds nothing
         return run_jobs(run, tasks, Runner(device, notify=note).run, **report)
 
     def build(tasks: Sequence[Task]) -> None:
-        loading.build_ahead(libraries_of(able(tasks, most), device))
+        loading.build_ahead(planning.libraries_of(planning.able(tasks, most), device))
 
-    jobs = Schedule(tasks, config.budget, lambda: perf_counter() - began, build)
+    jobs = planning.Schedule(tasks, config.budget, lambda: perf_counter() - began, build)
     threads_of_run = run.environment["threads"]
     with Processes(device, threads_of_run, notify=notify, show=_show) as processes_of_run:
         if possible[0].timing.several_processes:
             processes_of_run.start([0])  # while the compilers run
         code = run_jobs(run, jobs, processes_of_run.run, **report)
-    if code == EXIT_OK and not has_options(click.get_current_context()):
+    if code == EXIT_OK and not options.has_options(click.get_current_context()):
         note(NEXT)
     return code
 

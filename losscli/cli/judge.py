@@ -11,9 +11,7 @@ import click
 
 from losscli.cases.axes import DTYPES
 from losscli.cli.completion import OneOf
-from losscli.cli.engine import farm, local_pool, on_option
-from losscli.cli.holding import hold
-from losscli.cli.options import Decorator, axis, examples, named_axis, output_option, writable
+from losscli.cli.options import Decorator, axis, examples, hold, named_axis, output_option, writable
 from losscli.cli.variables import option, switch
 from losscli.config.fields import check_device, whole_number
 from losscli.config.sizes import parse_size
@@ -21,19 +19,20 @@ from losscli.console.notes import note, say
 from losscli.console.progress import Progress
 from losscli.console.streams import tell
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, UsageError, worst
+from losscli.judge.ray_address import client_address
 from losscli.losses import EVERY_LOSS, EVERY_ROW_LOSS, LINEAR_LOSSES, LOSSES, REDUCTIONS
 from losscli.reasons import Code
 from losscli.units import parse_memory, parse_seconds
 
 if TYPE_CHECKING:
-    from losscli.judge.pool import Item
+    from losscli.judge.pool import Item, JudgePool
     from losscli.judge.ray_address import Address
     from losscli.judge.verdict import Verdict
 
 FORMATS = ("table", "json", "jsonl")
 MOST_WORKERS = 1024
+_RAY = "ray"
 _WORK = "judging builds, checks and times a file, which takes up to several minutes"
-STDIN = "-"
 NOT_ISOLATED = "this machine cannot isolate files completely: see `losscli doctor --isolation`"
 _LIMITS = ("build_seconds", "call_seconds", "total_seconds", "memory_bytes")
 
@@ -54,6 +53,15 @@ def _memory(text: str) -> int:
     if not memory:
         raise UsageError(f"'{text}' is no memory. Write 512MB or 4GiB.")
     return memory
+
+
+def _engine(text: str) -> Address | str:
+    if text == _RAY:
+        return text
+    name, found, address = text.partition("://")
+    if name != _RAY or not found:
+        raise UsageError(f"unknown engine '{text}'. Write ray or ray://HOST:PORT.")
+    return client_address(address)
 
 
 def _parameter(text: str) -> tuple[tuple[str, float]]:
@@ -131,7 +139,12 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
     help="Build and check N files at once; by default as many as cores and memory allow. A "
     "device times only one file at a time.",
 )
-@on_option
+@option(
+    "--on",
+    type=_engine,
+    metavar="ENGINE",
+    help="Judge on a Ray cluster: ray, or ray://HOST:PORT of a Ray Client server.",
+)
 @switch("--no-cache", help="Judge again what was judged before.")
 @switch("--strict", help="Also exit with 1 for a file that is RIGHT WITHIN LIMITS.")
 @option(
@@ -175,7 +188,7 @@ def command(
     resumed = resume is not None
     if resume is not None:
         output = _resumed(resume, output, format)
-    format = format or ("jsonl" if jobs is not None or resumed else FORMATS[0])
+    format = format or ("jsonl" if jobs is not None or resumed else "table")
     fields = _fields(**options)
     hold(output)
 
@@ -192,11 +205,9 @@ def command(
     finished = {verdict.id for verdict in earlier}
     if finished:
         note(f"{len(finished)} verdicts are already in {output}")
-    if on is None:
-        pool = local_pool(workers, fields.get("device"))
-        cache = None if no_cache else user_verdicts()
-    else:  # the nodes have caches of their own machines
-        pool, cache = farm(on, workers, cached=not no_cache), None
+    # The nodes of a cluster have caches of their own machines.
+    cache = user_verdicts() if on is None and not no_cache else None
+    pool = _pool(on, workers, fields.get("device"), cached=not no_cache)
     batch = judge_batch(items, pool, cache=cache, finished=finished)
     interrupted = open_to_files = False
     with VerdictWriter(format, output, earlier=earlier, resumed=resumed) as writer:
@@ -219,14 +230,25 @@ def command(
         return EXIT_INTERRUPTED
     if not verdicts:
         raise UsageError(f"--jobs {jobs} has no job. Write one JSON object per line.")
-    return _exit_code(verdicts, strict=strict)
+    if strict and any(Code.KNOWN_LIMITATION in each.codes for each in verdicts):
+        return EXIT_FAILED
+    return worst(each.exit_code for each in verdicts)
 
 
-def _exit_code(verdicts: Iterable[Verdict], *, strict: bool = False) -> int:
-    """Return the worst verdict's exit code; ``strict``: right within limits fails."""
-    verdicts = list(verdicts)
-    limits = any(Code.KNOWN_LIMITATION in each.codes for each in verdicts)
-    return EXIT_FAILED if strict and limits else worst(each.exit_code for each in verdicts)
+def _pool(
+    engine: Address | str | None, workers: int | None, device: str | None, *, cached: bool
+) -> JudgePool:
+    """Return the judges of this machine for a device's jobs, or those of a Ray cluster."""
+    if engine is None:
+        from losscli.judge.pool import LocalPool, default_workers, usable_gpus
+
+        gpus = [] if device == "cpu" else usable_gpus()
+        return LocalPool(workers or default_workers(len(gpus)), gpus=gpus, notify=note)
+    from losscli.judge.farm import Farm
+    from losscli.judge.ray_cluster import RayCluster
+
+    cluster = RayCluster(None if engine == _RAY else engine, workers=workers, notify=note)
+    return Farm(cluster, workers=workers, cached=cached, notify=note)
 
 
 def _fields(
@@ -261,7 +283,7 @@ def _jobs(name: str, fields: Mapping[str, Any]) -> Iterable[Item]:
     """Return the jobs of a file or of standard input, read as needed."""
     from losscli.judge.jobs import lines_of, read_jobs
 
-    if name == STDIN:
+    if name == "-":
         return read_jobs(lines_of(0), "stdin", fields)
     try:
         descriptor = os.open(name, os.O_RDONLY)

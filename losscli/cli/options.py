@@ -22,8 +22,10 @@ from losscli.config.sizes import parse_size
 from losscli.errors import UnfitError, UsageError
 from losscli.implementations import IMPLEMENTATIONS, find_implementation
 from losscli.losses import EVERY_LOSS, LINEAR_LOSSES, LOSSES, REDUCTIONS, ROW_FORMS, WEIGHTED
+from losscli.ranks.place import is_silent
 from losscli.runs.columns import COLUMNS
 from losscli.runs.columns import FORMERLY as FORMER_COLUMNS
+from losscli.runs.files import held, is_replaceable
 from losscli.runs.parts import parse_part
 from losscli.runs.saved import saved_runs
 
@@ -238,6 +240,28 @@ def writable(option: str, path: Path) -> Path:
     except OSError as error:
         raise UnfitError(f"{option} '{path}': {error.strerror}. Name another file.") from None
     return path
+
+
+def hold(
+    output: Path | None, saved: Path | None = None, *, kind: str = "", resume: str | None = None
+) -> Path | None:
+    """Lock a command's outputs until it ends; only the first rank does.
+
+    Returns the file of the unfinished run that ``resume`` names. A run of a ``kind`` has a journal.
+    UsageError if another process writes an output, a journal was never reported, or there is no
+    unfinished run; UnfitError if nothing can be written.
+    """
+    if is_silent():
+        return None
+    files = (path.resolve() for path in (output, saved) if path and is_replaceable(path))
+    for path in dict.fromkeys(files):
+        click.get_current_context().with_resource(held(path))
+    from losscli.runs import journal  # which takes a while to import
+
+    unfinished = None if resume is None else journal.find_unfinished(resume)
+    if kind and (place := journal.journal_of(output, saved)):
+        journal.refuse_unreported(kind, place[0], unfinished, place[1])
+    return unfinished
 
 
 verbose_option = switch("-v", "--verbose", help="Show all details, and what the columns mean.")

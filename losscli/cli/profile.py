@@ -9,8 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from losscli.cli.holding import hold
-from losscli.cli.options import case_options, examples, format_option, output_to, resolve_config
+from losscli.cli.options import (
+    case_options,
+    examples,
+    format_option,
+    hold,
+    output_to,
+    resolve_config,
+)
 from losscli.cli.variables import option, switch
 from losscli.console.notes import LOADING, note, status
 from losscli.console.streams import emit, tell

@@ -6,15 +6,8 @@ from pathlib import Path
 
 import click
 
+from losscli.cli import options
 from losscli.cli.completion import OneOf, listed
-from losscli.cli.options import (
-    FORMATS,
-    columns_option,
-    examples,
-    listing_format,
-    output_option,
-    verbose_option,
-)
 from losscli.cli.variables import switch
 from losscli.console.notes import note, say
 from losscli.console.streams import emit
@@ -49,12 +42,14 @@ def _runs() -> dict[str, Path]:
     metavar="| show NAME | rm NAME... | merge RUN...]",
     shell_complete=listed(_runs),
 )
-@listing_format(FORMATS, "Write the list as table or json, a run also as md, csv or jsonl.")
-@columns_option
-@verbose_option
+@options.listing_format(
+    options.FORMATS, "Write the list as table or json, a run also as md, csv or jsonl."
+)
+@options.columns_option
+@options.verbose_option
 @switch("--mixed", help="Let merge join runs of different machines; each time names its machine.")
-@output_option
-@examples(
+@options.output_option
+@options.examples(
     "losscli runs",
     "losscli runs show before --format md",
     "losscli runs rm before after",

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from losscli.cli.completion import OneOf
-from losscli.cli.holding import hold
-from losscli.cli.options import device_option, examples, keep_going_option, output_options
+from losscli.cli.options import device_option, examples, hold, keep_going_option, output_options
 from losscli.cli.ranks import device_of, facts_of, place_of, ranks_option, run_in_ranks
 from losscli.console.notes import note
 from losscli.console.progress import Progress

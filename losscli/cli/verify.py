@@ -10,16 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from losscli.cli import options
 from losscli.cli.completion import listed
-from losscli.cli.holding import hold
-from losscli.cli.options import (
-    axis,
-    axis_options,
-    examples,
-    output_options,
-    resolve_config,
-    verbose_option,
-)
 from losscli.cli.ranks import arrange, facts_of, load, ranks_option, run_in_ranks
 from losscli.cli.variables import switch
 from losscli.config.check_names import CATCHES
@@ -47,8 +39,8 @@ def _check(text: str) -> tuple[str]:
 
 
 @click.command("verify")
-@axis_options
-@axis(
+@options.axis_options
+@options.axis(
     "--check",
     "checks",
     "NAME",
@@ -58,9 +50,9 @@ def _check(text: str) -> tuple[str]:
 )
 @ranks_option
 @switch("--quick", help="Run the cases of quick.yaml, like `-c quick`.")
-@verbose_option
-@output_options
-@examples(
+@options.verbose_option
+@options.output_options
+@options.examples(
     "losscli verify --quick",
     "losscli verify --loss smooth_l1 --dtype float16",
     "losscli verify --loss mse --impl my_kernel.py --check gradients",
@@ -99,12 +91,12 @@ def command(
         axes["config"] = QUICK_CONFIG if quick else DEFAULT_CONFIG
     # Waiting threads sleep: the tensors are small, and there are several processes.
     let_threads_sleep(os.environ)
-    config = resolve_config(**axes)
+    config = options.resolve_config(**axes)
     if not axes["implementations"]:
         config = config.changed(_of_our_own)
     config, place = arrange(config, ranks, part, listing=list_cases or dry_run)
     if not (list_cases or dry_run):
-        hold(output, kind="verify")
+        options.hold(output, kind="verify")
 
     # Whatever follows needs torch, or takes long to import: an error above answers at once.
     device = load(config, place, list_cases=list_cases, dry_run=dry_run)
