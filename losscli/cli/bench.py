@@ -24,12 +24,12 @@ from losscli.console.notes import has_status, note, say
 from losscli.console.streams import emit
 from losscli.errors import EXIT_OK, UsageError
 from losscli.ranks.place import is_silent
+from losscli.runs.parts import WHOLE, Part, deal
 from losscli.runs.saved import check_run_name, prepare
 from losscli.units import parse_fraction, parse_seconds
 
 if TYPE_CHECKING:
     from losscli.bench.plan import Task
-    from losscli.runs.parts import Part
     from losscli.runs.records import BenchResult, Run
 
 NEXT = (
@@ -152,7 +152,6 @@ def command(
     from losscli.machine.pytorch import torch
     from losscli.operators import loading
     from losscli.ranks.group import announce, join, largest
-    from losscli.runs.parts import WHOLE, deal
 
     if dry_run:
         print_plans(config, device, memory.free_bytes(device))

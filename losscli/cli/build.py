@@ -99,8 +99,7 @@ def command(
     seconds = time.perf_counter() - started
     status("")
     if verbose:
-        for outcome in outcomes:
-            _show_log(outcome)
+        _show_logs(outcomes)
     rows = [(outcome.target, outcome.status, str(outcome.path or "")) for outcome in outcomes]
     emit(text((Table(("library", "status", "path"), rows),)))
     unusual = (outcome for outcome in outcomes if outcome.reason)
@@ -127,11 +126,11 @@ def _needed(command: str, losses: tuple[str, ...], device: str) -> list[Target]:
     return [*libraries(asked, device), *probe]
 
 
-def _show_log(outcome: BuildResult) -> None:
+def _show_logs(outcomes: Sequence[BuildResult]) -> None:
     """Show commands and warnings; ptxas's resources have a table of their own."""
     from losscli.build.ptxas import is_report
 
-    for line in outcome.log.splitlines():
+    for line in (line for outcome in outcomes for line in outcome.log.splitlines()):
         if not is_report(line):
             tell(line)
 
@@ -151,15 +150,10 @@ def _show_kernels(outcomes: Sequence[BuildResult]) -> None:
     if not kernels:
         return
     names = readable_names([kernel.kernel for kernel in kernels])
-    rows = [
-        (
-            name,
-            kernel.architecture,
-            str(kernel.registers),
-            *(format_bytes(getattr(kernel, field)) for field in _MEMORY.values()),
-        )
-        for name, kernel in zip(names, kernels, strict=True)
-    ]
+    rows = []
+    for name, kernel in zip(names, kernels, strict=True):
+        memory = (format_bytes(getattr(kernel, field)) for field in _MEMORY.values())
+        rows.append((name, kernel.architecture, str(kernel.registers), *memory))
     spills = sum(kernel.spill_store_bytes > 0 or kernel.spill_load_bytes > 0 for kernel in kernels)
     answer = Sentence(f"{len(kernels)} kernels, {spills} of them spill registers")
     table = Table(("kernel", "architecture", "registers", *_MEMORY), rows)

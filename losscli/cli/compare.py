@@ -107,13 +107,11 @@ def command(
         say(f"{conclusion(compared)}\n")
         note(f"wrote {output}")
     if compared.undecided() or compared.blind():
-        note(_QUIETER)
+        note(
+            "to decide the undecided rows, measure on a quieter machine, take more samples, have "
+            "`reference` and `functional` as well as `custom` in the config, or give a larger "
+            "--fail-on."
+        )
     if compared.failed:
         return EXIT_FAILED
     return EXIT_UNFIT if compared.disturbed() else EXIT_OK
-
-
-_QUIETER = (
-    "to decide the undecided rows, measure on a quieter machine, take more samples, have "
-    "`reference` and `functional` as well as `custom` in the config, or give a larger --fail-on."
-)

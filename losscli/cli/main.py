@@ -69,8 +69,7 @@ _quiet = partial(
     callback=_remember_quiet,
     help="Write no progress and no notes to standard error, only errors.",
 )
-_version = partial(
-    _switch,
+_version = _switch(
     ["--version"],
     is_eager=True,
     callback=_show_version,
@@ -111,20 +110,15 @@ class _LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in (*COMMANDS, *HIDDEN):
-            return None
+            if cmd_name.startswith("-"):
+                return None
+            raise UsageError(unknown("command", cmd_name, COMMANDS))
         if cmd_name != "doctor":  # which reports missing packages itself
             dependencies.require()
         module = cmd_name.replace("-", "_")
         command: click.Command = import_module(f"losscli.cli.{module}").command
         _equip(command, cmd_name)
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in (*COMMANDS, *HIDDEN) and not args[0].startswith("-"):
-            raise UsageError(unknown("command", args[0], COMMANDS))
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -134,7 +128,7 @@ class _LazyGroup(click.Group):
 @click.group(
     name="losscli",
     cls=_LazyGroup,
-    params=[_version(), _debug()],
+    params=[_version, _debug()],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 def group() -> None:

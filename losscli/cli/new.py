@@ -45,9 +45,8 @@ def command(*, name: str, loss: str, template: Template | None, cuda: bool | Non
     if template not in (None, "cpp") and cuda is not None:
         raise UsageError(f"--cuda and --cpu are for the template cpp, not for {template}.")
     path = template_path(name)
-    source = render(
-        path.stem, loss, template or ("torch" if cuda is None else "cpp"), cuda=cuda is not False
-    )
+    written = template or ("torch" if cuda is None else "cpp")
+    source = render(path.stem, loss, written, cuda=cuda is not False)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(source)

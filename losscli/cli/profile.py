@@ -17,16 +17,14 @@ from losscli.cli.options import (
     output_to,
     resolve_config,
 )
+from losscli.cli.ranks import load
 from losscli.cli.variables import option, switch
-from losscli.console.notes import LOADING, note, status
+from losscli.console.notes import note
 from losscli.console.streams import emit, tell
 from losscli.errors import EXIT_FAILED, EXIT_OK, EXIT_UNFIT, UsageError
 
 if TYPE_CHECKING:
     from losscli.bench.plan import Task
-
-DEFAULTS = {"implementations": ("custom",), "passes": ("forward_backward",)}
-FORMATS = ("table", "md", "json")
 
 
 @click.command("profile")
@@ -39,7 +37,7 @@ FORMATS = ("table", "md", "json")
     "cudaProfilerStart and an NVTX range.",
 )
 @option("--trace", type=Path, hidden=True)
-@format_option(FORMATS, "Write the report as table, md or json.")
+@format_option(("table", "md", "json"), "Write the report as table, md or json.")
 @output_to("Write the profiler's own report to PATH.")
 @examples(
     "losscli profile --loss smooth_l1 --size 8Kx8K --dtype bfloat16",
@@ -67,17 +65,16 @@ def command(
     the profiler's own report. CASE is the name of a case as --list prints it, or words of the name.
     Your own file runs without a sandbox.
     """
-    for field, default in DEFAULTS.items():
-        options[field] = options[field] or default
+    options["implementations"] = options["implementations"] or ("custom",)
+    options["passes"] = options["passes"] or ("forward_backward",)
     config = resolve_config(**options)
     if not (list_cases or dry_run or bare):
         hold(output)
 
-    status(LOADING)
+    device = load(config, None, list_cases=list_cases, dry_run=False)
     from losscli.bench.plan import able, libraries_of, plan
     from losscli.bench.runner import Runner
-    from losscli.cli.dry_run import print_names
-    from losscli.machine import devices, memory
+    from losscli.machine import memory
     from losscli.operators import loading
     from losscli.profile import session
     from losscli.render.records import write
@@ -86,11 +83,6 @@ def command(
     from losscli.runs.journal import kept
     from losscli.runs.records import FAILED
 
-    device = devices.resolve_device(config.device)
-    status("")
-    if list_cases:
-        print_names(config, device)
-        return EXIT_OK
     task = _only(plan(config, device), words)
     # The same command, which only makes the calls.
     command = (sys.executable, "-m", "losscli", *sys.argv[1:], "--bare")
@@ -99,7 +91,11 @@ def command(
         return EXIT_OK
     loading.build_ahead(libraries_of(able([task], memory.most_bytes(device)), device))
     if bare:
-        _call(task, trace)
+        from losscli.implementations import find_implementation
+        from losscli.profile.bare import run
+
+        ((pass_, (name,)),) = task.passes.items()
+        run(task.case, pass_, find_implementation(name), trace)
         return EXIT_OK
     (result,) = Runner(device, notify=note).run(task)
     if result.seconds is None:
@@ -111,14 +107,6 @@ def command(
     with kept("profile", lambda: json_line(found.to_json())):
         write(found, format, None)
     return EXIT_OK
-
-
-def _call(task: Task, trace: Path | None) -> None:
-    from losscli.implementations import find_implementation
-    from losscli.profile import bare
-
-    ((pass_, (name,)),) = task.passes.items()
-    bare.run(task.case, pass_, find_implementation(name), trace)
 
 
 def _only(tasks: list[Task], words: tuple[str, ...]) -> Task:
@@ -136,9 +124,7 @@ def _only(tasks: list[Task], words: tuple[str, ...]) -> Task:
     if len(rows) > 1:
         from losscli.views.phrases import listed
 
-        said = (
-            f"{len(rows)} calls are meant; profile takes one. Name it by --loss, --size, --dtype, "
-            "--pass and --impl, or by words of its name:"
-        )
+        advice = "Name it by --loss, --size, --dtype, --pass and --impl, or by words of its name:"
+        said = f"{len(rows)} calls are meant; profile takes one. {advice}"
         raise UsageError("\n".join(listed(said, rows)))
     return found[0]

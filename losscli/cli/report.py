@@ -13,17 +13,13 @@ import click
 from losscli.cli.options import examples, format_option, output_option
 from losscli.cli.variables import option, switch
 from losscli.console.streams import emit, tell
-from losscli.errors import EXIT_OK, UnfitError, UsageError, unknown
+from losscli.errors import UnfitError, UsageError, unknown
 from losscli.runs.files import refuse_to_overwrite, write_file
 
 if TYPE_CHECKING:
     from losscli.render.html.page import Section
     from losscli.render.html.picture import Picture
 
-_NO_JINJA = (
-    "the page needs Jinja2, which is not installed. Install it with `pip install "
-    "'losscli[report]'`, or choose --format svg."
-)
 _SHOWN = 12
 
 
@@ -43,7 +39,7 @@ _SHOWN = 12
 )
 def command(
     names: tuple[str, ...], format: str, plot: str | None, list_plots: bool, output: Path | None
-) -> int:
+) -> None:
     """Write one HTML page about records: plots, tables, failures, the machine.
 
     A RUN is a file in JSON or JSONL that `losscli bench`, `verify`, `judge`, `compare` or
@@ -57,7 +53,10 @@ def command(
     if output is None and format == "html" and not list_plots and sys.stdout.isatty():
         raise UsageError("a terminal cannot show a page. Name a file with -o.")
     if format == "html" and not list_plots and find_spec("jinja2") is None:
-        raise UnfitError(_NO_JINJA)
+        raise UnfitError(
+            "the page needs Jinja2, which is not installed. Install it with `pip install "
+            "'losscli[report]'`, or choose --format svg."
+        )
     from losscli.processes.garbage import without_garbage_collection
     from losscli.render.html.any_record import read_record
     from losscli.render.html.page import render_page, sections
@@ -70,7 +69,7 @@ def command(
     found = sections(records)
     if list_plots:
         emit("\n".join(f"{name}  {each.title}" for name, each in _plots(found).items()))
-        return EXIT_OK
+        return
     page = format == "html"
     text = render_page(found) if page else f"{_choose(_plots(found), plot).standalone()}\n"
     content = text.encode("utf-8", "replace")
@@ -80,7 +79,6 @@ def command(
     else:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
-    return EXIT_OK
 
 
 def _plots(found: Sequence[Section]) -> dict[str, Picture]:

@@ -64,12 +64,9 @@ def begin(
 
 def refuse_empty(excluded: Sequence[Exclusion]) -> NoReturn:
     """Raise UsageError for a run without rows, with the rules that excluded them."""
-    why, advice = (
-        "no pass and implementation applies to any case",
-        "Change the config or the options",
-    )
+    why = "; ".join(map(str, excluded)) or "no pass and implementation applies to any case"
+    advice = "Change the config or the options"
     if excluded:
-        why = "; ".join(map(str, excluded))
         advice = "Remove the rule, or name what it excludes on the command line"
     raise UsageError(f"nothing is left to run: {why}. {advice}.")
 
@@ -98,13 +95,10 @@ def run_jobs(
     progress = Progress(weights or [1.0] * len(jobs), guess=guess)
     if not jobs and not run.results:
         refuse_empty(run.excluded)
-    writes = None
-    if not is_silent():
-        writes = Writer(
-            run, format, output, saved=saved, resumed=resumed, columns=columns, verbose=verbose
-        )
+    more = {"saved": saved, "resumed": resumed, "columns": columns, "verbose": verbose}
+    writes = nullcontext() if is_silent() else Writer(run, format, output, **more)
     finished = False
-    with writes or nullcontext() as writer, suppress(KeyboardInterrupt), progress:
+    with writes as writer, suppress(KeyboardInterrupt), progress:
         for job in jobs:
             progress.working_on(job.name)
             raise_if_received()

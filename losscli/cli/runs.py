@@ -11,7 +11,7 @@ from losscli.cli.completion import OneOf, listed
 from losscli.cli.variables import switch
 from losscli.console.notes import note, say
 from losscli.console.streams import emit
-from losscli.errors import EXIT_OK, UnfitError, UsageError, unknown
+from losscli.errors import UnfitError, UsageError, unknown
 from losscli.render.output import width
 from losscli.render.text import text
 from losscli.runs.files import holder_of, is_replaceable
@@ -19,10 +19,8 @@ from losscli.runs.journal import output_of
 from losscli.runs.saved import SUFFIX, killed_runs, runs_directory, saved_runs
 from losscli.views.document import Table
 
-LIST, SHOW, REMOVE, MERGE = "list", "show", "rm", "merge"
+LIST, SHOW, REMOVE, MERGE = ACTIONS = ("list", "show", "rm", "merge")
 FINISHED, KILLED, RUNNING = "finished", "killed", "running"
-OUTDATED = "finished, a later one was killed"
-_LEAST_IMPORTANT = ("commit", "device", "cases", "created")
 _NONE = "no runs in {}. `losscli bench --save NAME` saves one."
 
 
@@ -33,9 +31,7 @@ def _runs() -> dict[str, Path]:
 
 
 @click.command("runs")
-@click.argument(
-    "action", type=OneOf("action", (LIST, SHOW, REMOVE, MERGE)), default=LIST, metavar="[list"
-)
+@click.argument("action", type=OneOf("action", ACTIONS), default=LIST, metavar="[list")
 @click.argument(
     "names",
     nargs=-1,
@@ -63,7 +59,7 @@ def command(
     mixed: bool,
     format: str,
     output: Path | None,
-) -> int:
+) -> None:
     """List the runs that `losscli bench --save NAME` saved, show the report of one, or remove some.
 
     Or merge the runs of `losscli bench --part K/N` or `verify --part K/N`, files or names, into one
@@ -85,7 +81,6 @@ def command(
         _merge(names, format, output, mixed=mixed)
     else:
         _remove(names)
-    return EXIT_OK
 
 
 def _list(names: Sequence[str], format: str, output: Path | None) -> None:
@@ -107,7 +102,8 @@ def _list(names: Sequence[str], format: str, output: Path | None) -> None:
         if not any(run["problem"] for run in runs):
             keys.remove("problem")
         rows = [["" if run[key] is None else str(run[key]) for key in keys] for run in runs]
-        table = Table(keys, rows, align=["left"] * len(keys), least=_LEAST_IMPORTANT)
+        least = ("commit", "device", "cases", "created")
+        table = Table(keys, rows, align=["left"] * len(keys), least=least)
         emit(text((table,), width()))
 
 
@@ -136,7 +132,7 @@ def _state(name: str, killed: Mapping[str, Path]) -> str:
         return FINISHED
     if holder_of(output_of(killed[name])):
         return RUNNING
-    return OUTDATED if name in saved_runs() else KILLED
+    return "finished, a later one was killed" if name in saved_runs() else KILLED
 
 
 def _show(
@@ -147,9 +143,8 @@ def _show(
     from losscli.render.records import write
     from losscli.runs.reading import read_run
 
-    name = names[0]
-    path, state = _find(name), _state(name, killed_runs())
-    run = read_run(path, "bench")
+    (name,) = names
+    run, state = read_run(_find(name), "bench"), _state(name, killed_runs())
     if not run.results:
         raise UsageError(f"the run '{name}' was killed before its first result.")
     write(run, format, output, columns, verbose=verbose)
@@ -228,8 +223,8 @@ def _remove(names: Sequence[str]) -> None:
 
 def _find(name: str) -> Path:
     runs = _runs()
+    if not runs:
+        raise UsageError(f"there is no run '{name}': {_NONE.format(runs_directory())}")
     if name not in runs:
-        if not runs:
-            raise UsageError(f"there is no run '{name}': {_NONE.format(runs_directory())}")
         raise UsageError(unknown("run", name, runs))
     return runs[name]

@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -20,16 +20,12 @@ from losscli.console.streams import emit
 from losscli.errors import EXIT_OK, UsageError
 from losscli.implementations import is_own
 from losscli.machine.devices import let_threads_sleep
-
-if TYPE_CHECKING:
-    from losscli.runs.parts import Part
+from losscli.runs.parts import WHOLE, Part, deal
 
 DEFAULT_CONFIG = "smoke.yaml"
 """Covers every loss, reduction and dtype, unlike the default of `losscli bench`."""
 QUICK_CONFIG = "quick.yaml"
 """Every loss as a mean in float32, a few in other reductions and float16."""
-
-_COMPLETE_CHECKS = listed(lambda: CATCHES, commas=True)
 
 
 def _check(text: str) -> tuple[str]:
@@ -46,7 +42,7 @@ def _check(text: str) -> tuple[str]:
     "NAME",
     _check,
     "Run only checks NAME,NAME (`losscli list checks`).",
-    _COMPLETE_CHECKS,
+    listed(lambda: CATCHES, commas=True),
 )
 @ranks_option
 @switch("--quick", help="Run the cases of quick.yaml, like `-c quick`.")
@@ -106,7 +102,6 @@ def command(
     from losscli.machine import memory
     from losscli.operators import loading
     from losscli.ranks.group import announce, free_bytes, join
-    from losscli.runs.parts import WHOLE, deal
     from losscli.verify import ranks as over_ranks
     from losscli.verify.pool import Pool, processes_for, seconds_of, seconds_of_checks
     from losscli.verify.runner import libraries_of, plan, plan_id, possible
