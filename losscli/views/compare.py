@@ -33,14 +33,10 @@ def view(compared: Comparisons) -> Document:
     """Return the report of a new comparison."""
     runs = {f"base: {compared.baseline}": compared.before}
     runs |= {f"new: {name}": one.after for name, one in compared.comparisons.items()}
-    record = record_of(compared)
-    other = "other " * bool(compared.disturbed())
-    verdicts, failures = _verdicts(record, other), Notes(_failures(compared))
-    answer: Document = (*verdicts, failures)
-    if not compared.regressions():
-        answer = (failures, *verdicts)
+    record, failures = record_of(compared), Notes(_failures(compared))
+    verdicts = _verdicts(record, "other " * bool(compared.disturbed()))
     return (
-        *answer,
+        *((*verdicts, failures) if compared.regressions() else (failures, *verdicts)),
         Notes(_details(compared)),
         Notes([_caption(title, run) for title, run in runs.items()]),
         *_parts(record),
@@ -50,9 +46,9 @@ def view(compared: Comparisons) -> Document:
 def of_record(record: ComparisonRecord) -> Document:
     """Return the report of a comparison read from a file."""
     regressions = _regressions(record)
-    why = "FAILED: rows are missing, undecided, failed or larger"
+    why = Sentence("FAILED: rows are missing, undecided, failed or larger")
     return (
-        *[Sentence(why)] * (record.failed and not regressions),
+        *[why] * (record.failed and not regressions),
         *_verdicts(record),
         Notes(regressions),
         *_parts(record),
@@ -67,12 +63,8 @@ def _parts(record: ComparisonRecord) -> Iterator[Part | Table | Notes]:
 
 
 def _run(baseline: str, one: ComparedRun) -> Iterator[Table | Notes]:
-    yield Notes(
-        [
-            f"{'NOT COMPARABLE' if each.decisive else 'note'}: different {each}"
-            for each in one.differences
-        ]
-    )
+    words = {True: "NOT COMPARABLE", False: "note"}
+    yield Notes([f"{words[each.decisive]}: different {each}" for each in one.differences])
     yield _rows(one)
     headers = ["loss", "pass", "impl", "conclusive cases", "geometric mean of new/base"]
     yield Table(headers, list(_means(one)))
@@ -86,9 +78,8 @@ def _run(baseline: str, one: ComparedRun) -> Iterator[Table | Notes]:
     ]
     yield Notes(listed(f"other memory: {count(len(memory), 'row')}", memory))
     for where, found in ((baseline, one.only_before), (one.run, one.only_after)):
-        names = [
-            label(each) + f" (in the other run {each.reason})" * bool(each.reason) for each in found
-        ]
+        whys = [f" (in the other run {each.reason})" * bool(each.reason) for each in found]
+        names = [label(each) + why for each, why in zip(found, whys, strict=True)]
         yield Notes(listed(f"timed only in {where}: {count(len(found), 'row')}", names))
     yield Notes(_noise(one))
 
@@ -133,10 +124,10 @@ def _noise(one: ComparedRun) -> list[str]:
     lines = []
     for noise in one.noises:
         known = f"measured on {noise.controls} rows of PyTorch's own implementations"
-        if noise.why:
-            known = f"assumed, {noise.why}"
         if noise.from_processes:
             known = "measured by the spread between the processes of each run"
+        elif noise.why:
+            known = f"assumed, {noise.why}"
         where = f" ({noise.mode}, {noise.cache})" if len(one.noises) > 1 else ""
         line = f"noise from run to run{where}: {100 * noise.value:.1f} %, {known}"
         if noise.controls:
@@ -180,11 +171,10 @@ def _details(compared: Comparisons) -> list[str]:
     for name, one in compared.comparisons.items():
         lines += _lost(compared.baseline, name, one)
         if noisy := one.undecided(compared.threshold):
-            where = f" of {name}" * several
+            rows = count(len(one.rows) - one.controls, "row") + f" of {name}" * several
             are = "is" if len(noisy) == 1 else "are"
-            rows = count(len(one.rows) - one.controls, "row")
             change = f"too noisy to detect a change of {100 * compared.threshold:g} %"
-            lines.append(f"{len(noisy)} of {rows}{where} {are} {change}")
+            lines.append(f"{len(noisy)} of {rows} {are} {change}")
     lines += [
         f"no row with {_more(metric, limit)}"
         for metric, limit in compared.fail_on.limits.items()

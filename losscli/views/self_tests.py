@@ -54,7 +54,10 @@ def of_timer(run: Run) -> Document:
     """Return the report of the timer's self-test."""
     results = run.of(TimerTestResult)
     passed = sum(result.status != FAIL for result in results)
-    rows = [[r.test, r.subject, _expected(r), _actual(r), r.status] for r in results]
+    rows = []
+    for r in results:
+        actual = f"{r.right} times" if r.seconds is None else format_seconds(r.seconds)
+        rows.append([r.test, r.subject, _expected(r), actual, r.status])
     failed = (result for result in results if result.status == FAIL)
     return (
         Sentence(f"self-test of the timer: {passed} of {len(results)} parts passed"),
@@ -71,23 +74,16 @@ def _expected(result: TimerTestResult) -> str:
     return seconds if result.test == KNOWN_TIME else f"below {seconds}"
 
 
-def _actual(result: TimerTestResult) -> str:
-    if result.seconds is not None:
-        return format_seconds(result.seconds)
-    return f"{result.right} times"
-
-
 def of_judge(found: Sequence[Judged]) -> Document:
     """Return the report of the self-test of the judge."""
     rows = [[kind, *map(str, count)] for kind, count in counted(found).items()]
     lines = []
-    for each in found:
-        if not each.as_expected:
-            codes = f" ({', '.join(each.codes)})" if each.codes else ""
-            why = f": {each.reason}" if each.reason else ""
-            got = f"{each.word}{codes}, expected {each.expected}{why}"
-            lines.append(f"{each.file}, {each.what}: {got}")
-    right = sum(each.as_expected for each in found)
+    for each in (each for each in found if not each.as_expected):
+        codes = f" ({', '.join(each.codes)})" if each.codes else ""
+        why = f": {each.reason}" if each.reason else ""
+        got = f"{each.word}{codes}, expected {each.expected}{why}"
+        lines.append(f"{each.file}, {each.what}: {got}")
+    right = len(found) - len(lines)
     answer = f"self-test of the judge: {right} of {count(len(found), 'file')} judged as expected"
     table = Table(["files", "judged", "as expected", "cause named"], rows)
     return Sentence(answer), table, Notes(lines)
