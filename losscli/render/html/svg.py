@@ -39,12 +39,9 @@ def escape(text: object) -> str:
 
 
 def element(name: str, content: str = "", /, **attributes: object) -> str:
-    """Return an element; ``content`` is markup, attributes are escaped, ``_`` in names is ``-``."""
-    pairs = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(_short(value))}"'
-        for key, value in attributes.items()
-        if value is not None
-    )
+    """Return an element; ``content`` is markup, attributes are escaped."""
+    written = {k: number(v) if isinstance(v, float) else v for k, v in attributes.items()}
+    pairs = "".join(f' {key.rstrip("_")}="{escape(value)}"' for key, value in written.items())
     return f"<{name}{pairs}>{content}</{name}>" if content else f"<{name}{pairs}/>"
 
 
@@ -82,10 +79,6 @@ def below(ticks: Ticks, across: Scale, y: float, width: float) -> str:
         text(_within(across(value), words, 0, width), y, words, class_="mid")
         for value, words in ticks
     )
-
-
-def _short(value: object) -> object:
-    return number(value) if isinstance(value, float) else value
 
 
 @dataclass(frozen=True)
@@ -177,14 +170,12 @@ def second_ticks(low: float, high: float) -> Ticks:
         number, unit = format_seconds(seconds * (1 + 1e-9)).split()
         return f"{float(number):g} {unit}"
 
-    found = _decades(low, high, text)
-    return found if len(found) >= 2 else _few(low, high, text)
+    return _powers(low, high, text, 2)
 
 
 def log_ticks(low: float, high: float) -> Ticks:
     """Return powers of ten, or more round numbers if there are few."""
-    found = _decades(low, high, _plain)
-    return found if len(found) >= 3 else _few(low, high, _plain)
+    return _powers(low, high, _plain, 3)
 
 
 def ratio_ticks(low: float, high: float) -> Ticks:
@@ -225,11 +216,13 @@ def _round(low: float, high: float, text: Callable[[float], str]) -> Ticks:
     return [(value, text(value)) for value in values if low <= value <= high]
 
 
-def _few(low: float, high: float, text: Callable[[float], str]) -> Ticks:
-    """Return 1, 2 and 5 times powers of ten, or about six round numbers of a narrow range."""
-    found = _round(low, high, text)
+def _powers(low: float, high: float, text: Callable[[float], str], least: int) -> Ticks:
+    """Return powers of ten, else 1, 2 and 5 times these, or round numbers of a narrow range."""
+    for found, enough in ((_decades(low, high, text), least), (_round(low, high, text), 2)):
+        if len(found) >= enough:
+            return found
     close = {text(value): value for value, _ in linear_ticks(low, high)}
-    return found if len(found) >= 2 else [(value, words) for words, value in close.items()]
+    return [(value, words) for words, value in close.items()]
 
 
 def short_exponent(value: float) -> str:
