@@ -116,8 +116,8 @@ def axis(
         parts = [part.strip() for value in given for part in value.split(",")]
         return tuple(dict.fromkeys(item for part in parts for item in read(part)))
 
-    given = {"metavar": metavar, "callback": parse, "shell_complete": complete}
-    return option(flag, field, multiple=True, help=help, **given)
+    more: dict[str, Any] = {"metavar": metavar, "callback": parse, "shell_complete": complete}
+    return option(flag, field, multiple=True, help=help, **more)
 
 
 def named_axis(

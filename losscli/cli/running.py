@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Si
 from contextlib import closing, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from losscli.cli.interrupts import raise_if_received
 from losscli.cli.variables import variables
@@ -79,26 +79,25 @@ def run_jobs(
     format: str,
     output: Path | None,
     saved: Path | None = None,
-    resumed: Path | None = None,
     keep_going: bool = True,
     weights: Sequence[float] = (),
     guess: float | None = None,
     columns: Sequence[str] = (),
-    verbose: bool = False,
+    **more: Any,
 ) -> int:
     """Run jobs, write the report, and return the exit code.
 
-    ``run`` has the earlier results, from the file ``resumed``. ``weights`` are the jobs' relative
-    times, ``guess`` the seconds of all. Results are written one by one, to ``saved`` and
-    ``output``.
+    ``weights`` are the jobs' relative times, ``guess`` the seconds of all. A :class:`Writer`, which
+    takes ``more``, writes results one by one, to ``saved`` and ``output``.
     """
     progress = Progress(weights or [1.0] * len(jobs), guess=guess)
     if not jobs and not run.results:
         refuse_empty(run.excluded)
-    more = {"saved": saved, "resumed": resumed, "columns": columns, "verbose": verbose}
-    writes = nullcontext() if is_silent() else Writer(run, format, output, **more)
+    writes = None
+    if not is_silent():
+        writes = Writer(run, format, output, saved=saved, columns=columns, **more)
     finished = False
-    with writes as writer, suppress(KeyboardInterrupt), progress:
+    with writes or nullcontext() as writer, suppress(KeyboardInterrupt), progress:
         for job in jobs:
             progress.working_on(job.name)
             raise_if_received()

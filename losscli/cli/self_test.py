@@ -93,18 +93,18 @@ def command(
     from losscli.machine.devices import resolve_device
 
     resolved, code = resolve_device(device), EXIT_OK
-    run_all = partial(run_jobs, **report)
     if test != CHECKS:
         from losscli.bench import selftest as timer
 
         plan = timer.plan(timer.bench_of(resolved))
-        code = run_all(begin("timer-test", resolved), plan, timer.run)
+        code = run_jobs(begin("timer-test", resolved), plan, timer.run, **report)
     if test != TIMER and code <= EXIT_FAILED and (not code or keep_going):
         from losscli.verify.selftest import run as checks
 
         if test is None:
             emit()
-        code = max(code, run_all(begin("self-test", resolved), checks.plan(resolved), checks.run))
+        run = begin("self-test", resolved)
+        code = max(code, run_jobs(run, checks.plan(resolved), checks.run, **report))
     return code
 
 

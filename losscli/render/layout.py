@@ -53,8 +53,8 @@ def fit_case(
 
 def wrap_last(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[list[str]]:
     """Wrap the last cells of rows to fit a width."""
-    columns = list(zip(*_titles(headers), *rows, strict=True))[:-1]
-    room = max(width - sum(max(map(len, column)) + GAP for column in columns), NARROWEST_CASE)
+    *widths, _ = _widths(_titles(headers), rows)
+    room = max(width - sum(widths) - GAP * len(widths), NARROWEST_CASE)
     broken = []
     for *cells, last in rows:
         first, *more = textwrap.wrap(last, room, break_on_hyphens=False) or [""]

@@ -34,9 +34,9 @@ def view(record: AnyRecord, *, verbose: bool = False, columns: Sequence[str] = (
         return bench.view(record, verbose=verbose, columns=columns)
     if record.kind == "verify":
         return verify.view(record, verbose=verbose)
-    return (
-        self_tests.of_checks(record) if record.kind == "self-test" else self_tests.of_timer(record)
-    )
+    if record.kind == "self-test":
+        return self_tests.of_checks(record)
+    return self_tests.of_timer(record)
 
 
 def render(

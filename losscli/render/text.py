@@ -1,7 +1,7 @@
 """Write a document as text for a terminal, or as Markdown."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from losscli.render import layout
 from losscli.views.document import Document, Notes, Part, Sentence, Table, Verbatim
@@ -72,18 +72,19 @@ def _fitting(table: Table, width: int | None) -> Iterator[Table]:
 
 
 def _split(table: Table, width: int) -> Iterator[Table]:
-    columns = list(zip(table.headers, *table.rows, strict=True))
-    wide = [max(map(len, column)) for column in columns]
-    part, room = [0], width - wide[0]
-    for index in range(1, len(columns)):
-        if len(part) > 1 and wide[index] + layout.GAP > room:
-            yield _columns(table, part)
-            part, room = [0], width - wide[0]
-        part.append(index)
-        room -= wide[index] + layout.GAP
-    yield _columns(table, part)
+    first, *columns = zip(table.headers, *table.rows, strict=True)
+    part, left = [first], width - max(map(len, first))
+    room = left
+    for column in columns:
+        wide = max(map(len, column)) + layout.GAP
+        if len(part) > 1 and wide > room:
+            yield _table(part)
+            part, room = [first], left
+        part.append(column)
+        room -= wide
+    yield _table(part)
 
 
-def _columns(table: Table, kept: list[int]) -> Table:
-    rows = [[row[index] for index in kept] for row in table.rows]
-    return Table([table.headers[index] for index in kept], rows)
+def _table(columns: Iterable[Sequence[str]]) -> Table:
+    headers, *rows = zip(*columns, strict=True)
+    return Table(headers, rows)

@@ -33,10 +33,10 @@ def view(compared: Comparisons) -> Document:
     """Return the report of a new comparison."""
     runs = {f"base: {compared.baseline}": compared.before}
     runs |= {f"new: {name}": one.after for name, one in compared.comparisons.items()}
-    record, failures = record_of(compared), Notes(_failures(compared))
-    verdicts = _verdicts(record, "other " * bool(compared.disturbed()))
+    record, failures = record_of(compared), (Notes(_failures(compared)),)
+    verdicts = tuple(_verdicts(record, "other " * bool(compared.disturbed())))
     return (
-        *((*verdicts, failures) if compared.regressions() else (failures, *verdicts)),
+        *(verdicts + failures if compared.regressions() else failures + verdicts),
         Notes(_details(compared)),
         Notes([_caption(title, run) for title, run in runs.items()]),
         *_parts(record),
