@@ -6,7 +6,6 @@ one value or a list; an annotation is the description. `_VALUES` has what types 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from keyword import iskeyword
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
@@ -33,8 +32,8 @@ class Key:
     schema: Schema
 
 
-_SINGULAR = {"losses": "loss", "passes": "pass"}
-"""An item's name, where it is not the key without an s."""
+PLURALS = {"loss": "losses", "pass": "passes"}
+"""Keys of lists whose name is not an item's plus an s."""
 _NOT_KEYS = ("filters", "whole_targets", "ranks", "tables")
 """Fields of Config that commands set, and the tables."""
 _TEXT: Schema = {"type": "string"}
@@ -71,7 +70,7 @@ def _key(name: str, hint: Any, known: Mapping[str, Key]) -> Key:
     if name in known:
         return known[name]
     assert get_origin(hint) is tuple
-    singular = _SINGULAR.get(name, name.removesuffix("s"))
+    singular = next((one for one in PLURALS if PLURALS[one] == name), name.removesuffix("s"))
     item = _key(singular, kinds[0], known)
     return Key(fields.several(singular, item.read), _some(item.schema))
 
@@ -154,28 +153,26 @@ def _timing(node: Located) -> Timing:
 def _exclude(node: Located) -> tuple[Exclude, ...]:
     if not isinstance(node.value, list):
         node.fail(f"expected a list of rules such as {{dtype: float64}}, found {node.describe()}.")
-    return tuple(each(node.value, _rule))
 
+    def read(item: Located) -> Exclude:
+        rule: Exclude = _RULE.read(item)
+        if not rule.conditions:
+            item.fail("an empty rule would leave every case out. Name what to leave out.")
+        return rule
 
-def _rule(item: Located) -> Exclude:
-    rule: Exclude = _RULE.read(item)
-    if not rule.conditions:
-        item.fail("an empty rule would leave every case out. Name what to leave out.")
-    return rule
+    return tuple(each(node.value, read))
 
 
 def _tolerances(node: Located) -> tuple[CaseTolerance, ...]:
     if not isinstance(node.value, dict):
         node.fail(f"expected {{CASE NAME: {{ulp: N}}}}, found {node.describe()}.")
-    readers = {case: partial(_tolerance, case) for case in node.value}
-    return tuple(fields.read_mapping(node, "tolerances", readers).values())
 
+    def read(item: Located) -> float:
+        values = fields.read_mapping(item, "{ulp: N}", {"ulp": fields.read_scale})
+        return values["ulp"] if values else item.fail("expected {ulp: N}, found an empty mapping.")
 
-def _tolerance(case: str, item: Located) -> CaseTolerance:
-    values = fields.read_mapping(item, "{ulp: N}", {"ulp": fields.read_scale})
-    if not values:
-        item.fail("expected {ulp: N}, found an empty mapping.")
-    return CaseTolerance(case, values["ulp"])
+    found = fields.read_mapping(node, "tolerances", dict.fromkeys(node.value, read))
+    return tuple(CaseTolerance(case, ulp) for case, ulp in found.items())
 
 
 _TOLERANCE: Schema = {

@@ -13,7 +13,6 @@ from losscli.config.positions import Located
 from losscli.config.schema import Config, Exclude, Inputs, LossChoice, Timing
 from losscli.units import format_size
 
-DEFAULT = "default"
 WIDTH = 100
 _MERGED = ("inputs", "timing")
 """Keys whose mappings merge with the parent's, key by key."""
@@ -41,7 +40,8 @@ def shown(loaded: Loaded, given: Mapping[str, str]) -> Keys:
 
 def _shown(value: object, given: str | None, node: Located | None) -> Keys:
     place = node and (node.key or node)
-    return {"value": value, "origin": given or (f"{place.file}:{place.line}" if place else DEFAULT)}
+    origin = f"{place.file}:{place.line}" if place else "default"
+    return {"value": value, "origin": given or origin}
 
 
 def _keys(config: Config, located: Mapping[str, Located], given: Mapping[str, str]) -> Keys:
