@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from losscli.cases.axes import CACHES, HOST, MODES
 from losscli.cli import options
@@ -32,12 +33,6 @@ if TYPE_CHECKING:
     from losscli.bench.plan import Task
     from losscli.runs.records import BenchResult, Run
 
-NEXT = (
-    "next: `losscli bench --loss huber --size 8Kx8K --save NAME` saves a run for comparison, "
-    "`losscli new my_kernel` writes a kernel to start from, `losscli judge my_kernel.py` judges it"
-)
-"""What to try after a bench without options, which people run first."""
-MOST_THREADS = 1024
 _PROCESSES = f"{PROCESSES['cpu']} on a CPU and {PROCESSES['cuda']} on a GPU"
 _time_option = partial(option, type=parse_seconds, metavar="TIME")
 
@@ -72,7 +67,7 @@ _time_option = partial(option, type=parse_seconds, metavar="TIME")
 )
 @option(
     "--threads",
-    type=whole_number("number of threads", 1, MOST_THREADS),
+    type=whole_number("number of threads", 1, 1024),
     metavar="N",
     help="Use N threads on the CPU.",
 )
@@ -130,7 +125,12 @@ def command(
         lambda block: replace(block, timing=_override(block.timing, given))
     )
     if config.blocks[0].placement:
-        _check_alone(given["processes"], resume)
+        if (processes := given["processes"]) not in (None, 1):
+            raise UsageError(
+                f"--processes {processes} is not for ranks, which call together. Leave it out."
+            )
+        if resume is not None:
+            raise UsageError("--resume continues no run over ranks. Leave it out.")
     config, place = arrange(config, ranks, part, listing=list_cases or dry_run)
     saved = unfinished = None
     if not (list_cases or dry_run):
@@ -205,18 +205,18 @@ def command(
         if possible[0].timing.several_processes:
             processes_of_run.start([0])  # while the compilers run
         code = run_jobs(run, jobs, processes_of_run.run, **report)
-    if code == EXIT_OK and not options.has_options(click.get_current_context()):
-        note(NEXT)
+    if code == EXIT_OK and not _has_options(click.get_current_context()):
+        note(
+            "next: `losscli bench --loss huber --size 8Kx8K --save NAME` saves a run for "
+            "comparison, `losscli new my_kernel` writes a kernel to start from, `losscli judge "
+            "my_kernel.py` judges it"
+        )
     return code
 
 
-def _check_alone(processes: int | None, resume: str | None) -> None:
-    if processes not in (None, 1):
-        raise UsageError(
-            f"--processes {processes} is not for ranks, which call together. Leave it out."
-        )
-    if resume is not None:
-        raise UsageError("--resume continues no run over ranks. Leave it out.")
+def _has_options(context: click.Context) -> bool:
+    sources = (context.get_parameter_source(each.name or "") for each in context.command.params)
+    return ParameterSource.COMMANDLINE in sources
 
 
 def _show(results: Sequence[BenchResult]) -> None:

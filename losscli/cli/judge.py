@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import click
 
 from losscli.cases.axes import DTYPES
 from losscli.cli.completion import OneOf
-from losscli.cli.options import Decorator, axis, examples, hold, named_axis, output_option, writable
+from losscli.cli.options import axis, examples, hold, named_axis, output_option, writable
 from losscli.cli.variables import option, switch
 from losscli.config.fields import check_device, whole_number
 from losscli.config.sizes import parse_size
@@ -30,9 +31,7 @@ if TYPE_CHECKING:
     from losscli.judge.verdict import Verdict
 
 FORMATS = ("table", "json", "jsonl")
-MOST_WORKERS = 1024
 _RAY = "ray"
-_WORK = "judging builds, checks and times a file, which takes up to several minutes"
 NOT_ISOLATED = "this machine cannot isolate files completely: see `losscli doctor --isolation`"
 _LIMITS = ("build_seconds", "call_seconds", "total_seconds", "memory_bytes")
 
@@ -44,8 +43,7 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _limit(flag: str, field: str, help: str) -> Decorator:
-    return option(flag, field, type=_seconds, metavar="TIME", help=help)
+_limit = partial(option, type=_seconds, metavar="TIME")
 
 
 def _memory(text: str) -> int:
@@ -117,9 +115,9 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
     help="Fail a file if PyTorch's own kernels do its work: NO KERNEL OF ITS OWN.",
 )
 @switch("--until-first", help="Stop judging a file at the first mistake.")
-@_limit("--build-timeout", "build_seconds", "Stop the import and build after TIME.")
-@_limit("--call-timeout", "call_seconds", "Stop a file if a few calls take longer than TIME.")
-@_limit("--timeout", "total_seconds", "Stop judging a file after TIME.")
+@_limit("--build-timeout", "build_seconds", help="Stop the import and build after TIME.")
+@_limit("--call-timeout", "call_seconds", help="Stop a file if a few calls take longer than TIME.")
+@_limit("--timeout", "total_seconds", help="Stop judging a file after TIME.")
 @option(
     *("--memory", "memory_bytes"),
     type=_memory,
@@ -134,7 +132,7 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 )
 @option(
     "--workers",
-    type=whole_number("number of workers", 1, MOST_WORKERS),
+    type=whole_number("number of workers", 1, 1024),
     metavar="N",
     help="Build and check N files at once; by default as many as cores and memory allow. A "
     "device times only one file at a time.",
@@ -209,10 +207,11 @@ def command(
     cache = user_verdicts() if on is None and not no_cache else None
     pool = _pool(on, workers, fields.get("device"), cached=not no_cache)
     batch = judge_batch(items, pool, cache=cache, finished=finished)
+    doing = "judging builds, checks and times a file, which takes up to several minutes"
     interrupted = open_to_files = False
     with VerdictWriter(format, output, earlier=earlier, resumed=resumed) as writer:
         try:
-            for verdict in follow(batch, Progress([1.0] * len(files)), _WORK):
+            for verdict in follow(batch, Progress([1.0] * len(files)), doing):
                 writer.add(verdict)
                 if verdict.not_isolated and not open_to_files:
                     open_to_files = True

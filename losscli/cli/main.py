@@ -205,7 +205,8 @@ def _interruptible() -> Iterator[list[int]]:
     interrupts.received.clear()  # those of an earlier command
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
-        if any(map(_is_being_imported, ("torch", "numpy"))):
+        specs = (getattr(sys.modules.get(name), "__spec__", None) for name in ("torch", "numpy"))
+        if any(getattr(spec, "_initializing", False) for spec in specs):
             interrupts.end_at_once()
         interrupts.receive(signum)
 
@@ -215,11 +216,6 @@ def _interruptible() -> Iterator[list[int]]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-def _is_being_imported(name: str) -> bool:
-    spec = getattr(sys.modules.get(name), "__spec__", None)
-    return bool(getattr(spec, "_initializing", False))
 
 
 def _explain(error: BaseException) -> int:

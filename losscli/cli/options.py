@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
-from click.core import ParameterSource
 
 from losscli.cases.axes import CHANGING, DTYPES, LAYOUTS, PASSES
 from losscli.cli.completion import Complete, OneOf, listed
@@ -73,14 +72,6 @@ def examples(*lines: str, after: str = "") -> Callable[[Command], Command]:
         return command
 
     return add
-
-
-def has_options(context: click.Context) -> bool:
-    """Tell whether the command line gives an option."""
-    return any(
-        context.get_parameter_source(given.name or "") is ParameterSource.COMMANDLINE
-        for given in context.command.params
-    )
 
 
 def format_option(formats: Sequence[str], help: str) -> Decorator:

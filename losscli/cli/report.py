@@ -15,6 +15,7 @@ from losscli.cli.variables import option, switch
 from losscli.console.streams import emit, tell
 from losscli.errors import UnfitError, UsageError, unknown
 from losscli.runs.files import refuse_to_overwrite, write_file
+from losscli.units import first_of
 
 if TYPE_CHECKING:
     from losscli.render.html.page import Section
@@ -87,8 +88,6 @@ def _plots(found: Sequence[Section]) -> dict[str, Picture]:
 
 
 def _choose(plots: Mapping[str, Picture], name: str | None) -> Picture:
-    from losscli.units import first_of
-
     if not plots:
         raise UsageError("these records have no plot. --format html has their tables.")
     if name is None and len(plots) > 1:
@@ -97,4 +96,4 @@ def _choose(plots: Mapping[str, Picture], name: str | None) -> Picture:
     if name is not None and name not in plots:
         hint = unknown("plot", name, list(plots)[:_SHOWN]).rstrip(".")
         raise UsageError(f"{hint}; --list-plots lists all.")
-    return plots[name] if name is not None else next(iter(plots.values()))
+    return plots[name or next(iter(plots))]

@@ -24,8 +24,6 @@ from losscli.runs.parts import WHOLE, Part, deal
 
 DEFAULT_CONFIG = "smoke.yaml"
 """Covers every loss, reduction and dtype, unlike the default of `losscli bench`."""
-QUICK_CONFIG = "quick.yaml"
-"""Every loss as a mean in float32, a few in other reductions and float16."""
 
 
 def _check(text: str) -> tuple[str]:
@@ -79,12 +77,10 @@ def command(
     Exit codes: 1 a check failed, 4 no case could run on this machine, 130 interrupted (the report
     has the finished results).
     """
-    if quick and axes["config"] is not None:
-        raise UsageError(
-            f"--quick runs quick.yaml, but -c asks for {axes['config']}. Leave out one."
-        )
+    if quick and (given := axes["config"]) is not None:
+        raise UsageError(f"--quick runs quick.yaml, but -c asks for {given}. Leave out one.")
     if axes["config"] is None:
-        axes["config"] = QUICK_CONFIG if quick else DEFAULT_CONFIG
+        axes["config"] = "quick.yaml" if quick else DEFAULT_CONFIG
     # Waiting threads sleep: the tensors are small, and there are several processes.
     let_threads_sleep(os.environ)
     config = options.resolve_config(**axes)
@@ -150,5 +146,5 @@ def command(
 
 
 def _of_our_own(config: Config) -> Config:
-    own = tuple(name for name in config.implementations if is_own(name))
+    own = tuple(filter(is_own, config.implementations))
     return replace(config, implementations=own or config.implementations)
