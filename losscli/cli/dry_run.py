@@ -17,8 +17,8 @@ from losscli.errors import UnfitError
 from losscli.implementations import Implementation, find_implementation, plan_of
 from losscli.losses.linear.logits_plan import Plan
 from losscli.reasons import Reason
-from losscli.render.layout import lay_out
 from losscli.render.output import show
+from losscli.render.text import lay_out
 from losscli.units import format_bytes, format_duration
 from losscli.views.document import Side
 from losscli.views.phrases import count, short_pass

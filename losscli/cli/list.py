@@ -16,8 +16,7 @@ from losscli.implementations import IMPLEMENTATIONS
 from losscli.losses import ELEMENT, LINEAR_LOSSES, LOSSES, ROW_FORMS, Operand, Parameter, Spec
 from losscli.losses.elementwise.weighting import is_weighted
 from losscli.machine.devices import core_count, cpu_model, find_gpus, torch_without_cuda
-from losscli.render.layout import INDENT, WIDTH
-from losscli.render.text import text
+from losscli.render.text import INDENT, WIDTH, text
 from losscli.runs.columns import COLUMNS
 from losscli.units import format_bytes
 from losscli.views.document import Table

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from losscli.console.streams import ESCAPE, GREEN, RED, YELLOW, coloured, emit, in_colour, tell
 from losscli.errors import printable
-from losscli.render.layout import WIDTH
+from losscli.render.text import WIDTH
 from losscli.runs.files import write_file
 from losscli.views.document import State
 

@@ -12,9 +12,8 @@ from losscli.compare.gate import Comparisons
 from losscli.compare.history import History
 from losscli.profile.record import Profile
 from losscli.render.data import DATA, AnyRecord
-from losscli.render.layout import WIDTH
 from losscli.render.output import width, write_report
-from losscli.render.text import markdown, text
+from losscli.render.text import WIDTH, markdown, text
 from losscli.runs.files import is_replaceable, write_file
 from losscli.runs.journal import Journal, journal_of, kept
 from losscli.runs.records import Result, Run

@@ -21,8 +21,8 @@ from losscli.render.html.picture import STYLES, Picture, shape_at, unquoted
 from losscli.render.html.plots import draw
 from losscli.render.html.summary import summary
 from losscli.render.html.svg import element, printable
-from losscli.render.layout import are_figures
 from losscli.render.output import state_in, state_of
+from losscli.render.text import are_figures
 from losscli.runs.encoding import finite
 from losscli.runs.records import Run
 from losscli.views.document import Document, Notes, Part, Plot, State, Table, blocks_of
