@@ -90,11 +90,9 @@ def command(
         if command_:
             return _needed(command_, losses, device)
         wanted = losses or (*LOSSES, *ROW_LOSSES)
-        more = benchmarking(wanted, device) if everything else []
-        return [*production(wanted, device), *more]
+        return production(wanted, device) + (benchmarking(wanted, device) if everything else [])
 
-    started = time.perf_counter()
-    progress = BuildProgress().show
+    started, progress = time.perf_counter(), BuildProgress().show
     outcomes = build(device, targets_of, force=force, notify=note, progress=progress)
     seconds = time.perf_counter() - started
     status("")
@@ -105,8 +103,7 @@ def command(
     unusual = (outcome for outcome in outcomes if outcome.reason)
     for (state, reason), found in grouped(unusual, lambda o: (o.status, o.reason)).items():
         emit(f"{', '.join(each.target for each in found)} {state}: {reason}")
-    built = sum(outcome.fresh for outcome in outcomes)
-    if built:
+    if built := sum(outcome.fresh for outcome in outcomes):
         emit(f"{built} {'library' if built == 1 else 'libraries'} built in {seconds:.1f} s")
     if verbose:
         _show_kernels(outcomes)

@@ -2,22 +2,16 @@
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import Any
 
 import click
-from click.shell_completion import (
-    BashComplete,
-    CompletionItem,
-    add_completion_class,
-    get_completion_class,
-    split_arg_string,
-)
+from click import shell_completion
+from click.shell_completion import BashComplete, CompletionItem
 
 from losscli.console.streams import emit
 from losscli.errors import LosscliError
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
-Names = Callable[[], Iterable[str]]
 
 COMPLETE = "_LOSSCLI_COMPLETE"
 """The variable by which a shell asks for completions."""
@@ -25,7 +19,9 @@ FILE_METAVARS = ("FILE", "FILE...", "PATH")
 DEVICES = ("auto", "cpu", "cuda")
 
 
-def listed(names: Names, *, files: bool = False, commas: bool = False) -> Complete:
+def listed(
+    names: Callable[[], Iterable[str]], *, files: bool = False, commas: bool = False
+) -> Complete:
     """Return a completion of names, or files too; with ``commas`` the value is a list."""
 
     def complete(
@@ -74,7 +70,6 @@ class OneOf(click.ParamType):  # type: ignore[type-arg]  # generic only in newer
         return listed(lambda: self.candidates)(ctx, param, incomplete)
 
 
-PROGRAM = "losscli"
 SHELLS = ("bash", "zsh", "fish")
 
 _BASH = """\
@@ -97,11 +92,11 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 class _Bash(BashComplete):
     """Bash splits words at ``:`` and ``=``, which values of losscli contain."""
 
-    source_template: ClassVar[str] = _BASH
+    source_template = _BASH
 
     def get_completion_args(self) -> tuple[list[str], str]:
         line = os.environ.get("COMP_LINE", "")
-        words = split_arg_string(line)[1:]
+        words = shell_completion.split_arg_string(line)[1:]
         incomplete = words.pop() if words and not line[-1:].isspace() else ""
         value = incomplete.partition("=")[2] if incomplete.startswith("--") else incomplete
         word = os.environ.get("COMP_WORD", "")
@@ -112,7 +107,7 @@ class _Bash(BashComplete):
         return f"{item.type},{item.value.removeprefix(self._before)}"
 
 
-add_completion_class(_Bash)
+shell_completion.add_completion_class(_Bash)
 
 
 @click.command("completion")
@@ -128,9 +123,9 @@ def command(shell: str) -> None:
       eval "$(losscli completion zsh)"      in ~/.zshrc, after compinit
       losscli completion fish | source      in ~/.config/fish/config.fish
     """  # noqa: D301
-    found = get_completion_class(shell)
+    found = shell_completion.get_completion_class(shell)
     assert found
     context = click.get_current_context().find_root()
-    script = found(context.command, {}, PROGRAM, COMPLETE)
+    script = found(context.command, {}, "losscli", COMPLETE)
     # The version of bash that click would look for is that of the shell that asks.
     emit(script.source_template % script.source_vars(), end="")

@@ -122,10 +122,9 @@ class _Listing:
 
     def conclude(self, headers: Sequence[str], skipped: Sequence[str] = ()) -> None:
         """Print the table, its number of rows and the exclusions; refuse if nothing can run."""
-        words: list[Side] = ["left"] * 3
         figures: list[Side] = ["right"] * (len(headers) - 4)
         if self.rows:
-            emit(lay_out(headers, self.rows, align=[*words, *figures, "left"]))
+            emit(lay_out(headers, self.rows, align=["left", "left", "left", *figures, "left"]))
         for line in skipped:
             show(line)
         rules = excluded(self.config, self.device)

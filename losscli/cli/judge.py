@@ -28,7 +28,6 @@ from losscli.units import parse_memory, parse_seconds
 if TYPE_CHECKING:
     from losscli.judge.pool import Item, JudgePool
     from losscli.judge.ray_address import Address
-    from losscli.judge.verdict import Verdict
 
 FORMATS = ("table", "json", "jsonl")
 _RAY = "ray"
@@ -225,7 +224,10 @@ def command(
         say(f"{summary(verdicts)}\n")
         note(f"wrote {output}")
     if interrupted:
-        tell(f"losscli: interrupted{_what_is_left(verdicts, format, output)}")
+        left = "; the finished verdicts are written" if verdicts else " before the first verdict"
+        if verdicts and output and format == "jsonl":
+            left = f"; judge the rest with --resume {output}"
+        tell(f"losscli: interrupted{left}")
         return EXIT_INTERRUPTED
     if not verdicts:
         raise UsageError(f"--jobs {jobs} has no job. Write one JSON object per line.")
@@ -257,12 +259,9 @@ def _fields(
     no_time: bool,
     **options: Any,
 ) -> dict[str, Any]:
-    limits = {name: options.pop(name) for name in _LIMITS}
-    options |= {
-        "arguments": arguments and [name.strip() for name in arguments.split(",")],
-        "parameters": dict(parameters),
-        "limits": {name: value for name, value in limits.items() if value is not None},
-    }
+    limits = {name: value for name in _LIMITS if (value := options.pop(name)) is not None}
+    options["arguments"] = arguments and [name.strip() for name in arguments.split(",")]
+    options |= {"parameters": dict(parameters), "limits": limits}
     given = {name: value for name, value in options.items() if value}
     return {**given, "timed": False} if no_time else given
 
@@ -304,11 +303,3 @@ def _resumed(resume: str, output: Path | None, format: str | None) -> Path:
     if format not in (None, "jsonl"):
         raise UsageError(f"--resume continues an output in jsonl, not in {format}.")
     return writable("--resume", path)
-
-
-def _what_is_left(verdicts: Sequence[Verdict], format: str, output: Path | None) -> str:
-    if not verdicts:
-        return " before the first verdict"
-    if format == "jsonl" and output:
-        return f"; judge the rest with --resume {output}"
-    return "; the finished verdicts are written"

@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from losscli.cli.options import (
-    case_options,
-    examples,
-    format_option,
-    hold,
-    output_to,
-    resolve_config,
-)
+from losscli.cli import options
 from losscli.cli.ranks import load
 from losscli.cli.variables import option, switch
 from losscli.console.notes import note
@@ -29,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.command("profile")
 @click.argument("words", nargs=-1, metavar="[CASE]...")
-@case_options
+@options.case_options
 @switch(
     "--bare",
     "bare",
@@ -37,9 +30,9 @@ if TYPE_CHECKING:
     "cudaProfilerStart and an NVTX range.",
 )
 @option("--trace", type=Path, hidden=True)
-@format_option(("table", "md", "json"), "Write the report as table, md or json.")
-@output_to("Write the profiler's own report to PATH.")
-@examples(
+@options.format_option(("table", "md", "json"), "Write the report as table, md or json.")
+@options.output_to("Write the profiler's own report to PATH.")
+@options.examples(
     "losscli profile --loss smooth_l1 --size 8Kx8K --dtype bfloat16",
     "losscli profile -c rows cross_entropy 8192x32000 bfloat16 mean --grad-output 1",
     "losscli profile --loss huber --size 8Kx8K --impl my_kernel.py -o huber.ncu-rep",
@@ -55,7 +48,7 @@ def command(
     list_cases: bool,
     format: str,
     output: Path | None,
-    **options: Any,
+    **axes: Any,
 ) -> int:
     """Find what limits the speed of one call of a loss, with a profiler.
 
@@ -65,11 +58,11 @@ def command(
     the profiler's own report. CASE is the name of a case as --list prints it, or words of the name.
     Your own file runs without a sandbox.
     """
-    options["implementations"] = options["implementations"] or ("custom",)
-    options["passes"] = options["passes"] or ("forward_backward",)
-    config = resolve_config(**options)
+    axes["implementations"] = axes["implementations"] or ("custom",)
+    axes["passes"] = axes["passes"] or ("forward_backward",)
+    config = options.resolve_config(**axes)
     if not (list_cases or dry_run or bare):
-        hold(output)
+        options.hold(output)
 
     device = load(config, None, list_cases=list_cases, dry_run=False)
     from losscli.bench.plan import able, libraries_of, plan

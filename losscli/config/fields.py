@@ -13,17 +13,10 @@ from losscli.config.schema import MOST_PROCESSES, LossChoice, off_default
 from losscli.config.sizes import parse_size, powers_of_two
 from losscli.errors import UsageError, unknown
 from losscli.implementations import IMPLEMENTATIONS, find_implementation, is_file
-from losscli.losses import (
-    LINEAR_LOSSES,
-    LOSSES,
-    ROW_FORMS,
-    WEIGHTED,
-    Parameter,
-    Shape,
-    Spec,
-    find_loss,
-)
+from losscli.losses import LINEAR_LOSSES, LOSSES, ROW_FORMS, WEIGHTED, Shape, find_loss
+from losscli.losses.parameter import Parameter
 from losscli.losses.rows.spec import LOGITS, VECTORS
+from losscli.losses.spec import Spec
 from losscli.units import finite, parse_memory
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from losscli.runs.files import is_replaceable, write_file
 from losscli.runs.journal import Journal, journal_of, kept
 from losscli.runs.records import Result, Run
 from losscli.views import bench, compare, history, profile, self_tests, verify
-from losscli.views.document import Document, without_tables
+from losscli.views.document import Document, Notes, Sentence
 
 
 def view(record: AnyRecord, *, verbose: bool = False, columns: Sequence[str] = ()) -> Document:
@@ -69,7 +69,7 @@ def write(
 
 def conclusion(record: AnyRecord) -> str:
     """Return a record's answer without tables."""
-    return text(without_tables(view(record)))
+    return text(tuple(each for each in view(record) if isinstance(each, Sentence | Notes)))
 
 
 WHOLE = ("json", "jsonl")

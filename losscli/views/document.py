@@ -148,8 +148,3 @@ def blocks_of(document: Document, kind: type[B]) -> Iterator[B]:
             yield block
         elif isinstance(block, Part):
             yield from blocks_of(block.document, kind)
-
-
-def without_tables(document: Document) -> Document:
-    """Return the sentences and notes of a document."""
-    return tuple(block for block in document if isinstance(block, Sentence | Notes))

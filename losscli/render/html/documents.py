@@ -20,18 +20,7 @@ from losscli.runs.grouping import grouped
 from losscli.runs.records import BenchResult, Run
 from losscli.units import format_bytes
 from losscli.views import compare, plots, ratio_plots
-from losscli.views.document import (
-    Block,
-    Document,
-    Notes,
-    Part,
-    Plot,
-    Point,
-    Sentence,
-    State,
-    Table,
-    Verbatim,
-)
+from losscli.views.document import Document, Notes, Part, Plot, Point, Sentence, Table, Verbatim
 from losscli.views.phrases import slug
 
 _RANGES = (
@@ -71,9 +60,9 @@ def _plots_of(record: ComparisonRecord) -> tuple[Part, ...]:
 
 
 def _arranged(document: Document, drawn: Sequence[Part]) -> Document:
-    first: list[Block] = [each for each in document if isinstance(each, Sentence | Notes)]
+    first = tuple(each for each in document if isinstance(each, Sentence | Notes))
     rest = tuple(each for each in document if not isinstance(each, Sentence | Notes))
-    return Part("Result", tuple(first)), *drawn, Part("All results", rest)
+    return Part("Result", first), *drawn, Part("All results", rest)
 
 
 def _environment(run: Run) -> Part:
@@ -106,7 +95,7 @@ def _of_verdicts(record: Verdicts) -> Iterator[Part]:
     verdicts = record.verdicts
     said = line(verdicts[0]) if len(verdicts) == 1 else summary(verdicts).removeprefix("judge: ")
     states = [state_of(verdict.word) for verdict in verdicts]
-    worst: State = next((s for s in ("bad", "warn", "good") if s in states), "")
+    worst = min(states, key=("bad", "warn", "good", "").index, default=state_of(""))
     yield Part("Result", (Sentence(said, worst),))
     if len(verdicts) > 1:
         rows = []
