@@ -97,14 +97,11 @@ def command(
     dry_run: bool,
     list_cases: bool,
     part: Part | None,
-    keep_going: bool,
     threads: int | None,
     ranks: int | None,
     save: str | None,
     force: bool,
     resume: str | None,
-    verbose: bool,
-    format: str,
     output: Path | None,
     **axes: Any,
 ) -> int:
@@ -119,7 +116,7 @@ def command(
         raise UsageError(
             "--resume needs -o PATH or --save NAME, where it writes the results that it adds."
         )
-    began = perf_counter()
+    began, report = perf_counter(), options.of_report(axes)
     given = {each.name: axes.pop(each.name) for each in fields(Timing)}
     config = options.resolve_config(**axes).changed(
         lambda block: replace(block, timing=_override(block.timing, given))
@@ -174,17 +171,9 @@ def command(
         run, tasks = _resume(unfinished, run, tasks)
 
     notify = cache_calls(note)
-    report: dict[str, Any] = {
-        "format": format,
-        "output": output,
-        "saved": saved,
-        "resumed": unfinished,
-        "keep_going": keep_going,
-        "weights": [planning.seconds_of(task) for task in tasks],
-        "guess": min(planning.seconds_of_all(tasks), config.budget),
-        "columns": config.columns,
-        "verbose": verbose,
-    }
+    report |= {"output": output, "saved": saved, "resumed": unfinished, "columns": config.columns}
+    report["weights"] = [planning.seconds_of(task) for task in tasks]
+    report["guess"] = min(planning.seconds_of_all(tasks), config.budget)
     most = memory.most_bytes(device)
     possible = planning.able(tasks, most)
     if place:

@@ -63,6 +63,11 @@ def overrides_of(**options: Any) -> dict[str, object]:
     return {field: value for field, value in options.items() if value not in (None, ())}
 
 
+def of_report(options: dict[str, Any]) -> dict[str, Any]:
+    """Take the options of a report out of those of a command."""
+    return {name: options.pop(name) for name in ("format", "keep_going", "verbose")}
+
+
 def examples(*lines: str, after: str = "") -> Callable[[Command], Command]:
     """Add example command lines and a last paragraph to a command's help."""
 
@@ -238,9 +243,8 @@ def hold(
 ) -> Path | None:
     """Lock a command's outputs until it ends; only the first rank does.
 
-    Returns the file of the unfinished run that ``resume`` names. A run of a ``kind`` has a journal.
-    UsageError if another process writes an output, a journal was never reported, or there is no
-    unfinished run; UnfitError if nothing can be written.
+    Returns the file of the unfinished run that ``resume`` names. A run of a ``kind`` has a journal:
+    UsageError if it was never reported, or if another process writes an output.
     """
     if is_silent():
         return None

@@ -57,11 +57,8 @@ def command(
     dry_run: bool,
     list_cases: bool,
     part: Part | None,
-    keep_going: bool,
     quick: bool,
     ranks: int | None,
-    verbose: bool,
-    format: str,
     output: Path | None,
     **axes: Any,
 ) -> int:
@@ -83,6 +80,7 @@ def command(
         axes["config"] = "quick.yaml" if quick else DEFAULT_CONFIG
     # Waiting threads sleep: the tensors are small, and there are several processes.
     let_threads_sleep(os.environ)
+    report = options.of_report(axes)
     config = options.resolve_config(**axes)
     if not axes["implementations"]:
         config = config.changed(_of_our_own)
@@ -127,13 +125,7 @@ def command(
     jobs = deal(jobs, part or WHOLE, case=lambda job: job.case, seconds=seconds_of)
     free = free_of(device)
     needed = libraries_of(jobs, device, free)
-    report: dict[str, Any] = {
-        "format": format,
-        "output": output,
-        "keep_going": keep_going,
-        "weights": list(map(len, jobs)),
-        "verbose": verbose,
-    }
+    report |= {"output": output, "weights": list(map(len, jobs))}
     if place:
         loading.build_ahead(needed)
         follow = over_ranks.shrinker(group).follow

@@ -1,8 +1,4 @@
-"""The report of `losscli compare`: what is slower, then the rows of each run.
-
-``new/base`` is the ratio of the medians, ``interval`` its confidence interval. The verdict is
-``slower`` or ``faster`` if that excludes 1, ``same`` if it is within the threshold.
-"""
+"""The report of `losscli compare`: what is slower, then the rows of each run."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -192,14 +188,11 @@ def _failures(compared: Comparisons) -> list[str]:
     lines = []
     several = len(compared.comparisons) > 1
     for metric, limit in compared.fail_on.limits.items():
-        text = METRICS[metric].text
-        found = [(name, row, row.both(metric)) for name, row in compared.grown(metric)]
-        if found:
+        if found := compared.grown(metric):
             lines.append(f"FAILED: {count(len(found), 'row')} with {_more(metric, limit)}")
-        lines += [
-            f"    {f'{name}: ' * several}{row.name}: {', then '.join(map(text, both or ()))}"
-            for name, row, both in found
-        ]
+        for name, row in found:
+            values = ", then ".join(map(METRICS[metric].text, row.both(metric) or ()))
+            lines.append(f"    {f'{name}: ' * several}{row.name}: {values}")
     lines += [
         f"FAILED: {count(len(one.broken), 'row')} of {compared.baseline} failed in {name}"
         for name, one in compared.comparisons.items()

@@ -1,9 +1,8 @@
 """The report of `losscli verify`: how many checks fail, the first failure in full, two tables.
 
-The first table has a row per check and a column per loss: passed cases with the largest error, or
-failures or warnings. The second has errors and verdict of each implementation and case. Failures of
-an implementation, check and loss appear once, on the smallest case, with a line of Python that
-repeats it; ``verbose`` shows all of these, and all rows.
+One table has a row per check and a column per loss, the other errors and verdict of each case.
+Failures of an implementation, check and loss appear once, on the smallest case; ``verbose`` shows
+all of these, and all rows.
 """
 
 from collections import Counter
@@ -61,11 +60,10 @@ def _failures(run: Run, *, verbose: bool) -> list[str]:
     found = [each for each in alike(run.of(VerifyResult)) if verbose or each[0].status != PASS]
     shown = found if verbose else found[:1]  # the first failure, else the first warning
     blocks = [_note(*each) for each in shown]
-    for status, what in ((FAIL, "fail"), (WARN, "warn")):
-        others = [each[0] for each in found[len(shown) :] if each[0].status == status]
-        if others:
+    for status in (FAIL, WARN):
+        if others := [each for each, *_ in found[len(shown) :] if each.status == status]:
             named = first_of([_named(each, shown[0][0]) for each in others], _NAMED)
-            does = what if len(others) > 1 else f"{what}s"
+            does = status if len(others) > 1 else f"{status}s"
             blocks.append([f"{count(len(others), 'more check')} {does} (-v): {named}"])
     return [line for block in blocks for line in ("", *block)][1:]
 
