@@ -79,23 +79,23 @@ def run_jobs(
     format: str,
     output: Path | None,
     saved: Path | None = None,
+    resumed: Path | None = None,
     keep_going: bool = True,
     weights: Sequence[float] = (),
     guess: float | None = None,
-    columns: Sequence[str] = (),
-    **more: Any,
+    **shown: Any,
 ) -> int:
     """Run jobs, write the report, and return the exit code.
 
     ``weights`` are the jobs' relative times, ``guess`` the seconds of all. A :class:`Writer`, which
-    takes ``more``, writes results one by one, to ``saved`` and ``output``.
+    takes the rest, writes results one by one, to ``saved`` and ``output``.
     """
     progress = Progress(weights or [1.0] * len(jobs), guess=guess)
     if not jobs and not run.results:
         refuse_empty(run.excluded)
     writes = None
     if not is_silent():
-        writes = Writer(run, format, output, saved=saved, columns=columns, **more)
+        writes = Writer(run, format, output, saved=saved, resumed=resumed, **shown)
     finished = False
     with writes or nullcontext() as writer, suppress(KeyboardInterrupt), progress:
         for job in jobs:
@@ -121,7 +121,7 @@ def run_jobs(
         return EXIT_OK if finished else EXIT_INTERRUPTED
     results = writer.run.results
     if results:
-        publish(run.kind, lambda: render(writer.run, "md", columns=columns))
+        publish(run.kind, lambda: render(writer.run, "md", **shown))
     if output and results:
         say(f"{conclusion(writer.run)}\n")
         note(f"wrote {output}")

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -76,7 +77,7 @@ def command(
     if action == LIST:
         _list(names, format, output)
     elif action == SHOW:
-        _show(names, format, output, columns, verbose=verbose)
+        _show(names, format, output, columns=columns, verbose=verbose)
     elif action == MERGE:
         _merge(names, format, output, mixed=mixed)
     else:
@@ -135,9 +136,7 @@ def _state(name: str, killed: Mapping[str, Path]) -> str:
     return "finished, a later one was killed" if name in saved_runs() else KILLED
 
 
-def _show(
-    names: Sequence[str], format: str, output: Path | None, columns: Sequence[str], *, verbose: bool
-) -> None:
+def _show(names: Sequence[str], format: str, output: Path | None, **shown: Any) -> None:
     if len(names) != 1:
         raise UsageError("name one run: losscli runs show NAME.")
     from losscli.render.records import write
@@ -147,7 +146,7 @@ def _show(
     run, state = read_run(_find(name), "bench"), _state(name, killed_runs())
     if not run.results:
         raise UsageError(f"the run '{name}' was killed before its first result.")
-    write(run, format, output, columns, verbose=verbose)
+    write(run, format, output, **shown)
     if state == KILLED:
         note(f"this run was killed; `losscli bench --resume {name} --save {name}` continues it")
     elif state == RUNNING:

@@ -165,18 +165,12 @@ def _laid_out(table: Table, section: Section) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class _Note:
-    text: str
-    state: State
-    lines: list[str]
-
-
-def _grouped_notes(notes: Notes) -> tuple[list[_Note], list[_Note]]:
-    found: list[_Note] = []
+def _grouped_notes(notes: Notes) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    found: list[dict[str, Any]] = []
     for line in notes.lines:
         if found and line.startswith(("    ", "from losscli.")):
-            found[-1].lines.append(line.strip())
+            found[-1]["lines"].append(line.strip())
         elif line:
-            found.append(_Note(line, notes.state or state_of(line.split(" ")[0].rstrip(":")), []))
+            state = notes.state or state_of(line.split(" ")[0].rstrip(":"))
+            found.append({"text": line, "state": state, "lines": []})
     return found[:_NOTES], found[_NOTES:]
