@@ -250,8 +250,8 @@ def _message(error: BaseException) -> tuple[str, int]:
     if isinstance(error, LosscliError):
         return str(error), error.exit_code
     if isinstance(error, click.UsageError):
-        if switch := wrong_switch(error):
-            return str(switch), switch.exit_code
+        if told := wrong_switch(error):
+            return told, errors.EXIT_USAGE
         command = error.ctx.command_path if error.ctx else "losscli"
         if isinstance(error, click.NoSuchOption):
             told = f"{command} has no option {error.option_name}."

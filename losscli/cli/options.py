@@ -116,25 +116,21 @@ def axis(
     return option(flag, field, multiple=True, help=help, **more)
 
 
-def named_axis(
-    flag: str,
-    field: str,
-    kind: str,
-    candidates: Collection[str],
-    of: str = "",
-    formerly: Mapping[str, str] | None = None,
-) -> Decorator:
-    """Return an axis of names, or of former ones; ``of`` follows the kind in the help."""
-
-    def read(text: str) -> tuple[str]:
-        return (check_name(kind, (formerly or {}).get(text, text), candidates),)
-
-    help = f"Choose the {kind}{of}: {', '.join(candidates)}."
-    return axis(flag, field, "NAME", read, help, listed(lambda: candidates, commas=True))
+def named_axis(flag: str, field: str, kind: str, candidates: Collection[str]) -> Decorator:
+    """Return an axis of names."""
+    return axis(
+        *(flag, field, "NAME"),
+        lambda text: (check_name(kind, text, candidates),),
+        f"Choose the {kind}: {', '.join(candidates)}.",
+        listed(lambda: candidates, commas=True),
+    )
 
 
-columns_option = named_axis(
-    "--columns", "columns", "column", COLUMNS, "s of the tables", FORMER_COLUMNS
+columns_option = axis(
+    *("--columns", "columns", "NAME"),
+    lambda text: (check_name("column", FORMER_COLUMNS.get(text, text), COLUMNS),),
+    f"Choose the columns of the tables: {', '.join(COLUMNS)}.",
+    listed(lambda: COLUMNS, commas=True),
 )
 _LOSSES: Mapping[str, Collection[str]] = {
     "all": LOSSES,

@@ -51,9 +51,10 @@ def command(
         raise UsageError("name a record: losscli report RUN -o report.html.")
     if plot is not None and format == "html":
         raise UsageError("--plot chooses a single plot. Add --format svg.")
-    if output is None and format == "html" and not list_plots and sys.stdout.isatty():
+    page = format == "html" and not list_plots
+    if page and output is None and sys.stdout.isatty():
         raise UsageError("a terminal cannot show a page. Name a file with -o.")
-    if format == "html" and not list_plots and find_spec("jinja2") is None:
+    if page and find_spec("jinja2") is None:
         raise UnfitError(
             "the page needs Jinja2, which is not installed. Install it with `pip install "
             "'losscli[report]'`, or choose --format svg."
@@ -64,14 +65,13 @@ def command(
     from losscli.runs.saved import find_run
 
     click.get_current_context().with_resource(without_garbage_collection())
-    paths = {name: find_run(name) for name in dict.fromkeys(names)}
+    paths = {name: find_run(name) for name in names}
     refuse_to_overwrite(output, "record", paths)
     records = {name: read_record(path) for name, path in paths.items()}
     found = sections(records)
     if list_plots:
         emit("\n".join(f"{name}  {each.title}" for name, each in _plots(found).items()))
         return
-    page = format == "html"
     text = render_page(found) if page else f"{_choose(_plots(found), plot).standalone()}\n"
     content = text.encode("utf-8", "replace")
     if output:

@@ -42,23 +42,16 @@ Item = TypeVar("Item")
 
 
 def begin(
-    kind: Kind,
-    device: str,
-    *,
-    plan: str = "",
-    part: Part | None = None,
-    excluded: tuple[Exclusion, ...] = (),
-    facts: Mapping[str, object] | None = None,
+    kind: Kind, device: str, part: Part | None = None, facts: Mapping[str, Any] = {}, **more: Any
 ) -> Run:
-    """Return a run without results, a ``part`` of ``plan``; ``facts`` join its environment."""
+    """Return a run without results, perhaps a part; ``facts`` join its environment."""
     return Run(
         kind=kind,
         command=(*map(_text, variables()), "losscli", *map(_text, sys.argv[1:])),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        environment={**description.describe(device), **(facts or {})},
-        plan=plan,
+        environment={**description.describe(device), **facts},
         parts=(str(part),) if part else (),
-        excluded=excluded,
+        **more,
     )
 
 

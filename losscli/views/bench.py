@@ -148,7 +148,7 @@ def _tables(ran: Results, chosen: Sequence[str] = ()) -> list[Table]:
             rows.append([*row, *(column.cell(r) for column in columns)])
         headers = ["pass", "impl", *(column.header for column in columns)]
         least = [] if chosen else [known[name].header for name in LEAST_IMPORTANT]
-        made.append(case_table(headers, rows, title, least))
+        made.append(case_table(headers, rows, title=title, least=least))
     return made
 
 

@@ -25,7 +25,7 @@ from losscli.render.output import state_in, state_of
 from losscli.render.text import are_figures
 from losscli.runs.encoding import finite
 from losscli.runs.records import Run
-from losscli.views.document import Document, Notes, Part, Plot, State, Table, blocks_of
+from losscli.views.document import Document, Notes, Part, Plot, Table, blocks_of
 from losscli.views.phrases import slug
 
 _FIRST = (CUSTOM, *CONTROLS)
