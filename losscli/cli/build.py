@@ -1,10 +1,7 @@
 """``losscli build``: compile the kernels for this machine."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
 
@@ -22,9 +19,6 @@ from losscli.render.text import text
 from losscli.runs.grouping import grouped
 from losscli.units import format_bytes
 from losscli.views.document import Sentence, Table
-
-if TYPE_CHECKING:
-    from losscli.build.builder import BuildResult
 
 CONFIGS = {"bench": None, "verify": DEFAULT_CONFIG}
 
@@ -96,8 +90,8 @@ def command(
     outcomes = build(device, targets_of, force=force, notify=note, progress=progress)
     seconds = time.perf_counter() - started
     status("")
-    if verbose:
-        _show_logs(outcomes)
+    logs = [outcome.log for outcome in outcomes] if verbose else []
+    _show_logs(logs)
     rows = [(outcome.target, outcome.status, str(outcome.path or "")) for outcome in outcomes]
     emit(text((Table(("library", "status", "path"), rows),)))
     unusual = (outcome for outcome in outcomes if outcome.reason)
@@ -105,8 +99,7 @@ def command(
         emit(f"{', '.join(each.target for each in found)} {state}: {reason}")
     if built := sum(outcome.fresh for outcome in outcomes):
         emit(f"{built} {'library' if built == 1 else 'libraries'} built in {seconds:.1f} s")
-    if verbose:
-        _show_kernels(outcomes)
+    _show_kernels(logs)
     if headers:
         from losscli.build.headers import precompile
 
@@ -123,11 +116,11 @@ def _needed(command: str, losses: tuple[str, ...], device: str) -> list[Target]:
     return [*libraries(asked, device), *probe]
 
 
-def _show_logs(outcomes: Sequence[BuildResult]) -> None:
+def _show_logs(logs: Sequence[str]) -> None:
     """Show commands and warnings; ptxas's resources have a table of their own."""
     from losscli.build.ptxas import is_report
 
-    for line in (line for outcome in outcomes for line in outcome.log.splitlines()):
+    for line in (line for log in logs for line in log.splitlines()):
         if not is_report(line):
             tell(line)
 
@@ -140,10 +133,10 @@ _MEMORY = {
 }
 
 
-def _show_kernels(outcomes: Sequence[BuildResult]) -> None:
+def _show_kernels(logs: Sequence[str]) -> None:
     from losscli.build.ptxas import parse, readable_names
 
-    kernels = [kernel for outcome in outcomes for kernel in parse(outcome.log)]
+    kernels = [kernel for log in logs for kernel in parse(log)]
     if not kernels:
         return
     names = readable_names([kernel.kernel for kernel in kernels])

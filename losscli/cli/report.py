@@ -1,12 +1,9 @@
 """``losscli report``: writes a page with plots of saved records, or one plot."""
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -16,10 +13,6 @@ from losscli.console.streams import emit, tell
 from losscli.errors import UnfitError, UsageError, unknown
 from losscli.runs.files import refuse_to_overwrite, write_file
 from losscli.units import first_of
-
-if TYPE_CHECKING:
-    from losscli.render.html.page import Section
-    from losscli.render.html.picture import Picture
 
 _SHOWN = 12
 
@@ -69,10 +62,13 @@ def command(
     refuse_to_overwrite(output, "record", paths)
     records = {name: read_record(path) for name, path in paths.items()}
     found = sections(records)
+    # A run's name comes first where there are several.
+    drawn = ((each.key, plot) for each in found for plot in ([] if page else each.pictures))
+    plots = {key + plot.name: plot for key, plot in drawn}
     if list_plots:
-        emit("\n".join(f"{name}  {each.title}" for name, each in _plots(found).items()))
+        emit("\n".join(f"{name}  {each.title}" for name, each in plots.items()))
         return
-    text = render_page(found) if page else f"{_choose(_plots(found), plot).standalone()}\n"
+    text = render_page(found) if page else f"{plots[_choose(plots, plot)].standalone()}\n"
     content = text.encode("utf-8", "replace")
     if output:
         write_file(output, content)
@@ -82,12 +78,7 @@ def command(
         sys.stdout.buffer.flush()
 
 
-def _plots(found: Sequence[Section]) -> dict[str, Picture]:
-    """Return all plots by name; a run's name comes first where there are several."""
-    return {section.key + plot.name: plot for section in found for plot in section.pictures}
-
-
-def _choose(plots: Mapping[str, Picture], name: str | None) -> Picture:
+def _choose(plots: Collection[str], name: str | None) -> str:
     if not plots:
         raise UsageError("these records have no plot. --format html has their tables.")
     if name is None and len(plots) > 1:
@@ -96,4 +87,4 @@ def _choose(plots: Mapping[str, Picture], name: str | None) -> Picture:
     if name is not None and name not in plots:
         hint = unknown("plot", name, list(plots)[:_SHOWN]).rstrip(".")
         raise UsageError(f"{hint}; --list-plots lists all.")
-    return plots[name or next(iter(plots))]
+    return name or next(iter(plots))

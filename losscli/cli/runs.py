@@ -1,7 +1,7 @@
 """`losscli runs`: lists, shows, removes and merges saved runs."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,8 +90,7 @@ def _list(names: Sequence[str], format: str, output: Path | None) -> None:
         raise UsageError(f"losscli runs list takes no {given}. Did you mean `losscli runs show`?")
     if format not in ("table", "json"):
         raise UsageError(f"the list is written as table or json, not as {format}.")
-    killed = killed_runs()
-    runs = [_describe(name, path, killed) for name, path in _runs().items()]
+    runs = [_describe(name, path) for name, path in _runs().items()]
     if format == "json":
         emit(json.dumps(runs, indent=2))
     elif not runs:
@@ -108,12 +107,11 @@ def _list(names: Sequence[str], format: str, output: Path | None) -> None:
         emit(text((table,), width()))
 
 
-def _describe(name: str, path: Path, killed: Mapping[str, Path]) -> dict[str, object]:
+def _describe(name: str, path: Path) -> dict[str, object]:
     from losscli.runs.reading import read_run
     from losscli.runs.records import BenchResult
 
-    state = _state(name, killed)
-    found: dict[str, object] = {"name": name, "path": str(path), "state": state}
+    found: dict[str, object] = {"name": name, "path": str(path), "state": _state(name)}
     found |= dict.fromkeys(("created", "device", "cases", "commit", "problem"))
     try:
         run = read_run(path, "bench")
@@ -128,10 +126,10 @@ def _describe(name: str, path: Path, killed: Mapping[str, Path]) -> dict[str, ob
     }
 
 
-def _state(name: str, killed: Mapping[str, Path]) -> str:
-    if name not in killed:
+def _state(name: str) -> str:
+    if (journal := killed_runs().get(name)) is None:
         return FINISHED
-    if holder_of(output_of(killed[name])):
+    if holder_of(output_of(journal)):
         return RUNNING
     return "finished, a later one was killed" if name in saved_runs() else KILLED
 
@@ -143,7 +141,7 @@ def _show(names: Sequence[str], format: str, output: Path | None, **shown: Any) 
     from losscli.runs.reading import read_run
 
     (name,) = names
-    run, state = read_run(_find(name), "bench"), _state(name, killed_runs())
+    run, state = read_run(_find(name), "bench"), _state(name)
     if not run.results:
         raise UsageError(f"the run '{name}' was killed before its first result.")
     write(run, format, output, **shown)
@@ -206,14 +204,13 @@ def _merged_format(format: str, output: Path | None) -> str:
 def _remove(names: Sequence[str]) -> None:
     if not names:
         raise UsageError("name the runs to remove: losscli runs rm NAME...")
-    killed = killed_runs()
     found = {name: _find(name) for name in names}
     for name in found:
-        if _state(name, killed) == RUNNING:
+        if _state(name) == RUNNING:
             raise UsageError(f"the run '{name}' is running. Stop it first.")
     for name, path in found.items():
         try:
-            for file in {path, killed.get(name, path)}:
+            for file in {path, killed_runs().get(name, path)}:
                 file.unlink(missing_ok=True)
         except OSError as error:
             raise UnfitError(f"cannot remove {error.filename}: {error.strerror}.") from None

@@ -1,7 +1,5 @@
 """`losscli verify`: checks implementations against the float64 oracle."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from functools import partial
