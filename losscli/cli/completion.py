@@ -13,9 +13,6 @@ from losscli.errors import LosscliError
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
-COMPLETE = "_LOSSCLI_COMPLETE"
-"""The variable by which a shell asks for completions."""
-FILE_METAVARS = ("FILE", "FILE...", "PATH")
 DEVICES = ("auto", "cpu", "cuda")
 
 
@@ -43,7 +40,7 @@ def add_completion(command: click.Command) -> None:
     for parameter in command.params:
         if parameter._custom_shell_complete:
             continue
-        if parameter.metavar in FILE_METAVARS:
+        if parameter.metavar in ("FILE", "FILE...", "PATH"):
             parameter._custom_shell_complete = listed(list, files=True)
         elif parameter.name == "device" and not isinstance(parameter.type, OneOf):
             parameter._custom_shell_complete = listed(lambda: DEVICES)
@@ -126,6 +123,6 @@ def command(shell: str) -> None:
     found = shell_completion.get_completion_class(shell)
     assert found
     context = click.get_current_context().find_root()
-    script = found(context.command, {}, "losscli", COMPLETE)
+    script = found(context.command, {}, "losscli", "_LOSSCLI_COMPLETE")
     # The version of bash that click would look for is that of the shell that asks.
     emit(script.source_template % script.source_vars(), end="")

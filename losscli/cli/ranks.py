@@ -25,11 +25,9 @@ from losscli.runs.parts import Part
 if TYPE_CHECKING:
     from losscli.ranks.group import Group
 
-MOST_RANKS = 1024
-
 ranks_option = option(
     "--ranks",
-    type=whole_number("number of ranks", 1, MOST_RANKS),
+    type=whole_number("number of ranks", 1, 1024),
     metavar="N",
     help="Split the operands over N processes (ranks); verify and bench need a config that says "
     "how, such as sharded.",

@@ -47,10 +47,9 @@ def _jsonl_of(record: AnyRecord) -> str:
 
 
 def _csv_of(record: AnyRecord) -> str:
-    """Write one row a result, in SI units, with the number of samples.
+    """Write one row a result; all runs of a kind have the same columns.
 
-    All runs of a kind have the same columns. Ratios to other implementations and conditions are
-    JSON in a cell; the ratio to the reference has columns.
+    Ratios to other implementations and conditions are JSON in a cell.
     """
     whole = _whole(record)
     if isinstance(record, Run):

@@ -21,9 +21,7 @@ LETTER = 7.2
 """Pixels of a letter, rounded up."""
 _GAP = 4
 """Pixels between the words of two ticks."""
-_STEPS = (1, 2, 3, 5, 10)
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-_RATIOS = (1, 2, 5)
 _LARGEST = 1e300
 """The end of an axis, beyond which a step would overflow."""
 
@@ -150,7 +148,7 @@ def _within(middle: float, words: str, start: float, end: float) -> float:
 def byte_ticks(low: float, high: float) -> Ticks:
     """Return at most seven powers of two: ``32 KiB``."""
     first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
-    step = next((s for s in _STEPS if (last - first) / s <= 6), 20)
+    step = next((s for s in (1, 2, 3, 5, 10) if (last - first) / s <= 6), 20)
     found = []
     for power in range(first, last + 1):
         if power % step == 0:
@@ -212,7 +210,7 @@ def _decades(low: float, high: float, text: Callable[[float], str]) -> Ticks:
 
 def _round(low: float, high: float, text: Callable[[float], str]) -> Ticks:
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    values = [float(f"{n}e{power}") for power in powers for n in _RATIOS]
+    values = [float(f"{n}e{power}") for power in powers for n in (1, 2, 5)]
     return [(value, text(value)) for value in values if low <= value <= high]
 
 
