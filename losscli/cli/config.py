@@ -1,7 +1,7 @@
 """`losscli config`: check configs, show one in full, print their JSON Schema."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,7 @@ def check(files: tuple[str, ...], format: str) -> int:
         fields = ("file", "line", "column", "message")
         emit(json.dumps([{f: getattr(error, f) for f in fields} for error in errors], indent=2))
     else:
-        output.show("\n".join(_report(found.items())))
+        output.show("\n".join(_report(found)))
     return EXIT_USAGE if any(found.values()) else EXIT_OK
 
 
@@ -78,9 +78,9 @@ def _errors(file: str) -> tuple[ConfigError, ...]:
     return ()
 
 
-def _report(found: Iterable[tuple[str, tuple[ConfigError, ...]]]) -> list[str]:
+def _report(found: Mapping[str, tuple[ConfigError, ...]]) -> list[str]:
     lines = []
-    for file, errors in found:
+    for file, errors in found.items():
         for error in errors:
             lines += [str(error), *excerpt(Path(error.file), error.line, error.column)]
         said = count(len(errors), "error")

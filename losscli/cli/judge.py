@@ -252,16 +252,11 @@ def _pool(
     return Farm(cluster, workers=workers, cached=cached, notify=note)
 
 
-def _fields(
-    *,
-    arguments: str | None,
-    parameters: Sequence[tuple[str, float]],
-    no_time: bool,
-    **options: Any,
-) -> dict[str, Any]:
+def _fields(*, no_time: bool, **options: Any) -> dict[str, Any]:
     limits = {name: value for name in _LIMITS if (value := options.pop(name)) is not None}
-    options["arguments"] = arguments and [name.strip() for name in arguments.split(",")]
-    options |= {"parameters": dict(parameters), "limits": limits}
+    options |= {"parameters": dict(options["parameters"]), "limits": limits}
+    if options["arguments"]:
+        options["arguments"] = [name.strip() for name in options["arguments"].split(",")]
     given = {name: value for name, value in options.items() if value}
     return {**given, "timed": False} if no_time else given
 

@@ -135,8 +135,7 @@ def _follow(file: Path, children: tuple[Path, ...], problems: Problems) -> dict[
         read_mapping(root, "a mapping of keys", dict.fromkeys(known, _as_written))
     found = root.value if isinstance(root.value, dict) else {}
     keys = {key: value for key, value in found.items() if key in known}
-    extends = keys.pop(EXTENDS, None)
-    if extends is not None:
+    if (extends := keys.pop(EXTENDS, None)) is not None:
         with problems.caught():
             parent = _parent(extends, file, children)
             return _over(_follow(parent, (*children, file), problems), keys)

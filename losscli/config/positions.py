@@ -131,9 +131,9 @@ def excerpt(file: Path, line: int | None, column: int | None) -> list[str]:
         return []
     if line > len(lines):  # the end of the file
         return []
-    text = lines[line - 1]
     begin = max(0, column - 1 - _EXCERPT // 2)
-    shown = "".join(c if c.isprintable() else " " for c in text[begin : begin + _EXCERPT])
+    text = lines[line - 1][begin : begin + _EXCERPT]
+    shown = "".join(c if c.isprintable() else " " for c in text)
     number = f"{line:>5} | "
     return [f"{number}{shown}", f"{' ' * (len(number) + column - 1 - begin)}^"]
 

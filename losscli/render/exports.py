@@ -17,13 +17,9 @@ _FACTS = ("losscli", "commit", "file_commit", "device", "cpu", "gpu", "torch")
 
 def _rows(run: Run) -> dict[str, tuple[BenchResult, Seconds]]:
     """Return the timed rows by unique names."""
-    results = list(timed(run).values())
-    names = distinct_names(result.case for result in results)
-    return {
-        label(result).replace(result.case.name, names[result.case], 1): (result, result.seconds)
-        for result in results
-        if result.seconds
-    }
+    results = [(result, result.seconds) for result in timed(run).values() if result.seconds]
+    names = distinct_names(result.case for result, _ in results)
+    return {label(r).replace(r.case.name, names[r.case], 1): (r, times) for r, times in results}
 
 
 def _metrics(result: BenchResult) -> Iterable[tuple[str, str, float]]:

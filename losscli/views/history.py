@@ -67,8 +67,7 @@ def _changes(found: History) -> list[str]:
     steps = [(step, series) for series in found.series for step in series.steps]
     lines = []
     for commit in found.commits:
-        there = [(step, series) for step, series in steps if step.commit == commit]
-        if there:
+        if there := [(step, series) for step, series in steps if step.commit == commit]:
             title = f"{count(len(there), 'change')} since {commit}, after {there[0][0].previous}:"
             rows = [f"{_change(step)}: {label(series.result)}" for step, series in there]
             lines += listed(title, rows)
