@@ -40,14 +40,11 @@ _TEXT: Schema = {"type": "string"}
 _TIME: Schema = {"type": ["string", "number"]}
 _ABOVE_0: Schema = {"type": "number", "exclusiveMinimum": 0}
 _SIZE: Schema = {"type": ["string", "integer"]}
-_POWERS: Schema = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["pow2"],
-    "properties": {
-        "pow2": {"type": "array", "minItems": 2, "maxItems": 3, "items": {"type": "integer"}}
-    },
-}
+_EXPONENTS: Schema = {"type": "array", "minItems": 2, "maxItems": 3, "items": {"type": "integer"}}
+
+
+def _object(properties: Schema, **more: Any) -> Schema:
+    return {"type": "object", "additionalProperties": False, **more, "properties": properties}
 
 
 def _keys_of(record: type, known: Mapping[str, Key]) -> dict[str, Key]:
@@ -92,7 +89,10 @@ _VALUES: Mapping[str, Key] = {
     "loss": Key(fields.text(fields.check_loss), _TEXT),
     "losses": Key(fields.read_losses, _some({"type": ["string", "object"]})),
     "size": Key(fields.read_size, _SIZE),
-    "sizes": Key(fields.read_sizes, _some({"anyOf": [_SIZE, _POWERS]})),
+    "sizes": Key(
+        fields.read_sizes,
+        _some({"anyOf": [_SIZE, _object({"pow2": _EXPONENTS}, required=["pow2"])]}),
+    ),
     "grad_output": Key(
         fields.text(fields.check_grad_output), {"anyOf": [{"type": "number"}, {"const": CHANGING}]}
     ),
@@ -122,9 +122,7 @@ def _record(kind: type, what: str, **more: Any) -> Key:
         values = fields.read_mapping(node, what, readers)
         return kind(**{f"{n}_" if iskeyword(n) else n: value for n, value in values.items()})
 
-    properties = {name: key.schema for name, key in keys.items()}
-    shape = {"type": "object", "additionalProperties": False, **more, "properties": properties}
-    return Key(read, shape)
+    return Key(read, _object({name: key.schema for name, key in keys.items()}, **more))
 
 
 _INPUTS = _record(Inputs, "a mapping such as {seed: 1}")
@@ -175,12 +173,7 @@ def _tolerances(node: Located) -> tuple[CaseTolerance, ...]:
     return tuple(CaseTolerance(case, ulp) for case, ulp in found.items())
 
 
-_TOLERANCE: Schema = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["ulp"],
-    "properties": {"ulp": _ABOVE_0},
-}
+_TOLERANCE = _object({"ulp": _ABOVE_0}, required=["ulp"])
 FIELDS: Mapping[str, Key] = _keys_of(
     Config,
     {
@@ -210,12 +203,9 @@ def json_schema() -> Schema:
         "keys over its own.",
         "type": "array",
         "minItems": 1,
-        "items": {
-            "type": "object",
-            "additionalProperties": False,
-            "required": ["title"],
-            "properties": {key: {"$ref": f"#/properties/{key}"} for key in TABLE_KEYS},
-        },
+        "items": _object(
+            {key: {"$ref": f"#/properties/{key}"} for key in TABLE_KEYS}, required=["title"]
+        ),
     }
     properties = {name: key.schema for name, key in FIELDS.items()}
     return {

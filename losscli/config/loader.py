@@ -13,6 +13,9 @@ from losscli.errors import ConfigError, UsageError, unknown
 from losscli.losses import LINEAR_LOSSES, LOSSES, Shape, find_loss
 from losscli.units import format_size
 
+MERGED = {"inputs", "timing"}
+"""Keys whose mappings merge with the parent's, key by key."""
+
 
 def shipped_directory() -> Path:
     """Return the shipped configs' folder, in a wheel or a checkout."""
@@ -158,9 +161,9 @@ def _parent(extends: Located, file: Path, children: tuple[Path, ...]) -> Path:
 
 
 def _over(parent: Mapping[str, Located], child: Mapping[str, Located]) -> dict[str, Located]:
-    """Merge a child's keys over its parent's; mappings of settings merge by key."""
+    """Merge a child's keys over its parent's."""
     merged = {**parent, **child}
-    for key in {"inputs", "timing"} & parent.keys() & child.keys():
+    for key in MERGED & parent.keys() & child.keys():
         below, above = parent[key].value, child[key].value
         if isinstance(below, dict) and isinstance(above, dict):
             kept = {name: value for name, value in below.items() if name not in above}

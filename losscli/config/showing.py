@@ -8,15 +8,12 @@ from typing import Any
 import yaml
 
 from losscli.config.keys import FIELDS, TABLES
-from losscli.config.loader import Loaded
+from losscli.config.loader import MERGED, Loaded
 from losscli.config.positions import Located
 from losscli.config.schema import Config, Exclude, Inputs, LossChoice, Timing
 from losscli.units import format_size
 
 WIDTH = 100
-_MERGED = ("inputs", "timing")
-"""Keys whose mappings merge with the parent's, key by key."""
-
 
 Keys = dict[str, Any]
 """A value by key, as in YAML, with its origin; or nested keys, or a list of them."""
@@ -48,7 +45,7 @@ def _keys(config: Config, located: Mapping[str, Located], given: Mapping[str, st
     found: Keys = {}
     for key, value in _values(config).items():
         node = located.get(key)
-        if key not in _MERGED:
+        if key not in MERGED:
             found[key] = _shown(value, given.get(key), node)
             continue
         inner = node.value if node is not None and isinstance(node.value, dict) else {}
