@@ -189,11 +189,10 @@ def command(
         loading.build_ahead(planning.libraries_of(planning.able(tasks, most), device))
 
     jobs = planning.Schedule(tasks, config.budget, lambda: perf_counter() - began, build)
-    threads_of_run = run.environment["threads"]
-    with Processes(device, threads_of_run, notify=notify, show=_show) as processes_of_run:
+    with Processes(device, run.environment["threads"], notify=notify, show=_show) as started:
         if possible[0].timing.several_processes:
-            processes_of_run.start([0])  # while the compilers run
-        code = run_jobs(run, jobs, processes_of_run.run, **report)
+            started.start([0])  # while the compilers run
+        code = run_jobs(run, jobs, started.run, **report)
     if code == EXIT_OK and not _has_options(click.get_current_context()):
         note(
             "next: `losscli bench --loss huber --size 8Kx8K --save NAME` saves a run for "

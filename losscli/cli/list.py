@@ -56,10 +56,8 @@ def _devices() -> dict[str, str]:
 
 
 def _configs() -> dict[str, str]:
-    return {
-        path.name: path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
-        for path in shipped_configs().values()
-    }
+    texts = {path.name: path.read_text(encoding="utf-8") for path in shipped_configs().values()}
+    return {name: text.partition("\n")[0].lstrip("# ") for name, text in texts.items()}
 
 
 def _table_of_losses(losses: Entries) -> str:

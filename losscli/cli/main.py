@@ -271,11 +271,8 @@ def _message(error: BaseException) -> tuple[str, int]:
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         where = error.filename or "the output"
         return f"no space left on the device of {where}.", errors.EXIT_UNFIT
-    summary = f"{type(error).__name__}: {error}".splitlines()[0]
-    return (
-        f"unexpected {summary} (run again with --debug for the traceback)",
-        errors.EXIT_UNEXPECTED,
-    )
+    summary = f"unexpected {type(error).__name__}: {error}".splitlines()[0]
+    return f"{summary} (run again with --debug for the traceback)", errors.EXIT_UNEXPECTED
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -108,12 +108,8 @@ def _only(tasks: list[Task], words: tuple[str, ...]) -> Task:
     if not found:
         named = f"has {' '.join(asked)!r} in its name" if asked else "is left"
         raise UsageError(f"no case {named}. `losscli profile --list` lists the cases.")
-    rows = [
-        f"{task.case.name}, {pass_}, {name}"
-        for task in found
-        for pass_, names in task.passes.items()
-        for name in names
-    ]
+    passes = ((task.case.name, *each) for task in found for each in task.passes.items())
+    rows = [f"{case}, {pass_}, {name}" for case, pass_, names in passes for name in names]
     if len(rows) > 1:
         from losscli.views.phrases import listed
 

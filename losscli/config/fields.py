@@ -151,10 +151,8 @@ def read_losses(node: Located) -> tuple[LossChoice, ...]:
         choices += [choice for choice in found if choice not in choices]
     named = {choice.name for choice in choices}
     others = {name: spec for name, spec in LOSSES.items() if every and name not in named}
-    return (
-        *choices,
-        *(_off_default(others) if every == "off_default" else map(LossChoice, others)),
-    )
+    more = _off_default(others) if every == "off_default" else list(map(LossChoice, others))
+    return (*choices, *more)
 
 
 def _choices(item: Located) -> list[LossChoice]:

@@ -49,9 +49,7 @@ def _keys(config: Config, located: Mapping[str, Located], given: Mapping[str, st
             found[key] = _shown(value, given.get(key), node)
             continue
         inner = node.value if node is not None and isinstance(node.value, dict) else {}
-        found[key] = {
-            name: _shown(part, given.get(name), inner.get(name)) for name, part in value.items()
-        }
+        found[key] = {n: _shown(part, given.get(n), inner.get(n)) for n, part in value.items()}
     return found
 
 

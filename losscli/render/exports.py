@@ -49,10 +49,8 @@ def _github_action_benchmark(run: Run) -> str:
             low, high = seconds.interval
             entry["range"] = f"{format_seconds(low)} to {format_seconds(high)}"
         entries.append(entry | {"extra": result.reason})
-        entries += [
-            {"name": f"{name}: {metric}", "unit": unit, "value": value}
-            for metric, unit, value in _metrics(result)
-        ]
+        for metric, unit, value in _metrics(result):
+            entries.append({"name": f"{name}: {metric}", "unit": unit, "value": value})
     return json.dumps(entries, indent=2)
 
 

@@ -67,11 +67,8 @@ def answers(run: Run) -> list[str]:
     subject = next((n for n in others if n not in NAMES), next(iter(others), baseline))
     others = [name for name in names if name != subject and not is_own(name)]
     own = sorted((r for r in results if r.implementation == subject), key=place)
-    return [
-        f"{pass_}: {subject} {words}"
-        for pass_, found in grouped(own, _what_was_timed).items()
-        if (words := _answer(found, others))
-    ]
+    said = {pass_: _answer(of, others) for pass_, of in grouped(own, _what_was_timed).items()}
+    return [f"{pass_}: {subject} {words}" for pass_, words in said.items() if words]
 
 
 def _answer(results: Results, others: Sequence[str]) -> str:
@@ -193,10 +190,8 @@ def case_names(results: Results) -> dict[Case, str]:
     cases = [result.case for result in results]
     axes = ({str(case.dtype) for case in cases}, {str(case.reduction) for case in cases})
     shared = [value for values in axes for value in values if len(values) == 1]
-    return {
-        case: " ".join(word for word in name.split() if word not in shared)
-        for case, name in distinct_names(cases).items()
-    }
+    named = distinct_names(cases).items()
+    return {case: " ".join(w for w in name.split() if w not in shared) for case, name in named}
 
 
 def _notes(run: Run) -> list[str]:
@@ -263,8 +258,7 @@ def _default_allocator(results: Results) -> list[str]:
 
 def _conditions(results: Results) -> list[str]:
     timed = [result for result in results if result.conditions]
-    of = f"of {count(len(timed), 'result')}"
-    texts = []
+    of, texts = f"of {count(len(timed), 'result')}", []
     if busy := [result for result in timed if result.busy]:
         most = max(result.conditions["others"] for result in busy)
         what = "cores" if busy[0].case.device == "cpu" else "GPU"

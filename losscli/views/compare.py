@@ -171,12 +171,9 @@ def _details(compared: Comparisons) -> list[str]:
             are = "is" if len(noisy) == 1 else "are"
             change = f"too noisy to detect a change of {100 * compared.threshold:g} %"
             lines.append(f"{len(noisy)} of {rows} {are} {change}")
-    lines += [
-        f"no row with {_more(metric, limit)}"
-        for metric, limit in compared.fail_on.limits.items()
-        if not compared.grown(metric)
-    ]
-    return lines
+    limits = compared.fail_on.limits.items()
+    kept = (each for each in limits if not compared.grown(each[0]))
+    return lines + [f"no row with {_more(metric, limit)}" for metric, limit in kept]
 
 
 def _more(metric: str, limit: float) -> str:

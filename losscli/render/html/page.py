@@ -158,11 +158,8 @@ def _laid_out(table: Table, section: Section) -> dict[str, Any]:
     kinds += ["matrix" * (headers[:1] == ["check"]), "words" * (headers[-1:] == ["first reason"])]
     cells = [[(cell, state_of(cell)) for cell in row] for row in rows]
     styles = [None if column is None else section.styles.get(row[column]) for row in rows]
-    return {
-        "kind": " ".join(kind for kind in kinds if kind),
-        "headers": headers,
-        "rows": list(zip(styles, cells, strict=True)),
-    }
+    rows_of = list(zip(styles, cells, strict=True))
+    return {"kind": " ".join(filter(None, kinds)), "headers": headers, "rows": rows_of}
 
 
 def _grouped_notes(notes: Notes) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
