@@ -248,10 +248,9 @@ def _override(timing: Timing, given: Mapping[str, Any]) -> Timing:
     if shortest is not None and longest is not None and shortest > longest:
         raise UsageError(f"--min-time {shortest:g} s is longer than --max-time {longest:g} s.")
     if longest is None and shortest is not None and shortest > timing.max_time:
-        raise UsageError(
-            f"--min-time {shortest:g} s is longer than the config's max_time of "
-            f"{timing.max_time:g} s. Add --max-time TIME, no shorter than --min-time."
-        )
+        said = f"--min-time {shortest:g} s is longer than the config's max_time of"
+        advice = "Add --max-time TIME, no shorter than --min-time."
+        raise UsageError(f"{said} {timing.max_time:g} s. {advice}")
     changes = {key: value for key, value in given.items() if value not in (None, ())}
     if longest is not None:
         changes.setdefault("min_time", min(timing.min_time, longest))

@@ -92,10 +92,8 @@ def command(
     for name, comparison in found.items():
         if not comparison.comparable and not force:
             unlike = next(d for d in comparison.differences if d.decisive)
-            raise UsageError(
-                f"{baseline[0]} and {name} cannot be compared: different {unlike}. Add --force to "
-                "compare them anyway."
-            )
+            said = f"{baseline[0]} and {name} cannot be compared: different {unlike}."
+            raise UsageError(f"{said} Add --force to compare them anyway.")
         if not comparison.rows and not comparison.broken:
             why = why_unmatched(*baseline, name, comparison.after)
             raise UsageError(f"{baseline[0]} and {name} have no timed case in common. {why}")

@@ -27,10 +27,8 @@ class _Group(click.Group):
         if name in self.commands or name.startswith("-"):
             return super().get_command(context, name)
         if Path(name).suffix in (".yaml", ".yml") or name in shipped_configs():
-            raise UsageError(
-                f"expected a command before '{name}': {', '.join(self.commands)}. "
-                f"Write `losscli config show {name}`."
-            )
+            said = f"expected a command before '{name}': {', '.join(self.commands)}."
+            raise UsageError(f"{said} Write `losscli config show {name}`.")
         raise UsageError(unknown("command of losscli config", name, self.commands))
 
 

@@ -96,16 +96,12 @@ def _refuse_ranks(ranks: int | None) -> None:
 def _check_split(block: Config) -> None:
     table = f" of the table '{block.title}'" if block.title else ""
     if not block.placement:
-        raise UsageError(
-            f"the config{table} has no placement, others of the run have one. Add `placement: "
-            f"{PLACEMENTS[0]}` or run it alone."
-        )
+        said = f"the config{table} has no placement, others of the run have one."
+        raise UsageError(f"{said} Add `placement: {PLACEMENTS[0]}` or run it alone.")
     for choice in block.losses:
         if choice.name not in CUTS:
-            raise UsageError(
-                f"{choice.name}{table} cannot be split by {block.placement}. Choose from: "
-                f"{', '.join(CUTS)}."
-            )
+            said = f"{choice.name}{table} cannot be split by {block.placement}."
+            raise UsageError(f"{said} Choose from: {', '.join(CUTS)}.")
     if file := next(filter(is_file, block.implementations), ""):
         raise UsageError(f"{file}: a file runs in one process and takes no shards. Leave it out.")
 
@@ -121,10 +117,8 @@ def _check_gpus(config_device: str, ranks: int) -> None:
     if config_device == "auto" and count == 0:
         return
     if count < ranks:
-        raise UnfitError(
-            f"{ranks} ranks need {ranks} GPUs, but this machine has {count}. Start fewer ranks, or "
-            "use --device cpu."
-        )
+        said = f"{ranks} ranks need {ranks} GPUs, but this machine has {count}."
+        raise UnfitError(f"{said} Start fewer ranks, or use --device cpu.")
 
 
 def load(config: Config, place: Place | None, *, list_cases: bool, dry_run: bool) -> str:

@@ -263,10 +263,8 @@ def _conditions(results: Results) -> list[str]:
         most = max(result.conditions["others"] for result in busy)
         what = "cores" if busy[0].case.device == "cpu" else "GPU"
         cases = first_of(dict.fromkeys(result.case.name for result in busy), NAMED)
-        texts.append(
-            f"the machine was busy: other programs took up to {most:.0%} of its {what} "
-            f"during {len(busy)} {of}: {cases}"
-        )
+        said = f"the machine was busy: other programs took up to {most:.0%} of its {what}"
+        texts.append(f"{said} during {len(busy)} {of}: {cases}")
     if waited := sum(HOST_GAPS in result.conditions for result in timed):
         texts.append(f"the GPU waited for the host during samples of {waited} {of}")
     reasons = Counter(

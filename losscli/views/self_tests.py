@@ -27,10 +27,8 @@ def of_checks(run: Run) -> Document:
         rows.append([name, str(len(own)), ", ".join(f"{cell} {number}" for cell, number in found)])
     failed = grouped(results, lambda result: result.legitimate)
     wrong, legitimate = ([r.failed for r in failed.get(kind, [])] for kind in (False, True))
-    answer = (
-        f"self-test: {sum(wrong)} of {len(wrong)} wrong implementations caught, "
-        f"{legitimate.count(False)} of {len(legitimate)} legitimate ones passed"
-    )
+    answer = f"self-test: {sum(wrong)} of {len(wrong)} wrong implementations caught"
+    answer += f", {legitimate.count(False)} of {len(legitimate)} legitimate ones passed"
     headers = ["implementation", "losses", "failed by, and for how many losses"]
     table = Table(headers, rows, align=["left", "right", "left"], wraps=True)
     complaints = [_complaint(result) for result in results if result.surprising]
