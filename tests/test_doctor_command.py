@@ -13,7 +13,7 @@ from losscli.doctor.findings import Probe, ok, problem, warning
 from losscli.doctor.machine import Machine
 from losscli.errors import EXIT_OK, EXIT_UNFIT, EXIT_USAGE
 from losscli.implementations.sandbox.isolation_parts import NAMES
-from losscli.render.layout import WIDTH
+from losscli.render.text import WIDTH
 from tests.parameters import SLOW
 
 ROOT = Path(__file__).parents[1]

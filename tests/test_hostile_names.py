@@ -12,11 +12,11 @@ from losscli.cli import main
 from losscli.console import notes
 from losscli.doctor.findings import Examination, Finding
 from losscli.judge.pool import LocalPool
+from losscli.render.data import as_csv
 from losscli.render.exports import EXPORTS
-from losscli.render.layout import as_csv, lay_out
 from losscli.render.output import publish
 from losscli.render.records import render
-from losscli.render.text import text
+from losscli.render.text import lay_out, text
 from losscli.runs.records import Run
 from losscli.views import doctor
 from tests.fabricated import machine

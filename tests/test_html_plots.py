@@ -3,8 +3,8 @@ from itertools import chain, pairwise
 
 import pytest
 
-from losscli.render.html.marks import shape_at
 from losscli.render.html.page import styles
+from losscli.render.html.picture import shape_at
 from losscli.render.html.plots import draw, ratio
 from losscli.render.html.svg import (
     Axis,
@@ -108,7 +108,7 @@ def test_forest_plot_tells_ratio_and_interval_and_draws_the_baseline():
     plot = Plot("speedup", "Speedup", "forest", series, "ratio", band=0.03, sides=sides)
     picture = draw(plot, {"custom": 0})
     for told in ("mse 8x8", "2.00x (1.90-2.10)", "faster than reference", 'class="base"'):
-        assert told in picture.body
+        assert told in picture.frame + picture.drawn
     assert picture.legend == ((0, "custom"),)
 
 
@@ -122,7 +122,7 @@ def test_line_plot_marks_the_cache_where_sizes_fit_into_it():
     series = (Series("custom", (Point("a", 2.0**20, 1.0), Point("b", 2.0**24, 2.0))),)
     for end, marked in ((2**22, True), (2**10, False)):
         plot = Plot("p", "P", "lines", series, "bytes", "seconds", cache_bytes=end)
-        assert ('class="band"' in draw(plot, {"custom": 0}).body) is marked
+        assert ('class="band"' in draw(plot, {"custom": 0}).frame) is marked
 
 
 def test_samples_beyond_the_axis_are_counted():
@@ -130,7 +130,7 @@ def test_samples_beyond_the_axis_are_counted():
     ticks = [(0, x) for x in samples] + [(1, x) for x in (*samples, 3.0)]
     points = tuple(Point("1 ms", x, process, -0.006, 0.006) for process, x in ticks)
     plot = Plot("s", "Samples", "strips", (Series("custom", points),), "fraction")
-    body = draw(plot, {"custom": 0}).body
+    body = draw(plot, {"custom": 0}).drawn
     assert "43 samples, 1 at the ends or beyond" in body
     assert body.count('class="tick"') == 2
 

@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from losscli.cli import main
 from losscli.render import output
-from losscli.render.layout import narrowed
 from losscli.render.records import render
+from losscli.render.text import narrowed
 from losscli.truth import tolerances
 from losscli.views import verify
 from tests.fabricated import machine

@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from losscli.reasons import Code
-from losscli.render.layout import MARKDOWN, lay_out
 from losscli.render.records import render
+from losscli.render.text import MARKDOWN, lay_out
 from losscli.runs.judgements import IMPOSSIBLE
 from losscli.runs.measurements import Error, Seconds, Speedup
 from tests.handmade import PAIR, case, failed, result, run, skipped

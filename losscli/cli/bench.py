@@ -12,21 +12,11 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from losscli.cases.axes import CACHES, HOST, MODES
+from losscli.cli import options
 from losscli.cli.completion import OneOf
-from losscli.cli.holding import hold
-from losscli.cli.options import (
-    COMPLETE_RUNS,
-    axis_options,
-    columns_option,
-    examples,
-    has_options,
-    named_axis,
-    output_options,
-    resolve_config,
-    verbose_option,
-)
 from losscli.cli.ranks import arrange, facts_of, load, ranks_option, run_in_ranks
 from losscli.cli.variables import option, switch
 from losscli.config.fields import check_processes, whole_number
@@ -35,26 +25,20 @@ from losscli.console.notes import has_status, note, say
 from losscli.console.streams import emit
 from losscli.errors import EXIT_OK, UsageError
 from losscli.ranks.place import is_silent
+from losscli.runs.parts import WHOLE, Part, deal
 from losscli.runs.saved import check_run_name, prepare
 from losscli.units import parse_fraction, parse_seconds
 
 if TYPE_CHECKING:
     from losscli.bench.plan import Task
-    from losscli.runs.parts import Part
     from losscli.runs.records import BenchResult, Run
 
-NEXT = (
-    "next: `losscli bench --loss huber --size 8Kx8K --save NAME` saves a run for comparison, "
-    "`losscli new my_kernel` writes a kernel to start from, `losscli judge my_kernel.py` judges it"
-)
-"""What to try after a bench without options, which people run first."""
-MOST_THREADS = 1024
 _PROCESSES = f"{PROCESSES['cpu']} on a CPU and {PROCESSES['cuda']} on a GPU"
 _time_option = partial(option, type=parse_seconds, metavar="TIME")
 
 
 @click.command("bench")
-@axis_options
+@options.axis_options
 @_time_option("--min-time", help="Sample each pass of a case for at least TIME.")
 @_time_option(
     "--max-time", help="Stop sampling a pass of a case after TIME, once it has three samples."
@@ -73,7 +57,7 @@ _time_option = partial(option, type=parse_seconds, metavar="TIME")
     metavar="STATE",
     help=f"Time with caches in this state: {' or '.join(CACHES)}.",
 )
-@named_axis("--mode", "mode", "mode", MODES)
+@options.named_axis("--mode", "mode", "mode", MODES)
 @option(
     "--processes",
     type=check_processes,
@@ -83,7 +67,7 @@ _time_option = partial(option, type=parse_seconds, metavar="TIME")
 )
 @option(
     "--threads",
-    type=whole_number("number of threads", 1, MOST_THREADS),
+    type=whole_number("number of threads", 1, 1024),
     metavar="N",
     help="Use N threads on the CPU.",
 )
@@ -94,12 +78,12 @@ _time_option = partial(option, type=parse_seconds, metavar="TIME")
     "--resume",
     metavar="FILE",
     help="Continue the interrupted run in FILE, a path or a saved name; needs -o or --save.",
-    shell_complete=COMPLETE_RUNS,
+    shell_complete=options.COMPLETE_RUNS,
 )
-@columns_option
-@verbose_option
-@output_options
-@examples(
+@options.columns_option
+@options.verbose_option
+@options.output_options
+@options.examples(
     "losscli bench",
     "losscli bench --loss mse --size 8Kx8K --dtype float32,bfloat16",
     "losscli bench -c full.yaml --dry-run",
@@ -113,16 +97,13 @@ def command(
     dry_run: bool,
     list_cases: bool,
     part: Part | None,
-    keep_going: bool,
     threads: int | None,
     ranks: int | None,
     save: str | None,
     force: bool,
     resume: str | None,
-    verbose: bool,
-    format: str,
     output: Path | None,
-    **options: Any,
+    **axes: Any,
 ) -> int:
     """Time implementations side by side, after checking each against the oracle.
 
@@ -135,32 +116,29 @@ def command(
         raise UsageError(
             "--resume needs -o PATH or --save NAME, where it writes the results that it adds."
         )
-    began = perf_counter()
-    given = {each.name: options.pop(each.name) for each in fields(Timing)}
-    config = resolve_config(**options).changed(
+    began, report = perf_counter(), options.of_report(axes)
+    given = {each.name: axes.pop(each.name) for each in fields(Timing)}
+    config = options.resolve_config(**axes).changed(
         lambda block: replace(block, timing=_override(block.timing, given))
     )
     if config.blocks[0].placement:
-        _check_alone(given["processes"], resume)
+        if (processes := given["processes"]) not in (None, 1):
+            raise UsageError(
+                f"--processes {processes} is not for ranks, which call together. Leave it out."
+            )
+        if resume is not None:
+            raise UsageError("--resume continues no run over ranks. Leave it out.")
     config, place = arrange(config, ranks, part, listing=list_cases or dry_run)
     saved = unfinished = None
     if not (list_cases or dry_run):
         saved = prepare(save) if save and not is_silent() else None
         if saved and saved.exists() and not force:
             _ask_to_overwrite(saved, resume)
-        unfinished = hold(output, saved, kind="bench", resume=resume)
+        unfinished = options.hold(output, saved, kind="bench", resume=resume)
 
     # Whatever follows needs torch, or takes long to import: an error above answers at once.
     device = load(config, place, list_cases=list_cases, dry_run=dry_run)
-    from losscli.bench.plan import (
-        Schedule,
-        able,
-        libraries_of,
-        plan,
-        plan_id,
-        seconds_of,
-        seconds_of_all,
-    )
+    from losscli.bench import plan as planning
     from losscli.bench.processes import Processes, environment
     from losscli.bench.ranks import runner_of_ranks
     from losscli.bench.runner import Runner
@@ -171,14 +149,13 @@ def command(
     from losscli.machine.pytorch import torch
     from losscli.operators import loading
     from losscli.ranks.group import announce, join, largest
-    from losscli.runs.parts import WHOLE, deal
 
     if dry_run:
         print_plans(config, device, memory.free_bytes(device))
-        emit(duration(min(seconds_of_all(plan(config, device)), config.budget)))
+        emit(duration(min(planning.seconds_of_all(planning.plan(config, device)), config.budget)))
         return EXIT_OK
 
-    tasks = plan(config, device)
+    tasks = planning.plan(config, device)
     if threads is not None:
         torch.set_num_threads(threads)
     left_out, found = excluded(config, device), environment(device, tasks)
@@ -186,55 +163,48 @@ def command(
         group = join(place, device)
         announce(group)
         found |= facts_of(group, device)
-    run = begin("bench", device, plan=plan_id(tasks), part=part, excluded=left_out, facts=found)
-    tasks = deal(tasks, part or WHOLE, case=lambda task: task.case, seconds=seconds_of)
+    run = begin(
+        "bench", device, plan=planning.plan_id(tasks), part=part, excluded=left_out, facts=found
+    )
+    tasks = deal(tasks, part or WHOLE, case=lambda task: task.case, seconds=planning.seconds_of)
     if unfinished:
         run, tasks = _resume(unfinished, run, tasks)
 
     notify = cache_calls(note)
-    report: dict[str, Any] = {
-        "format": format,
-        "output": output,
-        "saved": saved,
-        "resumed": unfinished,
-        "keep_going": keep_going,
-        "weights": [seconds_of(task) for task in tasks],
-        "guess": min(seconds_of_all(tasks), config.budget),
-        "columns": config.columns,
-        "verbose": verbose,
-    }
+    report |= {"output": output, "saved": saved, "resumed": unfinished, "columns": config.columns}
+    report["weights"] = [planning.seconds_of(task) for task in tasks]
+    report["guess"] = min(planning.seconds_of_all(tasks), config.budget)
     most = memory.most_bytes(device)
-    possible = able(tasks, most)
+    possible = planning.able(tasks, most)
     if place:
-        loading.build_ahead(libraries_of(possible, device))
+        loading.build_ahead(planning.libraries_of(possible, device))
         runner = runner_of_ranks(group, device, notify, _show)
         began = runner.clock() - largest(group, perf_counter() - began)
-        jobs = Schedule(tasks, config.budget, lambda: runner.clock() - began)
+        jobs = planning.Schedule(tasks, config.budget, lambda: runner.clock() - began)
         return run_in_ranks(run, jobs, runner.run, **report)
     if not possible:  # reports why; starts no process and builds nothing
         return run_jobs(run, tasks, Runner(device, notify=note).run, **report)
 
     def build(tasks: Sequence[Task]) -> None:
-        loading.build_ahead(libraries_of(able(tasks, most), device))
+        loading.build_ahead(planning.libraries_of(planning.able(tasks, most), device))
 
-    jobs = Schedule(tasks, config.budget, lambda: perf_counter() - began, build)
-    threads_of_run = run.environment["threads"]
-    with Processes(device, threads_of_run, notify=notify, show=_show) as processes_of_run:
+    jobs = planning.Schedule(tasks, config.budget, lambda: perf_counter() - began, build)
+    with Processes(device, run.environment["threads"], notify=notify, show=_show) as started:
         if possible[0].timing.several_processes:
-            processes_of_run.start([0])  # while the compilers run
-        code = run_jobs(run, jobs, processes_of_run.run, **report)
-    if code == EXIT_OK and not has_options(click.get_current_context()):
-        note(NEXT)
+            started.start([0])  # while the compilers run
+        code = run_jobs(run, jobs, started.run, **report)
+    if code == EXIT_OK and not _has_options(click.get_current_context()):
+        note(
+            "next: `losscli bench --loss huber --size 8Kx8K --save NAME` saves a run for "
+            "comparison, `losscli new my_kernel` writes a kernel to start from, `losscli judge "
+            "my_kernel.py` judges it"
+        )
     return code
 
 
-def _check_alone(processes: int | None, resume: str | None) -> None:
-    if processes not in (None, 1):
-        raise UsageError(
-            f"--processes {processes} is not for ranks, which call together. Leave it out."
-        )
-    if resume is not None:
-        raise UsageError("--resume continues no run over ranks. Leave it out.")
+def _has_options(context: click.Context) -> bool:
+    sources = (context.get_parameter_source(each.name or "") for each in context.command.params)
+    return ParameterSource.COMMANDLINE in sources
 
 
 def _show(results: Sequence[BenchResult]) -> None:
@@ -278,10 +248,9 @@ def _override(timing: Timing, given: Mapping[str, Any]) -> Timing:
     if shortest is not None and longest is not None and shortest > longest:
         raise UsageError(f"--min-time {shortest:g} s is longer than --max-time {longest:g} s.")
     if longest is None and shortest is not None and shortest > timing.max_time:
-        raise UsageError(
-            f"--min-time {shortest:g} s is longer than the config's max_time of "
-            f"{timing.max_time:g} s. Add --max-time TIME, no shorter than --min-time."
-        )
+        said = f"--min-time {shortest:g} s is longer than the config's max_time of"
+        advice = "Add --max-time TIME, no shorter than --min-time."
+        raise UsageError(f"{said} {timing.max_time:g} s. {advice}")
     changes = {key: value for key, value in given.items() if value not in (None, ())}
     if longest is not None:
         changes.setdefault("min_time", min(timing.min_time, longest))

@@ -1,10 +1,7 @@
 """``losscli build``: compile the kernels for this machine."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
 
@@ -23,9 +20,6 @@ from losscli.runs.grouping import grouped
 from losscli.units import format_bytes
 from losscli.views.document import Sentence, Table
 
-if TYPE_CHECKING:
-    from losscli.build.builder import BuildResult
-
 CONFIGS = {"bench": None, "verify": DEFAULT_CONFIG}
 
 
@@ -35,7 +29,6 @@ CONFIGS = {"bench": None, "verify": DEFAULT_CONFIG}
     type=OneOf("device", DEVICES),
     default="auto",
     show_default=True,
-    metavar="NAME",
     help="Build for auto, cpu or cuda; auto includes CUDA if torch sees a GPU.",
 )
 @loss_axis(
@@ -91,27 +84,22 @@ def command(
         if command_:
             return _needed(command_, losses, device)
         wanted = losses or (*LOSSES, *ROW_LOSSES)
-        more = benchmarking(wanted, device) if everything else []
-        return [*production(wanted, device), *more]
+        return production(wanted, device) + (benchmarking(wanted, device) if everything else [])
 
-    started = time.perf_counter()
-    progress = BuildProgress().show
+    started, progress = time.perf_counter(), BuildProgress().show
     outcomes = build(device, targets_of, force=force, notify=note, progress=progress)
     seconds = time.perf_counter() - started
     status("")
-    if verbose:
-        for outcome in outcomes:
-            _show_log(outcome)
+    logs = [outcome.log for outcome in outcomes] if verbose else []
+    _show_logs(logs)
     rows = [(outcome.target, outcome.status, str(outcome.path or "")) for outcome in outcomes]
     emit(text((Table(("library", "status", "path"), rows),)))
     unusual = (outcome for outcome in outcomes if outcome.reason)
     for (state, reason), found in grouped(unusual, lambda o: (o.status, o.reason)).items():
         emit(f"{', '.join(each.target for each in found)} {state}: {reason}")
-    built = sum(outcome.fresh for outcome in outcomes)
-    if built:
+    if built := sum(outcome.fresh for outcome in outcomes):
         emit(f"{built} {'library' if built == 1 else 'libraries'} built in {seconds:.1f} s")
-    if verbose:
-        _show_kernels(outcomes)
+    _show_kernels(logs)
     if headers:
         from losscli.build.headers import precompile
 
@@ -128,11 +116,11 @@ def _needed(command: str, losses: tuple[str, ...], device: str) -> list[Target]:
     return [*libraries(asked, device), *probe]
 
 
-def _show_log(outcome: BuildResult) -> None:
+def _show_logs(logs: Sequence[str]) -> None:
     """Show commands and warnings; ptxas's resources have a table of their own."""
     from losscli.build.ptxas import is_report
 
-    for line in outcome.log.splitlines():
+    for line in (line for log in logs for line in log.splitlines()):
         if not is_report(line):
             tell(line)
 
@@ -145,22 +133,17 @@ _MEMORY = {
 }
 
 
-def _show_kernels(outcomes: Sequence[BuildResult]) -> None:
+def _show_kernels(logs: Sequence[str]) -> None:
     from losscli.build.ptxas import parse, readable_names
 
-    kernels = [kernel for outcome in outcomes for kernel in parse(outcome.log)]
+    kernels = [kernel for log in logs for kernel in parse(log)]
     if not kernels:
         return
     names = readable_names([kernel.kernel for kernel in kernels])
-    rows = [
-        (
-            name,
-            kernel.architecture,
-            str(kernel.registers),
-            *(format_bytes(getattr(kernel, field)) for field in _MEMORY.values()),
-        )
-        for name, kernel in zip(names, kernels, strict=True)
-    ]
+    rows = []
+    for name, kernel in zip(names, kernels, strict=True):
+        memory = (format_bytes(getattr(kernel, field)) for field in _MEMORY.values())
+        rows.append((name, kernel.architecture, str(kernel.registers), *memory))
     spills = sum(kernel.spill_store_bytes > 0 or kernel.spill_load_bytes > 0 for kernel in kernels)
     answer = Sentence(f"{len(kernels)} kernels, {spills} of them spill registers")
     table = Table(("kernel", "architecture", "registers", *_MEMORY), rows)

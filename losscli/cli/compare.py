@@ -92,10 +92,8 @@ def command(
     for name, comparison in found.items():
         if not comparison.comparable and not force:
             unlike = next(d for d in comparison.differences if d.decisive)
-            raise UsageError(
-                f"{baseline[0]} and {name} cannot be compared: different {unlike}. Add --force to "
-                "compare them anyway."
-            )
+            said = f"{baseline[0]} and {name} cannot be compared: different {unlike}."
+            raise UsageError(f"{said} Add --force to compare them anyway.")
         if not comparison.rows and not comparison.broken:
             why = why_unmatched(*baseline, name, comparison.after)
             raise UsageError(f"{baseline[0]} and {name} have no timed case in common. {why}")
@@ -107,13 +105,11 @@ def command(
         say(f"{conclusion(compared)}\n")
         note(f"wrote {output}")
     if compared.undecided() or compared.blind():
-        note(_QUIETER)
+        note(
+            "to decide the undecided rows, measure on a quieter machine, take more samples, have "
+            "`reference` and `functional` as well as `custom` in the config, or give a larger "
+            "--fail-on."
+        )
     if compared.failed:
         return EXIT_FAILED
     return EXIT_UNFIT if compared.disturbed() else EXIT_OK
-
-
-_QUIETER = (
-    "to decide the undecided rows, measure on a quieter machine, take more samples, have "
-    "`reference` and `functional` as well as `custom` in the config, or give a larger --fail-on."
-)

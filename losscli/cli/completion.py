@@ -2,30 +2,23 @@
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import Any
 
 import click
-from click.shell_completion import (
-    BashComplete,
-    CompletionItem,
-    add_completion_class,
-    get_completion_class,
-    split_arg_string,
-)
+from click import shell_completion
+from click.shell_completion import BashComplete, CompletionItem
 
 from losscli.console.streams import emit
 from losscli.errors import LosscliError
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
-Names = Callable[[], Iterable[str]]
 
-COMPLETE = "_LOSSCLI_COMPLETE"
-"""The variable by which a shell asks for completions."""
-FILE_METAVARS = ("FILE", "FILE...", "PATH")
 DEVICES = ("auto", "cpu", "cuda")
 
 
-def listed(names: Names, *, files: bool = False, commas: bool = False) -> Complete:
+def listed(
+    names: Callable[[], Iterable[str]], *, files: bool = False, commas: bool = False
+) -> Complete:
     """Return a completion of names, or files too; with ``commas`` the value is a list."""
 
     def complete(
@@ -47,7 +40,7 @@ def add_completion(command: click.Command) -> None:
     for parameter in command.params:
         if parameter._custom_shell_complete:
             continue
-        if parameter.metavar in FILE_METAVARS:
+        if parameter.metavar in ("FILE", "FILE...", "PATH"):
             parameter._custom_shell_complete = listed(list, files=True)
         elif parameter.name == "device" and not isinstance(parameter.type, OneOf):
             parameter._custom_shell_complete = listed(lambda: DEVICES)
@@ -56,14 +49,16 @@ def add_completion(command: click.Command) -> None:
 class OneOf(click.ParamType):  # type: ignore[type-arg]  # generic only in newer clicks
     """An option or argument that takes one of a few names."""
 
+    name = "name"
+
     def __init__(self, kind: str, candidates: Iterable[str]) -> None:
-        self.name, self.candidates = kind, tuple(candidates)
+        self.kind, self.candidates = kind, tuple(candidates)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the name, or raise UsageError with the candidates."""
         from losscli.config.fields import check_name
 
-        return check_name(self.name, value, self.candidates)
+        return check_name(self.kind, value, self.candidates)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -72,7 +67,6 @@ class OneOf(click.ParamType):  # type: ignore[type-arg]  # generic only in newer
         return listed(lambda: self.candidates)(ctx, param, incomplete)
 
 
-PROGRAM = "losscli"
 SHELLS = ("bash", "zsh", "fish")
 
 _BASH = """\
@@ -95,11 +89,11 @@ complete -o nosort -F %(complete_func)s %(prog_name)s
 class _Bash(BashComplete):
     """Bash splits words at ``:`` and ``=``, which values of losscli contain."""
 
-    source_template: ClassVar[str] = _BASH
+    source_template = _BASH
 
     def get_completion_args(self) -> tuple[list[str], str]:
         line = os.environ.get("COMP_LINE", "")
-        words = split_arg_string(line)[1:]
+        words = shell_completion.split_arg_string(line)[1:]
         incomplete = words.pop() if words and not line[-1:].isspace() else ""
         value = incomplete.partition("=")[2] if incomplete.startswith("--") else incomplete
         word = os.environ.get("COMP_WORD", "")
@@ -110,7 +104,7 @@ class _Bash(BashComplete):
         return f"{item.type},{item.value.removeprefix(self._before)}"
 
 
-add_completion_class(_Bash)
+shell_completion.add_completion_class(_Bash)
 
 
 @click.command("completion")
@@ -126,9 +120,9 @@ def command(shell: str) -> None:
       eval "$(losscli completion zsh)"      in ~/.zshrc, after compinit
       losscli completion fish | source      in ~/.config/fish/config.fish
     """  # noqa: D301
-    found = get_completion_class(shell)
+    found = shell_completion.get_completion_class(shell)
     assert found
     context = click.get_current_context().find_root()
-    script = found(context.command, {}, PROGRAM, COMPLETE)
+    script = found(context.command, {}, "losscli", "_LOSSCLI_COMPLETE")
     # The version of bash that click would look for is that of the shell that asks.
     emit(script.source_template % script.source_vars(), end="")

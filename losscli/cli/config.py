@@ -1,7 +1,7 @@
 """`losscli config`: check configs, show one in full, print their JSON Schema."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +23,13 @@ from losscli.views.phrases import count
 class _Group(click.Group):
     """A group that explains a file in place of a command."""
 
-    def resolve_command(
-        self, context: click.Context, arguments: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        given = arguments[0]
-        if given not in self.commands and not given.startswith("-"):
-            if Path(given).suffix in (".yaml", ".yml") or given in shipped_configs():
-                raise UsageError(
-                    f"expected a command before '{given}': {', '.join(self.commands)}. "
-                    f"Write `losscli config show {given}`."
-                )
-            raise UsageError(unknown("command of losscli config", given, self.commands))
-        return super().resolve_command(context, arguments)
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name in self.commands or name.startswith("-"):
+            return super().get_command(context, name)
+        if Path(name).suffix in (".yaml", ".yml") or name in shipped_configs():
+            said = f"expected a command before '{name}': {', '.join(self.commands)}."
+            raise UsageError(f"{said} Write `losscli config show {name}`.")
+        raise UsageError(unknown("command of losscli config", name, self.commands))
 
 
 @click.group("config", cls=_Group)
@@ -65,10 +60,9 @@ def check(files: tuple[str, ...], format: str) -> int:
     if format == "json":
         errors = [error for errors in found.values() for error in errors]
         fields = ("file", "line", "column", "message")
-        listed = [{field: getattr(error, field) for field in fields} for error in errors]
-        emit(json.dumps(listed, indent=2))
+        emit(json.dumps([{f: getattr(error, f) for f in fields} for error in errors], indent=2))
     else:
-        output.show("\n".join(_report(found.items())))
+        output.show("\n".join(_report(found)))
     return EXIT_USAGE if any(found.values()) else EXIT_OK
 
 
@@ -82,17 +76,17 @@ def _errors(file: str) -> tuple[ConfigError, ...]:
     return ()
 
 
-def _report(found: Iterable[tuple[str, tuple[ConfigError, ...]]]) -> list[str]:
+def _report(found: Mapping[str, tuple[ConfigError, ...]]) -> list[str]:
     lines = []
-    for file, errors in found:
+    for file, errors in found.items():
         for error in errors:
             lines += [str(error), *excerpt(Path(error.file), error.line, error.column)]
-        if errors:
-            lines.append(f"{file}: {count(len(errors), 'error')}")
-        else:
+        said = count(len(errors), "error")
+        if not errors:
             blocks = load_config(file, {}).blocks
             cases = sum(1 for block in blocks for _ in expand(block, "cpu"))
-            lines.append(f"{file}: ok, {count(len(blocks), 'table')}, {count(cases, 'case')}")
+            said = f"ok, {count(len(blocks), 'table')}, {count(cases, 'case')}"
+        lines.append(f"{file}: {said}")
     return lines
 
 

@@ -38,10 +38,8 @@ def trouble(error: BaseException) -> str | None:
     if name == TORCH and TORCH not in sys.modules:
         return f"torch cannot be imported: {reason}. `losscli doctor` says more."
     installed, needed = _versions(PACKAGES.get(name, name))
-    return (
-        f"{installed} is damaged, or losscli needs another version: {reason}. "
-        f"Run `pip install --force-reinstall '{needed}'`."
-    )
+    said = f"{installed} is damaged, or losscli needs another version: {reason}."
+    return f"{said} Run `pip install --force-reinstall '{needed}'`."
 
 
 def _versions(package: str) -> tuple[str, str]:

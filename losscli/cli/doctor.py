@@ -2,7 +2,6 @@
 
 import json
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
@@ -11,10 +10,6 @@ from losscli.cli.variables import switch
 from losscli.console.notes import status
 from losscli.console.streams import emit
 from losscli.errors import EXIT_OK, EXIT_UNFIT
-
-if TYPE_CHECKING:
-    from losscli.doctor.findings import Examination
-    from losscli.doctor.isolation import Siege
 
 
 @click.command("doctor")
@@ -48,20 +43,20 @@ def command(device: str, isolation: bool, as_json: bool) -> int:
     from losscli.views import doctor
 
     arguments = ("losscli", *sys.argv[1:])
-    found: Siege | Examination
     if isolation:
-        found = siege = walls.besiege(
+        siege = walls.besiege(
             resolve_device(device), command=arguments, progress=lambda it: status(f"trying: {it}")
         )
         document, well = doctor.of_isolation(siege), not siege.count(walls.NOT_HELD)
+        data = siege.to_json()
     else:
-        found = examination = probes.examine(
+        found = probes.examine(
             Machine(device), command=arguments, progress=lambda it: status(f"looking at {it}")
         )
-        document, well = doctor.view(examination), examination.usable
+        document, well, data = doctor.view(found), found.usable, found.to_json()
     status("")
     if as_json:
-        emit(json.dumps(found.to_json(), indent=2))
+        emit(json.dumps(data, indent=2))
     else:
         show(text(document), doctor.STATES)
     return EXIT_OK if well else EXIT_UNFIT

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from losscli.bench.memory_plan import MemoryPlan, plan_memory, those_that_fit
@@ -17,18 +17,18 @@ from losscli.errors import UnfitError
 from losscli.implementations import Implementation, find_implementation, plan_of
 from losscli.losses.linear.logits_plan import Plan
 from losscli.reasons import Reason
-from losscli.render.layout import lay_out
 from losscli.render.output import show
+from losscli.render.text import lay_out
 from losscli.units import format_bytes, format_duration
 from losscli.views.document import Side
 from losscli.views.phrases import count, short_pass
 
 DOES_NOT_FIT = "does not fit"
 
-Fit = Callable[
-    [Case, PassName, Sequence[Implementation], int], tuple[list[Implementation], dict[str, Reason]]
-]
-"""``f(case, pass, implementations, free)``: those that fit, and why others do not, by name."""
+Fitting = tuple[list[Implementation], dict[str, Reason]]
+"""The implementations that fit, and why others do not, by name."""
+Fit = Callable[[Case, PassName, Sequence[Implementation], int], Fitting]
+"""``f(case, pass, implementations, free)``."""
 NeededBytes = Callable[[Case, PassName, Sequence[Implementation]], int]
 """``f(case, pass, implementations)``: the peak memory, inputs included."""
 
@@ -40,11 +40,11 @@ def print_cases(config: Config, device: str, needed: NeededBytes, fit: Fit, free
         if case.impossible:
             listing.refuse(case.impossible, case.name, pass_, _names(implementations), "")
             continue
-        able, left_out = fit(case, pass_, implementations, free)
+        able, left_out = fitting = fit(case, pass_, implementations, free)
         size = needed(case, pass_, able or implementations)
         fits = f"left out: {', '.join(left_out)}" if left_out else ""
         row = (case.name, pass_, _names(able or implementations), format_bytes(size))
-        listing.add([(*row, fits if able else DOES_NOT_FIT)], size, able, left_out)
+        listing.add([(*row, fits if able else DOES_NOT_FIT)], size, fitting)
     listing.conclude(("case", "pass", "implementations", "peak memory", ""))
 
 
@@ -57,11 +57,11 @@ def print_plans(config: Config, device: str, free: int) -> None:
             if why := case.impossible or unavailable(mode, device, case.placement):
                 listing.refuse(why, case.name, name, _names(implementations), *[""] * 4)
                 continue
-            able, left_out = those_that_fit(case, pass_, implementations, free, mode)
+            able, _ = fitting = those_that_fit(case, pass_, implementations, free, mode)
             parts = plan_memory(case, pass_, able or implementations, mode)
             logits = plan_of(case, gradients=pass_ == FORWARD_BACKWARD, free=free)
             rows = _planned(case, name, implementations, able, parts, logits)
-            listing.add(rows, parts.total, able, left_out)
+            listing.add(rows, parts.total, fitting)
     skipped = []
     for reason, rows_of in listing.skipped.items():
         names = ", ".join(f"{name} ({count(n, 'row')})" for name, n in rows_of.items())
@@ -107,13 +107,8 @@ class _Listing:
         self.rows.append((*cells, str(why)))
         self.reasons.append(str(why))
 
-    def add(
-        self,
-        rows: Iterable[tuple[str, ...]],
-        size: int,
-        able: Sequence[Implementation],
-        left_out: Mapping[str, object],
-    ) -> None:
+    def add(self, rows: Iterable[tuple[str, ...]], size: int, fitting: Fitting) -> None:
+        able, left_out = fitting
         self.rows += rows
         self.sizes.append(size)
         self.misfits += bool(left_out)
@@ -122,10 +117,9 @@ class _Listing:
 
     def conclude(self, headers: Sequence[str], skipped: Sequence[str] = ()) -> None:
         """Print the table, its number of rows and the exclusions; refuse if nothing can run."""
-        words: list[Side] = ["left"] * 3
         figures: list[Side] = ["right"] * (len(headers) - 4)
         if self.rows:
-            emit(lay_out(headers, self.rows, align=[*words, *figures, "left"]))
+            emit(lay_out(headers, self.rows, align=["left", "left", "left", *figures, "left"]))
         for line in skipped:
             show(line)
         rules = excluded(self.config, self.device)

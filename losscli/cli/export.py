@@ -8,19 +8,16 @@ from losscli.cli.completion import OneOf
 from losscli.cli.options import COMPLETE_RUNS, examples, output_option
 from losscli.cli.variables import option
 from losscli.console.notes import note
-from losscli.errors import EXIT_OK, UsageError
+from losscli.errors import UsageError
 from losscli.runs.files import refuse_to_overwrite
-
-FORMATS = ("bencher", "github", "openmetrics")
 
 
 @click.command("export")
 @click.argument("name", metavar="RUN", shell_complete=COMPLETE_RUNS)
 @option(
     "--format",
-    type=OneOf("format", FORMATS),
+    type=OneOf("format", ("bencher", "github", "openmetrics")),
     required=True,
-    metavar="NAME",
     help="Write bencher (Bencher Metric Format), github (github-action-benchmark, "
     "customSmallerIsBetter) or openmetrics.",
 )
@@ -30,7 +27,7 @@ FORMATS = ("bencher", "github", "openmetrics")
     "losscli export new.json --format github -o benchmark.json",
     "losscli export new.json --format openmetrics -o losscli.prom",
 )
-def command(name: str, format: str, output: Path | None) -> int:
+def command(name: str, format: str, output: Path | None) -> None:
     """Write a run of `losscli bench` for another tool: times, memory and errors of each row.
 
     A RUN is a result file in JSON or JSONL, or the NAME of a run that `losscli bench --save NAME`
@@ -52,4 +49,3 @@ def command(name: str, format: str, output: Path | None) -> int:
     write_report(EXPORTS[format](run), format, output)
     if output:
         note(f"wrote {output}")
-    return EXIT_OK

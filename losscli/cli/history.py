@@ -8,7 +8,7 @@ from losscli.cli.options import COMPLETE_RUNS, examples, filter_option, output_o
 from losscli.cli.variables import option
 from losscli.config.schema import Filter
 from losscli.console.notes import note
-from losscli.errors import EXIT_OK, UsageError
+from losscli.errors import UsageError
 from losscli.runs.files import refuse_to_overwrite
 
 
@@ -34,7 +34,7 @@ def command(
     filters: tuple[Filter, ...],
     format: str,
     output: Path | None,
-) -> int:
+) -> None:
     """Show the rows of runs of `losscli bench` over commits, and the commits that changed them.
 
     A RUN is a result file, or the NAME of a run that `losscli bench --save NAME` saved; by
@@ -82,4 +82,3 @@ def command(
     write(found, format, output)
     if output:
         note(f"wrote {output}")
-    return EXIT_OK

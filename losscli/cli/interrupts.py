@@ -38,7 +38,6 @@ def receive(number: int, *_: object) -> None:
 
 
 def _kill_processes() -> None:
-    """Kill this process's children, if it can have any."""
     if module := sys.modules.get("losscli.processes.process"):
         module.kill_all()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,7 @@ import click
 
 from losscli.cases.axes import DTYPES
 from losscli.cli.completion import OneOf
-from losscli.cli.engine import farm, local_pool, on_option
-from losscli.cli.holding import hold
-from losscli.cli.options import Decorator, axis, examples, named_axis, output_option, writable
+from losscli.cli.options import axis, examples, hold, named_axis, output_option, writable
 from losscli.cli.variables import option, switch
 from losscli.config.fields import check_device, whole_number
 from losscli.config.sizes import parse_size
@@ -21,19 +20,17 @@ from losscli.console.notes import note, say
 from losscli.console.progress import Progress
 from losscli.console.streams import tell
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, UsageError, worst
+from losscli.judge.ray_address import client_address
 from losscli.losses import EVERY_LOSS, EVERY_ROW_LOSS, LINEAR_LOSSES, LOSSES, REDUCTIONS
 from losscli.reasons import Code
 from losscli.units import parse_memory, parse_seconds
 
 if TYPE_CHECKING:
-    from losscli.judge.pool import Item
+    from losscli.judge.pool import Item, JudgePool
     from losscli.judge.ray_address import Address
-    from losscli.judge.verdict import Verdict
 
 FORMATS = ("table", "json", "jsonl")
-MOST_WORKERS = 1024
-_WORK = "judging builds, checks and times a file, which takes up to several minutes"
-STDIN = "-"
+_RAY = "ray"
 NOT_ISOLATED = "this machine cannot isolate files completely: see `losscli doctor --isolation`"
 _LIMITS = ("build_seconds", "call_seconds", "total_seconds", "memory_bytes")
 
@@ -45,8 +42,7 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _limit(flag: str, field: str, help: str) -> Decorator:
-    return option(flag, field, type=_seconds, metavar="TIME", help=help)
+_limit = partial(option, type=_seconds, metavar="TIME")
 
 
 def _memory(text: str) -> int:
@@ -54,6 +50,15 @@ def _memory(text: str) -> int:
     if not memory:
         raise UsageError(f"'{text}' is no memory. Write 512MB or 4GiB.")
     return memory
+
+
+def _engine(text: str) -> Address | str:
+    if text == _RAY:
+        return text
+    name, found, address = text.partition("://")
+    if name != _RAY or not found:
+        raise UsageError(f"unknown engine '{text}'. Write ray or ray://HOST:PORT.")
+    return client_address(address)
 
 
 def _parameter(text: str) -> tuple[tuple[str, float]]:
@@ -69,7 +74,6 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 @option(
     "--loss",
     type=OneOf("loss", EVERY_LOSS),
-    metavar="NAME",
     help="Judge against a loss of losscli: "
     f"{', '.join((*LOSSES, *EVERY_ROW_LOSS, *LINEAR_LOSSES))}, or of one with a weight or a mask, "
     "such as weighted_nll or masked_kl_divergence.",
@@ -96,7 +100,6 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 @option(
     "--reduction",
     type=OneOf("reduction", REDUCTIONS),
-    metavar="NAME",
     help=f"Judge with reduction {', '.join(REDUCTIONS)}; by default all that it "
     "takes, and its usual one, mean if it has it, is timed.",
 )
@@ -111,9 +114,9 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
     help="Fail a file if PyTorch's own kernels do its work: NO KERNEL OF ITS OWN.",
 )
 @switch("--until-first", help="Stop judging a file at the first mistake.")
-@_limit("--build-timeout", "build_seconds", "Stop the import and build after TIME.")
-@_limit("--call-timeout", "call_seconds", "Stop a file if a few calls take longer than TIME.")
-@_limit("--timeout", "total_seconds", "Stop judging a file after TIME.")
+@_limit("--build-timeout", "build_seconds", help="Stop the import and build after TIME.")
+@_limit("--call-timeout", "call_seconds", help="Stop a file if a few calls take longer than TIME.")
+@_limit("--timeout", "total_seconds", help="Stop judging a file after TIME.")
 @option(
     *("--memory", "memory_bytes"),
     type=_memory,
@@ -128,18 +131,22 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 )
 @option(
     "--workers",
-    type=whole_number("number of workers", 1, MOST_WORKERS),
+    type=whole_number("number of workers", 1, 1024),
     metavar="N",
     help="Build and check N files at once; by default as many as cores and memory allow. A "
     "device times only one file at a time.",
 )
-@on_option
+@option(
+    "--on",
+    type=_engine,
+    metavar="ENGINE",
+    help="Judge on a Ray cluster: ray, or ray://HOST:PORT of a Ray Client server.",
+)
 @switch("--no-cache", help="Judge again what was judged before.")
 @switch("--strict", help="Also exit with 1 for a file that is RIGHT WITHIN LIMITS.")
 @option(
     "--format",
     type=OneOf("format", FORMATS),
-    metavar="NAME",
     help="Write verdicts as table, json or jsonl (one per line, as they finish). By default table, "
     "and jsonl with --jobs or --resume.",
 )
@@ -178,7 +185,7 @@ def command(
     resumed = resume is not None
     if resume is not None:
         output = _resumed(resume, output, format)
-    format = format or ("jsonl" if jobs is not None or resumed else FORMATS[0])
+    format = format or ("jsonl" if jobs is not None or resumed else "table")
     fields = _fields(**options)
     hold(output)
 
@@ -195,16 +202,15 @@ def command(
     finished = {verdict.id for verdict in earlier}
     if finished:
         note(f"{len(finished)} verdicts are already in {output}")
-    if on is None:
-        pool = local_pool(workers, fields.get("device"))
-        cache = None if no_cache else user_verdicts()
-    else:  # the nodes have caches of their own machines
-        pool, cache = farm(on, workers, cached=not no_cache), None
+    # The nodes of a cluster have caches of their own machines.
+    cache = user_verdicts() if on is None and not no_cache else None
+    pool = _pool(on, workers, fields.get("device"), cached=not no_cache)
     batch = judge_batch(items, pool, cache=cache, finished=finished)
+    doing = "judging builds, checks and times a file, which takes up to several minutes"
     interrupted = open_to_files = False
     with VerdictWriter(format, output, earlier=earlier, resumed=resumed) as writer:
         try:
-            for verdict in follow(batch, Progress([1.0] * len(files)), _WORK):
+            for verdict in follow(batch, Progress([1.0] * len(files)), doing):
                 writer.add(verdict)
                 if verdict.not_isolated and not open_to_files:
                     open_to_files = True
@@ -218,33 +224,39 @@ def command(
         say(f"{summary(verdicts)}\n")
         note(f"wrote {output}")
     if interrupted:
-        tell(f"losscli: interrupted{_what_is_left(verdicts, format, output)}")
+        left = "; the finished verdicts are written" if verdicts else " before the first verdict"
+        if verdicts and output and format == "jsonl":
+            left = f"; judge the rest with --resume {output}"
+        tell(f"losscli: interrupted{left}")
         return EXIT_INTERRUPTED
     if not verdicts:
         raise UsageError(f"--jobs {jobs} has no job. Write one JSON object per line.")
-    return _exit_code(verdicts, strict=strict)
+    if strict and any(Code.KNOWN_LIMITATION in each.codes for each in verdicts):
+        return EXIT_FAILED
+    return worst(each.exit_code for each in verdicts)
 
 
-def _exit_code(verdicts: Iterable[Verdict], *, strict: bool = False) -> int:
-    """Return the worst verdict's exit code; ``strict``: right within limits fails."""
-    verdicts = list(verdicts)
-    limits = any(Code.KNOWN_LIMITATION in each.codes for each in verdicts)
-    return EXIT_FAILED if strict and limits else worst(each.exit_code for each in verdicts)
+def _pool(
+    engine: Address | str | None, workers: int | None, device: str | None, *, cached: bool
+) -> JudgePool:
+    """Return the judges of this machine for a device's jobs, or those of a Ray cluster."""
+    if engine is None:
+        from losscli.judge.pool import LocalPool, default_workers, usable_gpus
+
+        gpus = [] if device == "cpu" else usable_gpus()
+        return LocalPool(workers or default_workers(len(gpus)), gpus=gpus, notify=note)
+    from losscli.judge.farm import Farm
+    from losscli.judge.ray_cluster import RayCluster
+
+    cluster = RayCluster(None if engine == _RAY else engine, workers=workers, notify=note)
+    return Farm(cluster, workers=workers, cached=cached, notify=note)
 
 
-def _fields(
-    *,
-    arguments: str | None,
-    parameters: Sequence[tuple[str, float]],
-    no_time: bool,
-    **options: Any,
-) -> dict[str, Any]:
-    limits = {name: options.pop(name) for name in _LIMITS}
-    options |= {
-        "arguments": arguments and [name.strip() for name in arguments.split(",")],
-        "parameters": dict(parameters),
-        "limits": {name: value for name, value in limits.items() if value is not None},
-    }
+def _fields(*, no_time: bool, **options: Any) -> dict[str, Any]:
+    limits = {name: value for name in _LIMITS if (value := options.pop(name)) is not None}
+    options |= {"parameters": dict(options["parameters"]), "limits": limits}
+    if options["arguments"]:
+        options["arguments"] = [name.strip() for name in options["arguments"].split(",")]
     given = {name: value for name, value in options.items() if value}
     return {**given, "timed": False} if no_time else given
 
@@ -264,7 +276,7 @@ def _jobs(name: str, fields: Mapping[str, Any]) -> Iterable[Item]:
     """Return the jobs of a file or of standard input, read as needed."""
     from losscli.judge.jobs import lines_of, read_jobs
 
-    if name == STDIN:
+    if name == "-":
         return read_jobs(lines_of(0), "stdin", fields)
     try:
         descriptor = os.open(name, os.O_RDONLY)
@@ -286,11 +298,3 @@ def _resumed(resume: str, output: Path | None, format: str | None) -> Path:
     if format not in (None, "jsonl"):
         raise UsageError(f"--resume continues an output in jsonl, not in {format}.")
     return writable("--resume", path)
-
-
-def _what_is_left(verdicts: Sequence[Verdict], format: str, output: Path | None) -> str:
-    if not verdicts:
-        return " before the first verdict"
-    if format == "jsonl" and output:
-        return f"; judge the rest with --resume {output}"
-    return "; the finished verdicts are written"

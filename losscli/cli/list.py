@@ -13,11 +13,10 @@ from losscli.config.check_names import CATCHES
 from losscli.config.loader import shipped_configs
 from losscli.console.streams import emit
 from losscli.implementations import IMPLEMENTATIONS
-from losscli.losses import ELEMENT, LINEAR_LOSSES, LOSSES, ROW_FORMS, Spec
+from losscli.losses import ELEMENT, LINEAR_LOSSES, LOSSES, ROW_FORMS, Operand, Parameter, Spec
 from losscli.losses.elementwise.weighting import is_weighted
 from losscli.machine.devices import core_count, cpu_model, find_gpus, torch_without_cuda
-from losscli.render.layout import INDENT, WIDTH
-from losscli.render.text import text
+from losscli.render.text import INDENT, WIDTH, text
 from losscli.runs.columns import COLUMNS
 from losscli.units import format_bytes
 from losscli.views.document import Table
@@ -35,27 +34,14 @@ def _losses() -> Entries:
 
 
 def _described(spec: Spec) -> dict[str, Any]:
+    def entry(each: Operand | Parameter, domain: str, **more: object) -> dict[str, Any]:
+        return {"name": each.name, "role": each.description, "domain": domain, **more}
+
     return {
         "formula": spec.formula,
         "unit": spec.unit,
-        "operands": [
-            {
-                "name": operand.name,
-                "role": operand.description,
-                "domain": operand.domain.name,
-                "gradient": operand.differentiable,
-            }
-            for operand in spec.operands
-        ],
-        "parameters": [
-            {
-                "name": parameter.name,
-                "role": parameter.description,
-                "domain": parameter.domain,
-                "default": parameter.default,
-            }
-            for parameter in spec.parameters
-        ],
+        "operands": [entry(o, o.domain.name, gradient=o.differentiable) for o in spec.operands],
+        "parameters": [entry(p, p.domain, default=p.default) for p in spec.parameters],
     }
 
 
@@ -70,10 +56,8 @@ def _devices() -> dict[str, str]:
 
 
 def _configs() -> dict[str, str]:
-    return {
-        path.name: path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
-        for path in shipped_configs().values()
-    }
+    texts = {path.name: path.read_text(encoding="utf-8") for path in shipped_configs().values()}
+    return {name: text.partition("\n")[0].lstrip("# ") for name, text in texts.items()}
 
 
 def _table_of_losses(losses: Entries) -> str:
@@ -81,11 +65,8 @@ def _table_of_losses(losses: Entries) -> str:
     for name, loss in losses.items():
         kinds = ["operand, gradient" if o["gradient"] else "operand" for o in loss["operands"]]
         kinds += [f"parameter, default {p['default']:g}" for p in loss["parameters"]]
-        described = [*loss["operands"], *loss["parameters"]]
-        rows = [
-            (each["name"], kind, each["domain"], each["role"])
-            for each, kind in zip(described, kinds, strict=True)
-        ]
+        described = zip([*loss["operands"], *loss["parameters"]], kinds, strict=True)
+        rows = [(each["name"], kind, each["domain"], each["role"]) for each, kind in described]
         unit = "" if loss["unit"] == ELEMENT else f", by {loss['unit']}"
         title = f"{name}{unit}: {loss['formula']}"
         title = textwrap.fill(title, ROOM, subsequent_indent=2 * INDENT)
@@ -94,10 +75,7 @@ def _table_of_losses(losses: Entries) -> str:
     return "\n".join(blocks)
 
 
-def _laid_out(
-    rows: Sequence[tuple[str, ...]], room: int = ROOM, headers: Sequence[str] = ()
-) -> str:
-    """Lay out rows; last cells wrap to fit a terminal."""
+def _laid_out(rows: Sequence[Sequence[str]], room: int, headers: Sequence[str] = ()) -> str:
     return text((Table(headers, rows, align=["left"] * len(rows[0]), wraps=True),), room)
 
 
@@ -125,9 +103,9 @@ def command(kind: str | None, format: str) -> None:
         emit(json.dumps(listing, indent=2))
         return
     for name, entries in listing.items():
-        if name == "losses":
-            table = _table_of_losses(entries)
-        else:
-            headers = ("check", "finds") if name == "checks" else ()
-            table = _laid_out([*entries.items()], headers=headers)
+        headers = ("check", "finds") if name == "checks" else ()
+        losses = name == "losses"
+        table = (
+            _table_of_losses(entries) if losses else _laid_out([*entries.items()], ROOM, headers)
+        )
         emit(table if kind else f"{name}:\n{textwrap.indent(table, BELOW_ITS_KIND)}")

@@ -14,26 +14,14 @@ from typing import Any
 
 import click
 
+from losscli import errors
 from losscli.cli import dependencies, interrupts
 from losscli.cli.completion import add_completion
 from losscli.cli.variables import add_variables, wrong_switch
 from losscli.console.notes import VARIABLE as QUIET_VARIABLE
 from losscli.console.notes import is_on, is_quiet, status
 from losscli.console.streams import RED, coloured, emit, give_up_broken, in_colour, prepare, tell
-from losscli.errors import (
-    EXIT_BROKEN_PIPE,
-    EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    EXIT_OK,
-    EXIT_UNEXPECTED,
-    EXIT_UNFIT,
-    EXIT_USAGE,
-    LosscliError,
-    RankError,
-    UsageError,
-    printable,
-    unknown,
-)
+from losscli.errors import LosscliError, RankError, UsageError, printable, unknown
 from losscli.processes.process import FALLBACK_VARIABLE
 from losscli.ranks.place import is_silent
 
@@ -81,8 +69,7 @@ _quiet = partial(
     callback=_remember_quiet,
     help="Write no progress and no notes to standard error, only errors.",
 )
-_version = partial(
-    _switch,
+_version = _switch(
     ["--version"],
     is_eager=True,
     callback=_show_version,
@@ -123,20 +110,15 @@ class _LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in (*COMMANDS, *HIDDEN):
-            return None
+            if cmd_name.startswith("-"):
+                return None
+            raise UsageError(unknown("command", cmd_name, COMMANDS))
         if cmd_name != "doctor":  # which reports missing packages itself
             dependencies.require()
         module = cmd_name.replace("-", "_")
         command: click.Command = import_module(f"losscli.cli.{module}").command
         _equip(command, cmd_name)
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in (*COMMANDS, *HIDDEN) and not args[0].startswith("-"):
-            raise UsageError(unknown("command", args[0], COMMANDS))
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -146,7 +128,7 @@ class _LazyGroup(click.Group):
 @click.group(
     name="losscli",
     cls=_LazyGroup,
-    params=[_version(), _debug()],
+    params=[_version, _debug()],
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 def group() -> None:
@@ -167,32 +149,27 @@ def group() -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
     prepare()
     try:
-        return _run(arguments)
+        return _run(list(sys.argv[1:] if arguments is None else arguments))
     except BrokenPipeError:  # nobody reads the message either
-        return EXIT_BROKEN_PIPE
+        return errors.EXIT_BROKEN_PIPE
     finally:
         give_up_broken()
 
 
 def _run(arguments: list[str]) -> int:
     """Run the command line; a broken pipe may still escape from its messages."""
-    with (
-        _variable_restored(QUIET_VARIABLE),
-        _variable_restored(FALLBACK_VARIABLE),
-        _interruptible() as received,
-    ):
+    with _restored(QUIET_VARIABLE, FALLBACK_VARIABLE), _interruptible() as received:
         # Commands measure and check kernels, never the formulas that may replace them.
         os.environ[FALLBACK_VARIABLE] = "error"
         try:
             result = group.main(arguments, prog_name="losscli", standalone_mode=False)
             sys.stdout.flush()
-            code = result if isinstance(result, int) else EXIT_OK
+            code = result if isinstance(result, int) else errors.EXIT_OK
         except SystemExit as ended:
             # click exits with 1 on a broken pipe, which here would say that a check failed.
-            if ended.code != EXIT_FAILED:
+            if ended.code != errors.EXIT_FAILED:
                 raise
             code = _explain(BrokenPipeError())
         except (Exception, KeyboardInterrupt) as error:
@@ -201,21 +178,21 @@ def _run(arguments: list[str]) -> int:
             if not received:
                 return _explain(error)
             # The error comes from the interrupt, whatever it says.
-            code = EXIT_FAILED
-    if received and code != EXIT_INTERRUPTED:
+            code = errors.EXIT_FAILED
+    if received and code != errors.EXIT_INTERRUPTED:
         return _explain(KeyboardInterrupt())
     return code
 
 
 @contextmanager
-def _variable_restored(name: str) -> Iterator[None]:
-    before = os.environ.get(name)
+def _restored(*variables: str) -> Iterator[None]:
+    before = {name: os.environ[name] for name in variables if name in os.environ}
     try:
         yield
     finally:
-        os.environ.pop(name, None)
-        if before is not None:
-            os.environ[name] = before
+        for name in variables:
+            os.environ.pop(name, None)
+        os.environ.update(before)
 
 
 @contextmanager
@@ -228,7 +205,8 @@ def _interruptible() -> Iterator[list[int]]:
     interrupts.received.clear()  # those of an earlier command
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
-        if any(map(_is_being_imported, ("torch", "numpy"))):
+        specs = (getattr(sys.modules.get(name), "__spec__", None) for name in ("torch", "numpy"))
+        if any(getattr(spec, "_initializing", False) for spec in specs):
             interrupts.end_at_once()
         interrupts.receive(signum)
 
@@ -240,25 +218,20 @@ def _interruptible() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _is_being_imported(name: str) -> bool:
-    spec = getattr(sys.modules.get(name), "__spec__", None)
-    return bool(getattr(spec, "_initializing", False))
-
-
 def _explain(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError):
         # A shell's exit code for a program that SIGPIPE ended.
-        return EXIT_BROKEN_PIPE
+        return errors.EXIT_BROKEN_PIPE
     status("")
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
-        return EXIT_USAGE
+        return errors.EXIT_USAGE
     if isinstance(error, click.Abort | KeyboardInterrupt | _InterruptedError):
         if not is_silent():
             tell("losscli: interrupted")
-        return EXIT_INTERRUPTED
+        return errors.EXIT_INTERRUPTED
     message, code = _message(error)
-    told = is_silent() and code != EXIT_UNEXPECTED
+    told = is_silent() and code != errors.EXIT_UNEXPECTED
     if error.is_told if isinstance(error, RankError) else told:
         return code  # all ranks have the error; another one reports it
     text = coloured("error:", RED) if in_colour(sys.stderr) else "error:"
@@ -277,28 +250,29 @@ def _message(error: BaseException) -> tuple[str, int]:
     if isinstance(error, LosscliError):
         return str(error), error.exit_code
     if isinstance(error, click.UsageError):
-        if switch := wrong_switch(error):
-            return str(switch), switch.exit_code
+        if told := wrong_switch(error):
+            return told, errors.EXIT_USAGE
         command = error.ctx.command_path if error.ctx else "losscli"
         if isinstance(error, click.NoSuchOption):
+            told = f"{command} has no option {error.option_name}."
             name = error.option_name.lstrip("-")
             if name in COMMANDS:
-                told = f"{command} has no option {error.option_name}. Run `losscli {name}`"
-                return f"{told}, a separate command.", EXIT_USAGE
+                return f"{told} Run `losscli {name}`, a separate command.", errors.EXIT_USAGE
             if instead := _INSTEAD.get(f"{command} {error.option_name}"):
-                told = f"{command} has no option {error.option_name}. Write `{instead}`"
-                return f"{told}, or see `{command} --help`.", EXIT_USAGE
-        return f"{error.format_message()} See `{command} --help`.", EXIT_USAGE
+                return f"{told} Write `{instead}`, or see `{command} --help`.", errors.EXIT_USAGE
+        return f"{error.format_message()} See `{command} --help`.", errors.EXIT_USAGE
     if isinstance(error, click.ClickException):
-        return error.format_message(), EXIT_USAGE
+        return error.format_message(), errors.EXIT_USAGE
     if trouble := dependencies.trouble(error):
-        return trouble, EXIT_UNFIT
+        return trouble, errors.EXIT_UNFIT
     if _is_out_of_memory(error):
-        return "out of memory. Choose smaller sizes; --dry-run shows which cases fit.", EXIT_UNFIT
+        advice = "Choose smaller sizes; --dry-run shows which cases fit."
+        return f"out of memory. {advice}", errors.EXIT_UNFIT
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return f"no space left on the device of {error.filename or 'the output'}.", EXIT_UNFIT
-    summary = f"{type(error).__name__}: {error}".splitlines()[0]
-    return f"unexpected {summary} (run again with --debug for the traceback)", EXIT_UNEXPECTED
+        where = error.filename or "the output"
+        return f"no space left on the device of {where}.", errors.EXIT_UNFIT
+    summary = f"unexpected {type(error).__name__}: {error}".splitlines()[0]
+    return f"{summary} (run again with --debug for the traceback)", errors.EXIT_UNEXPECTED
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

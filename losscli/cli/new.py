@@ -19,13 +19,11 @@ from losscli.judge.template import STARTS, Template, render, template_path
     type=OneOf("loss", STARTS),
     default="smooth_l1",
     show_default=True,
-    metavar="NAME",
     help=f"Write a kernel of loss NAME: {', '.join(STARTS)}.",
 )
 @option(
     "--template",
     type=OneOf("template", get_args(Template)),
-    metavar="NAME",
     help=f"Write it in NAME: {', '.join(get_args(Template))}. By default torch, which needs no "
     "compiler, and cpp with --cuda or --cpu.",
 )
@@ -47,9 +45,8 @@ def command(*, name: str, loss: str, template: Template | None, cuda: bool | Non
     if template not in (None, "cpp") and cuda is not None:
         raise UsageError(f"--cuda and --cpu are for the template cpp, not for {template}.")
     path = template_path(name)
-    source = render(
-        path.stem, loss, template or ("torch" if cuda is None else "cpp"), cuda=cuda is not False
-    )
+    written = template or ("torch" if cuda is None else "cpp")
+    source = render(path.stem, loss, written, cuda=cuda is not False)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(source)

@@ -8,18 +8,12 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
-from click.core import ParameterSource
 
 from losscli.cases.axes import CHANGING, DTYPES, LAYOUTS, PASSES
 from losscli.cli.completion import Complete, OneOf, listed
 from losscli.cli.variables import option, switch
-from losscli.config.fields import (
-    check_device,
-    check_grad_output,
-    check_loss,
-    check_name,
-    check_seed,
-)
+from losscli.config import fields
+from losscli.config.fields import check_name
 from losscli.config.filters import parse_filter
 from losscli.config.loader import load_config, shipped_configs
 from losscli.config.schema import Config
@@ -27,8 +21,10 @@ from losscli.config.sizes import parse_size
 from losscli.errors import UnfitError, UsageError
 from losscli.implementations import IMPLEMENTATIONS, find_implementation
 from losscli.losses import EVERY_LOSS, LINEAR_LOSSES, LOSSES, REDUCTIONS, ROW_FORMS, WEIGHTED
+from losscli.ranks.place import is_silent
 from losscli.runs.columns import COLUMNS
 from losscli.runs.columns import FORMERLY as FORMER_COLUMNS
+from losscli.runs.files import held, is_replaceable
 from losscli.runs.parts import parse_part
 from losscli.runs.saved import saved_runs
 
@@ -54,9 +50,8 @@ def resolve_config(config: str | None, **options: Any) -> Config:
     from losscli.config.expansion import kept_and_excluding, rows  # cases take a while to import
 
     loaded = load_config(config, overrides_of(**options))
-    if loaded.filters and not any(
-        kept_and_excluding(*row)[0] for row in rows(loaded.blocks, "cpu")
-    ):
+    every = rows(loaded.blocks, "cpu")
+    if loaded.filters and not any(kept_and_excluding(*row)[0] for row in every):
         raise UsageError(
             "--filter matches no case of the config. --list without --filter lists the cases."
         )
@@ -66,6 +61,11 @@ def resolve_config(config: str | None, **options: Any) -> Config:
 def overrides_of(**options: Any) -> dict[str, object]:
     """Return the config fields that options replace."""
     return {field: value for field, value in options.items() if value not in (None, ())}
+
+
+def of_report(options: dict[str, Any]) -> dict[str, Any]:
+    """Take the options of a report out of those of a command."""
+    return {name: options.pop(name) for name in ("format", "keep_going", "verbose")}
 
 
 def examples(*lines: str, after: str = "") -> Callable[[Command], Command]:
@@ -79,30 +79,16 @@ def examples(*lines: str, after: str = "") -> Callable[[Command], Command]:
     return add
 
 
-def has_options(context: click.Context) -> bool:
-    """Tell whether the command line gives an option."""
-    return any(
-        context.get_parameter_source(given.name or "") is ParameterSource.COMMANDLINE
-        for given in context.command.params
-    )
-
-
 def format_option(formats: Sequence[str], help: str) -> Decorator:
     """Return --format, whose default is the first format."""
-    return option(
-        "--format",
-        type=OneOf("format", formats),
-        default=formats[0],
-        show_default=True,
-        metavar="NAME",
-        help=help,
-    )
+    kind = OneOf("format", formats)
+    return option("--format", type=kind, default=formats[0], show_default=True, help=help)
 
 
 def device_option(verb: str = "Run on device NAME", **more: Any) -> Decorator:
     """Return --device."""
     help = f"{verb}: auto, cpu, cuda or cuda:N."
-    return option("--device", type=check_device, metavar="NAME", help=help, **more)
+    return option("--device", type=fields.check_device, metavar="NAME", help=help, **more)
 
 
 keep_going_option = option(
@@ -126,38 +112,26 @@ def axis(
         parts = [part.strip() for value in given for part in value.split(",")]
         return tuple(dict.fromkeys(item for part in parts for item in read(part)))
 
-    return option(
-        *(flag, field),
-        multiple=True,
-        metavar=metavar,
-        callback=parse,
-        help=help,
-        shell_complete=complete,
+    more: dict[str, Any] = {"metavar": metavar, "callback": parse, "shell_complete": complete}
+    return option(flag, field, multiple=True, help=help, **more)
+
+
+def named_axis(flag: str, field: str, kind: str, candidates: Collection[str]) -> Decorator:
+    """Return an axis of names."""
+    return axis(
+        *(flag, field, "NAME"),
+        lambda text: (check_name(kind, text, candidates),),
+        f"Choose the {kind}: {', '.join(candidates)}.",
+        listed(lambda: candidates, commas=True),
     )
 
 
-def named_axis(
-    flag: str,
-    field: str,
-    kind: str,
-    candidates: Collection[str],
-    of: str = "",
-    formerly: Mapping[str, str] | None = None,
-) -> Decorator:
-    """Return an axis of names, or of former ones; ``of`` follows the kind in the help."""
-
-    def read(text: str) -> tuple[str]:
-        return (check_name(kind, (formerly or {}).get(text, text), candidates),)
-
-    help = f"Choose the {kind}{of}: {', '.join(candidates)}."
-    return axis(flag, field, "NAME", read, help, listed(lambda: candidates, commas=True))
-
-
-columns_option = named_axis(
-    "--columns", "columns", "column", COLUMNS, "s of the tables", FORMER_COLUMNS
+columns_option = axis(
+    *("--columns", "columns", "NAME"),
+    lambda text: (check_name("column", FORMER_COLUMNS.get(text, text), COLUMNS),),
+    f"Choose the columns of the tables: {', '.join(COLUMNS)}.",
+    listed(lambda: COLUMNS, commas=True),
 )
-
-
 _LOSSES: Mapping[str, Collection[str]] = {
     "all": LOSSES,
     "weighted": WEIGHTED,
@@ -167,58 +141,49 @@ _LOSSES: Mapping[str, Collection[str]] = {
 
 
 def _losses(text: str) -> tuple[str, ...]:
-    return tuple(_LOSSES[text]) if text in _LOSSES else (check_loss(text),)
+    return tuple(_LOSSES[text]) if text in _LOSSES else (fields.check_loss(text),)
 
 
-_IMPL_HELP = (
-    f"Choose the implementation: {', '.join(IMPLEMENTATIONS)} (custom is losscli's), or your own "
-    "file: FILE.py, FILE.py:FUNCTION or FILE.py@REVISION."
-)
 COMPLETE_RUNS = listed(saved_runs, files=True)
-_IMPL_COMPLETE = listed(lambda: IMPLEMENTATIONS, files=True, commas=True)
-_GRAD_OUTPUT_HELP = (
-    f"Choose the grad_output of forward_backward: a number, or {CHANGING}: another one in "
-    "every call."
-)
 _LOSS_HELP = (
     f"Choose the loss: {', '.join(LOSSES)} or all. With a weight it is weighted_NAME; "
     f"weighted is all of these. Row-wise losses are {', '.join(ROW_FORMS)}; rows is all of these. "
     f"Fused linear losses are {', '.join(LINEAR_LOSSES)}; linear is all of these."
 )
-_LOSS_COMPLETE = listed(lambda: (*_LOSSES, *EVERY_LOSS), commas=True)
-_SIZE_HELP = (
-    "Choose the size: 1024x1024, 32K, 1K..32K*2 (by factors of 2) or pow2[10:30:5] "
-    "(2^10, 2^15, ...)."
-)
 
 
 def loss_axis(help: str = _LOSS_HELP) -> Decorator:
     """Return the axis of the losses."""
-    return axis("--loss", "losses", "NAME", _losses, help, _LOSS_COMPLETE)
+    complete = listed(lambda: (*_LOSSES, *EVERY_LOSS), commas=True)
+    return axis("--loss", "losses", "NAME", _losses, help, complete)
 
 
-_AXES = (
+axis_options_of_config = _together(
     loss_axis(),
-    axis("--size", "sizes", "SIZE", parse_size, _SIZE_HELP),
+    axis(
+        *("--size", "sizes", "SIZE", parse_size),
+        "Choose the size: 1024x1024, 32K, 1K..32K*2 (by factors of 2) or pow2[10:30:5] "
+        "(2^10, 2^15, ...).",
+    ),
     named_axis("--dtype", "dtypes", "dtype", DTYPES),
     named_axis("--reduction", "reductions", "reduction", REDUCTIONS),
     named_axis("--pass", "passes", "pass", PASSES),
     axis(
         *("--grad-output", "grad_outputs", "VALUE"),
-        lambda text: (check_grad_output(text),),
-        _GRAD_OUTPUT_HELP,
+        lambda text: (fields.check_grad_output(text),),
+        f"Choose the grad_output of forward_backward: a number, or {CHANGING}: another one in "
+        "every call.",
     ),
     named_axis("--layout", "layouts", "layout", LAYOUTS),
     axis(
         *("--impl", "implementations", "NAME"),
         lambda text: (find_implementation(text).name,),
-        *(_IMPL_HELP, _IMPL_COMPLETE),
+        f"Choose the implementation: {', '.join(IMPLEMENTATIONS)} (custom is losscli's), or your "
+        "own file: FILE.py, FILE.py:FUNCTION or FILE.py@REVISION.",
+        listed(lambda: IMPLEMENTATIONS, files=True, commas=True),
     ),
-)
-axis_options_of_config = _together(
-    *_AXES,
     device_option(),
-    option("--seed", type=check_seed, metavar="N", help="Seed the inputs with N."),
+    option("--seed", type=fields.check_seed, metavar="N", help="Seed the inputs with N."),
 )
 """Options that override a key of a config, for ``overrides_of``."""
 filter_option = option(
@@ -269,6 +234,27 @@ def writable(option: str, path: Path) -> Path:
     return path
 
 
+def hold(
+    output: Path | None, saved: Path | None = None, *, kind: str = "", resume: str | None = None
+) -> Path | None:
+    """Lock a command's outputs until it ends; only the first rank does.
+
+    Returns the file of the unfinished run that ``resume`` names. A run of a ``kind`` has a journal:
+    UsageError if it was never reported, or if another process writes an output.
+    """
+    if is_silent():
+        return None
+    files = (path.resolve() for path in (output, saved) if path and is_replaceable(path))
+    for path in dict.fromkeys(files):
+        click.get_current_context().with_resource(held(path))
+    from losscli.runs import journal  # which takes a while to import
+
+    unfinished = None if resume is None else journal.find_unfinished(resume)
+    if kind and (place := journal.journal_of(output, saved)):
+        journal.refuse_unreported(kind, place[0], unfinished, place[1])
+    return unfinished
+
+
 verbose_option = switch("-v", "--verbose", help="Show all details, and what the columns mean.")
 
 
@@ -302,10 +288,13 @@ def listing_format(
     return add
 
 
-part_option = option(
-    "--part",
-    type=parse_part,
-    metavar="K/N",
-    help="Run part K of N; all parts take about equally long.",
+axis_options = _together(
+    case_options,
+    option(
+        "--part",
+        type=parse_part,
+        metavar="K/N",
+        help="Run part K of N; all parts take about equally long.",
+    ),
+    keep_going_option,
 )
-axis_options = _together(case_options, part_option, keep_going_option)

@@ -9,23 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from losscli.cli.holding import hold
-from losscli.cli.options import case_options, examples, format_option, output_to, resolve_config
+from losscli.cli import options
+from losscli.cli.ranks import load
 from losscli.cli.variables import option, switch
-from losscli.console.notes import LOADING, note, status
+from losscli.console.notes import note
 from losscli.console.streams import emit, tell
 from losscli.errors import EXIT_FAILED, EXIT_OK, EXIT_UNFIT, UsageError
 
 if TYPE_CHECKING:
     from losscli.bench.plan import Task
 
-DEFAULTS = {"implementations": ("custom",), "passes": ("forward_backward",)}
-FORMATS = ("table", "md", "json")
-
 
 @click.command("profile")
 @click.argument("words", nargs=-1, metavar="[CASE]...")
-@case_options
+@options.case_options
 @switch(
     "--bare",
     "bare",
@@ -33,9 +30,9 @@ FORMATS = ("table", "md", "json")
     "cudaProfilerStart and an NVTX range.",
 )
 @option("--trace", type=Path, hidden=True)
-@format_option(FORMATS, "Write the report as table, md or json.")
-@output_to("Write the profiler's own report to PATH.")
-@examples(
+@options.format_option(("table", "md", "json"), "Write the report as table, md or json.")
+@options.output_to("Write the profiler's own report to PATH.")
+@options.examples(
     "losscli profile --loss smooth_l1 --size 8Kx8K --dtype bfloat16",
     "losscli profile -c rows cross_entropy 8192x32000 bfloat16 mean --grad-output 1",
     "losscli profile --loss huber --size 8Kx8K --impl my_kernel.py -o huber.ncu-rep",
@@ -51,7 +48,7 @@ def command(
     list_cases: bool,
     format: str,
     output: Path | None,
-    **options: Any,
+    **axes: Any,
 ) -> int:
     """Find what limits the speed of one call of a loss, with a profiler.
 
@@ -61,17 +58,16 @@ def command(
     the profiler's own report. CASE is the name of a case as --list prints it, or words of the name.
     Your own file runs without a sandbox.
     """
-    for field, default in DEFAULTS.items():
-        options[field] = options[field] or default
-    config = resolve_config(**options)
+    axes["implementations"] = axes["implementations"] or ("custom",)
+    axes["passes"] = axes["passes"] or ("forward_backward",)
+    config = options.resolve_config(**axes)
     if not (list_cases or dry_run or bare):
-        hold(output)
+        options.hold(output)
 
-    status(LOADING)
+    device = load(config, None, list_cases=list_cases, dry_run=False)
     from losscli.bench.plan import able, libraries_of, plan
     from losscli.bench.runner import Runner
-    from losscli.cli.dry_run import print_names
-    from losscli.machine import devices, memory
+    from losscli.machine import memory
     from losscli.operators import loading
     from losscli.profile import session
     from losscli.render.records import write
@@ -80,11 +76,6 @@ def command(
     from losscli.runs.journal import kept
     from losscli.runs.records import FAILED
 
-    device = devices.resolve_device(config.device)
-    status("")
-    if list_cases:
-        print_names(config, device)
-        return EXIT_OK
     task = _only(plan(config, device), words)
     # The same command, which only makes the calls.
     command = (sys.executable, "-m", "losscli", *sys.argv[1:], "--bare")
@@ -93,7 +84,11 @@ def command(
         return EXIT_OK
     loading.build_ahead(libraries_of(able([task], memory.most_bytes(device)), device))
     if bare:
-        _call(task, trace)
+        from losscli.implementations import find_implementation
+        from losscli.profile.bare import run
+
+        ((pass_, (name,)),) = task.passes.items()
+        run(task.case, pass_, find_implementation(name), trace)
         return EXIT_OK
     (result,) = Runner(device, notify=note).run(task)
     if result.seconds is None:
@@ -107,32 +102,18 @@ def command(
     return EXIT_OK
 
 
-def _call(task: Task, trace: Path | None) -> None:
-    from losscli.implementations import find_implementation
-    from losscli.profile import bare
-
-    ((pass_, (name,)),) = task.passes.items()
-    bare.run(task.case, pass_, find_implementation(name), trace)
-
-
 def _only(tasks: list[Task], words: tuple[str, ...]) -> Task:
     asked = [word for each in words for word in each.split()]
     found = [task for task in tasks if {*asked} <= {*task.case.name.split()}]
     if not found:
         named = f"has {' '.join(asked)!r} in its name" if asked else "is left"
         raise UsageError(f"no case {named}. `losscli profile --list` lists the cases.")
-    rows = [
-        f"{task.case.name}, {pass_}, {name}"
-        for task in found
-        for pass_, names in task.passes.items()
-        for name in names
-    ]
+    passes = ((task.case.name, *each) for task in found for each in task.passes.items())
+    rows = [f"{case}, {pass_}, {name}" for case, pass_, names in passes for name in names]
     if len(rows) > 1:
         from losscli.views.phrases import listed
 
-        said = (
-            f"{len(rows)} calls are meant; profile takes one. Name it by --loss, --size, --dtype, "
-            "--pass and --impl, or by words of its name:"
-        )
+        advice = "Name it by --loss, --size, --dtype, --pass and --impl, or by words of its name:"
+        said = f"{len(rows)} calls are meant; profile takes one. {advice}"
         raise UsageError("\n".join(listed(said, rows)))
     return found[0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,16 +20,14 @@ from losscli.implementations import is_file
 from losscli.machine.pytorch import torch
 from losscli.ranks.place import ADVICE, Place, is_silent, seconds_of_collectives, take
 from losscli.ranks.placements import CUTS, PLACEMENTS
+from losscli.runs.parts import Part
 
 if TYPE_CHECKING:
     from losscli.ranks.group import Group
-    from losscli.runs.parts import Part
-
-MOST_RANKS = 1024
 
 ranks_option = option(
     "--ranks",
-    type=whole_number("number of ranks", 1, MOST_RANKS),
+    type=whole_number("number of ranks", 1, 1024),
     metavar="N",
     help="Split the operands over N processes (ranks); verify and bench need a config that says "
     "how, such as sharded.",
@@ -42,10 +39,8 @@ def arrange(
 ) -> tuple[Config, Place | None]:
     """Return a config over ranks, and this process's place; see :func:`place_of`."""
     if part and listing:
-        raise UsageError(
-            f"--part {part} is for a run; --list and --dry-run list all parts. Leave one of them "
-            "out."
-        )
+        said = f"--part {part} is for a run; --list and --dry-run list all parts."
+        raise UsageError(f"{said} Leave one of them out.")
     if not any(block.placement for block in config.blocks):
         _refuse_ranks(ranks)
         return config, None
@@ -53,11 +48,9 @@ def arrange(
         _check_split(block)
     place = place_of(ranks, config.device, listing=listing)
     size = place.size if place else ranks or 1
-
-    def split(block: Config) -> Config:
-        return replace(block, ranks=size, timing=replace(block.timing, processes=1))
-
-    return config.changed(split), place
+    return config.changed(
+        lambda block: replace(block, ranks=size, timing=replace(block.timing, processes=1))
+    ), place
 
 
 def place_of(ranks: int | None, config_device: str, *, listing: bool = False) -> Place | None:
@@ -103,21 +96,14 @@ def _refuse_ranks(ranks: int | None) -> None:
 def _check_split(block: Config) -> None:
     table = f" of the table '{block.title}'" if block.title else ""
     if not block.placement:
-        raise UsageError(
-            f"the config{table} has no placement, others of the run have one. Add `placement: "
-            f"{PLACEMENTS[0]}` or run it alone."
-        )
+        said = f"the config{table} has no placement, others of the run have one."
+        raise UsageError(f"{said} Add `placement: {PLACEMENTS[0]}` or run it alone.")
     for choice in block.losses:
         if choice.name not in CUTS:
-            raise UsageError(
-                f"{choice.name}{table} cannot be split by {block.placement}. Choose from: "
-                f"{', '.join(CUTS)}."
-            )
-    for name in block.implementations:
-        if is_file(name):
-            raise UsageError(
-                f"{name}: a file runs in one process and takes no shards. Leave it out."
-            )
+            said = f"{choice.name}{table} cannot be split by {block.placement}."
+            raise UsageError(f"{said} Choose from: {', '.join(CUTS)}.")
+    if file := next(filter(is_file, block.implementations), ""):
+        raise UsageError(f"{file}: a file runs in one process and takes no shards. Leave it out.")
 
 
 def _check_gpus(config_device: str, ranks: int) -> None:
@@ -131,10 +117,8 @@ def _check_gpus(config_device: str, ranks: int) -> None:
     if config_device == "auto" and count == 0:
         return
     if count < ranks:
-        raise UnfitError(
-            f"{ranks} ranks need {ranks} GPUs, but this machine has {count}. Start fewer ranks, or "
-            "use --device cpu."
-        )
+        said = f"{ranks} ranks need {ranks} GPUs, but this machine has {count}."
+        raise UnfitError(f"{said} Start fewer ranks, or use --device cpu.")
 
 
 def load(config: Config, place: Place | None, *, list_cases: bool, dry_run: bool) -> str:
@@ -164,7 +148,7 @@ def device_of(config_device: str, place: Place | None) -> str:
 
 def facts_of(group: Group, device: str) -> dict[str, Any]:
     """Return what a record holds of all ranks: their devices."""
-    own: Mapping[str, Any] = {
+    own = {
         "rank": group.rank,
         "host": socket.gethostname(),
         "device": device,

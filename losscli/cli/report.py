@@ -1,29 +1,19 @@
 """``losscli report``: writes a page with plots of saved records, or one plot."""
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from losscli.cli.options import examples, format_option, output_option
 from losscli.cli.variables import option, switch
 from losscli.console.streams import emit, tell
-from losscli.errors import EXIT_OK, UnfitError, UsageError, unknown
+from losscli.errors import UnfitError, UsageError, unknown
 from losscli.runs.files import refuse_to_overwrite, write_file
+from losscli.units import first_of
 
-if TYPE_CHECKING:
-    from losscli.render.html.page import Section
-    from losscli.render.html.picture import Picture
-
-_NO_JINJA = (
-    "the page needs Jinja2, which is not installed. Install it with `pip install "
-    "'losscli[report]'`, or choose --format svg."
-)
 _SHOWN = 12
 
 
@@ -43,7 +33,7 @@ _SHOWN = 12
 )
 def command(
     names: tuple[str, ...], format: str, plot: str | None, list_plots: bool, output: Path | None
-) -> int:
+) -> None:
     """Write one HTML page about records: plots, tables, failures, the machine.
 
     A RUN is a file in JSON or JSONL that `losscli bench`, `verify`, `judge`, `compare` or
@@ -54,25 +44,31 @@ def command(
         raise UsageError("name a record: losscli report RUN -o report.html.")
     if plot is not None and format == "html":
         raise UsageError("--plot chooses a single plot. Add --format svg.")
-    if output is None and format == "html" and not list_plots and sys.stdout.isatty():
+    page = format == "html" and not list_plots
+    if page and output is None and sys.stdout.isatty():
         raise UsageError("a terminal cannot show a page. Name a file with -o.")
-    if format == "html" and not list_plots and find_spec("jinja2") is None:
-        raise UnfitError(_NO_JINJA)
+    if page and find_spec("jinja2") is None:
+        raise UnfitError(
+            "the page needs Jinja2, which is not installed. Install it with `pip install "
+            "'losscli[report]'`, or choose --format svg."
+        )
     from losscli.processes.garbage import without_garbage_collection
     from losscli.render.html.any_record import read_record
     from losscli.render.html.page import render_page, sections
     from losscli.runs.saved import find_run
 
     click.get_current_context().with_resource(without_garbage_collection())
-    paths = {name: find_run(name) for name in dict.fromkeys(names)}
+    paths = {name: find_run(name) for name in names}
     refuse_to_overwrite(output, "record", paths)
     records = {name: read_record(path) for name, path in paths.items()}
     found = sections(records)
+    # A run's name comes first where there are several.
+    drawn = ((each.key, plot) for each in found for plot in ([] if page else each.pictures))
+    plots = {key + plot.name: plot for key, plot in drawn}
     if list_plots:
-        emit("\n".join(f"{name}  {each.title}" for name, each in _plots(found).items()))
-        return EXIT_OK
-    page = format == "html"
-    text = render_page(found) if page else f"{_choose(_plots(found), plot).standalone()}\n"
+        emit("\n".join(f"{name}  {each.title}" for name, each in plots.items()))
+        return
+    text = render_page(found) if page else f"{plots[_choose(plots, plot)].standalone()}\n"
     content = text.encode("utf-8", "replace")
     if output:
         write_file(output, content)
@@ -80,17 +76,9 @@ def command(
     else:
         sys.stdout.buffer.write(content)
         sys.stdout.buffer.flush()
-    return EXIT_OK
 
 
-def _plots(found: Sequence[Section]) -> dict[str, Picture]:
-    """Return all plots by name; a run's name comes first where there are several."""
-    return {section.key + plot.name: plot for section in found for plot in section.pictures}
-
-
-def _choose(plots: Mapping[str, Picture], name: str | None) -> Picture:
-    from losscli.units import first_of
-
+def _choose(plots: Collection[str], name: str | None) -> str:
     if not plots:
         raise UsageError("these records have no plot. --format html has their tables.")
     if name is None and len(plots) > 1:
@@ -99,4 +87,4 @@ def _choose(plots: Mapping[str, Picture], name: str | None) -> Picture:
     if name is not None and name not in plots:
         hint = unknown("plot", name, list(plots)[:_SHOWN]).rstrip(".")
         raise UsageError(f"{hint}; --list-plots lists all.")
-    return plots[name] if name is not None else next(iter(plots.values()))
+    return name or next(iter(plots))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Si
 from contextlib import closing, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from losscli.cli.interrupts import raise_if_received
 from losscli.cli.variables import variables
@@ -42,34 +42,24 @@ Item = TypeVar("Item")
 
 
 def begin(
-    kind: Kind,
-    device: str,
-    *,
-    plan: str = "",
-    part: Part | None = None,
-    excluded: tuple[Exclusion, ...] = (),
-    facts: Mapping[str, object] | None = None,
+    kind: Kind, device: str, part: Part | None = None, facts: Mapping[str, Any] = {}, **more: Any
 ) -> Run:
-    """Return a run without results, a ``part`` of ``plan``; ``facts`` join its environment."""
+    """Return a run without results, perhaps a part; ``facts`` join its environment."""
     return Run(
         kind=kind,
         command=(*map(_text, variables()), "losscli", *map(_text, sys.argv[1:])),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        environment={**description.describe(device), **(facts or {})},
-        plan=plan,
+        environment={**description.describe(device), **facts},
         parts=(str(part),) if part else (),
-        excluded=excluded,
+        **more,
     )
 
 
 def refuse_empty(excluded: Sequence[Exclusion]) -> NoReturn:
     """Raise UsageError for a run without rows, with the rules that excluded them."""
-    why, advice = (
-        "no pass and implementation applies to any case",
-        "Change the config or the options",
-    )
+    why = "; ".join(map(str, excluded)) or "no pass and implementation applies to any case"
+    advice = "Change the config or the options"
     if excluded:
-        why = "; ".join(map(str, excluded))
         advice = "Remove the rule, or name what it excludes on the command line"
     raise UsageError(f"nothing is left to run: {why}. {advice}.")
 
@@ -86,23 +76,19 @@ def run_jobs(
     keep_going: bool = True,
     weights: Sequence[float] = (),
     guess: float | None = None,
-    columns: Sequence[str] = (),
-    verbose: bool = False,
+    **shown: Any,
 ) -> int:
     """Run jobs, write the report, and return the exit code.
 
-    ``run`` has the earlier results, from the file ``resumed``. ``weights`` are the jobs' relative
-    times, ``guess`` the seconds of all. Results are written one by one, to ``saved`` and
-    ``output``.
+    ``weights`` are the jobs' relative times, ``guess`` the seconds of all. A :class:`Writer`, which
+    takes the rest, writes results one by one, to ``saved`` and ``output``.
     """
     progress = Progress(weights or [1.0] * len(jobs), guess=guess)
     if not jobs and not run.results:
         refuse_empty(run.excluded)
     writes = None
     if not is_silent():
-        writes = Writer(
-            run, format, output, saved=saved, resumed=resumed, columns=columns, verbose=verbose
-        )
+        writes = Writer(run, format, output, saved=saved, resumed=resumed, **shown)
     finished = False
     with writes or nullcontext() as writer, suppress(KeyboardInterrupt), progress:
         for job in jobs:
@@ -128,7 +114,7 @@ def run_jobs(
         return EXIT_OK if finished else EXIT_INTERRUPTED
     results = writer.run.results
     if results:
-        publish(run.kind, lambda: render(writer.run, "md", columns=columns))
+        publish(run.kind, lambda: render(writer.run, "md", **shown))
     if output and results:
         say(f"{conclusion(writer.run)}\n")
         note(f"wrote {output}")

@@ -1,24 +1,18 @@
 """`losscli runs`: lists, shows, removes and merges saved runs."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
+from losscli.cli import options
 from losscli.cli.completion import OneOf, listed
-from losscli.cli.options import (
-    FORMATS,
-    columns_option,
-    examples,
-    listing_format,
-    output_option,
-    verbose_option,
-)
 from losscli.cli.variables import switch
 from losscli.console.notes import note, say
 from losscli.console.streams import emit
-from losscli.errors import EXIT_OK, UnfitError, UsageError, unknown
+from losscli.errors import UnfitError, UsageError, unknown
 from losscli.render.output import width
 from losscli.render.text import text
 from losscli.runs.files import holder_of, is_replaceable
@@ -26,10 +20,8 @@ from losscli.runs.journal import output_of
 from losscli.runs.saved import SUFFIX, killed_runs, runs_directory, saved_runs
 from losscli.views.document import Table
 
-LIST, SHOW, REMOVE, MERGE = "list", "show", "rm", "merge"
+LIST, SHOW, REMOVE, MERGE = ACTIONS = ("list", "show", "rm", "merge")
 FINISHED, KILLED, RUNNING = "finished", "killed", "running"
-OUTDATED = "finished, a later one was killed"
-_LEAST_IMPORTANT = ("commit", "device", "cases", "created")
 _NONE = "no runs in {}. `losscli bench --save NAME` saves one."
 
 
@@ -40,21 +32,21 @@ def _runs() -> dict[str, Path]:
 
 
 @click.command("runs")
-@click.argument(
-    "action", type=OneOf("action", (LIST, SHOW, REMOVE, MERGE)), default=LIST, metavar="[list"
-)
+@click.argument("action", type=OneOf("action", ACTIONS), default=LIST, metavar="[list")
 @click.argument(
     "names",
     nargs=-1,
     metavar="| show NAME | rm NAME... | merge RUN...]",
     shell_complete=listed(_runs),
 )
-@listing_format(FORMATS, "Write the list as table or json, a run also as md, csv or jsonl.")
-@columns_option
-@verbose_option
+@options.listing_format(
+    options.FORMATS, "Write the list as table or json, a run also as md, csv or jsonl."
+)
+@options.columns_option
+@options.verbose_option
 @switch("--mixed", help="Let merge join runs of different machines; each time names its machine.")
-@output_option
-@examples(
+@options.output_option
+@options.examples(
     "losscli runs",
     "losscli runs show before --format md",
     "losscli runs rm before after",
@@ -68,7 +60,7 @@ def command(
     mixed: bool,
     format: str,
     output: Path | None,
-) -> int:
+) -> None:
     """List the runs that `losscli bench --save NAME` saved, show the report of one, or remove some.
 
     Or merge the runs of `losscli bench --part K/N` or `verify --part K/N`, files or names, into one
@@ -85,12 +77,11 @@ def command(
     if action == LIST:
         _list(names, format, output)
     elif action == SHOW:
-        _show(names, format, output, columns, verbose=verbose)
+        _show(names, format, output, columns=columns, verbose=verbose)
     elif action == MERGE:
         _merge(names, format, output, mixed=mixed)
     else:
         _remove(names)
-    return EXIT_OK
 
 
 def _list(names: Sequence[str], format: str, output: Path | None) -> None:
@@ -99,8 +90,7 @@ def _list(names: Sequence[str], format: str, output: Path | None) -> None:
         raise UsageError(f"losscli runs list takes no {given}. Did you mean `losscli runs show`?")
     if format not in ("table", "json"):
         raise UsageError(f"the list is written as table or json, not as {format}.")
-    killed = killed_runs()
-    runs = [_describe(name, path, killed) for name, path in _runs().items()]
+    runs = [_describe(name, path) for name, path in _runs().items()]
     if format == "json":
         emit(json.dumps(runs, indent=2))
     elif not runs:
@@ -112,16 +102,16 @@ def _list(names: Sequence[str], format: str, output: Path | None) -> None:
         if not any(run["problem"] for run in runs):
             keys.remove("problem")
         rows = [["" if run[key] is None else str(run[key]) for key in keys] for run in runs]
-        table = Table(keys, rows, align=["left"] * len(keys), least=_LEAST_IMPORTANT)
+        least = ("commit", "device", "cases", "created")
+        table = Table(keys, rows, align=["left"] * len(keys), least=least)
         emit(text((table,), width()))
 
 
-def _describe(name: str, path: Path, killed: Mapping[str, Path]) -> dict[str, object]:
+def _describe(name: str, path: Path) -> dict[str, object]:
     from losscli.runs.reading import read_run
     from losscli.runs.records import BenchResult
 
-    state = _state(name, killed)
-    found: dict[str, object] = {"name": name, "path": str(path), "state": state}
+    found: dict[str, object] = {"name": name, "path": str(path), "state": _state(name)}
     found |= dict.fromkeys(("created", "device", "cases", "commit", "problem"))
     try:
         run = read_run(path, "bench")
@@ -136,28 +126,25 @@ def _describe(name: str, path: Path, killed: Mapping[str, Path]) -> dict[str, ob
     }
 
 
-def _state(name: str, killed: Mapping[str, Path]) -> str:
-    if name not in killed:
+def _state(name: str) -> str:
+    if (journal := killed_runs().get(name)) is None:
         return FINISHED
-    if holder_of(output_of(killed[name])):
+    if holder_of(output_of(journal)):
         return RUNNING
-    return OUTDATED if name in saved_runs() else KILLED
+    return "finished, a later one was killed" if name in saved_runs() else KILLED
 
 
-def _show(
-    names: Sequence[str], format: str, output: Path | None, columns: Sequence[str], *, verbose: bool
-) -> None:
+def _show(names: Sequence[str], format: str, output: Path | None, **shown: Any) -> None:
     if len(names) != 1:
         raise UsageError("name one run: losscli runs show NAME.")
     from losscli.render.records import write
     from losscli.runs.reading import read_run
 
-    name = names[0]
-    path, state = _find(name), _state(name, killed_runs())
-    run = read_run(path, "bench")
+    (name,) = names
+    run, state = read_run(_find(name), "bench"), _state(name)
     if not run.results:
         raise UsageError(f"the run '{name}' was killed before its first result.")
-    write(run, format, output, columns, verbose=verbose)
+    write(run, format, output, **shown)
     if state == KILLED:
         note(f"this run was killed; `losscli bench --resume {name} --save {name}` continues it")
     elif state == RUNNING:
@@ -217,14 +204,13 @@ def _merged_format(format: str, output: Path | None) -> str:
 def _remove(names: Sequence[str]) -> None:
     if not names:
         raise UsageError("name the runs to remove: losscli runs rm NAME...")
-    killed = killed_runs()
     found = {name: _find(name) for name in names}
     for name in found:
-        if _state(name, killed) == RUNNING:
+        if _state(name) == RUNNING:
             raise UsageError(f"the run '{name}' is running. Stop it first.")
     for name, path in found.items():
         try:
-            for file in {path, killed.get(name, path)}:
+            for file in {path, killed_runs().get(name, path)}:
                 file.unlink(missing_ok=True)
         except OSError as error:
             raise UnfitError(f"cannot remove {error.filename}: {error.strerror}.") from None
@@ -233,8 +219,8 @@ def _remove(names: Sequence[str]) -> None:
 
 def _find(name: str) -> Path:
     runs = _runs()
+    if not runs:
+        raise UsageError(f"there is no run '{name}': {_NONE.format(runs_directory())}")
     if name not in runs:
-        if not runs:
-            raise UsageError(f"there is no run '{name}': {_NONE.format(runs_directory())}")
         raise UsageError(unknown("run", name, runs))
     return runs[name]

@@ -8,35 +8,33 @@ from collections.abc import Generator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from losscli.cli.completion import OneOf
-from losscli.cli.holding import hold
-from losscli.cli.options import device_option, examples, keep_going_option, output_options
+from losscli.cli.options import device_option, examples, hold, keep_going_option, output_options
 from losscli.cli.ranks import device_of, facts_of, place_of, ranks_option, run_in_ranks
 from losscli.console.notes import note
 from losscli.console.progress import Progress
 from losscli.console.streams import emit, tell
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageError, worst
 from losscli.machine.devices import let_threads_sleep
+from losscli.ranks.place import Place
 
 if TYPE_CHECKING:
     from losscli.judge.selftest import Judged
     from losscli.judge.verdict import Verdict
-    from losscli.ranks.place import Place
 
-TIMER, CHECKS, JUDGE = "timer", "checks", "judge"
-FOR_SEVERAL = ("table", "md")
+TIMER, CHECKS, JUDGE = TESTS = ("timer", "checks", "judge")
 FOR_JUDGE = ("table", "md", "json")
 
 
 @click.command("self-test")
 @click.argument(
     "test",
-    type=OneOf("self-test", (TIMER, CHECKS, JUDGE)),
-    metavar="[timer|checks|judge]",
+    type=OneOf("self-test", TESTS),
+    metavar=f"[{'|'.join(TESTS)}]",
     required=False,
 )
 @device_option(default="auto", show_default=True)
@@ -71,7 +69,7 @@ def command(
     """
     if ranks is not None and test != CHECKS:
         raise UsageError(f"--ranks {ranks} is for losses: name the self-test checks.")
-    if test is None and (output is not None or format not in FOR_SEVERAL):
+    if test is None and (output is not None or format not in ("table", "md")):
         given = "-o" if output is not None else f"--format {format}"
         raise UsageError(
             f"{given} takes one report, but two self-tests write two. Name one: timer or checks."
@@ -86,32 +84,31 @@ def command(
     hold(output, kind="" if test == JUDGE else "self-test")
     if test == JUDGE:
         return _judge(device, keep_going, format, output)
+    report: dict[str, Any] = {"format": format, "output": output, "keep_going": keep_going}
     if place:
-        return _checks_of_ranks(place, device, keep_going, format, output)
+        return _checks_of_ranks(place, device, **report)
 
     # Whatever follows needs torch: an error above answers at once.
     from losscli.cli.running import begin, run_jobs
     from losscli.machine.devices import resolve_device
 
     resolved, code = resolve_device(device), EXIT_OK
-    run_all = partial(run_jobs, format=format, output=output, keep_going=keep_going)
     if test != CHECKS:
         from losscli.bench import selftest as timer
 
         plan = timer.plan(timer.bench_of(resolved))
-        code = run_all(begin("timer-test", resolved), plan, timer.run)
+        code = run_jobs(begin("timer-test", resolved), plan, timer.run, **report)
     if test != TIMER and code <= EXIT_FAILED and (not code or keep_going):
         from losscli.verify.selftest import run as checks
 
         if test is None:
             emit()
-        code = max(code, run_all(begin("self-test", resolved), checks.plan(resolved), checks.run))
+        run = begin("self-test", resolved)
+        code = max(code, run_jobs(run, checks.plan(resolved), checks.run, **report))
     return code
 
 
-def _checks_of_ranks(
-    place: Place, device: str, keep_going: bool, format: str, output: Path | None
-) -> int:
+def _checks_of_ranks(place: Place, device: str, **report: Any) -> int:
     from losscli.cli.running import begin
     from losscli.implementations import libraries
     from losscli.operators import loading
@@ -125,7 +122,7 @@ def _checks_of_ranks(
     loading.build_ahead(libraries(((t.case, t.implementation.name) for t in tests), own))
     results_of = partial(checks.run, run_job=partial(ranks.run, group=group))
     run = begin("self-test", own, facts=facts_of(group, own))
-    return run_in_ranks(run, tests, results_of, keep_going=keep_going, format=format, output=output)
+    return run_in_ranks(run, tests, results_of, **report)
 
 
 def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> int:

@@ -72,23 +72,19 @@ def add_variables(command: click.Command, name: str) -> None:
 
 def variables() -> list[str]:
     """Return ``NAME=VALUE`` of each variable that sets an option and affects results."""
-    context = click.get_current_context(silent=True)
-    return [
-        f"{variable}={os.environ[variable]}"
-        for option in (context.command.params if context else ())
-        if option.name not in ("quiet", "debug")
-        if context and (variable := variable_of(context, option))
-    ]
+    if not (context := click.get_current_context(silent=True)):
+        return []
+    options = (each for each in context.command.params if each.name not in ("quiet", "debug"))
+    found = (variable_of(context, option) for option in options)
+    return [f"{variable}={os.environ[variable]}" for variable in found if variable]
 
 
-def wrong_switch(error: click.UsageError) -> UsageError | None:
-    """Return the error of a switch whose variable is neither on nor off."""
+def wrong_switch(error: click.UsageError) -> str:
+    """Return the message for a switch whose variable is neither on nor off, or nothing."""
     if not isinstance(error, click.BadParameter) or not error.ctx or not error.param:
-        return None
-    variable = variable_of(error.ctx, error.param)
-    if not variable:
-        return None
-    return UsageError(f"{variable}: '{os.environ[variable]}' is neither on nor off. Write 1 or 0.")
+        return ""
+    variable, wrong = variable_of(error.ctx, error.param), "is neither on nor off. Write 1 or 0."
+    return f"{variable}: '{os.environ[variable]}' {wrong}" if variable else ""
 
 
 def variable_of(context: click.Context, option: click.Parameter) -> str | None:

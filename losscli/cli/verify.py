@@ -1,25 +1,15 @@
 """`losscli verify`: checks implementations against the float64 oracle."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from losscli.cli import options
 from losscli.cli.completion import listed
-from losscli.cli.holding import hold
-from losscli.cli.options import (
-    axis,
-    axis_options,
-    examples,
-    output_options,
-    resolve_config,
-    verbose_option,
-)
 from losscli.cli.ranks import arrange, facts_of, load, ranks_option, run_in_ranks
 from losscli.cli.variables import switch
 from losscli.config.check_names import CATCHES
@@ -28,16 +18,10 @@ from losscli.console.streams import emit
 from losscli.errors import EXIT_OK, UsageError
 from losscli.implementations import is_own
 from losscli.machine.devices import let_threads_sleep
-
-if TYPE_CHECKING:
-    from losscli.runs.parts import Part
+from losscli.runs.parts import WHOLE, Part, deal
 
 DEFAULT_CONFIG = "smoke.yaml"
 """Covers every loss, reduction and dtype, unlike the default of `losscli bench`."""
-QUICK_CONFIG = "quick.yaml"
-"""Every loss as a mean in float32, a few in other reductions and float16."""
-
-_COMPLETE_CHECKS = listed(lambda: CATCHES, commas=True)
 
 
 def _check(text: str) -> tuple[str]:
@@ -47,20 +31,20 @@ def _check(text: str) -> tuple[str]:
 
 
 @click.command("verify")
-@axis_options
-@axis(
+@options.axis_options
+@options.axis(
     "--check",
     "checks",
     "NAME",
     _check,
     "Run only checks NAME,NAME (`losscli list checks`).",
-    _COMPLETE_CHECKS,
+    listed(lambda: CATCHES, commas=True),
 )
 @ranks_option
 @switch("--quick", help="Run the cases of quick.yaml, like `-c quick`.")
-@verbose_option
-@output_options
-@examples(
+@options.verbose_option
+@options.output_options
+@options.examples(
     "losscli verify --quick",
     "losscli verify --loss smooth_l1 --dtype float16",
     "losscli verify --loss mse --impl my_kernel.py --check gradients",
@@ -71,11 +55,8 @@ def command(
     dry_run: bool,
     list_cases: bool,
     part: Part | None,
-    keep_going: bool,
     quick: bool,
     ranks: int | None,
-    verbose: bool,
-    format: str,
     output: Path | None,
     **axes: Any,
 ) -> int:
@@ -91,20 +72,19 @@ def command(
     Exit codes: 1 a check failed, 4 no case could run on this machine, 130 interrupted (the report
     has the finished results).
     """
-    if quick and axes["config"] is not None:
-        raise UsageError(
-            f"--quick runs quick.yaml, but -c asks for {axes['config']}. Leave out one."
-        )
+    if quick and (given := axes["config"]) is not None:
+        raise UsageError(f"--quick runs quick.yaml, but -c asks for {given}. Leave out one.")
     if axes["config"] is None:
-        axes["config"] = QUICK_CONFIG if quick else DEFAULT_CONFIG
+        axes["config"] = "quick.yaml" if quick else DEFAULT_CONFIG
     # Waiting threads sleep: the tensors are small, and there are several processes.
     let_threads_sleep(os.environ)
-    config = resolve_config(**axes)
+    report = options.of_report(axes)
+    config = options.resolve_config(**axes)
     if not axes["implementations"]:
         config = config.changed(_of_our_own)
     config, place = arrange(config, ranks, part, listing=list_cases or dry_run)
     if not (list_cases or dry_run):
-        hold(output, kind="verify")
+        options.hold(output, kind="verify")
 
     # Whatever follows needs torch, or takes long to import: an error above answers at once.
     device = load(config, place, list_cases=list_cases, dry_run=dry_run)
@@ -114,7 +94,6 @@ def command(
     from losscli.machine import memory
     from losscli.operators import loading
     from losscli.ranks.group import announce, free_bytes, join
-    from losscli.runs.parts import WHOLE, deal
     from losscli.verify import ranks as over_ranks
     from losscli.verify.pool import Pool, processes_for, seconds_of, seconds_of_checks
     from losscli.verify.runner import libraries_of, plan, plan_id, possible
@@ -144,13 +123,7 @@ def command(
     jobs = deal(jobs, part or WHOLE, case=lambda job: job.case, seconds=seconds_of)
     free = free_of(device)
     needed = libraries_of(jobs, device, free)
-    report: dict[str, Any] = {
-        "format": format,
-        "output": output,
-        "keep_going": keep_going,
-        "weights": list(map(len, jobs)),
-        "verbose": verbose,
-    }
+    report |= {"output": output, "weights": list(map(len, jobs))}
     if place:
         loading.build_ahead(needed)
         follow = over_ranks.shrinker(group).follow
@@ -163,5 +136,5 @@ def command(
 
 
 def _of_our_own(config: Config) -> Config:
-    own = tuple(name for name in config.implementations if is_own(name))
+    own = tuple(filter(is_own, config.implementations))
     return replace(config, implementations=own or config.implementations)

@@ -13,14 +13,9 @@ from losscli.machine.description import commit, compiler
 def describe() -> str:
     """Return a line for each of them."""
     revision = commit()
-    return "\n".join(
-        (
-            f"losscli {__version__}{f' (commit {revision})' if revision else ''}",
-            f"torch {_torch()}",
-            f"compiler {compiler() or 'not found'}",
-            f"cache {_cache()}",
-        )
-    )
+    lines = [f"losscli {__version__}{f' (commit {revision})' if revision else ''}"]
+    lines += [f"torch {_torch()}", f"compiler {compiler() or 'not found'}", f"cache {_cache()}"]
+    return "\n".join(lines)
 
 
 def _torch() -> str:

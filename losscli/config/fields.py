@@ -8,22 +8,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from losscli.cases.axes import CHANGING, GradOutput
-from losscli.config import schema
 from losscli.config.positions import Located, each
+from losscli.config.schema import MOST_PROCESSES, LossChoice, off_default
 from losscli.config.sizes import parse_size, powers_of_two
 from losscli.errors import UsageError, unknown
 from losscli.implementations import IMPLEMENTATIONS, find_implementation, is_file
-from losscli.losses import (
-    LINEAR_LOSSES,
-    LOSSES,
-    ROW_FORMS,
-    WEIGHTED,
-    Parameter,
-    Shape,
-    Spec,
-    find_loss,
-)
+from losscli.losses import LINEAR_LOSSES, LOSSES, ROW_FORMS, WEIGHTED, Shape, find_loss
+from losscli.losses.parameter import Parameter
 from losscli.losses.rows.spec import LOGITS, VECTORS
+from losscli.losses.spec import Spec
 from losscli.units import finite, parse_memory
 
 T = TypeVar("T")
@@ -61,7 +54,7 @@ def whole_number(what: str, least: int, most: int) -> Callable[[str], int]:
 
 
 check_seed = whole_number("seed", 0, LARGEST_SEED)
-check_processes = whole_number("number of processes", 1, schema.MOST_PROCESSES)
+check_processes = whole_number("number of processes", 1, MOST_PROCESSES)
 
 
 def check_grad_output(text: str) -> GradOutput:
@@ -80,12 +73,13 @@ def read_mapping(
     if not isinstance(node.value, dict):
         node.fail(f"expected {what}, found {node.describe()}.")
 
-    def read(name: str, value: Located) -> tuple[str, T]:
+    def read(entry: tuple[str, Located]) -> tuple[str, T]:
+        name, value = entry
         if name not in readers and value.key is not None:
             value.key.fail(unknown(kind, name, readers))
         return name, readers[name](value)
 
-    return dict(each(node.value.items(), lambda entry: read(*entry)))
+    return dict(each(node.value.items(), read))
 
 
 def read_text(node: Located, read: Callable[[str], T]) -> T:
@@ -148,45 +142,43 @@ def read_line(node: Located) -> str:
     return line
 
 
-def read_losses(node: Located) -> tuple[schema.LossChoice, ...]:
+def read_losses(node: Located) -> tuple[LossChoice, ...]:
     """Read a name, names with parameters, or a list."""
     items = [node] if isinstance(node.value, dict) else _items(node, "loss")
     every = next((i.value for i in reversed(items) if i.value in ("all", "off_default")), "")
-    choices: list[schema.LossChoice] = []
+    choices: list[LossChoice] = []
     for found in each(items, _choices):
         choices += [choice for choice in found if choice not in choices]
     named = {choice.name for choice in choices}
-    others = [spec for spec in LOSSES.values() if every and spec.name not in named]
-    if every == "off_default":
-        return (*choices, *map(_off_default, others))
-    return (*choices, *(schema.LossChoice(spec.name) for spec in others))
+    others = {name: spec for name, spec in LOSSES.items() if every and name not in named}
+    more = _off_default(others) if every == "off_default" else list(map(LossChoice, others))
+    return (*choices, *more)
 
 
-def _choices(item: Located) -> list[schema.LossChoice]:
+def _choices(item: Located) -> list[LossChoice]:
     """Read an item's losses, without those that ``all`` adds."""
     if isinstance(item.value, dict):
         return each(item.value.values(), _choice)
     if isinstance(item.value, str) and item.value in _GROUPS:
         return _GROUPS[item.value]
-    return [schema.LossChoice(read_text(item, check_loss))]
+    return [LossChoice(read_text(item, check_loss))]
 
 
-def _off_default(spec: Spec) -> schema.LossChoice:
-    return schema.LossChoice(
-        spec.name, {name: (value,) for name, value in schema.off_default(spec).items()}
-    )
+def _off_default(specs: Mapping[str, Spec]) -> list[LossChoice]:
+    values = {name: off_default(spec).items() for name, spec in specs.items()}
+    return [LossChoice(name, {key: (v,) for key, v in own}) for name, own in values.items()]
 
 
-_GROUPS: Mapping[str, list[schema.LossChoice]] = {
+_GROUPS: Mapping[str, list[LossChoice]] = {
     "all": [],
     "off_default": [],
-    "weighted": list(map(_off_default, WEIGHTED.values())),
-    "rows": list(map(schema.LossChoice, ROW_FORMS)),
-    "rows_off_default": list(map(_off_default, ROW_FORMS.values())),
-    "rows_of_logits": [schema.LossChoice(n) for n, s in ROW_FORMS.items() if s.holds == LOGITS],
-    "rows_of_vectors": [schema.LossChoice(n) for n, s in ROW_FORMS.items() if s.holds == VECTORS],
-    "linear": list(map(schema.LossChoice, LINEAR_LOSSES)),
-    "linear_off_default": list(map(_off_default, LINEAR_LOSSES.values())),
+    "weighted": _off_default(WEIGHTED),
+    "rows": list(map(LossChoice, ROW_FORMS)),
+    "rows_off_default": _off_default(ROW_FORMS),
+    "rows_of_logits": [LossChoice(n) for n, s in ROW_FORMS.items() if s.holds == LOGITS],
+    "rows_of_vectors": [LossChoice(n) for n, s in ROW_FORMS.items() if s.holds == VECTORS],
+    "linear": list(map(LossChoice, LINEAR_LOSSES)),
+    "linear_off_default": _off_default(LINEAR_LOSSES),
 }
 """The losses of a group's name; unnamed ones come last."""
 
@@ -196,16 +188,16 @@ def check_loss(name: str) -> str:
     return find_loss(name).name
 
 
-def _choice(given: Located) -> schema.LossChoice:
+def _choice(given: Located) -> LossChoice:
     assert given.key
     spec = read_text(given.key, find_loss)
     if given.value is None:
-        return schema.LossChoice(spec.name)
+        return LossChoice(spec.name)
     if not spec.parameters and given.value != {}:
         given.fail(f"{spec.name} has no parameters. Write the name alone.")
     readers = {p.name: several("number", partial(_parameter, p)) for p in spec.parameters}
     what = f"the parameters of {spec.name}"
-    return schema.LossChoice(spec.name, read_mapping(given, what, readers, "parameter"))
+    return LossChoice(spec.name, read_mapping(given, what, readers, "parameter"))
 
 
 def _parameter(parameter: Parameter, item: Located) -> float:

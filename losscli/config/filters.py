@@ -26,10 +26,8 @@ def parse_filter(text: str) -> Filter:
 def _condition(part: str, text: str) -> Condition:
     match = re.fullmatch(r"([a-z_]+)\s*(!?=)\s*(.+)", part)
     if match is None:
-        raise UsageError(
-            f"'{text}' is not a filter. Write AXIS=VALUE, with commas between several, such as "
-            "loss=mse,dtype=bfloat16."
-        )
+        advice = "Write AXIS=VALUE, with commas between several, such as loss=mse,dtype=bfloat16."
+        raise UsageError(f"'{text}' is not a filter. {advice}")
     axis, sign, values = match.groups()
     axis = {"impl": "implementation"}.get(axis, axis)
     if axis in _CHOSEN:

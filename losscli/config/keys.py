@@ -6,7 +6,6 @@ one value or a list; an annotation is the description. `_VALUES` has what types 
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from keyword import iskeyword
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
@@ -33,22 +32,19 @@ class Key:
     schema: Schema
 
 
-_SINGULAR = {"losses": "loss", "passes": "pass"}
-"""An item's name, where it is not the key without an s."""
+PLURALS = {"loss": "losses", "pass": "passes"}
+"""Keys of lists whose name is not an item's plus an s."""
 _NOT_KEYS = ("filters", "whole_targets", "ranks", "tables")
 """Fields of Config that commands set, and the tables."""
 _TEXT: Schema = {"type": "string"}
 _TIME: Schema = {"type": ["string", "number"]}
 _ABOVE_0: Schema = {"type": "number", "exclusiveMinimum": 0}
 _SIZE: Schema = {"type": ["string", "integer"]}
-_POWERS: Schema = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["pow2"],
-    "properties": {
-        "pow2": {"type": "array", "minItems": 2, "maxItems": 3, "items": {"type": "integer"}}
-    },
-}
+_EXPONENTS: Schema = {"type": "array", "minItems": 2, "maxItems": 3, "items": {"type": "integer"}}
+
+
+def _object(properties: Schema, **more: Any) -> Schema:
+    return {"type": "object", "additionalProperties": False, **more, "properties": properties}
 
 
 def _keys_of(record: type, known: Mapping[str, Key]) -> dict[str, Key]:
@@ -71,7 +67,7 @@ def _key(name: str, hint: Any, known: Mapping[str, Key]) -> Key:
     if name in known:
         return known[name]
     assert get_origin(hint) is tuple
-    singular = _SINGULAR.get(name, name.removesuffix("s"))
+    singular = next((one for one in PLURALS if PLURALS[one] == name), name.removesuffix("s"))
     item = _key(singular, kinds[0], known)
     return Key(fields.several(singular, item.read), _some(item.schema))
 
@@ -93,7 +89,10 @@ _VALUES: Mapping[str, Key] = {
     "loss": Key(fields.text(fields.check_loss), _TEXT),
     "losses": Key(fields.read_losses, _some({"type": ["string", "object"]})),
     "size": Key(fields.read_size, _SIZE),
-    "sizes": Key(fields.read_sizes, _some({"anyOf": [_SIZE, _POWERS]})),
+    "sizes": Key(
+        fields.read_sizes,
+        _some({"anyOf": [_SIZE, _object({"pow2": _EXPONENTS}, required=["pow2"])]}),
+    ),
     "grad_output": Key(
         fields.text(fields.check_grad_output), {"anyOf": [{"type": "number"}, {"const": CHANGING}]}
     ),
@@ -123,9 +122,7 @@ def _record(kind: type, what: str, **more: Any) -> Key:
         values = fields.read_mapping(node, what, readers)
         return kind(**{f"{n}_" if iskeyword(n) else n: value for n, value in values.items()})
 
-    properties = {name: key.schema for name, key in keys.items()}
-    shape = {"type": "object", "additionalProperties": False, **more, "properties": properties}
-    return Key(read, shape)
+    return Key(read, _object({name: key.schema for name, key in keys.items()}, **more))
 
 
 _INPUTS = _record(Inputs, "a mapping such as {seed: 1}")
@@ -154,36 +151,29 @@ def _timing(node: Located) -> Timing:
 def _exclude(node: Located) -> tuple[Exclude, ...]:
     if not isinstance(node.value, list):
         node.fail(f"expected a list of rules such as {{dtype: float64}}, found {node.describe()}.")
-    return tuple(each(node.value, _rule))
 
+    def read(item: Located) -> Exclude:
+        rule: Exclude = _RULE.read(item)
+        if not rule.conditions:
+            item.fail("an empty rule would leave every case out. Name what to leave out.")
+        return rule
 
-def _rule(item: Located) -> Exclude:
-    rule: Exclude = _RULE.read(item)
-    if not rule.conditions:
-        item.fail("an empty rule would leave every case out. Name what to leave out.")
-    return rule
+    return tuple(each(node.value, read))
 
 
 def _tolerances(node: Located) -> tuple[CaseTolerance, ...]:
     if not isinstance(node.value, dict):
         node.fail(f"expected {{CASE NAME: {{ulp: N}}}}, found {node.describe()}.")
-    readers = {case: partial(_tolerance, case) for case in node.value}
-    return tuple(fields.read_mapping(node, "tolerances", readers).values())
+
+    def read(item: Located) -> float:
+        values = fields.read_mapping(item, "{ulp: N}", {"ulp": fields.read_scale})
+        return values["ulp"] if values else item.fail("expected {ulp: N}, found an empty mapping.")
+
+    found = fields.read_mapping(node, "tolerances", dict.fromkeys(node.value, read))
+    return tuple(CaseTolerance(case, ulp) for case, ulp in found.items())
 
 
-def _tolerance(case: str, item: Located) -> CaseTolerance:
-    values = fields.read_mapping(item, "{ulp: N}", {"ulp": fields.read_scale})
-    if not values:
-        item.fail("expected {ulp: N}, found an empty mapping.")
-    return CaseTolerance(case, values["ulp"])
-
-
-_TOLERANCE: Schema = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["ulp"],
-    "properties": {"ulp": _ABOVE_0},
-}
+_TOLERANCE = _object({"ulp": _ABOVE_0}, required=["ulp"])
 FIELDS: Mapping[str, Key] = _keys_of(
     Config,
     {
@@ -213,12 +203,9 @@ def json_schema() -> Schema:
         "keys over its own.",
         "type": "array",
         "minItems": 1,
-        "items": {
-            "type": "object",
-            "additionalProperties": False,
-            "required": ["title"],
-            "properties": {key: {"$ref": f"#/properties/{key}"} for key in TABLE_KEYS},
-        },
+        "items": _object(
+            {key: {"$ref": f"#/properties/{key}"} for key in TABLE_KEYS}, required=["title"]
+        ),
     }
     properties = {name: key.schema for name, key in FIELDS.items()}
     return {

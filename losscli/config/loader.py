@@ -3,17 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from losscli.config.fields import read_mapping, read_text
-from losscli.config.keys import EXTENDS, FIELDS, TABLE_KEYS, TABLES
+from losscli.config.keys import EXTENDS, FIELDS, PLURALS, TABLE_KEYS, TABLES
 from losscli.config.positions import Located, Problems, each, read
 from losscli.config.schema import Config, Exclude, LossChoice
 from losscli.errors import ConfigError, UsageError, unknown
 from losscli.losses import LINEAR_LOSSES, LOSSES, Shape, find_loss
 from losscli.units import format_size
 
-DEFAULT = "default"
+MERGED = {"inputs", "timing"}
+"""Keys whose mappings merge with the parent's, key by key."""
 
 
 def shipped_directory() -> Path:
@@ -52,7 +53,7 @@ def load_config(path: str | None, overrides: Mapping[str, object]) -> Config:
 def load(path: str | None, overrides: Mapping[str, object]) -> Loaded:
     """Load a config with its sources; see :func:`load_config`."""
     bare = [Path(f"{path}.yaml")] if path and Path(path).name == path else []
-    file = shipped_configs()[DEFAULT] if path is None else _find(path, Path(path), *bare)
+    file = shipped_configs()["default"] if path is None else _find(path, Path(path), *bare)
     problems = Problems()
     keys = _follow(file, (), problems)
     written = _tables(keys.pop(TABLES), problems) if TABLES in keys else []
@@ -80,10 +81,9 @@ def _check_sizes(config: Config) -> None:
     for name, given in sizes.items():
         spec = find_loss(name)
         if given and not any(map(spec.takes, given)):
-            raise UsageError(
-                f"{name} takes sizes of {spec.size_example}, but is given "
-                f"{', '.join(map(format_size, sorted(given)))}. Add one with --size."
-            )
+            wrong = ", ".join(map(format_size, sorted(given)))
+            said = f"{name} takes sizes of {spec.size_example}, but is given {wrong}."
+            raise UsageError(f"{said} Add one with --size.")
 
 
 def _config(keys: Mapping[str, Located]) -> Config:
@@ -118,8 +118,7 @@ def _find(name: str, *candidates: Path) -> Path:
         raise UsageError("the name of the config is empty. Name a YAML file or leave it out.")
     try:
         for candidate in candidates:
-            # A pipe works too.
-            if candidate.exists() and not candidate.is_dir():
+            if candidate.exists() and not candidate.is_dir():  # a pipe works too
                 return candidate
         is_directory = candidates[0].is_dir()
     except OSError as error:
@@ -129,10 +128,8 @@ def _find(name: str, *candidates: Path) -> Path:
         return shipped[stem]
     if is_directory:
         raise UsageError(f"config '{name}' is a directory. Name a YAML file in it.")
-    raise UsageError(
-        f"config '{name}' does not exist. Name a YAML file or a shipped config: "
-        f"{', '.join(shipped)}."
-    )
+    advice = f"Name a YAML file or a shipped config: {', '.join(shipped)}."
+    raise UsageError(f"config '{name}' does not exist. {advice}")
 
 
 def _follow(file: Path, children: tuple[Path, ...], problems: Problems) -> dict[str, Located]:
@@ -141,8 +138,7 @@ def _follow(file: Path, children: tuple[Path, ...], problems: Problems) -> dict[
         read_mapping(root, "a mapping of keys", dict.fromkeys(known, _as_written))
     found = root.value if isinstance(root.value, dict) else {}
     keys = {key: value for key, value in found.items() if key in known}
-    extends = keys.pop(EXTENDS, None)
-    if extends is not None:
+    if (extends := keys.pop(EXTENDS, None)) is not None:
         with problems.caught():
             parent = _parent(extends, file, children)
             return _over(_follow(parent, (*children, file), problems), keys)
@@ -165,9 +161,9 @@ def _parent(extends: Located, file: Path, children: tuple[Path, ...]) -> Path:
 
 
 def _over(parent: Mapping[str, Located], child: Mapping[str, Located]) -> dict[str, Located]:
-    """Merge a child's keys over its parent's; mappings of settings merge by key."""
+    """Merge a child's keys over its parent's."""
     merged = {**parent, **child}
-    for key in {"inputs", "timing"} & parent.keys() & child.keys():
+    for key in MERGED & parent.keys() & child.keys():
         below, above = parent[key].value, child[key].value
         if isinstance(below, dict) and isinstance(above, dict):
             kept = {name: value for name, value in below.items() if name not in above}
@@ -179,27 +175,22 @@ def _check_tolerances(config: Config, node: Located) -> None:
     from losscli.config.expansion import expand  # cases take a while to import
 
     cases = {case.name for block in config.blocks for case in expand(block, "cpu")}
-    for case, entry in cast("dict[str, Located]", node.value).items():
+    assert isinstance(node.value, dict)
+    for case, entry in node.value.items():
         if cases and case not in cases and entry.key is not None:
             close = unknown("case", case, sorted(cases)).partition(" Choose from")[0]
             entry.key.fail(f"{close} `--dry-run` lists the names.")
 
 
-def _named(rule: Exclude, overrides: Mapping[str, object]) -> bool:
+def _named(rule: Exclude, overrides: Mapping[str, Any]) -> bool:
     """Tell whether the command line names all of a rule's values, apart from the device."""
     wanted = {key: value for key, value in rule.conditions.items() if key != "device"}
-    given = {key: overrides.get(_OPTIONS.get(key, f"{key}s"), ()) for key in wanted}
-    return bool(wanted) and all(
-        value in cast("tuple[object, ...]", given[key]) for key, value in wanted.items()
-    )
+    given = {key: overrides.get(PLURALS.get(key, f"{key}s"), ()) for key in wanted}
+    return bool(wanted) and all(value in given[key] for key, value in wanted.items())
 
 
-_OPTIONS = {"loss": "losses", "pass": "passes"}
-"""Config fields whose name is not a rule's key plus an s."""
-
-
-def _override(config: Config, overrides: Mapping[str, object]) -> Config:
-    changes: dict[str, Any] = dict(overrides)
+def _override(config: Config, overrides: Mapping[str, Any]) -> Config:
+    changes = dict(overrides)
     changes["exclude"] = tuple(rule for rule in config.exclude if not _named(rule, overrides))
     if "seed" in changes:
         changes["inputs"] = replace(config.inputs, seed=changes.pop("seed"))

@@ -108,18 +108,17 @@ def parse(text: str, file: str) -> Located:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
         problem = ", ".join(part for part in (_context(error), error.problem) if part)
-        problem = problem.replace("'<stream end>'", "the end of the file")
-        hint = " Indent with spaces, not tabs." if "'\\t'" in problem else ""
-        message = f"cannot parse YAML: {problem}.{hint}"
-        raise ConfigError(message, file=file, line=line, column=column) from None
+        problem = problem.replace("'<stream end>'", "the end of the file") + "."
+        problem += " Indent with spaces, not tabs." if "'\\t'" in problem else ""
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
         line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
-        message = f"cannot parse YAML: character #x{ord(text[error.position]):04x} is not allowed."
-        raise ConfigError(message, file=file, line=line, column=column) from None
+        problem = f"character #x{ord(text[error.position]):04x} is not allowed."
     except RecursionError:
-        raise ConfigError("cannot parse YAML: it is nested too deeply.", file=file) from None
-    return root or Located({}, file, 1, 1)
+        problem, line, column = "it is nested too deeply.", None, None
+    else:
+        return root or Located({}, file, 1, 1)
+    raise ConfigError(f"cannot parse YAML: {problem}", file=file, line=line, column=column)
 
 
 def excerpt(file: Path, line: int | None, column: int | None) -> list[str]:
@@ -132,9 +131,9 @@ def excerpt(file: Path, line: int | None, column: int | None) -> list[str]:
         return []
     if line > len(lines):  # the end of the file
         return []
-    text = lines[line - 1]
     begin = max(0, column - 1 - _EXCERPT // 2)
-    shown = "".join(c if c.isprintable() else " " for c in text[begin : begin + _EXCERPT])
+    text = lines[line - 1][begin : begin + _EXCERPT]
+    shown = "".join(c if c.isprintable() else " " for c in text)
     number = f"{line:>5} | "
     return [f"{number}{shown}", f"{' ' * (len(number) + column - 1 - begin)}^"]
 

@@ -8,16 +8,12 @@ from typing import Any
 import yaml
 
 from losscli.config.keys import FIELDS, TABLES
-from losscli.config.loader import Loaded
+from losscli.config.loader import MERGED, Loaded
 from losscli.config.positions import Located
 from losscli.config.schema import Config, Exclude, Inputs, LossChoice, Timing
 from losscli.units import format_size
 
-DEFAULT = "default"
 WIDTH = 100
-_MERGED = ("inputs", "timing")
-"""Keys whose mappings merge with the parent's, key by key."""
-
 
 Keys = dict[str, Any]
 """A value by key, as in YAML, with its origin; or nested keys, or a list of them."""
@@ -41,20 +37,19 @@ def shown(loaded: Loaded, given: Mapping[str, str]) -> Keys:
 
 def _shown(value: object, given: str | None, node: Located | None) -> Keys:
     place = node and (node.key or node)
-    return {"value": value, "origin": given or (f"{place.file}:{place.line}" if place else DEFAULT)}
+    origin = f"{place.file}:{place.line}" if place else "default"
+    return {"value": value, "origin": given or origin}
 
 
 def _keys(config: Config, located: Mapping[str, Located], given: Mapping[str, str]) -> Keys:
     found: Keys = {}
     for key, value in _values(config).items():
         node = located.get(key)
-        if key not in _MERGED:
+        if key not in MERGED:
             found[key] = _shown(value, given.get(key), node)
             continue
         inner = node.value if node is not None and isinstance(node.value, dict) else {}
-        found[key] = {
-            name: _shown(part, given.get(name), inner.get(name)) for name, part in value.items()
-        }
+        found[key] = {n: _shown(part, given.get(n), inner.get(n)) for n, part in value.items()}
     return found
 
 

@@ -69,10 +69,8 @@ def _extent(part: str, text: str) -> int:
         reason = f"'{part}' is not an extent"
     else:
         reason = "an extent is missing" if text else "it is empty"
-    raise UsageError(
-        f"'{text}' is not a size: {reason}. Write 1024x1024, 32K (32768), 1K..32K*2 or "
-        "pow2[10:30:5]."
-    )
+    advice = "Write 1024x1024, 32K (32768), 1K..32K*2 or pow2[10:30:5]."
+    raise UsageError(f"'{text}' is not a size: {reason}. {advice}")
 
 
 def _plausible(shape: Shape, text: str) -> Shape:

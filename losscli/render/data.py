@@ -1,16 +1,18 @@
 """Write records as CSV, JSON and JSON Lines, in SI units. Their fields are contracts."""
 
+import csv
+import io
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from losscli.cases.case import Case
 from losscli.compare.gate import Comparisons
 from losscli.compare.history import History
 from losscli.compare.record import record_of
+from losscli.errors import printable
 from losscli.profile.record import Profile
-from losscli.render.layout import as_csv
 from losscli.runs.encoding import finite, json_line
 from losscli.runs.measurements import Collective, Seconds, Speedup
 from losscli.runs.records import BenchResult, Result, Run
@@ -18,6 +20,8 @@ from losscli.units import format_size
 
 AnyRecord = Run | Comparisons | History | Profile
 Object = dict[str, Any]
+FORMULA = ("=", "+", "-", "@", "\t")
+"""Beginnings of text that spreadsheets take for a formula."""
 
 
 def _json_of(record: AnyRecord) -> str:
@@ -43,10 +47,9 @@ def _jsonl_of(record: AnyRecord) -> str:
 
 
 def _csv_of(record: AnyRecord) -> str:
-    """Write one row a result, in SI units, with the number of samples.
+    """Write one row a result; all runs of a kind have the same columns.
 
-    All runs of a kind have the same columns. Ratios to other implementations and conditions are
-    JSON in a cell; the ratio to the reference has columns.
+    Ratios to other implementations and conditions are JSON in a cell.
     """
     whole = _whole(record)
     if isinstance(record, Run):
@@ -120,3 +123,25 @@ def _level(key: str, value: Any) -> dict[str, Any]:
         for name, below in value.items()
         for longer, item in _level(f"{key}_{name}".rstrip("_"), below).items()
     }
+
+
+def as_csv(headers: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return rows as CSV, without a last newline."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(headers), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
+    return text.getvalue().removesuffix("\n")
+
+
+def _cell(value: Any) -> Any:
+    """Return a cell's value; an apostrophe keeps a spreadsheet from computing text."""
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    if text.startswith(FORMULA):
+        try:
+            float(text)
+        except ValueError:
+            return f"'{text}"
+    return text

@@ -17,13 +17,9 @@ _FACTS = ("losscli", "commit", "file_commit", "device", "cpu", "gpu", "torch")
 
 def _rows(run: Run) -> dict[str, tuple[BenchResult, Seconds]]:
     """Return the timed rows by unique names."""
-    results = list(timed(run).values())
-    names = distinct_names(result.case for result in results)
-    return {
-        label(result).replace(result.case.name, names[result.case], 1): (result, result.seconds)
-        for result in results
-        if result.seconds
-    }
+    results = [(result, result.seconds) for result in timed(run).values() if result.seconds]
+    names = distinct_names(result.case for result, _ in results)
+    return {label(r).replace(r.case.name, names[r.case], 1): (r, times) for r, times in results}
 
 
 def _metrics(result: BenchResult) -> Iterable[tuple[str, str, float]]:
@@ -53,10 +49,8 @@ def _github_action_benchmark(run: Run) -> str:
             low, high = seconds.interval
             entry["range"] = f"{format_seconds(low)} to {format_seconds(high)}"
         entries.append(entry | {"extra": result.reason})
-        entries += [
-            {"name": f"{name}: {metric}", "unit": unit, "value": value}
-            for metric, unit, value in _metrics(result)
-        ]
+        for metric, unit, value in _metrics(result):
+            entries.append({"name": f"{name}: {metric}", "unit": unit, "value": value})
     return json.dumps(entries, indent=2)
 
 
@@ -73,11 +67,8 @@ def _openmetrics(run: Run) -> str:
     ]
     for metric, of in METRICS.items():
         name = f"losscli_{metric}_{of.unit}"
-        samples = [
-            _sample(name, labels, value)
-            for labels, result, _ in rows
-            if (value := of.of(result)) is not None
-        ]
+        values = ((labels, of.of(result)) for labels, result, _ in rows)
+        samples = [_sample(name, labels, v) for labels, v in values if v is not None]
         if samples:
             lines += [*_gauge(name, of.unit, f"The {metric} of a call."), *samples]
     return "\n".join([*lines, "# EOF"])

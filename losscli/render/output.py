@@ -9,7 +9,7 @@ from pathlib import Path
 
 from losscli.console.streams import ESCAPE, GREEN, RED, YELLOW, coloured, emit, in_colour, tell
 from losscli.errors import printable
-from losscli.render.layout import WIDTH
+from losscli.render.text import WIDTH
 from losscli.runs.files import write_file
 from losscli.views.document import State
 
@@ -89,15 +89,10 @@ def publish(title: str, render: Callable[[], str], environ: Mapping[str, str] = 
     markdown = printable(f"## losscli {title}\n\n{render()}")
     try:
         with open(path, "a", encoding="utf-8", errors=ESCAPE) as file:
-            room = LARGEST_SUMMARY - file.tell()
-            file.write(f"{_cut(markdown, room)}\n\n")
+            room, encoded = LARGEST_SUMMARY - file.tell(), markdown.encode(errors=ESCAPE)
+            if len(encoded) > room:
+                kept = encoded[: max(room - 100, 0)].decode(errors="ignore").rpartition("\n")[0]
+                markdown = f"{kept}\n\nThe rest is too long for a step summary."
+            file.write(f"{markdown}\n\n")
     except OSError as error:
         tell(f"losscli: cannot write the step summary {path}: {error.strerror}")
-
-
-def _cut(markdown: str, room: int) -> str:
-    encoded = markdown.encode(errors=ESCAPE)
-    if len(encoded) <= room:
-        return markdown
-    kept = encoded[: max(room - 100, 0)].decode(errors="ignore").rpartition("\n")[0]
-    return f"{kept}\n\nThe rest is too long for a step summary."

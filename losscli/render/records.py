@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -12,14 +13,13 @@ from losscli.compare.gate import Comparisons
 from losscli.compare.history import History
 from losscli.profile.record import Profile
 from losscli.render.data import DATA, AnyRecord
-from losscli.render.layout import WIDTH
 from losscli.render.output import width, write_report
-from losscli.render.text import markdown, text
+from losscli.render.text import WIDTH, markdown, text
 from losscli.runs.files import is_replaceable, write_file
 from losscli.runs.journal import Journal, journal_of, kept
 from losscli.runs.records import Result, Run
 from losscli.views import bench, compare, history, profile, self_tests, verify
-from losscli.views.document import Document, without_tables
+from losscli.views.document import Document, Notes, Sentence
 
 
 def view(record: AnyRecord, *, verbose: bool = False, columns: Sequence[str] = ()) -> Document:
@@ -34,43 +34,31 @@ def view(record: AnyRecord, *, verbose: bool = False, columns: Sequence[str] = (
         return bench.view(record, verbose=verbose, columns=columns)
     if record.kind == "verify":
         return verify.view(record, verbose=verbose)
-    return (
-        self_tests.of_checks(record) if record.kind == "self-test" else self_tests.of_timer(record)
-    )
+    if record.kind == "self-test":
+        return self_tests.of_checks(record)
+    return self_tests.of_timer(record)
 
 
-def render(
-    record: AnyRecord,
-    format: str,
-    width: int = WIDTH,
-    columns: Sequence[str] = (),
-    *,
-    verbose: bool = False,
-) -> str:
-    """Return a record as ``table``, ``md`` (verbose), ``csv``, ``json`` or ``jsonl``."""
+def render(record: AnyRecord, format: str, width: int = WIDTH, **shown: Any) -> str:
+    """Return a record as ``table``, ``md`` (verbose), ``csv``, ``json`` or ``jsonl``.
+
+    :func:`view` takes ``shown``.
+    """
     if format == "table":
-        return text(view(record, verbose=verbose, columns=columns), width)
+        return text(view(record, **shown), width)
     if format == "md":
-        return markdown(view(record, verbose=True, columns=columns))
+        return markdown(view(record, **{**shown, "verbose": True}))
     return DATA[format](record)
 
 
-def write(
-    record: AnyRecord,
-    format: str,
-    output: Path | None,
-    columns: Sequence[str] = (),
-    *,
-    verbose: bool = False,
-) -> None:
+def write(record: AnyRecord, format: str, output: Path | None, **shown: Any) -> None:
     """Write a record to a file, or to standard output in the terminal's width."""
-    wide = WIDTH if output else width()
-    write_report(render(record, format, wide, columns, verbose=verbose), format, output)
+    write_report(render(record, format, WIDTH if output else width(), **shown), format, output)
 
 
 def conclusion(record: AnyRecord) -> str:
     """Return a record's answer without tables."""
-    return text(without_tables(view(record)))
+    return text(tuple(each for each in view(record) if isinstance(each, Sentence | Notes)))
 
 
 WHOLE = ("json", "jsonl")
@@ -93,16 +81,15 @@ class Writer:
         *,
         saved: Path | None = None,
         resumed: Path | None = None,
-        columns: Sequence[str] = (),
-        verbose: bool = False,
+        **shown: Any,
     ) -> None:
         """Begin with the results of ``run``, from the file ``resumed``.
 
-        ``saved``: a JSONL file to save the run in too. UsageError if a journal was never reported,
-        UnfitError if nothing can be written next to ``output``.
+        ``saved``: a JSONL file to save the run in too; ``shown``: see :func:`view`. UsageError if a
+        journal was never reported, UnfitError if nothing can be written next to ``output``.
         """
         self.format, self.output, self.saved = format, output, saved
-        self._run, self.columns, self.verbose = run, columns, verbose
+        self._run, self._shown = run, shown
         self.unfinished = True
         self._results = list(run.results)
         self._journal: Journal | None = None
@@ -143,6 +130,6 @@ class Writer:
                 # JSONL first: the report can be rendered from it.
                 if self.saved:
                     write_file(self.saved, render(self.run, "jsonl"))
-                write(self.run, self.format, self.output, self.columns, verbose=self.verbose)
+                write(self.run, self.format, self.output, **self._shown)
         if journal and (self.format in WHOLE or self.saved or not self._results):
             journal.unlink(missing_ok=True)

@@ -1,13 +1,30 @@
-"""Write a document as text for a terminal, or as Markdown."""
+"""Write a document as text for a terminal, or as Markdown; lay out its tables and paragraphs."""
 
 import re
-from collections.abc import Iterable, Iterator
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+from typing import Literal
 
-from losscli.render import layout
-from losscli.views.document import Document, Notes, Part, Sentence, Table, Verbatim
+from losscli.errors import one_line
+from losscli.runs.columns import MARKS
+from losscli.runs.judgements import IMPOSSIBLE
+from losscli.views.document import Document, Notes, Part, Sentence, Side, Table, Verbatim
+
+Style = Literal["simple", "github"]
+TEXT: Style = "simple"
+MARKDOWN: Style = "github"
+
+WIDTH = 100
+INDENT = "    "
+"""Indent of a note's lines after the first."""
+GAP = 2
+NARROWEST_CASE = 8
+COMFORTABLE_CASE = 24
+"""Width of a case's name for which a narrow terminal drops columns."""
 
 
-def text(document: Document, width: int = layout.WIDTH) -> str:
+def text(document: Document, width: int = WIDTH) -> str:
     """Return a document as text within a width."""
     return "\n\n".join(part for part in _parts(document, width) if part)
 
@@ -39,11 +56,11 @@ def _parts(document: Document, width: int | None, level: int = 3) -> Iterator[st
                 yield f"{heading}{block.title}"
             for table in _fitting(block, width):
                 dropped += (h for h in block.headers if not block.splits and h not in table.headers)
-                style = layout.TEXT if width else layout.MARKDOWN
-                yield layout.lay_out(table.headers, table.rows, style, table.align)
+                style = TEXT if width else MARKDOWN
+                yield lay_out(table.headers, table.rows, style, table.align)
     yield _filled(sentences, width)
     if width and dropped:
-        yield layout.left_out(dropped, width)
+        yield left_out(dropped, width)
 
 
 def _filled(lines: Iterable[str], width: int | None) -> str:
@@ -51,7 +68,7 @@ def _filled(lines: Iterable[str], width: int | None) -> str:
     if width is None:
         shown = (re.sub("^ +", "- ", line) for line in lines if line)
         return "\n\n".join(shown).replace("\n\n- ", "\n- ")
-    return "\n".join(layout.fill(line, width) for line in lines)
+    return "\n".join(fill(line, width) for line in lines)
 
 
 def _fitting(table: Table, width: int | None) -> Iterator[Table]:
@@ -62,28 +79,131 @@ def _fitting(table: Table, width: int | None) -> Iterator[Table]:
     else:
         headers, rows, align = table.headers, table.rows, table.align
         if table.by_case:
-            headers, rows = layout.fit_case(headers, rows, width, table.least)
-        elif table.least and width < layout.WIDTH:
-            headers, rows = layout.narrowed(headers, rows, width, table.least)
+            headers, rows = fit_case(headers, rows, width, table.least)
+        elif table.least and width < WIDTH:
+            headers, rows = narrowed(headers, rows, width, table.least)
             align = align and align[: len(headers)]
         elif table.wraps:
-            rows = layout.wrap_last(headers, rows, width)
+            rows = wrap_last(headers, rows, width)
         yield Table(headers, rows, align=align)
 
 
 def _split(table: Table, width: int) -> Iterator[Table]:
-    columns = list(zip(table.headers, *table.rows, strict=True))
-    wide = [max(map(len, column)) for column in columns]
-    part, room = [0], width - wide[0]
-    for index in range(1, len(columns)):
-        if len(part) > 1 and wide[index] + layout.GAP > room:
-            yield _columns(table, part)
-            part, room = [0], width - wide[0]
-        part.append(index)
-        room -= wide[index] + layout.GAP
-    yield _columns(table, part)
+    first, *columns = zip(table.headers, *table.rows, strict=True)
+    part, left = [first], width - max(map(len, first))
+    room = left
+    for column in columns:
+        wide = max(map(len, column)) + GAP
+        if len(part) > 1 and wide > room:
+            yield _table(part)
+            part, room = [first], left
+        part.append(column)
+        room -= wide
+    yield _table(part)
 
 
-def _columns(table: Table, kept: list[int]) -> Table:
-    rows = [[row[index] for index in kept] for row in table.rows]
-    return Table([table.headers[index] for index in kept], rows)
+def _table(columns: Iterable[Sequence[str]]) -> Table:
+    headers, *rows = zip(*columns, strict=True)
+    return Table(headers, rows)
+
+
+def fit_case(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], width: int, least: Sequence[str] = ()
+) -> tuple[list[str], list[list[str]]]:
+    """Wrap the first column, the case, to fit a width, without columns of ``least`` if need be.
+
+    A narrow terminal keeps part of each name on a line, a wide one only whole words.
+    """
+    first, cells = [row[0] for row in rows], [list(row[1:]) for row in rows]
+    pieces = first if width < WIDTH else " ".join(first).split()
+    comfortable = min(max(map(len, pieces), default=0), COMFORTABLE_CASE)
+    others, cells = narrowed(headers[1:], cells, width - comfortable - GAP, least)
+    widths = _widths(_titles(others), cells)
+    room = max(width - sum(widths) - GAP * len(widths), NARROWEST_CASE)
+    fitted: list[list[str]] = []
+    left: list[str] = []
+    for name, row in zip(first, cells, strict=True):
+        if name:
+            fitted += ([line, *[""] * len(others)] for line in left)
+            left = textwrap.wrap(name, room)
+        fitted.append([left.pop(0) if left else "", *row])
+    fitted += ([line, *[""] * len(others)] for line in left)
+    return [headers[0], *others], fitted
+
+
+def wrap_last(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[list[str]]:
+    """Wrap the last cells of rows to fit a width."""
+    *widths, _ = _widths(_titles(headers), rows)
+    room = max(width - sum(widths) - GAP * len(widths), NARROWEST_CASE)
+    broken = []
+    for *cells, last in rows:
+        first, *more = textwrap.wrap(last, room, break_on_hyphens=False) or [""]
+        broken += [[*cells, first], *([*[""] * len(cells), line] for line in more)]
+    return broken
+
+
+def narrowed(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], width: int, least: Sequence[str]
+) -> tuple[list[str], list[list[str]]]:
+    """Drop the least important columns until a table fits a width."""
+    kept = list(range(len(headers)))
+    widths = _widths(_titles(headers), rows)
+    for header in least:
+        if sum(widths[i] for i in kept) + GAP * (len(kept) - 1) <= width:
+            break
+        kept = [index for index in kept if headers[index] != header]
+    return [headers[i] for i in kept], [[row[i] for i in kept] for row in rows]
+
+
+def lay_out(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    style: Style = TEXT,
+    align: Sequence[Side] | None = None,
+) -> str:
+    """Lay out a table, empty without rows; by default numbers are aligned to the right."""
+    if not rows:
+        return ""
+    rows = [[one_line(cell) for cell in row] for row in rows]
+    import tabulate
+
+    tabulate.MIN_PADDING = 0  # two more columns would not fit a terminal
+    sides = align or [
+        "right" if are_figures(column) else "left" for column in zip(*rows, strict=True)
+    ]
+    if style == MARKDOWN:  # which has no room for headers of several lines
+        headers = [header.replace("\n", " ") for header in headers]
+    table = tabulate.tabulate(
+        rows, headers, tablefmt=style if headers else "plain", colalign=sides, disable_numparse=True
+    )
+    return "\n".join(line.rstrip() for line in table.splitlines())
+
+
+def left_out(headers: Sequence[str], width: int) -> str:
+    """Name the columns that a terminal is too narrow for, if any."""
+    if not headers:
+        return ""
+    names = ", ".join(dict.fromkeys(header.replace("\n", " ") for header in headers))
+    return fill(f"not shown in {width} columns: {names}; --format json has all", width)
+
+
+def fill(text: str, width: int = WIDTH) -> str:
+    """Wrap a note; its first line has no further indent, so that it can be pasted."""
+    own = text[: len(text) - len(text.lstrip())]
+    return textwrap.fill(
+        text, width, subsequent_indent=own + INDENT, break_on_hyphens=False, break_long_words=False
+    )
+
+
+def _titles(headers: Sequence[str]) -> list[tuple[str, ...]]:
+    return list(zip_longest(*(header.split("\n") for header in headers), fillvalue=""))
+
+
+def _widths(titles: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*titles, *rows, strict=True)]
+
+
+def are_figures(cells: Sequence[str]) -> bool:
+    """Tell whether a column's cells are numbers."""
+    figures = [cell for cell in cells if cell not in ("", "-", IMPOSSIBLE)]
+    return bool(figures) and all(cell.lstrip("".join(MARKS))[0].isdigit() for cell in figures)

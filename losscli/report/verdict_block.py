@@ -15,7 +15,7 @@ from losscli.judge.verdict import Verdict, speedup
 from losscli.judge.verdict_parts import REFERENCE, SAME, Accuracy, JudgeReason, word_of
 from losscli.losses import EVERY_LOSS
 from losscli.reasons import FACETS, WORDS, Code
-from losscli.render.layout import GAP, WIDTH, fill, fit_case, lay_out, left_out
+from losscli.render.text import GAP, WIDTH, fill, fit_case, lay_out, left_out
 from losscli.runs.columns import COLUMNS, MARKS
 from losscli.runs.grouping import grouped
 from losscli.runs.judgements import IMPOSSIBLE

@@ -67,22 +67,16 @@ def answers(run: Run) -> list[str]:
     subject = next((n for n in others if n not in NAMES), next(iter(others), baseline))
     others = [name for name in names if name != subject and not is_own(name)]
     own = sorted((r for r in results if r.implementation == subject), key=place)
-    return [
-        f"{pass_}: {subject} {words}"
-        for pass_, found in grouped(own, _what_was_timed).items()
-        if (words := _answer(found, others))
-    ]
+    said = {pass_: _answer(of, others) for pass_, of in grouped(own, _what_was_timed).items()}
+    return [f"{pass_}: {subject} {words}" for pass_, words in said.items() if words]
 
 
 def _answer(results: Results, others: Sequence[str]) -> str:
     timed = [result for result in results if result.seconds and not result.impossible]
     parts = []
     against = [words for name in others if (words := _against(timed, name))]
-    unclear = [
-        NAMES.get(name, name)
-        for name in others
-        if any(name in r.speedup for r in timed) and not _decided(timed, name)
-    ]
+    compared = (name for name in others if any(name in r.speedup for r in timed))
+    unclear = [NAMES.get(name, name) for name in compared if not _decided(timed, name)]
     known = (result.limit_share for result in timed)
     shares = [min(share, 1.0) for share in known if share and share < IMPOSSIBLE_SHARE]
     if against:
@@ -96,12 +90,10 @@ def _answer(results: Results, others: Sequence[str]) -> str:
         parts.append(f"{'' if parts else 'is '}inconclusive against {', '.join(unclear[:NAMED])}")
     if timed and not parts:
         fastest = max(timed, key=lambda r: r.teraflops or r.gbps or 0)
-        speed = f"{figure(fastest.gbps or 0)} GB/s"
-        if fastest.teraflops:
-            speed = f"{fastest.teraflops:.3g} TFLOP/s"
+        flops = fastest.teraflops
+        speed = f"{flops:.3g} TFLOP/s" if flops else f"{figure(fastest.gbps or 0)} GB/s"
         parts.append(f"reaches {speed} ({count(len(timed), 'case')})")
-    ulps = [result.error.ulp for result in timed if result.error.ulp is not None]
-    if ulps:
+    if ulps := [result.error.ulp for result in timed if result.error.ulp is not None]:
         parts.append(f"largest error {format_ulp(max(ulps))} ulp")
     if failed := sum(result.status == FAILED for result in results):
         parts.append(f"FAILED in {count(failed, 'case')}")
@@ -113,8 +105,7 @@ def _answer(results: Results, others: Sequence[str]) -> str:
 def _against(results: Results, other: str) -> str:
     """Return ``2.5x faster than eager PyTorch``, from conclusive ratios."""
     known = [result for result in results if other in result.speedup]
-    decided = _decided(known, other)
-    name = NAMES.get(other, other)
+    decided, name = _decided(known, other), NAMES.get(other, other)
     if not decided:
         return ""
     mean = geometric_mean(decided)
@@ -130,7 +121,7 @@ def _against(results: Results, other: str) -> str:
 
 
 def _decided(results: Results, other: str) -> list[float]:
-    known = [result for result in results if other in result.speedup]
+    known = (result for result in results if other in result.speedup)
     return [result.speedup[other] for result in known if not _is_unclear(result, other)]
 
 
@@ -154,7 +145,7 @@ def _tables(ran: Results, chosen: Sequence[str] = ()) -> list[Table]:
             rows.append([*row, *(column.cell(r) for column in columns)])
         headers = ["pass", "impl", *(column.header for column in columns)]
         least = [] if chosen else [known[name].header for name in LEAST_IMPORTANT]
-        made.append(case_table(headers, rows, title, least))
+        made.append(case_table(headers, rows, title=title, least=least))
     return made
 
 
@@ -199,10 +190,8 @@ def case_names(results: Results) -> dict[Case, str]:
     cases = [result.case for result in results]
     axes = ({str(case.dtype) for case in cases}, {str(case.reduction) for case in cases})
     shared = [value for values in axes for value in values if len(values) == 1]
-    return {
-        case: " ".join(word for word in name.split() if word not in shared)
-        for case, name in distinct_names(cases).items()
-    }
+    named = distinct_names(cases).items()
+    return {case: " ".join(w for w in name.split() if w not in shared) for case, name in named}
 
 
 def _notes(run: Run) -> list[str]:
@@ -211,18 +200,13 @@ def _notes(run: Run) -> list[str]:
     def reason(r: BenchResult) -> str:
         return f"{r.case.name}, {r.implementation}, {_long_pass(r)}: {r.reason}"
 
-    failed = grouped(
-        (r for r in results if r.status == FAILED), lambda r: (r.implementation, r.reason)
-    )
+    failed = (r for r in results if r.status == FAILED)
     texts = [
         f"FAILED {reason(first)}" + f" (and {count(len(others), 'other result')})" * bool(others)
-        for first, *others in failed.values()
+        for first, *others in grouped(failed, lambda r: (r.implementation, r.reason)).values()
     ]
-    texts += [
-        f"{IMPOSSIBLE} {reason(r)}".replace(f": {IMPOSSIBLE}: ", ": ")
-        for r in results
-        if r.impossible
-    ]
+    impossible = (f"{IMPOSSIBLE} {reason(r)}" for r in results if r.impossible)
+    texts += [text.replace(f": {IMPOSSIBLE}: ", ": ") for text in impossible]
     texts += [
         f"{r.case.name}, {r.implementation}, {long_name(r.pass_)}: took "
         f"{format_bytes(r.peak_extra_bytes or 0)} of temporary memory; "
@@ -249,7 +233,6 @@ def _outgrew(result: BenchResult) -> bool:
 
 
 def _default_allocator(results: Results) -> list[str]:
-
     def key(result: BenchResult) -> tuple[object, ...]:
         return result.table, result.case, result.pass_, result.mode
 
@@ -259,11 +242,9 @@ def _default_allocator(results: Results) -> list[str]:
     pairs: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for r in results:
         theirs, own = reference.get(key(r)), r.default_allocator_seconds
-        fair = r.speedup.get(REFERENCE)
+        fair, which = r.speedup.get(REFERENCE), (r.implementation, _what_was_timed(r))
         if fair and own and theirs and not _is_unclear(r, REFERENCE):
-            pairs.setdefault((r.implementation, _what_was_timed(r)), []).append(
-                (fair, theirs / own)
-            )
+            pairs.setdefault(which, []).append((fair, theirs / own))
     texts = []
     for (name, pass_), each in pairs.items():
         fair, default = map(geometric_mean, zip(*each, strict=True))
@@ -277,16 +258,13 @@ def _default_allocator(results: Results) -> list[str]:
 
 def _conditions(results: Results) -> list[str]:
     timed = [result for result in results if result.conditions]
-    of = f"of {count(len(timed), 'result')}"
-    texts = []
+    of, texts = f"of {count(len(timed), 'result')}", []
     if busy := [result for result in timed if result.busy]:
         most = max(result.conditions["others"] for result in busy)
         what = "cores" if busy[0].case.device == "cpu" else "GPU"
         cases = first_of(dict.fromkeys(result.case.name for result in busy), NAMED)
-        texts.append(
-            f"the machine was busy: other programs took up to {most:.0%} of its {what} "
-            f"during {len(busy)} {of}: {cases}"
-        )
+        said = f"the machine was busy: other programs took up to {most:.0%} of its {what}"
+        texts.append(f"{said} during {len(busy)} {of}: {cases}")
     if waited := sum(HOST_GAPS in result.conditions for result in timed):
         texts.append(f"the GPU waited for the host during samples of {waited} {of}")
     reasons = Counter(

@@ -1,8 +1,4 @@
-"""The report of `losscli compare`: what is slower, then the rows of each run.
-
-``new/base`` is the ratio of the medians, ``interval`` its confidence interval. The verdict is
-``slower`` or ``faster`` if that excludes 1, ``same`` if it is within the threshold.
-"""
+"""The report of `losscli compare`: what is slower, then the rows of each run."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -33,14 +29,10 @@ def view(compared: Comparisons) -> Document:
     """Return the report of a new comparison."""
     runs = {f"base: {compared.baseline}": compared.before}
     runs |= {f"new: {name}": one.after for name, one in compared.comparisons.items()}
-    record = record_of(compared)
-    other = "other " * bool(compared.disturbed())
-    verdicts, failures = _verdicts(record, other), Notes(_failures(compared))
-    answer: Document = (*verdicts, failures)
-    if not compared.regressions():
-        answer = (failures, *verdicts)
+    record, failures = record_of(compared), (Notes(_failures(compared)),)
+    verdicts = tuple(_verdicts(record, "other " * bool(compared.disturbed())))
     return (
-        *answer,
+        *(verdicts + failures if compared.regressions() else failures + verdicts),
         Notes(_details(compared)),
         Notes([_caption(title, run) for title, run in runs.items()]),
         *_parts(record),
@@ -50,9 +42,9 @@ def view(compared: Comparisons) -> Document:
 def of_record(record: ComparisonRecord) -> Document:
     """Return the report of a comparison read from a file."""
     regressions = _regressions(record)
-    why = "FAILED: rows are missing, undecided, failed or larger"
+    why = Sentence("FAILED: rows are missing, undecided, failed or larger")
     return (
-        *[Sentence(why)] * (record.failed and not regressions),
+        *[why] * (record.failed and not regressions),
         *_verdicts(record),
         Notes(regressions),
         *_parts(record),
@@ -67,12 +59,8 @@ def _parts(record: ComparisonRecord) -> Iterator[Part | Table | Notes]:
 
 
 def _run(baseline: str, one: ComparedRun) -> Iterator[Table | Notes]:
-    yield Notes(
-        [
-            f"{'NOT COMPARABLE' if each.decisive else 'note'}: different {each}"
-            for each in one.differences
-        ]
-    )
+    words = {True: "NOT COMPARABLE", False: "note"}
+    yield Notes([f"{words[each.decisive]}: different {each}" for each in one.differences])
     yield _rows(one)
     headers = ["loss", "pass", "impl", "conclusive cases", "geometric mean of new/base"]
     yield Table(headers, list(_means(one)))
@@ -86,9 +74,8 @@ def _run(baseline: str, one: ComparedRun) -> Iterator[Table | Notes]:
     ]
     yield Notes(listed(f"other memory: {count(len(memory), 'row')}", memory))
     for where, found in ((baseline, one.only_before), (one.run, one.only_after)):
-        names = [
-            label(each) + f" (in the other run {each.reason})" * bool(each.reason) for each in found
-        ]
+        whys = [f" (in the other run {each.reason})" * bool(each.reason) for each in found]
+        names = [label(each) + why for each, why in zip(found, whys, strict=True)]
         yield Notes(listed(f"timed only in {where}: {count(len(found), 'row')}", names))
     yield Notes(_noise(one))
 
@@ -133,10 +120,10 @@ def _noise(one: ComparedRun) -> list[str]:
     lines = []
     for noise in one.noises:
         known = f"measured on {noise.controls} rows of PyTorch's own implementations"
-        if noise.why:
-            known = f"assumed, {noise.why}"
         if noise.from_processes:
             known = "measured by the spread between the processes of each run"
+        elif noise.why:
+            known = f"assumed, {noise.why}"
         where = f" ({noise.mode}, {noise.cache})" if len(one.noises) > 1 else ""
         line = f"noise from run to run{where}: {100 * noise.value:.1f} %, {known}"
         if noise.controls:
@@ -180,17 +167,13 @@ def _details(compared: Comparisons) -> list[str]:
     for name, one in compared.comparisons.items():
         lines += _lost(compared.baseline, name, one)
         if noisy := one.undecided(compared.threshold):
-            where = f" of {name}" * several
+            rows = count(len(one.rows) - one.controls, "row") + f" of {name}" * several
             are = "is" if len(noisy) == 1 else "are"
-            rows = count(len(one.rows) - one.controls, "row")
             change = f"too noisy to detect a change of {100 * compared.threshold:g} %"
-            lines.append(f"{len(noisy)} of {rows}{where} {are} {change}")
-    lines += [
-        f"no row with {_more(metric, limit)}"
-        for metric, limit in compared.fail_on.limits.items()
-        if not compared.grown(metric)
-    ]
-    return lines
+            lines.append(f"{len(noisy)} of {rows} {are} {change}")
+    limits = compared.fail_on.limits.items()
+    kept = (each for each in limits if not compared.grown(each[0]))
+    return lines + [f"no row with {_more(metric, limit)}" for metric, limit in kept]
 
 
 def _more(metric: str, limit: float) -> str:
@@ -202,14 +185,11 @@ def _failures(compared: Comparisons) -> list[str]:
     lines = []
     several = len(compared.comparisons) > 1
     for metric, limit in compared.fail_on.limits.items():
-        text = METRICS[metric].text
-        found = [(name, row, row.both(metric)) for name, row in compared.grown(metric)]
-        if found:
+        if found := compared.grown(metric):
             lines.append(f"FAILED: {count(len(found), 'row')} with {_more(metric, limit)}")
-        lines += [
-            f"    {f'{name}: ' * several}{row.name}: {', then '.join(map(text, both or ()))}"
-            for name, row, both in found
-        ]
+        for name, row in found:
+            values = ", then ".join(map(METRICS[metric].text, row.both(metric) or ()))
+            lines.append(f"    {f'{name}: ' * several}{row.name}: {values}")
     lines += [
         f"FAILED: {count(len(one.broken), 'row')} of {compared.baseline} failed in {name}"
         for name, one in compared.comparisons.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from losscli.runs.grouping import grouped
 
@@ -122,14 +122,9 @@ Block: TypeAlias = Sentence | Table | Plot | Notes | Verbatim | Part
 Document: TypeAlias = tuple[Block, ...]
 
 
-def case_table(
-    headers: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    title: str = "",
-    least: Sequence[str] = (),
-) -> Table:
+def case_table(headers: Sequence[str], rows: Iterable[Sequence[str]], **more: Any) -> Table:
     """Return a table whose rows begin with their case, named once for several rows."""
-    return Table(["case", *headers], named_once(rows), title, by_case=True, least=least)
+    return Table(["case", *headers], named_once(rows), by_case=True, **more)
 
 
 def named_once(rows: Iterable[Sequence[str]]) -> list[list[str]]:
@@ -148,8 +143,3 @@ def blocks_of(document: Document, kind: type[B]) -> Iterator[B]:
             yield block
         elif isinstance(block, Part):
             yield from blocks_of(block.document, kind)
-
-
-def without_tables(document: Document) -> Document:
-    """Return the sentences and notes of a document."""
-    return tuple(block for block in document if isinstance(block, Sentence | Notes))

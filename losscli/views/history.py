@@ -13,23 +13,16 @@ from losscli.views.phrases import count, listed, short_pass, shorten
 FEW = 4
 """Most rows that have a table each."""
 PLOT = 28
-_MORE = "a history needs two; measure another with `losscli bench --save NAME`"
-_SIDES: list[Side] = ["left", "left", "right", "right", "right", "left"]
 
 
 def view(found: History) -> Document:
     """Return the report of a history."""
-    few = len(found.series) <= FEW
-    shown: list[Part | Table] = [_summary(found.series)]
-    if few:
-        shown = [Part(label(each.result), (_points(each.points),)) for each in found.series]
+    left_out = Notes([f"left out {name}: {why}" for name, why in found.left_out.items()])
+    if len(found.series) <= FEW:
+        shown = (Part(label(each.result), (_points(each.points),)) for each in found.series)
+        return Notes(_changes(found)), *shown, left_out
     hint = f"--filter chooses rows; up to {FEW} are shown and plotted commit by commit"
-    return (
-        Notes(_changes(found)),
-        *shown,
-        Notes([f"left out {name}: {why}" for name, why in found.left_out.items()]),
-        Notes([] if few else [hint]),
-    )
+    return Notes(_changes(found)), _summary(found.series), left_out, Notes([hint])
 
 
 def _points(points: Sequence[MeasuredCommit]) -> Table:
@@ -48,19 +41,19 @@ def _points(points: Sequence[MeasuredCommit]) -> Table:
         for point in points
     ]
     headers = ["commit", "created", "runs", "median", "temp mem", ends]
-    return Table(headers, rows, align=_SIDES)
+    sides: list[Side] = ["left", "left", "right", "right", "right", "left"]
+    return Table(headers, rows, align=sides)
 
 
 def _summary(series: Sequence[RowHistory]) -> Table:
     names = distinct_names(each.result.case for each in series)
     rows = []
     for each in series:
-        first, last, result = each.points[0], each.points[-1], each.result
+        first, last, result = each.points[0].seconds, each.points[-1].seconds, each.result
         cells = [in_table(names[result.case], result.table)]
         cells += [short_pass(result.pass_, result.mode), shorten(result.implementation)]
-        cells += [str(sum(point.runs for point in each.points))]
-        cells += [format_seconds(point.seconds) for point in (first, last)]
-        cells += [f"{last.seconds / first.seconds:.3f}", str(len(each.steps))]
+        cells += [str(sum(point.runs for point in each.points)), format_seconds(first)]
+        cells += [format_seconds(last), f"{last / first:.3f}", str(len(each.steps))]
         rows.append(cells)
     headers = ["pass", "impl", "runs", "first", "last", "last/first", "changes"]
     return case_table(headers, rows)
@@ -69,12 +62,12 @@ def _summary(series: Sequence[RowHistory]) -> Table:
 def _changes(found: History) -> list[str]:
     commits = count(len(found.commits), "commit")
     if len(found.commits) < 2:
-        return [f"only {commits} with a run: {_MORE}"]
+        more = "a history needs two; measure another with `losscli bench --save NAME`"
+        return [f"only {commits} with a run: {more}"]
     steps = [(step, series) for series in found.series for step in series.steps]
     lines = []
     for commit in found.commits:
-        there = [(step, series) for step, series in steps if step.commit == commit]
-        if there:
+        if there := [(step, series) for step, series in steps if step.commit == commit]:
             title = f"{count(len(there), 'change')} since {commit}, after {there[0][0].previous}:"
             rows = [f"{_change(step)}: {label(series.result)}" for step, series in there]
             lines += listed(title, rows)

@@ -65,9 +65,8 @@ def skips(results: Iterable[BenchResult | VerifyResult]) -> list[str]:
     """Return a line for each reason, with the implementations and cases skipped for it."""
     skipped = (result for result in results if result.status == SKIPPED)
     together: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for (implementation, reason), found in grouped(
-        skipped, lambda result: (result.implementation, result.reason)
-    ).items():
+    alike = grouped(skipped, lambda result: (result.implementation, result.reason))
+    for (implementation, reason), found in alike.items():
         cases = tuple(dict.fromkeys(result.case.name for result in found))
         together.setdefault((reason, cases), []).append(implementation)
     return [

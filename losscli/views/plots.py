@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from losscli.cases.case import Case
 from losscli.runs.columns import REFERENCE
 from losscli.runs.grouping import grouped
 from losscli.runs.measurements import Seconds
@@ -61,22 +60,24 @@ class _Curve:
     """Begins the names of plots of several losses, where others have the name too."""
 
 
-_FRACTION = _Curve(
-    *("limit", "Fraction of peak bandwidth", "fraction"),
-    lambda r: None if r.operations else _share(r),
+_SHARES = {
+    _LIMIT: _Curve(
+        *("limit", "Fraction of peak bandwidth", "fraction"),
+        lambda r: None if r.operations else _share(r),
+    ),
+    _BARE: _Curve(
+        *("limit", "Fraction of the matrix products' speed", "products"),
+        lambda r: _share(r) if r.operations else None,
+        over_losses="products",
+    ),
+}
+_TIMES = (
+    _Curve("time", "Time of a call", "seconds", lambda r: r.seconds.median if r.seconds else None),
+    _Curve("gbps", "GB/s", "GB/s", lambda r: r.gbps or None),
 )
-_PRODUCTS = _Curve(
-    *("limit", "Fraction of the matrix products' speed", "products"),
-    lambda r: _share(r) if r.operations else None,
-    over_losses="products",
-)
-_TIME = _Curve(
-    *("time", "Time of a call", "seconds"), lambda r: r.seconds.median if r.seconds else None
-)
-_RATE = _Curve("gbps", "GB/s", "GB/s", lambda r: r.gbps or None)
-_LOSS = _Curve("ulp-loss", "Error of the loss", "ulp", lambda r: _on_axis(r.error.value_ulp))
-_GRADIENT = _Curve(
-    "ulp-gradient", "Error of the gradient", "ulp", lambda r: _on_axis(r.error.grad_ulp)
+_ULPS = (
+    _Curve("ulp-loss", "Error of the loss", "ulp", lambda r: _on_axis(r.error.value_ulp)),
+    _Curve("ulp-gradient", "Error of the gradient", "ulp", lambda r: _on_axis(r.error.grad_ulp)),
 )
 
 
@@ -85,19 +86,18 @@ def of_bench(run: Run) -> Iterator[Part]:
     timed = (result for result in run.of(BenchResult) if result.seconds)
     rows = grouped(timed, lambda r: (r.case, r.pass_, r.mode, r.cache, r.implementation))
     results = [first for first, *_ in rows.values()]
-    for curve, said in ((_FRACTION, _LIMIT), (_PRODUCTS, _BARE)):
+    for said, curve in _SHARES.items():
         drawn, many = _over_size(run, results, curve)
         if drawn:
             lead = Sentence(f"{said} {_MANY}" if many else said)
             yield Part(curve.title, (lead, *drawn, *many))
     if results:
-        drawn, many = _over_size(run, results, _TIME)
-        more, _ = _over_size(run, results, _RATE)
+        (drawn, many), (more, _) = (_over_size(run, results, curve) for curve in _TIMES)
         lead = Sentence(_MANY if many else "The median time of a call.")
         yield Part("Time and GB/s", (lead, *drawn, *more))
     yield from speedups(results, baseline_of(results))
     yield from _samples(results)
-    errors = [plot for curve in (_LOSS, _GRADIENT) for plot in _over_size(run, results, curve)[0]]
+    errors = [plot for curve in _ULPS for plot in _over_size(run, results, curve)[0]]
     if errors:
         yield Part("Errors", (Sentence(_ERRORS), *errors))
 
@@ -105,7 +105,7 @@ def of_bench(run: Run) -> Iterator[Part]:
 def _over_size(run: Run, results: Results, curve: _Curve) -> tuple[list[Plot], list[Part]]:
     """Return plots over size; for many combinations, also folded parts with a plot of each."""
     known = [result for result in results if curve.value(result) is not None]
-    facets = grouped(known, lambda r: f"{_without_size(r.case)}, {timed_pass(r)}")
+    facets = grouped(known, _facet)
     most = max((len({r.bytes for r in found}) for found in facets.values()), default=0)
     if len(facets) <= FEW and most <= MOST_SIZES:
         return [_curves(run, name, of, curve, alone=True) for name, of in facets.items()], []
@@ -114,8 +114,8 @@ def _over_size(run: Run, results: Results, curve: _Curve) -> tuple[list[Plot], l
     for name, found in facets.items():
         if len({result.bytes for result in found}) > 1:
             pass_ = timed_pass(found[0])
-            drawn = _curves(run, name, found, curve, alone=True, compared_with=passes[pass_])
-            folded[pass_].append(drawn)
+            of_axis = passes[pass_]
+            folded[pass_].append(_curves(run, name, found, curve, alone=True, of_axis=of_axis))
     return [_curves(run, name, of, curve, alone=False) for name, of in passes.items()], [
         Part(f"{name}: a plot for each loss, dtype and layout", tuple(each), folded=True)
         for name, each in folded.items()
@@ -123,15 +123,9 @@ def _over_size(run: Run, results: Results, curve: _Curve) -> tuple[list[Plot], l
 
 
 def _curves(
-    run: Run,
-    facet: str,
-    results: Results,
-    curve: _Curve,
-    *,
-    alone: bool,
-    compared_with: Results = (),
+    run: Run, facet: str, results: Results, curve: _Curve, *, alone: bool, of_axis: Results = ()
 ) -> Plot:
-    """Return a plot; ``compared_with``: the results of all plots with the same axis."""
+    """Return a plot; ``of_axis``: the results of all plots with the same axis."""
     unit = curve.unit
     series = tuple(
         Series(implementation, _points(own, curve, alone=alone))
@@ -140,7 +134,7 @@ def _curves(
     limits = [(float(r.bytes), r.limit_gbps) for r in results if r.limit_gbps]
     roof = tuple(_binned(limits)) if unit == "GB/s" else ()
     if unit in ("fraction", "products"):
-        ends = [float(result.bytes) for result in compared_with]
+        ends = [float(result.bytes) for result in of_axis]
         ends = ends or [point.x for each in series for point in each.points]
         roof = ((min(ends), 1.0), (max(ends), 1.0))
     named = curve.name if alone else curve.over_losses or curve.name
@@ -150,12 +144,10 @@ def _curves(
 
 
 def _points(results: Results, curve: _Curve, *, alone: bool) -> tuple[Point, ...]:
-    places = [(float(r.bytes), curve.value(r) or 0.0) for r in results]
-    if alone:
-        sizes = [format_size(r.case.size) for r in results]
-        pairs = sorted(zip(places, sizes, strict=True))
-        return tuple(Point(f"{size}: {_written(y, curve.unit)}", x, y) for (x, y), size in pairs)
-    return _medians(places, curve.unit)
+    places = [(float(r.bytes), curve.value(r) or 0.0, format_size(r.case.size)) for r in results]
+    if not alone:
+        return _medians([(x, y) for x, y, _ in places], curve.unit)
+    return tuple(Point(f"{size}: {_written(y, curve.unit)}", x, y) for x, y, size in sorted(places))
 
 
 def _medians(places: Iterable[tuple[float, float]], unit: Unit) -> tuple[Point, ...]:
@@ -221,10 +213,9 @@ def of_verify(run: Run) -> Iterator[Part]:
 def _samples(results: Results) -> Iterator[Part]:
     known = [(r, r.seconds) for r in results if r.seconds and len(r.seconds.samples) > 1]
     known.sort(key=lambda pair: (pair[1].p80 - pair[1].p20) / pair[1].median, reverse=True)
-    names, shown = case_names(results), known[:MOST_STRIPS]
+    names, shown, drawn = case_names(results), known[:MOST_STRIPS], []
     half = (len(shown) + 1) // 2
     halves = [each for each in (shown[:half], shown[half:]) if each]
-    drawn = []
     for number, pairs in enumerate(halves, 1):
         series = tuple(
             Series(r.implementation, _ticks(f"{names[r.case]}, {timed_pass(r)}", seconds))
@@ -254,6 +245,7 @@ def _ticks(name: str, seconds: Seconds) -> tuple[Point, ...]:
     )
 
 
-def _without_size(case: Case) -> str:
-    size = format_size(case.size)
-    return " ".join(word for word in case.name.split() if word != size)
+def _facet(result: BenchResult) -> str:
+    size = format_size(result.case.size)
+    words = (word for word in result.case.name.split() if word != size)
+    return f"{' '.join(words)}, {timed_pass(result)}"

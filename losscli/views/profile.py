@@ -6,6 +6,7 @@ from losscli.compare.row_keys import long_name
 from losscli.profile.record import Launch, Profile
 from losscli.units import figure, format_seconds
 from losscli.views.document import Document, Notes, Part, Sentence, Table
+from losscli.views.phrases import count
 
 MOST = 12
 LONGEST_NAME = 28
@@ -14,30 +15,22 @@ LONGEST_NAME = 28
 def view(profile: Profile) -> Document:
     """Return the report of a profile."""
     shown = sorted(profile.launches, key=lambda each: -each.seconds)[:MOST]
-    columns = [
-        (name, cells)
-        for name, cell in _columns(profile).items()
-        if any(cells := [cell(launch) for launch in shown])
-    ]
-    rows = [list(row) for row in zip(*(cells for _, cells in columns), strict=True)]
-    lines = [f"and {len(profile.launches) - len(shown)} more"] * (
-        len(profile.launches) > len(shown)
-    )
-    lines += ["issue: the cycles in which a scheduler issues an instruction"] * (
-        "issue" in dict(columns)
-    )
+    columns = {name: list(map(cell, shown)) for name, cell in _columns(profile).items()}
+    columns = {name: cells for name, cells in columns.items() if any(cells)}
+    more = len(profile.launches) - len(shown)
+    lines = [f"and {more} more"] * bool(more)
+    if "issue" in columns:
+        lines.append("issue: the cycles in which a scheduler issues an instruction")
     lines += [*profile.notes, _times(profile)]
     longest = shown[0] if shown else None
     if longest and longest.stall and longest.stall_share is not None:
         share = f"{longest.stall_share:.0%} of their time {longest.stall}"
         lines.append(f"the warps of {_short(longest.name)} spend {share}")
     call = f"{profile.case}, {long_name(profile.pass_)}, {profile.implementation}"
+    table = Table([*columns], [*zip(*columns.values(), strict=True)])
     return (
         Sentence(f"bound by {profile.bound}: {profile.why}"),
-        Part(
-            f"{call} on {profile.device}",
-            (Table([name for name, _ in columns], rows), Notes(lines)),
-        ),
+        Part(f"{call} on {profile.device}", (table, Notes(lines))),
     )
 
 
@@ -48,12 +41,11 @@ def _times(profile: Profile) -> str:
         if profile.limit_gbps is not None:
             what = f"peak memory bandwidth, {figure(profile.limit_gbps)} GB/s"
         said += f", {profile.peak_fraction:.1%} of the {what}"
-    if profile.launches:
-        what = "launch" if profile.launches[0].blocks is not None else "operator"
-        plural = what + ("es" if what == "launch" else "s")
-        number = len(profile.launches)
-        said += f"; {number} {what if number == 1 else plural}, together "
-        said += f"{format_seconds(profile.busy_seconds)} by {profile.profiler}"
+    if number := len(profile.launches):
+        what = count(number, "operator")
+        if profile.launches[0].blocks is not None:
+            what = "1 launch" if number == 1 else f"{number} launches"
+        said += f"; {what}, together {format_seconds(profile.busy_seconds)} by {profile.profiler}"
     if profile.gap_seconds is not None:
         said += f", with {format_seconds(profile.gap_seconds)} between them"
     return said

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import geometric_mean
+from typing import Any
 
 from losscli.compare.record import ComparedRow, ComparedRun
 from losscli.compare.row_keys import in_table, long_name, mode_and_cache
@@ -32,17 +33,10 @@ _MEANS = (
 Results = Sequence[BenchResult]
 
 
-def forest(
-    name: str,
-    title: str,
-    points: Mapping[str, Iterable[Point]],
-    *,
-    band: float = SAME_WITHIN,
-    sides: tuple[str, str],
-) -> Plot:
-    """Return a plot of ratios by implementation; ``sides``: below 1, and above."""
+def forest(name: str, title: str, points: Mapping[str, Iterable[Point]], **more: Any) -> Plot:
+    """Return a plot of ratios by implementation."""
     series = tuple(Series(each, tuple(own)) for each, own in points.items())
-    return Plot(name, title, "forest", series, "ratio", band=band, sides=sides)
+    return Plot(name, title, "forest", series, "ratio", **{"band": SAME_WITHIN, **more})
 
 
 def speedups(every: Results, baseline: str) -> Iterator[Part]:

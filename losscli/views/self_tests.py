@@ -27,10 +27,8 @@ def of_checks(run: Run) -> Document:
         rows.append([name, str(len(own)), ", ".join(f"{cell} {number}" for cell, number in found)])
     failed = grouped(results, lambda result: result.legitimate)
     wrong, legitimate = ([r.failed for r in failed.get(kind, [])] for kind in (False, True))
-    answer = (
-        f"self-test: {sum(wrong)} of {len(wrong)} wrong implementations caught, "
-        f"{legitimate.count(False)} of {len(legitimate)} legitimate ones passed"
-    )
+    answer = f"self-test: {sum(wrong)} of {len(wrong)} wrong implementations caught"
+    answer += f", {legitimate.count(False)} of {len(legitimate)} legitimate ones passed"
     headers = ["implementation", "losses", "failed by, and for how many losses"]
     table = Table(headers, rows, align=["left", "right", "left"], wraps=True)
     complaints = [_complaint(result) for result in results if result.surprising]
@@ -54,7 +52,10 @@ def of_timer(run: Run) -> Document:
     """Return the report of the timer's self-test."""
     results = run.of(TimerTestResult)
     passed = sum(result.status != FAIL for result in results)
-    rows = [[r.test, r.subject, _expected(r), _actual(r), r.status] for r in results]
+    rows = []
+    for r in results:
+        actual = f"{r.right} times" if r.seconds is None else format_seconds(r.seconds)
+        rows.append([r.test, r.subject, _expected(r), actual, r.status])
     failed = (result for result in results if result.status == FAIL)
     return (
         Sentence(f"self-test of the timer: {passed} of {len(results)} parts passed"),
@@ -71,23 +72,16 @@ def _expected(result: TimerTestResult) -> str:
     return seconds if result.test == KNOWN_TIME else f"below {seconds}"
 
 
-def _actual(result: TimerTestResult) -> str:
-    if result.seconds is not None:
-        return format_seconds(result.seconds)
-    return f"{result.right} times"
-
-
 def of_judge(found: Sequence[Judged]) -> Document:
     """Return the report of the self-test of the judge."""
     rows = [[kind, *map(str, count)] for kind, count in counted(found).items()]
     lines = []
-    for each in found:
-        if not each.as_expected:
-            codes = f" ({', '.join(each.codes)})" if each.codes else ""
-            why = f": {each.reason}" if each.reason else ""
-            got = f"{each.word}{codes}, expected {each.expected}{why}"
-            lines.append(f"{each.file}, {each.what}: {got}")
-    right = sum(each.as_expected for each in found)
+    for each in (each for each in found if not each.as_expected):
+        codes = f" ({', '.join(each.codes)})" if each.codes else ""
+        why = f": {each.reason}" if each.reason else ""
+        got = f"{each.word}{codes}, expected {each.expected}{why}"
+        lines.append(f"{each.file}, {each.what}: {got}")
+    right = len(found) - len(lines)
     answer = f"self-test of the judge: {right} of {count(len(found), 'file')} judged as expected"
     table = Table(["files", "judged", "as expected", "cause named"], rows)
     return Sentence(answer), table, Notes(lines)

@@ -1,9 +1,8 @@
 """The report of `losscli verify`: how many checks fail, the first failure in full, two tables.
 
-The first table has a row per check and a column per loss: passed cases with the largest error, or
-failures or warnings. The second has errors and verdict of each implementation and case. Failures of
-an implementation, check and loss appear once, on the smallest case, with a line of Python that
-repeats it; ``verbose`` shows all of these, and all rows.
+One table has a row per check and a column per loss, the other errors and verdict of each case.
+Failures of an implementation, check and loss appear once, on the smallest case; ``verbose`` shows
+all of these, and all rows.
 """
 
 from collections import Counter
@@ -32,20 +31,19 @@ def view(run: Run, *, verbose: bool = False) -> Document:
     results = asked(run)
     failed = any(result.status == FAIL for result in results)
     shown, more = _checks(results, everything=verbose or not failed)
-    measured = _errors_table(run)
+    measured = _errors_table(results)
     if not verbose and (failed or len(measured.rows) > FEW_ROWS):
         measured = Table((), ())
     legend = _legend(results, measured) if verbose else _HINT
     return (
-        Sentence(_summary(run)),
+        Sentence(_summary(results)),
         Notes(_failures(run, verbose=verbose)),
         Part(caption(run), (shown, Notes(more), measured, Notes([legend]))),
         Notes([*(reasons(run) if verbose else _unfit(run)), *map(str, run.excluded)]),
     )
 
 
-def _summary(run: Run) -> str:
-    results = asked(run)
+def _summary(results: Results) -> str:
     statuses = Counter(result.status for result in results)
     cases = {r.case for r in results if r.status != SKIPPED}
     largest = _largest_ulp(results)
@@ -62,11 +60,10 @@ def _failures(run: Run, *, verbose: bool) -> list[str]:
     found = [each for each in alike(run.of(VerifyResult)) if verbose or each[0].status != PASS]
     shown = found if verbose else found[:1]  # the first failure, else the first warning
     blocks = [_note(*each) for each in shown]
-    for status, what in ((FAIL, "fail"), (WARN, "warn")):
-        others = [each[0] for each in found[len(shown) :] if each[0].status == status]
-        if others:
+    for status in (FAIL, WARN):
+        if others := [each for each, *_ in found[len(shown) :] if each.status == status]:
             named = first_of([_named(each, shown[0][0]) for each in others], _NAMED)
-            does = what if len(others) > 1 else f"{what}s"
+            does = status if len(others) > 1 else f"{status}s"
             blocks.append([f"{count(len(others), 'more check')} {does} (-v): {named}"])
     return [line for block in blocks for line in ("", *block)][1:]
 
@@ -109,14 +106,10 @@ def _named(result: VerifyResult, shown: VerifyResult) -> str:
 def reasons(run: Run) -> list[str]:
     """Return the reasons of loosened tolerances and skipped checks."""
     results = run.of(VerifyResult)
-    texts = [
-        f"{r.case.loss} has a tolerance of {r.tolerance}" for r in results if ":" in r.tolerance
-    ]
-    texts += [
-        f"{r.case.loss} is measured in ulp of the largest term of each element: {r.terms}"
-        for r in results
-        if r.terms
-    ]
+    loosened = (r for r in results if ":" in r.tolerance)
+    texts = [f"{r.case.loss} has a tolerance of {r.tolerance}" for r in loosened]
+    said = "is measured in ulp of the largest term of each element"
+    texts += [f"{r.case.loss} {said}: {r.terms}" for r in results if r.terms]
     return [*dict.fromkeys(texts), *skips(results)]
 
 
@@ -166,11 +159,8 @@ def _cell(of_check: Results, loss: str) -> str:
 
 def _largest_ulp(results: Results) -> str:
     # A finite number that passes where an infinity is as right is infinitely many ulp off.
-    ulps = [
-        ulp
-        for result in results
-        if (ulp := result.error.ulp) is not None and (isfinite(ulp) or result.status == FAIL)
-    ]
+    known = ((r.error.ulp, r.status) for r in results if r.error.ulp is not None)
+    ulps = [ulp for ulp, status in known if isfinite(ulp) or status == FAIL]
     return f"{format_ulp(max(ulps))} ulp" if ulps else ""
 
 
@@ -208,8 +198,8 @@ def _check(results: Results, name: str) -> VerifyResult | None:
     return next((result for result in results if result.check in names), None)
 
 
-def _errors_table(run: Run) -> Table:
-    cases = {key: checks for key, checks in by_case(asked(run)).items() if _is_shown(checks)}
+def _errors_table(results: Results) -> Table:
+    cases = {key: checks for key, checks in by_case(results).items() if _is_shown(checks)}
     columns: dict[str, Callable[[Results], str]] = {
         "impl": lambda checks: shorten(checks[0].implementation),
         "dtype": lambda checks: checks[0].case.dtype,
@@ -236,9 +226,8 @@ def _errors_table(run: Run) -> Table:
 
 
 def _is_shown(checks: Results) -> bool:
-    names = (VALUE, *checks[0].case.spec.differentiable)
-    figures = [found for name in names if (found := _check(checks, name))]
-    return _worst(checks) in (FAIL, WARN) or any(found.status == PASS for found in figures)
+    figures = (_check(checks, name) for name in (VALUE, *checks[0].case.spec.differentiable))
+    return _worst(checks) in (FAIL, WARN) or any(each and each.status == PASS for each in figures)
 
 
 def _relative(result: VerifyResult | None) -> str:
@@ -258,11 +247,10 @@ def _ulp(checks: Results, operand: str) -> str:
 def _allowed_ulp(result: VerifyResult) -> float:
     """Return the ULP with which a loss or gradient always passes; see truth/tolerances.py."""
     case = result.case
+    rounded_once = case.spec.unit == ROW and case.dtype in ("float16", "bfloat16")
+    bar = ONCE_ROUNDED_ULP if rounded_once else ELEMENT_ULP
     if result.check == VALUE and case.reduction != "none":
         bar = VALUE_ULP
-    else:
-        rounded_once = case.spec.unit == ROW and case.dtype in ("float16", "bfloat16")
-        bar = ONCE_ROUNDED_ULP if rounded_once else ELEMENT_ULP
     return max(bar, result.tolerance_ulp or 0.0)
 
 

@@ -3,7 +3,6 @@
 import shlex
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import PurePath
 from typing import TypeGuard
 
@@ -21,21 +20,9 @@ from losscli.runs.grouping import grouped
 from losscli.runs.records import BenchResult, Run
 from losscli.units import format_bytes
 from losscli.views import compare, plots, ratio_plots
-from losscli.views.document import (
-    Block,
-    Document,
-    Notes,
-    Part,
-    Plot,
-    Point,
-    Sentence,
-    State,
-    Table,
-    Verbatim,
-)
+from losscli.views.document import Document, Notes, Part, Plot, Point, Sentence, Table, Verbatim
 from losscli.views.phrases import slug
 
-shorten = partial(textwrap.shorten, placeholder="…")
 _RANGES = (
     ("sm_clock_hz", "clock while timed", 1e-6, "MHz"),
     ("memory_clock_hz", "memory clock while timed", 1e-6, "MHz"),
@@ -51,8 +38,8 @@ def document_of(record: Reported) -> Document:
         return tuple(_of_verdicts(record))
     if isinstance(record, ComparisonRecord):
         return _arranged(compare.of_record(record), _plots_of(record))
-    plots_of = {"bench": plots.of_bench, "verify": plots.of_verify}.get(record.kind)
-    drawn = tuple(plots_of(record)) if plots_of else ()
+    known = {"bench": plots.of_bench, "verify": plots.of_verify}
+    drawn = tuple(known[record.kind](record)) if record.kind in known else ()
     cut = "The last line of the file is cut off; results may be missing."
     notes = (Notes([cut] * record.cut_off, "warn"),)
     return (*_arranged((*view(record, verbose=True), *notes), drawn), _environment(record))
@@ -64,21 +51,18 @@ def document_of_comparison(compared: Comparisons) -> Document:
 
 
 def _plots_of(record: ComparisonRecord) -> tuple[Part, ...]:
-    several = len(record.comparisons) > 1
-    drawn = (
-        Part(
-            f"Changes of {short(one.run)}",
-            ratio_plots.of_comparison(one, f"changes-{index}" if several else "changes"),
-        )
-        for index, one in enumerate(record.comparisons, 1)
-    )
-    return tuple(part for part in drawn if part.document)
+    parts = []
+    for index, one in enumerate(record.comparisons, 1):
+        name = f"changes-{index}" if len(record.comparisons) > 1 else "changes"
+        if drawn := ratio_plots.of_comparison(one, name):
+            parts.append(Part(f"Changes of {short(one.run)}", drawn))
+    return tuple(parts)
 
 
 def _arranged(document: Document, drawn: Sequence[Part]) -> Document:
-    first: list[Block] = [each for each in document if isinstance(each, Sentence | Notes)]
+    first = tuple(each for each in document if isinstance(each, Sentence | Notes))
     rest = tuple(each for each in document if not isinstance(each, Sentence | Notes))
-    return Part("Result", tuple(first)), *drawn, Part("All results", rest)
+    return Part("Result", first), *drawn, Part("All results", rest)
 
 
 def _environment(run: Run) -> Part:
@@ -111,13 +95,13 @@ def _of_verdicts(record: Verdicts) -> Iterator[Part]:
     verdicts = record.verdicts
     said = line(verdicts[0]) if len(verdicts) == 1 else summary(verdicts).removeprefix("judge: ")
     states = [state_of(verdict.word) for verdict in verdicts]
-    worst: State = next((s for s in ("bad", "warn", "good") if s in states), "")
+    worst = min(states, key=("bad", "warn", "good", "").index, default=state_of(""))
     yield Part("Result", (Sentence(said, worst),))
     if len(verdicts) > 1:
-        reasons = [shorten(v.reasons[0].text, 160) if v.reasons else "" for v in verdicts]
-        rows = [
-            (v.file or v.id, v.word, v.against, r) for v, r in zip(verdicts, reasons, strict=True)
-        ]
+        rows = []
+        for v in verdicts:
+            why = textwrap.shorten(v.reasons[0].text, 160, placeholder="…") if v.reasons else ""
+            rows.append((v.file or v.id, v.word, v.against, why))
         yield Part("All results", (Table(("file", "verdict", "against", "first reason"), rows),))
     for index, verdict in enumerate(verdicts, 1):
         drawn = tuple(_speedups(verdict, index))
@@ -156,9 +140,8 @@ def about(record: Reported) -> str:
     """Return a record's kind, machine and time."""
     if isinstance(record, ComparisonRecord):
         return f"compare, baseline {short(record.baseline)}"
-    kind, machine = "judge", ""
+    machine = ""
     if isinstance(record, Run):
-        facts = record.environment
-        kind, machine = str(record.kind), str(facts.get("gpu") or facts.get("cpu") or "")
+        machine = record.environment.get("gpu") or record.environment.get("cpu") or ""
     created = record.created[:16].replace("T", " ")
-    return ", ".join(word for word in (kind, machine, created) if word)
+    return ", ".join(str(word) for word in (record.kind, machine, created) if word)

@@ -14,18 +14,18 @@ from losscli.compare.comparison import compare
 from losscli.compare.gate import Comparisons
 from losscli.compare.noise import CONTROLS
 from losscli.implementations import CUSTOM
+from losscli.render.html import picture
 from losscli.render.html.any_record import Reported
 from losscli.render.html.documents import about, document_of, document_of_comparison, short
-from losscli.render.html.marks import markers, shape_at
-from losscli.render.html.picture import STYLES, TEMPLATES, Picture, stylesheet, unquoted
+from losscli.render.html.picture import STYLES, Picture, shape_at, unquoted
 from losscli.render.html.plots import draw
 from losscli.render.html.summary import summary
 from losscli.render.html.svg import element, printable
-from losscli.render.layout import are_figures
 from losscli.render.output import state_in, state_of
+from losscli.render.text import are_figures
 from losscli.runs.encoding import finite
 from losscli.runs.records import Run
-from losscli.views.document import Document, Notes, Part, Plot, State, Table, blocks_of
+from losscli.views.document import Document, Notes, Part, Plot, Table, blocks_of
 from losscli.views.phrases import slug
 
 _FIRST = (CUSTOM, *CONTROLS)
@@ -72,7 +72,7 @@ def sections(records: Mapping[str, Reported]) -> list[Section]:
     for index, (name, record) in enumerate(records.items(), 1):
         key = f"r{index}-" if len(records) > 1 else ""
         made = summary(record) if isinstance(record, Run) else {}
-        data = {"name": short(name), **made} if made else {}
+        data = made and {"name": short(name), **made}
         found.append(Section(key, short(name), about(record), document_of(record), data))
     colours = styles([name for each in found for name in _implementations(each.document)])
     return [replace(each, styles=colours) for each in found]
@@ -108,22 +108,22 @@ def render_page(found: Sequence[Section]) -> str:
     )
     frames: dict[str, str] = {}  # ids by markup
 
-    def picture(plot: Plot, section: Section) -> str:
+    def in_page(plot: Plot, section: Section) -> str:
         drawn = draw(plot, section.styles)
         return drawn.in_page(frames.setdefault(drawn.frame, f"f{len(frames)}"))
 
     environment.globals |= {
         "laid_out": _laid_out,
         "grouped_notes": _grouped_notes,
-        "picture": picture,
+        "picture": in_page,
         "definitions": lambda: _definitions(found[0].styles, frames),
         "kind": lambda block: type(block).__name__,
         "state_in": state_in,
     }
-    script = (TEMPLATES / "script.js").read_text(encoding="utf-8")
+    script = (picture.TEMPLATES / "script.js").read_text(encoding="utf-8")
     text = environment.get_template("page.html.j2").render(
         sections=found,
-        style="".join(map(stylesheet, ("colours.css", "plot.css", "page.css"))),
+        style="".join(map(picture.stylesheet, ("colours.css", "plot.css", "page.css"))),
         script=script,
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         styles=found[0].styles,
@@ -137,7 +137,7 @@ def render_page(found: Sequence[Section]) -> str:
 def _definitions(styles: Mapping[str, int], frames: Mapping[str, str]) -> str:
     """Return what the plots refer to: the marks, and the frames that they share."""
     shared = "".join(element("g", frame, id=name) for frame, name in frames.items() if frame)
-    return unquoted(markers(sorted(set(styles.values()))) + shared)
+    return unquoted(picture.markers(sorted(set(styles.values()))) + shared)
 
 
 def _in_script(value: object) -> str:
@@ -158,25 +158,16 @@ def _laid_out(table: Table, section: Section) -> dict[str, Any]:
     kinds += ["matrix" * (headers[:1] == ["check"]), "words" * (headers[-1:] == ["first reason"])]
     cells = [[(cell, state_of(cell)) for cell in row] for row in rows]
     styles = [None if column is None else section.styles.get(row[column]) for row in rows]
-    return {
-        "kind": " ".join(kind for kind in kinds if kind),
-        "headers": headers,
-        "rows": list(zip(styles, cells, strict=True)),
-    }
+    rows_of = list(zip(styles, cells, strict=True))
+    return {"kind": " ".join(filter(None, kinds)), "headers": headers, "rows": rows_of}
 
 
-@dataclass(frozen=True)
-class _Note:
-    text: str
-    state: State
-    lines: list[str]
-
-
-def _grouped_notes(notes: Notes) -> tuple[list[_Note], list[_Note]]:
-    found: list[_Note] = []
+def _grouped_notes(notes: Notes) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    found: list[dict[str, Any]] = []
     for line in notes.lines:
         if found and line.startswith(("    ", "from losscli.")):
-            found[-1].lines.append(line.strip())
+            found[-1]["lines"].append(line.strip())
         elif line:
-            found.append(_Note(line, notes.state or state_of(line.split(" ")[0].rstrip(":")), []))
+            state = notes.state or state_of(line.split(" ")[0].rstrip(":"))
+            found.append({"text": line, "state": state, "lines": []})
     return found[:_NOTES], found[_NOTES:]

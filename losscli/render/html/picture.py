@@ -1,16 +1,17 @@
-"""A plot as SVG, for a page or a separate file."""
+"""A plot as SVG, for a page or a separate file, and the marks of implementations in it."""
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final
 
-from losscli.render.html.marks import markers
-from losscli.render.html.svg import LETTER, element, escape, text
+from losscli.render.html.svg import LETTER, element, escape, number, polyline, text
 
 STYLES: Final = 10
 TEMPLATES = files("losscli.render.html") / "templates"
 _LEGEND_HEIGHT = 22
+_RADIUS = 4
 _QUOTED = re.compile(r'="([^\s"\'=<>`/]+)"(/?)')
 """An attribute whose value HTML may have without quotation marks."""
 
@@ -31,11 +32,6 @@ class Picture:
     drawn: str
     legend: tuple[tuple[int, str], ...] = ()
     """The colour of each implementation in the plot."""
-
-    @property
-    def body(self) -> str:
-        """The plot without title and legend."""
-        return self.frame + self.drawn
 
     def in_page(self, frame: str) -> str:
         """Return the element for a page, which has the legend, the colours and the frame's id."""
@@ -65,7 +61,7 @@ class Picture:
             for y in [40 + _LEGEND_HEIGHT * row]
         )
         marks = markers(sorted({index for index, _ in self.legend}))
-        body = element("g", self.body, transform=f"translate(12 {top})")
+        body = element("g", self.frame + self.drawn, transform=f"translate(12 {top})")
         return element(
             "svg",
             f"{self._words()}<style>{style}</style>{marks}{ground}{head}{keys}{body}",
@@ -102,3 +98,47 @@ def stylesheet(name: str) -> str:
 def unquoted(markup: str) -> str:
     """Leave out the quotation marks that HTML, unlike XML, does not need."""
     return _QUOTED.sub(lambda found: f"={found[1]}{' /' if found[2] else ''}", markup)
+
+
+def marked(
+    places: Sequence[tuple[float, float]], name: str, labels: Iterable[str], class_: str
+) -> str:
+    """Return a path with a mark at each place, which the group's style draws.
+
+    Its title has the name and a line for each mark, from which the page's script makes tooltips.
+    """
+    words = "\n".join(" ".join(each.split()) for each in (name, *labels))
+    drawn = places if places[1:] else [*places, *places]  # a path of one point is not drawn
+    title = element("title", escape(words))
+    return element("path", title, d=polyline(drawn), class_=class_)
+
+
+def markers(styles: Iterable[int]) -> str:
+    """Return the markers of styles, to which ``plot.css`` refers."""
+    return element(
+        "defs",
+        "".join(
+            element(
+                "marker",
+                element("path", d=shape_at(style, 0, 0), class_=f"mark s{style}"),
+                id=f"m{style}",
+                markerUnits="userSpaceOnUse",
+                overflow="visible",
+            )
+            for style in styles
+        ),
+    )
+
+
+def shape_at(style: int, x: float, y: float) -> str:
+    """Return the outline of a style's mark: shapes differ as well as colours."""
+    left, right, top, bottom = map(number, (x - _RADIUS, x + _RADIUS, y - _RADIUS, y + _RADIUS))
+    middle, center = number(x), number(y)
+    if style % 4 == 0:
+        r, across = number(_RADIUS), number(2 * _RADIUS)
+        return f"M{left} {center}a{r} {r} 0 1 0 {across} 0a{r} {r} 0 1 0-{across} 0"
+    if style % 4 == 1:
+        return f"M{left} {top}H{right}V{bottom}H{left}z"
+    if style % 4 == 2:
+        return f"M{middle} {top}L{right} {bottom}H{left}z"
+    return f"M{middle} {top}L{right} {center}L{middle} {bottom}L{left} {center}z"

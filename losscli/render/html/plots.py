@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from losscli.render.html import svg
-from losscli.render.html.marks import marked
-from losscli.render.html.picture import Picture
+from losscli.render.html.picture import Picture, marked
 from losscli.runs.grouping import grouped
 from losscli.units import format_bytes
 from losscli.views.document import Kind, Plot, Point, Series, Unit
@@ -75,12 +74,11 @@ def _lines(plot: Plot, series: Sequence[Series], styles: Mapping[str, int]) -> _
         name = "bare matrix products" if plot.y == "products" else "memory-bandwidth limit"
         frame.append(svg.text(places[-1][0], _TOP - 4, name, class_="roof-name end"))
     class_ = "line" if plot.kind == "lines" else "dots"
-    drawn = [
-        svg.element("g", marked(places, each.name, labels, class_), class_=f"s{styles[each.name]}")
-        for each in reversed(series)  # the first line is drawn last, above the others
-        for places in [[(across(point.x), up(point.y)) for point in each.points]]
-        for labels in [[point.label for point in each.points]]
-    ]
+    drawn = []
+    for each in reversed(series):  # the first line is drawn last, above the others
+        places = [(across(point.x), up(point.y)) for point in each.points]
+        line = marked(places, each.name, (point.label for point in each.points), class_)
+        drawn.append(svg.element("g", line, class_=f"s{styles[each.name]}"))
     return HEIGHT, "".join(frame), "".join(drawn)
 
 
@@ -118,14 +116,12 @@ def _forest(plot: Plot, series: Sequence[Series], styles: Mapping[str, int]) -> 
     points = [point for marks in rows.values() for _, point in marks]
     ends = [end for point in points for end in (point.low, point.high)]
     across = _AXES["ratio"].scale([*ends, 0.9, 1.12], 8, _FOREST_RIGHT)
-    height = _FOREST_TOP + sum(_LABEL + _MARK * len(m) + _GAP for m in rows.values())
-    bottom = height
+    bottom = _FOREST_TOP + sum(_LABEL + _MARK * len(m) + _GAP for m in rows.values())
     low, high = across(1 / (1 + plot.band)), across(1 + plot.band)
     ticks = svg.spaced(svg.ratio_ticks(across.low, across.high), across)
-    top, one = _FOREST_TOP, across(1)
+    y, top, one = _FOREST_TOP, _FOREST_TOP, across(1)
     names: list[str] = []
     bars: dict[str, list[tuple[Point, float]]] = {}
-    y = top
     for label, marks in rows.items():
         names.append(svg.text(8, y + 12, svg.shortened(label)))
         for index, (name, point) in enumerate(marks):
@@ -140,7 +136,7 @@ def _forest(plot: Plot, series: Sequence[Series], styles: Mapping[str, int]) -> 
         svg.element("g", "".join(names), class_="name"),
         *(_bars(styles[name], name, own, across) for name, own in bars.items()),
     ]
-    return height + _FOREST_BOTTOM, "", "".join(parts)
+    return bottom + _FOREST_BOTTOM, "", "".join(parts)
 
 
 def _sides(sides: tuple[str, str], x: float) -> str:
@@ -154,16 +150,13 @@ def _sides(sides: tuple[str, str], x: float) -> str:
 def _bars(style: int, name: str, bars: Sequence[tuple[Point, float]], across: svg.Scale) -> str:
     """Draw the intervals, marks and words of an implementation."""
     ends = [(across(point.low), across(point.high), y) for point, y in bars]
-    lines = "".join(
-        f"M{svg.number(low)},{svg.number(y)}H{svg.number(high)}"
-        for low, high, y in ends
-        if high - low > _HIDDEN
-    )
+    seen = [map(svg.number, (low, y, high)) for low, high, y in ends if high - low > _HIDDEN]
+    lines = "".join(f"M{low},{y}H{high}" for low, y, high in seen)
     whiskers = svg.element("path", d=lines, class_="whisker") if lines else ""
     marks = marked([(across(point.x), y) for point, y in bars], name, (), "dots")
     words = "".join(
-        svg.text(WIDTH, y + 4, f"{ratio(point.x)} ({_interval(point.low, point.high)})")
-        for point, y in bars
+        svg.text(WIDTH, y + 4, f"{ratio(p.x)} ({ratio(p.low)[:-1]}-{ratio(p.high)[:-1]})")
+        for p, y in bars
     )
     return svg.element("g", whiskers + marks + words, class_=f"s{style} value")
 
@@ -202,11 +195,9 @@ def _strip(series: Series, across: svg.Scale, reach: float, y: float, style: int
     parts.append(svg.text(8, y + 26, f"{series.name}, {size}", class_="over"))
     y += _STRIP_LABEL
     words = svg.element("title", svg.escape(f"p20 to p80 of {first.label}"))
-    start, width = across(first.low), across(first.high) - across(first.low)
-    height = _PROCESS * _processes(series)
-    parts.append(
-        svg.element("rect", words, x=start, y=y, width=width, height=height, class_="band")
-    )
+    x, height = across(first.low), _PROCESS * _processes(series)
+    width = across(first.high) - x
+    parts.append(svg.element("rect", words, x=x, y=y, width=width, height=height, class_="band"))
     for process, own in grouped(series.points, lambda point: point.y).items():
         top = svg.number(y + _PROCESS * process + 1)
         places = sorted({round(across(point.x)) for point in own})
@@ -227,7 +218,3 @@ def ratio(value: float) -> str:
     if value >= 100:
         return f"{value:.0f}x"
     return f"{value:.2g}x" if value < 0.1 else f"{value:.2f}x"
-
-
-def _interval(low: float, high: float) -> str:
-    return f"{ratio(low)[:-1]}-{ratio(high)[:-1]}"

@@ -3,8 +3,8 @@
 import base64
 import json
 import math
+import struct
 import zlib
-from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -80,12 +80,9 @@ def _of_checks(run: Run) -> dict[str, Any]:
 
 
 def _row(result: BenchResult, case: int, implementation: int) -> list[Any]:
-    seconds = result.seconds
-    times = (seconds.median, seconds.p20, seconds.p80) if seconds else (None,) * 3
-    figures = (
-        *times, result.gbps, result.limit_gbps, result.speedup.get("reference"),
-        result.error.ulp, result.peak_extra_bytes,
-    )  # fmt: skip
+    figures = [getattr(result.seconds, name, None) for name in ("median", "p20", "p80")]
+    figures += [result.gbps, result.limit_gbps, result.speedup.get("reference")]
+    figures += [result.error.ulp, result.peak_extra_bytes]
     pass_ = short_pass(result.pass_, result.mode, result.cache)
     return [case, pass_, implementation, result.status, *map(_rounded, figures)]
 
@@ -106,14 +103,8 @@ def _compressed(data: bytes) -> str:
 
 
 def _samples(results: Sequence[BenchResult]) -> str:
-    steps = array("h")
-    for result in results:
-        if result.seconds:
-            median = result.seconds.median
-            for sample in result.seconds.samples:
-                step = round(_STEPS * math.log(sample / median))
-                steps.append(min(max(step, -(2**15)), 2**15 - 1))
-    if array("H", [1]).tobytes() != b"\x01\x00":
-        steps.byteswap()
-    data = steps.tobytes()
+    known = (result.seconds for result in results if result.seconds)
+    logs = [math.log(sample / each.median) for each in known for sample in each.samples]
+    steps = [min(max(round(_STEPS * log), -(2**15)), 2**15 - 1) for log in logs]
+    data = struct.pack(f"<{len(steps)}h", *steps)
     return _compressed(data[::2] + data[1::2])  # smaller than interleaved

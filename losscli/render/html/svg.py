@@ -21,9 +21,7 @@ LETTER = 7.2
 """Pixels of a letter, rounded up."""
 _GAP = 4
 """Pixels between the words of two ticks."""
-_STEPS = (1, 2, 3, 5, 10)
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-_RATIOS = (1, 2, 5)
 _LARGEST = 1e300
 """The end of an axis, beyond which a step would overflow."""
 
@@ -39,12 +37,9 @@ def escape(text: object) -> str:
 
 
 def element(name: str, content: str = "", /, **attributes: object) -> str:
-    """Return an element; ``content`` is markup, attributes are escaped, ``_`` in names is ``-``."""
-    pairs = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(_short(value))}"'
-        for key, value in attributes.items()
-        if value is not None
-    )
+    """Return an element; ``content`` is markup, attributes are escaped."""
+    written = {k: number(v) if isinstance(v, float) else v for k, v in attributes.items()}
+    pairs = "".join(f' {key.rstrip("_")}="{escape(value)}"' for key, value in written.items())
     return f"<{name}{pairs}>{content}</{name}>" if content else f"<{name}{pairs}/>"
 
 
@@ -82,10 +77,6 @@ def below(ticks: Ticks, across: Scale, y: float, width: float) -> str:
         text(_within(across(value), words, 0, width), y, words, class_="mid")
         for value, words in ticks
     )
-
-
-def _short(value: object) -> object:
-    return number(value) if isinstance(value, float) else value
 
 
 @dataclass(frozen=True)
@@ -157,7 +148,7 @@ def _within(middle: float, words: str, start: float, end: float) -> float:
 def byte_ticks(low: float, high: float) -> Ticks:
     """Return at most seven powers of two: ``32 KiB``."""
     first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
-    step = next((s for s in _STEPS if (last - first) / s <= 6), 20)
+    step = next((s for s in (1, 2, 3, 5, 10) if (last - first) / s <= 6), 20)
     found = []
     for power in range(first, last + 1):
         if power % step == 0:
@@ -177,14 +168,12 @@ def second_ticks(low: float, high: float) -> Ticks:
         number, unit = format_seconds(seconds * (1 + 1e-9)).split()
         return f"{float(number):g} {unit}"
 
-    found = _decades(low, high, text)
-    return found if len(found) >= 2 else _few(low, high, text)
+    return _powers(low, high, text, 2)
 
 
 def log_ticks(low: float, high: float) -> Ticks:
     """Return powers of ten, or more round numbers if there are few."""
-    found = _decades(low, high, _plain)
-    return found if len(found) >= 3 else _few(low, high, _plain)
+    return _powers(low, high, _plain, 3)
 
 
 def ratio_ticks(low: float, high: float) -> Ticks:
@@ -221,15 +210,17 @@ def _decades(low: float, high: float, text: Callable[[float], str]) -> Ticks:
 
 def _round(low: float, high: float, text: Callable[[float], str]) -> Ticks:
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    values = [float(f"{n}e{power}") for power in powers for n in _RATIOS]
+    values = [float(f"{n}e{power}") for power in powers for n in (1, 2, 5)]
     return [(value, text(value)) for value in values if low <= value <= high]
 
 
-def _few(low: float, high: float, text: Callable[[float], str]) -> Ticks:
-    """Return 1, 2 and 5 times powers of ten, or about six round numbers of a narrow range."""
-    found = _round(low, high, text)
+def _powers(low: float, high: float, text: Callable[[float], str], least: int) -> Ticks:
+    """Return powers of ten, else 1, 2 and 5 times these, or round numbers of a narrow range."""
+    for found, enough in ((_decades(low, high, text), least), (_round(low, high, text), 2)):
+        if len(found) >= enough:
+            return found
     close = {text(value): value for value, _ in linear_ticks(low, high)}
-    return found if len(found) >= 2 else [(value, words) for words, value in close.items()]
+    return [(value, words) for words, value in close.items()]
 
 
 def short_exponent(value: float) -> str:
