@@ -206,4 +206,4 @@ def _widths(titles: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) -> l
 def are_figures(cells: Sequence[str]) -> bool:
     """Tell whether a column's cells are numbers."""
     figures = [cell for cell in cells if cell not in ("", "-", IMPOSSIBLE)]
-    return bool(figures) and all(cell.lstrip("".join(MARKS))[0].isdigit() for cell in figures)
+    return bool(figures) and all(cell.lstrip("".join(MARKS))[:1].isdigit() for cell in figures)
