@@ -28,18 +28,6 @@ class JudgedPass(Contender):
         super().__init__(name, call or self)  # type: ignore[arg-type]
         self.pass_, self.contents = pass_, contents
 
-    def first(self) -> VerifyResult:
-        """Call once, as it will be timed, and judge the result."""
-        raise NotImplementedError
-
-    def last(self) -> VerifyResult | None:
-        """Judge what was timed; None if nothing was wrong."""
-        raise NotImplementedError
-
-    def looped(self, calls: int) -> object:
-        """Call ``calls`` times and wait for the device."""
-        raise NotImplementedError
-
     def measure_memory(self) -> None:
         """Call once more to measure memory; a worker measures while it warms up."""
 
@@ -56,6 +44,7 @@ class LocalPass(JudgedPass):
         self.timed, self.device = timed, contents.case.device
 
     def first(self) -> VerifyResult:
+        """Call once, as it will be timed, and judge the result."""
         verdict = self._judge()
         self.timed.release()
         return verdict
@@ -74,7 +63,7 @@ class LocalPass(JudgedPass):
         measure = partial(self.timed.peak_extra_bytes, self.device)
         self.peak_extra_bytes = together(self.contents.group, measure)
 
-    def last(self) -> VerifyResult | None:
+    def last(self) -> VerifyResult:
         """Judge the last timed loss, and the gradients of another call: timed ones are freed."""
         verdict = self.contents.judge(self.name, FORWARD, self.timed.loss)
         if verdict.status != FAIL and self.pass_ == FORWARD_BACKWARD:
@@ -83,6 +72,7 @@ class LocalPass(JudgedPass):
         return verdict
 
     def looped(self, calls: int) -> None:
+        """Call ``calls`` times and wait for the device."""
         for _ in range(calls):
             self.timed()
         if self.device != "cpu":

@@ -18,6 +18,7 @@ from losscli.implementations import Implementation, find_implementation, librari
 from losscli.ranks.placements import WHOLE, Placement
 from losscli.reasons import Code, Reason
 from losscli.runs.columns import ENERGY
+from losscli.runs.grouping import grouped
 from losscli.runs.records import BenchResult, VerifyResult
 
 Right = Mapping[tuple[object, ...], VerifyResult]
@@ -74,10 +75,14 @@ def plan(
         timing = block.timing.on(device)
         for case in expand(block, device):
             passes = {
-                pass_: tuple(n for n in block.implementations if asked_for(block, case, n, pass_))
+                pass_: names
                 for pass_ in block.passes
+                if (
+                    names := tuple(
+                        n for n in block.implementations if asked_for(block, case, n, pass_)
+                    )
+                )
             }
-            passes = {pass_: names for pass_, names in passes.items() if names}
             for mode in timing.mode if passes else ():
                 task = Task(case, passes, timing, mode, loosened.get(case.name), block.title)
                 tasks.append(replace(task, energy=energy, files=dict(files)))
@@ -136,11 +141,8 @@ def remaining(
     tasks: Iterable[Task], results: Iterable[BenchResult]
 ) -> tuple[list[Task], list[BenchResult]]:
     """Return the passes that lack results, as after a budget, and the others' results."""
-    found: dict[tuple[str, Case, str, str], list[BenchResult]] = {}
-    for result in results:
-        if result.code == Code.BUDGET:
-            continue
-        found.setdefault((result.table, result.case, result.pass_, result.mode), []).append(result)
+    measured = (result for result in results if result.code != Code.BUDGET)
+    found = grouped(measured, lambda r: (r.table, r.case, r.pass_, r.mode))
     left, kept = [], []
     for task in tasks:
         passes = {}
@@ -162,8 +164,6 @@ SECONDS_PER_ELEMENT = {"cpu": 80e-9, "cuda": 1e-9}
 on two cores. A GPU's is a guess."""
 SAMPLED = 0.7
 """The fraction of the longest sampling time that cases use on average."""
-
-
 BEFORE_REPORT = 0.97
 """The fraction of a budget after which nothing is measured."""
 

@@ -9,7 +9,7 @@ import torch
 from msgspec.structs import replace
 
 from losscli.bench.plan import Task
-from losscli.bench.statistics import half_width_of, speedups, summarize, summarize_processes
+from losscli.bench.statistics import half_width, speedups, summarize, summarize_processes
 from losscli.cases.axes import PassName
 from losscli.errors import first_line
 from losscli.implementations.errors import SubjectError
@@ -107,7 +107,7 @@ def explain(result: BenchResult) -> str:
     """Explain why sampling stopped, how well the median is known, and what else matters."""
     seconds = result.seconds
     assert seconds
-    width, processes = half_width_of(seconds), len(seconds.processes)
+    width, processes = half_width(seconds), len(seconds.processes)
     samples = f"{len(seconds.samples)} samples"
     facts = [samples + (f" of {processes} processes" if processes > 1 else "")]
     if result.discarded:

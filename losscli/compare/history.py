@@ -1,7 +1,7 @@
 """The metrics of rows over commits, and the commits that changed them. Needs no torch."""
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import median
 from typing import Any
 
@@ -12,7 +12,6 @@ from losscli.compare.metrics import MEMORY, TIME
 from losscli.compare.row_keys import RowKey, median_of, named, timed
 from losscli.files.record import Record
 from losscli.machine.differences import differences
-from losscli.runs.grouping import grouped
 from losscli.runs.records import SCHEMA_VERSION, BenchResult, Run
 
 
@@ -83,15 +82,14 @@ def history(
     ``order``: the commits of interest, the oldest first; None orders runs by their start. ``kept``
     tells which rows are shown; the others stay controls.
     """
-    left_out: dict[str, str] = {}
-    commits = _by_commit(runs, order, left_out)
+    commits, left_out = _by_commit(runs, order)
     if not commits:
         return History(left_out=left_out)
     measured: list[dict[RowKey, list[BenchResult]]] = []
     for together in commits.values():
-        results = [item for run in together for item in timed(run).items()]
-        found = grouped(results, lambda item: item[0])
-        measured.append({key: [result for _, result in items] for key, items in found.items()})
+        measured.append({})
+        for key, result in chain.from_iterable(timed(run).items() for run in together):
+            measured[-1].setdefault(key, []).append(result)
     changes = ChangePoints(next(iter(commits.values()))[0], measured)
     names, series = list(commits), []
     for key in dict.fromkeys(key for rows in measured for key in rows):
@@ -113,11 +111,12 @@ def history(
 
 
 def _by_commit(
-    runs: Mapping[str, Run], order: Sequence[str] | None, left_out: dict[str, str]
-) -> dict[str, list[Run]]:
-    """Return the runs of each commit, the oldest first; add the others to ``left_out``."""
+    runs: Mapping[str, Run], order: Sequence[str] | None
+) -> tuple[dict[str, list[Run]], dict[str, str]]:
+    """Return the runs of each commit, the oldest first, and why the others are left out."""
     by_time = sorted(runs.items(), key=lambda item: item[1].created)
     found: list[tuple[int, str, Run]] = []
+    left_out: dict[str, str] = {}
     for name, run in by_time:
         known = run.environment
         # The commit of the file that was timed, or of losscli's own sources.
@@ -134,8 +133,10 @@ def _by_commit(
         else:
             found.append((at[0] if at else 0, commit, run))
     found.sort(key=lambda item: item[0])  # stable: runs of a commit stay in order
-    by_commit = grouped(found, lambda item: item[1])
-    return {commit: [run for *_, run in items] for commit, items in by_commit.items()}
+    by_commit: dict[str, list[Run]] = {}
+    for _, commit, run in found:
+        by_commit.setdefault(commit, []).append(run)
+    return by_commit, left_out
 
 
 def _point(commit: str, runs: Sequence[Run], results: Sequence[BenchResult]) -> MeasuredCommit:

@@ -6,10 +6,9 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
-from losscli.compare.change import CONFIDENCE
 from losscli.compare.comparison import Comparison, Mean, Untimed
 from losscli.compare.gate import Comparisons, FailOn
-from losscli.compare.noise import Noise
+from losscli.compare.noise import CONFIDENCE, Noise
 from losscli.compare.row_keys import median_of, named
 from losscli.files.record import Record
 from losscli.machine.differences import Difference

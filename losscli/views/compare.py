@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from statistics import geometric_mean
 
-from losscli.compare.change import CONFIDENCE
 from losscli.compare.comparison import Comparison
 from losscli.compare.gate import Comparisons
 from losscli.compare.metrics import MEMORY, METRICS
+from losscli.compare.noise import CONFIDENCE
 from losscli.compare.record import ComparedRow, ComparedRun, ComparisonRecord, record_of
 from losscli.compare.row_keys import in_table, label
 from losscli.runs.grouping import grouped
@@ -203,11 +203,11 @@ def _failures(compared: Comparisons) -> list[str]:
     several = len(compared.comparisons) > 1
     for metric, limit in compared.fail_on.limits.items():
         text = METRICS[metric].text
-        found = [(name, row, row.both(metric)) for name, row in compared.grown(metric)]
+        found = [(n, label(r.after), r.both(metric)) for n, r in compared.grown(metric)]
         if found:
             lines.append(f"FAILED: {count(len(found), 'row')} with {_more(metric, limit)}")
         lines += [
-            f"    {f'{name}: ' * several}{row.name}: {', then '.join(map(text, both or ()))}"
+            f"    {f'{name}: ' * several}{row}: {', then '.join(map(text, both or ()))}"
             for name, row, both in found
         ]
     lines += [
@@ -234,7 +234,7 @@ def _failures(compared: Comparisons) -> list[str]:
             names = list(dict.fromkeys(row.after.implementation for row in lost))
             what = f"{count(len(lost), 'row')} of {', '.join(names)} lost its {metric}"
         lines.append(f"FAILED: {what}; {accepts}")
-    again = [row.name for _, row in compared.disturbed()]
+    again = [label(row.after) for _, row in compared.disturbed()]
     were = "was" if len(again) == 1 else "were"
     what = f"{count(len(again), 'row')} {were} timed while other programs used the machine"
     return [*lines, *listed(f"MEASURE AGAIN: {what}", again)]
