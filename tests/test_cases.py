@@ -11,7 +11,7 @@ from losscli.bench.plan import plan
 from losscli.cases.axes import CHANGING, CONTIGUOUS, LAYOUTS, PASSES, Parameters
 from losscli.cases.case import Case, distinct_names
 from losscli.cli import main
-from losscli.compare.configurations import configurations
+from losscli.compare.configurations import compared
 from losscli.compare.row_keys import key
 from losscli.config.expansion import asked_for, expand
 from losscli.config.filters import parse_filter
@@ -237,7 +237,8 @@ def test_rows_and_configurations_differ_by_layout_and_grad_output():
         for value in (1.0, 0.5, CHANGING)
     ]
     assert len({key(each) for each in made}) == len(made)
-    assert len(configurations(run(*made))) == len(made)
+    baselines = [result("reference", case=each.case) for each in made]
+    assert len(compared(run(*made, *baselines))) == len(made)
 
 
 def test_reshaped_case_is_contiguous():

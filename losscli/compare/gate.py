@@ -59,11 +59,6 @@ class Comparisons:
     fail_on: FailOn = FailOn()
 
     @property
-    def threshold(self) -> float:
-        """The slowdown beyond which a row fails."""
-        return self.fail_on.threshold
-
-    @property
     def before(self) -> Run:
         """The baseline's run."""
         return next(iter(self.comparisons.values())).before
@@ -86,18 +81,19 @@ class Comparisons:
         """Return the undecided rows that fail the comparison."""
         if not self.fail_on.minds_undecided:
             return []
-        undecided = self._all(lambda one: one.undecided(self.threshold))
+        undecided = self._all(lambda one: one.undecided(self.fail_on.threshold))
         return [(name, row) for name, row in undecided if self.fail_on.minds(row)]
 
     def blind(self) -> list[str]:
         """Return the runs in which no row could be judged, if that fails."""
-        if math.isinf(self.threshold) or not self.fail_on.minds_undecided:
+        threshold = self.fail_on.threshold
+        if math.isinf(threshold) or not self.fail_on.minds_undecided:
             return []
-        return [name for name, one in self.comparisons.items() if one.blind(self.threshold)]
+        return [name for name, one in self.comparisons.items() if one.blind(threshold)]
 
     def regressions(self) -> list[tuple[str, Row]]:
         """Return the rows that are slower beyond threshold and noise."""
-        return self._all(lambda one: one.regressions(self.threshold))
+        return self._all(lambda one: one.regressions(self.fail_on.threshold))
 
     def disturbed(self) -> list[tuple[str, Row]]:
         """Return the rows to measure again, since other programs disturbed them."""
@@ -107,8 +103,8 @@ class Comparisons:
         row, fail_on = replace(disturbed, disturbed=False), self.fail_on
         minds = fail_on.minds_undecided and fail_on.minds(row)
         return (
-            row.is_slower(self.threshold)
-            or (minds and row.is_undecided(self.threshold))
+            row.is_slower(fail_on.threshold)
+            or (minds and row.is_undecided(fail_on.threshold))
             or row.has_grown(ENERGY, fail_on.limits.get(ENERGY, math.inf))
         )
 

@@ -78,20 +78,18 @@ class ComparisonRecord(Record, frozen=True, kw_only=True):
 
 def record_of(compared: Comparisons) -> ComparisonRecord:
     """Return the record of a comparison."""
+    fail_on = compared.fail_on
     return ComparisonRecord(
         baseline=compared.baseline,
-        threshold=compared.threshold if math.isfinite(compared.threshold) else None,
-        limits=compared.fail_on.limits,
-        fail_on_missing=compared.fail_on.minds_missing,
-        fail_on_undecided=compared.fail_on.minds_undecided,
+        threshold=fail_on.threshold if math.isfinite(fail_on.threshold) else None,
+        limits=fail_on.limits,
+        fail_on_missing=fail_on.minds_missing,
+        fail_on_undecided=fail_on.minds_undecided,
         missing=len(compared.missing()),
         cut_off=tuple(compared.cut_off()),
         failed=compared.failed,
         confidence=CONFIDENCE,
-        comparisons=tuple(
-            _run(name, comparison, compared.fail_on)
-            for name, comparison in compared.comparisons.items()
-        ),
+        comparisons=tuple(_run(name, one, fail_on) for name, one in compared.comparisons.items()),
     )
 
 

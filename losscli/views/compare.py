@@ -179,11 +179,11 @@ def _details(compared: Comparisons) -> list[str]:
     lines = _regressions(record_of(compared))
     for name, one in compared.comparisons.items():
         lines += _lost(compared.baseline, name, one)
-        if noisy := one.undecided(compared.threshold):
+        if noisy := one.undecided(compared.fail_on.threshold):
             where = f" of {name}" * several
             are = "is" if len(noisy) == 1 else "are"
             rows = count(len(one.rows) - one.controls, "row")
-            change = f"too noisy to detect a change of {100 * compared.threshold:g} %"
+            change = f"too noisy to detect a change of {100 * compared.fail_on.threshold:g} %"
             lines.append(f"{len(noisy)} of {rows}{where} {are} {change}")
     lines += [
         f"no row with {_more(metric, limit)}"
