@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from losscli.compare.configurations import compared
+from losscli.compare.configurations import configurations
 from losscli.render.records import Writer, conclusion, render
 from losscli.runs.measurements import Speedup
 from losscli.runs.reading import read_run
@@ -98,7 +98,7 @@ def test_notes_are_as_in_the_golden_file(golden):
 def test_disturbance_of_a_whole_round_makes_no_configuration_slower():
     slowed = [1.0, 1.0, 1.5, 1.5, 1.5, 1.0, 1.0, 1.0, 1.5, 1.0, 1.5]
     baseline = [0.95 * sample for sample in slowed]
-    (configuration,) = compared(run(timed("custom", slowed), timed("compile", baseline)))
+    (configuration,) = configurations(run(timed("custom", slowed), timed("compile", baseline)))
     assert configuration.slower_than == {"compile"}
 
 

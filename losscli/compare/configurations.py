@@ -9,7 +9,6 @@ several processes the ratio's own verdict has to be slower too.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from losscli.compare.row_keys import median_of
@@ -21,20 +20,27 @@ from losscli.runs.records import BenchResult, Headline, Run, SlowerConfiguration
 RISK = 0.01
 
 
-@dataclass
-class Configuration:
-    """A case and pass with results of custom and of at least one timed baseline."""
+class Configuration(dict[str, BenchResult]):
+    """The results of a case and pass, by implementation."""
 
-    custom: BenchResult
-    baselines: Sequence[BenchResult]
-    slower_than: set[str] = field(default_factory=set)
+    slower_than: frozenset[str] = frozenset()
     """The baselines that custom is slower than."""
     too_short: bool = False
     """Whether custom was behind, but in too few rounds for a test."""
 
     @property
+    def custom(self) -> BenchResult:
+        """The result of losscli's kernel."""
+        return self[CUSTOM]
+
+    @property
+    def baselines(self) -> list[BenchResult]:
+        """The timed baselines."""
+        return [r for name, r in self.items() if r.seconds and not is_own(name)]
+
+    @property
     def best_baseline(self) -> BenchResult:
-        """The baseline against which custom, if it has a time, is worst."""
+        """The baseline against which custom is worst; both are timed."""
 
         def place(one: BenchResult) -> tuple[bool, float]:
             return one.implementation not in self.slower_than, self.ratio(one)
@@ -69,14 +75,14 @@ def _slower(each: Configuration) -> SlowerConfiguration:
 
 
 def compared(run: Run) -> list[Configuration]:
-    """Gather the configurations with custom and a timed baseline, and test them."""
-    found = []
+    """Return the configurations with custom and a timed baseline."""
+    return [each for each in configurations(run) if CUSTOM in each and each.baselines]
+
+
+def configurations(run: Run) -> list[Configuration]:
+    """Gather the results of each case and pass, and test them."""
     by_key = grouped(run.of(BenchResult), lambda r: (r.table, r.case, r.pass_, r.mode))
-    for results in by_key.values():
-        named = {result.implementation: result for result in results}
-        baselines = [r for name, r in named.items() if r.seconds and not is_own(name)]
-        if CUSTOM in named and baselines:
-            found.append(Configuration(named[CUSTOM], baselines))
+    found = [Configuration((r.implementation, r) for r in results) for results in by_key.values()]
     _test(found)
     return found
 
@@ -95,14 +101,14 @@ def _test(found: Sequence[Configuration]) -> None:
     comparisons = [
         _compare(each, baseline)
         for each in found
-        if each.custom.seconds
+        if CUSTOM in each and each.custom.seconds
         for baseline in each.baselines
     ]
     left = len(comparisons)
     for each in sorted(comparisons, key=lambda comparison: comparison.chance):
         if each.chance > RISK / left:
             break
-        each.configuration.slower_than.add(each.baseline.implementation)
+        each.configuration.slower_than |= {each.baseline.implementation}
         left -= 1
     for configuration, baseline, rounds, _ in comparisons:
         behind = configuration.is_behind(baseline) and not configuration.slower_than

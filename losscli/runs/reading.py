@@ -13,7 +13,7 @@ from losscli.cases.case import Case
 from losscli.errors import UsageError
 from losscli.files.reading import RECORD_BYTES, read_bytes
 from losscli.losses import EVERY_LOSS
-from losscli.runs.encoding import UNREADABLE, RecordError, read_array, read_object, read_value
+from losscli.runs.encoding import UNREADABLE, RecordError, read_json, read_value
 from losscli.runs.former_names import updated
 from losscli.runs.records import (
     RESULTS,
@@ -47,10 +47,11 @@ def run_of(path: Path, data: bytes, kind: Kind) -> Run:
         _check_kind(path, values, kind)
         header, cut_off = read_value(Header, updated(values)), False
         where = "a result"
+        results: Sequence[Result]
         if is_lines:
             results, cut_off = _lines(path, RESULTS[kind], text)
         else:
-            results = read_array(RESULTS[kind], text)
+            results = read_json(list[RESULTS[kind]], text)  # type: ignore[valid-type]
         return Run(**msgspec.structs.asdict(header), results=_plausible(results), cut_off=cut_off)
     except RecordError as error:
         where = where if error.index is None else f"result {error.index + 1}"
@@ -86,14 +87,20 @@ def _plausible(results: Sequence[Result]) -> tuple[Result, ...]:
                 case = result.case
                 _check_case(case)
             if isinstance(result, BenchResult):
-                _check_bench(result)
-                _refuse_duplicate(result, index, seen)
+                _check_bench(result, index, seen)
         except RecordError as error:
             raise RecordError(str(error), index) from None
     return tuple(results)
 
 
-def _refuse_duplicate(result: BenchResult, index: int, seen: dict[object, int]) -> None:
+def _check_bench(result: BenchResult, index: int, seen: dict[object, int]) -> None:
+    seconds, conditions = result.seconds, result.conditions
+    if seconds and seconds.processes and sum(seconds.processes) != len(seconds.samples):
+        raise RecordError("'seconds': 'processes': expected the number of samples of each process")
+    reasons = conditions.get("throttle_reasons", [])
+    texts = isinstance(reasons, list) and all(isinstance(reason, str) for reason in reasons)
+    if not isinstance(conditions.get("others"), float | int | None) or not texts:
+        raise RecordError("'conditions' are not those of a bench")
     row = (result.table, result.case, result.pass_, result.mode, result.cache)
     first = seen.setdefault((*row, result.implementation), index)
     if first != index:
@@ -103,22 +110,11 @@ def _refuse_duplicate(result: BenchResult, index: int, seen: dict[object, int]) 
         )
 
 
-def _check_bench(result: BenchResult) -> None:
-    seconds, conditions = result.seconds, result.conditions
-    if seconds and seconds.processes and sum(seconds.processes) != len(seconds.samples):
-        raise RecordError("'seconds': 'processes': expected the number of samples of each process")
-    reasons = conditions.get("throttle_reasons", [])
-    texts = isinstance(reasons, list) and all(isinstance(reason, str) for reason in reasons)
-    if not isinstance(conditions.get("others"), float | int | None) or not texts:
-        raise RecordError("'conditions' are not those of a bench")
-
-
 def _check_case(case: Case) -> None:
     if case.loss not in EVERY_LOSS or case.params.keys() != {p.name for p in case.spec.parameters}:
         raise RecordError(f"this losscli has no loss '{case.loss}' with these parameters")
     grad_output = case.grad_output
-    valid = grad_output == CHANGING if isinstance(grad_output, str) else isfinite(grad_output)
-    if not valid:
+    if grad_output != CHANGING and (isinstance(grad_output, str) or not isfinite(grad_output)):
         raise RecordError(f"'grad_output': {grad_output!s:.40} is neither a number nor {CHANGING}")
     if not -(2**63) <= case.seed < 2**63:
         raise RecordError("'seed': a number of more than 64 bits")
@@ -165,7 +161,7 @@ def _lines(path: Path, kind: type[Result], text: bytes) -> tuple[list[Result], b
     results = []
     for index, line in enumerate(lines):
         try:
-            results.append(read_object(kind, line))
+            results.append(read_json(kind, line))
         except RecordError as error:
             raise RecordError(str(error), index) from None
         except UNREADABLE:
