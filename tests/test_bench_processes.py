@@ -9,9 +9,8 @@ from typing import Any, cast
 import pytest
 from msgspec import structs
 
-from losscli.bench.budget import Budget
 from losscli.bench.limit import Limit
-from losscli.bench.plan import plan
+from losscli.bench.plan import Budget, plan
 from losscli.bench.processes import (
     MeasuringProcess,
     ProcessDiedError,

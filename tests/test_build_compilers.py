@@ -5,8 +5,14 @@ import pytest
 
 from losscli.build import nvcc as nvcc_module
 from losscli.build import toolchain
-from losscli.build.architectures import VARIABLE, covers, gencode_flags
-from losscli.build.nvcc import Requirements, find_nvcc, parse_version
+from losscli.build.nvcc import (
+    VARIABLE,
+    Requirements,
+    covers,
+    find_nvcc,
+    gencode_flags,
+    parse_version,
+)
 from losscli.build.toolchain import Tool, find_compiler, find_host_compiler
 from losscli.errors import UnfitError, UsageError
 from tests.standin import GCC_VERSION, NVCC_VERSION, write_program

@@ -21,8 +21,7 @@ from functools import cache, partial
 
 from msgspec import structs
 
-from losscli.bench.budget import TimeIsUp, Turns, alarm
-from losscli.bench.plan import START_SECONDS, Task, libraries_of
+from losscli.bench.plan import START_SECONDS, Task, TimeIsUp, Turns, alarm, libraries_of
 from losscli.bench.results import compared, merge, untimed
 from losscli.bench.runner import Measured, Runner
 from losscli.build.builder import kernels_of_wheel

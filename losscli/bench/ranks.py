@@ -11,8 +11,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from losscli.bench.conditions import Conditions, look_at
-from losscli.bench.contents import Contents
 from losscli.bench.limit import TIMED, Limits
+from losscli.bench.passes import Contents
 from losscli.bench.plan import Task
 from losscli.bench.runner import Runner
 from losscli.bench.sampling import Contender, interleave

@@ -14,8 +14,7 @@ from itertools import groupby
 
 import torch
 
-from losscli.bench.contents import Contents
-from losscli.bench.passes import JudgedPass
+from losscli.bench.passes import Contents, JudgedPass
 from losscli.cases.axes import PassName
 from losscli.implementations.process_state import reason_of
 from losscli.implementations.remote import RemoteSubject, changes_of

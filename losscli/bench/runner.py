@@ -9,13 +9,11 @@ from typing import Any, NamedTuple
 
 from msgspec import structs
 
-from losscli.bench.budget import TimeIsUp, alarm
 from losscli.bench.conditions import Conditions, look_at
-from losscli.bench.contents import Contents
 from losscli.bench.energy import measure
 from losscli.bench.limit import RANKED, TIMED, Limit, Limits, faster, scaled
-from losscli.bench.passes import LocalPass
-from losscli.bench.plan import Right, Task, lineup
+from losscli.bench.passes import Contents, LocalPass
+from losscli.bench.plan import Right, Task, TimeIsUp, alarm, lineup
 from losscli.bench.remote import RemotePass, SharedTimer
 from losscli.bench.results import compared, timed, untimed
 from losscli.bench.sampling import interleave

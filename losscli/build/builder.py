@@ -17,10 +17,10 @@ from losscli.processes.lock import locked
 from losscli.units import first_of, format_duration
 
 from . import diagnosis
-from .architectures import requested_architectures
 from .cache import Cache, user_cache
 from .compilers import Compilers, require_platform
 from .ninja import Receiver, find_ninja, job_count, run_ninja
+from .nvcc import requested_architectures
 from .plan import Plan, TorchInstall, csrc_root, installed_torch, make_plan
 from .prebuilt import Prebuilt, cpu_levels, runnable, wheel_libraries
 from .targets import CPU, CUDA, TORCH, Target

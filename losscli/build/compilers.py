@@ -7,9 +7,16 @@ from functools import cached_property
 from losscli.errors import UnfitError
 from losscli.machine.devices import driver_cuda
 
-from .architectures import covers, gencode_flags, present_capabilities, requested_architectures
 from .cache import Manifest
-from .nvcc import Requirements, find_nvcc, parse_version
+from .nvcc import (
+    Requirements,
+    covers,
+    find_nvcc,
+    gencode_flags,
+    parse_version,
+    present_capabilities,
+    requested_architectures,
+)
 from .plan import TorchInstall, with_torch
 from .targets import CUDA, TORCH, Target
 from .toolchain import Tool, find_compiler, find_host_compiler
