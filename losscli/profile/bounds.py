@@ -29,13 +29,16 @@ def decide(
     limit_gbps: float | None,
 ) -> tuple[Bound, str]:
     """Return what bounds a call of ``seconds``, and why; no ``limit_gbps`` for matrix products."""
-    near = (peak_fraction or 0.0) >= NEAR
+    fraction = peak_fraction or 0.0
+    near = fraction >= NEAR
     if near and limit_gbps is None:
-        return "matrix products", f"these alone take {peak_fraction:.0%} of the call's time"
+        return "matrix products", f"these alone take {fraction:.0%} of the call's time"
     if not launches:
         return "unknown", "the profiler saw no kernel"
-    limits = f"the limit alone takes {peak_fraction or 0.0:.0%} of the call's time"
-    at_limit: tuple[Bound, str] = "memory", limits
+    at_limit: tuple[Bound, str] = (
+        "memory",
+        f"the limit alone takes {fraction:.0%} of the call's time",
+    )
     longest = max(launches, key=lambda each: each.seconds)
     busy = sum(each.seconds for each in launches)
     if longest.blocks is None:
@@ -46,9 +49,8 @@ def decide(
     if busy < BUSY * seconds:
         text = f"{len(launches)} launches are busy for {busy / seconds:.0%} of the call's time"
         return "launches", text
-    for found in (_uncoalesced(longest), _memory(longest, limit_gbps), _few(longest)):
-        if found:
-            return found
+    if found := _uncoalesced(longest) or _memory(longest, limit_gbps) or _few(longest):
+        return found
     if longest.issued is None:
         return at_limit if near else ("unknown", "the counters of the GPU were not read")
     text = f"the schedulers issue in {longest.issued:.0%} of their cycles"

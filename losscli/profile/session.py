@@ -1,8 +1,6 @@
 """Profile a call: time it, run it under a profiler, decide what bounds it."""
 
-import os
 import shlex
-import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,10 +13,6 @@ from losscli.profile.record import Launch, Profile
 from losscli.runs.records import BenchResult
 
 TRACE = "--trace"
-MISSING = (
-    "Nsight Compute (ncu) is not installed: without it there are no counters of the memory, of "
-    "warps and of what they wait for. It is part of the CUDA toolkit"
-)
 
 
 def profile(
@@ -35,14 +29,11 @@ def profile(
     name, command = torch_profiler.NAME, tuple(bare)
     with TemporaryDirectory(prefix="losscli-") as folder:
         kept = Path(folder) / "report.ncu-rep"
-        program = shutil.which(nsight_compute.PROGRAM)
-        if result.case.device != "cpu" and program is None:
-            notes.append(MISSING)
-        elif result.case.device != "cpu" and program is not None:
-            command = nsight_compute.command(program, kept.with_suffix(""), bare)
-            notify(shlex.join(command))
+        if result.case.device != "cpu":
             try:
-                launches = nsight_compute.run(command, kept, os.environ)
+                command = nsight_compute.command(kept.with_suffix(""), bare)
+                notify(shlex.join(command))
+                launches = nsight_compute.run(command, kept)
                 name = nsight_compute.PROGRAM
             except nsight_compute.NoCountersError as error:
                 notes.append(str(error))
