@@ -50,14 +50,17 @@ class Contents:
         reference: Implementation | None = None,
     ) -> None:
         """``loosened``: ULP that the config allows this case; ``right``: known right results."""
+        self.case, self.operands, self.loosened, self.reference = (
+            case,
+            operands,
+            loosened,
+            reference,
+        )
         self.right = dict(right or {})
-        self.reference = reference
         self.group = Group()
-        self.operands = operands
-        input = self.prediction = next(iter(operands.values()))
-        self.case, self.loosened = case, loosened
         self.changed = False
         self._gates: dict[bool, Gate] = {}
+        input = self.prediction = next(iter(operands.values()))
         ends = [float(x) for x in torch.aminmax(input)] if input.numel() else [0.0]
         small = max(map(abs, ends)) <= LARGEST_DOUBLED
         domain = case.spec.operands[0].domain

@@ -119,12 +119,13 @@ class Cache:
 
     def find_without_tool(self, plan: Plan, fits: Callable[[Manifest], bool]) -> Path | None:
         """Return the newest library of the same sources that ``fits``."""
-        key, found = portable_key(plan), []
-        for folder in self.root.glob(f"{plan.name}-{_KEY}"):
-            known = _read_manifest(folder)
-            suits = known and known.portable == key and fits(known)
-            if suits and not _damage(folder, plan.library):
-                found.append(folder / plan.library)
+        key = portable_key(plan)
+        found = (
+            folder / plan.library
+            for folder in self.root.glob(f"{plan.name}-{_KEY}")
+            if (known := _read_manifest(folder)) and known.portable == key and fits(known)
+            if not _damage(folder, plan.library)
+        )
         return max(found, key=lambda path: path.stat().st_mtime, default=None)
 
     def require_private(self) -> None:

@@ -65,9 +65,10 @@ class Compilers:
 
     def tool(self, target: Target) -> Tool:
         """Return a library's compiler; UnfitError if there is none."""
+        if target.part == TORCH:
+            return with_torch(self.compiler, self.torch)
         if target.device != CUDA:
-            is_binding = target.part == TORCH
-            return with_torch(self.compiler, self.torch) if is_binding else self.compiler
+            return self.compiler
         self.require_cuda()
         # Before nvcc, so that a mistake is reported even if it does no harm yet.
         requested_architectures()
@@ -85,6 +86,5 @@ class Compilers:
         if not library.gencode:
             return True
         version = parse_version(library.cuda)
-        if not version or self.requirements.wrong(version):
-            return False
-        return covers(library.gencode, self.capabilities)
+        suits = version and not self.requirements.wrong(version)
+        return bool(suits) and covers(library.gencode, self.capabilities)

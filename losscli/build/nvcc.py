@@ -38,16 +38,13 @@ def gencode_flags(
         UsageError: LOSSCLI_CUDA_ARCHITECTURES names one that nvcc does not support.
     """
     asked = requested_architectures(environ)
-    dropping = cuda if dropped_by(cuda) else None
-    oldest = DROPPED[1] if dropping else OLDEST
-    older_cuda = DROPPED[0][0] - 1
-    for name in asked:
-        if _capability(name) < oldest:
-            raise UsageError(
-                f"{VARIABLE} has '{name}', but CUDA {dotted(dropping or ())} compiles for "
-                f"{_name(oldest)} or newer. Name the nvcc of a CUDA {older_cuda} toolkit in "
-                "CUDACXX."
-            )
+    oldest = DROPPED[1] if dropped_by(cuda) else OLDEST
+    if asked and _capability(asked[0]) < oldest:
+        raise UsageError(
+            f"{VARIABLE} has '{asked[0]}', but CUDA {dotted(cuda or ())} compiles for "
+            f"{_name(oldest)} or newer. Name the nvcc of a CUDA {DROPPED[0][0] - 1} toolkit in "
+            "CUDACXX."
+        )
     present = sorted(set(capabilities))
     usable = [capability for capability in present if capability >= oldest]
     if present and not usable and not asked:
@@ -74,12 +71,11 @@ def covers(gencode: Iterable[str], capabilities: Iterable[tuple[int, int]]) -> b
 
     A GPU's code runs on the same or newer GPUs of its major version, PTX on all newer ones.
     """
-    codes = [flag.rpartition("code=")[2].partition("_") for flag in gencode]
-    plain = [(kind, int(number)) for kind, _, number in codes if number.isdecimal()]
+    codes = re.findall(r"code=(compute|sm)_(\d+)\b", " ".join(gencode))
     return all(
         any(
-            number <= 10 * major + minor and (kind == "compute" or number // 10 == major)
-            for kind, number in plain
+            int(number) <= 10 * major + minor and (kind == "compute" or int(number) // 10 == major)
+            for kind, number in codes
         )
         for major, minor in capabilities
     )
@@ -184,25 +180,23 @@ def find_nvcc(requirements: Requirements, environ: Mapping[str, str] = os.enviro
         require_program(command[0], "CUDACXX", "nvcc", environ)
         candidates = [command]
     else:
-        programs = [each for _, found in _programs_by_place(environ) for each in found]
-        there = (str(program) for program in programs if os.access(program, os.X_OK))
-        candidates = [(program,) for program in dict.fromkeys(there)]
+        programs = dict.fromkeys(p for _, found in _programs_by_place(environ) for p in found)
+        candidates = [(str(program),) for program in programs if os.access(program, os.X_OK)]
     if not candidates:
         raise UnfitError(
             f"no nvcc on the PATH, under CUDA_HOME or in {USUAL_PLACE}/cuda. {requirements.advice}"
         )
     wrong = []
     for candidate in candidates:
+        name = shlex.join(candidate)
         try:
             identity = version_text(candidate)
-            version = read_version(r"release (\d+)\.(\d+)", identity, shlex.join(candidate))
+            version = read_version(r"release (\d+)\.(\d+)", identity, name)
+            if not (problem := requirements.wrong(version)):
+                return Tool(candidate, identity, version)
+            wrong.append(f"{name} {problem}")
         except UnfitError as error:
             wrong.append(str(error).removesuffix("."))
-            continue
-        problem = requirements.wrong(version)
-        if not problem:
-            return Tool(candidate, identity, version)
-        wrong.append(f"{shlex.join(candidate)} {problem}")
     if len(wrong) == 1 and "is CUDA" not in wrong[0]:
         raise UnfitError(f"{wrong[0]}.")
     raise UnfitError(f"{'; '.join(wrong)}. {requirements.advice}")

@@ -45,14 +45,13 @@ def find_compiler(environ: Mapping[str, str] = os.environ) -> Tool:
     command = command_in("CXX", environ)
     if command:
         require_program(command[0], "CXX", "a C++ compiler", environ)
-    else:
-        found = which("g++", environ) or which("c++", environ)
-        if not found:
-            raise UnfitError(
-                "no C++ compiler: neither g++ nor c++ is on the PATH. Install g++ "
-                "(`apt-get install g++`, `dnf install gcc-c++`) or set CXX."
-            )
+    elif found := which("g++", environ) or which("c++", environ):
         command = (found,)
+    else:
+        raise UnfitError(
+            "no C++ compiler: neither g++ nor c++ is on the PATH. Install g++ "
+            "(`apt-get install g++`, `dnf install gcc-c++`) or set CXX."
+        )
     identity = version_text(command)
     name = shlex.join(command)
     if "Free Software Foundation" not in identity:
