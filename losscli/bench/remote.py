@@ -100,7 +100,10 @@ class RemotePass(JudgedPass):
     def take(self, count: int) -> list[float]:
         """Take samples; the result of one of them may be judged."""
         flips = [self._flip() for _ in range(count)]
-        keep = self._random.randrange(count) if self._judges() else -1
+        every = 10 if self.case.elements <= ALWAYS_JUDGED else 30
+        judged = self._judge_next or self._random.randrange(every) == 0
+        self._judge_next = False
+        keep = self._random.randrange(count) if judged else -1
         found = self.subject.send(Sample(flips, keep))
         for number, flip in enumerate(flips):
             rows = self.own[flip.start : flip.stop] if self.own.dim() else self.own
@@ -127,13 +130,6 @@ class RemotePass(JudgedPass):
             self._judge_next = True
             self.take(1)
         return self.wrong
-
-    def _judges(self) -> bool:
-        if self._judge_next:
-            self._judge_next = False
-            return True
-        every = 10 if self.case.elements <= ALWAYS_JUDGED else 30
-        return self._random.randrange(every) == 0
 
     def _flip(self) -> Flip:
         """Choose rows of the prediction to negate or reverse."""

@@ -30,7 +30,7 @@ def merge(runs: Mapping[str, Run], *, mixed: bool = False) -> Run:
     """
     for name, run in runs.items():
         _check_part(name, run)
-    runs = dict(sorted(runs.items(), key=lambda item: _number(item[1])))
+    runs = dict(sorted(runs.items(), key=lambda item: min(_numbers(item[1]))))
     (first_name, first), *others = runs.items()
     for name, run in others:
         _check_alike(first_name, first, name, run)
@@ -47,11 +47,8 @@ def merge(runs: Mapping[str, Run], *, mixed: bool = False) -> Run:
             )
     _check_apart(runs)
     every = list(runs.values())
-    parts = sorted(
-        (part for run in every for part in run.parts), key=lambda p: parse_part(p).number
-    )
-    count = parse_part(parts[0]).count
-    whole = len(parts) == count
+    count = parse_part(first.parts[0]).count
+    numbers = sorted(number for run in every for number in _numbers(run))
     are_mixed = any(MIXED in run.environment or _unlike(first, run) for run in every)
     environment = _mixed_environment(every) if are_mixed else first.environment
     results = [result for run in every for result in _marked(run, mark=are_mixed)]
@@ -60,7 +57,7 @@ def merge(runs: Mapping[str, Run], *, mixed: bool = False) -> Run:
         command=_of_whole(first.command),
         created=min(run.created for run in every),
         environment=environment,
-        parts=() if whole else tuple(parts),
+        parts=() if len(numbers) == count else tuple(str(Part(n, count)) for n in numbers),
         headline=None,
         result_count=len(results),
         results=_in_order(results),
@@ -95,8 +92,8 @@ def _check_part(name: str, run: Run) -> None:
         raise UsageError(f"{name} says twice that it has part {twice}. Merge the parts again.")
 
 
-def _number(run: Run) -> int:
-    return min(parse_part(part).number for part in run.parts)
+def _numbers(run: Run) -> list[int]:
+    return [parse_part(part).number for part in run.parts]
 
 
 def _parts(run: Run) -> str:
@@ -148,10 +145,9 @@ def _unlike(first: Run, run: Run) -> str:
 
 
 def _mixed_environment(runs: Sequence[Run]) -> dict[str, Any]:
-    keys = dict.fromkeys(key for run in runs for key in run.environment)
     found = {}
-    for key in keys:
-        values = list(dict.fromkeys(str(run.environment.get(key)) for run in runs))
+    for key in dict.fromkeys(key for run in runs for key in run.environment):
+        values = dict.fromkeys(str(run.environment.get(key)) for run in runs)
         found[key] = runs[0].environment.get(key) if len(values) == 1 else " or ".join(values)
     return {**found, MIXED: True}
 
@@ -169,13 +165,12 @@ def _marked(run: Run, *, mark: bool) -> Sequence[Result]:
 
 
 def _in_order(results: Sequence[Result]) -> tuple[Result, ...]:
-    titles = dict.fromkeys(getattr(result, "table", "") for result in results)
-    tables = {title: place for place, title in enumerate(titles)}
+    titles = list(dict.fromkeys(getattr(result, "table", "") for result in results))
 
     def place(result: Result) -> tuple[object, ...]:
         assert isinstance(result, BenchResult | VerifyResult)
         case = result.case
-        return tables[getattr(result, "table", "")], case.loss, case.elements, case.name
+        return titles.index(getattr(result, "table", "")), case.loss, case.elements, case.name
 
     return tuple(sorted(results, key=place))
 
