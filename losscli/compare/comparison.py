@@ -8,16 +8,7 @@ import numpy as np
 
 from losscli.cases.axes import HOST, Cache, Mode, PassName
 from losscli.compare.metrics import ENERGY, METRICS
-from losscli.compare.noise import (
-    CONTROLS,
-    Change,
-    Noise,
-    control_drifts,
-    no_controls,
-    noise_of_rows,
-    ratios,
-    standard_errors,
-)
+from losscli.compare.noise import CONTROLS, Change, Noise, no_controls, noise_of_rows, ratios
 from losscli.compare.row_keys import RowKey, key, median_of, named, timed
 from losscli.files.record import Record
 from losscli.machine.differences import Difference, differences
@@ -183,22 +174,21 @@ def compare(
         np.array([max(median_of(pair[side]), 1e-12) for pair in pairs]) for side in (0, 1)
     )
     logs = np.log(second / first)
-    drifts = control_drifts(keys, logs, control)
     device = "cuda" if str(after.environment.get("device")).startswith("cuda") else "cpu"
-    errors, noise, noises = np.zeros(len(pairs)), np.zeros(len(pairs)), []
+    errors, drifts, noise = np.zeros((3, len(pairs)))
+    noises = []
     for group, own in grouped(range(len(pairs)), groups.__getitem__).items():
-        errors[own], between = standard_errors([pairs[index] for index in own])
-        noise[own], told = noise_of_rows(
-            group, logs[own], drifts[own], control[own], between, device, why
-        )
+        alike = [(keys[index], *pairs[index]) for index in own]
+        found = noise_of_rows(group, alike, logs[own], control[own], device, why)
+        errors[own], drifts[own], noise[own], told = found
         noises.append(told)
     if errors_of:
         errors = np.maximum(errors, [errors_of[key] for key in keys])
     times = max(-(-comparisons // max(len(keys), 1)), 1)
-    found = ratios(first, second, errors, np.nan_to_num(drifts), noise, times)
+    changes = ratios(first, second, errors, np.nan_to_num(drifts), noise, times)
     rows = [
         Row(*pair, ratio, _judgement(ratio, tolerated), counts, pair[1].busy)
-        for pair, ratio, counts in zip(pairs, found, control.tolist(), strict=True)
+        for pair, ratio, counts in zip(pairs, changes, control.tolist(), strict=True)
     ]
     gone, new = _missing(befores, afters, after), _missing(afters, befores, before)
     return Comparison(before, after, tuple(rows), gone, new, unlike, tuple(noises), not why)

@@ -162,26 +162,6 @@ def noise_between_runs(control_logs: Sequence[float] | Array, device: str) -> fl
     return max(LEAST_NOISE[device], _MAD * float(np.median(np.abs(control_logs))))
 
 
-def control_drifts(keys: Sequence[RowKey], logs: Array, control: Flags) -> Array:
-    """Return how far off the other controls timed with each pair are; NaN without any."""
-    groups = [key.beside for key in keys]
-    beside = grouped(np.flatnonzero(control).tolist(), groups.__getitem__)
-    others = [[i for i in beside.get(group, ()) if i != own] for own, group in enumerate(groups)]
-    return np.array([median(logs[i] for i in found) if found else math.nan for found in others])
-
-
-def standard_errors(pairs: Sequence[tuple[BenchResult, BenchResult]]) -> tuple[Array, Array]:
-    """Return the standard error of each log ratio, and its part between processes or NaN."""
-    sides = [[pair[side].seconds for pair in pairs] for side in (0, 1)]
-    within = np.hypot(*(uncertainties([s.samples for s in side if s]) for side in sides))
-    by_process = (
-        [list(map(median, s.by_process)) if s and s.processes else [] for s in side]
-        for side in sides
-    )
-    between = np.hypot(*map(process_errors, by_process))
-    return np.fmax(within, between), between
-
-
 def no_controls(unlike: Sequence[Difference]) -> str:
     """Return why PyTorch's code differs between the runs, if it does."""
     for difference in unlike:
@@ -192,21 +172,30 @@ def no_controls(unlike: Sequence[Difference]) -> str:
 
 def noise_of_rows(
     group: tuple[Mode, Cache],
+    rows: Sequence[tuple[RowKey, BenchResult, BenchResult]],
     logs: Array,
-    drifts: Array,
     control: Flags,
-    between: Array,
     device: str,
     why: str,
-) -> tuple[Array, Noise]:
-    """Return the noise between runs of each row of a mode and cache, and its summary.
+) -> tuple[Array, Array, Array, Noise]:
+    """Return errors, drifts and noise of the rows of a mode and cache, and the noise's summary.
 
-    It is the controls' noise. With too few controls it is the least noise, on top of the spread
-    between processes, if there were several.
-
-    ``drifts`` and ``between`` are those of :func:`control_drifts` and :func:`standard_errors`.
-    ``why``: why no row is a control, if none is.
+    The errors are the standard errors of the log ratios by samples and processes. A drift is how
+    far off the other controls timed with a row are, or NaN. The noise between runs is that of the
+    controls. With too few of them it is the least noise, on top of the spread between processes, if
+    there were several. ``why``: why no row is a control, if none is.
     """
+    sides = [before.seconds for _, before, _ in rows], [after.seconds for *_, after in rows]
+    within = np.hypot(*(uncertainties([s.samples for s in side if s]) for side in sides))
+    by_process = (
+        [list(map(median, s.by_process)) if s and s.processes else [] for s in side]
+        for side in sides
+    )
+    between = np.hypot(*map(process_errors, by_process))
+    cells = [key.beside for key, *_ in rows]
+    beside = grouped(np.flatnonzero(control).tolist(), cells.__getitem__)
+    others = [[i for i in beside.get(cell, ()) if i != own] for own, cell in enumerate(cells)]
+    drifts = np.array([median(logs[i] for i in found) if found else math.nan for found in others])
     controls = int(control.sum())
     enough = controls >= ENOUGH_CONTROLS
     # The host's time of a call depends on the CPU.
@@ -221,7 +210,8 @@ def noise_of_rows(
     off = [abs(math.expm1(log)) for log in logs[control]] or [0.0]
     needed = f"{controls} of the {ENOUGH_CONTROLS} rows needed"
     missing = "" if enough else why or f"because PyTorch's own implementations have {needed}"
-    return noises, Noise(*group, value, controls, median(off), max(off), missing, from_processes)
+    told = Noise(*group, value, controls, median(off), max(off), missing, from_processes)
+    return np.fmax(within, between), drifts, noises, told
 
 
 def _noises(logs: Array, drifts: Array, control: Flags, device: str) -> Array:

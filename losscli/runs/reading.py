@@ -13,18 +13,10 @@ from losscli.cases.case import Case
 from losscli.errors import UsageError
 from losscli.files.reading import RECORD_BYTES, read_bytes
 from losscli.losses import EVERY_LOSS
+from losscli.runs import records
 from losscli.runs.encoding import UNREADABLE, RecordError, read_json, read_value
 from losscli.runs.former_names import updated
-from losscli.runs.records import (
-    RESULTS,
-    SCHEMA_VERSION,
-    BenchResult,
-    Header,
-    Kind,
-    Result,
-    Run,
-    TimerTestResult,
-)
+from losscli.runs.records import BenchResult, Kind, Result, Run
 
 _Fields = dict[str, msgspec.Raw]
 
@@ -42,16 +34,16 @@ def run_of(path: Path, data: bytes, kind: Kind) -> Run:
     fields, text, is_lines = _open(path, data)
     where = "the header"
     try:
-        keys = [key for key in Header.__struct_encode_fields__ if key in fields]
+        keys = [key for key in records.Header.__struct_encode_fields__ if key in fields]
         values = {key: msgspec.json.decode(fields[key]) for key in keys}
         _check_kind(path, values, kind)
-        header, cut_off = read_value(Header, updated(values)), False
+        header, cut_off = read_value(records.Header, updated(values)), False
         where = "a result"
         results: Sequence[Result]
         if is_lines:
-            results, cut_off = _lines(path, RESULTS[kind], text)
+            results, cut_off = _lines(path, records.RESULTS[kind], text)
         else:
-            results = read_json(list[RESULTS[kind]], text)  # type: ignore[valid-type]
+            results = read_json(list[records.RESULTS[kind]], text)  # type: ignore[valid-type]
         return Run(**msgspec.structs.asdict(header), results=_plausible(results), cut_off=cut_off)
     except RecordError as error:
         where = where if error.index is None else f"result {error.index + 1}"
@@ -64,10 +56,10 @@ def _check_kind(path: Path, values: dict[str, Any], kind: Kind) -> None:
     version, found = values.get("schema_version"), values.get("kind")
     if not isinstance(version, int) or found is None:
         raise _not_ours(path)
-    if version > SCHEMA_VERSION:
+    if version > records.SCHEMA_VERSION:
         raise UsageError(
             f"{path} was written by a later losscli: its schema_version is {version}, this "
-            f"losscli reads up to {SCHEMA_VERSION}. Upgrade losscli."
+            f"losscli reads up to {records.SCHEMA_VERSION}. Upgrade losscli."
         )
     if found != kind:
         raise UsageError(f"{path} holds a run of '{found}'. Name one of `losscli {kind}`.")
@@ -78,7 +70,7 @@ def _plausible(results: Sequence[Result]) -> tuple[Result, ...]:
     case = None
     seen: dict[object, int] = {}
     for index, result in enumerate(results):
-        if isinstance(result, TimerTestResult):
+        if isinstance(result, records.TimerTestResult):
             continue
         try:
             if result.case == case:
