@@ -76,10 +76,8 @@ class RemotePass(JudgedPass):
         super().__init__(subject.name, pass_, None, contents)
         self.subject, self.case = subject, subject.case
         self.evicts, self.captured = evicts, captured
-        operands = contents.operands
-        first = next(iter(operands))
-        self.own = operands[first].clone()
-        self.operands = {**operands, first: self.own}
+        self.own = contents.prediction.clone()
+        self.operands = {**contents.operands, next(iter(contents.operands)): self.own}
         self.wrong: VerifyResult | None = None
         self._random = random.SystemRandom()
         self._judge_next = True
@@ -173,10 +171,9 @@ def disagreement(
             break
         long = number < LOOPS or bool(differing())
         loop_seconds = LOOP_SECONDS if long or kind != "cpu" else SHORT_LOOP_SECONDS
+        calls = min(int(loop_seconds / max(seconds, 1e-9)), LARGEST_LOOP)
         if number and kind != "cpu":
             calls = min(int(loop_seconds / max(due, least)), LARGEST_GPU_LOOP)
-        else:
-            calls = min(int(loop_seconds / max(seconds, 1e-9)), LARGEST_LOOP)
         calls = max(1, calls)
         start = clock()
         looped(0)
@@ -221,7 +218,7 @@ class SharedTimer:
 
     def measure(self, queue: Sequence[Warm]) -> list[float]:
         """Take samples; on a GPU one process takes all of its own together."""
-        processes = [*map(_process, queue)]
+        processes = [id(w.call) if isinstance(w.call, RemotePass) else 0 for w in queue]
         order: Sequence[int] = range(len(queue))
         if self.device != "cpu":
             order = sorted(order, key=lambda place: processes.index(processes[place]))
@@ -241,7 +238,3 @@ class SharedTimer:
             torch.cuda.synchronize(self.device)
         with sampling(group[0]):
             return remote.take(len(group))
-
-
-def _process(warm: Warm) -> int:
-    return id(warm.call) if isinstance(warm.call, RemotePass) else 0

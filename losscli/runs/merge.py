@@ -31,19 +31,19 @@ def merge(runs: Mapping[str, Run], *, mixed: bool = False) -> Run:
     for name, run in runs.items():
         _check_part(name, run)
     runs = dict(sorted(runs.items(), key=lambda item: min(_numbers(item[1]))))
-    (first_name, first), *others = runs.items()
+    (base, first), *others = runs.items()
     for name, run in others:
-        _check_alike(first_name, first, name, run)
+        _check_alike(base, first, name, run)
         if not mixed and (unlike := _unlike(first, run)):
             raise UsageError(
-                f"{first_name} and {name} are from different machines, {unlike}. --mixed joins "
+                f"{base} and {name} are from different machines, {unlike}. --mixed joins "
                 "them all the same: each time then names its machine, and the run is compared with "
                 "no other."
             )
-    for (one_name, one), (other_name, other) in combinations(runs.items(), 2):
-        if twice := {*one.parts} & {*other.parts}:
+    for (one, first_run), (other, run) in combinations(runs.items(), 2):
+        if twice := {*first_run.parts} & {*run.parts}:
             raise UsageError(
-                f"{one_name} and {other_name} both have part {min(twice)}. Leave one of them out."
+                f"{one} and {other} both have part {min(twice)}. Leave one of them out."
             )
     _check_apart(runs)
     every = list(runs.values())
@@ -100,25 +100,20 @@ def _parts(run: Run) -> str:
     return f"part {', '.join(run.parts)}"
 
 
-def _check_alike(first_name: str, first: Run, name: str, run: Run) -> None:
+def _check_alike(base: str, first: Run, name: str, run: Run) -> None:
     if first.kind != run.kind:
         raise UsageError(
-            f"{first_name} is from `losscli {first.kind}`, {name} from `losscli {run.kind}`. "
-            f"{ONE_RUN}."
+            f"{base} is from `losscli {first.kind}`, {name} from `losscli {run.kind}`. {ONE_RUN}."
         )
-    counts = [parse_part(each.parts[0]).count for each in (first, run)]
-    if counts[0] != counts[1]:
-        raise UsageError(
-            f"{first_name} is one of {counts[0]} parts, {name} one of {counts[1]}. {ONE_RUN}."
-        )
-    for difference in differences(first.environment, run.environment):
-        if difference.fact in SOFTWARE and difference.fact != "gpu_driver":
-            raise UsageError(
-                f"{first_name} and {name} have different software, {difference}. {ONE_RUN}."
-            )
+    one, other = (parse_part(each.parts[0]).count for each in (first, run))
+    if one != other:
+        raise UsageError(f"{base} is one of {one} parts, {name} one of {other}. {ONE_RUN}.")
+    for unlike in differences(first.environment, run.environment):
+        if unlike.fact in SOFTWARE and unlike.fact != "gpu_driver":
+            raise UsageError(f"{base} and {name} have different software, {unlike}. {ONE_RUN}.")
     if first.plan != run.plan:
         raise UsageError(
-            f"{first_name} and {name} have different configs: they are from `"
+            f"{base} and {name} have different configs: they are from `"
             f"{' '.join(first.command)}` and `{' '.join(run.command)}`. {ONE_RUN}."
         )
 
@@ -141,7 +136,7 @@ def _check_apart(runs: Mapping[str, Run]) -> None:
 
 def _unlike(first: Run, run: Run) -> str:
     found = differences(first.environment, run.environment, host=True)
-    return next((str(each) for each in found if parts_ways(each)), "")
+    return str(next(filter(parts_ways, found), ""))
 
 
 def _mixed_environment(runs: Sequence[Run]) -> dict[str, Any]:
