@@ -9,6 +9,7 @@ runs in the whole history show.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import chain, pairwise
 from statistics import mean, median
 from typing import Any, NamedTuple
@@ -55,7 +56,7 @@ class ChangePoints:
         each = sum(len(window) - 1 for window in _windows(range(len(measured))))
         self._comparisons = 2 * len(self._rows) * max(each, 1)
         self._spreads = {key: self._spread(key) for key in self._rows}
-        self._made: dict[tuple[int, int, int], dict[RowKey, Row]] = {}
+        self._compared = cache(self._compare)
 
     def of(self, key: RowKey) -> list[_ChangePoint]:
         """Return the changes of a row, the oldest first."""
@@ -73,33 +74,28 @@ class ChangePoints:
     def _change(self, key: RowKey, there: Sequence[int]) -> _ChangePoint | None:
         runs = [len(self._measured[index][key]) for index in there]
         least = next(few for enough, few in _LEAST.items() if sum(runs) >= enough)
-        splits = [
-            split
+        rows = {
+            split: self._compared(there[0], there[split], there[-1] + 1)[key]
             for split in range(1, len(there))
             if min(sum(runs[:split]), sum(runs[split:])) >= least
-        ]
-        places = {split: (there[0], there[split], there[-1] + 1) for split in splits}
-        rows = {split: self._compared(*place)[key] for split, place in places.items()}
-        differs = [s for s in splits if rows[s].ratio.low > 1 or rows[s].ratio.high < 1]
+        }
+        differs = [s for s, row in rows.items() if row.ratio.low > 1 or row.ratio.high < 1]
         if not differs:
             return None
         logs = [self._logs(key, index) for index in there]
         split = max(differs, key=lambda split: _parted(logs[:split], logs[split:]))
         return _ChangePoint(there[split], rows[split])
 
-    def _compared(self, start: int, split: int, end: int) -> dict[RowKey, Row]:
-        place = start, split, end
-        if place not in self._made:
-            before, first = self._side(start, split)
-            after, second = self._side(split, end)
-            errors = {
-                key: self._spreads[key] * math.sqrt(1 / first[key] + 1 / second[key])
-                for key in timed(before)
-                if key in second
-            }
-            found = compare(before, after, comparisons=self._comparisons, errors_of=errors)
-            self._made[place] = dict(zip(errors, found.rows, strict=True))
-        return self._made[place]
+    def _compare(self, start: int, split: int, end: int) -> dict[RowKey, Row]:
+        before, first = self._side(start, split)
+        after, second = self._side(split, end)
+        errors = {
+            key: self._spreads[key] * math.sqrt(1 / first[key] + 1 / second[key])
+            for key in timed(before)
+            if key in second
+        }
+        found = compare(before, after, comparisons=self._comparisons, errors_of=errors)
+        return dict(zip(errors, found.rows, strict=True))
 
     def _side(self, start: int, end: int) -> tuple[Run, dict[RowKey, int]]:
         """Return the runs of commits as one run, and each row's number of runs."""
@@ -148,14 +144,12 @@ def _merged(results: Sequence[BenchResult]) -> BenchResult:
     if len(results) == 1:
         return results[0]
     most = max(_MOST // len(results), _FEWEST)
-    taken = [result.seconds.samples for result in results if result.seconds]
-    taken = [samples[:: math.ceil(len(samples) / most)] for samples in taken]
-    seconds = results[-1].seconds
-    assert seconds
+    known = [result.seconds for result in results if result.seconds]
+    taken = [s.samples[:: math.ceil(len(s.samples) / most)] for s in known]
     together = replace(
-        seconds,
-        median=median(map(median_of, results)),
-        samples=tuple(sample for samples in taken for sample in samples),
+        known[-1],
+        median=median(seconds.median for seconds in known),
+        samples=tuple(chain.from_iterable(taken)),
         processes=tuple(map(len, taken)),
     )
     return replace(results[-1], seconds=together)
