@@ -6,8 +6,16 @@ import subprocess
 import pytest
 
 from losscli.build import headers
-from losscli.build.diagnosis import failed_step, first_error, hint, placed_error
-from losscli.build.ptxas import KernelResources, is_report, parse, shorten
+from losscli.build.diagnosis import (
+    KernelResources,
+    failed_step,
+    first_error,
+    hint,
+    is_report,
+    kernels_of,
+    placed_error,
+    shorten,
+)
 from losscli.errors import UnfitError
 from losscli.implementations.sandbox.confinement import environment
 from tests.conftest import DATA
@@ -89,12 +97,12 @@ PTXAS = (DATA / "build_logs" / "ptxas.txt").read_text()
 
 
 def test_ptxas_resources_of_each_kernel_are_parsed():
-    assert parse(PTXAS) == [
+    assert kernels_of(PTXAS) == [
         KernelResources("_Z1av", "sm_90", 32, 0, 0, 0, 0),
         KernelResources("_Z1bv", "sm_90", 255, 1024, 48, 44, 40),
         KernelResources("_Z1bv", "sm_100", 64, 1024, 0, 0, 0),
     ]
-    assert parse(GCC) == []
+    assert kernels_of(GCC) == []
     rest = [line for line in PTXAS.splitlines() if not is_report(line)]
     assert rest == PTXAS.splitlines()[:2]
 

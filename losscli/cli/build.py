@@ -130,7 +130,7 @@ def _needed(command: str, losses: tuple[str, ...], device: str) -> list[Target]:
 
 def _show_log(outcome: BuildResult) -> None:
     """Show commands and warnings; ptxas's resources have a table of their own."""
-    from losscli.build.ptxas import is_report
+    from losscli.build.diagnosis import is_report
 
     for line in outcome.log.splitlines():
         if not is_report(line):
@@ -146,9 +146,9 @@ _MEMORY = {
 
 
 def _show_kernels(outcomes: Sequence[BuildResult]) -> None:
-    from losscli.build.ptxas import parse, readable_names
+    from losscli.build.diagnosis import kernels_of, readable_names
 
-    kernels = [kernel for outcome in outcomes for kernel in parse(outcome.log)]
+    kernels = [kernel for outcome in outcomes for kernel in kernels_of(outcome.log)]
     if not kernels:
         return
     names = readable_names([kernel.kernel for kernel in kernels])
