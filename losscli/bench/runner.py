@@ -110,10 +110,8 @@ class Runner:
                     found |= {i.name: lost(i.name, error) for i in able}
                 if able and contents:
                     self._run_pass(contents, replace(task, budget=budget), pass_, able, found)
-            for name in task.passes[pass_]:
-                if name not in found:
-                    found[name] = lost(name, budget.used_up, status=SKIPPED)
-            results = [found[name] for name in task.passes[pass_]]
+            skipped = partial(lost, why=budget.used_up, status=SKIPPED)
+            results = [found.get(name) or skipped(name) for name in task.passes[pass_]]
             yield Measured(results, contents.right if contents else {})
 
     def _run_pass(

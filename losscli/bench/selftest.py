@@ -1,6 +1,7 @@
 """The timer's self-test: known times, and pairs of calls with and without a difference."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -137,10 +138,9 @@ def _fastest(bench: Bench, call: Call) -> float:
 def _compare(
     bench: Bench, expected: str, subject: str, pair: Sequence[Call], runs: int
 ) -> TimerTestResult:
-    verdicts = [_compared(bench, pair, seed) for seed in range(runs)]
-    right = verdicts.count(expected)
-    others = {v: verdicts.count(v) for v in dict.fromkeys(verdicts) if v != expected}
-    reason = ", ".join(f"{count} times {verdict}" for verdict, count in others.items())
+    counts = Counter(_compared(bench, pair, seed) for seed in range(runs))
+    right = counts.pop(expected, 0)
+    reason = ", ".join(f"{count} times {verdict}" for verdict, count in counts.items())
     status: TestStatus = PASS if right >= RIGHT * runs else FAIL
     return TimerTestResult(expected, subject, status, reason, right=right, runs=runs)
 

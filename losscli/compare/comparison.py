@@ -101,11 +101,6 @@ class Comparison:
     """Whether PyTorch's own implementations are the same code in both."""
 
     @property
-    def noise(self) -> float:
-        """The largest standard deviation of a ratio between runs."""
-        return max((noise.value for noise in self.noises), default=0.0)
-
-    @property
     def controls(self) -> int:
         """The number of rows that are the same code in both runs."""
         return sum(row.control for row in self.rows)

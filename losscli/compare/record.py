@@ -118,9 +118,10 @@ def _run(name: str, comparison: Comparison, fail_on: FailOn) -> ComparedRun:
         for row in comparison.rows
     )
     undecided = sum(row.undecided for row in rows) if math.isfinite(threshold) else None
+    noise = max((each.value for each in comparison.noises), default=0.0)
     return ComparedRun(
         *(name, comparison.comparable, comparison.differences),
-        *(comparison.noise, comparison.controls, comparison.noises),
+        *(noise, comparison.controls, comparison.noises),
         *(undecided, rows, tuple(comparison.means())),
         *(comparison.only_before, comparison.only_after),
     )

@@ -123,15 +123,13 @@ def _open(path: Path, data: bytes) -> tuple[_Fields, bytes, bool]:
             return fields, rest, True
     try:
         fields = msgspec.json.decode(data, type=_Fields)
-    except msgspec.ValidationError:
+        return fields, bytes(fields["results"]), False
+    except (msgspec.ValidationError, KeyError):
         raise _not_ours(path) from None
     except UNREADABLE as error:
         if data.lstrip().startswith(b"{") and b'"schema_version"' in data[:200]:
             raise damaged(path, error) from None
         raise _not_ours(path) from None
-    if "results" not in fields:
-        raise _not_ours(path)
-    return fields, bytes(fields["results"]), False
 
 
 def data_of(path: Path) -> bytes:
