@@ -24,7 +24,6 @@ from losscli.runs.records import BenchResult, VerifyResult
 
 PART_OF_LAST = 0.75
 """Another process measures a task if this fraction of the last turn's time is left."""
-
 RINGS_AGAIN_SECONDS = 15.0
 """An exception in a finaliser is lost, so the alarm repeats. A build ends in less time."""
 
@@ -181,12 +180,12 @@ def lineup(
 ) -> tuple[list[Implementation], dict[str, Reason]]:
     """Return the implementations that can run a pass, and why others cannot; build nothing."""
     case = task.case
-    asked = [task.find(name) for name in task.passes[pass_]]
     if why := case.impossible or unavailable(task.mode, case.device, case.placement):
-        return [], {i.name: why for i in asked}
+        return [], dict.fromkeys(task.passes[pass_], why)
+    asked = [task.find(name) for name in task.passes[pass_]]
     reasons = {i.name: reason for i in asked if (reason := i.unavailable(case))}
-    asked = [i for i in asked if i.name not in reasons]
-    able, misfits = those_that_fit(case, pass_, asked, free, task.mode)
+    fitting = [i for i in asked if i.name not in reasons]
+    able, misfits = those_that_fit(case, pass_, fitting, free, task.mode)
     return able, reasons | misfits
 
 

@@ -68,10 +68,7 @@ def first_error(printed: str) -> str:
     # ninja repeats a failed command, which may look like an error.
     commands = {index + 1 for index, line in enumerate(lines) if line.startswith("FAILED:")}
     told = [line for index, line in enumerate(lines) if index not in commands]
-    for line in told:
-        if _ERROR.search(line):
-            return line
-    return told[-1] if told else "the compiler printed nothing"
+    return next(filter(_ERROR.search, told), told[-1] if told else "the compiler printed nothing")
 
 
 def placed_error(printed: str, source: str = "", name: str = "") -> str:

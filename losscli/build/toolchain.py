@@ -31,11 +31,6 @@ class Tool:
     gencode: tuple[str, ...] = ()
     """The GPUs that nvcc compiles for, also among the flags; empty for a C++ compiler."""
 
-    @property
-    def program(self) -> str:
-        """The tool without its wrapper."""
-        return self.command[-1]
-
 
 def find_compiler(environ: Mapping[str, str] = os.environ) -> Tool:
     """Find GCC's C++ compiler through $CXX or the PATH; UnfitError if there is none.
@@ -72,7 +67,7 @@ def find_host_compiler(compiler: Tool, environ: Mapping[str, str] = os.environ) 
     """Return nvcc's host compiler: $CUDAHOSTCXX, or the C++ compiler."""
     given = environ.get("CUDAHOSTCXX", "").strip()
     if not given:
-        return compiler.program
+        return compiler.command[-1]  # without its wrapper
     require_program(given, "CUDAHOSTCXX", "a host compiler for nvcc", environ)
     return given
 

@@ -98,8 +98,6 @@ def ratios(
     0. ``noise``: standard deviations of the logs between runs. ``times``: how many comparisons like
     this one have to hold at once.
     """
-    if not len(before):
-        return []
     logs = np.log(after / before)
     half = joint_z(len(logs) * times) * np.hypot(errors, noise)
     low = np.exp(np.minimum(logs, logs - drifts) - half)

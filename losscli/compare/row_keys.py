@@ -53,8 +53,8 @@ def timed(run: Run) -> dict[RowKey, BenchResult]:
     found: dict[RowKey, BenchResult] = {}
     case: Case | None = None
     anywhere: Case | None = None
-    for result in run.results:
-        if isinstance(result, BenchResult) and result.seconds and result.status == OK:
+    for result in run.of(BenchResult):
+        if result.seconds and result.status == OK:
             if anywhere is None or result.case is not case:  # neighbours share it
                 case, anywhere = result.case, result.case.anywhere()
             found[key(result, anywhere)] = result

@@ -76,8 +76,7 @@ def refuse_unreported(kind: str, output: Path, resumed: Path | None = None, name
     path = journal_path(output)
     if not path.exists() or (resumed and resumed.resolve() == path.resolve()):
         return
-    reported = output.exists() and output.stat().st_mtime_ns >= path.stat().st_mtime_ns
-    if not reported:
+    if not output.exists() or output.stat().st_mtime_ns < path.stat().st_mtime_ns:
         known = name or output
         resume = f"Continue the run with --resume {known}, move" if kind == "bench" else "Move"
         raise UsageError(

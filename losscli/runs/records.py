@@ -106,9 +106,8 @@ class BenchResult(Record, frozen=True):
     @property
     def teraflops(self) -> float | None:
         """The operations over the median, in 1e12 per second."""
-        if not (self.seconds and self.operations):
-            return None
-        return self.operations / self.seconds.median / 1e12
+        work = self.operations
+        return work / self.seconds.median / 1e12 if work and self.seconds else None
 
     @property
     def limit_share(self) -> float | None:
