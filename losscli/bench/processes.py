@@ -226,7 +226,6 @@ def environment(device: str, tasks: Sequence[Task]) -> dict[str, object]:
     if device != "cpu":
         return facts
     several = any(task.timing.several_processes for task in tasks)
-    why = allocator.unsettable() if several else "measured in the process of the command"
-    if why:
+    if why := allocator.unsettable() if several else "measured in the process of the command":
         return facts | {"allocator": allocator.DEFAULT, "allocator_reason": why}
     return facts | {"allocator": allocator.KEEPS, "allocator_settings": dict(allocator.KEEPING)}

@@ -13,7 +13,7 @@ from losscli.errors import BuildError, LosscliError, UnfitError
 from losscli.files.directories import note_use
 from losscli.machine.devices import core_count
 from losscli.machine.memory import free_bytes
-from losscli.processes.lock import locked
+from losscli.processes.lock import Notify, locked
 from losscli.units import first_of, format_duration
 
 from . import diagnosis
@@ -30,9 +30,6 @@ FROM_WHEEL = "from the wheel"
 _SECONDS = {TORCH: 13.0, CPU: 5.0, CUDA: 40.0}
 """The mean time of one compilation, by part or else device, to estimate a build's time."""
 LOG = "build.log"
-
-Notify = Callable[[str], None]
-"""Called with one line for the user."""
 
 
 @dataclass(frozen=True)

@@ -88,8 +88,9 @@ def require_program(program: str, variable: str, expected: str, environ: Mapping
 
 def version_text(command: tuple[str, ...]) -> str:
     """Return ``--version`` output; UnfitError if the program does not run."""
+    name = shlex.join(command)
     try:
-        result = run([*command, "--version"], timeout=VERSION_SECONDS, check=True)
+        return run([*command, "--version"], timeout=VERSION_SECONDS, check=True).stdout.strip()
     except subprocess.TimeoutExpired:
         why = f"does not end within {VERSION_SECONDS} s"
     except OSError as error:
@@ -98,9 +99,6 @@ def version_text(command: tuple[str, ...]) -> str:
         lines = (error.stderr or error.stdout).strip().splitlines()
         says = f", saying: {lines[0]}" if lines else ""
         why = f"failed with exit code {error.returncode}{says}"
-    else:
-        return result.stdout.strip()
-    name = shlex.join(command)
     raise UnfitError(f"`{name} --version` {why}. Reinstall it or choose another.")
 
 

@@ -51,12 +51,9 @@ def _timed(
     return cell
 
 
-def _never(results: Results) -> bool:
-    return False
-
-
 def _quantile(name: str, meaning: str) -> Column:
-    return Column(name, _timed(lambda r: getattr(r.seconds, name), format_seconds), meaning, _never)
+    cell = _timed(lambda r: getattr(r.seconds, name), format_seconds)
+    return Column(name, cell, meaning, lambda results: False)
 
 
 def _spread(result: BenchResult) -> str:
@@ -142,13 +139,13 @@ COLUMNS = {
         "energy",
         _timed(lambda r: r.joules, format_joules),
         "joules per call, by the device's counter, in calls without a pause",
-        _never,
+        lambda results: False,
     ),
     "power": Column(
         "watts",
         _timed(lambda r: r.watts, figure),
         "that energy, divided by the time of the calls",
-        _never,
+        lambda results: False,
     ),
 }
 FORMERLY = {"extra": "memory"}

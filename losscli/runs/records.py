@@ -203,8 +203,6 @@ class TimerTestResult(Record, frozen=True):
 
 Result = BenchResult | VerifyResult | SelfTestResult | TimerTestResult
 AnyResult = TypeVar("AnyResult", bound=Result)
-
-
 Kind = Literal["bench", "verify", "self-test", "timer-test"]
 """The kind of run: verify's self-test, and bench's timer-test."""
 RESULTS: Mapping[Kind, type[Result]] = {
