@@ -60,6 +60,15 @@ _HINTS = (
         "This PyTorch does not match what losscli expects: install torch 2.10 or newer.",
     ),
 )
+_ENTRY = re.compile(r"Compiling entry function '(?P<name>[^']+)' for '(?P<arch>[^']+)'")
+_FRAME = re.compile(
+    r"(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, "
+    r"(?P<loads>\d+) bytes spill loads"
+)
+_PROPERTIES = re.compile(r"Function properties for (?P<name>\S+)")
+_USED = re.compile(r"Used (?P<registers>\d+) registers")
+_SHARED = re.compile(r"(\d+) bytes smem")
+_REPORT = re.compile(r"ptxas info|^\s+\d+ bytes stack frame")
 
 
 def first_error(printed: str) -> str:
@@ -105,18 +114,6 @@ def failed_step(printed: str) -> str:
     """Return the first failed output."""
     match = re.search(r"^FAILED: (?:\[code=\d+\] )?(\S+)", printed, re.MULTILINE)
     return match[1] if match else "the build"
-
-
-_ENTRY = re.compile(r"Compiling entry function '(?P<name>[^']+)' for '(?P<arch>[^']+)'")
-_FRAME = re.compile(
-    r"(?P<stack>\d+) bytes stack frame, (?P<stores>\d+) bytes spill stores, "
-    r"(?P<loads>\d+) bytes spill loads"
-)
-_PROPERTIES = re.compile(r"Function properties for (?P<name>\S+)")
-_USED = re.compile(r"Used (?P<registers>\d+) registers")
-_SHARED = re.compile(r"(\d+) bytes smem")
-
-_REPORT = re.compile(r"ptxas info|^\s+\d+ bytes stack frame")
 
 
 @dataclass(frozen=True)

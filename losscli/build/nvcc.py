@@ -21,6 +21,10 @@ DROPPED = ((13, 0), (7, 5))
 """The CUDA version that drops GPUs below that compute capability."""
 WITHOUT_GPU = ("90",)
 """For compile checks: H100 and H200."""
+MINIMUM_CUDA = (12, 0)
+"""The first that generates code for every tuned architecture."""
+USUAL_PLACE = Path("/usr/local")
+"""The folder of installed toolkits: ``cuda``, ``cuda-12.4``."""
 
 
 def gencode_flags(
@@ -32,10 +36,7 @@ def gencode_flags(
 
     LOSSCLI_CUDA_ARCHITECTURES ("90;100") has priority, then the GPUs present, then sm_90. Unless
     the code is only for the GPUs present, PTX of the newest architecture is added for newer GPUs.
-
-    Raises:
-        UnfitError: all GPUs are older than nvcc or the kernels support.
-        UsageError: LOSSCLI_CUDA_ARCHITECTURES names one that nvcc does not support.
+    UnfitError if all GPUs are older than the kernels support, UsageError if a name is too old.
     """
     asked = requested_architectures(environ)
     oldest = DROPPED[1] if dropped_by(cuda) else OLDEST
@@ -110,13 +111,6 @@ def _capability(name: str) -> tuple[int, int]:
 
 def _name(capability: tuple[int, int]) -> str:
     return "{}{}".format(*capability)
-
-
-MINIMUM_CUDA = (12, 0)
-"""The first that generates code for every tuned architecture."""
-
-USUAL_PLACE = Path("/usr/local")
-"""The folder of installed toolkits: ``cuda``, ``cuda-12.4``."""
 
 
 @dataclass(frozen=True)

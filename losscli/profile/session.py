@@ -18,6 +18,18 @@ from losscli.profile.record import Bound, Launch, Profile
 from losscli.runs.records import BenchResult
 
 TRACE = "--trace"
+BUSY = 0.5
+"""The fraction of a call's time with kernels running, below which launches decide."""
+USEFUL = 0.5
+"""The used fraction of touched sectors, below which access is uncoalesced."""
+LOADED = 0.5
+"""Bytes that loads or stores must touch to count, relative to memory traffic."""
+NEAR = 0.85
+"""The fraction of the limit's rate from which memory decides."""
+FEW = 0.25
+"""The fraction of a multiprocessor's warps, below which there are too few."""
+ISSUED = 0.6
+"""The fraction of a scheduler's cycles from which instructions decide."""
 
 
 def profile(
@@ -76,20 +88,6 @@ def _traced(command: Sequence[str], trace: Path) -> str:
         said = (ended.stderr or ended.stdout).strip().splitlines()
         raise UnfitError(f"the call failed under the profiler: {(said or ['no message'])[-1]}")
     return trace.read_text(encoding="utf-8")
-
-
-BUSY = 0.5
-"""The fraction of a call's time with kernels running, below which launches decide."""
-USEFUL = 0.5
-"""The used fraction of touched sectors, below which access is uncoalesced."""
-LOADED = 0.5
-"""Bytes that loads or stores must touch to count, relative to memory traffic."""
-NEAR = 0.85
-"""The fraction of the limit's rate from which memory decides."""
-FEW = 0.25
-"""The fraction of a multiprocessor's warps, below which there are too few."""
-ISSUED = 0.6
-"""The fraction of a scheduler's cycles from which instructions decide."""
 
 
 def decide(
