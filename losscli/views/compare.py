@@ -9,10 +9,9 @@ from collections.abc import Iterable, Iterator
 from statistics import geometric_mean
 
 from losscli.compare.comparison import Comparison
-from losscli.compare.gate import Comparisons
+from losscli.compare.gate import ComparedRow, ComparedRun, ComparisonRecord, Comparisons, record_of
 from losscli.compare.metrics import MEMORY, METRICS
 from losscli.compare.noise import CONFIDENCE
-from losscli.compare.record import ComparedRow, ComparedRun, ComparisonRecord, record_of
 from losscli.compare.row_keys import in_table, label
 from losscli.runs.grouping import grouped
 from losscli.runs.judgements import SLOWER, UNCLEAR, Judgement

@@ -7,7 +7,7 @@ from typing import cast, get_args
 import msgspec
 from msgspec.structs import replace
 
-from losscli.compare.record import ComparedRow, ComparisonRecord
+from losscli.compare.gate import ComparedRow, ComparisonRecord
 from losscli.errors import UsageError
 from losscli.judge.verdict import Verdict
 from losscli.report.verdict_writer import Verdicts
