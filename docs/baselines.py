@@ -11,7 +11,7 @@ from docs.markdown import table
 from docs.times import WIDTH, beside_peers, elements, ratio_to_best
 from losscli.cases.axes import CONTIGUOUS, format_grad_output
 from losscli.cases.case import Case
-from losscli.compare.configurations import Configuration, best_baseline
+from losscli.compare.configurations import Configuration
 from losscli.implementations import CUSTOM
 from losscli.runs.judgements import SLOWER
 from losscli.runs.records import Run
@@ -110,10 +110,9 @@ def _behind(losing: Iterable[Configuration]) -> str:
     names: Counter[str] = Counter()
     most = 0.0
     for cell in losing:
-        custom, fastest = cell[CUSTOM].seconds, best_baseline(cell)
+        custom = cell[CUSTOM].seconds
         assert custom
-        assert fastest
-        names[fastest.implementation] += 1
+        names[cell.best_baseline.implementation] += 1
         most = max(most, custom.median * (1 - ratio_to_best(cell)))
     return f"behind {' and '.join(names)} by at most {format_seconds(most, 2)}"
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from docs.markdown import table
 from losscli.cases.case import Case
-from losscli.compare.configurations import Configuration, best_baseline, configurations, ratio
+from losscli.compare.configurations import Configuration, configurations
 from losscli.implementations import CUSTOM
 from losscli.implementations.other_projects import PACKAGES
 from losscli.losses.elementwise.weighting import is_weighted
@@ -286,9 +286,7 @@ def _peer(group: Sequence[Configuration], peer: str) -> str:
 
 def ratio_to_best(cell: Configuration) -> float:
     """Return the fastest baseline's time over losscli's."""
-    baseline = best_baseline(cell)
-    assert baseline
-    return ratio(cell[CUSTOM], baseline)
+    return cell.ratio(cell.best_baseline)
 
 
 def _without(name: str, *words: str) -> str:

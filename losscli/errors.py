@@ -116,8 +116,6 @@ LISTED = {"loss": "losses", "check": "checks"}
 """What ``losscli list`` shows of a kind of names."""
 MOST_NAMES = 16
 """As many fit into a message of three lines."""
-
-
 _SYNONYMS = {
     "dtype": {
         **dict.fromkeys(("fp32", "f32", "float", "single"), "float32"),
@@ -133,10 +131,7 @@ def unknown(kind: str, given: str, candidates: Iterable[str]) -> str:
     """Return ``unknown KIND 'GIVEN'. Did you mean '...'? Choose from: ..., ....``."""
     names = list(candidates)
     synonym = _SYNONYMS.get(kind, {}).get(given.lower())
-    if synonym and synonym in names:
-        close = [synonym]
-    else:
-        close = difflib.get_close_matches(given, names, n=1, cutoff=0.6)
+    close = [synonym] if synonym in names else difflib.get_close_matches(given, names, n=1)
     hint = f" Did you mean '{close[0]}'?" if close else ""
     said = f"unknown {kind} '{given}'.{hint}"
     if kind in LISTED and len(names) > MOST_NAMES:

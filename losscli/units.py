@@ -69,7 +69,7 @@ def format_memory(count: float) -> str:
 
 def parse_memory(text: str) -> float:
     """Parse ``1.2GB``, ``300 MB``, ``1GiB``, ``4G`` or bare bytes; UsageError for anything else."""
-    number = _parsed(text, _MEMORY_UNITS, ignore_case=True)
+    number = _parsed(text.lower(), _MEMORY_UNITS)
     if number is None:
         raise UsageError(f"'{text}' is not a number of bytes. Write 1.2GB, 300MB or 1GiB.")
     return float(round(number))
@@ -83,11 +83,10 @@ def parse_seconds(text: str) -> float:
     return seconds
 
 
-def _parsed(text: str, units: Mapping[str, float], *, ignore_case: bool = False) -> float | None:
+def _parsed(text: str, units: Mapping[str, float]) -> float | None:
     match = re.fullmatch(r"\s*([0-9.eE+-]+?)\s*([a-zA-Z]*)\s*", text)
     number = finite(match[1]) if match else None
-    unit = match[2] if match else ""
-    scale = units.get(unit.lower() if ignore_case else unit)
+    scale = units.get(match[2]) if match else None
     return None if number is None or scale is None or number < 0 else number * scale
 
 

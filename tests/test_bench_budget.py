@@ -7,9 +7,18 @@ import pytest
 from msgspec import structs
 
 from losscli.bench import runner
-from losscli.bench.budget import Budget, TimeIsUp, Turns, alarm
 from losscli.bench.limit import Limit
-from losscli.bench.plan import BEFORE_REPORT, Schedule, plan, plan_id, remaining
+from losscli.bench.plan import (
+    BEFORE_REPORT,
+    Budget,
+    Schedule,
+    TimeIsUp,
+    Turns,
+    alarm,
+    plan,
+    plan_id,
+    remaining,
+)
 from losscli.bench.results import untimed
 from losscli.bench.runner import Runner
 from losscli.cli import bench as cli

@@ -5,7 +5,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from losscli.bench.contents import Contents
+from losscli.bench.passes import Contents
 from losscli.cases.axes import DISTRIBUTIONS
 from losscli.implementations import find_implementation
 from losscli.implementations.requests import Forward

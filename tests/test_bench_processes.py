@@ -9,9 +9,8 @@ from typing import Any, cast
 import pytest
 from msgspec import structs
 
-from losscli.bench.budget import Budget
 from losscli.bench.limit import Limit
-from losscli.bench.plan import plan
+from losscli.bench.plan import Budget, plan
 from losscli.bench.processes import (
     MeasuringProcess,
     ProcessDiedError,
@@ -171,13 +170,12 @@ channel.receive()
         ("os.kill(os.getpid(), signal.SIGKILL)", "skipped", "runs out of memory"),
     ],
 )
-def test_dead_process_reports_its_exit_code_or_signal(task, text, status, told):
+def test_dead_process_reports_its_exit_code_or_signal(text, status, told):
     told_by = "the process that measured the case"
     with process(text) as worker, pytest.raises(ProcessDiedError, match=told_by) as raised:
         list(worker.answers(print))
-    result = raised.value.result(task, "forward", "custom")
-    assert result.status == status
-    assert told in result.reason
+    assert raised.value.status == status
+    assert told in raised.value.why.text
 
 
 def test_error_of_a_process_ends_the_run_with_its_exit_code(task):

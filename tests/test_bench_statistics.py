@@ -59,9 +59,9 @@ def test_interval_covers_95_percent_and_a_narrower_one_does_not():
 
 
 def test_half_width_is_relative_to_the_median():
-    assert half_width([9.0, 10.0, 10.0, 10.0, 10.0, 11.0]) == pytest.approx(0.1)
-    assert half_width([10.0] * 2000) == 0
-    assert half_width([1.0] * 5) == math.inf
+    assert half_width(summarize([9.0, 10.0, 10.0, 10.0, 10.0, 11.0])) == pytest.approx(0.1)
+    assert half_width(summarize([10.0] * 2000)) == 0
+    assert half_width(summarize([1.0] * 5)) == math.inf
 
 
 VERDICTS = {

@@ -31,7 +31,7 @@ def workshop(tmp_path, monkeypatch):
     torch = TorchInstall("2.13.0", tmp_path, "13.0", True)
     monkeypatch.setattr(build_module, "installed_torch", lambda: torch)
     monkeypatch.setattr(compilers, "driver_cuda", lambda: (13, 0))
-    monkeypatch.setattr(compilers, "present_capabilities", lambda: [(9, 0)])
+    monkeypatch.setattr("losscli.build.nvcc.present_capabilities", lambda: [(9, 0)])
     return workshop
 
 

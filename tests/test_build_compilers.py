@@ -5,8 +5,14 @@ import pytest
 
 from losscli.build import nvcc as nvcc_module
 from losscli.build import toolchain
-from losscli.build.architectures import VARIABLE, covers, gencode_flags
-from losscli.build.nvcc import Requirements, find_nvcc, parse_version
+from losscli.build.nvcc import (
+    VARIABLE,
+    Requirements,
+    covers,
+    find_nvcc,
+    gencode_flags,
+    parse_version,
+)
 from losscli.build.toolchain import Tool, find_compiler, find_host_compiler
 from losscli.errors import UnfitError, UsageError
 from tests.standin import GCC_VERSION, NVCC_VERSION, write_program
@@ -32,12 +38,12 @@ def environ(bin_: Path, **more: str) -> dict[str, str]:
 
 def test_gpp_is_preferred_over_cpp_and_cxx_may_name_a_wrapper_and_wins(bin_):
     program(bin_ / "c++", GCC_VERSION)
-    assert find_compiler(environ(bin_)).program == str(bin_ / "c++")
+    assert find_compiler(environ(bin_)).command[-1] == str(bin_ / "c++")
     program(bin_ / "g++", GCC_VERSION)
     assert find_compiler(environ(bin_)) == Tool((str(bin_ / "g++"),), GCC_VERSION, (12, 2))
     program(bin_ / "ccache", GCC_VERSION)
     tool = find_compiler(environ(bin_, CXX=f"{bin_}/ccache g++-13"))
-    assert (tool.command, tool.program) == ((f"{bin_}/ccache", "g++-13"), "g++-13")
+    assert tool.command == (f"{bin_}/ccache", "g++-13")
 
 
 def test_missing_compiler_says_what_to_install_or_set(bin_):
@@ -88,7 +94,7 @@ def nvcc(path: Path, version: str) -> Path:
 
 
 def find(bin_: Path, requirements: Requirements | None = None, **more: str) -> str:
-    return find_nvcc(requirements or Requirements(), environ(bin_, **more)).program
+    return find_nvcc(requirements or Requirements(), environ(bin_, **more)).command[-1]
 
 
 def test_nvcc_search_goes_from_cudacxx_to_the_usual_place(tmp_path, bin_):

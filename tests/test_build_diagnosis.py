@@ -5,9 +5,7 @@ import subprocess
 
 import pytest
 
-from losscli.build import headers
-from losscli.build.diagnosis import failed_step, first_error, hint, placed_error
-from losscli.build.ptxas import KernelResources, is_report, parse, shorten
+from losscli.build import diagnosis, headers
 from losscli.errors import UnfitError
 from losscli.implementations.sandbox.confinement import environment
 from tests.conftest import DATA
@@ -39,13 +37,13 @@ compilation terminated.
 )
 def test_an_error_is_told_with_its_place_and_its_code(printed, source, told):
     code = "extern __shared__ scaler_t sdata[];"
-    assert placed_error(printed, source.format(code, code), "k.py") == told.format(code)
+    assert diagnosis.placed_error(printed, source.format(code, code), "k.py") == told.format(code)
 
 
 def test_failed_step_is_found_in_the_log():
-    assert failed_step(GCC) == "cpu.instantiate.mse.o"
-    assert failed_step(GCC.replace("[code=1] ", "")) == "cpu.instantiate.mse.o"
-    assert failed_step("ninja: error: writing to build log") == "the build"
+    assert diagnosis.failed_step(GCC) == "cpu.instantiate.mse.o"
+    assert diagnosis.failed_step(GCC.replace("[code=1] ", "")) == "cpu.instantiate.mse.o"
+    assert diagnosis.failed_step("ninja: error: writing to build log") == "the build"
 
 
 def test_first_error_is_the_compilers_message_or_the_last_line():
@@ -56,11 +54,11 @@ def test_first_error_is_the_compilers_message_or_the_last_line():
         "engine.o: in function `f': undefined reference to `g'",
         "/usr/bin/ld: cannot find -lc10: No such file or directory",
     ):
-        assert first_error(f"some note\n{line}\nmore\n") == line
+        assert diagnosis.first_error(f"some note\n{line}\nmore\n") == line
     expected = "losses/elementwise/mse.h:16:25: error: 'diference' was not declared in this scope"
-    assert first_error(GCC) == f"csrc/{expected}"
-    assert first_error("one\ntwo\n\n") == "two"
-    assert first_error("") == "the compiler printed nothing"
+    assert diagnosis.first_error(GCC) == f"csrc/{expected}"
+    assert diagnosis.first_error("one\ntwo\n\n") == "two"
+    assert diagnosis.first_error("") == "the compiler printed nothing"
 
 
 REMEDIES = [
@@ -79,8 +77,8 @@ REMEDIES = [
 
 def test_known_error_has_a_hint():
     for printed, remedy in REMEDIES:
-        assert remedy in hint(printed)
-        assert bool(remedy) == bool(hint(printed)), printed
+        assert remedy in diagnosis.hint(printed)
+        assert bool(remedy) == bool(diagnosis.hint(printed)), printed
 
 
 # A kernel without shared memory; one that spills and calls a function with a frame of its own; the
@@ -89,13 +87,13 @@ PTXAS = (DATA / "build_logs" / "ptxas.txt").read_text()
 
 
 def test_ptxas_resources_of_each_kernel_are_parsed():
-    assert parse(PTXAS) == [
-        KernelResources("_Z1av", "sm_90", 32, 0, 0, 0, 0),
-        KernelResources("_Z1bv", "sm_90", 255, 1024, 48, 44, 40),
-        KernelResources("_Z1bv", "sm_100", 64, 1024, 0, 0, 0),
+    assert diagnosis.kernels_of(PTXAS) == [
+        diagnosis.KernelResources("_Z1av", "sm_90", 32, 0, 0, 0, 0),
+        diagnosis.KernelResources("_Z1bv", "sm_90", 255, 1024, 48, 44, 40),
+        diagnosis.KernelResources("_Z1bv", "sm_100", 64, 1024, 0, 0, 0),
     ]
-    assert parse(GCC) == []
-    rest = [line for line in PTXAS.splitlines() if not is_report(line)]
+    assert diagnosis.kernels_of(GCC) == []
+    rest = [line for line in PTXAS.splitlines() if not diagnosis.is_report(line)]
     assert rest == PTXAS.splitlines()[:2]
 
 
@@ -108,7 +106,7 @@ SHORT = {
 
 
 def test_kernel_names_are_shortened():
-    assert [shorten(demangled) for demangled in SHORT] == [*SHORT.values()]
+    assert [diagnosis.shorten(demangled) for demangled in SHORT] == [*SHORT.values()]
 
 
 SOURCE = "#include <torch/extension.h>\nint main() { return answer - 42; }\n"

@@ -26,7 +26,7 @@ def machine(workshop, monkeypatch):
     def change(cuda="13.0", hip=None, gpus=((9, 0),), driver=(13, 0), nvcc="nvcc"):
         torch = TorchInstall("2.13.0", workshop.root, cuda, True, hip)
         monkeypatch.setattr(build_module, "installed_torch", lambda: torch)
-        monkeypatch.setattr(compilers, "present_capabilities", lambda: list(gpus))
+        monkeypatch.setattr("losscli.build.nvcc.present_capabilities", lambda: list(gpus))
         monkeypatch.setattr(compilers, "driver_cuda", lambda: driver)
         monkeypatch.setenv("CUDACXX", str(workshop.root / nvcc))
 
@@ -85,7 +85,7 @@ def test_finished_operators_of_another_torch_are_not_used(workshop):
 @pytest.mark.usefixtures("libraries")
 def test_finished_kernels_of_other_gpus_or_a_newer_cuda_are_not_used(workshop, monkeypatch):
     def obtain(capability, driver):
-        monkeypatch.setattr(compilers, "present_capabilities", lambda: [capability])
+        monkeypatch.setattr("losscli.build.nvcc.present_capabilities", lambda: [capability])
         builder = workshop.builder()
         builder.compilers.requirements = Requirements(driver, (13, 0), capability)
         return builder.obtain([ALPHA_CUDA])

@@ -19,7 +19,7 @@ from losscli.config.schema import Config, Exclude, LossChoice
 from losscli.implementations import find_implementation
 from losscli.losses import EVERY_LOSS, LOSSES
 from losscli.render.records import render
-from losscli.runs.encoding import read_object
+from losscli.runs.encoding import read_json
 from losscli.runs.reading import read_run
 from losscli.truth.inputs import make_inputs
 from tests.handmade import result, run
@@ -36,7 +36,7 @@ def test_cases_are_one_key_where_they_are_equal_and_survive_json_and_pickle(case
     for changes in ({"seed": 1}, {"scale": 2.0}, {"params": {"beta": 0.7}}, {"device": "cuda:0"}):
         assert len({case, replace(case, **changes)}) == 2, changes
     text = json.dumps(case.to_json()).encode()
-    assert {case, read_object(Case, text), pickle.loads(pickle.dumps(case))} == {case}
+    assert {case, read_json(Case, text), pickle.loads(pickle.dumps(case))} == {case}
 
 
 def test_parameters_are_read_as_a_mapping_and_cannot_be_changed():

@@ -6,9 +6,16 @@ import pytest
 from msgspec.structs import replace
 
 from losscli.bench.statistics import summarize
-from losscli.compare.change import joint_z, ratios, uncertainties
 from losscli.compare.comparison import compare
-from losscli.compare.noise import ENOUGH_CONTROLS, LEAST_NOISE, SUPPOSED_NOISE, noise_between_runs
+from losscli.compare.noise import (
+    ENOUGH_CONTROLS,
+    LEAST_NOISE,
+    SUPPOSED_NOISE,
+    joint_z,
+    noise_between_runs,
+    ratios,
+    uncertainties,
+)
 from losscli.runs.judgements import FASTER, SAME, SLOWER, UNCLEAR
 from tests.fabricated import elsewhere, machine
 from tests.handmade import case, failed, result, run, skipped

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from losscli.compare.change import Change
 from losscli.compare.metrics import METRICS
+from losscli.compare.noise import Change
 from losscli.runs.measurements import Error
 from tests.comparing import compare
 from tests.fabricated import machine

@@ -68,7 +68,7 @@ def test_each_library_is_loaded_by_the_first_call_that_needs_it(csrc, capfd, mon
     def no_nvcc(requirements):
         raise AssertionError("a CPU tensor asked for nvcc")
 
-    monkeypatch.setattr("losscli.build.compilers.find_nvcc", no_nvcc)
+    monkeypatch.setattr("losscli.build.nvcc.find_nvcc", no_nvcc)
     loading.load_loss("mse", "cpu")
     attached = every_loss()
     assert history() == [*attached, "kernels mse cpu 0 41"]

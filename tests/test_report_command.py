@@ -5,8 +5,7 @@ import pytest
 
 from losscli.cli import main
 from losscli.compare.comparison import compare
-from losscli.compare.gate import Comparisons
-from losscli.compare.record import record_of
+from losscli.compare.gate import Comparisons, record_of
 from losscli.errors import EXIT_OK, EXIT_UNFIT, UsageError
 from losscli.render.html.any_record import read_record
 from losscli.render.html.page import sections

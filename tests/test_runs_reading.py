@@ -13,7 +13,7 @@ from losscli.errors import UsageError
 from losscli.files.record import Record
 from losscli.reasons import Code
 from losscli.render.records import render
-from losscli.runs.encoding import RecordError, read_array
+from losscli.runs.encoding import RecordError, read_json
 from losscli.runs.measurements import Error
 from losscli.runs.reading import read_run
 from losscli.runs.records import (
@@ -207,7 +207,7 @@ class Outer(Record, frozen=True):
 
 
 def read(value):
-    (record,) = read_array(Outer, json.dumps([value]).encode())
+    (record,) = read_json(list[Outer], json.dumps([value]).encode())
     return record
 
 

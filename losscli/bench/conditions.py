@@ -152,12 +152,9 @@ def _busy_seconds() -> float | None:
     except OSError:
         return None
     ours = {f"cpu{number}" for number in os.sched_getaffinity(0)}
-    ticks = 0
-    for line in text.splitlines():
-        name, *fields = line.split()
-        if name in ours:
-            user, nice, system, _, _, *others = map(int, fields[:8])
-            ticks += user + nice + system + sum(others)
+    lines = map(str.split, text.splitlines())
+    # All but the idle time, which is the fourth and fifth number.
+    ticks = sum(sum(map(int, (*n[:3], *n[5:8]))) for name, *n in lines if name in ours)
     return ticks / os.sysconf("SC_CLK_TCK") if ticks else None
 
 

@@ -119,18 +119,16 @@ def measure(
     except UnreadableError as error:
         return Energy(reason=str(error))
     made: list[tuple[float, int]] = [(clock(), 0)]
-    start = made[0][0]
     with reader:
-        while (elapsed := made[-1][0] - start) < SECONDS or len(reader.changes) <= CHANGES:
+        while (elapsed := made[-1][0] - made[0][0]) < SECONDS or len(reader.changes) <= CHANGES:
             if reader.reason or elapsed >= LONGEST_SECONDS:
                 break
             looped(batch)
             made.append((clock(), made[-1][1] + batch))
+    if not reader.reason and len(reader.changes) <= CHANGES:
+        reader.reason = f"the counter changed {len(reader.changes)} times in {elapsed:.0f} s"
     if reader.reason:
         return Energy(reason=reader.reason)
-    if len(reader.changes) <= CHANGES:
-        text = f"the counter changed {len(reader.changes)} times in {made[-1][0] - start:.0f} s"
-        return Energy(reason=text)
     return of_a_call(reader.changes, made)
 
 
@@ -139,8 +137,7 @@ def of_a_call(changes: Sequence[tuple[float, float]], made: Sequence[tuple[float
 
     ``changes``: times and joules from then on. ``made``: times and calls made until then.
     """
-    inside = [each for each in changes if made[0][0] <= each[0] <= made[-1][0]]
-    (began, first), (ended, last) = inside[0], inside[-1]
+    (began, first), *_, (ended, last) = (e for e in changes if made[0][0] <= e[0] <= made[-1][0])
     moments, counts = zip(*made, strict=True)
     calls = float(np.diff(np.interp([began, ended], moments, counts))[0])
     return Energy((last - first) / calls, (last - first) / (ended - began))

@@ -127,11 +127,11 @@ class Limits:
             return None
         try:
             calls, _ = self._calls(case, pass_, reads)
+            return Contender("", calls(known.variant), awaited=False)
         except Exception as error:
             if not memory.is_out_of_memory(error):
                 raise
             return None
-        return Contender("", calls(known.variant), awaited=False)
 
     def _load(self) -> bool:
         if self.probe is None and not self.missing:
@@ -204,16 +204,13 @@ def faster(one: Limit, other: Limit) -> Limit:
 def products(pass_: PassName, hidden: Tensor, weight: Tensor) -> Callable[[], None]:
     """Return a call of a pass's bare matrix products, which reuses its outputs."""
     logits = hidden.new_empty((len(hidden), len(weight)))
-    backward = pass_ == FORWARD_BACKWARD
-    of_hidden, of_weight = map(
-        torch.empty_like, (hidden, weight) if backward else (hidden[:0],) * 2
-    )
+    gradients = [*map(torch.empty_like, (hidden, weight))] if pass_ == FORWARD_BACKWARD else None
 
     def run() -> None:
         torch.mm(hidden, weight.t(), out=logits)
-        if backward:
-            torch.mm(logits, weight, out=of_hidden)
-            torch.mm(logits.t(), hidden, out=of_weight)
+        if gradients:
+            torch.mm(logits, weight, out=gradients[0])
+            torch.mm(logits.t(), hidden, out=gradients[1])
 
     return run
 

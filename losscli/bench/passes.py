@@ -1,19 +1,125 @@
-"""What bench does with an implementation in one pass: judge, time, judge again."""
+"""What bench does with an implementation in one pass: judge, time, judge again.
+
+An implementation that caches a result by the operands' address or object is fast and wrong. So the
+prediction is multiplied in place before a batch of samples, and divided before the next (or
+reversed, to stay in its domain). Before each sample one element is written with its own value,
+which raises PyTorch's version counter. Neither is timed.
+"""
 
 from dataclasses import replace
 from functools import partial
 
 import torch
+from torch import Tensor
 
-from losscli.bench.contents import Contents
+from losscli.bench.plan import Right
 from losscli.bench.sampling import Contender
 from losscli.cases.axes import FORWARD, FORWARD_BACKWARD, PassName
+from losscli.cases.case import Case
+from losscli.implementations import Implementation
+from losscli.implementations.local import Operands
 from losscli.implementations.passes import Pass
+from losscli.implementations.requests import toggle
 from losscli.implementations.timer import Call, Timer
-from losscli.ranks.group import together
+from losscli.ranks.group import Group, together
 from losscli.reasons import Code, Reason
 from losscli.runs.measurements import Error
 from losscli.runs.records import FAIL, VerifyResult
+from losscli.truth.blocks import blocks
+from losscli.truth.fingerprint import fingerprint
+from losscli.truth.gate import Gate
+
+DOUBLED = -2.0
+"""The factor of the contents: it changes every loss and gradient, and can be undone exactly."""
+DOUBLED_WITHIN = 2.0
+"""The factor of values of one sign, such as log-probabilities, which keeps their domain."""
+TURNED = -1.0
+LARGEST_DOUBLED = 64.0
+"""The largest value to double: the square of twice that plus 64 is finite in float16."""
+
+
+class Contents:
+    """The operands of a case, whose prediction changes, and their gates."""
+
+    def __init__(
+        self,
+        case: Case,
+        operands: Operands,
+        loosened: float | None = None,
+        right: Right | None = None,
+        reference: Implementation | None = None,
+    ) -> None:
+        """``loosened``: ULP that the config allows this case; ``right``: known right results."""
+        self.case, self.operands, self.loosened, self.reference = (
+            case,
+            operands,
+            loosened,
+            reference,
+        )
+        self.right = dict(right or {})
+        self.group = Group()
+        self.changed = False
+        self._gates: dict[bool, Gate] = {}
+        input = self.prediction = next(iter(operands.values()))
+        ends = [float(x) for x in torch.aminmax(input)] if input.numel() else [0.0]
+        small = max(map(abs, ends)) <= LARGEST_DOUBLED
+        domain = case.spec.operands[0].domain
+        self._first = input[(slice(1),) * input.dim()]
+        doubles = small and all(domain.holds(DOUBLED_WITHIN * end) for end in ends)
+        self._reverses = not domain.is_real and not doubles
+        self._factor = DOUBLED_WITHIN if not domain.is_real else DOUBLED if small else TURNED
+
+    @property
+    def timed(self) -> tuple[Tensor, ...]:
+        return tuple(self.operands.values())
+
+    @property
+    def read(self) -> tuple[Tensor, ...]:
+        """The operands that the limit's probe reads."""
+        return self.timed
+
+    @property
+    def gate(self) -> Gate:
+        if self.changed not in self._gates:
+            self._gates[self.changed] = self.gate_of(self.operands)
+        return self._gates[self.changed]
+
+    def gate_of(self, operands: Operands) -> Gate:
+        """Return the gate for other operands of the case."""
+        return Gate(self.case, operands, self.loosened, self.reference)
+
+    def judge(
+        self, name: str, pass_: PassName, *results: Tensor | None, incoming: float = 1.0
+    ) -> VerifyResult:
+        """Judge as :meth:`Gate.judge` does, once for the same bits on the same contents."""
+        key = (name, pass_, self.changed, incoming, *map(_bits, results))
+        if key not in self.right:
+            verdict = self.gate.judge(name, pass_, *results, incoming=incoming)
+            if verdict.status == FAIL:
+                return verdict
+            self.right[key] = verdict
+        return self.right[key]
+
+    def change(self) -> None:
+        """Switch to the other contents."""
+        if self._reverses:
+            for block in blocks(self.prediction.shape):
+                toggle(self.prediction[block], self.case)
+        else:
+            self.prediction.mul_(1 / self._factor if self.changed else self._factor)
+        if self.prediction.device.type == "cpu":
+            self.prediction.sum()  # the cache writes back now, not during the next sample
+        self.changed = not self.changed
+
+    def touch(self) -> None:
+        """Write one element with its own value."""
+        self._first.mul_(1)
+
+
+def _bits(result: Tensor | None) -> tuple[object, ...] | None:
+    if result is None:
+        return None
+    return tuple(result.shape), str(result.dtype), str(result.device), fingerprint(result)
 
 
 class JudgedPass(Contender):
@@ -27,18 +133,6 @@ class JudgedPass(Contender):
         """``call`` is what is timed; None for the object itself."""
         super().__init__(name, call or self)  # type: ignore[arg-type]
         self.pass_, self.contents = pass_, contents
-
-    def first(self) -> VerifyResult:
-        """Call once, as it will be timed, and judge the result."""
-        raise NotImplementedError
-
-    def last(self) -> VerifyResult | None:
-        """Judge what was timed; None if nothing was wrong."""
-        raise NotImplementedError
-
-    def looped(self, calls: int) -> object:
-        """Call ``calls`` times and wait for the device."""
-        raise NotImplementedError
 
     def measure_memory(self) -> None:
         """Call once more to measure memory; a worker measures while it warms up."""
@@ -56,6 +150,7 @@ class LocalPass(JudgedPass):
         self.timed, self.device = timed, contents.case.device
 
     def first(self) -> VerifyResult:
+        """Call once, as it will be timed, and judge the result."""
         verdict = self._judge()
         self.timed.release()
         return verdict
@@ -74,7 +169,7 @@ class LocalPass(JudgedPass):
         measure = partial(self.timed.peak_extra_bytes, self.device)
         self.peak_extra_bytes = together(self.contents.group, measure)
 
-    def last(self) -> VerifyResult | None:
+    def last(self) -> VerifyResult:
         """Judge the last timed loss, and the gradients of another call: timed ones are freed."""
         verdict = self.contents.judge(self.name, FORWARD, self.timed.loss)
         if verdict.status != FAIL and self.pass_ == FORWARD_BACKWARD:
@@ -83,6 +178,7 @@ class LocalPass(JudgedPass):
         return verdict
 
     def looped(self, calls: int) -> None:
+        """Call ``calls`` times and wait for the device."""
         for _ in range(calls):
             self.timed()
         if self.device != "cpu":

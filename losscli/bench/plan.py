@@ -1,13 +1,14 @@
-"""The tasks of a bench run: the cases of a config, and how long they may take."""
+"""The tasks of a bench run: the cases of a config, and the time that each may take."""
 
 import hashlib
 import math
+import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Self
 
-from losscli.bench.budget import Budget, TimeIsUp, alarm
 from losscli.bench.memory_plan import those_that_fit
 from losscli.build.targets import BENCH, Target, shared
 from losscli.cases.axes import DEVICE, GRAPH, HOST, WARM, Cache, Mode, PassName
@@ -18,7 +19,84 @@ from losscli.implementations import Implementation, find_implementation, librari
 from losscli.ranks.placements import WHOLE, Placement
 from losscli.reasons import Code, Reason
 from losscli.runs.columns import ENERGY
+from losscli.runs.grouping import grouped
 from losscli.runs.records import BenchResult, VerifyResult
+
+PART_OF_LAST = 0.75
+"""Another process measures a task if this fraction of the last turn's time is left."""
+RINGS_AGAIN_SECONDS = 15.0
+"""An exception in a finaliser is lost, so the alarm repeats. A build ends in less time."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The seconds that a task, or a process that measures it, has when it begins."""
+
+    total: float = math.inf
+    left: float = math.inf
+    """The time until the run has to end."""
+    share: float = math.inf
+    """The part of it after which sampling stops."""
+
+    @property
+    def used_up(self) -> Reason:
+        return Reason(Code.BUDGET, f"the budget of {self.total:g} s is used up")
+
+    def after(self, seconds: float, turns: int = 1) -> Self:
+        """Return what is left after some time, with the share divided over ``turns``."""
+        share = max(self.share - seconds, 0.0) / turns
+        return replace(self, left=self.left - seconds, share=share)
+
+
+class Turns:
+    """Divides a task's time over the processes that measure it one after the other."""
+
+    def __init__(self, budget: Budget, clock: Callable[[], float]) -> None:
+        self.budget, self.clock, self.began = budget, clock, clock()
+        self.limited = budget.total < math.inf
+        self.last: float | None = None
+
+    def has_time(self, start_seconds: float) -> bool:
+        """Tell whether another process, which takes so long to start, can measure."""
+        left = self.left()
+        if self.last is None:
+            return left.left > 0
+        return left.share >= start_seconds + PART_OF_LAST * (self.clock() - self.last)
+
+    def take(self, turns: int) -> Budget:
+        self.last = self.clock()
+        return self.left(turns)
+
+    def left(self, turns: int = 1) -> Budget:
+        return self.budget.after(self.clock() - self.began, turns)
+
+
+class TimeIsUp(BaseException):
+    """A block has no time left; not an Exception, which would be an implementation's failure."""
+
+
+@contextmanager
+def alarm(seconds: float, *, rings: bool = True) -> Iterator[None]:
+    """Raise TimeIsUp when the time of a block is over; if not ``rings``, only at its start."""
+    if seconds <= 0:
+        raise TimeIsUp
+    if not rings or seconds == math.inf:
+        yield
+        return
+
+    def ring(*_: object) -> None:
+        raise TimeIsUp
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, seconds, RINGS_AGAIN_SECONDS)
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
 
 Right = Mapping[tuple[object, ...], VerifyResult]
 """Verdicts of right results, by their bits and what they were computed from."""
@@ -74,10 +152,14 @@ def plan(
         timing = block.timing.on(device)
         for case in expand(block, device):
             passes = {
-                pass_: tuple(n for n in block.implementations if asked_for(block, case, n, pass_))
+                pass_: names
                 for pass_ in block.passes
+                if (
+                    names := tuple(
+                        n for n in block.implementations if asked_for(block, case, n, pass_)
+                    )
+                )
             }
-            passes = {pass_: names for pass_, names in passes.items() if names}
             for mode in timing.mode if passes else ():
                 task = Task(case, passes, timing, mode, loosened.get(case.name), block.title)
                 tasks.append(replace(task, energy=energy, files=dict(files)))
@@ -98,12 +180,12 @@ def lineup(
 ) -> tuple[list[Implementation], dict[str, Reason]]:
     """Return the implementations that can run a pass, and why others cannot; build nothing."""
     case = task.case
-    asked = [task.find(name) for name in task.passes[pass_]]
     if why := case.impossible or unavailable(task.mode, case.device, case.placement):
-        return [], {i.name: why for i in asked}
+        return [], dict.fromkeys(task.passes[pass_], why)
+    asked = [task.find(name) for name in task.passes[pass_]]
     reasons = {i.name: reason for i in asked if (reason := i.unavailable(case))}
-    asked = [i for i in asked if i.name not in reasons]
-    able, misfits = those_that_fit(case, pass_, asked, free, task.mode)
+    fitting = [i for i in asked if i.name not in reasons]
+    able, misfits = those_that_fit(case, pass_, fitting, free, task.mode)
     return able, reasons | misfits
 
 
@@ -136,11 +218,8 @@ def remaining(
     tasks: Iterable[Task], results: Iterable[BenchResult]
 ) -> tuple[list[Task], list[BenchResult]]:
     """Return the passes that lack results, as after a budget, and the others' results."""
-    found: dict[tuple[str, Case, str, str], list[BenchResult]] = {}
-    for result in results:
-        if result.code == Code.BUDGET:
-            continue
-        found.setdefault((result.table, result.case, result.pass_, result.mode), []).append(result)
+    measured = (result for result in results if result.code != Code.BUDGET)
+    found = grouped(measured, lambda r: (r.table, r.case, r.pass_, r.mode))
     left, kept = [], []
     for task in tasks:
         passes = {}
@@ -162,8 +241,6 @@ SECONDS_PER_ELEMENT = {"cpu": 80e-9, "cuda": 1e-9}
 on two cores. A GPU's is a guess."""
 SAMPLED = 0.7
 """The fraction of the longest sampling time that cases use on average."""
-
-
 BEFORE_REPORT = 0.97
 """The fraction of a budget after which nothing is measured."""
 

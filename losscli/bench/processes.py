@@ -21,8 +21,7 @@ from functools import cache, partial
 
 from msgspec import structs
 
-from losscli.bench.budget import TimeIsUp, Turns, alarm
-from losscli.bench.plan import START_SECONDS, Task, libraries_of
+from losscli.bench.plan import START_SECONDS, Task, TimeIsUp, Turns, alarm, libraries_of
 from losscli.bench.results import compared, merge, untimed
 from losscli.bench.runner import Measured, Runner
 from losscli.build.builder import kernels_of_wheel
@@ -32,7 +31,7 @@ from losscli.machine import allocator
 from losscli.machine.commits import commit_of_file
 from losscli.processes import Process, how_ended
 from losscli.reasons import Code, Reason
-from losscli.runs.records import SKIPPED, BenchResult
+from losscli.runs.records import FAILED, SKIPPED, BenchResult, BenchStatus
 
 COMMAND: tuple[str, ...] = (sys.executable, "-m", "losscli.bench.worker")
 
@@ -44,20 +43,17 @@ _DEFAULT_ALLOCATOR = -1
 
 
 class ProcessDiedError(Exception):
-    """A process ended in the middle of a task."""
+    """A process ended in the middle of a task, for this reason."""
 
     def __init__(self, code: int) -> None:
         """``code``: the exit code, or minus the number of the signal."""
-        self.code = code
-        super().__init__(f"the process that measured the case ended {how_ended(code)}")
-
-    def result(self, task: Task, pass_: PassName, name: str) -> BenchResult:
-        """Return the result of an implementation that the process was measuring."""
-        if self.code == -signal.SIGKILL:
-            text = f"{self}, as when the system runs out of memory"
-            why = Reason(Code.OUT_OF_MEMORY, text)
-            return untimed(task, pass_, name, why, status=SKIPPED)
-        return untimed(task, pass_, name, Reason(Code.PROCESS_DIED, str(self)))
+        text = f"the process that measured the case ended {how_ended(code)}"
+        self.status: BenchStatus = FAILED
+        self.why = Reason(Code.PROCESS_DIED, text)
+        if code == -signal.SIGKILL:
+            text += ", as when the system runs out of memory"
+            self.status, self.why = SKIPPED, Reason(Code.OUT_OF_MEMORY, text)
+        super().__init__(text)
 
 
 class MeasuringProcess(Process):
@@ -140,18 +136,20 @@ class Processes:
             results, left = self._answers(number, left, first=place == 0)
             for each in results:
                 key = each.pass_, each.implementation
-                if place and each.code == Code.BUDGET:
-                    continue  # the processes before it have a time
                 if number == _DEFAULT_ALLOCATOR:
                     default[key] = each
-                else:
+                elif not place or each.code != Code.BUDGET:  # else those before it have a time
                     found[key].append(each)
         for pass_, names in task.passes.items():
             merged = []
             for name in names:
                 skipped = untimed(task, pass_, name, task.budget.used_up, status=SKIPPED)
                 result = merge(found[pass_, name] or [skipped] * turns.limited)
-                merged.append(_with_default(result, default.get((pass_, name))))
+                other = default.get((pass_, name))
+                if result.seconds and other and other.seconds:
+                    median = other.seconds.median
+                    result = structs.replace(result, default_allocator_seconds=median)
+                merged.append(result)
             yield from compared(merged)
 
     def _prepare(self, numbers: Sequence[int], seconds: float) -> None:
@@ -190,7 +188,7 @@ class Processes:
             self._workers.pop(number).close()
             told = {each.pass_ for each in results}
             results += [
-                error.result(task, pass_, name)
+                untimed(task, pass_, name, error.why, status=error.status)
                 for pass_, names in task.passes.items()
                 for name in names
                 if pass_ not in told
@@ -200,12 +198,6 @@ class Processes:
             if each.seconds:
                 passes[each.pass_] = (*passes.get(each.pass_, ()), each.implementation)
         return results, replace(task, passes=passes, right=right, peaks=False, energy=False)
-
-
-def _with_default(result: BenchResult, default: BenchResult | None) -> BenchResult:
-    if not (default and default.seconds and result.seconds):
-        return result
-    return structs.replace(result, default_allocator_seconds=default.seconds.median)
 
 
 def share(timing: Timing) -> Timing:
@@ -234,7 +226,6 @@ def environment(device: str, tasks: Sequence[Task]) -> dict[str, object]:
     if device != "cpu":
         return facts
     several = any(task.timing.several_processes for task in tasks)
-    why = allocator.unsettable() if several else "measured in the process of the command"
-    if why:
+    if why := allocator.unsettable() if several else "measured in the process of the command":
         return facts | {"allocator": allocator.DEFAULT, "allocator_reason": why}
     return facts | {"allocator": allocator.KEEPS, "allocator_settings": dict(allocator.KEEPING)}

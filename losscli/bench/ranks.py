@@ -11,8 +11,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from losscli.bench.conditions import Conditions, look_at
-from losscli.bench.contents import Contents
 from losscli.bench.limit import TIMED, Limits
+from losscli.bench.passes import Contents
 from losscli.bench.plan import Task
 from losscli.bench.runner import Runner
 from losscli.bench.sampling import Contender, interleave
@@ -130,9 +130,8 @@ class _SplitContents(Contents):
     def change(self) -> None:
         super().change()
         if self._split:
-            name = next(iter(self.shards))
-            whole = {name: self.prediction}
-            self.shards[name].copy_(shards_of(self.case, whole, self.group)[name])
+            name, shard = next(iter(self.shards.items()))
+            shard.copy_(shards_of(self.case, {name: self.prediction}, self.group)[name])
 
     def touch(self) -> None:
         self.timed[0][:1, :1].mul_(1)
@@ -191,11 +190,8 @@ def _exchanged_bytes(case: Case, pass_: PassName) -> tuple[int, int]:
 
     They are each row's terms and, for backward of linear losses, gradients; in float32 at least.
     """
-    rows = case.shapes[case.spec.names[0]][0]
+    shape, item_bytes = case.shapes[case.spec.names[0]], max(case.item_bytes, 4)
     terms = TERMS_OF_PAIR if case.loss.endswith("kl_divergence") else TERMS
     terms += bool(case.params.get("label_smoothing"))
-    gathered = rows * terms * max(case.item_bytes, 4)
-    added = 0
-    if case.spec.unit == HIDDEN_STATE and pass_ == FORWARD_BACKWARD:
-        added = math.prod(case.shapes[case.spec.names[0]]) * max(case.item_bytes, 4)
-    return gathered, added
+    sums = case.spec.unit == HIDDEN_STATE and pass_ == FORWARD_BACKWARD
+    return shape[0] * terms * item_bytes, math.prod(shape) * item_bytes * sums

@@ -14,8 +14,7 @@ from itertools import groupby
 
 import torch
 
-from losscli.bench.contents import Contents
-from losscli.bench.passes import JudgedPass
+from losscli.bench.passes import Contents, JudgedPass
 from losscli.cases.axes import PassName
 from losscli.implementations.process_state import reason_of
 from losscli.implementations.remote import RemoteSubject, changes_of
@@ -76,10 +75,8 @@ class RemotePass(JudgedPass):
         super().__init__(subject.name, pass_, None, contents)
         self.subject, self.case = subject, subject.case
         self.evicts, self.captured = evicts, captured
-        operands = contents.operands
-        first = next(iter(operands))
-        self.own = operands[first].clone()
-        self.operands = {**operands, first: self.own}
+        self.own = contents.prediction.clone()
+        self.operands = {**contents.operands, next(iter(contents.operands)): self.own}
         self.wrong: VerifyResult | None = None
         self._random = random.SystemRandom()
         self._judge_next = True
@@ -100,7 +97,10 @@ class RemotePass(JudgedPass):
     def take(self, count: int) -> list[float]:
         """Take samples; the result of one of them may be judged."""
         flips = [self._flip() for _ in range(count)]
-        keep = self._random.randrange(count) if self._judges() else -1
+        every = 10 if self.case.elements <= ALWAYS_JUDGED else 30
+        judged = self._judge_next or self._random.randrange(every) == 0
+        self._judge_next = False
+        keep = self._random.randrange(count) if judged else -1
         found = self.subject.send(Sample(flips, keep))
         for number, flip in enumerate(flips):
             rows = self.own[flip.start : flip.stop] if self.own.dim() else self.own
@@ -127,13 +127,6 @@ class RemotePass(JudgedPass):
             self._judge_next = True
             self.take(1)
         return self.wrong
-
-    def _judges(self) -> bool:
-        if self._judge_next:
-            self._judge_next = False
-            return True
-        every = 10 if self.case.elements <= ALWAYS_JUDGED else 30
-        return self._random.randrange(every) == 0
 
     def _flip(self) -> Flip:
         """Choose rows of the prediction to negate or reverse."""
@@ -177,10 +170,9 @@ def disagreement(
             break
         long = number < LOOPS or bool(differing())
         loop_seconds = LOOP_SECONDS if long or kind != "cpu" else SHORT_LOOP_SECONDS
+        calls = min(int(loop_seconds / max(seconds, 1e-9)), LARGEST_LOOP)
         if number and kind != "cpu":
             calls = min(int(loop_seconds / max(due, least)), LARGEST_GPU_LOOP)
-        else:
-            calls = min(int(loop_seconds / max(seconds, 1e-9)), LARGEST_LOOP)
         calls = max(1, calls)
         start = clock()
         looped(0)
@@ -225,7 +217,7 @@ class SharedTimer:
 
     def measure(self, queue: Sequence[Warm]) -> list[float]:
         """Take samples; on a GPU one process takes all of its own together."""
-        processes = [*map(_process, queue)]
+        processes = [id(w.call) if isinstance(w.call, RemotePass) else 0 for w in queue]
         order: Sequence[int] = range(len(queue))
         if self.device != "cpu":
             order = sorted(order, key=lambda place: processes.index(processes[place]))
@@ -245,7 +237,3 @@ class SharedTimer:
             torch.cuda.synchronize(self.device)
         with sampling(group[0]):
             return remote.take(len(group))
-
-
-def _process(warm: Warm) -> int:
-    return id(warm.call) if isinstance(warm.call, RemotePass) else 0

@@ -9,7 +9,7 @@ import torch
 from msgspec.structs import replace
 
 from losscli.bench.plan import Task
-from losscli.bench.statistics import half_width_of, speedups, summarize, summarize_processes
+from losscli.bench.statistics import half_width, speedups, summarize, summarize_processes
 from losscli.cases.axes import PassName
 from losscli.errors import first_line
 from losscli.implementations.errors import SubjectError
@@ -40,8 +40,8 @@ def untimed(
             torch.cuda.empty_cache()
         status, why = SKIPPED, Reason(Code.OUT_OF_MEMORY, f"out of memory: {first_line(why)}")
     elif isinstance(why, Exception):
-        raised = f"raised {type(why).__name__}: {first_line(why)}"
-        status, why = FAILED, Reason(Code.RAISED, raised)
+        text = f"raised {type(why).__name__}: {first_line(why)}"
+        status, why = FAILED, Reason(Code.RAISED, text)
     common = {"table": task.table, "mode": task.mode, "cache": task.cache, **fields}
     return BenchResult(task.case, name, pass_, status, why.text, why.code, error=error, **common)
 
@@ -107,9 +107,8 @@ def explain(result: BenchResult) -> str:
     """Explain why sampling stopped, how well the median is known, and what else matters."""
     seconds = result.seconds
     assert seconds
-    width, processes = half_width_of(seconds), len(seconds.processes)
-    samples = f"{len(seconds.samples)} samples"
-    facts = [samples + (f" of {processes} processes" if processes > 1 else "")]
+    width, processes = half_width(seconds), len(seconds.processes)
+    facts = [f"{len(seconds.samples)} samples" + f" of {processes} processes" * (processes > 1)]
     if result.discarded:
         facts.append(f"{result.discarded} discarded while throttled")
     facts.append(
@@ -141,9 +140,8 @@ def _joined(key: str, values: Sequence[Any]) -> Any:
         return None
     if all(isinstance(value, list | tuple) for value in known):
         items = [item for value in known for item in value]
-        if items and not isinstance(items[0], str):
-            return [min(items), max(items)]
-        return list(dict.fromkeys(items))
+        is_range = items and not isinstance(items[0], str)
+        return [min(items), max(items)] if is_range else list(dict.fromkeys(items))
     if all(isinstance(value, int | float) for value in known):
         return sum(known) if key == HOST_GAPS else max(known)
     return known[0]

@@ -9,16 +9,14 @@ from typing import Any, NamedTuple
 
 from msgspec import structs
 
-from losscli.bench.budget import TimeIsUp, alarm
 from losscli.bench.conditions import Conditions, look_at
-from losscli.bench.contents import Contents
 from losscli.bench.energy import measure
 from losscli.bench.limit import RANKED, TIMED, Limit, Limits, faster, scaled
-from losscli.bench.passes import JudgedPass, LocalPass
-from losscli.bench.plan import Right, Task, lineup
+from losscli.bench.passes import Contents, LocalPass
+from losscli.bench.plan import Right, Task, TimeIsUp, alarm, lineup
 from losscli.bench.remote import RemotePass, SharedTimer
 from losscli.bench.results import compared, timed, untimed
-from losscli.bench.sampling import Contender, interleave
+from losscli.bench.sampling import interleave
 from losscli.bench.statistics import summarize
 from losscli.cases.axes import DEVICE, GRAPH, HOST, Mode, PassName
 from losscli.cases.case import Case
@@ -112,10 +110,8 @@ class Runner:
                     found |= {i.name: lost(i.name, error) for i in able}
                 if able and contents:
                     self._run_pass(contents, replace(task, budget=budget), pass_, able, found)
-            for name in task.passes[pass_]:
-                if name not in found:
-                    found[name] = lost(name, budget.used_up, status=SKIPPED)
-            results = [found[name] for name in task.passes[pass_]]
+            skipped = partial(lost, why=budget.used_up, status=SKIPPED)
+            results = [found.get(name) or skipped(name) for name in task.passes[pass_]]
             yield Measured(results, contents.right if contents else {})
 
     def _run_pass(
@@ -128,7 +124,7 @@ class Runner:
     ) -> None:
         """Judge, warm up, sample and judge again; add results by name, also before TimeIsUp."""
         case, until = task.case, self.clock() + task.budget.share
-        entries: list[JudgedPass] = []
+        entries: list[LocalPass | RemotePass] = []
         passes = PassFactory(case, pass_, contents.timed)
         evicts = needs_eviction(self.device, task.cache, case.floor_bytes(pass_))
         timer = self.timer(evicts, HOST if task.mode == HOST else DEVICE)
@@ -138,17 +134,14 @@ class Runner:
         find = partial(self.limits.find, case.shard, pass_, timer, reads)
         seconds = min(TIMED.max_time, task.budget.share / 4)
         timing = replace(TIMED, max_time=seconds, confidence=task.timing.confidence)
-        limit = Limit()
-        mover: Contender | None = None
+        limit, mover, collective = Limit(), None, None
         if task.limited:
             moves = _moves(case, pass_)
             limit = find(timing=RANKED if moves else timing)
             mover = self.limits.contender(case.shard, pass_, timer, reads) if moves else None
             if mover:
                 mover.warm_up(timer)
-        collective = None
-        if self.exchange and task.limited:
-            collective = self.exchange(case, pass_, timer)
+            collective = self.exchange(case, pass_, timer) if self.exchange else None
         with gradients(pass_):
             for implementation in implementations:
                 admitted = _admit(contents, task, pass_, implementation, passes, evicts)
@@ -213,11 +206,11 @@ def _admit(
     implementation: Implementation,
     passes: PassFactory,
     evicts: bool,
-) -> JudgedPass | BenchResult:
+) -> LocalPass | RemotePass | BenchResult:
     case, name, captured = task.case, implementation.name, task.mode == GRAPH
     lost = partial(untimed, task, pass_, name)
     try:
-        entry: JudgedPass
+        entry: LocalPass | RemotePass
         if implementation.file:
             remote = RemoteSubject.bind(implementation, case)
             entry = RemotePass(remote, pass_, contents, evicts=evicts, captured=captured)
@@ -236,10 +229,10 @@ def _admit(
     return entry
 
 
-def _conclude(task: Task, entry: JudgedPass, around: Mapping[str, Any]) -> BenchResult:
+def _conclude(task: Task, entry: LocalPass | RemotePass, around: Mapping[str, Any]) -> BenchResult:
     """Return the time, unless the timed calls computed something wrong."""
-    pass_, name, warm, samples = entry.pass_, entry.name, entry.warm, entry.samples
-    lost = partial(untimed, task, pass_, name, conditions=around["conditions"])
+    warm, samples = entry.warm, entry.samples
+    lost = partial(untimed, task, entry.pass_, entry.name, conditions=around["conditions"])
     disagreement: Reason | None = None
     if warm and samples:
         try:
@@ -261,10 +254,7 @@ def _conclude(task: Task, entry: JudgedPass, around: Mapping[str, Any]) -> Bench
         return lost(why, entry.error, SKIPPED)
     on_host = task.case.device == "cpu" or task.mode == HOST
     result = timed(
-        task,
-        pass_,
-        name,
-        samples,
+        *(task, entry.pass_, entry.name, samples),
         code=entry.code,
         error=entry.error,
         discarded=entry.thrown_away,
@@ -280,8 +270,7 @@ def _conclude(task: Task, entry: JudgedPass, around: Mapping[str, Any]) -> Bench
     if task.energy and no_time:
         return structs.replace(result, no_energy=task.budget.used_up.text)
     if task.energy and result.seconds:
-        call = partial(measure, task.case.device, entry.looped, result.seconds.median)
-        energy = entry.run(call)
+        energy = entry.run(partial(measure, task.case.device, entry.looped, result.seconds.median))
         if energy is None:
             return lost(entry.failure or AssertionError())
         joules, watts, reason = energy
@@ -294,7 +283,7 @@ def _limited(result: BenchResult, limit: Limit, **fields: Any) -> BenchResult:
     return structs.replace(result, limit_gbps=gbps, no_limit=limit.reason, **fields)
 
 
-def _with_ranks(result: BenchResult, entry: JudgedPass) -> BenchResult:
+def _with_ranks(result: BenchResult, entry: LocalPass | RemotePass) -> BenchResult:
     peaks = entry.contents.group.gather("reports its memory", entry.peak_extra_bytes)
     samples = zip(*(entry.warm.of_ranks if entry.warm else ()), strict=True)
     ranks = tuple(

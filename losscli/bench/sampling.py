@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
-from losscli.bench.statistics import half_width
+from losscli.bench.statistics import half_width, summarize
 from losscli.config.schema import Timing
 from losscli.errors import LosscliError
 from losscli.implementations.timer import CallFailedError, Timer, Warm
@@ -124,7 +124,8 @@ def _stop(able: Sequence[Contender], rounds: int, elapsed: float, timing: Timing
     if rounds < MINIMUM_ROUNDS:
         return None
     sampled = rounds >= CONFIDENT_ROUNDS and elapsed >= timing.min_time
-    if sampled and all(half_width(c.samples) <= timing.confidence for c in able if c.awaited):
+    awaited = (summarize(c.samples) for c in able if c.awaited)
+    if sampled and all(half_width(seconds) <= timing.confidence for seconds in awaited):
         return "confidence"
     if elapsed >= timing.max_time:
         return "time limit"

@@ -1,6 +1,7 @@
 """The timer's self-test: known times, and pairs of calls with and without a difference."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -60,22 +61,17 @@ class TimerTest:
 
 def plan(bench: Bench) -> list[TimerTest]:
     """Return the parts of the self-test."""
-    parts = [
-        TimerTest(KNOWN_TIME, partial(_known_time, bench, seconds)) for seconds in SPIN_SECONDS
-    ]
-    parts.append(TimerTest(OVERHEAD, partial(_overhead, bench)))
-
-    def compare(name: str, pair: Sequence[Call], expected: str, runs: int) -> None:
-        measure = partial(_compare, bench, name, pair, expected, runs)
-        parts.append(TimerTest(f"{expected} {name}", measure))
-
-    compare("kernel", [bench.kernel] * 2, SAME, RUNS_OF_THE_SAME)
     spins = [bench.spin(SPIN_SECONDS[0]), bench.spin(SPIN_SECONDS[0] * (1 + 1 / PLANTED))]
     kernels = [_repeat(bench.kernel, PLANTED), _repeat(bench.kernel, PLANTED + 1)]
+    pairs = [(SAME, "kernel", [bench.kernel] * 2, RUNS_OF_THE_SAME)]
     for name, pair in (("spin", spins), ("kernel", kernels)):
-        compare(name, pair, FASTER, RUNS_OF_EACH_WAY)
-        compare(name, pair[::-1], SLOWER, RUNS_OF_EACH_WAY)
-    return parts
+        pairs.append((FASTER, name, pair, RUNS_OF_EACH_WAY))
+        pairs.append((SLOWER, name, pair[::-1], RUNS_OF_EACH_WAY))
+    return [
+        *(TimerTest(KNOWN_TIME, partial(_known_time, bench, seconds)) for seconds in SPIN_SECONDS),
+        TimerTest(OVERHEAD, partial(_overhead, bench)),
+        *(TimerTest(f"{each[0]} {each[1]}", partial(_compare, bench, *each)) for each in pairs),
+    ]
 
 
 def run(part: TimerTest) -> Generator[TimerTestResult, None, None]:
@@ -140,12 +136,11 @@ def _fastest(bench: Bench, call: Call) -> float:
 
 
 def _compare(
-    bench: Bench, subject: str, pair: Sequence[Call], expected: str, runs: int
+    bench: Bench, expected: str, subject: str, pair: Sequence[Call], runs: int
 ) -> TimerTestResult:
-    verdicts = [_compared(bench, pair, seed) for seed in range(runs)]
-    right = verdicts.count(expected)
-    others = {v: verdicts.count(v) for v in dict.fromkeys(verdicts) if v != expected}
-    reason = ", ".join(f"{count} times {verdict}" for verdict, count in others.items())
+    counts = Counter(_compared(bench, pair, seed) for seed in range(runs))
+    right = counts.pop(expected, 0)
+    reason = ", ".join(f"{count} times {verdict}" for verdict, count in counts.items())
     status: TestStatus = PASS if right >= RIGHT * runs else FAIL
     return TimerTestResult(expected, subject, status, reason, right=right, runs=runs)
 

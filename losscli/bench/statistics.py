@@ -37,7 +37,7 @@ def summarize_processes(taken: Sequence[Sequence[float]]) -> Seconds:
     return replace(seconds, interval=interval, processes=tuple(map(len, taken)))
 
 
-def half_width_of(seconds: Seconds) -> float:
+def half_width(seconds: Seconds) -> float:
     """Return half the interval over the median; infinite without an interval."""
     if seconds.interval is None:
         return math.inf
@@ -56,11 +56,6 @@ def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
         return None
     ordered = sorted(samples)
     return ordered[index], ordered[-1 - index]
-
-
-def half_width(samples: Sequence[float]) -> float:
-    """Return :func:`half_width_of` samples; infinite for too few."""
-    return half_width_of(summarize(samples)) if samples else math.inf
 
 
 def _log_error(low: float, high: float) -> float:

@@ -13,26 +13,23 @@ from losscli.errors import BuildError, LosscliError, UnfitError
 from losscli.files.directories import note_use
 from losscli.machine.devices import core_count
 from losscli.machine.memory import free_bytes
-from losscli.processes.lock import locked
+from losscli.processes.lock import Notify, locked
 from losscli.units import first_of, format_duration
 
 from . import diagnosis
-from .architectures import requested_architectures
 from .cache import Cache, user_cache
 from .compilers import Compilers, require_platform
 from .ninja import Receiver, find_ninja, job_count, run_ninja
-from .plan import Plan, TorchInstall, csrc_root, installed_torch, make_plan
+from .nvcc import requested_architectures
+from .plan import Plan, csrc_root, installed_torch, make_plan
 from .prebuilt import Prebuilt, cpu_levels, runnable, wheel_libraries
 from .targets import CPU, CUDA, TORCH, Target
 
 BUILT, CACHED, COMPILED_ONLY, SKIPPED = "built", "cached", "compiled only", "skipped"
 FROM_WHEEL = "from the wheel"
-TORCH_SECONDS, CPU_SECONDS, CUDA_SECONDS = 13.0, 5.0, 40.0
-"""The mean time of one compilation, to estimate a build's time."""
+_SECONDS = {TORCH: 13.0, CPU: 5.0, CUDA: 40.0}
+"""The mean time of one compilation, by part or else device, to estimate a build's time."""
 LOG = "build.log"
-
-Notify = Callable[[str], None]
-"""Called with one line for the user."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +78,7 @@ class Builder:
         found = []
         for target in targets:
             with suppress(LosscliError):
-                resolved = self.resolve(target)
-                found.append(self._look_up(resolved) if isinstance(resolved, Plan) else resolved)
+                found.append(self._look_up(self.resolve(target)))
         return [each for each in found if isinstance(each, BuildResult)]
 
     def resolve(self, target: Target) -> Plan | BuildResult:
@@ -100,13 +96,13 @@ class Builder:
 
     def finish(self, resolved: Sequence[Plan | BuildResult]) -> list[BuildResult]:
         """Turn the plans into libraries."""
-        outcomes = [self._look_up(item) if isinstance(item, Plan) else item for item in resolved]
+        outcomes = [self._look_up(item) for item in resolved]
         missing = [item for item in outcomes if isinstance(item, Plan)]
         built = {outcome.target: outcome for outcome in self._build(missing)} if missing else {}
         return [built[o.name] if isinstance(o, Plan) else o for o in outcomes]
 
-    def _look_up(self, plan: Plan) -> Plan | BuildResult:
-        if self.force:
+    def _look_up(self, plan: Plan | BuildResult) -> Plan | BuildResult:
+        if isinstance(plan, BuildResult) or self.force:
             return plan
         found = self.cache.find(plan)
         if found:
@@ -145,7 +141,11 @@ class Builder:
             if not plans:
                 return outcomes
             ninja, jobs = find_ninja(), job_count(core_count(), free_bytes("cpu"))
-            damaged = self._damaged(plans)
+            damaged = {plan.name: damage for plan in plans if (damage := self.cache.damage(plan))}
+            for plan in plans:
+                if plan.name in damaged:
+                    path = self.cache.library(plan)
+                    self.notify(f"{path} is damaged: {damaged[plan.name]}")
             names = first_of([plan.name for plan in plans], 6)
             self.notify(f"building for this machine: {names}; takes about {_duration(plans, jobs)}")
             self.cache.drop_unused(time.time())
@@ -154,7 +154,8 @@ class Builder:
             for plan in plans:
                 if (self.cache.work_folder(plan) / plan.library).is_file():
                     path = self.cache.publish(plan, self._log(plan))
-                    reason = damaged.get(plan.name, "")
+                    why = damaged.get(plan.name)
+                    reason = f"the library in the cache was damaged: {why}" if why else ""
                     outcomes.append(BuildResult(plan.name, BUILT, reason, path, fresh=True))
                 elif printed is None:
                     assert plan.tool
@@ -166,15 +167,6 @@ class Builder:
                 raise _failure(plans, printed, self.cache)
         return outcomes
 
-    def _damaged(self, plans: Sequence[Plan]) -> dict[str, str]:
-        damaged = {}
-        for plan in plans:
-            damage = self.cache.damage(plan)
-            if damage:
-                self.notify(f"{self.cache.library(plan)} is damaged: {damage}")
-                damaged[plan.name] = f"the library in the cache was damaged: {damage}"
-        return damaged
-
     def _log(self, plan: Plan) -> str:
         folder, parts = self.cache.work_folder(plan), []
         for step, command in plan.commands(folder.name):
@@ -184,14 +176,9 @@ class Builder:
 
 
 def _duration(plans: Sequence[Plan], jobs: int) -> str:
-    each = [_seconds(plan.target) for plan in plans for step in plan.steps if step.depfile]
+    compiled = (plan.target for plan in plans for step in plan.steps if step.depfile)
+    each = [_SECONDS.get(target.part, _SECONDS[target.device]) for target in compiled]
     return format_duration(max(sum(each) / max(1, min(jobs, len(each))), *each, 0.0))
-
-
-def _seconds(target: Target) -> float:
-    if target.device == CUDA:
-        return CUDA_SECONDS
-    return TORCH_SECONDS if target.part == TORCH else CPU_SECONDS
 
 
 def build(
@@ -229,7 +216,12 @@ def build(
     # CUDA takes longest.
     order = sorted(resolved, key=lambda target: target.device != CUDA)
     finished = dict(zip(order, builder.finish([resolved[t] for t in order]), strict=True))
-    return [_of_use(target, finished[target], torch) for target in resolved] + skipped
+    if not torch.cuda:
+        reason = f"torch {torch.version} is built without CUDA"
+        for target in resolved:
+            if target.device == CUDA:
+                finished[target] = replace(finished[target], status=COMPILED_ONLY, reason=reason)
+    return [finished[target] for target in resolved] + skipped
 
 
 def kernels_of_wheel(targets: Iterable[Target]) -> str | None:
@@ -256,13 +248,6 @@ def _require_gpu(compilers: Compilers) -> None:
     else:
         return
     raise UnfitError(f"{why}. `losscli build --device cuda` compiles the kernels anyway.")
-
-
-def _of_use(target: Target, outcome: BuildResult, torch: TorchInstall) -> BuildResult:
-    if target.device != CUDA or torch.cuda:
-        return outcome
-    reason = f"torch {torch.version} is built without CUDA"
-    return replace(outcome, status=COMPILED_ONLY, reason=reason)
 
 
 def _failure(plans: Sequence[Plan], printed: str, cache: Cache) -> Exception:

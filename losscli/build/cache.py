@@ -42,7 +42,6 @@ SHA-256 took 1.1 ms per MB on a CPU with instructions for it; operators (360 KB)
 kernels (220 KB) take 0.7 ms together, once per process."""
 _BESIDE = ".losscli-new-"
 _KEY = "[0-9a-f]" * 16
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
@@ -77,11 +76,10 @@ class Manifest:
             size = path.stat().st_size
             if size != self.bytes:
                 return f"{size:,} of {self.bytes:,} bytes are present"
-            if _file_digest(path) != self.sha256:
-                return "its content has changed since it was built"
+            changed = _file_digest(path) != self.sha256
+            return "its content has changed since it was built" if changed else ""
         except OSError as error:
             return f"{self.library} cannot be read: {error.strerror}"
-        return ""
 
 
 @dataclass(frozen=True)
@@ -119,12 +117,13 @@ class Cache:
 
     def find_without_tool(self, plan: Plan, fits: Callable[[Manifest], bool]) -> Path | None:
         """Return the newest library of the same sources that ``fits``."""
-        key, found = portable_key(plan), []
-        for folder in self.root.glob(f"{plan.name}-{_KEY}"):
-            known = _read_manifest(folder)
-            suits = known and known.portable == key and fits(known)
-            if suits and not _damage(folder, plan.library):
-                found.append(folder / plan.library)
+        key = portable_key(plan)
+        found = (
+            folder / plan.library
+            for folder in self.root.glob(f"{plan.name}-{_KEY}")
+            if (known := _read_manifest(folder)) and known.portable == key and fits(known)
+            if not _damage(folder, plan.library)
+        )
         return max(found, key=lambda path: path.stat().st_mtime, default=None)
 
     def require_private(self) -> None:
@@ -199,15 +198,12 @@ class Cache:
         try:
             yield
         except OSError as error:
-            if error.errno in _NO_ROOM:
-                raise UnfitError(
-                    f"no space is left under {self.root} for the kernels. Free some, or name "
-                    f"another folder in {directories.CACHE_VARIABLE}."
-                ) from None
-            raise UnfitError(
-                f"cannot write the cache {self.root}: {error.strerror or error}. Name a folder "
-                f"that can be written in {directories.CACHE_VARIABLE}."
-            ) from None
+            why = f"cannot write the cache {self.root}: {error.strerror or error}. Name a folder "
+            why += "that can be written"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                why = f"no space is left under {self.root} for the kernels. Free some, or name "
+                why += "another folder"
+            raise UnfitError(f"{why} in {directories.CACHE_VARIABLE}.") from None
 
 
 def user_cache() -> Cache:

@@ -7,9 +7,8 @@ from functools import cached_property
 from losscli.errors import UnfitError
 from losscli.machine.devices import driver_cuda
 
-from .architectures import covers, gencode_flags, present_capabilities, requested_architectures
+from . import nvcc
 from .cache import Manifest
-from .nvcc import Requirements, find_nvcc, parse_version
 from .plan import TorchInstall, with_torch
 from .targets import CUDA, TORCH, Target
 from .toolchain import Tool, find_compiler, find_host_compiler
@@ -39,32 +38,33 @@ class Compilers:
         return find_compiler()
 
     @cached_property
-    def requirements(self) -> Requirements:
+    def requirements(self) -> nvcc.Requirements:
         """Those of CUDA code; none if it is only compiled as a check."""
-        torch = parse_version(self.torch.cuda)
+        torch = nvcc.parse_version(self.torch.cuda)
         if not torch:
-            return Requirements()
-        return Requirements(driver_cuda(), torch, max(self.capabilities, default=None))
+            return nvcc.Requirements()
+        return nvcc.Requirements(driver_cuda(), torch, max(self.capabilities, default=None))
 
     @cached_property
     def capabilities(self) -> list[tuple[int, int]]:
         """The compute capabilities of the GPUs."""
-        return present_capabilities()
+        return nvcc.present_capabilities()
 
     @cached_property
     def nvcc(self) -> Tool:
         """An nvcc whose code runs here."""
-        return find_nvcc(self.requirements)
+        return nvcc.find_nvcc(self.requirements)
 
     def tool(self, target: Target) -> Tool:
         """Return a library's compiler; UnfitError if there is none."""
+        if target.part == TORCH:
+            return with_torch(self.compiler, self.torch)
         if target.device != CUDA:
-            is_binding = target.part == TORCH
-            return with_torch(self.compiler, self.torch) if is_binding else self.compiler
+            return self.compiler
         self.require_cuda()
         # Before nvcc, so that a mistake is reported even if it does no harm yet.
-        requested_architectures()
-        gencode = gencode_flags(self.capabilities, cuda=self.nvcc.version)
+        nvcc.requested_architectures()
+        gencode = nvcc.gencode_flags(self.capabilities, cuda=self.nvcc.version)
         flags = ("-ccbin", find_host_compiler(self.compiler), *gencode)
         return replace(self.nvcc, compile_flags=flags, link_flags=flags, gencode=gencode)
 
@@ -77,7 +77,6 @@ class Compilers:
         """Tell whether another compiler's library runs here."""
         if not library.gencode:
             return True
-        version = parse_version(library.cuda)
-        if not version or self.requirements.wrong(version):
-            return False
-        return covers(library.gencode, self.capabilities)
+        version = nvcc.parse_version(library.cuda)
+        suits = version and not self.requirements.wrong(version)
+        return bool(suits) and nvcc.covers(library.gencode, self.capabilities)

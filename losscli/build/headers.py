@@ -32,11 +32,10 @@ def flags() -> list[str]:
     from torch.utils import cpp_extension
 
     written = inspect.getsource(cpp_extension._write_ninja_file_to_build_library)
-    standard = re.search(r"-std=c\+\+\d+", written)
     folders = [*cpp_extension.include_paths(), sysconfig.get_path("include")]
     included = [part for folder in folders for part in ("-isystem", folder)]
-    given = [standard[0]] if standard else []
-    return ["-DTORCH_API_INCLUDE_EXTENSION_H", *included, "-fPIC", *given]
+    standard = re.findall(r"-std=c\+\+\d+", written)[:1]
+    return ["-DTORCH_API_INCLUDE_EXTENSION_H", *included, "-fPIC", *standard]
 
 
 def folder() -> Path:
@@ -64,7 +63,7 @@ def search_path(given: str) -> str:
     variants = [path.name for path in _made(found).glob("*")]
     if not variants or not all(_is_whole(found, name) for name in variants):
         return given
-    return os.pathsep.join([str(found), *([given] if given else [])])
+    return os.pathsep.join(filter(None, (str(found), given)))
 
 
 def precompile(settings: Sequence[str] | None = None) -> Path:

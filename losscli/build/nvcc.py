@@ -1,23 +1,116 @@
-"""Finds an nvcc whose code the driver and PyTorch can run."""
+"""Finds an nvcc whose code the driver and PyTorch can run, and the GPUs that it compiles for."""
 
 import os
+import re
 import shlex
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from losscli.errors import UnfitError
+from losscli.errors import UnfitError, UsageError
 from losscli.machine.commands import command_in
+from losscli.machine.pytorch import torch
 
-from .architectures import DROPPED, dropped_by
 from .toolchain import Tool, dotted, read_version, require_program, version_text, which
 
+VARIABLE = "LOSSCLI_CUDA_ARCHITECTURES"
+OLDEST = (7, 0)
+"""Volta; older GPUs lack instructions that the kernels use."""
+DROPPED = ((13, 0), (7, 5))
+"""The CUDA version that drops GPUs below that compute capability."""
+WITHOUT_GPU = ("90",)
+"""For compile checks: H100 and H200."""
 MINIMUM_CUDA = (12, 0)
 """The first that generates code for every tuned architecture."""
-
 USUAL_PLACE = Path("/usr/local")
 """The folder of installed toolkits: ``cuda``, ``cuda-12.4``."""
+
+
+def gencode_flags(
+    capabilities: Iterable[tuple[int, int]],
+    environ: Mapping[str, str] = os.environ,
+    cuda: tuple[int, int] | None = None,
+) -> tuple[str, ...]:
+    """Return nvcc's ``-gencode`` flags.
+
+    LOSSCLI_CUDA_ARCHITECTURES ("90;100") has priority, then the GPUs present, then sm_90. Unless
+    the code is only for the GPUs present, PTX of the newest architecture is added for newer GPUs.
+    UnfitError if all GPUs are older than the kernels support, UsageError if a name is too old.
+    """
+    asked = requested_architectures(environ)
+    oldest = DROPPED[1] if dropped_by(cuda) else OLDEST
+    if asked and _capability(asked[0]) < oldest:
+        raise UsageError(
+            f"{VARIABLE} has '{asked[0]}', but CUDA {dotted(cuda or ())} compiles for "
+            f"{_name(oldest)} or newer. Name the nvcc of a CUDA {DROPPED[0][0] - 1} toolkit in "
+            "CUDACXX."
+        )
+    present = sorted(set(capabilities))
+    usable = [capability for capability in present if capability >= oldest]
+    if present and not usable and not asked:
+        # An nvcc that dropped all of them was not chosen: see Requirements.
+        raise UnfitError(
+            f"the kernels need a GPU of compute capability {dotted(OLDEST)} or newer; the newest "
+            f"here has {dotted(present[-1])}."
+        )
+    names = asked or tuple(map(_name, usable)) or WITHOUT_GPU
+    flags = [f"-gencode=arch=compute_{name},code=sm_{name}" for name in names]
+    if asked or not present:
+        last = max(names, key=_capability)
+        flags.append(f"-gencode=arch=compute_{last},code=compute_{last}")
+    return tuple(flags)
+
+
+def dropped_by(cuda: tuple[int, int] | None) -> bool:
+    """Tell whether a CUDA version dropped old GPUs."""
+    return cuda is not None and cuda >= DROPPED[0]
+
+
+def covers(gencode: Iterable[str], capabilities: Iterable[tuple[int, int]]) -> bool:
+    """Tell whether kernels with these flags run on all GPUs of these capabilities.
+
+    A GPU's code runs on the same or newer GPUs of its major version, PTX on all newer ones.
+    """
+    codes = re.findall(r"code=(compute|sm)_(\d+)\b", " ".join(gencode))
+    return all(
+        any(
+            int(number) <= 10 * major + minor and (kind == "compute" or int(number) // 10 == major)
+            for kind, number in codes
+        )
+        for major, minor in capabilities
+    )
+
+
+def requested_architectures(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Read LOSSCLI_CUDA_ARCHITECTURES, such as ``90;100``; UsageError for anything else."""
+    names = [name for name in re.split(r"[;,\s]+", environ.get(VARIABLE, "")) if name]
+    for name in names:
+        if not re.fullmatch(r"\d{2,3}[af]?", name):
+            raise UsageError(
+                f"{VARIABLE} should list architectures such as 90;100, but has '{name}'."
+            )
+        if _capability(name) < OLDEST:
+            raise UsageError(
+                f"{VARIABLE} has '{name}', but the kernels need {_name(OLDEST)} or newer."
+            )
+    return tuple(sorted(set(names), key=lambda name: (_capability(name), name)))
+
+
+def present_capabilities() -> list[tuple[int, int]]:
+    """Return the GPUs' compute capabilities."""
+    # A forked child may not ask: an initialised CUDA does not survive a fork.
+    if not torch.cuda.is_available() or torch.cuda._is_in_bad_fork():
+        return []
+    return [torch.cuda.get_device_capability(index) for index in range(torch.cuda.device_count())]
+
+
+def _capability(name: str) -> tuple[int, int]:
+    return divmod(int(name.rstrip("af")), 10)
+
+
+def _name(capability: tuple[int, int]) -> str:
+    return "{}{}".format(*capability)
 
 
 @dataclass(frozen=True)
@@ -81,25 +174,23 @@ def find_nvcc(requirements: Requirements, environ: Mapping[str, str] = os.enviro
         require_program(command[0], "CUDACXX", "nvcc", environ)
         candidates = [command]
     else:
-        programs = [each for _, found in _programs_by_place(environ) for each in found]
-        there = (str(program) for program in programs if os.access(program, os.X_OK))
-        candidates = [(program,) for program in dict.fromkeys(there)]
+        programs = dict.fromkeys(p for _, found in _programs_by_place(environ) for p in found)
+        candidates = [(str(program),) for program in programs if os.access(program, os.X_OK)]
     if not candidates:
         raise UnfitError(
             f"no nvcc on the PATH, under CUDA_HOME or in {USUAL_PLACE}/cuda. {requirements.advice}"
         )
     wrong = []
     for candidate in candidates:
+        name = shlex.join(candidate)
         try:
             identity = version_text(candidate)
-            version = read_version(r"release (\d+)\.(\d+)", identity, shlex.join(candidate))
+            version = read_version(r"release (\d+)\.(\d+)", identity, name)
+            if not (problem := requirements.wrong(version)):
+                return Tool(candidate, identity, version)
+            wrong.append(f"{name} {problem}")
         except UnfitError as error:
             wrong.append(str(error).removesuffix("."))
-            continue
-        problem = requirements.wrong(version)
-        if not problem:
-            return Tool(candidate, identity, version)
-        wrong.append(f"{shlex.join(candidate)} {problem}")
     if len(wrong) == 1 and "is CUDA" not in wrong[0]:
         raise UnfitError(f"{wrong[0]}.")
     raise UnfitError(f"{'; '.join(wrong)}. {requirements.advice}")

@@ -156,19 +156,20 @@ def make_plan(target: Target, csrc: Path, torch: TorchInstall, variant: str = ""
         )
     if target.part == TORCH:
         ingredients = {"torch": variant or torch.version}
-        libraries: tuple[str, ...] = ("-lc10", "-ltorch_cpu", *_PRIVATE)
     else:
         ingredients = {"cpu": variant or instruction_set()} if target.device == CPU else {}
-        libraries = _PRIVATE
     if not variant:
         ingredients |= {name: os.environ[name] for name in STEERING_VARIABLES if name in os.environ}
     plan = Plan(target, (), sources, ingredients, None, variant)
     link_flags = ("-cudart", "static") if target.device == CUDA else ()
-    if variant:
-        link_flags = (*link_flags, *_STRIPPED)
-    objects = tuple(step.output for step in steps)
-    description = f"linking {plan.library}"
-    link = Step(plan.library, objects, link_flags, description, libraries=libraries)
+    libraries = ("-lc10", "-ltorch_cpu") if target.part == TORCH else ()
+    link = Step(
+        plan.library,
+        tuple(step.output for step in steps),
+        (*link_flags, *(_STRIPPED if variant else ())),
+        f"linking {plan.library}",
+        libraries=(*libraries, *_PRIVATE),
+    )
     return replace(plan, steps=(*steps, link))
 
 
@@ -201,19 +202,18 @@ def _flags(target: Target, torch: TorchInstall, variant: str) -> tuple[str, ...]
         return (*_COMMON, f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.cxx11_abi)}", *_TORCH_FLAGS)
     cpu = (f"-march={variant}",) if variant else _NATIVE_FLAG.get(platform.machine(), ())
     flags = _CUDA_FLAGS if target.device == CUDA else (*_COMMON, *_CPU_FLAGS, *cpu)
-    if target.part in (LOSS, STRATEGIES):
-        flags = (*flags, *_loss_flags(target))
+    if target.part not in (LOSS, STRATEGIES):
+        return flags
+    defined = {"LOSS": target.loss, "LOSS_HEADER": f'"{target.loss_header}"'}
+    if is_weighted(target.loss):
+        defined = {
+            "LOSS": target.loss,
+            "LOSS_HEADER": '"losses/elementwise/weighted.h"',
+            "WEIGHTED": inner_name(target.loss),
+            "WEIGHTED_HEADER": f'"{target.loss_header}"',
+        }
+    flags = (*flags, *(f"-DLOSSCLI_{name}={value}" for name, value in defined.items()))
     return (*flags, "-DLOSSCLI_STRATEGIES") if target.part == STRATEGIES else flags
-
-
-def _loss_flags(target: Target) -> tuple[str, ...]:
-    loss, header = target.loss, target.loss_header
-    if not is_weighted(loss):
-        return f"-DLOSSCLI_LOSS={loss}", f'-DLOSSCLI_LOSS_HEADER="{header}"'
-    return (
-        *(f"-DLOSSCLI_LOSS={loss}", '-DLOSSCLI_LOSS_HEADER="losses/elementwise/weighted.h"'),
-        *(f"-DLOSSCLI_WEIGHTED={inner_name(loss)}", f'-DLOSSCLI_WEIGHTED_HEADER="{header}"'),
-    )
 
 
 def _variants(source: str) -> tuple[str, ...]:

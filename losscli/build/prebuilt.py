@@ -55,13 +55,12 @@ class Prebuilt:
             return None
         if as_numbers(known.glibc) > glibc():
             return None
+        path = self.root / plan.library
         damage = known.damage(self.root)
         if damage and plan.library not in self.damaged:
             self.damaged.add(plan.library)
-            notify(
-                f"{self.root / plan.library} is damaged and not used: {damage}. Reinstall losscli."
-            )
-        return None if damage else self.root / plan.library
+            notify(f"{path} is damaged and not used: {damage}. Reinstall losscli.")
+        return None if damage else path
 
     def write(self) -> None:
         """Write the manifest."""
@@ -72,18 +71,15 @@ class Prebuilt:
 
 def read(root: Path) -> Prebuilt:
     """Return a folder's libraries; OSError, ValueError, TypeError or KeyError if damaged."""
-    facts = json.loads((root / MANIFEST).read_text())["libraries"]
-    found = [Manifest.of(each) for each in facts]
+    found = map(Manifest.of, json.loads((root / MANIFEST).read_text())["libraries"])
     return Prebuilt(root, {each.library: each for each in found})
 
 
 @cache
 def wheel_libraries() -> Prebuilt | None:
     """Return the libraries of the wheel that losscli is from, if it has any."""
-    if not FOLDER.is_dir():
-        return None
     try:
-        return read(FOLDER)
+        return read(FOLDER) if FOLDER.is_dir() else None
     except (OSError, ValueError, TypeError, KeyError):
         note(f"{FOLDER / MANIFEST} is missing or damaged. Reinstall losscli.")
         return None
@@ -98,11 +94,11 @@ def cpu_levels(
     except OSError:
         found = None
     flags = set(found[1].split()) if found else set()
-    levels = [*LEVELS.get(machine, {}).items()]
+    levels = LEVELS.get(machine, {})
     return [
         level
-        for place, (level, _) in enumerate(levels)
-        if set().union(*(added for _, added in levels[place:])) <= flags
+        for place, level in enumerate(levels)
+        if set().union(*[*levels.values()][place:]) <= flags
     ]
 
 
@@ -120,12 +116,9 @@ def cuda_variant(version: str | None) -> str | None:
 
 def runnable(target: Target, torch: str, cuda: str | None) -> list[str]:
     """Return the variants of a library that run here, best first."""
-    if target.part == TORCH:
-        found = torch_variant(torch)
-    elif target.device == CPU:
+    if target.part != TORCH and target.device == CPU:
         return cpu_levels()
-    else:
-        found = cuda_variant(cuda)
+    found = torch_variant(torch) if target.part == TORCH else cuda_variant(cuda)
     return [found] if found else []
 
 

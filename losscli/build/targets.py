@@ -112,12 +112,11 @@ def benchmarking(losses: Iterable[str], device: str) -> list[Target]:
 
 def read_sources(csrc: Path, target: Target) -> Sources:
     """Read the files that can be part of a library."""
-    sources = {}
-    for path in sorted(csrc.rglob("*")):
-        name = path.relative_to(csrc).as_posix()
-        if _belongs(name, target):
-            sources[name] = path.read_bytes()
-    return sources
+    return {
+        name: path.read_bytes()
+        for path in sorted(csrc.rglob("*"))
+        if _belongs(name := path.relative_to(csrc).as_posix(), target)
+    }
 
 
 def is_unit(name: str) -> bool:
@@ -127,10 +126,8 @@ def is_unit(name: str) -> bool:
 
 def _belongs(name: str, target: Target) -> bool:
     path = PurePosixPath(name)
-    others = {device for device in DEVICES if device != target.device}
-    if others & set(path.parts[:-1]):
-        return False
-    if target.device == CPU and path.suffix in {".cu", ".cuh"}:
+    other = CUDA if target.device == CPU else CPU
+    if other in path.parts[:-1] or (other == CUDA and path.suffix in {".cu", ".cuh"}):
         return False
     if path.suffix in _UNITS:
         return name.startswith(target.unit_folder)

@@ -31,11 +31,6 @@ class Tool:
     gencode: tuple[str, ...] = ()
     """The GPUs that nvcc compiles for, also among the flags; empty for a C++ compiler."""
 
-    @property
-    def program(self) -> str:
-        """The tool without its wrapper."""
-        return self.command[-1]
-
 
 def find_compiler(environ: Mapping[str, str] = os.environ) -> Tool:
     """Find GCC's C++ compiler through $CXX or the PATH; UnfitError if there is none.
@@ -45,14 +40,13 @@ def find_compiler(environ: Mapping[str, str] = os.environ) -> Tool:
     command = command_in("CXX", environ)
     if command:
         require_program(command[0], "CXX", "a C++ compiler", environ)
-    else:
-        found = which("g++", environ) or which("c++", environ)
-        if not found:
-            raise UnfitError(
-                "no C++ compiler: neither g++ nor c++ is on the PATH. Install g++ "
-                "(`apt-get install g++`, `dnf install gcc-c++`) or set CXX."
-            )
+    elif found := which("g++", environ) or which("c++", environ):
         command = (found,)
+    else:
+        raise UnfitError(
+            "no C++ compiler: neither g++ nor c++ is on the PATH. Install g++ "
+            "(`apt-get install g++`, `dnf install gcc-c++`) or set CXX."
+        )
     identity = version_text(command)
     name = shlex.join(command)
     if "Free Software Foundation" not in identity:
@@ -73,7 +67,7 @@ def find_host_compiler(compiler: Tool, environ: Mapping[str, str] = os.environ) 
     """Return nvcc's host compiler: $CUDAHOSTCXX, or the C++ compiler."""
     given = environ.get("CUDAHOSTCXX", "").strip()
     if not given:
-        return compiler.program
+        return compiler.command[-1]  # without its wrapper
     require_program(given, "CUDAHOSTCXX", "a host compiler for nvcc", environ)
     return given
 
@@ -94,8 +88,9 @@ def require_program(program: str, variable: str, expected: str, environ: Mapping
 
 def version_text(command: tuple[str, ...]) -> str:
     """Return ``--version`` output; UnfitError if the program does not run."""
+    name = shlex.join(command)
     try:
-        result = run([*command, "--version"], timeout=VERSION_SECONDS, check=True)
+        return run([*command, "--version"], timeout=VERSION_SECONDS, check=True).stdout.strip()
     except subprocess.TimeoutExpired:
         why = f"does not end within {VERSION_SECONDS} s"
     except OSError as error:
@@ -104,9 +99,6 @@ def version_text(command: tuple[str, ...]) -> str:
         lines = (error.stderr or error.stdout).strip().splitlines()
         says = f", saying: {lines[0]}" if lines else ""
         why = f"failed with exit code {error.returncode}{says}"
-    else:
-        return result.stdout.strip()
-    name = shlex.join(command)
     raise UnfitError(f"`{name} --version` {why}. Reinstall it or choose another.")
 
 

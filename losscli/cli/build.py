@@ -118,7 +118,7 @@ def _needed(command: str, losses: tuple[str, ...], device: str) -> list[Target]:
 
 def _show_logs(logs: Sequence[str]) -> None:
     """Show commands and warnings; ptxas's resources have a table of their own."""
-    from losscli.build.ptxas import is_report
+    from losscli.build.diagnosis import is_report
 
     for line in (line for log in logs for line in log.splitlines()):
         if not is_report(line):
@@ -134,9 +134,9 @@ _MEMORY = {
 
 
 def _show_kernels(logs: Sequence[str]) -> None:
-    from losscli.build.ptxas import parse, readable_names
+    from losscli.build.diagnosis import kernels_of, readable_names
 
-    kernels = [kernel for log in logs for kernel in parse(log)]
+    kernels = [kernel for log in logs for kernel in kernels_of(log)]
     if not kernels:
         return
     names = readable_names([kernel.kernel for kernel in kernels])

@@ -7,17 +7,9 @@ from statistics import geometric_mean
 import numpy as np
 
 from losscli.cases.axes import HOST, Cache, Mode, PassName
-from losscli.compare.change import Change, ratios
 from losscli.compare.metrics import ENERGY, METRICS
-from losscli.compare.noise import (
-    CONTROLS,
-    Noise,
-    control_drifts,
-    no_controls,
-    noise_of_rows,
-    standard_errors,
-)
-from losscli.compare.row_keys import RowKey, key, label, median_of, named, timed
+from losscli.compare.noise import CONTROLS, Change, Noise, no_controls, noise_of_rows, ratios
+from losscli.compare.row_keys import RowKey, key, median_of, named, timed
 from losscli.files.record import Record
 from losscli.machine.differences import Difference, differences
 from losscli.runs.grouping import grouped
@@ -40,11 +32,6 @@ class Row:
     """Whether both runs have the same code."""
     disturbed: bool
     """Whether other programs used the machine while the new run timed it."""
-
-    @property
-    def name(self) -> str:
-        """The name for people."""
-        return label(self.after)
 
     def is_slower(self, threshold: float) -> bool:
         """Tell whether it is slower beyond threshold and noise; a control never is."""
@@ -114,11 +101,6 @@ class Comparison:
     """Whether PyTorch's own implementations are the same code in both."""
 
     @property
-    def noise(self) -> float:
-        """The largest standard deviation of a ratio between runs."""
-        return max((noise.value for noise in self.noises), default=0.0)
-
-    @property
     def controls(self) -> int:
         """The number of rows that are the same code in both runs."""
         return sum(row.control for row in self.rows)
@@ -151,13 +133,13 @@ class Comparison:
     def means(self) -> list[Mean]:
         """Return the mean of each loss, pass, mode, cache and implementation."""
 
-        def key(row: Row) -> tuple[str, PassName, Mode, Cache, str]:
+        def alike(row: Row) -> tuple[str, PassName, Mode, Cache, str]:
             it = row.after
             return it.case.loss, it.pass_, it.mode, it.cache, it.implementation
 
         return [
-            Mean(*alike, geometric_mean(row.ratio.value for row in rows), len(rows))
-            for alike, rows in grouped(self.rows, key).items()
+            Mean(*key, geometric_mean(row.ratio.value for row in rows), len(rows))
+            for key, rows in grouped(self.rows, alike).items()
         ]
 
 
@@ -187,22 +169,21 @@ def compare(
         np.array([max(median_of(pair[side]), 1e-12) for pair in pairs]) for side in (0, 1)
     )
     logs = np.log(second / first)
-    drifts = control_drifts(keys, logs, control)
-    on_gpu = str(after.environment.get("device", "cpu")).startswith("cuda")
-    device = "cuda" if on_gpu else "cpu"
-    errors, noise, noises = np.zeros(len(pairs)), np.zeros(len(pairs)), []
+    device = "cuda" if str(after.environment.get("device")).startswith("cuda") else "cpu"
+    errors, drifts, noise = np.zeros((3, len(pairs)))
+    noises = []
     for group, own in grouped(range(len(pairs)), groups.__getitem__).items():
-        errors[own], between = standard_errors([pairs[index] for index in own])
-        of_group = (group, logs[own], drifts[own], control[own], between, device, why)
-        noise[own], told = noise_of_rows(*of_group)
+        alike = [(keys[index], *pairs[index]) for index in own]
+        found = noise_of_rows(group, alike, logs[own], control[own], device, why)
+        errors[own], drifts[own], noise[own], told = found
         noises.append(told)
     if errors_of:
         errors = np.maximum(errors, [errors_of[key] for key in keys])
     times = max(-(-comparisons // max(len(keys), 1)), 1)
-    found = ratios(first, second, errors, np.nan_to_num(drifts), noise, times)
+    changes = ratios(first, second, errors, np.nan_to_num(drifts), noise, times)
     rows = [
         Row(*pair, ratio, _judgement(ratio, tolerated), counts, pair[1].busy)
-        for pair, ratio, counts in zip(pairs, found, control.tolist(), strict=True)
+        for pair, ratio, counts in zip(pairs, changes, control.tolist(), strict=True)
     ]
     gone, new = _missing(befores, afters, after), _missing(afters, befores, before)
     return Comparison(before, after, tuple(rows), gone, new, unlike, tuple(noises), not why)
@@ -226,8 +207,5 @@ def _missing(
         key(r): {"status": r.status, "reason": f"{r.status}: {r.reason}"}
         for r in other.of(BenchResult)
     }
-    return tuple(
-        Untimed(**named(result), **others.get(name, {}))
-        for name, result in there.items()
-        if name not in here
-    )
+    gone = (name for name in there if name not in here)
+    return tuple(Untimed(**named(there[name]), **others.get(name, {})) for name in gone)

@@ -24,13 +24,37 @@ class Configuration(dict[str, BenchResult]):
     """The results of a case and pass, by implementation."""
 
     slower_than: frozenset[str] = frozenset()
+    """The baselines that custom is slower than."""
     too_short: bool = False
     """Whether custom was behind, but in too few rounds for a test."""
+
+    @property
+    def custom(self) -> BenchResult:
+        """The result of losscli's kernel."""
+        return self[CUSTOM]
 
     @property
     def baselines(self) -> list[BenchResult]:
         """The timed baselines."""
         return [r for name, r in self.items() if r.seconds and not is_own(name)]
+
+    @property
+    def best_baseline(self) -> BenchResult:
+        """The baseline against which custom is worst; both are timed."""
+
+        def place(one: BenchResult) -> tuple[bool, float]:
+            return one.implementation not in self.slower_than, self.ratio(one)
+
+        return min(self.baselines, key=place)
+
+    def ratio(self, baseline: BenchResult) -> float:
+        """Return a baseline's time over custom's."""
+        found = self.custom.ratios.get(baseline.implementation)
+        return found.value if found else median_of(baseline) / median_of(self.custom)
+
+    def is_behind(self, baseline: BenchResult) -> bool:
+        """Tell whether custom is slower by more than a hundredth, noise aside."""
+        return self.ratio(baseline) < 1 / (1 + DIFFERENT_BEYOND)
 
 
 def headline(run: Run) -> Headline | None:
@@ -38,22 +62,21 @@ def headline(run: Run) -> Headline | None:
     found = compared(run)
     if not found:
         return None
-    untimed = sum(each[CUSTOM].seconds is None for each in found)
+    untimed = sum(each.custom.seconds is None for each in found)
     slower = tuple(_slower(each) for each in found if each.slower_than)
     short = sum(each.too_short for each in found)
     return Headline(len(found) - untimed, slower, short, untimed)
 
 
+def _slower(each: Configuration) -> SlowerConfiguration:
+    custom, baseline = each.custom, each.best_baseline
+    row = custom.case.name, custom.pass_, custom.mode, custom.table
+    return SlowerConfiguration(*row, baseline.implementation, each.ratio(baseline))
+
+
 def compared(run: Run) -> list[Configuration]:
     """Return the configurations with custom and a timed baseline."""
     return [each for each in configurations(run) if CUSTOM in each and each.baselines]
-
-
-def _slower(each: Configuration) -> SlowerConfiguration:
-    custom, baseline = each[CUSTOM], best_baseline(each)
-    assert baseline
-    row = custom.case.name, custom.pass_, custom.mode, custom.table
-    return SlowerConfiguration(*row, baseline.implementation, ratio(custom, baseline))
 
 
 def configurations(run: Run) -> list[Configuration]:
@@ -64,34 +87,11 @@ def configurations(run: Run) -> list[Configuration]:
     return found
 
 
-def best_baseline(each: Configuration) -> BenchResult | None:
-    """Return the baseline against which custom is worst; the fastest if custom has no time."""
-    custom = each.get(CUSTOM)
-
-    def place(baseline: BenchResult) -> tuple[bool, float]:
-        if custom is None or custom.seconds is None:
-            return False, median_of(baseline)
-        return baseline.implementation not in each.slower_than, ratio(custom, baseline)
-
-    return min(each.baselines, key=place, default=None)
-
-
-def ratio(custom: BenchResult, baseline: BenchResult) -> float:
-    """Return a timed baseline's time over custom's."""
-    found = custom.ratios.get(baseline.implementation)
-    return found.value if found else median_of(baseline) / median_of(custom)
-
-
-def is_behind(custom: BenchResult, baseline: BenchResult) -> bool:
-    """Tell whether custom is slower by more than a hundredth, noise aside."""
-    return ratio(custom, baseline) < 1 / (1 + DIFFERENT_BEYOND)
-
-
 class _Comparison(NamedTuple):
     """Custom against one baseline, and the probability of being behind so often by chance."""
 
     configuration: Configuration
-    baseline: str
+    baseline: BenchResult
     rounds: int
     chance: float
 
@@ -99,33 +99,33 @@ class _Comparison(NamedTuple):
 def _test(found: Sequence[Configuration]) -> None:
     """Set the baselines that custom is slower than, and where there were too few rounds."""
     comparisons = [
-        _compare(each, each[CUSTOM], baseline)
+        _compare(each, baseline)
         for each in found
-        if CUSTOM in each and each[CUSTOM].seconds
+        if CUSTOM in each and each.custom.seconds
         for baseline in each.baselines
     ]
     left = len(comparisons)
     for each in sorted(comparisons, key=lambda comparison: comparison.chance):
         if each.chance > RISK / left:
             break
-        each.configuration.slower_than |= {each.baseline}
+        each.configuration.slower_than |= {each.baseline.implementation}
         left -= 1
-    for each in comparisons:
-        behind = is_behind(each.configuration[CUSTOM], each.configuration[each.baseline])
-        if behind and not each.configuration.slower_than and 0.5**each.rounds > RISK / left:
-            each.configuration.too_short = True
+    for configuration, baseline, rounds, _ in comparisons:
+        behind = configuration.is_behind(baseline) and not configuration.slower_than
+        if behind and 0.5**rounds > RISK / left:
+            configuration.too_short = True
 
 
-def _compare(each: Configuration, custom: BenchResult, baseline: BenchResult) -> _Comparison:
-    assert custom.seconds
+def _compare(each: Configuration, baseline: BenchResult) -> _Comparison:
+    assert each.custom.seconds
     assert baseline.seconds
-    own, theirs = custom.seconds.samples, baseline.seconds.samples
+    own, theirs = each.custom.seconds.samples, baseline.seconds.samples
     pairs = list(zip(own, theirs, strict=True)) if len(own) == len(theirs) else []
     behind = sum(its * (1 + DIFFERENT_BEYOND) < ours for ours, its in pairs)
-    found = custom.ratios.get(baseline.implementation)
+    found = each.custom.ratios.get(baseline.implementation)
     if found and found.processes and found.verdict != SLOWER:  # the processes disagree
         behind = 0
-    return _Comparison(each, baseline.implementation, len(pairs), _at_least(behind, len(pairs)))
+    return _Comparison(each, baseline, len(pairs), _at_least(behind, len(pairs)))
 
 
 def _at_least(heads: int, tosses: int) -> float:

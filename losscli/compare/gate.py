@@ -1,15 +1,22 @@
-"""What makes a comparison fail: the options of `losscli compare`, and what they find."""
+"""What makes a comparison fail by the options of `losscli compare`, and the record of that."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from losscli.compare.comparison import Comparison, Row, Untimed
+from msgspec import Meta
+
+from losscli.compare.comparison import Comparison, Mean, Row, Untimed
 from losscli.compare.metrics import ENERGY, MEMORY, METRICS
+from losscli.compare.noise import CONFIDENCE, Noise
+from losscli.compare.row_keys import median_of, named
+from losscli.files.record import Record
 from losscli.implementations import is_own
-from losscli.runs.judgements import FASTER, SLOWER
-from losscli.runs.records import Run
+from losscli.machine.differences import Difference
+from losscli.runs.judgements import FASTER, SLOWER, Judgement
+from losscli.runs.measurements import Ratio
+from losscli.runs.records import SCHEMA_VERSION, Run
 
 T = TypeVar("T")
 
@@ -59,11 +66,6 @@ class Comparisons:
     fail_on: FailOn = FailOn()
 
     @property
-    def threshold(self) -> float:
-        """The slowdown beyond which a row fails."""
-        return self.fail_on.threshold
-
-    @property
     def before(self) -> Run:
         """The baseline's run."""
         return next(iter(self.comparisons.values())).before
@@ -86,18 +88,19 @@ class Comparisons:
         """Return the undecided rows that fail the comparison."""
         if not self.fail_on.minds_undecided:
             return []
-        undecided = self._all(lambda one: one.undecided(self.threshold))
+        undecided = self._all(lambda one: one.undecided(self.fail_on.threshold))
         return [(name, row) for name, row in undecided if self.fail_on.minds(row)]
 
     def blind(self) -> list[str]:
         """Return the runs in which no row could be judged, if that fails."""
-        if math.isinf(self.threshold) or not self.fail_on.minds_undecided:
+        threshold = self.fail_on.threshold
+        if math.isinf(threshold) or not self.fail_on.minds_undecided:
             return []
-        return [name for name, one in self.comparisons.items() if one.blind(self.threshold)]
+        return [name for name, one in self.comparisons.items() if one.blind(threshold)]
 
     def regressions(self) -> list[tuple[str, Row]]:
         """Return the rows that are slower beyond threshold and noise."""
-        return self._all(lambda one: one.regressions(self.threshold))
+        return self._all(lambda one: one.regressions(self.fail_on.threshold))
 
     def disturbed(self) -> list[tuple[str, Row]]:
         """Return the rows to measure again, since other programs disturbed them."""
@@ -107,8 +110,8 @@ class Comparisons:
         row, fail_on = replace(disturbed, disturbed=False), self.fail_on
         minds = fail_on.minds_undecided and fail_on.minds(row)
         return (
-            row.is_slower(self.threshold)
-            or (minds and row.is_undecided(self.threshold))
+            row.is_slower(fail_on.threshold)
+            or (minds and row.is_undecided(fail_on.threshold))
             or row.has_grown(ENERGY, fail_on.limits.get(ENERGY, math.inf))
         )
 
@@ -153,3 +156,113 @@ class Comparisons:
 
     def _all(self, of: Callable[[Comparison], Iterable[T]]) -> list[tuple[str, T]]:
         return [(name, each) for name, one in self.comparisons.items() for each in of(one)]
+
+
+class ComparedRow(Record, frozen=True, kw_only=True):
+    """An implementation and pass of a case, timed in both runs."""
+
+    run: str
+    case: str
+    pass_: str
+    mode: str = ""
+    cache: str = ""
+    implementation: str
+    table: str = ""
+    seconds_before: float | None = None
+    seconds_after: float | None = None
+    peak_extra_bytes_before: int | None = None
+    peak_extra_bytes_after: int | None = None
+    ulp_before: float | None = None
+    ulp_after: float | None = None
+    ratio: Ratio
+    ratio_low: Ratio
+    ratio_high: Ratio
+    verdict: Judgement
+    control: bool = False
+    regression: bool = False
+    grown: tuple[str, ...] = ()
+    undecided: bool = False
+
+
+class ComparedRun(Record, frozen=True):
+    """A run against the baseline."""
+
+    run: str
+    comparable: bool = True
+    differences: tuple[Difference, ...] = ()
+    noise: Annotated[float, Meta(ge=0, lt=1e30)] = 0.0
+    controls: int = 0
+    noises: tuple[Noise, ...] = ()
+    undecided: int | None = None
+    rows: tuple[ComparedRow, ...] = ()
+    means: tuple[Mean, ...] = ()
+    only_before: tuple[Untimed, ...] = ()
+    only_after: tuple[Untimed, ...] = ()
+
+
+class ComparisonRecord(Record, frozen=True, kw_only=True):
+    """Runs against a baseline."""
+
+    schema_version: int = SCHEMA_VERSION
+    kind: str = "compare"
+    baseline: str
+    threshold: float | None = None
+    limits: Mapping[str, float] = {}
+    fail_on_missing: bool = False
+    fail_on_undecided: bool = False
+    missing: int = 0
+    cut_off: tuple[str, ...] = ()
+    failed: bool = False
+    confidence: float = 0.0
+    comparisons: tuple[ComparedRun, ...]
+
+
+def record_of(compared: Comparisons) -> ComparisonRecord:
+    """Return the record of a comparison."""
+    fail_on = compared.fail_on
+    return ComparisonRecord(
+        baseline=compared.baseline,
+        threshold=fail_on.threshold if math.isfinite(fail_on.threshold) else None,
+        limits=fail_on.limits,
+        fail_on_missing=fail_on.minds_missing,
+        fail_on_undecided=fail_on.minds_undecided,
+        missing=len(compared.missing()),
+        cut_off=tuple(compared.cut_off()),
+        failed=compared.failed,
+        confidence=CONFIDENCE,
+        comparisons=tuple(_run(name, one, fail_on) for name, one in compared.comparisons.items()),
+    )
+
+
+def _run(name: str, comparison: Comparison, fail_on: FailOn) -> ComparedRun:
+    """Return a comparison with its rows; no row is slower or undecided without a threshold."""
+    threshold = fail_on.threshold
+    rows = tuple(
+        ComparedRow(
+            run=name,
+            **named(row.after),
+            seconds_before=median_of(row.before),
+            seconds_after=median_of(row.after),
+            peak_extra_bytes_before=row.before.peak_extra_bytes,
+            peak_extra_bytes_after=row.after.peak_extra_bytes,
+            ulp_before=row.before.error.ulp,
+            ulp_after=row.after.error.ulp,
+            ratio=row.ratio.value,
+            ratio_low=row.ratio.low,
+            ratio_high=row.ratio.high,
+            verdict=row.verdict,
+            control=row.control,
+            regression=row.is_slower(threshold),
+            grown=tuple(f for f, limit in fail_on.limits.items() if row.has_grown(f, limit)),
+            undecided=row.is_undecided(threshold),
+        )
+        for row in comparison.rows
+    )
+    undecided = sum(row.undecided for row in rows) if math.isfinite(threshold) else None
+    noise = max((each.value for each in comparison.noises), default=0.0)
+    return ComparedRun(
+        *(name, comparison.comparable, comparison.differences),
+        *(noise, comparison.controls, comparison.noises),
+        *(undecided, rows, tuple(comparison.means())),
+        *(comparison.only_before, comparison.only_after),
+    )

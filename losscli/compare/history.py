@@ -1,19 +1,158 @@
-"""The metrics of rows over commits, and the commits that changed them. Needs no torch."""
+"""The metrics of rows over commits, and the commits that changed them. Needs no torch.
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
-from statistics import median
-from typing import Any
+At each commit, all earlier runs are compared with all later ones, each side as one run whose
+processes are its runs. Among the commits that differ, the row changed at the one that separates the
+sides best; then both sides are searched. Where none differs, parts of the history are searched. All
+comparisons' intervals hold at once. A side's error is at least what the differences of successive
+runs in the whole history show.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import chain, pairwise
+from statistics import mean, median
+from typing import Any, NamedTuple
 
 from msgspec import field
+from msgspec.structs import replace
 
-from losscli.compare.change_points import ChangePoints
+from losscli.compare.comparison import Row, compare
 from losscli.compare.metrics import MEMORY, TIME
+from losscli.compare.noise import noise_between_runs
 from losscli.compare.row_keys import RowKey, median_of, named, timed
 from losscli.files.record import Record
 from losscli.machine.differences import differences
-from losscli.runs.grouping import grouped
 from losscli.runs.records import SCHEMA_VERSION, BenchResult, Run
+
+Measured = Mapping[RowKey, Sequence[BenchResult]]
+"""The results of each row at a commit, one for each run."""
+
+_LEAST = {12: 3, 4: 2, 0: 1}
+"""Fewest runs of a side by the number of runs, since a single run may be off."""
+_NARROWEST = 8
+"""Fewest commits that are searched separately."""
+_MOST = 300
+"""Samples of a side beyond which each run gives an evenly spaced subset."""
+_FEWEST = 9
+"""Least size of that subset."""
+
+
+class _ChangePoint(NamedTuple):
+    """A change: its first commit's index, and the row before and after."""
+
+    place: int
+    row: Row
+
+
+class ChangePoints:
+    """The comparisons of a history, each made once for all rows."""
+
+    def __init__(self, run: Run, measured: Sequence[Measured]) -> None:
+        """``measured`` has the rows of each commit, the oldest first; ``run`` is any run."""
+        self._run, self._measured = run, measured
+        self._rows = dict.fromkeys(key for rows in measured for key in rows)
+        # All splits of each row, and as many for the sides of changed rows.
+        each = sum(len(window) - 1 for window in _windows(range(len(measured))))
+        self._comparisons = 2 * len(self._rows) * max(each, 1)
+        self._spreads = {key: self._spread(key) for key in self._rows}
+        self._compared = cache(self._compare)
+
+    def of(self, key: RowKey) -> list[_ChangePoint]:
+        """Return the changes of a row, the oldest first."""
+        there = [index for index, rows in enumerate(self._measured) if key in rows]
+        return self._search(key, there)
+
+    def _search(self, key: RowKey, there: Sequence[int]) -> list[_ChangePoint]:
+        for window in _windows(there):
+            if found := self._change(key, window):
+                before = [index for index in there if index < found.place]
+                after = [index for index in there if index >= found.place]
+                return [*self._search(key, before), found, *self._search(key, after)]
+        return []
+
+    def _change(self, key: RowKey, there: Sequence[int]) -> _ChangePoint | None:
+        runs = [len(self._measured[index][key]) for index in there]
+        least = next(few for enough, few in _LEAST.items() if sum(runs) >= enough)
+        rows = {
+            split: self._compared(there[0], there[split], there[-1] + 1)[key]
+            for split in range(1, len(there))
+            if min(sum(runs[:split]), sum(runs[split:])) >= least
+        }
+        differs = [s for s, row in rows.items() if row.ratio.low > 1 or row.ratio.high < 1]
+        if not differs:
+            return None
+        logs = [self._logs(key, index) for index in there]
+        split = max(differs, key=lambda split: _parted(logs[:split], logs[split:]))
+        return _ChangePoint(there[split], rows[split])
+
+    def _compare(self, start: int, split: int, end: int) -> dict[RowKey, Row]:
+        before, first = self._side(start, split)
+        after, second = self._side(split, end)
+        errors = {
+            key: self._spreads[key] * math.sqrt(1 / first[key] + 1 / second[key])
+            for key in timed(before)
+            if key in second
+        }
+        found = compare(before, after, comparisons=self._comparisons, errors_of=errors)
+        return dict(zip(errors, found.rows, strict=True))
+
+    def _side(self, start: int, end: int) -> tuple[Run, dict[RowKey, int]]:
+        """Return the runs of commits as one run, and each row's number of runs."""
+        rows: dict[RowKey, list[BenchResult]] = {}
+        for measured in self._measured[start:end]:
+            for key, results in measured.items():
+                rows.setdefault(key, []).extend(results)
+        merged = replace(self._run, results=tuple(map(_merged, rows.values())))
+        return merged, {key: len(results) for key, results in rows.items()}
+
+    def _logs(self, key: RowKey, index: int) -> list[float]:
+        return [math.log(median_of(result)) for result in self._measured[index].get(key, ())]
+
+    def _spread(self, key: RowKey) -> float:
+        """Return the standard deviation of the log of a run's median between runs.
+
+        From the differences of successive runs without the two largest, which may be changes. Their
+        median would miss a machine that is disturbed now and then.
+        """
+        logs = [log for index in range(len(self._measured)) for log in self._logs(key, index)]
+        apart = sorted(abs(after - before) for before, after in pairwise(logs))
+        usual = apart[:-2]
+        square = sum(each**2 for each in usual) / max(len(usual), 1)
+        known = noise_between_runs(apart, key.case.device.partition(":")[0])
+        return max(known, math.sqrt(square)) / math.sqrt(2)
+
+
+def _windows(there: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Yield all commits, then overlapping halves, quarters, ...: a change may be reverted."""
+    length = len(there)
+    yield there
+    while (length := length // 2) >= _NARROWEST:
+        step = max(length // 2, 1)
+        for start in range(0, len(there) - length + 1, step):
+            yield there[start : start + length]
+
+
+def _parted(before: Sequence[Sequence[float]], after: Sequence[Sequence[float]]) -> float:
+    first, second = (list(chain.from_iterable(side)) for side in (before, after))
+    known = math.sqrt(len(first) * len(second) / (len(first) + len(second)))
+    return abs(mean(second) - mean(first)) * known
+
+
+def _merged(results: Sequence[BenchResult]) -> BenchResult:
+    """Merge a row's results in several runs, as processes of one."""
+    if len(results) == 1:
+        return results[0]
+    most = max(_MOST // len(results), _FEWEST)
+    known = [result.seconds for result in results if result.seconds]
+    taken = [s.samples[:: math.ceil(len(s.samples) / most)] for s in known]
+    together = replace(
+        known[-1],
+        median=median(seconds.median for seconds in known),
+        samples=tuple(chain.from_iterable(taken)),
+        processes=tuple(map(len, taken)),
+    )
+    return replace(results[-1], seconds=together)
 
 
 class MeasuredCommit(Record, frozen=True):
@@ -83,15 +222,14 @@ def history(
     ``order``: the commits of interest, the oldest first; None orders runs by their start. ``kept``
     tells which rows are shown; the others stay controls.
     """
-    left_out: dict[str, str] = {}
-    commits = _by_commit(runs, order, left_out)
+    commits, left_out = _by_commit(runs, order)
     if not commits:
         return History(left_out=left_out)
     measured: list[dict[RowKey, list[BenchResult]]] = []
     for together in commits.values():
-        results = [item for run in together for item in timed(run).items()]
-        found = grouped(results, lambda item: item[0])
-        measured.append({key: [result for _, result in items] for key, items in found.items()})
+        measured.append({})
+        for key, result in chain.from_iterable(timed(run).items() for run in together):
+            measured[-1].setdefault(key, []).append(result)
     changes = ChangePoints(next(iter(commits.values()))[0], measured)
     names, series = list(commits), []
     for key in dict.fromkeys(key for rows in measured for key in rows):
@@ -113,11 +251,12 @@ def history(
 
 
 def _by_commit(
-    runs: Mapping[str, Run], order: Sequence[str] | None, left_out: dict[str, str]
-) -> dict[str, list[Run]]:
-    """Return the runs of each commit, the oldest first; add the others to ``left_out``."""
+    runs: Mapping[str, Run], order: Sequence[str] | None
+) -> tuple[dict[str, list[Run]], dict[str, str]]:
+    """Return the runs of each commit, the oldest first, and why the others are left out."""
     by_time = sorted(runs.items(), key=lambda item: item[1].created)
     found: list[tuple[int, str, Run]] = []
+    left_out: dict[str, str] = {}
     for name, run in by_time:
         known = run.environment
         # The commit of the file that was timed, or of losscli's own sources.
@@ -134,8 +273,10 @@ def _by_commit(
         else:
             found.append((at[0] if at else 0, commit, run))
     found.sort(key=lambda item: item[0])  # stable: runs of a commit stay in order
-    by_commit = grouped(found, lambda item: item[1])
-    return {commit: [run for *_, run in items] for commit, items in by_commit.items()}
+    by_commit: dict[str, list[Run]] = {}
+    for _, commit, run in found:
+        by_commit.setdefault(commit, []).append(run)
+    return by_commit, left_out
 
 
 def _point(commit: str, runs: Sequence[Run], results: Sequence[BenchResult]) -> MeasuredCommit:

@@ -14,7 +14,7 @@ from losscli.errors import UsageError, unknown
 from losscli.units import finite, format_joules, format_ulp, parse_fraction, parse_memory
 
 if TYPE_CHECKING:
-    from losscli.compare.change import Change
+    from losscli.compare.noise import Change
     from losscli.runs.records import BenchResult
 
 TIME, MEMORY, ENERGY = "time", "memory", "energy"

@@ -1,40 +1,134 @@
-"""How much the times of two runs differ for no reason. Without torch.
+"""How much longer one run took than another, and the interval that noise leaves. Without torch.
 
-Controls show it: implementations that are the same code in both runs, as PyTorch's own are where
-torch is the same. With too few controls, the spread between a run's processes tells the noise; with
-one process, it is assumed.
+Samples vary within a run. Between runs all of them shift together, as memory addresses and clocks
+differ. Controls show that shift: implementations that are the same code in both runs, as PyTorch's
+own are where torch is the same. With too few controls, the spread between a run's processes shows a
+part of it; with one process, it is assumed.
 """
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import NormalDist, median
 
 import numpy as np
 from numpy.typing import NDArray
 
 from losscli.cases.axes import HOST, Cache, Mode
-from losscli.compare.change import Array, process_errors, uncertainties
 from losscli.compare.row_keys import RowKey
 from losscli.files.record import Record
 from losscli.machine.differences import Difference
 from losscli.runs.grouping import grouped
-from losscli.runs.measurements import Seconds
 from losscli.runs.records import BenchResult
+from losscli.runs.spread import Z95, deviation
 
+CONFIDENCE = 0.99
+"""The confidence that all intervals of a comparison hold at once."""
+CONTROLS = ("reference", "functional", "compile")
+"""PyTorch's own code: the same in two runs with the same torch."""
 ENOUGH_CONTROLS = 6
 """Fewest controls from which the noise between runs is measured."""
 SUPPOSED_NOISE = {"cpu": 0.02, "cuda": 0.01}
 """Assumed standard deviation between runs of a median's log."""
 LEAST_NOISE = {"cpu": 0.01, "cuda": 0.005}
 """Its lower bound, since controls may agree by luck."""
-CONTROLS = ("reference", "functional", "compile")
-"""PyTorch's own code: the same in two runs with the same torch."""
 _MAD = 1 / NormalDist().inv_cdf(0.75)
 """Standard deviation over the median absolute deviation."""
+_BATCHES = 8
+"""Successive parts of a run, whose medians show a drift."""
+_BATCHED = 3 * _BATCHES
+_FEWEST = 3
+"""Samples from which a spread can be estimated."""
+_ORDERED = 6
+"""Samples of which two enclose the median with 95 %."""
 
+Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-Group = tuple[Mode, Cache]
-"""Mode and cache: rows with the same noise."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A ratio of two times, and the interval that noise leaves."""
+
+    value: float
+    low: float
+    high: float
+
+
+def uncertainties(samples: Sequence[Sequence[float]]) -> Array:
+    """Return the standard error of the log of each list's median.
+
+    It is the larger one of the samples' spread and of the medians of successive parts, which show a
+    drift. Infinite for fewer than three samples.
+    """
+    errors = np.full(len(samples), math.inf)
+    counts = np.array([len(each) for each in samples], dtype=int)
+    for count in np.unique(counts):
+        if count < _FEWEST:
+            continue
+        chosen = np.flatnonzero(counts == count)
+        logs = np.log(np.array([samples[index] for index in chosen.tolist()], dtype=np.float64))
+        errors[chosen] = np.maximum(_error_by_order(logs), _error_by_parts(logs))
+    return errors
+
+
+def process_errors(medians: Sequence[Sequence[float]]) -> Array:
+    """Return the standard error of the log of each median, from the spread between processes.
+
+    ``medians`` are those of each process; the error is NaN for a single process. Few processes may
+    agree by luck, so no error is less than the typical one.
+    """
+    errors = np.full(len(medians), math.nan)
+    typical: list[float] = []
+    for index, each in enumerate(medians):
+        if len(each) > 1:
+            errors[index] = deviation([math.log(m) for m in each]) / math.sqrt(len(each))
+            freedom = len(each) - 1
+            # The median of a variance of so few is below the variance itself.
+            typical.append(errors[index] / (1 - 2 / (9 * freedom)) ** 1.5)
+    return np.maximum(errors, np.median(typical)) if typical else errors
+
+
+def ratios(
+    before: Array, after: Array, errors: Array, drifts: Array, noise: Array, times: int = 1
+) -> list[Change]:
+    """Return each ratio of medians, in an interval that holds relative to the controls too.
+
+    ``errors``: standard errors of the logs by samples. ``drifts``: logs of the controls' ratios, or
+    0. ``noise``: standard deviations of the logs between runs. ``times``: how many comparisons like
+    this one have to hold at once.
+    """
+    logs = np.log(after / before)
+    half = joint_z(len(logs) * times) * np.hypot(errors, noise)
+    low = np.exp(np.minimum(logs, logs - drifts) - half)
+    high = np.exp(np.maximum(logs, logs - drifts) + half)
+    values = (array.tolist() for array in (np.exp(logs), low, high))
+    return [Change(*each) for each in zip(*values, strict=True)]
+
+
+def joint_z(count: int) -> float:
+    """Return the standard deviations for which ``count`` intervals hold at once (Bonferroni)."""
+    return NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / 2 / max(count, 1))
+
+
+def _error_by_order(logs: Array) -> Array:
+    """Return the standard error by order statistics, or the range of few samples."""
+    ordered = np.sort(logs, axis=1)
+    count = logs.shape[1]
+    if count < _ORDERED:
+        return np.asarray(ordered[:, -1] - ordered[:, 0])
+    middle, half = (count - 1) / 2, Z95 * math.sqrt(count) / 2
+    low, high = max(math.floor(middle - half), 0), min(math.ceil(middle + half), count - 1)
+    return np.asarray((ordered[:, high] - ordered[:, low]) / 2 / Z95)
+
+
+def _error_by_parts(logs: Array) -> Array:
+    count = logs.shape[1]
+    if count < _BATCHED:
+        return np.zeros(len(logs))
+    size = count // _BATCHES
+    parts = logs[:, : size * _BATCHES].reshape(len(logs), _BATCHES, size)
+    return np.asarray(np.std(np.median(parts, axis=2), axis=1, ddof=1) / math.sqrt(_BATCHES))
 
 
 class Noise(Record, frozen=True):
@@ -66,22 +160,6 @@ def noise_between_runs(control_logs: Sequence[float] | Array, device: str) -> fl
     return max(LEAST_NOISE[device], _MAD * float(np.median(np.abs(control_logs))))
 
 
-def control_drifts(keys: Sequence[RowKey], logs: Array, control: Flags) -> Array:
-    """Return how far off the other controls of each pair's cell are; NaN without any."""
-    groups = [key.beside for key in keys]
-    beside = grouped(np.flatnonzero(control).tolist(), groups.__getitem__)
-    others = [[i for i in beside.get(group, ()) if i != own] for own, group in enumerate(groups)]
-    return np.array([median(logs[i] for i in found) if found else math.nan for found in others])
-
-
-def standard_errors(pairs: Sequence[tuple[BenchResult, BenchResult]]) -> tuple[Array, Array]:
-    """Return the standard error of each log ratio, and its part between processes or NaN."""
-    sides = [[pair[side].seconds for pair in pairs] for side in (0, 1)]
-    within = np.hypot(*(uncertainties([s.samples for s in side if s]) for side in sides))
-    between = np.hypot(*(process_errors(list(map(_process_medians, side))) for side in sides))
-    return np.fmax(within, between), between
-
-
 def no_controls(unlike: Sequence[Difference]) -> str:
     """Return why PyTorch's code differs between the runs, if it does."""
     for difference in unlike:
@@ -91,22 +169,31 @@ def no_controls(unlike: Sequence[Difference]) -> str:
 
 
 def noise_of_rows(
-    group: Group,
+    group: tuple[Mode, Cache],
+    rows: Sequence[tuple[RowKey, BenchResult, BenchResult]],
     logs: Array,
-    drifts: Array,
     control: Flags,
-    between: Array,
     device: str,
     why: str,
-) -> tuple[Array, Noise]:
-    """Return the noise between runs of each row of a mode and cache, and its summary.
+) -> tuple[Array, Array, Array, Noise]:
+    """Return errors, drifts and noise of the rows of a mode and cache, and the noise's summary.
 
-    It is the controls' noise. With too few controls it is the least noise, on top of the spread
-    between processes, if there were several.
-
-    ``drifts``: how far off the controls of each row's cell are. ``between``: standard errors from
-    the spread between processes. ``why``: why no row is a control, if none is.
+    The errors are the standard errors of the log ratios by samples and processes. A drift is how
+    far off the other controls timed with a row are, or NaN. The noise between runs is that of the
+    controls. With too few of them it is the least noise, on top of the spread between processes, if
+    there were several. ``why``: why no row is a control, if none is.
     """
+    sides = [before.seconds for _, before, _ in rows], [after.seconds for *_, after in rows]
+    within = np.hypot(*(uncertainties([s.samples for s in side if s]) for side in sides))
+    by_process = (
+        [list(map(median, s.by_process)) if s and s.processes else [] for s in side]
+        for side in sides
+    )
+    between = np.hypot(*map(process_errors, by_process))
+    cells = [key.beside for key, *_ in rows]
+    beside = grouped(np.flatnonzero(control).tolist(), cells.__getitem__)
+    others = [[i for i in beside.get(cell, ()) if i != own] for own, cell in enumerate(cells)]
+    drifts = np.array([median(logs[i] for i in found) if found else math.nan for found in others])
     controls = int(control.sum())
     enough = controls >= ENOUGH_CONTROLS
     # The host's time of a call depends on the CPU.
@@ -120,17 +207,16 @@ def noise_of_rows(
         value = float(noises.max())
     off = [abs(math.expm1(log)) for log in logs[control]] or [0.0]
     needed = f"{controls} of the {ENOUGH_CONTROLS} rows needed"
-    few = f"because PyTorch's own implementations have {needed}"
-    missing = "" if enough else why or few
+    missing = "" if enough else why or f"because PyTorch's own implementations have {needed}"
     told = Noise(*group, value, controls, median(off), max(off), missing, from_processes)
-    return noises, told
+    return np.fmax(within, between), drifts, noises, told
 
 
 def _noises(logs: Array, drifts: Array, control: Flags, device: str) -> Array:
     """Return each row's noise from the controls.
 
-    A row with controls in its cell has the noise of a control relative to the others of its cell,
-    if that is less: its interval covers the ratio as measured and relative to the controls.
+    A row timed with controls has the noise of a control relative to the others timed with it, if
+    that is less: its interval covers the ratio as measured and relative to the controls.
     """
     anywhere = noise_between_runs(logs[control], device)
     beside = (logs - drifts)[control & ~np.isnan(drifts)]
@@ -138,9 +224,3 @@ def _noises(logs: Array, drifts: Array, control: Flags, device: str) -> Array:
         return np.full(len(logs), anywhere)
     accompanied = min(noise_between_runs(beside, device), anywhere)
     return np.where(np.isnan(drifts), anywhere, accompanied)
-
-
-def _process_medians(seconds: Seconds | None) -> list[float]:
-    if seconds is None or len(seconds.processes) < 2:
-        return []
-    return [median(samples) for samples in seconds.by_process]

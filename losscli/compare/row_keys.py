@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from losscli.cases.axes import COLD, DEVICE, Cache, Mode, PassName
@@ -52,8 +53,8 @@ def timed(run: Run) -> dict[RowKey, BenchResult]:
     found: dict[RowKey, BenchResult] = {}
     case: Case | None = None
     anywhere: Case | None = None
-    for result in run.results:
-        if isinstance(result, BenchResult) and result.seconds and result.status == OK:
+    for result in run.of(BenchResult):
+        if result.seconds and result.status == OK:
             if anywhere is None or result.case is not case:  # neighbours share it
                 case, anywhere = result.case, result.case.anywhere()
             found[key(result, anywhere)] = result
@@ -104,27 +105,26 @@ def why_unmatched(first: str, before: Run, second: str, after: Run) -> str:
         if not rows:
             return f"Nothing was timed in {name}."
     for part in next(iter(befores)).parts:
-        if _without(part, befores) & _without(part, afters):
+        others = [
+            {tuple(v for name, v in key.parts.items() if name != part) for key in rows}
+            for rows in (befores, afters)
+        ]
+        if others[0] & others[1]:
             return (
                 f"Their rows differ in the {part}: {_values(part, befores)} in {first}, "
                 f"{_values(part, afters)} in {second}."
             )
     named = [
-        f"{name} begins with {'; '.join(label(row) for row in list(rows.values())[:_NAMED])}"
+        f"{name} begins with {'; '.join(map(label, islice(rows.values(), _NAMED)))}"
         for name, rows in ((first, befores), (second, afters))
     ]
     return ". ".join(named) + "."
 
 
-def _without(part: str, keys: Iterable[RowKey]) -> set[object]:
-    return {tuple(v for name, v in key.parts.items() if name != part) for key in keys}
-
-
 def _values(part: str, keys: Iterable[RowKey]) -> str:
-    return first_of(dict.fromkeys(_written(key.parts[part]) for key in keys), _NAMED)
+    def written(value: Any) -> str:
+        if isinstance(value, tuple) and all(isinstance(extent, int) for extent in value):
+            return format_size(value)
+        return f"'{value}'" if isinstance(value, str) else str(value)
 
-
-def _written(value: object) -> str:
-    if isinstance(value, tuple) and all(isinstance(extent, int) for extent in value):
-        return format_size(value)
-    return f"'{value}'" if isinstance(value, str) else str(value)
+    return first_of(dict.fromkeys(written(key.parts[part]) for key in keys), _NAMED)

@@ -8,11 +8,10 @@ import tempfile
 from pathlib import Path
 
 from losscli.build import diagnosis
-from losscli.build.architectures import gencode_flags, requested_architectures
 from losscli.build.builder import FROM_WHEEL
 from losscli.build.cache import copy_sources
 from losscli.build.ninja import find_ninja
-from losscli.build.nvcc import searched
+from losscli.build.nvcc import gencode_flags, requested_architectures, searched
 from losscli.build.plan import Plan, csrc_root, make_plan
 from losscli.build.targets import CPU, CUDA, LOSS, RUNTIME, TORCH, Target, is_unit
 from losscli.build.toolchain import dotted, find_host_compiler

@@ -40,7 +40,7 @@ def ask(question: str, *arguments: str) -> dict[str, Any]:
 
 
 def _torch(asked: str) -> dict[str, Any]:
-    from losscli.build.architectures import present_capabilities
+    from losscli.build.nvcc import present_capabilities
     from losscli.build.plan import installed_torch
     from losscli.machine.devices import resolve_device
 

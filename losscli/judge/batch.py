@@ -11,7 +11,7 @@ from losscli.judge.job import Job
 from losscli.judge.pool import Item, JudgePool
 from losscli.judge.verdict import Verdict
 from losscli.judge.verdict_cache import VerdictCache
-from losscli.runs.encoding import UNREADABLE, RecordError, read_object
+from losscli.runs.encoding import UNREADABLE, RecordError, read_json
 
 
 def judge_batch(
@@ -74,7 +74,7 @@ def read_finished(path: Path) -> list[Verdict]:
 
 def _verdict(line: bytes, path: Path, number: int) -> Verdict:
     try:
-        return read_object(Verdict, line)
+        return read_json(Verdict, line)
     except (RecordError, *UNREADABLE) as error:
         raise UsageError(
             f"{path}:{number}: this line is not a verdict: {error}. Name an output that "

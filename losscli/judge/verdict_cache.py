@@ -26,7 +26,7 @@ from losscli.judge.verdict import Verdict, renamed
 from losscli.machine.commands import command_in, first_line
 from losscli.machine.devices import core_count, cpu_model, driver_cuda, find_gpus
 from losscli.reasons import Code
-from losscli.runs.encoding import UNREADABLE, RecordError, json_line, read_object
+from losscli.runs.encoding import UNREADABLE, RecordError, json_line, read_json
 from losscli.runs.files import replace_file
 
 UNUSED_SECONDS = 30 * 24 * 3600.0
@@ -64,7 +64,7 @@ class VerdictCache:
         for each in (path.parent, path):
             require_private(each)
         try:
-            found = read_object(Verdict, path.read_bytes())
+            found = read_json(Verdict, path.read_bytes())
         except (OSError, RecordError, *UNREADABLE):
             return None
         note_use(path)

@@ -3,10 +3,11 @@
 import csv
 import io
 import math
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 from losscli.errors import UnfitError
 from losscli.profile.record import Launch
@@ -14,6 +15,10 @@ from losscli.profile.record import Launch
 PROGRAM = "ncu"
 OPTIONS = ("--profile-from-start", "off", "--clock-control", "none", "--cache-control", "all")
 """Only marked calls, at the machine's clocks, each launch with empty caches."""
+MISSING = (
+    "Nsight Compute (ncu) is not installed: without it there are no counters of the memory, of "
+    "warps and of what they wait for. It is part of the CUDA toolkit"
+)
 NO_PERMISSION = "ERR_NVGPUCTRPERM"
 PERMISSION_ADVICE = (
     "only administrators may read the GPU's counters here: run as root, or load the driver with "
@@ -44,17 +49,20 @@ STALLS = {
 _SECONDS = "gpu__time_duration.sum"
 _READ, _WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
 _L2 = "lts__t_bytes.sum"
-_REGISTERS = "launch__registers_per_thread"
-_BLOCKS, _THREADS = "launch__grid_size", "launch__block_size"
-_OCCUPANCY = "sm__warps_active.avg.pct_of_peak_sustained_active"
-_POSSIBLE = "sm__maximum_warps_per_active_cycle_pct"
-_ISSUED = "smsp__issue_active.avg.pct_of_peak_sustained_active"
-_MULTIPROCESSORS = "device__attribute_multiprocessor_count"
+_FIELDS = {
+    "registers": "launch__registers_per_thread",
+    "blocks": "launch__grid_size",
+    "threads": "launch__block_size",
+    "occupancy": "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "possible_occupancy": "sm__maximum_warps_per_active_cycle_pct",
+    "issued": "smsp__issue_active.avg.pct_of_peak_sustained_active",
+    "multiprocessors": "device__attribute_multiprocessor_count",
+}
+"""Fields of a launch that are a whole number, or a share if ncu gives percent."""
 _SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_{}.sum"
 _USEFUL = "smsp__sass_average_data_bytes_per_sector_mem_global_op_{}.pct"
 METRICS = (
-    *(_SECONDS, _READ, _WRITTEN, _L2, _REGISTERS, _BLOCKS, _THREADS, _OCCUPANCY, _POSSIBLE),
-    *(_ISSUED, _MULTIPROCESSORS),
+    *(_SECONDS, _READ, _WRITTEN, _L2, *_FIELDS.values()),
     *(name.format(kind) for name in (_SECTORS, _USEFUL) for kind in ("ld", "st")),
     *map(_STALL.format, STALLS),
 )
@@ -66,14 +74,17 @@ class NoCountersError(UnfitError):
     """The GPU's counters cannot be read; the message says why, and what to do."""
 
 
-def command(program: str, raw: Path, bare: Sequence[str]) -> tuple[str, ...]:
-    """Return the command that profiles another one and writes a report to ``raw``."""
+def command(raw: Path, bare: Sequence[str]) -> tuple[str, ...]:
+    """Return the command that profiles another one into ``raw``, or raise NoCountersError."""
+    program = shutil.which(PROGRAM)
+    if not program:
+        raise NoCountersError(MISSING)
     return (program, *OPTIONS, "--metrics", ",".join(METRICS), "-f", "-o", str(raw), *bare)
 
 
-def run(command: Sequence[str], raw: Path, environ: Mapping[str, str]) -> tuple[Launch, ...]:
+def run(command: Sequence[str], raw: Path) -> tuple[Launch, ...]:
     """Run a command of ``command``; return the marked launches, or raise NoCountersError."""
-    ended = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
     said = ended.stdout + ended.stderr
     if NO_PERMISSION in said:
         raise NoCountersError(PERMISSION_ADVICE)
@@ -97,19 +108,19 @@ def read(text: str) -> tuple[Launch, ...]:
 
 
 def _launch(row: Mapping[str, str]) -> Launch:
-    def number(name: str, per: int = 1) -> float | None:
+    def number(metric: str) -> float | None:
         try:
-            found = float(row.get(name, "").replace(",", ""))
+            found = float(row.get(metric, "").replace(",", ""))
         except ValueError:
             return None
-        return found / per if math.isfinite(found) else None
+        if not math.isfinite(found):
+            return None
+        return found / 100 if "pct" in metric else found
 
-    def whole(name: str) -> int | None:
-        found = number(name)
-        return None if found is None else int(found)
-
-    share = partial(number, per=100)
-
+    fields: dict[str, Any] = {
+        field: found if (found := number(metric)) is None or "pct" in metric else int(found)
+        for field, metric in _FIELDS.items()
+    }
     stalls = {name: number(_STALL.format(name)) or 0.0 for name in STALLS}
     cycles = sum(stalls.values())
     del stalls["selected"]
@@ -119,19 +130,13 @@ def _launch(row: Mapping[str, str]) -> Launch:
     return Launch(
         name=row["Kernel Name"],
         seconds=(number(_SECONDS) or 0.0) * _NANOSECONDS,
-        blocks=whole(_BLOCKS),
-        threads=whole(_THREADS),
-        registers=whole(_REGISTERS),
-        occupancy=share(_OCCUPANCY),
-        possible_occupancy=share(_POSSIBLE),
-        multiprocessors=whole(_MULTIPROCESSORS),
         dram_bytes=None if None in moved else sum(filter(None, moved)),
         l2_bytes=number(_L2),
         loaded_bytes=touched["ld"],
-        useful_loads=share(_USEFUL.format("ld")) if touched["ld"] else None,
+        useful_loads=number(_USEFUL.format("ld")) if touched["ld"] else None,
         stored_bytes=touched["st"],
-        useful_stores=share(_USEFUL.format("st")) if touched["st"] else None,
-        issued=share(_ISSUED),
+        useful_stores=number(_USEFUL.format("st")) if touched["st"] else None,
         stall=STALLS[stall] if cycles else "",
         stall_share=stalls[stall] / cycles if cycles else None,
+        **fields,
     )

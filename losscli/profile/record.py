@@ -16,7 +16,7 @@ Bound = Literal[
     "operators",
     "unknown",
 ]
-"""What decides the time of a call; see losscli/profile/bounds.py."""
+"""What decides the time of a call; see losscli/profile/session.py."""
 
 
 class Launch(Record, frozen=True):

@@ -1,9 +1,10 @@
 """Read launches and operators with PyTorch's profiler, which needs no permission."""
 
 import json
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from losscli.profile.record import Launch
 
@@ -40,26 +41,21 @@ def _launch(event: Mapping[str, Any]) -> Launch:
     )
 
 
-class _Open(NamedTuple):
-    name: str
-    end: float
-
-
 def _operators(events: Sequence[Mapping[str, Any]]) -> Iterator[Launch]:
     """Yield the operators with their time excluding operators they call."""
-    seconds: dict[str, float] = {}
-    calls: dict[str, int] = {}
-    stacks: dict[Any, list[_Open]] = {}
+    seconds: defaultdict[str, float] = defaultdict(float)
+    calls: Counter[str] = Counter()
+    stacks: dict[Any, list[tuple[str, float]]] = {}  # of each thread, its open operators' ends
     operators = [each for each in events if each.get("cat") == "cpu_op"]
     for each in sorted(operators, key=lambda e: (float(e["ts"]), -float(e["dur"]))):
         start, length, name = float(each["ts"]), float(each["dur"]), each["name"]
         stack = stacks.setdefault(each.get("tid"), [])
-        while stack and stack[-1].end <= start:
+        while stack and stack[-1][1] <= start:
             stack.pop()
         if stack:
-            seconds[stack[-1].name] -= length
-        stack.append(_Open(name, start + length))
-        seconds[name] = seconds.get(name, 0.0) + length
-        calls[name] = calls.get(name, 0) + 1
+            seconds[stack[-1][0]] -= length
+        stack.append((name, start + length))
+        seconds[name] += length
+        calls[name] += 1
     for name in sorted(seconds, key=lambda each: -seconds[each]):
         yield Launch(name, max(seconds[name], 0.0) * _MICROSECONDS, calls[name])

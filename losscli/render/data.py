@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from losscli.cases.case import Case
-from losscli.compare.gate import Comparisons
+from losscli.compare.gate import Comparisons, record_of
 from losscli.compare.history import History
-from losscli.compare.record import record_of
 from losscli.errors import printable
 from losscli.profile.record import Profile
 from losscli.runs.encoding import finite, json_line

@@ -10,7 +10,6 @@ from losscli.runs.judgements import IMPOSSIBLE, IMPOSSIBLE_SHARE, SAME, UNCLEAR
 from losscli.units import figure, format_bytes, format_joules, format_seconds, format_ulp
 
 if TYPE_CHECKING:  # records take a while to import, and a config's error waits for none
-    from losscli.runs.measurements import Seconds
     from losscli.runs.records import BenchResult
 
 REFERENCE = "reference"
@@ -52,12 +51,9 @@ def _timed(
     return cell
 
 
-def _time(of: Callable[[Seconds], float]) -> Callable[[BenchResult], str]:
-    return lambda r: format_seconds(of(r.seconds)) if r.seconds else ""
-
-
-def _never(results: Results) -> bool:
-    return False
+def _quantile(name: str, meaning: str) -> Column:
+    cell = _timed(lambda r: getattr(r.seconds, name), format_seconds)
+    return Column(name, cell, meaning, lambda results: False)
 
 
 def _spread(result: BenchResult) -> str:
@@ -92,10 +88,10 @@ COLUMNS = {
         "the median time of a call",
     ),
     "p20-p80": Column("p20-p80", _spread, "3 of 5 samples lie within, in the unit of the median"),
-    "min": Column("min", _time(lambda s: s.min), "the shortest sample", _never),
-    "p95": Column("p95", _time(lambda s: s.p95), "1 of 20 samples takes longer", _never),
-    "p99": Column("p99", _time(lambda s: s.p99), "1 of 100 samples takes longer", _never),
-    "max": Column("max", _time(lambda s: s.max), "the longest sample", _never),
+    "min": _quantile("min", "the shortest sample"),
+    "p95": _quantile("p95", "1 of 20 samples takes longer"),
+    "p99": _quantile("p99", "1 of 100 samples takes longer"),
+    "max": _quantile("max", "the longest sample"),
     "gbps": Column(
         "GB/s",
         _timed(lambda r: None if r.operations else r.gbps, figure),
@@ -143,13 +139,13 @@ COLUMNS = {
         "energy",
         _timed(lambda r: r.joules, format_joules),
         "joules per call, by the device's counter, in calls without a pause",
-        _never,
+        lambda results: False,
     ),
     "power": Column(
         "watts",
         _timed(lambda r: r.watts, figure),
         "that energy, divided by the time of the calls",
-        _never,
+        lambda results: False,
     ),
 }
 FORMERLY = {"extra": "memory"}

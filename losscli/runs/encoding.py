@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, Literal, TypeVar, get_args, get_origin
@@ -14,13 +14,13 @@ from losscli.errors import unknown
 from losscli.files.record import Record
 from losscli.runs import former_names
 
-R = TypeVar("R", bound=Record)
+T = TypeVar("T")
 
 _PLACE = re.compile(r" - at `\$(?:\[(?P<index>\d+)\])?\.?(?P<field>.*)`$")
 """msgspec's place of an error: a record's index and its field."""
 _QUOTED = re.compile(r"'([^']*)'")
 
-_decoder = cache(msgspec.json.Decoder)
+_decoder: Callable[[Any], msgspec.json.Decoder[Any]] = cache(msgspec.json.Decoder)
 """Creating a decoder is slower than using it."""
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -50,34 +50,26 @@ class RecordError(ValueError):
         self.index = index
 
 
-def read_array(kind: type[R], text: bytes) -> list[R]:
-    """Return a JSON array's records; RecordError for a bad field, UNREADABLE for bad JSON."""
-    with _record_errors(kind):
-        records: list[R] = _decode(list[kind], text)  # type: ignore[valid-type]
-        return records
+def read_json(kind: type[T], text: bytes) -> T:
+    """Return the record, or list of records; RecordError for a bad field, UNREADABLE for bad JSON.
 
-
-def read_object(kind: type[R], text: bytes) -> R:
-    """Return the record in a JSON object; see :func:`read_array`."""
+    Names that earlier versions wrote are read too.
+    """
+    if former_names.are_in(text):
+        return read_value(kind, former_names.updated(msgspec.json.decode(text)))
     with _record_errors(kind):
-        record: R = _decode(kind, text)
+        record: T = _decoder(kind).decode(text)
         return record
 
 
-def read_value(kind: type[R], value: Any) -> R:
-    """Return the record of a parsed object; see :func:`read_array`."""
+def read_value(kind: type[T], value: Any) -> T:
+    """Return the record of a parsed object; RecordError for a bad field."""
     with _record_errors(kind):
         return msgspec.convert(value, kind)
 
 
-def _decode(kind: Any, text: bytes) -> Any:
-    if former_names.are_in(text):
-        return msgspec.convert(former_names.updated(msgspec.json.decode(text)), kind)
-    return _decoder(kind).decode(text)
-
-
 @contextmanager
-def _record_errors(kind: type[Record]) -> Iterator[None]:
+def _record_errors(kind: Any) -> Iterator[None]:
     try:
         yield
     except msgspec.ValidationError as error:
@@ -96,6 +88,7 @@ def _record_errors(kind: type[Record]) -> Iterator[None]:
 
 
 def _candidates(kind: Any, path: str) -> tuple[str, ...]:
+    kind = get_args(kind)[0] if get_origin(kind) is list else kind
     for name in path.split("."):
         if not (isinstance(kind, type) and issubclass(kind, Record)):
             return ()

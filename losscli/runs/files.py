@@ -13,7 +13,7 @@ from losscli.console.streams import ESCAPE
 from losscli.errors import UnfitError, UsageError, writing
 from losscli.processes.lock import Holder, try_lock
 
-_TRIES, _PAUSE = 3, 0.01
+_TRIES, _PAUSE = 4, 0.01
 """A process that asks who holds an output takes its lock for a moment."""
 
 
@@ -90,20 +90,15 @@ def _lock_path(output: Path) -> Path:
 
 
 def _take(path: Path, output: Path) -> IO[str]:
-    for pause in [_PAUSE] * _TRIES + [0.0]:
+    for _ in range(_TRIES):
         file = path.open("a+", encoding="utf-8")
-        if not _lock(file):
-            holder = Holder.read(file)
-            file.close()
-        elif _is_at(file, path):
-            break
-        else:  # its holder has just removed it
-            file.close()
-        time.sleep(pause)
-    else:
-        raise _refusal(output, holder)
-    Holder.here().write(file)
-    return file
+        if _lock(file) and _is_at(file, path):  # else its holder has just removed it
+            Holder.here().write(file)
+            return file
+        holder = Holder.read(file)
+        file.close()
+        time.sleep(_PAUSE)
+    raise _refusal(output, holder)
 
 
 def _lock(file: IO[str], *, shared: bool = False) -> bool:

@@ -76,8 +76,7 @@ def refuse_unreported(kind: str, output: Path, resumed: Path | None = None, name
     path = journal_path(output)
     if not path.exists() or (resumed and resumed.resolve() == path.resolve()):
         return
-    reported = output.exists() and output.stat().st_mtime_ns >= path.stat().st_mtime_ns
-    if not reported:
+    if not output.exists() or output.stat().st_mtime_ns < path.stat().st_mtime_ns:
         known = name or output
         resume = f"Continue the run with --resume {known}, move" if kind == "bench" else "Move"
         raise UsageError(
@@ -121,17 +120,12 @@ def read_unfinished(path: Path, run: Run, *, host: bool) -> tuple[Run, list[Diff
             f"{path} was begun with {had}, and this run has {asked}. Resume it as it was."
         )
     unlike = differences(before.environment, run.environment, host=host)
-    for difference in unlike:
-        if parts_ways(difference):
-            raise UsageError(
-                f"{path} cannot be resumed here: different {difference}. One machine and one build "
-                "measure a whole run. Resume it with those, or start a new run with another -o or "
-                "--save."
-            )
+    if apart := next(filter(parts_ways, unlike), None):
+        raise UsageError(
+            f"{path} cannot be resumed here: different {apart}. One machine and one build measure "
+            "a whole run. Resume it with those, or start a new run with another -o or --save."
+        )
     return before, unlike
-
-
-_NAME = "unprinted"
 
 
 @contextlib.contextmanager
@@ -150,8 +144,9 @@ def kept(kind: str, record: Callable[[], str], where: Path | None = None) -> Ite
 
 
 def _write(kind: str, text: str) -> Path | None:
-    for folder in _folders():
-        with contextlib.suppress(OSError, UnfitError):
+    for folder_of in (_folder_of_user, lambda: Path(tempfile.gettempdir())):
+        with contextlib.suppress(OSError, UnfitError, UsageError):
+            folder = folder_of()
             folder.mkdir(parents=True, exist_ok=True)
             prefix = f"{kind}-{datetime.now():%Y%m%d-%H%M%S}-"
             handle, name = tempfile.mkstemp(prefix=prefix, suffix=".jsonl", dir=folder)
@@ -161,8 +156,5 @@ def _write(kind: str, text: str) -> Path | None:
     return None
 
 
-def _folders() -> Iterator[Path]:
-    with contextlib.suppress(UsageError):  # no such home directory
-        yield user_directory("data", VARIABLE, "results") / _NAME
-    with contextlib.suppress(OSError):
-        yield Path(tempfile.gettempdir())
+def _folder_of_user() -> Path:
+    return user_directory("data", VARIABLE, "results") / "unprinted"

@@ -80,9 +80,7 @@ class Speedup(Record, frozen=True):
     @property
     def verdict(self) -> Judgement:
         """``faster``, ``slower``, ``same``, or ``unclear``."""
-        if not self.confident:
-            return UNCLEAR
-        return judged(self.low, self.high)
+        return judged(self.low, self.high) if self.confident else UNCLEAR
 
 
 class Error(Record, frozen=True):

@@ -30,28 +30,25 @@ def merge(runs: Mapping[str, Run], *, mixed: bool = False) -> Run:
     """
     for name, run in runs.items():
         _check_part(name, run)
-    runs = dict(sorted(runs.items(), key=lambda item: _number(item[1])))
-    (first_name, first), *others = runs.items()
+    runs = dict(sorted(runs.items(), key=lambda item: min(_numbers(item[1]))))
+    (base, first), *others = runs.items()
     for name, run in others:
-        _check_alike(first_name, first, name, run)
+        _check_alike(base, first, name, run)
         if not mixed and (unlike := _unlike(first, run)):
             raise UsageError(
-                f"{first_name} and {name} are from different machines, {unlike}. --mixed joins "
+                f"{base} and {name} are from different machines, {unlike}. --mixed joins "
                 "them all the same: each time then names its machine, and the run is compared with "
                 "no other."
             )
-    for (one_name, one), (other_name, other) in combinations(runs.items(), 2):
-        if twice := {*one.parts} & {*other.parts}:
+    for (one, first_run), (other, run) in combinations(runs.items(), 2):
+        if twice := {*first_run.parts} & {*run.parts}:
             raise UsageError(
-                f"{one_name} and {other_name} both have part {min(twice)}. Leave one of them out."
+                f"{one} and {other} both have part {min(twice)}. Leave one of them out."
             )
     _check_apart(runs)
     every = list(runs.values())
-    parts = sorted(
-        (part for run in every for part in run.parts), key=lambda p: parse_part(p).number
-    )
-    count = parse_part(parts[0]).count
-    whole = len(parts) == count
+    count = parse_part(first.parts[0]).count
+    numbers = sorted(number for run in every for number in _numbers(run))
     are_mixed = any(MIXED in run.environment or _unlike(first, run) for run in every)
     environment = _mixed_environment(every) if are_mixed else first.environment
     results = [result for run in every for result in _marked(run, mark=are_mixed)]
@@ -60,7 +57,7 @@ def merge(runs: Mapping[str, Run], *, mixed: bool = False) -> Run:
         command=_of_whole(first.command),
         created=min(run.created for run in every),
         environment=environment,
-        parts=() if whole else tuple(parts),
+        parts=() if len(numbers) == count else tuple(str(Part(n, count)) for n in numbers),
         headline=None,
         result_count=len(results),
         results=_in_order(results),
@@ -95,33 +92,28 @@ def _check_part(name: str, run: Run) -> None:
         raise UsageError(f"{name} says twice that it has part {twice}. Merge the parts again.")
 
 
-def _number(run: Run) -> int:
-    return min(parse_part(part).number for part in run.parts)
+def _numbers(run: Run) -> list[int]:
+    return [parse_part(part).number for part in run.parts]
 
 
 def _parts(run: Run) -> str:
     return f"part {', '.join(run.parts)}"
 
 
-def _check_alike(first_name: str, first: Run, name: str, run: Run) -> None:
+def _check_alike(base: str, first: Run, name: str, run: Run) -> None:
     if first.kind != run.kind:
         raise UsageError(
-            f"{first_name} is from `losscli {first.kind}`, {name} from `losscli {run.kind}`. "
-            f"{ONE_RUN}."
+            f"{base} is from `losscli {first.kind}`, {name} from `losscli {run.kind}`. {ONE_RUN}."
         )
-    counts = [parse_part(each.parts[0]).count for each in (first, run)]
-    if counts[0] != counts[1]:
-        raise UsageError(
-            f"{first_name} is one of {counts[0]} parts, {name} one of {counts[1]}. {ONE_RUN}."
-        )
-    for difference in differences(first.environment, run.environment):
-        if difference.fact in SOFTWARE and difference.fact != "gpu_driver":
-            raise UsageError(
-                f"{first_name} and {name} have different software, {difference}. {ONE_RUN}."
-            )
+    one, other = (parse_part(each.parts[0]).count for each in (first, run))
+    if one != other:
+        raise UsageError(f"{base} is one of {one} parts, {name} one of {other}. {ONE_RUN}.")
+    for unlike in differences(first.environment, run.environment):
+        if unlike.fact in SOFTWARE and unlike.fact != "gpu_driver":
+            raise UsageError(f"{base} and {name} have different software, {unlike}. {ONE_RUN}.")
     if first.plan != run.plan:
         raise UsageError(
-            f"{first_name} and {name} have different configs: they are from `"
+            f"{base} and {name} have different configs: they are from `"
             f"{' '.join(first.command)}` and `{' '.join(run.command)}`. {ONE_RUN}."
         )
 
@@ -144,14 +136,13 @@ def _check_apart(runs: Mapping[str, Run]) -> None:
 
 def _unlike(first: Run, run: Run) -> str:
     found = differences(first.environment, run.environment, host=True)
-    return next((str(each) for each in found if parts_ways(each)), "")
+    return str(next(filter(parts_ways, found), ""))
 
 
 def _mixed_environment(runs: Sequence[Run]) -> dict[str, Any]:
-    keys = dict.fromkeys(key for run in runs for key in run.environment)
     found = {}
-    for key in keys:
-        values = list(dict.fromkeys(str(run.environment.get(key)) for run in runs))
+    for key in dict.fromkeys(key for run in runs for key in run.environment):
+        values = dict.fromkeys(str(run.environment.get(key)) for run in runs)
         found[key] = runs[0].environment.get(key) if len(values) == 1 else " or ".join(values)
     return {**found, MIXED: True}
 
@@ -169,13 +160,12 @@ def _marked(run: Run, *, mark: bool) -> Sequence[Result]:
 
 
 def _in_order(results: Sequence[Result]) -> tuple[Result, ...]:
-    titles = dict.fromkeys(getattr(result, "table", "") for result in results)
-    tables = {title: place for place, title in enumerate(titles)}
+    titles = list(dict.fromkeys(getattr(result, "table", "") for result in results))
 
     def place(result: Result) -> tuple[object, ...]:
         assert isinstance(result, BenchResult | VerifyResult)
         case = result.case
-        return tables[getattr(result, "table", "")], case.loss, case.elements, case.name
+        return titles.index(getattr(result, "table", "")), case.loss, case.elements, case.name
 
     return tuple(sorted(results, key=place))
 

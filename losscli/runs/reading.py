@@ -13,18 +13,10 @@ from losscli.cases.case import Case
 from losscli.errors import UsageError
 from losscli.files.reading import RECORD_BYTES, read_bytes
 from losscli.losses import EVERY_LOSS
-from losscli.runs.encoding import UNREADABLE, RecordError, read_array, read_object, read_value
+from losscli.runs import records
+from losscli.runs.encoding import UNREADABLE, RecordError, read_json, read_value
 from losscli.runs.former_names import updated
-from losscli.runs.records import (
-    RESULTS,
-    SCHEMA_VERSION,
-    BenchResult,
-    Header,
-    Kind,
-    Result,
-    Run,
-    TimerTestResult,
-)
+from losscli.runs.records import BenchResult, Kind, Result, Run
 
 _Fields = dict[str, msgspec.Raw]
 
@@ -42,15 +34,16 @@ def run_of(path: Path, data: bytes, kind: Kind) -> Run:
     fields, text, is_lines = _open(path, data)
     where = "the header"
     try:
-        keys = [key for key in Header.__struct_encode_fields__ if key in fields]
+        keys = [key for key in records.Header.__struct_encode_fields__ if key in fields]
         values = {key: msgspec.json.decode(fields[key]) for key in keys}
         _check_kind(path, values, kind)
-        header, cut_off = read_value(Header, updated(values)), False
+        header, cut_off = read_value(records.Header, updated(values)), False
         where = "a result"
+        results: Sequence[Result]
         if is_lines:
-            results, cut_off = _lines(path, RESULTS[kind], text)
+            results, cut_off = _lines(path, records.RESULTS[kind], text)
         else:
-            results = read_array(RESULTS[kind], text)
+            results = read_json(list[records.RESULTS[kind]], text)  # type: ignore[valid-type]
         return Run(**msgspec.structs.asdict(header), results=_plausible(results), cut_off=cut_off)
     except RecordError as error:
         where = where if error.index is None else f"result {error.index + 1}"
@@ -63,10 +56,10 @@ def _check_kind(path: Path, values: dict[str, Any], kind: Kind) -> None:
     version, found = values.get("schema_version"), values.get("kind")
     if not isinstance(version, int) or found is None:
         raise _not_ours(path)
-    if version > SCHEMA_VERSION:
+    if version > records.SCHEMA_VERSION:
         raise UsageError(
             f"{path} was written by a later losscli: its schema_version is {version}, this "
-            f"losscli reads up to {SCHEMA_VERSION}. Upgrade losscli."
+            f"losscli reads up to {records.SCHEMA_VERSION}. Upgrade losscli."
         )
     if found != kind:
         raise UsageError(f"{path} holds a run of '{found}'. Name one of `losscli {kind}`.")
@@ -77,7 +70,7 @@ def _plausible(results: Sequence[Result]) -> tuple[Result, ...]:
     case = None
     seen: dict[object, int] = {}
     for index, result in enumerate(results):
-        if isinstance(result, TimerTestResult):
+        if isinstance(result, records.TimerTestResult):
             continue
         try:
             if result.case == case:
@@ -86,14 +79,20 @@ def _plausible(results: Sequence[Result]) -> tuple[Result, ...]:
                 case = result.case
                 _check_case(case)
             if isinstance(result, BenchResult):
-                _check_bench(result)
-                _refuse_duplicate(result, index, seen)
+                _check_bench(result, index, seen)
         except RecordError as error:
             raise RecordError(str(error), index) from None
     return tuple(results)
 
 
-def _refuse_duplicate(result: BenchResult, index: int, seen: dict[object, int]) -> None:
+def _check_bench(result: BenchResult, index: int, seen: dict[object, int]) -> None:
+    seconds, conditions = result.seconds, result.conditions
+    if seconds and seconds.processes and sum(seconds.processes) != len(seconds.samples):
+        raise RecordError("'seconds': 'processes': expected the number of samples of each process")
+    reasons = conditions.get("throttle_reasons", [])
+    texts = isinstance(reasons, list) and all(isinstance(reason, str) for reason in reasons)
+    if not isinstance(conditions.get("others"), float | int | None) or not texts:
+        raise RecordError("'conditions' are not those of a bench")
     row = (result.table, result.case, result.pass_, result.mode, result.cache)
     first = seen.setdefault((*row, result.implementation), index)
     if first != index:
@@ -103,22 +102,11 @@ def _refuse_duplicate(result: BenchResult, index: int, seen: dict[object, int]) 
         )
 
 
-def _check_bench(result: BenchResult) -> None:
-    seconds, conditions = result.seconds, result.conditions
-    if seconds and seconds.processes and sum(seconds.processes) != len(seconds.samples):
-        raise RecordError("'seconds': 'processes': expected the number of samples of each process")
-    reasons = conditions.get("throttle_reasons", [])
-    texts = isinstance(reasons, list) and all(isinstance(reason, str) for reason in reasons)
-    if not isinstance(conditions.get("others"), float | int | None) or not texts:
-        raise RecordError("'conditions' are not those of a bench")
-
-
 def _check_case(case: Case) -> None:
     if case.loss not in EVERY_LOSS or case.params.keys() != {p.name for p in case.spec.parameters}:
         raise RecordError(f"this losscli has no loss '{case.loss}' with these parameters")
     grad_output = case.grad_output
-    valid = grad_output == CHANGING if isinstance(grad_output, str) else isfinite(grad_output)
-    if not valid:
+    if grad_output != CHANGING and (isinstance(grad_output, str) or not isfinite(grad_output)):
         raise RecordError(f"'grad_output': {grad_output!s:.40} is neither a number nor {CHANGING}")
     if not -(2**63) <= case.seed < 2**63:
         raise RecordError("'seed': a number of more than 64 bits")
@@ -135,15 +123,13 @@ def _open(path: Path, data: bytes) -> tuple[_Fields, bytes, bool]:
             return fields, rest, True
     try:
         fields = msgspec.json.decode(data, type=_Fields)
-    except msgspec.ValidationError:
+        return fields, bytes(fields["results"]), False
+    except (msgspec.ValidationError, KeyError):
         raise _not_ours(path) from None
     except UNREADABLE as error:
         if data.lstrip().startswith(b"{") and b'"schema_version"' in data[:200]:
             raise damaged(path, error) from None
         raise _not_ours(path) from None
-    if "results" not in fields:
-        raise _not_ours(path)
-    return fields, bytes(fields["results"]), False
 
 
 def data_of(path: Path) -> bytes:
@@ -165,7 +151,7 @@ def _lines(path: Path, kind: type[Result], text: bytes) -> tuple[list[Result], b
     results = []
     for index, line in enumerate(lines):
         try:
-            results.append(read_object(kind, line))
+            results.append(read_json(kind, line))
         except RecordError as error:
             raise RecordError(str(error), index) from None
         except UNREADABLE:

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Literal, TypeVar
 
-from msgspec import field
-
 from losscli.cases.axes import COLD, DEVICE, Cache, Mode, PassName
 from losscli.cases.case import Case
 from losscli.files.record import Record
@@ -60,9 +58,9 @@ class BenchResult(Record, frozen=True):
     """The same for a copy kernel, or for the bare matrix products, in the same run and size."""
     default_allocator_seconds: float | None = None
     """Median with glibc's default allocator; None if the other processes had no other."""
-    speedup: Mapping[str, Ratio] = field(default_factory=dict)
+    speedup: Mapping[str, Ratio] = {}
     """Each other's time over this one's, the median over rounds: above 1 this one is faster."""
-    ratios: Mapping[str, Speedup] = field(default_factory=dict)
+    ratios: Mapping[str, Speedup] = {}
     """The same with interval and verdict."""
     planned_extra_bytes: int | None = None
     peak_extra_bytes: int | None = None
@@ -78,7 +76,7 @@ class BenchResult(Record, frozen=True):
     """How it was called and timed: ``device``, ``graph`` or ``host``."""
     cache: Cache = COLD
     """The state of the caches before each sample: ``cold`` or ``warm``."""
-    conditions: Mapping[str, Any] = field(default_factory=dict)
+    conditions: Mapping[str, Any] = {}
     """Flat conditions of the machine while sampling; empty if nothing was sampled."""
     ranks: tuple[OfRank, ...] = ()
     """Each rank's measurements, for a case with split operands."""
@@ -106,9 +104,8 @@ class BenchResult(Record, frozen=True):
     @property
     def teraflops(self) -> float | None:
         """The operations over the median, in 1e12 per second."""
-        if not (self.seconds and self.operations):
-            return None
-        return self.operations / self.seconds.median / 1e12
+        work = self.operations
+        return work / self.seconds.median / 1e12 if work and self.seconds else None
 
     @property
     def limit_share(self) -> float | None:
@@ -204,8 +201,6 @@ class TimerTestResult(Record, frozen=True):
 
 Result = BenchResult | VerifyResult | SelfTestResult | TimerTestResult
 AnyResult = TypeVar("AnyResult", bound=Result)
-
-
 Kind = Literal["bench", "verify", "self-test", "timer-test"]
 """The kind of run: verify's self-test, and bench's timer-test."""
 RESULTS: Mapping[Kind, type[Result]] = {
@@ -264,7 +259,7 @@ class Header(Record, frozen=True, kw_only=True):
     command: tuple[str, ...] = ()
     created: str = ""
     """ISO 8601, UTC."""
-    environment: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = {}
     plan: str = ""
     """A digest of the tasks of all shards, which a resumed run must match."""
     parts: tuple[str, ...] = ()

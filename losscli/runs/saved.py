@@ -82,10 +82,8 @@ def find_run(name: str) -> Path:
     if there and not os.path.isdir(path):
         return path
     runs = saved_runs()
-    if name in runs:
-        return runs[name]
-    if there:
-        return path
+    if there or name in runs:
+        return runs.get(name, path)
     if not runs or os.sep in name or "." in name:
         raise UsageError(
             f"there is no run '{name}'. Name a result in JSON or JSONL, or a run saved by "

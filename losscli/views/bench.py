@@ -10,9 +10,9 @@ from statistics import geometric_mean
 
 from losscli.cases.axes import CACHES, COLD, MODES, PASSES, WARM
 from losscli.cases.case import Case, distinct_names
-from losscli.compare.configurations import Configuration, best_baseline, compared, is_behind
-from losscli.compare.row_keys import long_name, mode_and_cache
-from losscli.implementations import CUSTOM, is_own
+from losscli.compare.configurations import Configuration, compared
+from losscli.compare.row_keys import long_name, median_of, mode_and_cache
+from losscli.implementations import is_own
 from losscli.reasons import Code
 from losscli.runs.columns import COLUMNS, LEAST_IMPORTANT, MARKS, REFERENCE, mark, versus
 from losscli.runs.grouping import grouped
@@ -276,10 +276,10 @@ def _conditions(results: Results) -> list[str]:
 def slower_configurations(run: Run) -> list[str]:
     """Return the configurations in which custom is slower than a baseline, or may be."""
     every = compared(run)
-    found = [each for each in every if each[CUSTOM].seconds]
+    found = [each for each in every if each.custom.seconds]
     slower = [each for each in found if each.slower_than]
-    near = ((each, best_baseline(each)) for each in found if not each.slower_than)
-    open_ = [each for each, baseline in near if baseline and is_behind(each[CUSTOM], baseline)]
+    near = (each for each in found if not each.slower_than)
+    open_ = [each for each in near if each.is_behind(each.best_baseline)]
     of = f"of {count(len(found), 'configuration')}"
     lines = []
     if slower:
@@ -288,20 +288,17 @@ def slower_configurations(run: Run) -> list[str]:
     if open_:
         lines.append(f"inconclusive in {len(open_)} {of}; custom may be slower there:")
         lines += map(_describe, open_)
-    if untimed := [each for each in every if not each[CUSTOM].seconds]:
+    if untimed := [each for each in every if not each.custom.seconds]:
         lines.append(f"custom has no time in {count(len(untimed), 'configuration')}:")
-        lines += [f"{_named(each)}: {each[CUSTOM].status}" for each in untimed]
+        lines += [f"{_named(each)}: {each.custom.status}" for each in untimed]
     return lines
 
 
 def _named(each: Configuration) -> str:
-    return f"    {each[CUSTOM].case.name}, {_long_pass(each[CUSTOM])}"
+    return f"    {each.custom.case.name}, {_long_pass(each.custom)}"
 
 
 def _describe(each: Configuration) -> str:
-    custom, baseline = each[CUSTOM].seconds, best_baseline(each)
-    assert custom
-    assert baseline
-    assert baseline.seconds
-    times = f"{format_seconds(custom.median)} against {format_seconds(baseline.seconds.median)}"
-    return f"{_named(each)}: {times} of {baseline.implementation}"
+    baseline = each.best_baseline
+    own, their = (format_seconds(median_of(one)) for one in (each.custom, baseline))
+    return f"{_named(each)}: {own} against {their} of {baseline.implementation}"

@@ -4,11 +4,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from statistics import geometric_mean
 
-from losscli.compare.change import CONFIDENCE
 from losscli.compare.comparison import Comparison
-from losscli.compare.gate import Comparisons
+from losscli.compare.gate import ComparedRow, ComparedRun, ComparisonRecord, Comparisons, record_of
 from losscli.compare.metrics import MEMORY, METRICS
-from losscli.compare.record import ComparedRow, ComparedRun, ComparisonRecord, record_of
+from losscli.compare.noise import CONFIDENCE
 from losscli.compare.row_keys import in_table, label
 from losscli.runs.grouping import grouped
 from losscli.runs.judgements import SLOWER, UNCLEAR, Judgement
@@ -166,10 +165,10 @@ def _details(compared: Comparisons) -> list[str]:
     lines = _regressions(record_of(compared))
     for name, one in compared.comparisons.items():
         lines += _lost(compared.baseline, name, one)
-        if noisy := one.undecided(compared.threshold):
+        if noisy := one.undecided(compared.fail_on.threshold):
             rows = count(len(one.rows) - one.controls, "row") + f" of {name}" * several
             are = "is" if len(noisy) == 1 else "are"
-            change = f"too noisy to detect a change of {100 * compared.threshold:g} %"
+            change = f"too noisy to detect a change of {100 * compared.fail_on.threshold:g} %"
             lines.append(f"{len(noisy)} of {rows} {are} {change}")
     limits = compared.fail_on.limits.items()
     kept = (each for each in limits if not compared.grown(each[0]))
@@ -189,7 +188,7 @@ def _failures(compared: Comparisons) -> list[str]:
             lines.append(f"FAILED: {count(len(found), 'row')} with {_more(metric, limit)}")
         for name, row in found:
             values = ", then ".join(map(METRICS[metric].text, row.both(metric) or ()))
-            lines.append(f"    {f'{name}: ' * several}{row.name}: {values}")
+            lines.append(f"    {f'{name}: ' * several}{label(row.after)}: {values}")
     lines += [
         f"FAILED: {count(len(one.broken), 'row')} of {compared.baseline} failed in {name}"
         for name, one in compared.comparisons.items()
@@ -214,7 +213,7 @@ def _failures(compared: Comparisons) -> list[str]:
             names = list(dict.fromkeys(row.after.implementation for row in lost))
             what = f"{count(len(lost), 'row')} of {', '.join(names)} lost its {metric}"
         lines.append(f"FAILED: {what}; {accepts}")
-    again = [row.name for _, row in compared.disturbed()]
+    again = [label(row.after) for _, row in compared.disturbed()]
     were = "was" if len(again) == 1 else "were"
     what = f"{count(len(again), 'row')} {were} timed while other programs used the machine"
     return [*lines, *listed(f"MEASURE AGAIN: {what}", again)]

@@ -5,7 +5,7 @@ from dataclasses import replace
 from statistics import geometric_mean
 from typing import Any
 
-from losscli.compare.record import ComparedRow, ComparedRun
+from losscli.compare.gate import ComparedRow, ComparedRun
 from losscli.compare.row_keys import in_table, long_name, mode_and_cache
 from losscli.runs.grouping import grouped
 from losscli.runs.judgements import SAME_WITHIN, UNCLEAR

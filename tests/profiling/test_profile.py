@@ -9,9 +9,8 @@ import pytest
 
 from losscli.cli.main import run
 from losscli.profile import nsight_compute, torch_profiler
-from losscli.profile.bounds import decide
 from losscli.profile.record import Launch
-from losscli.profile.session import profile
+from losscli.profile.session import decide, profile
 from losscli.render.records import render
 from tests.handmade import case, result
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from losscli.bench.contents import Contents
+from losscli.bench.passes import Contents
 from losscli.cases.axes import DISTRIBUTIONS, DTYPES
 from losscli.implementations import find_implementation
 from losscli.losses import DOMAINS, LOSSES, Domain, Operand, Tolerance

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from losscli.build.architectures import VARIABLE
 from losscli.build.builder import Builder, BuildResult
 from losscli.build.cache import Cache, describe
 from losscli.build.compilers import Compilers
 from losscli.build.ninja import BuildProgress
+from losscli.build.nvcc import VARIABLE
 from losscli.build.plan import (
     STEERING_VARIABLES,
     Plan,

@@ -7,11 +7,11 @@ from typing import cast, get_args
 import msgspec
 from msgspec.structs import replace
 
-from losscli.compare.record import ComparedRow, ComparisonRecord
+from losscli.compare.gate import ComparedRow, ComparisonRecord
 from losscli.errors import UsageError
 from losscli.judge.verdict import Verdict
 from losscli.report.verdict_writer import Verdicts
-from losscli.runs.encoding import UNREADABLE, RecordError, read_object
+from losscli.runs.encoding import UNREADABLE, RecordError, read_json
 from losscli.runs.grouping import grouped
 from losscli.runs.reading import damaged, data_of, run_of
 from losscli.runs.records import Kind, Run
@@ -34,7 +34,7 @@ def read_record(path: Path) -> Reported:
     try:
         if kind == "compare":
             return _comparison(data)
-        return read_object(Verdicts, data) if kind == "judge" else _verdicts(data)
+        return read_json(Verdicts, data) if kind == "judge" else _verdicts(data)
     except RecordError as error:
         raise UsageError(f"{path}: the record is not valid: {error}.") from None
     except UNREADABLE as error:
@@ -55,9 +55,9 @@ def _kind_of(path: Path, data: bytes) -> str:
 def _verdicts(data: bytes) -> Verdicts:
     """Read a verdict a line, without an incomplete last line."""
     *lines, last = data.rstrip().split(b"\n")
-    found = [read_object(Verdict, line) for line in lines if line.strip()]
+    found = [read_json(Verdict, line) for line in lines if line.strip()]
     try:
-        found.append(read_object(Verdict, last))
+        found.append(read_json(Verdict, last))
     except UNREADABLE:
         if not found:
             raise
@@ -70,9 +70,9 @@ def _comparison(data: bytes) -> ComparisonRecord:
     try:
         msgspec.json.decode(first)
     except msgspec.DecodeError:
-        return read_object(ComparisonRecord, data)
-    record = read_object(ComparisonRecord, first)
-    rows = [read_object(ComparedRow, line) for line in rest.split(b"\n") if line.strip()]
+        return read_json(ComparisonRecord, data)
+    record = read_json(ComparisonRecord, first)
+    rows = [read_json(ComparedRow, line) for line in rest.split(b"\n") if line.strip()]
     by_run = grouped(rows, lambda row: row.run)
     runs = (replace(o, rows=(*o.rows, *by_run.get(o.run, ()))) for o in record.comparisons)
     return replace(record, comparisons=tuple(runs))

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import TypeGuard
 
-from losscli.compare.gate import Comparisons
-from losscli.compare.record import ComparisonRecord, record_of
+from losscli.compare.gate import ComparisonRecord, Comparisons, record_of
 from losscli.compare.row_keys import long_name
 from losscli.judge.verdict import Verdict
 from losscli.machine.differences import LABELS
