@@ -10,12 +10,13 @@ from typing import Any, ParamSpec, TypeVar
 from losscli.machine.pytorch import Tensor
 
 from .calling import Arguments, Calls
+from .fields import CLASS_INDICES, Operand
 from .formulas import in_float32
 from .kinds import explained
 from .module import module_of
 from .rows.calls import RowCalls
 from .rows.spec import RowSpec
-from .spec import CLASS_INDICES, LossSpec, Operand
+from .spec import LossSpec
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")

@@ -15,10 +15,9 @@ from torch import Tensor
 
 from losscli.build.targets import DEVICES, PARTS, Target, needed
 from losscli.errors import BuildError, LosscliError, UnfitError, UsageError, first_line
-from losscli.losses import LossSpec, RowSpec
+from losscli.losses import CLASS_INDICES, LossSpec, RowSpec
 from losscli.losses.formulas import widened
 from losscli.losses.kinds import not_floating
-from losscli.losses.spec import CLASS_INDICES
 from losscli.processes.process import FALLBACK_VARIABLE
 
 from . import loading, rows

@@ -11,12 +11,11 @@ from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Added, Arguments, Calls
 from ..domain import WEIGHTS
+from ..fields import Operand, Parameter, Tolerance
 from ..formulas import REDUCTIONS, promoted, reduce, widened
 from ..making import element_loss
 from ..shapes import broadcasts_to, remedy
-from ..spec import Operand, Parameter
-from ..tolerance import Tolerance
-from . import kl_estimate
+from .divergences import KL_ESTIMATE_CALLS
 
 SEQUENCE_MEAN, SEQUENCE_SUM = "sequence_mean", "sequence_sum"
 """Reductions that no operator has."""
@@ -162,7 +161,7 @@ def policy_loss(
             raise ValueError("policy: a kl_coefficient needs reference_log_probs")
         estimated = (log_probs, _constant(reference_log_probs))
         terms = _arguments(counted, estimated, (kl_estimator,))
-        added = Added(kl_coefficient, kl_estimate.CALLS, terms)
+        added = Added(kl_coefficient, KL_ESTIMATE_CALLS, terms)
     parameters = (clip_low, clip_high, dual_clip, float(cispo))
     return _arguments(counted, operands, parameters, weight)._replace(added=added)
 

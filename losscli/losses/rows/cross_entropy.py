@@ -11,9 +11,9 @@ from losscli.machine.pytorch import Tensor, torch
 from .. import aten
 from ..calling import Arguments, reduction_of
 from ..domain import PROBABILITIES
+from ..fields import LOSS, Operand, Parameter, Relations, Terms
 from ..formulas import reduce
 from ..making import row_loss
-from ..spec import LOSS, Operand, Parameter, Relations, Terms
 from .calls import RowCalls
 from .forms import IGNORE_INDEX
 from .spec import TARGET, class_weight, counts_of_classes, number_of_one_row, of_classes

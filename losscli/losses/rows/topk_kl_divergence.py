@@ -13,10 +13,10 @@ from losscli.machine.pytorch import Tensor, torch
 from .. import operators
 from ..calling import Arguments
 from ..domain import DISTINCT_CLASSES, SHARES
+from ..fields import LOSS, Operand, Parameter, Relations, Terms, switch
 from ..formulas import always, widened
 from ..making import OF_COUNTED, row_loss
-from ..parameter import Parameter, switch
-from ..spec import LOSS, Operand, Relations, Shape, Terms
+from ..shapes import Shape
 from .calls import RowCalls
 from .logit_pairs import KL_DIVERGENCE, REASON, REVERSE_KL_DIVERGENCE, kl_terms
 from .spec import ROW_MASK, RowSpec, class_indices, counts_of_mask

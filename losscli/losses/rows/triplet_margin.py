@@ -9,11 +9,10 @@ from typing import NamedTuple
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments, reduction_of
+from ..fields import LOSS, Operand, Parameter, Relations, Terms, switch
 from ..formulas import in_float32
 from ..making import row_loss
-from ..parameter import Parameter, switch
 from ..shapes import broadcast_tensors, remedy
-from ..spec import LOSS, Operand, Relations, Terms
 from .calls import RowCalls
 from .terms import OF_VECTORS, LazyTerms
 

@@ -1,22 +1,65 @@
-"""Soft margin (logistic) loss for targets of -1 and 1."""
+"""Losses of the product of prediction and label, -1 or 1."""
 
 from __future__ import annotations
+
+import math
 
 from losscli.machine.pytorch import Tensor, torch
 
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
 from ..domain import SIGNS
-from ..formulas import alike, product, reduce
+from ..fields import LOSS, Operand, Parameter, Terms, last_dimension
+from ..formulas import alike, fixed, product, reduce
 from ..making import element_loss
 from ..shapes import ONTO_INPUT
-from ..spec import LOSS, Operand, Terms
+
+
+def _hinge_reference(input: Tensor, target: Tensor, *, reduction: str, margin: float) -> Tensor:
+    return reduce(torch.clamp(margin - input * target, min=0), reduction)
+
+
+def hinge_loss(
+    input: Tensor,
+    target: Tensor,
+    reduction: str = "mean",
+    margin: float = 1.0,
+    weight: Tensor | None = None,
+) -> Arguments:
+    """Hinge loss for targets of -1 and 1: ``clamp(margin - input * target, min=0)``.
+
+    Where ``input * target == margin``, the gradient passes, as in ``torch.clamp``. Targets are not
+    checked.
+
+    Args:
+        margin: value of ``input * target`` from which the loss is 0; any finite number.
+    """
+    return Arguments((input, target), reduction, (margin,), weight)
+
+
+HINGE = element_loss(
+    hinge_loss,
+    "HingeLoss",
+    formula="max(margin - x * y, 0)",
+    operands=(
+        Operand("input", "predictions"),
+        Operand("target", "labels", shape=last_dimension, domain=SIGNS),
+    ),
+    parameters=(
+        Parameter("margin", 1.0, -math.inf, "input * target from which the loss is 0", 1.3),
+    ),
+    reference=_hinge_reference,
+    kinks=lambda parameters: (parameters["margin"],),
+    branch_coordinate=product,
+    branches=fixed(("linear", "clamped")),
+)
+
 
 FAR = 40.0
 """The product from which ``exp(-product)`` or ``-product`` is the loss even in float64."""
 
 
-def _elements(input: Tensor, target: Tensor) -> Tensor:
+def _soft_margin(input: Tensor, target: Tensor) -> Tensor:
     """PyTorch's formula, finite for any finite operands."""
     product = input * target
     far = product.abs() > FAR
@@ -27,7 +70,7 @@ def _elements(input: Tensor, target: Tensor) -> Tensor:
     return torch.where(far, beyond, near)
 
 
-def _terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
+def _soft_margin_terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
     product = input * target
     # ``e^p`` of a rounded ``p`` is off by up to ``|p|`` ulp, of which the tolerance has 4.
     more = 1 + torch.where(target.abs() == 1, 0.0, product.abs() / 4)
@@ -39,7 +82,7 @@ def _terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
     }
 
 
-def _functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+def _soft_margin_functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     """PyTorch's function, or its formula for a gradient for the target."""
     input, target = alike(input, target)
     if not target.requires_grad:
@@ -72,7 +115,7 @@ def soft_margin_loss(
     return Arguments((input, target), reduction, (), weight)
 
 
-SPEC = element_loss(
+SOFT_MARGIN = element_loss(
     soft_margin_loss,
     "SoftMarginLoss",
     calls=Calls("soft_margin", shapes=ONTO_INPUT),
@@ -81,9 +124,12 @@ SPEC = element_loss(
         Operand("input", "logits"),
         Operand("target", "labels", domain=SIGNS, torch_differentiates=False),
     ),
-    elements=_elements,
-    functional=_functional,
+    elements=_soft_margin,
+    functional=_soft_margin_functional,
     branch_coordinate=product,
     temporaries=10,
-    terms=Terms(_terms, "the exponential of input * target multiplies the rounding of the product"),
+    terms=Terms(
+        _soft_margin_terms,
+        "the exponential of input * target multiplies the rounding of the product",
+    ),
 )
