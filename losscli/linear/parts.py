@@ -20,8 +20,7 @@ from losscli.losses.formulas import widened
 from losscli.operators import loading
 
 from . import products
-from .kernels import part_numbers, weighed_logits
-from .rows import Rows
+from .kernels import Rows, part_numbers, weighed_logits
 
 
 @dataclass(frozen=True)

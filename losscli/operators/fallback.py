@@ -21,7 +21,7 @@ from losscli.losses.kinds import not_floating
 from losscli.processes.process import FALLBACK_VARIABLE
 
 from . import loading, rows
-from .batching import promoted
+from .elementwise import promoted
 
 TORCH, ERROR = "torch", "error"
 _loaded: set[tuple[str, str]] = set()

@@ -25,8 +25,8 @@ from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED, LossSpec, RowSpec
 from losscli.losses import operators as bound
 from losscli.losses.kinds import no_kernel_takes
 
-from . import batching, elementwise, fallback, loading, rows
-from .batching import arguments_of
+from . import elementwise, fallback, loading, rows
+from .elementwise import arguments_of
 
 _NAMESPACE, _OF_BENCH = "losscli", "losscli_bench"
 _KERNELS, _AUTOGRAD = "CompositeExplicitAutograd", "Autograd"
@@ -169,7 +169,7 @@ def _define(spec: LossSpec | RowSpec) -> None:
             rule = partial(rows.one_by_one, operator)
         else:
             fake = partial(elementwise.FAKES[suffix], len(spec.operands))
-            rule = partial(batching.RULES[suffix], operator, len(spec.operands))
+            rule = partial(elementwise.RULES[suffix], operator, len(spec.operands))
         torch.library.register_fake(full_name, fake, lib=library)
         if isinstance(spec, RowSpec) and suffix in ("", "_with_grad_"):
             library.impl(name, partial(rows.COMPOSED[suffix], spec), "FuncTorchBatched")

@@ -17,7 +17,7 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._redistribute import redistribute_local_tensor
 
-from .batching import arguments_of, divisor_of
+from .elementwise import arguments_of, divisor_of
 
 
 def is_supported() -> bool:

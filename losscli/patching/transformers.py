@@ -11,7 +11,7 @@ from losscli.functional import cross_entropy
 from losscli.linear.calls import Given, compute_cross_entropy
 from losscli.linear.operands import is_autocast, is_eager
 
-from .fallthrough import falling_through
+from .functional import falling_through
 from .lazy_logits import LazyLogits, lazy_linear
 
 MODULE = "transformers"

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from losscli.functional import token_log_probs
 
-from .fallthrough import falling_through
+from .functional import falling_through
 
 MODULE = "trl"
 OLDEST, NEWEST = (0, 24), (1, 16)
