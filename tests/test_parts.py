@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from losscli import functional
-from losscli.linear.kernels import Rows, Settings
+from losscli.linear.kernels import Settings
 from losscli.linear.parts import operators
+from losscli.linear.rows import Rows
 from losscli.losses.formulas import widened
 from tools.part_calls import put_together
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from losscli.linear.kernels import Rows
     from losscli.linear.parts import Found, Part
+    from losscli.linear.rows import Rows
 
 # Of a part, by its bytes: less than a vector, packs with ragged ends, a block's stretch of a row.
 WIDTHS = ((1, 8), (37, 3), (1029, 1024), (33001, 7))
@@ -80,8 +80,9 @@ def make(call: PartCall, device: str = "cuda") -> None:
     """Make one call; values come from the host, so that initcheck knows they were written."""
     import torch
 
-    from losscli.linear.kernels import Rows, Settings
+    from losscli.linear.kernels import Settings
     from losscli.linear.parts import operators
+    from losscli.linear.rows import Rows
 
     generator = torch.Generator().manual_seed(call.classes)
     dtype = getattr(torch, call.dtype)

@@ -20,7 +20,8 @@ from losscli.losses.formulas import widened
 from losscli.operators import loading
 
 from . import products
-from .kernels import Rows, part_numbers, weighed_logits
+from .kernels import part_numbers, weighed_logits
+from .rows import Rows
 
 
 @dataclass(frozen=True)

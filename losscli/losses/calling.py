@@ -16,7 +16,7 @@ from .kinds import explain, refuse_script
 from .shapes import broadcasts_to
 
 if TYPE_CHECKING:
-    from .parameter import Parameter
+    from .fields import Parameter
     from .shapes import Shapes
 
 

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from losscli.linear.calls import Given, settings_of
-from losscli.linear.kernels import Rows
 from losscli.linear.operands import loss_dtype
+from losscli.linear.rows import Rows
 from losscli.losses import EVERY_ROW_LOSS, ROW_LOSSES, RowSpec
 from losscli.losses import operators as bound
 from losscli.losses.calling import Arguments

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from losscli.linear import operands
 from losscli.linear.calls import check_class_weight, check_settings, settings_of
-from losscli.linear.kernels import Rows, Settings
+from losscli.linear.kernels import Settings
 from losscli.linear.parts import Found, Part, Shard, finished, refuse_second_derivatives
+from losscli.linear.rows import Rows
 from losscli.losses.formulas import widened
 from losscli.losses.making import OF_CLASSES, OF_ROWS, public
 from losscli.losses.shapes import class_remedy
