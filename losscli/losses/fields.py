@@ -229,10 +229,6 @@ class Terms:
     Missing ones have no such terms."""
     reason: str
 
-    def __post_init__(self) -> None:
-        if not self.reason:
-            raise ValueError("terms need a reason")
-
 
 @dataclass(frozen=True)
 class Relations:

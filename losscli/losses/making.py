@@ -5,6 +5,7 @@ import itertools
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial, wraps
 from types import MappingProxyType
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
@@ -13,7 +14,7 @@ from losscli.machine.pytorch import Tensor
 from .calling import Arguments, Calls, reduction_of
 from .fields import CLASS_INDICES, Operand
 from .formulas import in_float32
-from .kinds import explain, explained, refuse_script
+from .kinds import explain, refuse_script
 from .rows.calls import RowCalls
 from .rows.spec import RowSpec
 from .spec import LossSpec
@@ -115,7 +116,17 @@ def public(
 
     def decorate(function: Callable[Given, Result]) -> Callable[Given, Result]:
         describe(function, common)
-        return explained(function)
+
+        @wraps(function)
+        def called(*given: Given.args, **named: Given.kwargs) -> Result:
+            try:
+                return function(*given, **named)
+            except Exception:
+                explain(function, given, named)
+                raise
+
+        called.__prepare_scriptable__ = partial(refuse_script, called)  # type: ignore[attr-defined]
+        return called
 
     return decorate
 

@@ -105,12 +105,7 @@ def _is_traced(tensor: Tensor) -> bool:
 def _take_dtensors() -> None:
     from . import sharding
 
-    if not sharding.is_supported():
-        return
-    for spec in _SPECS:
-        for suffix in sharding.SUFFIXES:
-            operator = getattr(getattr(torch.ops, _NAMESPACE), spec.name + suffix).default
-            sharding.register(operator, suffix, len(spec.operands))
+    sharding.register(_SPECS)
 
 
 def when_imported(name: str, register: Callable[[], object]) -> None:

@@ -6,7 +6,7 @@ sharding strategy of torch cannot do this: it knows no shard's size and changes 
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,18 +17,21 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._redistribute import redistribute_local_tensor
 
+from losscli.losses import LossSpec
+
 from .elementwise import arguments_of, divisor_of
 
 
-def is_supported() -> bool:
-    """Tell whether this torch supports it; if not, DTensor raises its error."""
-    return hasattr(getattr(DTensor, "_op_dispatcher", None), "_custom_op_handlers")
-
-
-def register(operator: OpOverload, suffix: str, count: int) -> None:
-    """Make an operator, whose name ends in ``suffix``, accept DTensors."""
-    handlers = DTensor._op_dispatcher._custom_op_handlers
-    handlers[operator] = partial(_handle, _RULES[suffix], count)
+def register(specs: Iterable[LossSpec]) -> None:
+    """Make the operators of losses accept DTensors, if this torch supports it."""
+    dispatcher = getattr(DTensor, "_op_dispatcher", None)
+    handlers = getattr(dispatcher, "_custom_op_handlers", None)
+    if handlers is None:
+        return  # DTensor raises its error
+    for spec in specs:
+        for suffix, rule in _RULES.items():
+            operator = getattr(torch.ops.losscli, spec.name + suffix).default
+            handlers[operator] = partial(_handle, rule, len(spec.operands))
 
 
 def _handle(
@@ -112,7 +115,6 @@ _RULES: dict[str, Callable[..., Any]] = {
     "_backward": _backward,
     "_double_backward": _double_backward,
 }
-SUFFIXES = tuple(_RULES)
 
 
 class _Plan:

@@ -19,7 +19,7 @@ def table() -> dict[str, tuple[str, Any]]:
     return {
         f"{MODULE}.{name}": (
             f"losscli.functional.{name}",
-            falling_through(getattr(functional, name)),
+            partial(falling_through, getattr(functional, name)),
         )
         for name in functional.__all__
         if hasattr(torch.nn.functional, name)
@@ -30,12 +30,9 @@ _REFUSED = (TypeError, ValueError, NotImplementedError)
 """What losscli's functions raise for arguments that they do not take."""
 
 
-def falling_through(own: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a function that puts an original behind ``own``."""
-    return partial(_behind, own)
+def falling_through(own: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``own``, which hands on to the original what losscli does not take."""
 
-
-def _behind(own: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def replacement(*given: Any, **named: Any) -> Any:
         if not any(map(_overrides, (*given, *named.values()))):

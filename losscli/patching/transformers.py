@@ -23,7 +23,7 @@ def table(memory_budget: int | None = None) -> dict[str, tuple[str, Any]]:
     return {
         "transformers.loss.loss_utils.fixed_cross_entropy": (
             "losscli.functional.cross_entropy",
-            falling_through(fixed_cross_entropy),
+            partial(falling_through, fixed_cross_entropy),
         ),
         "transformers.loss.loss_utils.ForCausalLMLoss": (
             "losscli.functional.linear_cross_entropy",

@@ -59,7 +59,8 @@ class Ranks:
             of_group = _known_sizes.setdefault(group, {})
             found = of_group.get(width)
             if found is None:
-                found = of_group[width] = _asked(group, width, device)
+                mine = torch.full((1,), width, dtype=torch.int64, device=device)
+                found = of_group[width] = tuple(_all_gathered(mine, group).flatten().tolist())
         else:
             found = _taken_sizes(name, sizes, rank, count, width)
         if not any(found):
@@ -206,11 +207,6 @@ def _all_gathered(mine: Tensor, group: Any) -> Tensor:
     found = mine.new_empty(count * mine.numel())
     gather_into(found, mine, group)
     return found.view(count, mine.numel())
-
-
-def _asked(group: Any, width: int, device: torch.device) -> tuple[int, ...]:
-    mine = torch.full((1,), width, dtype=torch.int64, device=device)
-    return tuple(_all_gathered(mine, group).flatten().tolist())
 
 
 @functools.lru_cache(256)  # 10 us otherwise, in each call

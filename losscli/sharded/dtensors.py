@@ -15,15 +15,13 @@ from losscli.losses import operators as bound
 from losscli.losses.calling import Arguments
 from losscli.losses.rows.calls import RowCalls
 
-from . import divergence, functions
+from . import functions
 from .hidden_states import shard_of
 from .layouts import Layout
 
 _OF_RANKS: dict[str, Callable[..., Any]] = {
-    "cross_entropy": functions.cross_entropy,
-    "token_log_probs": functions.token_log_probs,
-    "kl_divergence": divergence.kl_divergence,
-    "reverse_kl_divergence": divergence.reverse_kl_divergence,
+    name: getattr(functions, name)
+    for name in ("cross_entropy", "token_log_probs", "kl_divergence", "reverse_kl_divergence")
 }
 """The losses whose classes may be sharded."""
 
