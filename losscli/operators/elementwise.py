@@ -7,7 +7,7 @@ reduction ``none``; each sample's elements are then reduced, in float32 for 16 b
 import functools
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -48,6 +48,15 @@ def tensors(count: int) -> str:
     return f"({', '.join(['Tensor'] * count)})" if count > 1 else "Tensor"
 
 
+def wanted_of(rows: Sequence[Tensor], gradients: Iterable[Tensor], wanted: Sequence[bool]) -> Any:
+    """Return the wanted gradients, and empty tensors for others."""
+    results = tuple(
+        gradient if wants else row.new_empty(0)
+        for gradient, row, wants in zip(gradients, rows, wanted, strict=True)
+    )
+    return results if len(results) > 1 else results[0]
+
+
 def _fake_loss(count: int, *arguments: Any, **_: Any) -> Tensor:
     elements = _fake_elements(arguments[:count])
     return elements if arguments[count] == "none" else elements.new_empty(())
@@ -58,13 +67,10 @@ def _fake_with_grad(count: int, *arguments: Any, **_: Any) -> tuple[Tensor, Tens
     return _fake_loss(count, *arguments), _fake_gradient(operands[0], _fake_elements(operands))
 
 
-def _fake_backward(count: int, *arguments: Any) -> tuple[Tensor, ...]:
-    operands, wanted = arguments[1 : 1 + count], arguments[-1]
+def _fake_backward(count: int, *arguments: Any) -> Any:
+    operands = arguments[1 : 1 + count]
     elements = _fake_elements(operands)
-    return tuple(
-        _fake_gradient(operand, elements) if wants else operand.new_empty((0,))
-        for operand, wants in zip(operands, wanted, strict=True)
-    )
+    return wanted_of(operands, (_fake_gradient(x, elements) for x in operands), arguments[-1])
 
 
 def _fake_double_backward(count: int, *arguments: Any) -> tuple[Tensor, ...]:
@@ -140,13 +146,11 @@ def _vmap_backward(operator: OpOverload, count: int, info: Any, dims: Any, *argu
         *settings,
         wanted,
     )
-    # The operator returns a single tensor for a single operand.
     results = tuple(
         batch.as_operand(gradient, k) if wanted[k] else gradient
-        for k, gradient in enumerate((gradients,) if isinstance(gradients, Tensor) else gradients)
+        for k, gradient in enumerate(gradients)
     )
-    out_dims = tuple(0 if wants else None for wants in wanted)
-    return (results, out_dims) if count > 1 else (results[0], out_dims[0])
+    return results, tuple(0 if wants else None for wants in wanted)
 
 
 def _vmap_double_backward(
@@ -188,12 +192,8 @@ class _Batch:
         self.given, self.dims = operands, dims
         self.shapes = [_shape(*of) for of in zip(operands, dims, strict=True)]
         self.shape = torch.broadcast_shapes(*self.shapes)
-        self.dtype = promoted(
-            [
-                (_dtype(operand), bool(shape))
-                for operand, shape in zip(operands, self.shapes, strict=True)
-            ]
-        )
+        of_each = zip(map(_dtype, operands), map(bool, self.shapes), strict=True)
+        self.dtype = promoted([*of_each])
 
     def operands(self, reduction: str = "none", of_each_sample: Sequence[int] = ()) -> list[Tensor]:
         """Return the operands for one call; ``of_each_sample`` need a gradient per sample."""
@@ -201,16 +201,13 @@ class _Batch:
             self.aligned(operand, dim, expand=k in of_each_sample)
             for k, (operand, dim) in enumerate(zip(self.given, self.dims, strict=True))
         ]
-        dtype = self.dtype if reduction == "none" else _summed(self.dtype)
+        is_summed = reduction != "none" and self.dtype in _NARROW
+        dtype = torch.float32 if is_summed else self.dtype
         of_found = promoted([(_dtype(operand), operand.dim() > 0) for operand in found])
         if of_found != dtype and torch.promote_types(of_found, dtype) == dtype:
             # One operand of a wider dtype promotes the others: the smallest.
-            with_dimensions = [
-                k
-                for k, operand in enumerate(found)
-                if operand.dim() > 0 and operand.is_floating_point()
-            ]
-            smallest = min(with_dimensions, key=lambda k: self.given[k].numel())
+            floating = [k for k, x in enumerate(found) if x.dim() > 0 and x.is_floating_point()]
+            smallest = min(floating, key=lambda k: self.given[k].numel())
             found[smallest] = found[smallest].to(dtype)
         return found
 
@@ -249,10 +246,6 @@ class _Batch:
     def as_operand(self, gradient: Tensor, k: int) -> Tensor:
         """Return a batch of gradients in an operand's shape and dtype."""
         return gradient.reshape(self.size, *self.shapes[k]).to(self.given[k].dtype)
-
-
-def _summed(dtype: torch.dtype) -> torch.dtype:
-    return torch.float32 if dtype in _NARROW else dtype
 
 
 def _shape(tensor: Tensor, dim: int | None) -> torch.Size:

@@ -77,8 +77,6 @@ def _backward(operator: OpOverload, count: int, arguments: list[Any], forms: Any
         *settings,
         wanted,
     )
-    if isinstance(gradients, Tensor):  # of a single operand
-        return plan.gradient(gradients, 0, forms) if wanted[0] else plan.wrap(gradients, forms)
     return tuple(
         plan.gradient(gradient, k, form) if wanted[k] else plan.wrap(gradient, form)
         for k, (gradient, form) in enumerate(zip(gradients, forms, strict=True))
