@@ -229,7 +229,10 @@ class Calls:
     def _divisor(self, given: Arguments) -> Tensor | float | None:
         if given.weight is None or given.reduction != "mean" or not self.by_weights:
             return given.divisor
-        return _mean(given.weight, *given.operands)
+        weight, *every = given.weight, *given.operands
+        if weight.is_floating_point():
+            every.append(weight)
+        return weight.mean(dtype=widened(promoted(*every)))
 
 
 def named_call(
@@ -273,8 +276,3 @@ def _finished(loss: Tensor, divisor: Tensor | float | None, dtype: torch.dtype |
     # Divided before the cast, because a sum may overflow float16.
     loss = loss if divisor is None else (loss / divisor).to(loss.dtype)
     return loss if dtype is None else loss.to(dtype)
-
-
-def _mean(weight: Tensor, *others: Tensor) -> Tensor:
-    every = (*others, weight) if weight.is_floating_point() else others
-    return weight.mean(dtype=widened(promoted(*every)))

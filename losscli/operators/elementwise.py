@@ -233,11 +233,9 @@ class _Batch:
         return grad_output.expand(self.size, *self.shape)
 
     def total(self, elements: Tensor) -> Tensor:
-        """Return the sum of each sample."""
         return elements.sum(tuple(range(1, elements.dim()))) if self.shape else elements
 
     def reduce(self, elements: Tensor, reduction: str) -> Tensor:
-        """Return the losses of the samples."""
         if reduction != "none" and self.shape:
             inner = tuple(range(1, elements.dim()))
             elements = elements.sum(inner) if reduction == "sum" else elements.mean(inner)

@@ -48,7 +48,6 @@ class _Stub:
         self.__name__ = f"{spec.name}{suffix}_stub"
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Load what is missing, and call the operator again."""
         given = arguments_of(self.operator, arguments, named)
         tensors = {n: each for n, each in given.items() if isinstance(each, Tensor)}
         device = _device(tensors.values())
@@ -91,7 +90,6 @@ class _Stub:
 
 
 def _device(tensors: Iterable[Tensor]) -> str:
-    """Return the device type that the dispatcher uses."""
     kinds = [tensor.device.type for tensor in tensors]
     return next((kind for kind in kinds if kind != "cpu"), "cpu")
 

@@ -156,7 +156,6 @@ class _Plan:
         return Shard(own) if has else Replicate()
 
     def local(self, tensor: Tensor, placements: Sequence[Placement]) -> Tensor:
-        """Return this rank's part of a tensor with these placements."""
         if isinstance(tensor, DTensor):
             # Below autograd, because DTensor's methods would record.
             spec = tensor._spec
@@ -178,7 +177,6 @@ class _Plan:
         return "sum" if left_out else reduction
 
     def incoming(self, grad_output: Tensor, reduction: str) -> Tensor:
-        """Return the grad_output of this rank's sum or elements."""
         if reduction == "none":
             return self.local(grad_output, self.of_elements)
         grad_output = self.local(grad_output, self.whole)
@@ -188,7 +186,6 @@ class _Plan:
         return grad_output
 
     def loss(self, value: Tensor, reduction: str, form: Tensor) -> DTensor:
-        """Return a loss of which each rank has a part."""
         if reduction == "none":
             return self.wrap(value, form, self.of_elements)
         if reduction == "mean" and self.weight not in (0, 1):

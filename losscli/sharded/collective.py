@@ -82,11 +82,14 @@ class Ranks:
         summed = self.summed if reduces else None
         return Shard(self.name, self.first, self.classes, self.exchange, summed)
 
-    def gather(self, numbers: Tensor, words: Sequence[Tensor] = ()) -> _Gathered:
+    def gather(
+        self, numbers: Tensor, words: Sequence[Tensor] = ()
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """All-gather numbers per row, ``(numbers, N)``, and further words, with one collective.
 
-        On the CPU, ValueError if ranks differ in rows, classes or settings. On a GPU the sum of
-        ``widths`` shows it.
+        Return ``(ranks, numbers, N)``, ``(ranks, words)`` and the ranks' numbers of classes. On the
+        CPU, ValueError if ranks differ in rows, classes or settings. On a GPU the sum of the
+        numbers of classes shows it.
         """
         count, rows = numbers.shape
         mine = torch.cat([self._words(numbers, rows), *words, numbers.view(-1)])
@@ -110,16 +113,16 @@ class Ranks:
             self._check(sizes.tolist(), rows)
         at = _WORDS + len(words)
         of_rows = found[:, at:].view(len(self.sizes), count, rows)
-        return _Gathered(of_rows, found[:, _WORDS:at], sizes[:, 0])
+        return of_rows, found[:, _WORDS:at], sizes[:, 0]
 
     def exchange(self, rows: Rows, numbers: Tensor) -> Whole:
         """Combine this rank's numbers with the others'."""
         total = rows.total_weight
         words = [] if total is None else [total.to(numbers.dtype).view(1)]
-        found = self.gather(numbers, words)
+        numbers, found, widths = self.gather(numbers, words)
         if total is not None:
-            total = found.words.sum()
-        return join(rows, found.numbers, found.widths, slice(0, self.classes), total, self.rank)
+            total = found.sum()
+        return join(rows, numbers, widths, slice(0, self.classes), total, self.rank)
 
     def summed(self, tensor: Tensor) -> Tensor:
         """Sum a tensor over the ranks."""
@@ -161,16 +164,6 @@ class Ranks:
             f"{self.name}: all ranks must have the same rows, and call the same loss with the same "
             f"settings, but rank {self.rank} of the group has {rows} rows and other ranks have not"
         )
-
-
-@dataclass(frozen=True)
-class _Gathered:
-    numbers: Tensor
-    """``(ranks, numbers, N)``."""
-    words: Tensor
-    """``(ranks, words)``."""
-    widths: Tensor
-    """Each rank's reported number of classes, ``(ranks)``; invalid if it was called differently."""
 
 
 def _process_group(name: str, group: Any) -> Any:

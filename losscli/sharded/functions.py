@@ -277,11 +277,11 @@ class _Divergence(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, y: Tensor, mask: Tensor | None, temperature: float, ranks: Ranks
     ) -> Tensor:
-        found = ranks.gather(_numbers(x, y, mask, temperature))
+        numbers, _, widths = ranks.gather(_numbers(x, y, mask, temperature))
         if mask is not None:
             mask = mask.contiguous()
         whole: Tensor = operators(x).join_divergences(
-            found.numbers, found.widths, mask, ranks.classes, ranks.rank, ranks.first, temperature
+            numbers, widths, mask, ranks.classes, ranks.rank, ranks.first, temperature
         )
         if any(ctx.needs_input_grad):
             ctx.save_for_backward(x, y, mask, whole)

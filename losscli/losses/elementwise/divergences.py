@@ -10,7 +10,7 @@ from .. import aten
 from ..calling import Arguments, Calls, reduction_of
 from ..domain import LOG_PROBABILITIES, PROBABILITIES, Domain
 from ..fields import LOSS, Operand, Parameter, Terms, Tolerance, switch
-from ..formulas import REDUCTIONS, alike, reduce
+from ..formulas import REDUCTIONS, reduce, torchs_own
 from ..making import element_loss
 from ..shapes import BROADCAST
 
@@ -20,13 +20,6 @@ def _kl_div(input: Tensor, target: Tensor, *, log_target: float) -> Tensor:
         return torch.exp(target) * (target - input)
     entropy: Tensor = torch.special.xlogy(target, target)
     return entropy - target * input
-
-
-def _kl_div_functional(
-    input: Tensor, target: Tensor, *, reduction: str, log_target: float
-) -> Tensor:
-    input, target = alike(input, target)  # it takes no integers
-    return aten.kl_div(input, target, reduction=reduction, log_target=bool(log_target))
 
 
 def _kl_div_terms(input: Tensor, target: Tensor, *, log_target: float) -> Mapping[str, Tensor]:
@@ -90,7 +83,7 @@ KL_DIV = element_loss(
     operands_of=_kl_div_operands,
     parameters=(switch("log_target", False, "whether the target holds logarithms"),),
     elements=_kl_div,
-    functional=_kl_div_functional,
+    functional=torchs_own(aten.kl_div),  # it takes no integers
     temporaries=8,
     tolerance=Tolerance(
         1.5, "exp(target) and the product with it add two roundings to the four of an element"

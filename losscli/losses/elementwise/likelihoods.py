@@ -152,13 +152,6 @@ def _poisson_nll(
     return loss
 
 
-def _poisson_nll_functional(
-    input: Tensor, target: Tensor, *, reduction: str, log_input: float, full: float, eps: float
-) -> Tensor:
-    switches = {"log_input": bool(log_input), "full": bool(full)}
-    return aten.poisson_nll_loss(input, target, reduction=reduction, **switches, eps=eps)
-
-
 def _poisson_nll_terms(
     input: Tensor, target: Tensor, *, log_input: float, full: float, eps: float
 ) -> Mapping[str, Tensor]:
@@ -235,7 +228,7 @@ POISSON_NLL = element_loss(
         Parameter("eps", 1e-8, 0.0, "what is added to a rate before its logarithm", 0.3),
     ),
     elements=_poisson_nll,
-    functional=_poisson_nll_functional,
+    functional=aten.poisson_nll_loss,
     temporaries=10,
     terms=Terms(_poisson_nll_terms, "exp(input) - target cancels where the rate is the count"),
 )

@@ -12,7 +12,7 @@ from .. import aten
 from ..calling import Arguments, reduction_of
 from ..domain import PROBABILITIES
 from ..fields import LOSS, Operand, Parameter, Relations, Terms
-from ..formulas import reduce
+from ..formulas import promoted, reduce, widened
 from ..making import row_loss
 from .calls import RowCalls
 from .forms import IGNORE_INDEX
@@ -69,11 +69,9 @@ def _rows(
     dim = 0 if input.dim() == 1 else 1
     # Probabilities and class indices are told apart as in PyTorch.
     has_probabilities, classes = input.shape == target.shape, max(input.shape[dim], 1)
-    dtype = input.dtype
-    if has_probabilities:
-        for other in (target,) if weight is None else (target, weight):
-            dtype = torch.promote_types(dtype, other.dtype)
-    wide = torch.promote_types(dtype, torch.float32)
+    promotes = (input, target, input if weight is None else weight)
+    dtype = promoted(*promotes) if has_probabilities else input.dtype
+    wide = widened(dtype)
     logits = input.to(wide) if temperature == 1 else input.to(wide) / temperature
     logits = softcap * torch.tanh(logits / softcap) if softcap else logits
     if weight is not None:
