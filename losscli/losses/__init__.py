@@ -10,7 +10,6 @@ from typing import TypeVar, cast
 from losscli.errors import UsageError, unknown
 
 from . import elementwise, linear, rows
-from .domain import DOMAINS as DOMAINS
 from .domain import Domain as Domain
 from .elementwise.weighting import is_weighted, weighted
 from .fields import CLASS_INDICES as CLASS_INDICES

@@ -42,7 +42,7 @@ class Arguments(NamedTuple):
     added: Added | None = None
     """Another loss of the same first operand to add."""
     composed: bool = False
-    """Whether PyTorch's operators compose the loss, because kernels reject these operands."""
+    """Whether other operators compose the loss, because it has no kernel for these operands."""
 
 
 class Added(NamedTuple):

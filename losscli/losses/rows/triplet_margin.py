@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from losscli.machine.pytorch import Tensor, torch
@@ -18,10 +18,6 @@ from .terms import OF_VECTORS, LazyTerms
 
 
 class _TripletCalls(RowCalls):
-    def composed(self, given: Arguments) -> Callable[..., Tensor] | None:
-        has_kernels = 0 < given.parameters[1] < math.inf
-        return super().composed(given if has_kernels else given._replace(composed=True))
-
     def check(self, given: Mapping[str, float]) -> None:
         # PyTorch's norm may have an infinite degree.
         super().check({n: v for n, v in given.items() if n != "p" or abs(v) != math.inf})
@@ -178,7 +174,7 @@ def triplet_margin_loss(
         reduction,
         (margin, p, eps, swap),
         restored=lambda gradient: gradient.sum_to_size(anchor.shape),
-        composed=composed,
+        composed=composed or not 0 < p < math.inf,
     )
 
 
