@@ -9,17 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from losscli.linear import operands
+from losscli.linear import operands, parts
 from losscli.linear.calls import check_class_weight, check_settings, settings_of
 from losscli.linear.kernels import Settings
-from losscli.linear.parts import (
-    Found,
-    Part,
-    Shard,
-    finished,
-    operators,
-    refuse_second_derivatives,
-)
 from losscli.linear.rows import Rows
 from losscli.losses.formulas import widened
 from losscli.losses.making import OF_CLASSES, OF_ROWS, public
@@ -170,10 +162,10 @@ class _Losses(torch.autograd.Function):
     """The losses of rows; only first derivatives."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, rows: Rows, shard: Shard) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, rows: Rows, shard: parts.Shard) -> Tensor:
         width = logits.shape[1]
-        numbers = Part(rows, logits, rows.first).numbers()
-        losses, _, found = finished(rows, [numbers], width, width, shard)
+        numbers = parts.Part(rows, logits, rows.first).numbers()
+        losses, _, found = parts.finished(rows, [numbers], width, width, shard)
         ctx.name = shard.name
         ctx.rows = replace(rows, target=rows.target[:0], class_weight=None)
         if ctx.needs_input_grad[0]:
@@ -182,10 +174,11 @@ class _Losses(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor, None, None]:
-        refuse_second_derivatives(ctx.name)
+        parts.refuse_second_derivatives(ctx.name)
         logits, target, class_weight, *found = ctx.saved_tensors
         rows = replace(ctx.rows, target=target, class_weight=class_weight)
-        return Part(rows, logits, rows.first).gradient(Found(*found), incoming), None, None
+        part = parts.Part(rows, logits, rows.first)
+        return part.gradient(parts.Found(*found), incoming), None, None
 
 
 def check_plain(name: str, *tensors: Tensor | None) -> None:
@@ -280,7 +273,7 @@ class _Divergence(torch.autograd.Function):
         numbers, _, widths = ranks.gather(_numbers(x, y, mask, temperature))
         if mask is not None:
             mask = mask.contiguous()
-        whole: Tensor = operators(x).join_divergences(
+        whole: Tensor = parts.operators(x).join_divergences(
             numbers, widths, mask, ranks.classes, ranks.rank, ranks.first, temperature
         )
         if any(ctx.needs_input_grad):
@@ -290,11 +283,11 @@ class _Divergence(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor | None, ...]:
-        refuse_second_derivatives(ctx.name)
+        parts.refuse_second_derivatives(ctx.name)
         x, y, mask, whole = ctx.saved_tensors
         wanted = ctx.needs_input_grad[:2]
         dtype = torch.promote_types(x.dtype, y.dtype)
-        found = operators(x).divergence_gradients(
+        found = parts.operators(x).divergence_gradients(
             incoming, x.to(dtype), y.to(dtype), mask, whole, ctx.temperature, wanted
         )
         of_pair = (

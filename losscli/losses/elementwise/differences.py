@@ -10,15 +10,7 @@ from losscli.machine.pytorch import Tensor, torch
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
 from ..fields import Parameter, Tolerance
-from ..formulas import (
-    KINK_AT_ZERO,
-    LINEAR_ON_BOTH_SIDES,
-    QUADRATIC,
-    fixed,
-    reduce,
-    reduced,
-    torchs_own,
-)
+from ..formulas import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES, QUADRATIC, fixed, reduce, torchs_own
 from ..making import element_loss
 from ..shapes import WARNED
 
@@ -196,10 +188,10 @@ def _log_cosh(input: Tensor, target: Tensor) -> Tensor:
     return torch.where(far, d.abs() - math.log(2), value)
 
 
-def _log_cosh_as_written(input: Tensor, target: Tensor) -> Tensor:
+def _log_cosh_as_written(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     # Small differences lose their digits.
     d = input - target
-    return d + aten.softplus(-2 * d) - math.log(2)
+    return reduce(d + aten.softplus(-2 * d) - math.log(2), reduction)
 
 
 def log_cosh_loss(
@@ -218,7 +210,7 @@ LOG_COSH = element_loss(
     "LogCoshLoss",
     formula="log(cosh(x - y))",
     elements=_log_cosh,
-    functional=reduced(_log_cosh_as_written),
+    functional=_log_cosh_as_written,
     tolerance=Tolerance(
         1.5, "tanh of a GPU is off by up to 2 ulp, besides four roundings of an element"
     ),

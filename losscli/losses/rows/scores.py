@@ -13,17 +13,8 @@ from ..domain import LOG_PROBABILITIES
 from ..fields import LOSS, Operand, Parameter, Relations, Terms, last_dimension
 from ..formulas import always, at_least_float32, in_float32
 from ..making import row_loss
+from . import spec
 from .forms import IGNORE_INDEX
-from .spec import (
-    SCORES,
-    TARGET,
-    class_indices,
-    class_weight,
-    counts_of_classes,
-    number_of_one_row,
-    of_classes,
-    of_last_rows,
-)
 from .terms import LazyTerms
 
 
@@ -64,7 +55,7 @@ def nll_loss(
     """
     reduction = reduction_of(reduction, size_average, reduce)
     if input.dim() == 1:
-        target = number_of_one_row(target)
+        target = spec.number_of_one_row(target)
     return Arguments((input, target, weight), reduction, (ignore_index,))
 
 
@@ -75,14 +66,14 @@ NLL = row_loss(
     formula="-w[y] * x[y]",
     operands=(
         Operand("input", "log-probabilities", domain=LOG_PROBABILITIES),
-        TARGET,
-        class_weight(of_classes, differentiable=False),
+        spec.TARGET,
+        spec.class_weight(spec.of_classes, differentiable=False),
     ),
     parameters=(IGNORE_INDEX,),
     reference=_nll_reference,
-    holds=SCORES,
+    holds=spec.SCORES,
     second_dimension=True,
-    counts=counts_of_classes,
+    counts=spec.counts_of_classes,
     picks=True,
     relations=Relations(reordered=True),
 )
@@ -187,8 +178,8 @@ MULTI_MARGIN = row_loss(
     formula="sum over i != y of w[y] * max(0, margin - x[y] + x[i])^p / C",
     operands=(
         Operand("input", "scores"),
-        class_indices("target", of_last_rows),
-        class_weight(last_dimension, differentiable=False),
+        spec.class_indices("target", spec.of_last_rows),
+        spec.class_weight(last_dimension, differentiable=False),
     ),
     parameters=(
         Parameter("p", 1.0, 1.0, "the power, 1 or 2", 2.0, maximum=2.0, is_integer=True, other=2.0),
@@ -196,7 +187,7 @@ MULTI_MARGIN = row_loss(
     ),
     reference=in_float32(_multi_margin, 1),
     temporaries=5,
-    holds=SCORES,
+    holds=spec.SCORES,
     most_dimensions=2,
     from_kinks=_from_kinks,
     relations=Relations(always, reordered=True),
