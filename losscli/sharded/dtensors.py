@@ -10,7 +10,7 @@ from torch.distributed.tensor import DTensor
 from losscli.linear.calls import Given, settings_of
 from losscli.linear.operands import loss_dtype
 from losscli.linear.rows import Rows
-from losscli.losses import EVERY_ROW_LOSS, ROW_LOSSES, RowSpec
+from losscli.losses import EVERY_ROW_LOSS, RowSpec
 from losscli.losses import operators as bound
 from losscli.losses.calling import Arguments
 from losscli.losses.rows.calls import RowCalls
@@ -30,7 +30,7 @@ def of_rows(calls: RowCalls, given: Arguments) -> Any:
     """Return a row-wise loss of operands that include DTensors."""
     name = calls.name
     operator = given.operator or name
-    spec = ROW_LOSSES.get(operator) or EVERY_ROW_LOSS[operator]
+    spec = EVERY_ROW_LOSS[operator]
     first = given.operands[0]
     if not isinstance(first, DTensor):
         raise RuntimeError(

@@ -43,17 +43,15 @@ class _Rows(NamedTuple):
 
     def shares(self, label_smoothing: float) -> Tensor:
         """Return each class's factor in the loss of its row."""
-        if self.probabilities is not None:
-            share = self.probabilities
-            return share if self.weight is None else share * self.weight
-        assert self.number is not None
-        assert self.kept is not None
-        index = self.number.unsqueeze(self.dim)
-        share = torch.zeros_like(self.logits).scatter(self.dim, index, 1 - label_smoothing)
-        if label_smoothing:
-            share = share + label_smoothing / self.logits.shape[self.dim]
+        share = self.probabilities
+        if share is None:
+            assert self.number is not None
+            index = self.number.unsqueeze(self.dim)
+            share = torch.zeros_like(self.logits).scatter(self.dim, index, 1 - label_smoothing)
+            if label_smoothing:
+                share = share + label_smoothing / self.logits.shape[self.dim]
         share = share if self.weight is None else share * self.weight
-        return share * self.kept.unsqueeze(self.dim)
+        return share if self.kept is None else share * self.kept.unsqueeze(self.dim)
 
 
 def _rows(
