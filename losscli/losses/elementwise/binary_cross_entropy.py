@@ -1,4 +1,4 @@
-"""Binary cross entropy of probabilities, and of logits."""
+"""Binary cross entropy of probabilities."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from losscli.machine.pytorch import Tensor, torch
 
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
-from ..domain import POSITIVE, PROBABILITIES
-from ..fields import Operand, Terms, Tolerance, last_dimension
-from ..formulas import alike, at_least_float32, prediction, reduce, reduced, torchs_own
+from ..domain import PROBABILITIES
+from ..fields import Operand, Terms
+from ..formulas import at_least_float32, reduced, torchs_own
 from ..making import element_loss
 from ..shapes import EQUAL
 
@@ -19,11 +19,11 @@ def _reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
     return aten.binary_cross_entropy(input, target, reduction=reduction).to(dtype)
 
 
-def _of_probabilities(input: Tensor, target: Tensor) -> Tensor:
+def _elements(input: Tensor, target: Tensor) -> Tensor:
     return -(target * torch.log(input) + (1 - target) * torch.log1p(-input))
 
 
-def _terms_of_probabilities(input: Tensor, target: Tensor) -> dict[str, Tensor]:
+def _terms(input: Tensor, target: Tensor) -> dict[str, Tensor]:
     return {"target": torch.maximum(-torch.log(input), -torch.log1p(-input))}
 
 
@@ -66,7 +66,7 @@ def binary_cross_entropy(
     return Arguments((input, target), reduction, (), weight)
 
 
-OF_PROBABILITIES = element_loss(
+SPEC = element_loss(
     binary_cross_entropy,
     "BCELoss",
     calls=Calls("binary_cross_entropy", shapes=EQUAL, refuse=_refuse),
@@ -80,148 +80,6 @@ OF_PROBABILITIES = element_loss(
     functional=torchs_own(aten.binary_cross_entropy),
     widens=True,
     # The derivatives of PyTorch's gradients contain a constant 1e-12.
-    second_order=reduced(_of_probabilities),
-    terms=Terms(
-        _terms_of_probabilities, "the target's gradient log(1 - input) - log(input) is a difference"
-    ),
-)
-
-
-def _of_logits(input: Tensor, target: Tensor) -> Tensor:
-    """PyTorch's formula, but nothing cancels in the loss."""
-    positive = input > 0
-    linear = input * (positive.to(input.dtype) - target)
-    return linear + torch.log1p(torch.exp(torch.where(positive, -input, input)))
-
-
-def _terms_of_logits(input: Tensor, target: Tensor) -> dict[str, Tensor]:
-    """Label and probability, relative to the nearer of 0 and 1."""
-    nearer = (input > 0).to(input.dtype)
-    return {"input": torch.maximum((nearer - target).abs(), torch.sigmoid(-input.abs()))}
-
-
-def binary_cross_entropy_with_logits(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    size_average: bool | None = None,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-    pos_weight: Tensor | None = None,
-) -> Arguments:
-    """Binary cross entropy of logits, as torch.nn.functional.binary_cross_entropy_with_logits.
-
-    ``target * log(1 + exp(-input)) + (1 - target) * log(1 + exp(input))``, without overflow. Unlike
-    PyTorch's, it keeps its digits when a logit fits its label well. The gradient is
-    ``sigmoid(input) - target``.
-
-    Args:
-        input: logits, any shape.
-        target: probabilities, or labels 0 and 1, in the shape of ``input``; not checked.
-        pos_weight: multiplies the loss of positive targets, ``target * log(1 + exp(-input))``;
-            broadcasts to the shape of both, so (C,) has one value per column.
-
-    Raises:
-        ValueError: the shapes of target and input differ.
-    """
-    reduction = reduction_of(reduction, size_average, reduce)
-    if pos_weight is None:
-        return Arguments((input, target), reduction, (), weight)
-    operator = "binary_cross_entropy_with_pos_weight"
-    return Arguments((input, target, pos_weight), reduction, (), weight, operator=operator)
-
-
-_OPERANDS = (
-    Operand("input", "logits"),
-    Operand("target", "probabilities, or labels 0 and 1", domain=PROBABILITIES),
-)
-OF_LOGITS = element_loss(
-    binary_cross_entropy_with_logits,
-    "BCEWithLogitsLoss",
-    calls=Calls("binary_cross_entropy_with_logits", shapes=EQUAL),
-    kept=("weight", "pos_weight"),
-    formula="y * log(1 + exp(-x)) + (1 - y) * log(1 + exp(x))",
-    operands=_OPERANDS,
-    elements=_of_logits,
-    # It loses the digits of small losses.
-    functional=torchs_own(aten.binary_cross_entropy_with_logits),
-    branch_coordinate=prediction,
-    temporaries=7,
-    terms=Terms(_terms_of_logits, "the gradient sigmoid(input) - target is a difference"),
-)
-
-
-def _with_pos_weight(input: Tensor, target: Tensor, pos_weight: Tensor) -> Tensor:
-    """PyTorch's formula, but nothing cancels in the loss."""
-    positive = pos_weight * (target * -aten.logsigmoid(input))
-    return positive - (1 - target) * aten.logsigmoid(-input)
-
-
-def _functional_with_pos_weight(
-    input: Tensor, target: Tensor, pos_weight: Tensor, *, reduction: str
-) -> Tensor:
-    """PyTorch's function, or its formula for a gradient for ``pos_weight``."""
-    input, target, pos_weight = alike(input, target, pos_weight)
-    if not pos_weight.requires_grad:
-        return aten.binary_cross_entropy_with_logits(
-            input, target, pos_weight=pos_weight, reduction=reduction
-        )
-    of_positive, of_negative = aten.softplus(-input), aten.softplus(input)
-    return reduce(pos_weight * target * of_positive + (1 - target) * of_negative, reduction)
-
-
-def _terms_with_pos_weight(input: Tensor, target: Tensor, pos_weight: Tensor) -> dict[str, Tensor]:
-    of_positive = pos_weight * (target * torch.sigmoid(-input))
-    of_negative = (1 - target) * torch.sigmoid(input)
-    costs = -pos_weight * aten.logsigmoid(input), -aten.logsigmoid(-input)
-    return {
-        "input": torch.maximum(of_positive.abs(), of_negative.abs()),
-        "target": torch.maximum(costs[0].abs(), costs[1]),
-    }
-
-
-def binary_cross_entropy_with_pos_weight(
-    input: Tensor,
-    target: Tensor,
-    pos_weight: Tensor,
-    reduction: str = "mean",
-    weight: Tensor | None = None,
-) -> Arguments:
-    """:func:`binary_cross_entropy_with_logits` with a differentiable ``pos_weight``.
-
-    ``pos_weight * target * softplus(-input) + (1 - target) * softplus(input)``.
-
-    Args:
-        input: logits, any shape.
-        target: probabilities, or labels 0 and 1; broadcastable with ``input``, aligned at the last
-            dimension.
-        pos_weight: multiplies the loss of positive targets; broadcastable with both, so (C,) has
-            one value per column.
-    """
-    return Arguments((input, target, pos_weight), reduction, (), weight)
-
-
-WITH_POS_WEIGHT = element_loss(
-    binary_cross_entropy_with_pos_weight,
-    "BCEWithPosWeightLoss",
-    formula="pos_weight * y * log(1 + exp(-x)) + (1 - y) * log(1 + exp(x))",
-    operands=(
-        *_OPERANDS,
-        Operand(
-            "pos_weight",
-            "weights of label 1",
-            shape=last_dimension,
-            domain=POSITIVE,
-            torch_differentiates=False,
-        ),
-    ),
-    form_of="binary_cross_entropy_with_logits",
-    elements=_with_pos_weight,
-    functional=_functional_with_pos_weight,
-    branch_coordinate=prediction,
-    temporaries=10,
-    tolerance=Tolerance(1.5, "the weight of label 1 adds two roundings to the four of an element"),
-    terms=Terms(
-        _terms_with_pos_weight, "its gradients are differences of what labels 1 and 0 contribute"
-    ),
+    second_order=reduced(_elements),
+    terms=Terms(_terms, "the target's gradient log(1 - input) - log(input) is a difference"),
 )

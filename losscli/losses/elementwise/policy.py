@@ -15,7 +15,7 @@ from ..fields import Operand, Parameter, Tolerance
 from ..formulas import REDUCTIONS, promoted, reduce, widened
 from ..making import element_loss
 from ..shapes import broadcasts_to, remedy
-from .divergences import KL_ESTIMATE_CALLS
+from . import kl_estimate
 
 SEQUENCE_MEAN, SEQUENCE_SUM = "sequence_mean", "sequence_sum"
 """Reductions that no operator has."""
@@ -161,7 +161,7 @@ def policy_loss(
             raise ValueError("policy: a kl_coefficient needs reference_log_probs")
         estimated = (log_probs, _constant(reference_log_probs))
         terms = _arguments(counted, estimated, (kl_estimator,))
-        added = Added(kl_coefficient, KL_ESTIMATE_CALLS, terms)
+        added = Added(kl_coefficient, kl_estimate.CALLS, terms)
     parameters = (clip_low, clip_high, dual_clip, float(cispo))
     return _arguments(counted, operands, parameters, weight)._replace(added=added)
 

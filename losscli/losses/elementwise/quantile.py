@@ -9,60 +9,14 @@ from losscli.machine.pytorch import Tensor, torch
 
 from .. import operators
 from ..calling import Arguments, Calls
-from ..domain import PROBABILITIES
-from ..fields import Operand, Parameter, last_dimension
-from ..formulas import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES, promoted, reduce, widened
-from ..making import OPERANDS, element_loss
+from ..fields import Parameter
+from ..formulas import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES, promoted, widened
+from ..making import element_loss
+from . import quantiles
 
 
-def _reference(
-    input: Tensor, target: Tensor, quantile: Tensor | float, *, reduction: str
-) -> Tensor:
-    """The formula; the gradient at the kink is the mean of both sides."""
-    d = target - input
-    below = torch.where(d < 0, (quantile - 1) * d, (quantile - 0.5) * d)
-    return reduce(torch.where(d > 0, quantile * d, below), reduction)
-
-
-def _as_written(
-    input: Tensor, target: Tensor, quantile: Tensor | float, *, reduction: str
-) -> Tensor:
-    """The formula as usually written; subnormal differences count as zero."""
-    d = target - input
-    return reduce(torch.maximum(quantile * d, (quantile - 1) * d), reduction)
-
-
-def quantiles_loss(
-    input: Tensor,
-    target: Tensor,
-    quantile: Tensor,
-    reduction: str = "mean",
-    weight: Tensor | None = None,
-) -> Arguments:
-    """:func:`quantile_loss` with a quantile for each element.
-
-    Args:
-        quantile: the quantiles to predict; broadcastable with both, so (K,) has one for each
-            column. Differentiable; the values are not checked, and the dtype is promoted with the
-            others.
-    """
-    return Arguments((input, target, quantile), reduction, (), weight)
-
-
-QUANTILES = element_loss(
-    quantiles_loss,
-    "QuantilesLoss",
-    formula="max(quantile * (y - x), (quantile - 1) * (y - x))",
-    operands=(
-        *OPERANDS,
-        Operand("quantile", "quantiles", shape=last_dimension, domain=PROBABILITIES),
-    ),
-    reference=_reference,
-    functional=_as_written,
-    kinks=KINK_AT_ZERO,
-    branches=LINEAR_ON_BOTH_SIDES,
-    temporaries=6,
-)
+def _reference(input: Tensor, target: Tensor, *, reduction: str, quantile: float) -> Tensor:
+    return quantiles.reference(input, target, quantile, reduction=reduction)
 
 
 class _QuantileCalls(Calls):
@@ -85,13 +39,13 @@ def _several(
         )
     tensors = (input, target) if weight is None else (input, target, weight)
     dtype = promoted(*tensors)
-    operand = _on_device(tuple(map(float, quantile)), widened(dtype), input)
+    operand = on_device(tuple(map(float, quantile)), widened(dtype), input)
     operands = (input, target, operand)
     return Arguments(operands, reduction, (), weight, operator="quantiles", dtype=dtype)
 
 
 def _check_several(quantile: Sequence[float]) -> None:
-    (parameter,) = QUANTILE.parameters
+    (parameter,) = SPEC.parameters
     wrong = [complaint for each in quantile if (complaint := parameter.check(float(each)))]
     if wrong or not quantile:
         raise ValueError(f"quantile: {wrong[0] if wrong else 'there must be at least one'}")
@@ -101,7 +55,7 @@ _ON_DEVICE: dict[tuple[tuple[float, ...], torch.dtype, torch.device], Tensor] = 
 _MOST = 64
 
 
-def _on_device(values: tuple[float, ...], dtype: torch.dtype, like: Tensor) -> Tensor:
+def on_device(values: tuple[float, ...], dtype: torch.dtype, like: Tensor) -> Tensor:
     """Return numbers as a tensor, cached on a GPU for captures of CUDA graphs."""
     key = (values, dtype, like.device)
     kept = not operators.is_compiling() and not torch.is_inference_mode_enabled()
@@ -139,7 +93,7 @@ def quantile_loss(
     return Arguments((input, target), reduction, (quantile,), weight)
 
 
-QUANTILE = element_loss(
+SPEC = element_loss(
     quantile_loss,
     "QuantileLoss",
     calls=_QuantileCalls("quantile"),
@@ -148,7 +102,7 @@ QUANTILE = element_loss(
         Parameter("quantile", 0.5, 0.0, "of the target that is predicted", 0.9, 1.0, open=True),
     ),
     reference=_reference,
-    functional=_as_written,
+    functional=quantiles.as_written,
     kinks=KINK_AT_ZERO,
     branches=LINEAR_ON_BOTH_SIDES,
     temporaries=6,

@@ -9,7 +9,7 @@ relative to 1, as its sum of exponentials is.
 from __future__ import annotations
 
 from collections import UserDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -143,3 +143,31 @@ def masked(terms: Mapping[str, Tensor], mask: Tensor | None) -> Mapping[str, Ten
         return found * rows
 
     return LazyTerms({name: partial(kept, name) for name in terms})
+
+
+def cosine_terms(
+    rows: Mapping[str, Tensor],
+    norms: tuple[Tensor, Tensor],
+    eps: float,
+    of_loss: Callable[[Tensor], Tensor],
+) -> Mapping[str, Tensor]:
+    """Return the terms of a loss of the cosine of two rows, and of its gradients.
+
+    ``norms`` are ``(..., 1)``; those above ``eps`` have a derivative. ``of_loss`` returns the
+    loss's terms from the cosine's.
+    """
+    (one, first), (other, second) = rows.items()
+    product = norms[0] * norms[1]
+    cosine = (first * second).abs().sum(-1, keepdim=True) / product
+
+    def slope(own: Tensor, other: Tensor, norm: Tensor) -> Tensor:
+        of_norm = cosine * own.abs() / norm**2 * (norm > eps)
+        return (other.abs() / product).fmax(of_norm)
+
+    return LazyTerms(
+        {
+            LOSS: lambda: of_loss(cosine.squeeze(-1)),
+            one: lambda: slope(first, second, norms[0]),
+            other: lambda: slope(second, first, norms[1]),
+        }
+    )

@@ -1,4 +1,4 @@
-"""Losses of a score of each class, such as its log-probability."""
+"""Multi-class margin loss of rows of scores."""
 
 from __future__ import annotations
 
@@ -7,79 +7,15 @@ from collections.abc import Mapping
 
 from losscli.machine.pytorch import Tensor, torch
 
-from .. import aten
 from ..calling import Arguments, reduction_of
-from ..domain import LOG_PROBABILITIES
 from ..fields import LOSS, Operand, Parameter, Relations, Terms, last_dimension
-from ..formulas import always, at_least_float32, in_float32
+from ..formulas import always, in_float32
 from ..making import row_loss
-from . import spec
-from .forms import IGNORE_INDEX
+from .spec import SCORES, class_indices, class_weight, of_last_rows
 from .terms import LazyTerms
 
 
-def _nll_reference(
-    input: Tensor, target: Tensor, weight: Tensor | None, *, reduction: str, ignore_index: float
-) -> Tensor:
-    (wide,), dtype = at_least_float32(input)
-    wide = wide.contiguous()  # PyTorch has no derivative of others
-    weight = None if weight is None else weight.to(wide.dtype)
-    loss = aten.nll_loss(
-        wide, target.long(), weight, ignore_index=int(ignore_index), reduction=reduction
-    )
-    return loss.to(dtype)
-
-
-def nll_loss(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    size_average: bool | None = None,
-    ignore_index: int = -100,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-) -> Arguments:
-    """Negative log-likelihood, as torch.nn.functional.nll_loss, with fused backward.
-
-    A row's loss is ``-weight[target] * input[target]``. Forward reads one element per row.
-
-    Args:
-        input: log-probabilities, ``(C)``, ``(N, C)`` or ``(N, C, d1, ...)``; differentiable.
-        target: class indices in int64, int32 or uint8, in the shape of ``input`` without C.
-        weight: a factor for each class, ``(C)``; not differentiable. The mean divides by the sum of
-            the targets' weights.
-
-    Raises:
-        ValueError: the target has another batch size.
-        RuntimeError: other shapes or dtypes do not fit.
-    """
-    reduction = reduction_of(reduction, size_average, reduce)
-    if input.dim() == 1:
-        target = spec.number_of_one_row(target)
-    return Arguments((input, target, weight), reduction, (ignore_index,))
-
-
-NLL = row_loss(
-    nll_loss,
-    "NLLLoss",
-    kept=("weight",),
-    formula="-w[y] * x[y]",
-    operands=(
-        Operand("input", "log-probabilities", domain=LOG_PROBABILITIES),
-        spec.TARGET,
-        spec.class_weight(spec.of_classes, differentiable=False),
-    ),
-    parameters=(IGNORE_INDEX,),
-    reference=_nll_reference,
-    holds=spec.SCORES,
-    second_dimension=True,
-    counts=spec.counts_of_classes,
-    picks=True,
-    relations=Relations(reordered=True),
-)
-
-
-def _multi_margin(
+def _rows(
     scores: Tensor, target: Tensor, weight: Tensor | None, *, p: float, margin: float
 ) -> Tensor:
     number = target.long().unsqueeze(-1)
@@ -99,7 +35,7 @@ def _from_kinks(
     return (beyond.scatter(-1, number, math.inf),)
 
 
-def _multi_margin_terms(
+def _terms(
     input: Tensor, target: Tensor, weight: Tensor | None, *, p: float, margin: float
 ) -> Mapping[str, Tensor]:
     number = target.long().unsqueeze(-1)
@@ -171,25 +107,25 @@ def multi_margin_loss(
     )
 
 
-MULTI_MARGIN = row_loss(
+SPEC = row_loss(
     multi_margin_loss,
     "MultiMarginLoss",
     kept=("weight",),
     formula="sum over i != y of w[y] * max(0, margin - x[y] + x[i])^p / C",
     operands=(
         Operand("input", "scores"),
-        spec.class_indices("target", spec.of_last_rows),
-        spec.class_weight(last_dimension, differentiable=False),
+        class_indices("target", of_last_rows),
+        class_weight(last_dimension, differentiable=False),
     ),
     parameters=(
         Parameter("p", 1.0, 1.0, "the power, 1 or 2", 2.0, maximum=2.0, is_integer=True, other=2.0),
         Parameter("margin", 1.0, -math.inf, "how much higher the class is to score", 0.7),
     ),
-    reference=in_float32(_multi_margin, 1),
+    reference=in_float32(_rows, 1),
     temporaries=5,
-    holds=spec.SCORES,
+    holds=SCORES,
     most_dimensions=2,
     from_kinks=_from_kinks,
     relations=Relations(always, reordered=True),
-    terms=Terms(_multi_margin_terms, "a sum of differences of scores and a margin"),
+    terms=Terms(_terms, "a sum of differences of scores and a margin"),
 )

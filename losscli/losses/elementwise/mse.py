@@ -1,0 +1,41 @@
+"""Mean squared error."""
+
+from __future__ import annotations
+
+from losscli.machine.pytorch import Tensor
+
+from .. import aten
+from ..calling import Arguments, Calls, reduction_of
+from ..formulas import QUADRATIC, reduce, torchs_own
+from ..making import element_loss
+from ..shapes import WARNED
+
+
+def _reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+    return reduce((input - target) ** 2, reduction)
+
+
+def mse_loss(
+    input: Tensor,
+    target: Tensor,
+    size_average: bool | None = None,
+    reduce: bool | None = None,
+    reduction: str = "mean",
+    weight: Tensor | None = None,
+) -> Arguments:
+    """Mean squared error, as torch.nn.functional.mse_loss: ``(input - target)**2``."""
+    reduction = reduction_of(reduction, size_average, reduce)
+    return Arguments((input, target), reduction, (), weight)
+
+
+SPEC = element_loss(
+    mse_loss,
+    "MSELoss",
+    calls=Calls("mse", by_weights=True, shapes=WARNED),
+    formula="(x - y)^2",
+    reference=_reference,
+    # Its backward takes one dtype. After torch 2.11 it promotes, and on a GPU rounds both
+    # operands to the gradient's dtype.
+    functional=torchs_own(aten.mse_loss),
+    branches=QUADRATIC,
+)
