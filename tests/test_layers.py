@@ -75,7 +75,7 @@ WITH_TORCH = (
         )
     ),
     *("losscli.operators", "losscli.functional", "losscli.nn", "losscli.linear"),
-    *("losscli.sharded", "losscli.patching.fallthrough", "losscli.patching.functional"),
+    *("losscli.sharded", "losscli.patching.functional"),
     *(f"losscli.patching.{module}" for module in ("lazy_logits", "transformers", "trl")),
     *("losscli.ranks.group", "losscli.ranks.shards", "losscli.implementations.wholes"),
 )

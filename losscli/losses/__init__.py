@@ -10,31 +10,30 @@ from typing import TypeVar, cast
 from losscli.errors import UsageError, unknown
 
 from . import elementwise, linear, rows
-from .domain import DOMAINS as DOMAINS
 from .domain import Domain as Domain
 from .elementwise.weighting import is_weighted, weighted
+from .fields import CLASS_INDICES as CLASS_INDICES
+from .fields import LOSS as LOSS
+from .fields import MASK as MASK
+from .fields import Operand as Operand
+from .fields import Parameter as Parameter
+from .fields import Terms as Terms
+from .fields import Tolerance as Tolerance
 from .formulas import REDUCTIONS as REDUCTIONS
 from .formulas import Reduction as Reduction
 from .formulas import reduce as reduce
 from .linear.spec import LinearSpec as LinearSpec
 from .linear.spec import forms as linear_forms
-from .parameter import Parameter as Parameter
 from .rows.forms import forms, operators_of
 from .rows.spec import RowSpec as RowSpec
-from .spec import CLASS_INDICES as CLASS_INDICES
+from .shapes import Shape as Shape
 from .spec import ELEMENT as ELEMENT
 from .spec import HIDDEN_STATE as HIDDEN_STATE
-from .spec import LOSS as LOSS
-from .spec import MASK as MASK
 from .spec import MODEL as MODEL
 from .spec import ROW as ROW
 from .spec import LossSpec as LossSpec
-from .spec import Operand as Operand
-from .spec import Shape as Shape
 from .spec import Spec as Spec
-from .spec import Terms as Terms
 from .spec import Unit as Unit
-from .tolerance import Tolerance as Tolerance
 
 Kind = TypeVar("Kind", LossSpec, RowSpec, LinearSpec)
 

@@ -27,8 +27,12 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return torch._C._nn.linear(input, weight, bias)
 
 
-def _loss(find: Callable[[], Any]) -> Callable[..., Tensor]:
+def _loss(find: Callable[[], Any], *switches: str) -> Callable[..., Tensor]:
+    """Return a loss by name of the reduction; PyTorch takes ``switches`` as bool only."""
+
     def loss(*operands: Tensor | None, reduction: str, **settings: Any) -> Tensor:
+        for name in switches:
+            settings[name] = bool(settings[name])
         found: Tensor = find()(*operands, reduction=REDUCTIONS.index(reduction), **settings)
         return found
 
@@ -40,8 +44,8 @@ mse_loss = _loss(lambda: torch._C._nn.mse_loss)
 huber_loss = _loss(lambda: torch._C._nn.huber_loss)
 binary_cross_entropy = _loss(lambda: torch._C._nn.binary_cross_entropy)
 binary_cross_entropy_with_logits = _loss(lambda: torch.binary_cross_entropy_with_logits)
-kl_div = _loss(lambda: torch.kl_div)
-poisson_nll_loss = _loss(lambda: torch.poisson_nll_loss)
+kl_div = _loss(lambda: torch.kl_div, "log_target")
+poisson_nll_loss = _loss(lambda: torch.poisson_nll_loss, "log_input", "full")
 soft_margin_loss = _loss(lambda: torch._C._nn.soft_margin_loss)
 nll_loss = _loss(lambda: torch._C._nn.nll_loss_nd)
 cross_entropy = _loss(lambda: torch._C._nn.cross_entropy_loss)

@@ -16,7 +16,7 @@ from .kinds import explain, refuse_script
 from .shapes import broadcasts_to
 
 if TYPE_CHECKING:
-    from .parameter import Parameter
+    from .fields import Parameter
     from .shapes import Shapes
 
 
@@ -42,7 +42,7 @@ class Arguments(NamedTuple):
     added: Added | None = None
     """Another loss of the same first operand to add."""
     composed: bool = False
-    """Whether PyTorch's operators compose the loss, because kernels reject these operands."""
+    """Whether other operators compose the loss, because it has no kernel for these operands."""
 
 
 class Added(NamedTuple):
@@ -229,7 +229,10 @@ class Calls:
     def _divisor(self, given: Arguments) -> Tensor | float | None:
         if given.weight is None or given.reduction != "mean" or not self.by_weights:
             return given.divisor
-        return _mean(given.weight, *given.operands)
+        weight, *every = given.weight, *given.operands
+        if weight.is_floating_point():
+            every.append(weight)
+        return weight.mean(dtype=widened(promoted(*every)))
 
 
 def named_call(
@@ -273,8 +276,3 @@ def _finished(loss: Tensor, divisor: Tensor | float | None, dtype: torch.dtype |
     # Divided before the cast, because a sum may overflow float16.
     loss = loss if divisor is None else (loss / divisor).to(loss.dtype)
     return loss if dtype is None else loss.to(dtype)
-
-
-def _mean(weight: Tensor, *others: Tensor) -> Tensor:
-    every = (*others, weight) if weight.is_floating_point() else others
-    return weight.mean(dtype=widened(promoted(*every)))

@@ -103,4 +103,3 @@ SHARES = Domain("log-probabilities of a row", _into_shares)
 DISTINCT_CLASSES = replace(CLASSES, name="different classes of a row")
 MASKS = Domain("true or false", low=0.0, high=1.0, discrete=True, always_uniform=True)
 """The rows that count; most do."""
-DOMAINS = (REAL, WEIGHTS, SIGNS, PROBABILITIES, POSITIVE, COUNTS, LOG_PROBABILITIES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import wraps
-from typing import Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from losscli.machine.pytorch import Tensor, torch
 
@@ -75,8 +75,8 @@ def alike(*operands: Tensor) -> tuple[Tensor, ...]:
 def torchs_own(loss: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Return a loss of ``aten.py`` that first promotes and broadcasts its operands."""
 
-    def functional(*operands: Tensor, reduction: str) -> Tensor:
-        return loss(*alike(*operands), reduction=reduction)
+    def functional(*operands: Tensor, **settings: Any) -> Tensor:
+        return loss(*alike(*operands), **settings)
 
     return functional
 

@@ -4,29 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial, wraps
 from numbers import Real
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from losscli.machine.pytorch import Tensor, torch
-
-Given = ParamSpec("Given")
-Result = TypeVar("Result")
-
-
-def explained(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """Return a function whose errors explain wrong argument types."""
-
-    @wraps(function)
-    def called(*given: Given.args, **named: Given.kwargs) -> Result:
-        try:
-            return function(*given, **named)
-        except Exception:
-            explain(function, given, named)
-            raise
-
-    called.__prepare_scriptable__ = partial(refuse_script, called)  # type: ignore[attr-defined]
-    return called
 
 
 def explain(function: Callable[..., Any], given: Sequence[Any], named: Mapping[str, Any]) -> None:

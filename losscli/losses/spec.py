@@ -12,15 +12,9 @@ from losscli.machine.pytorch import Tensor, torch
 
 from .calling import named_call
 from .domain import Domain
+from .fields import FLOATING, Operand, Parameter, Relations, Terms, Tolerance
 from .formulas import NO_KINKS, REDUCTIONS, SMOOTH, Reduction, difference, never
-from .operand import CLASS_INDICES as CLASS_INDICES
-from .operand import FLOATING
-from .operand import MASK as MASK
-from .operand import Operand as Operand
-from .parameter import Parameter as Parameter
-from .shapes import Shape as Shape
-from .shapes import Shapes, broadcast
-from .tolerance import Tolerance
+from .shapes import Shape, Shapes, broadcast
 
 Unit = Literal["element", "row", "hidden state", "model"]
 ELEMENT: Unit = "element"
@@ -32,52 +26,6 @@ LossFunction = Callable[..., "Tensor"]
 """``f(*operands, reduction, **parameters) -> loss``, with operands in the spec's order."""
 
 
-@dataclass(frozen=True)
-class Terms:
-    """The terms that cancel in a loss or its derivatives.
-
-    Errors are measured in ulp of the largest term, or of the result if that is larger, because the
-    last digits of a small difference cannot be computed.
-    """
-
-    of: Callable[..., Mapping[str, Tensor]]
-    """``of(*operands, **parameters)``: the magnitude of each element's largest term, in the
-    operands' dtype: ``LOSS`` for the loss, an operand's name for its derivative at grad_output 1.
-    Missing ones have no such terms."""
-    reason: str
-
-    def __post_init__(self) -> None:
-        if not self.reason:
-            raise ValueError("terms need a reason")
-
-
-@dataclass(frozen=True)
-class Relations:
-    """Properties of a row-wise loss that checks may use."""
-
-    shifted: Callable[[Mapping[str, float]], bool] = never
-    """Whether adding a number to a row's prediction changes nothing: its gradient sums to 0."""
-    reordered: bool = False
-    """Whether classes may be permuted in all operands."""
-    numbered: str = ""
-    """The class-index loss that equals this one for one-hot targets, or empty."""
-    mirror: str = ""
-    """The loss with the first two operands exchanged, possibly itself, or empty."""
-    mirrored: Callable[[Mapping[str, float]], Mapping[str, float]] = lambda parameters: parameters
-    """Returns the mirror's parameters."""
-    distance: str = ""
-    """A loss that is this one plus a constant in the prediction, 0 for equal operands; or empty."""
-
-    def of_form(self, prefix: str) -> Relations:
-        """Return a form's relations, to losses with the same prefix."""
-        numbered, mirror, distance = (
-            name and f"{prefix}{name}" for name in (self.numbered, self.mirror, self.distance)
-        )
-        return replace(self, numbered=numbered, mirror=mirror, distance=distance)
-
-
-LOSS = "loss"
-"""The loss itself, among terms and derivatives."""
 _OF_OPERANDS = ("reference", "functional", "counts", "from_kinks", "undecided")
 """The fields with functions of a spec's operands, in their order."""
 

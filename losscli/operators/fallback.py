@@ -15,14 +15,13 @@ from torch import Tensor
 
 from losscli.build.targets import DEVICES, PARTS, Target, needed
 from losscli.errors import BuildError, LosscliError, UnfitError, UsageError, first_line
-from losscli.losses import LossSpec, RowSpec
+from losscli.losses import CLASS_INDICES, LossSpec, RowSpec
 from losscli.losses.formulas import widened
 from losscli.losses.kinds import not_floating
-from losscli.losses.spec import CLASS_INDICES
 from losscli.processes.process import FALLBACK_VARIABLE
 
 from . import loading, rows
-from .batching import promoted
+from .elementwise import promoted, wanted_of
 
 TORCH, ERROR = "torch", "error"
 _loaded: set[tuple[str, str]] = set()
@@ -217,7 +216,7 @@ def _with_grad_in_place(spec: RowSpec, first: Tensor, *others: Any) -> Tensor:
 def _backward(spec: LossSpec | RowSpec, grad_output: Tensor, *arguments: Any) -> Any:
     *given, wanted = arguments
     gradients = _gradients(spec, grad_output, given, wanted)
-    return rows.wanted_of(given[: len(wanted)], gradients, wanted)
+    return wanted_of(given[: len(wanted)], gradients, wanted)
 
 
 def _gradients(

@@ -10,18 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from losscli.build.targets import (
-    BENCH,
-    DEVICES,
-    PARTS,
-    RUNTIME,
-    STRATEGIES,
-    TORCH,
-    Target,
-    needed,
-    production,
-    shared,
-)
+from losscli.build import targets
+from losscli.build.targets import Target
 from losscli.console.notes import note, status
 from losscli.errors import BuildError, LosscliError, UsageError
 from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED
@@ -36,36 +26,36 @@ _loaded: dict[Target, ctypes.CDLL] = {}
 def load(device: str | None = None) -> None:
     """Load the operators' implementation and a device's kernels; see :func:`losscli.load`."""
     kind = device.partition(":")[0] if device else None
-    if kind and kind not in DEVICES:
+    if kind and kind not in targets.DEVICES:
         raise UsageError(f"device must be cpu, cuda or cuda:N, but is '{device}'")
     losses = (*LOSSES, *ROW_LOSSES)
-    load_targets(production(losses, kind) if kind else [Target(TORCH)])
+    load_targets(targets.production(losses, kind) if kind else [Target(targets.TORCH)])
 
 
 def has_torch() -> bool:
     """Tell whether the operators' implementation is loaded."""
-    return Target(TORCH) in _loaded
+    return Target(targets.TORCH) in _loaded
 
 
 def load_loss(loss: str, device: str, *, strategies: bool = False) -> None:
     """Load the libraries for a loss on ``cpu`` or ``cuda``."""
-    load_targets(needed(loss, device, strategies=strategies))
+    load_targets(targets.needed(loss, device, strategies=strategies))
 
 
 def load_parts(device: str) -> None:
     """Load the operators of parts, such as ``join_parts``."""
-    load_targets([*shared(device), Target(PARTS, device)])
+    load_targets([*targets.shared(device), Target(targets.PARTS, device)])
 
 
 def load_probe(device: str) -> None:
     """Load ``torch.ops.losscli_bench.memory_probe``."""
-    load_targets([*shared(device), Target(BENCH, device)])
+    load_targets([*targets.shared(device), Target(targets.BENCH, device)])
 
 
-def load_targets(targets: Iterable[Target]) -> None:
+def load_targets(wanted: Iterable[Target]) -> None:
     """Load libraries; build missing ones in parallel."""
     with _lock:
-        missing = [target for target in targets if target not in _loaded]
+        missing = [target for target in wanted if target not in _loaded]
         if not missing:
             return
         for target, path in zip(missing, _obtain(missing), strict=True):
@@ -74,14 +64,14 @@ def load_targets(targets: Iterable[Target]) -> None:
             _loaded[target] = library
 
 
-def build_ahead(targets: Sequence[Target]) -> None:
+def build_ahead(wanted: Sequence[Target]) -> None:
     """Build missing libraries together, before other processes load them and report errors."""
-    if targets:
+    if wanted:
         with suppress(LosscliError):
-            _obtain(targets)
+            _obtain(wanted)
 
 
-def _obtain(targets: Sequence[Target]) -> list[Path]:
+def _obtain(wanted: Sequence[Target]) -> list[Path]:
     from losscli.build.builder import Builder
     from losscli.build.cache import user_cache
     from losscli.build.compilers import require_platform
@@ -92,7 +82,7 @@ def _obtain(targets: Sequence[Target]) -> list[Path]:
     show = BuildProgress().show
     builder = Builder(_compilers(), user_cache(), csrc_root(), note, progress=show)
     try:
-        paths = [outcome.path for outcome in builder.obtain(targets)]
+        paths = [outcome.path for outcome in builder.obtain(wanted)]
     finally:
         status("")
     assert all(paths)
@@ -118,7 +108,7 @@ def _open(path: Path) -> ctypes.CDLL:
 
 
 def _attach(target: Target, library: ctypes.CDLL) -> None:
-    if target.part == TORCH:
+    if target.part == targets.TORCH:
         for loss in LOSSES | WEIGHTED:
             _call(library, "losscli_attach_loss", loss.encode())
         for spec in ROW_LOSSES.values():
@@ -126,20 +116,20 @@ def _attach(target: Target, library: ctypes.CDLL) -> None:
             flags = (int(spec.second_dimension), int(spec.wide))
             _call(library, "losscli_attach_row_loss", *words, *flags)
         return
-    torch, device = _loaded[Target(TORCH)], target.device.encode()
+    torch, device = _loaded[Target(targets.TORCH)], target.device.encode()
     if name := _TABLES.get(target.part):
         _call(torch, f"losscli_attach_{name}", device, _table(library, f"losscli_{name}"))
     elif target.is_of_rows:
         table = _table(library, "losscli_row_kernels")
         _call(torch, "losscli_attach_row_kernels", target.loss.encode(), device, table)
     else:
-        strategies = int(target.part == STRATEGIES)
+        strategies = int(target.part == targets.STRATEGIES)
         table = _table(library, "losscli_kernels")
         of = (target.loss.encode(), device)
         _call(torch, "losscli_attach_kernels", *of, strategies, table)
 
 
-_TABLES = {RUNTIME: "runtime", BENCH: "probe", PARTS: "part_kernels"}
+_TABLES = {targets.RUNTIME: "runtime", targets.BENCH: "probe", targets.PARTS: "part_kernels"}
 """The tables of functions of libraries that serve all losses."""
 
 

@@ -25,8 +25,8 @@ from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED, LossSpec, RowSpec
 from losscli.losses import operators as bound
 from losscli.losses.kinds import no_kernel_takes
 
-from . import batching, elementwise, fallback, loading, rows
-from .batching import arguments_of
+from . import elementwise, fallback, loading, rows
+from .elementwise import arguments_of
 
 _NAMESPACE, _OF_BENCH = "losscli", "losscli_bench"
 _KERNELS, _AUTOGRAD = "CompositeExplicitAutograd", "Autograd"
@@ -48,7 +48,6 @@ class _Stub:
         self.__name__ = f"{spec.name}{suffix}_stub"
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        """Load what is missing, and call the operator again."""
         given = arguments_of(self.operator, arguments, named)
         tensors = {n: each for n, each in given.items() if isinstance(each, Tensor)}
         device = _device(tensors.values())
@@ -91,7 +90,6 @@ class _Stub:
 
 
 def _device(tensors: Iterable[Tensor]) -> str:
-    """Return the device type that the dispatcher uses."""
     kinds = [tensor.device.type for tensor in tensors]
     return next((kind for kind in kinds if kind != "cpu"), "cpu")
 
@@ -105,12 +103,7 @@ def _is_traced(tensor: Tensor) -> bool:
 def _take_dtensors() -> None:
     from . import sharding
 
-    if not sharding.is_supported():
-        return
-    for spec in _SPECS:
-        for suffix in sharding.SUFFIXES:
-            operator = getattr(getattr(torch.ops, _NAMESPACE), spec.name + suffix).default
-            sharding.register(operator, suffix, len(spec.operands))
+    sharding.register(_SPECS)
 
 
 def when_imported(name: str, register: Callable[[], object]) -> None:
@@ -169,7 +162,7 @@ def _define(spec: LossSpec | RowSpec) -> None:
             rule = partial(rows.one_by_one, operator)
         else:
             fake = partial(elementwise.FAKES[suffix], len(spec.operands))
-            rule = partial(batching.RULES[suffix], operator, len(spec.operands))
+            rule = partial(elementwise.RULES[suffix], operator, len(spec.operands))
         torch.library.register_fake(full_name, fake, lib=library)
         if isinstance(spec, RowSpec) and suffix in ("", "_with_grad_"):
             library.impl(name, partial(rows.COMPOSED[suffix], spec), "FuncTorchBatched")

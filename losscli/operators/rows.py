@@ -7,7 +7,7 @@ Kernels compute first derivatives of rows, and references everything else: trans
 ``torch.func.vmap``, forward mode, second derivatives, and gradients of other operands.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from losscli.losses.formulas import widened
 from losscli.losses.kinds import not_floating
 from losscli.losses.shapes import remedy
 
-from .elementwise import tensors
+from .elementwise import tensors, wanted_of
 
 
 def schemas(spec: RowSpec) -> dict[str, str]:
@@ -124,15 +124,6 @@ def _fake_backward(spec: RowSpec, grad_output: Tensor, *arguments: Any) -> Any:
 
 def _fake_with_grad(spec: RowSpec, *arguments: Any) -> tuple[Tensor, Tensor]:
     return _fake_loss(spec, *arguments), torch.empty_like(arguments[0])
-
-
-def wanted_of(rows: Sequence[Tensor], gradients: Iterable[Tensor], wanted: Sequence[bool]) -> Any:
-    """Return the wanted gradients, and empty tensors for others."""
-    results = tuple(
-        gradient if wants else row.new_empty(0)
-        for gradient, row, wants in zip(gradients, rows, wanted, strict=True)
-    )
-    return results if len(results) > 1 else results[0]
 
 
 COMPOSED: dict[str, Callable[..., Any]] = {

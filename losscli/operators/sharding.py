@@ -6,7 +6,7 @@ sharding strategy of torch cannot do this: it knows no shard's size and changes 
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,18 +17,21 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._redistribute import redistribute_local_tensor
 
-from .batching import arguments_of, divisor_of
+from losscli.losses import LossSpec
+
+from .elementwise import arguments_of, divisor_of
 
 
-def is_supported() -> bool:
-    """Tell whether this torch supports it; if not, DTensor raises its error."""
-    return hasattr(getattr(DTensor, "_op_dispatcher", None), "_custom_op_handlers")
-
-
-def register(operator: OpOverload, suffix: str, count: int) -> None:
-    """Make an operator, whose name ends in ``suffix``, accept DTensors."""
-    handlers = DTensor._op_dispatcher._custom_op_handlers
-    handlers[operator] = partial(_handle, _RULES[suffix], count)
+def register(specs: Iterable[LossSpec]) -> None:
+    """Make the operators of losses accept DTensors, if this torch supports it."""
+    dispatcher = getattr(DTensor, "_op_dispatcher", None)
+    handlers = getattr(dispatcher, "_custom_op_handlers", None)
+    if handlers is None:
+        return  # DTensor raises its error
+    for spec in specs:
+        for suffix, rule in _RULES.items():
+            operator = getattr(torch.ops.losscli, spec.name + suffix).default
+            handlers[operator] = partial(_handle, rule, len(spec.operands))
 
 
 def _handle(
@@ -74,8 +77,6 @@ def _backward(operator: OpOverload, count: int, arguments: list[Any], forms: Any
         *settings,
         wanted,
     )
-    if isinstance(gradients, Tensor):  # of a single operand
-        return plan.gradient(gradients, 0, forms) if wanted[0] else plan.wrap(gradients, forms)
     return tuple(
         plan.gradient(gradient, k, form) if wanted[k] else plan.wrap(gradient, form)
         for k, (gradient, form) in enumerate(zip(gradients, forms, strict=True))
@@ -112,7 +113,6 @@ _RULES: dict[str, Callable[..., Any]] = {
     "_backward": _backward,
     "_double_backward": _double_backward,
 }
-SUFFIXES = tuple(_RULES)
 
 
 class _Plan:
@@ -156,7 +156,6 @@ class _Plan:
         return Shard(own) if has else Replicate()
 
     def local(self, tensor: Tensor, placements: Sequence[Placement]) -> Tensor:
-        """Return this rank's part of a tensor with these placements."""
         if isinstance(tensor, DTensor):
             # Below autograd, because DTensor's methods would record.
             spec = tensor._spec
@@ -178,7 +177,6 @@ class _Plan:
         return "sum" if left_out else reduction
 
     def incoming(self, grad_output: Tensor, reduction: str) -> Tensor:
-        """Return the grad_output of this rank's sum or elements."""
         if reduction == "none":
             return self.local(grad_output, self.of_elements)
         grad_output = self.local(grad_output, self.whole)
@@ -188,7 +186,6 @@ class _Plan:
         return grad_output
 
     def loss(self, value: Tensor, reduction: str, form: Tensor) -> DTensor:
-        """Return a loss of which each rank has a part."""
         if reduction == "none":
             return self.wrap(value, form, self.of_elements)
         if reduction == "mean" and self.weight not in (0, 1):

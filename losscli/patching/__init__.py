@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pkgutil import resolve_name
@@ -166,15 +166,10 @@ def _replaced(path: str, new: str, make: Any) -> _Replaced:
 
 def _swap(module: str, values: Mapping[int, Any]) -> None:
     """Exchange values wherever a module's variables and tables hold them."""
-    for namespace in _namespaces(module):
+    modules = [found for name, found in sys.modules.items() if f"{name}.".startswith(f"{module}.")]
+    variables = [getattr(found, "__dict__", {}) for found in modules]
+    tables = [each for names in variables for each in names.values() if type(each) is dict]
+    for namespace in (*variables, *tables):
         for name, value in [*namespace.items()]:
             if id(value) in values:
                 namespace[name] = values[id(value)]
-
-
-def _namespaces(module: str) -> Iterator[dict[Any, Any]]:
-    for name, found in [*sys.modules.items()]:
-        if name == module or name.startswith(f"{module}."):
-            variables = getattr(found, "__dict__", {})
-            yield variables
-            yield from [value for value in variables.values() if type(value) is dict]

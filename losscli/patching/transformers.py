@@ -11,7 +11,7 @@ from losscli.functional import cross_entropy
 from losscli.linear.calls import Given, compute_cross_entropy
 from losscli.linear.operands import is_autocast, is_eager
 
-from .fallthrough import falling_through
+from .functional import falling_through
 from .lazy_logits import LazyLogits, lazy_linear
 
 MODULE = "transformers"
@@ -23,7 +23,7 @@ def table(memory_budget: int | None = None) -> dict[str, tuple[str, Any]]:
     return {
         "transformers.loss.loss_utils.fixed_cross_entropy": (
             "losscli.functional.cross_entropy",
-            falling_through(fixed_cross_entropy),
+            partial(falling_through, fixed_cross_entropy),
         ),
         "transformers.loss.loss_utils.ForCausalLMLoss": (
             "losscli.functional.linear_cross_entropy",

@@ -1,5 +1,6 @@
 """The log-probabilities and entropies of TRL's trainers."""
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -7,7 +8,7 @@ from torch import Tensor
 
 from losscli.functional import token_log_probs
 
-from .fallthrough import falling_through
+from .functional import falling_through
 
 MODULE = "trl"
 OLDEST, NEWEST = (0, 24), (1, 16)
@@ -21,7 +22,7 @@ def table() -> dict[str, tuple[str, Any]]:
     return {
         f"trl.trainer.utils.{each.__name__}": (
             "losscli.functional.token_log_probs",
-            falling_through(each),
+            partial(falling_through, each),
         )
         for each in own
         if hasattr(utils, each.__name__)

@@ -5,9 +5,9 @@ from importlib import import_module
 
 from losscli.operators.registration import when_imported
 
-from .divergence import kl_divergence as kl_divergence
-from .divergence import reverse_kl_divergence as reverse_kl_divergence
 from .functions import cross_entropy as cross_entropy
+from .functions import kl_divergence as kl_divergence
+from .functions import reverse_kl_divergence as reverse_kl_divergence
 from .functions import token_log_probs as token_log_probs
 from .hidden_states import linear_cross_entropy as linear_cross_entropy
 from .hidden_states import linear_token_log_probs as linear_token_log_probs

@@ -59,7 +59,8 @@ class Ranks:
             of_group = _known_sizes.setdefault(group, {})
             found = of_group.get(width)
             if found is None:
-                found = of_group[width] = _asked(group, width, device)
+                mine = torch.full((1,), width, dtype=torch.int64, device=device)
+                found = of_group[width] = tuple(_all_gathered(mine, group).flatten().tolist())
         else:
             found = _taken_sizes(name, sizes, rank, count, width)
         if not any(found):
@@ -81,11 +82,14 @@ class Ranks:
         summed = self.summed if reduces else None
         return Shard(self.name, self.first, self.classes, self.exchange, summed)
 
-    def gather(self, numbers: Tensor, words: Sequence[Tensor] = ()) -> _Gathered:
+    def gather(
+        self, numbers: Tensor, words: Sequence[Tensor] = ()
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """All-gather numbers per row, ``(numbers, N)``, and further words, with one collective.
 
-        On the CPU, ValueError if ranks differ in rows, classes or settings. On a GPU the sum of
-        ``widths`` shows it.
+        Return ``(ranks, numbers, N)``, ``(ranks, words)`` and the ranks' numbers of classes. On the
+        CPU, ValueError if ranks differ in rows, classes or settings. On a GPU the sum of the
+        numbers of classes shows it.
         """
         count, rows = numbers.shape
         mine = torch.cat([self._words(numbers, rows), *words, numbers.view(-1)])
@@ -109,16 +113,16 @@ class Ranks:
             self._check(sizes.tolist(), rows)
         at = _WORDS + len(words)
         of_rows = found[:, at:].view(len(self.sizes), count, rows)
-        return _Gathered(of_rows, found[:, _WORDS:at], sizes[:, 0])
+        return of_rows, found[:, _WORDS:at], sizes[:, 0]
 
     def exchange(self, rows: Rows, numbers: Tensor) -> Whole:
         """Combine this rank's numbers with the others'."""
         total = rows.total_weight
         words = [] if total is None else [total.to(numbers.dtype).view(1)]
-        found = self.gather(numbers, words)
+        numbers, found, widths = self.gather(numbers, words)
         if total is not None:
-            total = found.words.sum()
-        return join(rows, found.numbers, found.widths, slice(0, self.classes), total, self.rank)
+            total = found.sum()
+        return join(rows, numbers, widths, slice(0, self.classes), total, self.rank)
 
     def summed(self, tensor: Tensor) -> Tensor:
         """Sum a tensor over the ranks."""
@@ -162,16 +166,6 @@ class Ranks:
         )
 
 
-@dataclass(frozen=True)
-class _Gathered:
-    numbers: Tensor
-    """``(ranks, numbers, N)``."""
-    words: Tensor
-    """``(ranks, words)``."""
-    widths: Tensor
-    """Each rank's reported number of classes, ``(ranks)``; invalid if it was called differently."""
-
-
 def _process_group(name: str, group: Any) -> Any:
     if not distributed.is_available() or not distributed.is_initialized():
         raise RuntimeError(
@@ -206,11 +200,6 @@ def _all_gathered(mine: Tensor, group: Any) -> Tensor:
     found = mine.new_empty(count * mine.numel())
     gather_into(found, mine, group)
     return found.view(count, mine.numel())
-
-
-def _asked(group: Any, width: int, device: torch.device) -> tuple[int, ...]:
-    mine = torch.full((1,), width, dtype=torch.int64, device=device)
-    return tuple(_all_gathered(mine, group).flatten().tolist())
 
 
 @functools.lru_cache(256)  # 10 us otherwise, in each call

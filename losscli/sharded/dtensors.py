@@ -10,20 +10,18 @@ from torch.distributed.tensor import DTensor
 from losscli.linear.calls import Given, settings_of
 from losscli.linear.operands import loss_dtype
 from losscli.linear.rows import Rows
-from losscli.losses import EVERY_ROW_LOSS, ROW_LOSSES, RowSpec
+from losscli.losses import EVERY_ROW_LOSS, RowSpec
 from losscli.losses import operators as bound
 from losscli.losses.calling import Arguments
 from losscli.losses.rows.calls import RowCalls
 
-from . import divergence, functions
+from . import functions
 from .hidden_states import shard_of
 from .layouts import Layout
 
 _OF_RANKS: dict[str, Callable[..., Any]] = {
-    "cross_entropy": functions.cross_entropy,
-    "token_log_probs": functions.token_log_probs,
-    "kl_divergence": divergence.kl_divergence,
-    "reverse_kl_divergence": divergence.reverse_kl_divergence,
+    name: getattr(functions, name)
+    for name in ("cross_entropy", "token_log_probs", "kl_divergence", "reverse_kl_divergence")
 }
 """The losses whose classes may be sharded."""
 
@@ -32,7 +30,7 @@ def of_rows(calls: RowCalls, given: Arguments) -> Any:
     """Return a row-wise loss of operands that include DTensors."""
     name = calls.name
     operator = given.operator or name
-    spec = ROW_LOSSES.get(operator) or EVERY_ROW_LOSS[operator]
+    spec = EVERY_ROW_LOSS[operator]
     first = given.operands[0]
     if not isinstance(first, DTensor):
         raise RuntimeError(

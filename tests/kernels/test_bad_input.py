@@ -10,7 +10,7 @@ import torch
 
 from losscli.functional import binary_cross_entropy_with_grad
 from losscli.losses import LOSSES, REDUCTIONS
-from losscli.losses.parameter import Parameter
+from losscli.losses.fields import Parameter
 from tests.parameters import naming
 
 from .losses import MACHINERY, PARAMETERS, custom

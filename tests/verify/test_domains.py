@@ -8,7 +8,7 @@ import torch
 from losscli.bench.passes import Contents
 from losscli.cases.axes import DISTRIBUTIONS, DTYPES
 from losscli.implementations import find_implementation
-from losscli.losses import DOMAINS, LOSSES, Domain, Operand, Tolerance
+from losscli.losses import LOSSES, Domain, Operand, Tolerance
 from losscli.losses.domain import COUNTS, LOG_PROBABILITIES, POSITIVE, PROBABILITIES
 from losscli.losses.formulas import reduce
 from losscli.runs.records import FAIL
@@ -92,7 +92,10 @@ def loss(request, monkeypatch):
     return request.param, outside
 
 
-@pytest.mark.parametrize("domain", DOMAINS, ids=lambda domain: domain.name)
+DOMAINS = {each.domain.name: each.domain for spec in LOSSES.values() for each in spec.operands}
+
+
+@pytest.mark.parametrize("domain", DOMAINS.values(), ids=DOMAINS)
 def test_draws_become_values_of_the_domain(domain):
     draws = torch.rand(1000) if domain.always_uniform else torch.randn(1000) * 3
     values = domain.of_draws(draws.clone())

@@ -14,8 +14,8 @@ from losscli.implementations.sandbox.program import bound
 from losscli.implementations.source import Source
 from losscli.losses import LOSSES, REDUCTIONS, Operand
 from losscli.losses.domain import WEIGHTS
+from losscli.losses.fields import last_dimension
 from losscli.losses.formulas import reduce
-from losscli.losses.operand import last_dimension
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.inputs import make_grad_output, make_inputs
 from losscli.truth.oracle import Oracle

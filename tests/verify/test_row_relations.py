@@ -7,8 +7,8 @@ import torch
 
 from losscli.implementations import Implementation, find_implementation
 from losscli.losses import ROW_FORMS
+from losscli.losses.fields import Relations
 from losscli.losses.formulas import reduce
-from losscli.losses.spec import Relations
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.verify.checks import CHECKS
 from losscli.verify.checks.row_relations import RELATIONS

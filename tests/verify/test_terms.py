@@ -229,11 +229,6 @@ def test_weighted_loss_has_the_terms_of_the_loss_times_the_weight(loss):
     torch.testing.assert_close(found["weight"], own[LOSS])
 
 
-def test_terms_have_a_reason():
-    with pytest.raises(ValueError, match="terms need a reason"):
-        Terms(terms_of, "")
-
-
 def test_report_says_once_why_errors_are_measured_at_terms(make_case, loss):
     results = put(make_case(loss), find_implementation("reference"), checks=["value", "gradients"])
     run = Run(kind="verify", results=tuple(results))

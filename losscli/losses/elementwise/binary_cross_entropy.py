@@ -7,10 +7,10 @@ from losscli.machine.pytorch import Tensor, torch
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
 from ..domain import PROBABILITIES
+from ..fields import Operand, Terms
 from ..formulas import at_least_float32, reduced, torchs_own
 from ..making import element_loss
 from ..shapes import EQUAL
-from ..spec import Operand, Terms
 
 
 def _reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:

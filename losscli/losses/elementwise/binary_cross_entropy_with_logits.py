@@ -7,10 +7,10 @@ from losscli.machine.pytorch import Tensor, torch
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
 from ..domain import PROBABILITIES
+from ..fields import Operand, Terms
 from ..formulas import prediction, torchs_own
 from ..making import element_loss
 from ..shapes import EQUAL
-from ..spec import Operand, Terms
 
 
 def _elements(input: Tensor, target: Tensor) -> Tensor:

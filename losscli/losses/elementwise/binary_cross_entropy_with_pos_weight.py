@@ -7,11 +7,9 @@ from losscli.machine.pytorch import Tensor, torch
 from .. import aten
 from ..calling import Arguments
 from ..domain import POSITIVE, PROBABILITIES
+from ..fields import Operand, Terms, Tolerance, last_dimension
 from ..formulas import alike, prediction, reduce
 from ..making import element_loss
-from ..operand import Operand, last_dimension
-from ..spec import Terms
-from ..tolerance import Tolerance
 
 
 def _elements(input: Tensor, target: Tensor, pos_weight: Tensor) -> Tensor:

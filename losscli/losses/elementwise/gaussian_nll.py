@@ -10,12 +10,10 @@ from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments, Calls
 from ..domain import POSITIVE
+from ..fields import LOSS, Operand, Parameter, Terms, Tolerance, switch
 from ..formulas import QUADRATIC, reduced
 from ..making import element_loss
-from ..parameter import Parameter, switch
-from ..shapes import WEIGHT, Rule, Shapes
-from ..spec import LOSS, Operand, Shape, Terms
-from ..tolerance import Tolerance
+from ..shapes import WEIGHT, Rule, Shape, Shapes
 
 CONSTANT = 0.5 * math.log(2 * math.pi)
 

@@ -8,10 +8,9 @@ from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
 from ..domain import SIGNS
+from ..fields import Operand, Parameter, last_dimension
 from ..formulas import fixed, product, reduce
 from ..making import element_loss
-from ..operand import Operand, last_dimension
-from ..parameter import Parameter
 
 
 def _reference(input: Tensor, target: Tensor, *, reduction: str, margin: float) -> Tensor:

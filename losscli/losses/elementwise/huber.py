@@ -6,9 +6,9 @@ from losscli.machine.pytorch import Tensor, torch
 
 from .. import aten
 from ..calling import Arguments, Calls
+from ..fields import Parameter
 from ..formulas import fixed
 from ..making import element_loss
-from ..parameter import Parameter
 from ..shapes import WARNED
 
 

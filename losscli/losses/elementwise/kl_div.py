@@ -9,12 +9,10 @@ from losscli.machine.pytorch import Tensor, torch
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
 from ..domain import LOG_PROBABILITIES, PROBABILITIES, Domain
-from ..formulas import REDUCTIONS, alike
+from ..fields import LOSS, Operand, Terms, Tolerance, switch
+from ..formulas import REDUCTIONS, torchs_own
 from ..making import element_loss
-from ..parameter import switch
 from ..shapes import BROADCAST
-from ..spec import LOSS, Operand, Terms
-from ..tolerance import Tolerance
 
 
 def _elements(input: Tensor, target: Tensor, *, log_target: float) -> Tensor:
@@ -22,11 +20,6 @@ def _elements(input: Tensor, target: Tensor, *, log_target: float) -> Tensor:
         return torch.exp(target) * (target - input)
     entropy: Tensor = torch.special.xlogy(target, target)
     return entropy - target * input
-
-
-def _functional(input: Tensor, target: Tensor, *, reduction: str, log_target: float) -> Tensor:
-    input, target = alike(input, target)  # it takes no integers
-    return aten.kl_div(input, target, reduction=reduction, log_target=bool(log_target))
 
 
 def _terms(input: Tensor, target: Tensor, *, log_target: float) -> Mapping[str, Tensor]:
@@ -90,7 +83,7 @@ SPEC = element_loss(
     operands_of=_operands_of,
     parameters=(switch("log_target", False, "whether the target holds logarithms"),),
     elements=_elements,
-    functional=_functional,
+    functional=torchs_own(aten.kl_div),  # it takes no integers
     temporaries=8,
     tolerance=Tolerance(
         1.5, "exp(target) and the product with it add two roundings to the four of an element"

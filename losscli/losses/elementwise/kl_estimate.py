@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments, Calls
+from ..fields import LOSS, Operand, Parameter, Terms
 from ..formulas import reduce
 from ..making import element_loss
-from ..spec import LOSS, Operand, Parameter, Terms
 
 
 def _elements(log_probs: Tensor, reference_log_probs: Tensor, *, estimator: float) -> Tensor:

@@ -8,9 +8,9 @@ from losscli.machine.pytorch import Tensor, torch
 
 from .. import aten
 from ..calling import Arguments
-from ..formulas import reduce
+from ..fields import Tolerance
+from ..formulas import reduced
 from ..making import element_loss
-from ..tolerance import Tolerance
 
 FAR = 20.0
 """The difference from which ``exp(-2 * d)`` does not change the loss even in float64."""
@@ -27,10 +27,10 @@ def _elements(input: Tensor, target: Tensor) -> Tensor:
     return torch.where(far, d.abs() - math.log(2), value)
 
 
-def _as_written(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
+def _as_written(input: Tensor, target: Tensor) -> Tensor:
     # Small differences lose their digits.
     d = input - target
-    return reduce(d + aten.softplus(-2 * d) - math.log(2), reduction)
+    return d + aten.softplus(-2 * d) - math.log(2)
 
 
 def log_cosh_loss(
@@ -49,7 +49,7 @@ SPEC = element_loss(
     "LogCoshLoss",
     formula="log(cosh(x - y))",
     elements=_elements,
-    functional=_as_written,
+    functional=reduced(_as_written),
     tolerance=Tolerance(
         1.5, "tanh of a GPU is off by up to 2 ulp, besides four roundings of an element"
     ),

@@ -11,10 +11,9 @@ from losscli.machine.pytorch import Tensor, torch
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
 from ..domain import COUNTS, POSITIVE, Domain
+from ..fields import LOSS, Operand, Parameter, Terms, switch
 from ..making import element_loss
-from ..parameter import Parameter, switch
 from ..shapes import BROADCAST
-from ..spec import LOSS, Operand, Terms
 
 
 def _elements(
@@ -31,13 +30,6 @@ def _elements(
         stirling = count * torch.log(count) - count + 0.5 * torch.log(2 * math.pi * count)
         loss = loss + stirling.masked_fill(small, 0.0)
     return loss
-
-
-def _functional(
-    input: Tensor, target: Tensor, *, reduction: str, log_input: float, full: float, eps: float
-) -> Tensor:
-    switches = {"log_input": bool(log_input), "full": bool(full)}
-    return aten.poisson_nll_loss(input, target, reduction=reduction, **switches, eps=eps)
 
 
 def _terms(
@@ -116,7 +108,7 @@ SPEC = element_loss(
         Parameter("eps", 1e-8, 0.0, "what is added to a rate before its logarithm", 0.3),
     ),
     elements=_elements,
-    functional=_functional,
+    functional=aten.poisson_nll_loss,
     temporaries=10,
     terms=Terms(_terms, "exp(input) - target cancels where the rate is the count"),
 )

@@ -11,11 +11,10 @@ from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Added, Arguments, Calls
 from ..domain import WEIGHTS
+from ..fields import Operand, Parameter, Tolerance
 from ..formulas import REDUCTIONS, promoted, reduce, widened
 from ..making import element_loss
 from ..shapes import broadcasts_to, remedy
-from ..spec import Operand, Parameter
-from ..tolerance import Tolerance
 from . import kl_estimate
 
 SEQUENCE_MEAN, SEQUENCE_SUM = "sequence_mean", "sequence_sum"

@@ -9,9 +9,9 @@ from losscli.machine.pytorch import Tensor, torch
 
 from .. import operators
 from ..calling import Arguments, Calls
+from ..fields import Parameter
 from ..formulas import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES, promoted, widened
 from ..making import element_loss
-from ..parameter import Parameter
 from . import quantiles
 
 

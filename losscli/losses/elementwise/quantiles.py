@@ -6,9 +6,9 @@ from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
 from ..domain import PROBABILITIES
+from ..fields import Operand, last_dimension
 from ..formulas import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES, reduce
 from ..making import OPERANDS, element_loss
-from ..operand import Operand, last_dimension
 
 
 def reference(input: Tensor, target: Tensor, quantile: Tensor | float, *, reduction: str) -> Tensor:

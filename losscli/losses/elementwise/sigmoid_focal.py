@@ -9,10 +9,9 @@ from losscli.machine.pytorch import Tensor, torch
 from .. import aten
 from ..calling import Arguments
 from ..domain import PROBABILITIES
+from ..fields import Operand, Parameter, Terms, Tolerance
 from ..formulas import alike, prediction, reduce
 from ..making import element_loss
-from ..spec import Operand, Parameter, Terms
-from ..tolerance import Tolerance
 
 
 def _elements(input: Tensor, target: Tensor, *, alpha: float, gamma: float) -> Tensor:

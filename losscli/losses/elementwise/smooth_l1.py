@@ -8,8 +8,8 @@ from losscli.machine.pytorch import Tensor, torch
 
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
+from ..fields import Parameter
 from ..making import element_loss
-from ..parameter import Parameter
 from ..shapes import WARNED
 
 

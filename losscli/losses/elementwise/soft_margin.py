@@ -7,10 +7,10 @@ from losscli.machine.pytorch import Tensor, torch
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
 from ..domain import SIGNS
+from ..fields import LOSS, Operand, Terms
 from ..formulas import alike, product, reduce
 from ..making import element_loss
 from ..shapes import ONTO_INPUT
-from ..spec import LOSS, Operand, Terms
 
 FAR = 40.0
 """The product from which ``exp(-product)`` or ``-product`` is the loss even in float64."""

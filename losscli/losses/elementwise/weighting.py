@@ -10,9 +10,9 @@ from losscli.machine.pytorch import Tensor
 from ..calling import WEIGHTED as PREFIX
 from ..calling import Arguments, Calls, named_call
 from ..domain import WEIGHTS
+from ..fields import LOSS, Operand, Terms, looser
 from ..formulas import Reduction, reduce
-from ..spec import LOSS, LossFunction, LossSpec, Operand, Terms
-from ..tolerance import looser
+from ..spec import LossFunction, LossSpec
 
 WEIGHT = Operand("weight", "weights of the elements", domain=WEIGHTS)
 # The product with the weight, and the loss in the weight's gradient.

@@ -8,9 +8,11 @@ from typing import Any, ClassVar
 from losscli.machine.pytorch import Tensor
 
 from .. import aten, operators
+from ..fields import Operand, Parameter
 from ..formulas import Reduction
 from ..rows.spec import class_indices
-from ..spec import HIDDEN_STATE, Operand, Parameter, Shape, Spec, Unit
+from ..shapes import Shape
+from ..spec import HIDDEN_STATE, Spec, Unit
 from .logits_plan import Plan, Size, choose
 
 MEMORY_BUDGET = Parameter(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from losscli.machine.pytorch import Tensor, torch
@@ -24,10 +23,13 @@ _MOST_ACCEPTED = 64
 class RowCalls(Calls):
     """The calls of one row-wise loss."""
 
-    def __init__(self, name: str, *, in_place: bool = False) -> None:
-        """``in_place``: an operator can write the gradient over the first operand."""
+    def __init__(self, name: str, *, in_place: bool = False, composing: str = "") -> None:
+        """``in_place``: an operator can write the gradient over the first operand.
+
+        ``composing``: the operator for calls that are composed, if not the reference.
+        """
         super().__init__(name)
-        self.in_place = in_place
+        self.in_place, self.composing = in_place, composing or f"{name}_reference"
         self.further = IN_PLACE if in_place else {}
         self._accepted: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
@@ -36,8 +38,8 @@ class RowCalls(Calls):
         settings = self._settings(given)
         if operators.are_distributed(given.operands):
             loss: Tensor = operators.OF_DTENSORS["rows"](self, given)
-        elif composed := self.composed(given):
-            loss = composed(*given.operands, *settings)
+        elif given.composed:
+            loss = operators.OPERATORS[self.composing](*given.operands, *settings)
         else:
             operator = operators.OPERATORS[given.operator or self.name]
             loss = operator(*given.operands, *settings, *site)
@@ -53,27 +55,20 @@ class RowCalls(Calls):
             )
         every: list[Any] = [*given.operands, *self._settings(given)]
         first, *others = every
-        operator, composed = given.operator or self.name, self.composed(given)
+        operator = given.operator or self.name
         if inplace:
             loss = operators.OPERATORS[f"{operator}_with_grad_"](first, *others)
             return loss.to(_dtype_of(given.operands)), first
-        if composed is None:
+        if not given.composed:
             loss, gradient = operators.OPERATORS[f"{operator}_with_grad"](first, *others)
         else:
             with torch.enable_grad():
                 first = first.detach().requires_grad_()
                 others = [x.detach() if isinstance(x, torch.Tensor) else x for x in others]
-                loss = composed(first, *others)
+                loss = operators.OPERATORS[self.composing](first, *others)
                 (gradient,) = torch.autograd.grad(loss.sum(), first)
                 loss = loss.detach()
         return loss, gradient if given.restored is None else given.restored(gradient)
-
-    def composed(self, given: Arguments) -> Callable[..., Tensor] | None:
-        """Return a composition of autograd operators, or None for a kernel."""
-        if not given.composed:
-            return None
-        reference: Callable[..., Tensor] = operators.OPERATORS[f"{self.name}_reference"]
-        return reference
 
     def _settings(self, given: Arguments) -> tuple[Any, ...]:
         if operators.is_compiling():

@@ -9,10 +9,10 @@ from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments, reduction_of
 from ..domain import SIGNS
+from ..fields import Operand, Parameter, Relations, Terms
 from ..formulas import in_float32
 from ..making import row_loss
 from ..shapes import broadcast_tensors, remedy
-from ..spec import Operand, Parameter, Relations, Terms
 from .spec import of_last_rows
 from .terms import OF_VECTORS, cosine_terms, masked
 

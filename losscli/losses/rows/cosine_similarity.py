@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
+from ..fields import Operand, Parameter, Relations, Terms
 from ..formulas import in_float32
 from ..making import row_loss
 from ..shapes import broadcast_tensors
-from ..spec import Operand, Parameter, Relations, Terms
 from .terms import OF_VECTORS, cosine_terms
 
 

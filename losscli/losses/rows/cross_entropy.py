@@ -11,9 +11,9 @@ from losscli.machine.pytorch import Tensor, torch
 from .. import aten
 from ..calling import Arguments, reduction_of
 from ..domain import PROBABILITIES
-from ..formulas import reduce
+from ..fields import LOSS, Operand, Parameter, Relations, Terms
+from ..formulas import promoted, reduce, widened
 from ..making import row_loss
-from ..spec import LOSS, Operand, Parameter, Relations, Terms
 from .calls import RowCalls
 from .forms import IGNORE_INDEX
 from .spec import TARGET, class_weight, counts_of_classes, number_of_one_row, of_classes
@@ -43,17 +43,15 @@ class _Rows(NamedTuple):
 
     def shares(self, label_smoothing: float) -> Tensor:
         """Return each class's factor in the loss of its row."""
-        if self.probabilities is not None:
-            share = self.probabilities
-            return share if self.weight is None else share * self.weight
-        assert self.number is not None
-        assert self.kept is not None
-        index = self.number.unsqueeze(self.dim)
-        share = torch.zeros_like(self.logits).scatter(self.dim, index, 1 - label_smoothing)
-        if label_smoothing:
-            share = share + label_smoothing / self.logits.shape[self.dim]
+        share = self.probabilities
+        if share is None:
+            assert self.number is not None
+            index = self.number.unsqueeze(self.dim)
+            share = torch.zeros_like(self.logits).scatter(self.dim, index, 1 - label_smoothing)
+            if label_smoothing:
+                share = share + label_smoothing / self.logits.shape[self.dim]
         share = share if self.weight is None else share * self.weight
-        return share * self.kept.unsqueeze(self.dim)
+        return share if self.kept is None else share * self.kept.unsqueeze(self.dim)
 
 
 def _rows(
@@ -69,11 +67,9 @@ def _rows(
     dim = 0 if input.dim() == 1 else 1
     # Probabilities and class indices are told apart as in PyTorch.
     has_probabilities, classes = input.shape == target.shape, max(input.shape[dim], 1)
-    dtype = input.dtype
-    if has_probabilities:
-        for other in (target,) if weight is None else (target, weight):
-            dtype = torch.promote_types(dtype, other.dtype)
-    wide = torch.promote_types(dtype, torch.float32)
+    promotes = (input, target, input if weight is None else weight)
+    dtype = promoted(*promotes) if has_probabilities else input.dtype
+    wide = widened(dtype)
     logits = input.to(wide) if temperature == 1 else input.to(wide) / temperature
     logits = softcap * torch.tanh(logits / softcap) if softcap else logits
     if weight is not None:

@@ -12,9 +12,8 @@ from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import named_call
 from ..domain import PROBABILITIES
+from ..fields import CLASS_INDICES, Operand, Parameter, looser
 from ..formulas import Reduction
-from ..spec import CLASS_INDICES, Operand, Parameter
-from ..tolerance import looser
 from .spec import RowSpec
 
 NO_INDEX = -(2.0**63)

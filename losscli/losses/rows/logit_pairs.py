@@ -9,9 +9,9 @@ from typing import Any
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
+from ..fields import LOSS, Operand, Parameter, Relations, Terms
 from ..formulas import always, at_least_float32, reduce, weighted_sum
 from ..making import OF_COUNTED, row_loss
-from ..spec import LOSS, Operand, Parameter, Relations, Terms
 from .spec import ROW_MASK, RowSpec, counts_of_mask
 from .terms import LazyTerms, Softmax, WeightedSum, divergence_terms, known, masked
 

@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments, reduction_of
+from ..fields import LOSS, Operand, Parameter, Relations, Terms, last_dimension
 from ..formulas import always, in_float32
 from ..making import row_loss
-from ..operand import last_dimension
-from ..spec import LOSS, Operand, Parameter, Relations, Terms
 from .spec import SCORES, class_indices, class_weight, of_last_rows
 from .terms import LazyTerms
 

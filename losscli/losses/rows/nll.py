@@ -7,9 +7,9 @@ from losscli.machine.pytorch import Tensor
 from .. import aten
 from ..calling import Arguments, reduction_of
 from ..domain import LOG_PROBABILITIES
+from ..fields import Operand, Relations
 from ..formulas import at_least_float32
 from ..making import row_loss
-from ..spec import Operand, Relations
 from .forms import IGNORE_INDEX
 from .spec import SCORES, TARGET, class_weight, counts_of_classes, number_of_one_row, of_classes
 

@@ -7,8 +7,9 @@ from typing import Any, ClassVar, Literal
 from losscli.machine.pytorch import Tensor, torch
 
 from ..domain import CLASSES, MASKS, POSITIVE, Domain
-from ..operand import CLASS_INDICES, MASK, same_shape
-from ..spec import ROW, Operand, Shape, Spec, Unit
+from ..fields import CLASS_INDICES, MASK, Operand, same_shape
+from ..shapes import Shape
+from ..spec import ROW, Spec, Unit
 
 Content = Literal["logits", "vectors", "scores"]
 LOGITS: Content = "logits"

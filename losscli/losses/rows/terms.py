@@ -16,8 +16,7 @@ from typing import Any
 
 from losscli.machine.pytorch import Tensor, torch
 
-from ..spec import LOSS
-from ..tolerance import Tolerance
+from ..fields import LOSS, Tolerance
 from .spec import VECTORS
 
 OF_VECTORS: dict[str, Any] = {

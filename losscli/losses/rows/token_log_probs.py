@@ -8,10 +8,9 @@ from typing import Any
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
+from ..fields import LOSS, Operand, Relations, Terms, switch
 from ..formulas import always, at_least_float32, reduce, weighted_sum
 from ..making import row_loss
-from ..parameter import switch
-from ..spec import LOSS, Operand, Relations, Terms
 from .calls import RowCalls
 from .logit_pairs import TEMPERATURE
 from .spec import class_indices, of_last_rows

@@ -6,17 +6,16 @@ all digits of a small remainder. ``losscli/linear/topk_kl_divergence.py`` comput
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from losscli.machine.pytorch import Tensor, torch
 
-from .. import operators
 from ..calling import Arguments
 from ..domain import DISTINCT_CLASSES, SHARES
+from ..fields import LOSS, Operand, Parameter, Relations, Terms, switch
 from ..formulas import always, widened
 from ..making import OF_COUNTED, row_loss
-from ..parameter import Parameter, switch
-from ..spec import LOSS, Operand, Relations, Shape, Terms
+from ..shapes import Shape
 from .calls import RowCalls
 from .logit_pairs import KL_DIVERGENCE, REASON, REVERSE_KL_DIVERGENCE, kl_terms
 from .spec import ROW_MASK, RowSpec, class_indices, counts_of_mask
@@ -24,12 +23,6 @@ from .terms import LazyTerms, Softmax, known, masked
 
 _MOST_CLASSES = 16
 """A teacher's known classes in generated cases, at most half of all."""
-
-
-class _ComposedCalls(RowCalls):
-    def composed(self, given: Arguments) -> Callable[..., Tensor] | None:
-        found: Callable[..., Tensor] = operators.OPERATORS["topk_kl_divergence"]
-        return found
 
 
 def _of_known_classes(shape: Shape) -> Shape:
@@ -200,13 +193,14 @@ def topk_kl_divergence(
         ValueError: an unknown reduction, a temperature not above 0, or shapes that do not fit.
         TypeError: class indices of another dtype, or logits that are not floating-point.
     """
-    return Arguments((input, classes, target, mask), reduction, (float(reverse), temperature))
+    operands = (input, classes, target, mask)
+    return Arguments(operands, reduction, (float(reverse), temperature), composed=True)
 
 
 SPEC = row_loss(
     topk_kl_divergence,
     "TopKKLDivergenceLoss",
-    calls=_ComposedCalls("topk_kl_divergence"),
+    calls=RowCalls("topk_kl_divergence", composing="topk_kl_divergence"),
     formula="sum of q * log(q / p) over k classes and all others as one, p = softmax(x / T)",
     operands=(
         Operand("input", "logits"),

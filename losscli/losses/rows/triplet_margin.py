@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments, reduction_of
+from ..fields import LOSS, Operand, Parameter, Relations, Terms, switch
 from ..formulas import in_float32
 from ..making import row_loss
-from ..parameter import Parameter, switch
 from ..shapes import broadcast_tensors, remedy
-from ..spec import LOSS, Operand, Relations, Terms
 from .calls import RowCalls
 from .terms import OF_VECTORS, LazyTerms
 
 
 class _TripletCalls(RowCalls):
-    def composed(self, given: Arguments) -> Callable[..., Tensor] | None:
-        has_kernels = 0 < given.parameters[1] < math.inf
-        return super().composed(given if has_kernels else given._replace(composed=True))
-
     def check(self, given: Mapping[str, float]) -> None:
         # PyTorch's norm may have an infinite degree.
         super().check({n: v for n, v in given.items() if n != "p" or abs(v) != math.inf})
@@ -179,7 +174,7 @@ def triplet_margin_loss(
         reduction,
         (margin, p, eps, swap),
         restored=lambda gradient: gradient.sum_to_size(anchor.shape),
-        composed=composed,
+        composed=composed or not 0 < p < math.inf,
     )
 
 
