@@ -14,7 +14,7 @@ from losscli.config.sizes import parse_size, powers_of_two
 from losscli.errors import UsageError, unknown
 from losscli.implementations import IMPLEMENTATIONS, find_implementation, is_file
 from losscli.losses import LINEAR_LOSSES, LOSSES, ROW_FORMS, WEIGHTED, Shape, find_loss
-from losscli.losses.parameter import Parameter
+from losscli.losses.fields import Parameter
 from losscli.losses.rows.spec import LOGITS, VECTORS
 from losscli.losses.spec import Spec
 from losscli.units import finite, parse_memory
