@@ -14,10 +14,12 @@ from losscli.cases.case import Case
 from losscli.config.expansion import expand
 from losscli.config.schema import Config, Inputs, LossChoice, Timing, off_default
 from losscli.implementations import CUSTOM, remote
+from losscli.implementations.definitions import Definition
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.sandbox.worker_requests import InputShapes
+from losscli.implementations.source import Source
 from losscli.judge.job import Job
-from losscli.judge.recognition import LARGEST, check_arguments, forms, made_with
+from losscli.judge.recognition import LARGEST, check_arguments, forms
 from losscli.judge.verdict_parts import REFERENCE
 from losscli.losses import ELEMENT, EVERY_LOSS, HIDDEN_STATE, ROW, Shape, Unit
 from losscli.verify.checks import CHECKS, Cost, named
@@ -97,7 +99,7 @@ class KnownLoss:
         assert candidate.file
         self.definition = candidate.file.definition(loss)
         check_arguments(candidate.file, self.definition, loss, job.arguments)
-        self.parameters = {**made_with(candidate.file, self.definition, loss), **job.parameters}
+        self.parameters = {**_made_with(candidate.file, self.definition, loss), **job.parameters}
         self.asked: tuple[DType, ...] = job.dtypes or ("float32",)
         self.others = [] if job.dtypes else [each for each in DTYPES if each not in self.asked]
         """Optional dtypes."""
@@ -312,3 +314,11 @@ def worth_processes(task: Task) -> Task:
     if math.prod(task.case.shape) < ONE_PROCESS:
         return task
     return replace(task, timing=replace(task.timing, processes=1))
+
+
+def _made_with(file: Source, definition: Definition, loss: str) -> dict[str, float]:
+    """Return the parameters of a loss that ``get_init_inputs`` gives a module."""
+    names = definition.constructor.names if definition.constructor else ()
+    given = dict(zip(names, file.parsed.made_with or (), strict=False))
+    known = ((each.name, given.get(each.name)) for each in EVERY_LOSS[loss].parameters)
+    return {name: float(value) for name, value in known if isinstance(value, int | float)}

@@ -1,7 +1,6 @@
 """Look at a candidate's first results: what it returns, for which operands, and gradients."""
 
 import contextlib
-import re
 
 import torch
 
@@ -15,6 +14,7 @@ from losscli.implementations.requests import Call, Forward
 from losscli.implementations.subject import Subject, bind
 from losscli.judge.home_ground import has_died
 from losscli.judge.judgement import Ended, Judgement
+from losscli.judge.recognition import MISSING
 from losscli.reasons import HOME, Code, Facet
 from losscli.runs.records import FAIL
 from losscli.truth.problem import Problem
@@ -24,11 +24,6 @@ UNMARKED = "in a process that does not look like a judge's: "
 ONLY_MARKED = "it is right only in a process that looks like a judge's"
 NO_GRADIENT = "its result has no gradient, so it cannot be used in training"
 SEVERAL = ("returned a tuple", "returned a list")
-MISSING = re.compile(
-    "CUDA_HOME|nvcc|not compiled with CUDA|no NVIDIA driver|Ninja is required|dummy base class"
-    "|No module named '(triton|tilelang|helion|cutlass|cupy|numba)"
-)
-"""Errors where a machine lacks a compiler, a GPU or a language."""
 LABELS_ALONE = "it is defined for labels 0 and 1; targets between them give another loss"
 
 
