@@ -262,7 +262,7 @@ def _fields(*, no_time: bool, **options: Any) -> dict[str, Any]:
 
 
 def _files(files: Sequence[str], fields: Mapping[str, Any]) -> list[Item]:
-    from losscli.judge.jobs import check_job, read_job
+    from losscli.judge.batch import check_job, read_job
 
     if twice := next((file for file in files if files.count(file) > 1), ""):
         raise UsageError(f"'{twice}' is named twice. Name each file once.")
@@ -274,7 +274,7 @@ def _files(files: Sequence[str], fields: Mapping[str, Any]) -> list[Item]:
 
 def _jobs(name: str, fields: Mapping[str, Any]) -> Iterable[Item]:
     """Return the jobs of a file or of standard input, read as needed."""
-    from losscli.judge.jobs import lines_of, read_jobs
+    from losscli.judge.batch import lines_of, read_jobs
 
     if name == "-":
         return read_jobs(lines_of(0), "stdin", fields)

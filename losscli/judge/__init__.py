@@ -42,7 +42,7 @@ class _Judge(ModuleType):
         Raises:
             UsageError: there is no such file, loss or device.
         """
-        from losscli.judge.jobs import check_job, read_job
+        from losscli.judge.batch import check_job, read_job
         from losscli.judge.judging import judge_job
 
         given = {

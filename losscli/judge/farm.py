@@ -19,8 +19,7 @@ from msgspec.structs import replace
 from losscli.errors import UnfitError, UsageError
 from losscli.files.record import Record
 from losscli.judge.job import Job
-from losscli.judge.on_node import THREADS, Order
-from losscli.judge.parcel import pack
+from losscli.judge.on_node import THREADS, Order, pack
 from losscli.judge.pool import COMMAND, JUDGES_OF_A_GPU, Item
 from losscli.judge.verdict import Verdict, not_judged
 from losscli.judge.verdict_cache import own_version

@@ -9,7 +9,7 @@ from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
 from losscli.implementations import remote
 from losscli.implementations.errors import SubjectError
-from losscli.implementations.implementation import Implementation, Mend
+from losscli.implementations.implementation import Mend
 from losscli.implementations.requests import Call, Forward
 from losscli.implementations.subject import Subject, bind
 from losscli.judge.home_ground import has_died
@@ -58,8 +58,7 @@ def look_at(on: Judgement, case: Case) -> None:
             problem.mark()
             subject = _first_gradient(on, problem, subject)
             if name := problem.spoiled():  # by its backward
-                _give_copies(on, case, name)
-                problem, subject = on.problem(case), bind(on.implementation, case)
+                subject, problem = _give_copies(on, case, name), on.problem(case)
             _look_at_others(on, problem, subject)
             draft.trains = True
     except SubjectError as error:
@@ -125,13 +124,13 @@ def _first_gradient(on: Judgement, problem: Problem, subject: Subject) -> Subjec
         mends = on.implementation.setting.mends
         if error.code != Code.RAISED or "gradients" in mends or not _differ(problem):
             raise
-        candidate = _mended(on, "gradients")
-        subject = bind(candidate, problem.case)
+        before = on.implementation
+        subject = _mended(on, problem.case, "gradients")
         try:
             subject.send(problem.call(problem.filled(1.0)))
         except SubjectError:
+            on.against.candidate = before
             raise error from None
-        on.against.candidate = candidate
         text = f"it {error} unless gradients of all operands are wanted"
         _add_limit(on, problem, problem.wrt[0], text)
     return subject
@@ -188,8 +187,10 @@ def _lacks(problem: Problem, subject: Subject, name: str, *, may_refuse: bool) -
     return answer.gradients[name] is None
 
 
-def _mended(on: Judgement, mend: Mend) -> Implementation:
-    return on.implementation.but(mends=(*on.implementation.setting.mends, mend))
+def _mended(on: Judgement, case: Case, mend: Mend) -> Subject:
+    """Mend the candidate from now on; return its subject."""
+    on.against.candidate = on.implementation.but(mends=(*on.implementation.setting.mends, mend))
+    return bind(on.implementation, case)
 
 
 def _add_limit(on: Judgement, problem: Problem, name: str, text: str) -> None:
@@ -201,63 +202,55 @@ def _check_value(on: Judgement, problem: Problem, subject: Subject, where: str =
     """Record a wrong value; return the subject, which mends results that do not fit."""
     before = problem.copies()
     problem.mark()
-    case, mends = problem.case.name, on.implementation.setting.mends
+    case, setting, draft = problem.case, on.implementation.setting, on.draft
+    place: dict[str, str] = {"check": "value", "case": case.name}
     try:
         loss = subject.send(Forward(problem.operands))
     except SubjectError as error:
-        if not str(error).startswith(SEVERAL) or "results" in mends:
+        if not str(error).startswith(SEVERAL) or "results" in setting.mends:
             raise
-        on.draft.notes.append("it returns several results: the first that fits is the loss")
-        on.against.candidate = _mended(on, "results")
-        return _check_value(on, problem, bind(on.implementation, problem.case), where)
+        draft.notes.append("it returns several results: the first that fits is the loss")
+        return _check_value(on, problem, _mended(on, case, "results"), where)
     if name := problem.spoiled():
-        if "operands" in mends:
-            on.draft.end(
-                Code.MODIFIED_INPUT,
-                f"{where}modified its {name} in place",
-                check="value",
-                case=case,
-            )
-        _give_copies(on, problem.case, name)
+        if "operands" in setting.mends:
+            draft.end(Code.MODIFIED_INPUT, f"{where}modified its {name} in place", **place)
+        subject = _give_copies(on, case, name)
         for each, values in before.items():
             problem.operands[each].copy_(values)
-        return _check_value(on, problem, bind(on.implementation, problem.case), where)
+        return _check_value(on, problem, subject, where)
     verdict, errors = problem.judge_loss(loss)
-    misfits = verdict.status == FAIL and errors is None
-    if verdict.status == FAIL and problem.case.dtype in on.against.others:
+    if verdict.status != FAIL:
+        return subject
+    if case.dtype in on.against.others:
         raise SubjectError(verdict.reason, Code.SHAPE_OR_DTYPE_MISMATCH)
-    if misfits and _can_mend(on, loss, problem):
-        on.draft.add(
-            Code.SHAPE_OR_DTYPE_MISMATCH, verdict.reason, check="value", facet="value", case=case
-        )
+    if errors is None and _can_mend(on, loss, problem):
+        draft.add(Code.SHAPE_OR_DTYPE_MISMATCH, verdict.reason, facet="value", **place)
         if on.job.until_first:
             raise Ended
-        on.against.candidate = _mended(on, "results")
-        return _check_value(on, problem, bind(on.implementation, problem.case), where)
-    if verdict.status == FAIL and _is_right_for_labels(on, problem.case):
+        return _check_value(on, problem, _mended(on, case, "results"), where)
+    if _is_right_for_labels(on, case):
         text = f"{LABELS_ALONE}: {verdict.reason}"
-        on.draft.add(Code.KNOWN_LIMITATION, text, check="value", facet="value", case=case)
-        lacking = [o.name for o in problem.case.spec.operands[1:] if o.labels]
-        lacking += on.implementation.setting.lacking
-        on.against.candidate = on.implementation.but(labels=True, lacking=tuple(lacking))
-        return bind(on.implementation, problem.case)
-    if verdict.status == FAIL and not where and on.against.has_other_size(problem.case):
+        draft.add(Code.KNOWN_LIMITATION, text, facet="value", **place)
+        lacking = [o.name for o in case.spec.operands[1:] if o.labels]
+        on.against.candidate = on.implementation.but(
+            labels=True, lacking=(*lacking, *setting.lacking)
+        )
+        return bind(on.implementation, case)
+    if not where and on.against.has_other_size(case):
         raise SubjectError(verdict.reason, Code.KNOWN_LIMITATION)
-    if verdict.status == FAIL:
-        text = where + verdict.reason
-        on.draft.cases.append(problem.case)
-        on.draft.add(Code.WRONG, text, check="value", facet="value", case=case)
-        # Its gradient says less, unless nothing else is known of the formula.
-        if errors is None or not isinstance(problem.case, ModelCase):
-            raise Ended
+    draft.cases.append(case)
+    draft.add(Code.WRONG, where + verdict.reason, facet="value", **place)
+    # Its gradient says less, unless nothing else is known of the formula.
+    if errors is None or not isinstance(case, ModelCase):
+        raise Ended
     return subject
 
 
-def _give_copies(on: Judgement, case: Case, name: str) -> None:
+def _give_copies(on: Judgement, case: Case, name: str) -> Subject:
     """Give each call copies of the operands from now on: the candidate overwrites one."""
     text = f"it overwrites its {name}, so each call gets copies, which its times include"
     on.draft.add(Code.KNOWN_LIMITATION, text, check="value", facet="inputs", case=case.name)
-    on.against.candidate = _mended(on, "operands")
+    return _mended(on, case, "operands")
 
 
 def _is_right_for_labels(on: Judgement, case: Case) -> bool:

@@ -140,7 +140,8 @@ class Judging(Judgement):
         against, draft = self.against, self.draft
         self._tell_misfits()
         with contextlib.ExitStack() as held:
-            held.enter_context(_one_thread())
+            held.callback(torch.set_num_threads, torch.get_num_threads())
+            torch.set_num_threads(1)  # the worker needs the other cores
             if not self.file.compiles:
                 held.enter_context(self._device(shared=True))
             with draft.stage("build"):
@@ -186,7 +187,7 @@ class Judging(Judgement):
 
     @contextlib.contextmanager
     def _device(self, *, shared: bool) -> Iterator[None]:
-        started, most = time.monotonic(), f"{self.job.limits.total_seconds:g} s"
+        started = time.monotonic()
         hold = device_lock(
             self.device,
             shared=shared,
@@ -203,9 +204,9 @@ class Judging(Judgement):
             if error.waits_for_us:
                 text = f"its {holder} has the lock of {self.device}, for which all timings wait"
                 self.draft.end(Code.INTERFERENCE, text)
-            waited = time.monotonic() - started
+            waited, most = time.monotonic() - started, self.job.limits.total_seconds
             text = f"waited {waited:.0f} s for {self.device}, whose lock {holder} has"
-            self.draft.end(Code.BUSY, f"{text}; judging may take {most}")
+            self.draft.end(Code.BUSY, f"{text}; judging may take {most:g} s")
 
     def _build(self) -> None:
         """Import the file and bind what it defines; call it once if it compiles.
@@ -240,16 +241,11 @@ class Judging(Judgement):
             self.notify(f"{what} right, after {taken:.0f} s; other checks follow")
 
     def _find_cause(self) -> None:
-        if (
-            self.draft.cause
-            or word_of(self.draft.reasons) != "WRONG"
-            or isinstance(self.against, AnyModel)
-        ):
+        draft = self.draft
+        if isinstance(self.against, AnyModel) or word_of(draft.reasons) != "WRONG":
             return
-        for case in self.draft.cases[:MOST_CAUSES]:
-            self.draft.cause = cause_of(self.problem(case), self.implementation)
-            if self.draft.cause:
-                return
+        for case in draft.cases[:MOST_CAUSES]:
+            draft.cause = draft.cause or cause_of(self.problem(case), self.implementation)
 
     def _check(self, jobs: Iterable[Checks]) -> None:
         shrinker = Shrinker(0.0 if self.draft.now == "small" else 5.0)
@@ -275,14 +271,3 @@ class Judging(Judgement):
                 self.draft.end(error.code, str(error))
             if left:
                 self.draft.end(Code.LEFT_PROCESS, printable(f"left running: {', '.join(left[:5])}"))
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute in one thread: the worker needs the other cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
