@@ -262,14 +262,11 @@ def _fields(*, no_time: bool, **options: Any) -> dict[str, Any]:
 
 
 def _files(files: Sequence[str], fields: Mapping[str, Any]) -> list[Item]:
-    from losscli.judge.batch import check_job, read_job
+    from losscli.judge.batch import read_job
 
     if twice := next((file for file in files if files.count(file) > 1), ""):
         raise UsageError(f"'{twice}' is named twice. Name each file once.")
-    jobs = [read_job({**fields, "file": file}) for file in files]
-    for job in jobs:
-        check_job(job)
-    return list(jobs)
+    return [read_job({**fields, "file": file}) for file in files]
 
 
 def _jobs(name: str, fields: Mapping[str, Any]) -> Iterable[Item]:

@@ -13,9 +13,8 @@ from losscli.cases.axes import DTYPES, FORWARD, FORWARD_BACKWARD, Distribution, 
 from losscli.cases.case import Case
 from losscli.config.expansion import expand
 from losscli.config.schema import Config, Inputs, LossChoice, Timing, off_default
-from losscli.implementations import CUSTOM, remote
+from losscli.implementations import CUSTOM, Implementation, remote
 from losscli.implementations.definitions import Definition
-from losscli.implementations.implementation import Implementation
 from losscli.implementations.sandbox.worker_requests import InputShapes
 from losscli.implementations.source import Source
 from losscli.judge.job import Job

@@ -168,14 +168,12 @@ class AnyModel:
 
     def _is_in_domain(self, case: ModelCase) -> bool:
         try:
-            truths = list(
-                Problem.of(case, third_party=ThirdParty(reference=self.reference)).value()
-            )
+            problem = Problem.of(case, third_party=ThirdParty(reference=self.reference))
+            return all(bool(truth.value.isfinite().all()) for truth in problem.value())
         except WrongReferenceError:
             if self.died:
                 raise
             return False
-        return all(bool(truth.value.isfinite().all()) for truth in truths)
 
     def _described(self) -> ModelCase:
         case = ModelCase(

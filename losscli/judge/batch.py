@@ -99,10 +99,8 @@ def _verdict(line: bytes, path: Path, number: int) -> Verdict:
     try:
         return read_json(Verdict, line)
     except (RecordError, *UNREADABLE) as error:
-        raise UsageError(
-            f"{path}:{number}: this line is not a verdict: {error}. Name an output that "
-            "`losscli judge --format jsonl` wrote."
-        ) from None
+        text = f"{path}:{number}: this line is not a verdict: {error}. Name an output that "
+        raise UsageError(f"{text}`losscli judge --format jsonl` wrote.") from None
 
 
 def _repair(path: Path, length: int, last: bytes) -> None:
@@ -140,23 +138,23 @@ def read_jobs(
 
 
 def _read_line(line: bytes, where: str, defaults: Mapping[str, Any] | None = None) -> Job | Verdict:
-    value: Any = None
+    value: dict[str, Any] = {}
     try:
         value = _with_defaults(_object(line), defaults or {})
-        job = read_job(value)
-        check_job(job)
+        return read_job(value)
     except (UsageError, RecordError) as error:
         return _broken(_readable(value, where), where, str(error))
-    return job
 
 
 def read_job(value: Mapping[str, Any]) -> Job:
-    """Return a JSON object's job; UsageError for an unknown key, RecordError for a bad field."""
+    """Return a JSON object's job; RecordError for a field of another type, else UsageError."""
     value = {OPTIONS.get(key, key): given for key, given in value.items()}
     _refuse_unknown(value, Job)
     if isinstance(value.get("limits"), dict):
         _refuse_unknown(value["limits"], Allowance)
-    return read_value(Job, value)
+    job = read_value(Job, value)
+    check_job(job)
+    return job
 
 
 def check_job(job: Job) -> None:
@@ -237,13 +235,11 @@ def _check_parameters(job: Job) -> None:
             raise UsageError(f"{complaint}.")
 
 
-def _readable(value: Any, where: str) -> Job:
+def _readable(value: Mapping[str, Any], where: str) -> Job:
     """Return what can be read of a broken line; its id is the file, or the line's place."""
-    fields = value if isinstance(value, dict) else {}
-    given = {key: fields.get(key) for key in ("file", "id", "loss", "reference")}
+    given = {key: value.get(key) for key in ("file", "id", "loss", "reference")}
     texts = {key: text for key, text in given.items() if isinstance(text, str)}
-    job = Job(file="", id=texts.get("file") or where)
-    return replace(job, **texts)
+    return replace(Job(file="", id=texts.get("file") or where), **texts)
 
 
 def _broken(job: Job, where: str, why: str) -> Verdict:

@@ -33,8 +33,6 @@ ROOM_SECONDS = 5.0
 PATIENCE = 60.0
 """Seconds without any node for a job after which the farm gives up."""
 POLL = 0.1
-
-
 WORKERS, NODES = 4, 30
 """Lost workers, and lost nodes, after which a job is not judged. A candidate may end its worker;
 nodes come and go by themselves."""

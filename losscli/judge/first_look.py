@@ -18,7 +18,6 @@ from losscli.judge.recognition import MISSING
 from losscli.reasons import HOME, Code, Facet
 from losscli.runs.records import FAIL
 from losscli.truth.problem import Problem
-from losscli.truth.setup import ThirdParty
 
 UNMARKED = "in a process that does not look like a judge's: "
 ONLY_MARKED = "it is right only in a process that looks like a judge's"
@@ -42,8 +41,7 @@ def look_at(on: Judgement, case: Case) -> None:
     """Check the value, then find out about gradients; drop an optional dtype that fails."""
     problem, draft, is_right = on.problem(case), on.draft, False
     optional = case.dtype in on.against.others
-    dtypes = [each for each in case.dtypes.values() if each in DTYPES]
-    draft.dtypes |= dict.fromkeys(dtypes)
+    draft.dtypes |= dict.fromkeys(each for each in case.dtypes.values() if each in DTYPES)
     try:
         subject = bind(on.implementation, case)
         subject = _check_value(on, problem, subject)
@@ -64,8 +62,8 @@ def look_at(on: Judgement, case: Case) -> None:
     except SubjectError as error:
         raised = error.code in (Code.RAISED, Code.DOES_NOT_BUILD)  # a call may compile
         died = has_died(error)
-        backward = not optional and is_right and not died
-        if backward and (raised or error.code == Code.NO_GRADIENT):
+        in_backward = is_right and not optional and not died
+        if in_backward and (raised or error.code == Code.NO_GRADIENT):
             text = f"{NO_GRADIENT}; backward {error}" if raised else NO_GRADIENT
             draft.add(Code.NO_GRADIENT, text, case=case.name)
             draft.trains = False
@@ -232,9 +230,8 @@ def _check_value(on: Judgement, problem: Problem, subject: Subject, where: str =
         text = f"{LABELS_ALONE}: {verdict.reason}"
         draft.add(Code.KNOWN_LIMITATION, text, facet="value", **place)
         lacking = [o.name for o in case.spec.operands[1:] if o.labels]
-        on.against.candidate = on.implementation.but(
-            labels=True, lacking=(*lacking, *setting.lacking)
-        )
+        lacking += setting.lacking
+        on.against.candidate = on.implementation.but(labels=True, lacking=tuple(lacking))
         return bind(on.implementation, case)
     if not where and on.against.has_other_size(case):
         raise SubjectError(verdict.reason, Code.KNOWN_LIMITATION)
@@ -254,23 +251,17 @@ def _give_copies(on: Judgement, case: Case, name: str) -> Subject:
 
 
 def _is_right_for_labels(on: Judgement, case: Case) -> bool:
-    setting = on.implementation.setting
-    if setting.labels or not any(o.labels for o in case.spec.operands[1:]):
+    if on.implementation.setting.labels or not any(o.labels for o in case.spec.operands[1:]):
         return False
-    third_party = ThirdParty(setting.lacking, on.against.reference, labels=True)
-    problem = Problem.of(case, third_party=third_party)
+    problem = on.problem(case, labels=True)
     loss = bind(on.implementation, case).send(Forward(problem.operands))
     return problem.judge_loss(loss)[0].status != FAIL
 
 
 def _can_mend(on: Judgement, loss: torch.Tensor, problem: Problem) -> bool:
     """Tell whether a loss has a shape that can be mended: a number, or one loss a unit."""
+    if "results" in on.implementation.setting.mends or isinstance(problem.case, ModelCase):
+        return False
     due = problem.oracle.loss_shape()
     fits = loss.shape in (due, problem.oracle.unreduced_shape) or (loss.numel() == due.numel() == 1)
-    return (
-        "results" not in on.implementation.setting.mends
-        and not isinstance(problem.case, ModelCase)
-        and fits
-        and loss.is_floating_point()
-        and loss.device == problem.prediction.device
-    )
+    return fits and loss.is_floating_point() and loss.device == problem.prediction.device

@@ -32,8 +32,8 @@ RENAMED: dict[Code, Code] = {
 }
 """The codes of results that have another name in a verdict."""
 _KINDS: dict[Code, str] = {
-    Code.KNOWN_LIMITATION: "limited",
-    Code.UNSUPPORTED_INPUT: "raises",
+    Code.KNOWN_LIMITATION: "limited: ",
+    Code.UNSUPPORTED_INPUT: "raises: ",
     Code.SAME_ERROR_AS_PYTORCH: "",
     Code.SLOWER: "",
 }
@@ -87,9 +87,8 @@ class Draft:
             own = [reason for reason in self.reasons if reason.facet == facet]
             if own:
                 worst = min(own, key=lambda reason: [*Code].index(reason.code))
-                kind = _KINDS.get(worst.code, "wrong")
-                text = worst.text.removeprefix("raised ")
-                found[facet] = f"{kind}: {text}" if kind else "ok"
+                kind = _KINDS.get(worst.code, "wrong: ")
+                found[facet] = kind + worst.text.removeprefix("raised ") if kind else "ok"
             elif facet in self.tested:
                 found[facet] = "ok"
             else:
@@ -176,10 +175,11 @@ class Judgement:
         """The candidate, with what is known of it so far."""
         return self.against.candidate
 
-    def problem(self, case: Case) -> Problem:
-        """Return the problem of a case for a third-party kernel."""
+    def problem(self, case: Case, *, labels: bool = False) -> Problem:
+        """Return the problem of a case for a third-party kernel; ``labels``: with labels alone."""
         setting = self.implementation.setting
-        third_party = ThirdParty(setting.lacking, self.against.reference, setting.labels)
+        labels = labels or setting.labels
+        third_party = ThirdParty(setting.lacking, self.against.reference, labels)
         return Problem.of(case, third_party=third_party)
 
     def check_time(self) -> None:
@@ -189,8 +189,8 @@ class Judgement:
         if late > self.waited:
             self.draft.end(Code.TIMEOUT, told)
         if late > 0:
-            waited = f"{self.waited:.0f} s of which it waited for {self.device}"
-            self.draft.end(Code.BUSY, f"{told}, {waited}")
+            told += f", {self.waited:.0f} s of which it waited for {self.device}"
+            self.draft.end(Code.BUSY, told)
 
 
 def _facet_of(result: VerifyResult, against: Against) -> Facet:
@@ -206,15 +206,13 @@ def _facet_of(result: VerifyResult, against: Against) -> Facet:
         return "dtypes"
     if _is_unusual(case):
         return "parameters"
-    usual = against.usual_reductions
-    if usual and case.reduction not in usual:
+    if against.usual_reductions and case.reduction not in against.usual_reductions:
         return "reductions"
-    asked = against.parameters
-    unusual = (
-        case.params[each.name] not in (each.default, each.absent, asked.get(each.name))
-        for each in case.spec.parameters
-    )
-    return "parameters" if any(unusual) else facet
+    for each in case.spec.parameters:
+        usual = each.default, each.absent, against.parameters.get(each.name)
+        if case.params[each.name] not in usual:
+            return "parameters"
+    return facet
 
 
 def code_of(
@@ -252,13 +250,11 @@ def _worst(known: Accuracy, result: VerifyResult) -> Accuracy:
     """Return the largest errors of passed results so far, and whether runs agree."""
     if result.status == FAIL or result.code == Code.SAME_ERROR_AS_PYTORCH:
         return known
-    own, torchs = result.error, result.reference_error
+    own, torchs, same = result.error, result.reference_error, known.deterministic
 
-    def most(one: float | None, other: float | None) -> float | None:
-        known = (each for each in (one, other) if each is not None and math.isfinite(each))
-        return max(known, default=None)
+    def most(*errors: float | None) -> float | None:
+        return max((e for e in errors if e is not None and math.isfinite(e)), default=None)
 
-    same = known.deterministic
     if result.check == "determinism" and result.status in (PASS, WARN):
         same = result.status == PASS and same is not False
     return Accuracy(

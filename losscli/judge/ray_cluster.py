@@ -9,8 +9,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import ExitStack, suppress
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -53,7 +53,11 @@ class RayCluster:
         ray = self._ray = _usable_ray()
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         logging.getLogger("ray").setLevel(logging.ERROR)
-        self._until_closed.enter_context(_kept_from_printing())
+        worker: Any = sys.modules.get("ray._private.worker")
+        if before := getattr(worker, "print_to_stdstream", None):
+            # Ray would print each lost worker: standard output may be for verdicts.
+            worker.print_to_stdstream = lambda *_, **__: None
+            self._until_closed.callback(setattr, worker, "print_to_stdstream", before)
         join = partial(ray.init, logging_level=logging.ERROR, log_to_driver=False)
         if isinstance(self._address, Address):
             self._address.expect_answer()
@@ -65,8 +69,12 @@ class RayCluster:
         else:
             own = {"num_cpus": self._workers, "object_store_memory": STORE_BYTES}
             start = partial(join, address=LOCAL, include_dashboard=False, **own)
-            with _signals_kept():  # not in a thread: what it starts ends with it
-                _told("Ray on this machine", start)
+            before = signal.getsignal(signal.SIGTERM)  # which Ray replaces
+            try:
+                _told("Ray on this machine", start)  # in no thread: what it starts ends with it
+            finally:
+                if threading.current_thread() is threading.main_thread():
+                    signal.signal(signal.SIGTERM, before)
         self._task = self._ray.remote(_judge_on_node())
 
     def room(self, without: Collection[str]) -> Room:
@@ -138,8 +146,7 @@ def _usable_ray() -> Any:
     ray = None
     try:
         ray = import_module("ray")
-        for name in ("init", "remote", "shutdown"):
-            getattr(ray, name)
+        _ = ray.init, ray.remote, ray.shutdown
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "ray":
             raise UnfitError(
@@ -152,20 +159,6 @@ def _usable_ray() -> Any:
             "Install Ray with pip install 'losscli[ray]', and remove what hides it."
         ) from None
     return ray
-
-
-@contextmanager
-def _kept_from_printing() -> Iterator[None]:
-    """Drop what Ray prints of each lost worker: standard output may be for verdicts."""
-    worker: Any = sys.modules.get("ray._private.worker")
-    before = getattr(worker, "print_to_stdstream", None)
-    if before:
-        worker.print_to_stdstream = lambda *_, **__: None
-    try:
-        yield
-    finally:
-        if before:
-            worker.print_to_stdstream = before
 
 
 def _take_token() -> None:
@@ -191,14 +184,3 @@ def _told(what: str, action: Callable[[], object]) -> None:
     except Exception as error:
         why = str(error).strip().partition("\n")[0] or type(error).__name__
         raise UnfitError(f"{what} cannot be used: {why}") from None
-
-
-@contextmanager
-def _signals_kept() -> Iterator[None]:
-    """Restore the handler of SIGTERM, which Ray replaces."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)

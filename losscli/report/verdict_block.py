@@ -166,14 +166,12 @@ def _accuracy(accuracy: Accuracy) -> str:
     }
     if all(own is None for own, _ in pairs.values()):
         return "not tested"
-    return ", ".join(_ulps(name, *pair) for name, pair in pairs.items())
-
-
-def _ulps(name: str, own: float | None, torch: float | None) -> str:
-    if own is None:
-        return f"{name} not tested"
-    beside = "" if torch is None else f" (PyTorch {format_ulp(torch)})"
-    return f"{name} within {format_ulp(own)} ulp{beside}"
+    texts = []
+    for name, (own, torch) in pairs.items():
+        beside = "" if torch is None else f" (PyTorch {format_ulp(torch)})"
+        told = "not tested" if own is None else f"within {format_ulp(own)} ulp{beside}"
+        texts.append(f"{name} {told}")
+    return ", ".join(texts)
 
 
 def _log(log: str) -> Iterator[str]:
@@ -193,13 +191,14 @@ def _times(verdict: Verdict, width: int) -> tuple[list[str], list[list[str]]]:
     rows = []
     for timed in speed:
         ratios = [timed.ratios.get(other) for other in others]
-        share, extra = timed.limit_share, timed.peak_extra_bytes
+        share = "-" if timed.limit_share is None else f"{100 * timed.limit_share:.1f}"
+        extra = timed.peak_extra_bytes
         first = [
             timed.case,
             SHORT_PASSES.get(timed.pass_, timed.pass_),
             format_seconds(timed.seconds),
             *(_mark(*ratio[1:]) + _ratio(ratio[0]) if ratio else "-" for ratio in ratios),
-            IMPOSSIBLE if f"{timed.case}, {timed.pass_}" in impossible else _share(share),
+            share if f"{timed.case}, {timed.pass_}" not in impossible else IMPOSSIBLE,
             "-" if extra is None else format_bytes(extra),
         ]
         second = [f"{_figure(r[1])}-{_figure(r[2])}" if r else "" for r in ratios]
@@ -210,22 +209,16 @@ def _times(verdict: Verdict, width: int) -> tuple[list[str], list[list[str]]]:
 
 
 def _legend(rows: Sequence[Sequence[str]]) -> str:
-    parts = [
-        "vs: the speedup, the other's time divided by the file's, and its interval",
-        *(SHARE.told, MEMORY.told),
-    ]
+    ratios = "vs: the speedup, the other's time divided by the file's, and its interval"
     signs = {cell[:1] for row in rows for cell in row}
-    return "; ".join([*parts, *(meaning for sign, meaning in MARKS.items() if sign in signs)])
+    marks = (meaning for sign, meaning in MARKS.items() if sign in signs)
+    return "; ".join([ratios, SHARE.told, MEMORY.told, *marks])
 
 
 def _mark(low: float, high: float) -> str:
     if not low < 1 < high:
         return ""
     return "=" if high - low < SAME else "?"
-
-
-def _share(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f}"
 
 
 def _tables(verdicts: Sequence[Verdict]) -> Iterator[str]:
