@@ -69,14 +69,10 @@ def judge_batch(
 
 
 def read_finished(path: Path) -> list[Verdict]:
-    """Return the verdicts of an interrupted run's output, and repair its last line.
+    """Return the verdicts of an interrupted run's output; a missing file has none.
 
-    A half-written last line is cut off, and its job is judged again. A missing file has no
-    verdicts.
-
-    Raises:
-        UsageError: another line is not a verdict, or the file cannot be read.
-        UnfitError: the last line cannot be repaired.
+    A half-written last line is cut off, and its job is judged again. UsageError: another line is
+    not a verdict, or the file cannot be read. UnfitError: the last line cannot be repaired.
     """
     try:
         data = read_bytes(path, RECORD_BYTES)
@@ -118,10 +114,9 @@ def _repair(path: Path, length: int, last: bytes) -> None:
 def read_jobs(
     lines: Iterable[bytes], name: str, defaults: Mapping[str, Any] | None = None
 ) -> Iterator[Job | Verdict]:
-    """Yield the job of each line that is not empty, or the verdict that it is broken.
+    """Yield the job of each line of a file that is not empty, or the verdict that it is broken.
 
-    A line is a JSON object with the fields of a Job; ``defaults`` fills the missing ones. ``name``
-    is the file's, for messages.
+    ``defaults`` fills the missing fields; ``name`` is the file's, for messages.
     """
     seen: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
@@ -179,12 +174,9 @@ def check_job(job: Job) -> None:
 
 
 def lines_of(descriptor: int) -> Iterator[bytes]:
-    """Yield the lines of a file descriptor as they arrive.
+    """Yield the lines of a file descriptor as they arrive; UsageError for too long a line.
 
     It holds no lock of Python's while it waits, so the program can end in the meantime.
-
-    Raises:
-        UsageError: a line is longer than any job.
     """
     rest = b""
     while block := os.read(descriptor, _BLOCK):

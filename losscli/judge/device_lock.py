@@ -5,14 +5,13 @@ releases the locks of a process that ends.
 """
 
 import contextlib
-import math
 import platform
 import re
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from losscli.errors import writing
 from losscli.files.directories import CACHE_VARIABLE, LOCKS, make_private, private_folder
@@ -27,32 +26,22 @@ def device_lock(
     device: str,
     *,
     shared: bool = False,
-    until: float = math.inf,
-    waits_for_us: Callable[[int], bool] = lambda pid: False,
     notify: Callable[[str], None] = lambda note: None,
     clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
+    **waits: Any,
 ) -> Iterator[float]:
     """Hold a device's lock within the block; yield the seconds of waiting.
 
-    ``shared``: to build or check, else to time. ``until``: give up at this time of ``clock``.
-    ``waits_for_us``: whether a process that holds the lock would never release it. ``notify`` gets
-    the holder if the wait is long.
-
-    Raises:
-        HeldError: the lock was not free in time.
-        UnfitError: the locks cannot be written, or the file system has none.
+    ``shared``: to build or check, else to time. ``notify`` gets the holder if the wait is long.
+    ``waits`` are other arguments of :func:`held`, such as ``until``. HeldError as there;
+    UnfitError: the locks cannot be written, or the file system has none.
     """
+
+    def note(holder: str) -> None:
+        notify(f"waiting for {holder}, which has the lock of {device}")
+
     started = clock()
-    take = partial(
-        held,
-        notify=lambda holder: notify(f"waiting for {holder}, which has the lock of {device}"),
-        notify_after=_NOTIFY_AFTER,
-        until=until,
-        waits_for_us=waits_for_us,
-        clock=clock,
-        sleep=sleep,
-    )
+    take = partial(held, notify=note, notify_after=_NOTIFY_AFTER, clock=clock, **waits)
     # All pass the turnstile; a process that waits to time blocks it. Otherwise processes that share
     # the lock could keep it among them for ever.
     with _open(device, "entry") as entry, _open(device) as file, contextlib.ExitStack() as locks:

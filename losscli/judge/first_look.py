@@ -135,15 +135,13 @@ def _first_gradient(on: Judgement, problem: Problem, subject: Subject) -> Subjec
 
 
 def _differ(problem: Problem) -> bool:
-    """Tell whether several operands have gradients, which a caller may want one by one."""
     return not isinstance(problem.case, ModelCase) and len(problem.wrt) > 1
 
 
 def _look_at_others(on: Judgement, problem: Problem, subject: Subject) -> None:
-    """Find out which gradients of other operands it lacks.
+    """Find out which gradients of other operands it lacks; PyTorch's function may lack them too.
 
-    It may lack those that PyTorch's function lacks. It is limited if it has none of the target, or
-    one only together with that of the prediction.
+    It is limited if it has none of the target, or one only together with that of the prediction.
     """
     if not _differ(problem):
         return

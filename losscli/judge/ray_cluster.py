@@ -39,9 +39,7 @@ class RayCluster:
     ) -> None:
         """``address``: by default RAY_ADDRESS; UsageError where that is invalid.
 
-        ``auto`` is the cluster of `ray start` on this machine, else a new one; ``local`` is a new
-        one. ``workers``: cores of a new cluster, by default all. ``notify`` is told of one not
-        joined.
+        ``workers``: cores of a new cluster, by default all. ``notify`` is told of one not joined.
         """
         self._address = usual_address() if address is None else address
         self._until_closed = ExitStack()

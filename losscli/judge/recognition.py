@@ -264,9 +264,8 @@ def recognised(
 ) -> tuple[Job, Source, Source | None, Implementation | None]:
     """Return the job with its loss, the file, the reference Model, and what is timed as it.
 
-    A loss that is not named is recognised from the reference, or from the file itself, with its
-    parameters, reduction, size and dtype. A Model is returned where it computes another loss.
-    NotJudgeableError: the loss is unknown, or the file cannot be imported.
+    The Model is returned where it computes no known loss. NotJudgeableError: the loss is unknown,
+    or the file cannot be imported.
     """
     file = file.having(job.reduction, {})
     if job.loss:

@@ -50,9 +50,7 @@ class VerdictWriter:
     ) -> None:
         """Open the output, None for standard output; ``resumed`` appends to it.
 
-        Raises:
-            UsageError: the output has verdicts and is not resumed.
-            UnfitError: it cannot be written.
+        UsageError: it has verdicts and is not resumed. UnfitError: it cannot be written.
         """
         self.format, self.output = format, output
         self.verdicts = list(earlier)
