@@ -176,19 +176,15 @@ class AnyModel:
             return False
 
     def _described(self) -> ModelCase:
-        case = ModelCase(
-            *(NAME, (), (), "float32", "none", self.device, {}, "normal", self.seed),
-            model=self.reference.name,
-            made_with=self.seed,
-        )
+        usual: Any = NAME, (), (), "float32", "none", self.device, {}, "normal", self.seed
+        case = ModelCase(*usual, model=self.reference.name, made_with=self.seed)
         reference = Reference(case, self.reference)
         state, parameters = reference.state()
         names = self.definition.signature.names
         arguments = []
         for number, each in enumerate(reference.ask(ModelArguments())):
-            name = names[number] if number < len(names) else ""
-            if not name or name in state:
-                name = f"argument {number}"
+            known = number < len(names) and names[number] not in state
+            name = names[number] if known else f"argument {number}"
             arguments.append(structs.replace(each, name=name, differentiable=each.is_floating))
         if not any(argument.is_floating for argument in arguments):
             raise reference.wrong("get_inputs gives no floating tensor")

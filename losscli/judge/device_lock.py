@@ -9,7 +9,6 @@ import platform
 import re
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -40,8 +39,10 @@ def device_lock(
     def note(holder: str) -> None:
         notify(f"waiting for {holder}, which has the lock of {device}")
 
+    def take(file: IO[str], *, shared: bool = False) -> contextlib.AbstractContextManager[None]:
+        return held(file, note, notify_after=_NOTIFY_AFTER, shared=shared, clock=clock, **waits)
+
     started = clock()
-    take = partial(held, notify=note, notify_after=_NOTIFY_AFTER, clock=clock, **waits)
     # All pass the turnstile; a process that waits to time blocks it. Otherwise processes that share
     # the lock could keep it among them for ever.
     with _open(device, "entry") as entry, _open(device) as file, contextlib.ExitStack() as locks:

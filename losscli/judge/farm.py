@@ -167,10 +167,9 @@ class Farm:
             text = f"{job.device} is a GPU of one machine. On a cluster, ask for cuda."
             return not_judged(job, Code.BAD_JOB, text)
         self._look()
-        has_gpus = self._had_gpus  # one that is lost may come back
-        if job.device == "cuda" and not has_gpus:
+        if job.device == "cuda" and not self._had_gpus:
             return not_judged(job, Code.NO_GPU, "no node of the cluster has a GPU")
-        return has_gpus
+        return self._had_gpus  # one that is lost may come back
 
     def _take(self, job: Job, task: object) -> Verdict | Job:
         """Return the verdict of a task; the job if another node has to judge it."""

@@ -48,19 +48,15 @@ def feedback(
     opening = WORDS[word].opening
     if word == "RIGHT" and reasons:
         opening = "is right, but raises an error for some inputs."
-    parts = [f"{name} {opening}", *_reasons(reasons, against)]
+    parts = [f"{name} {opening}", *(_reason(each, against) for each in reasons[:MOST_REASONS])]
+    if (more := len(reasons) - MOST_REASONS) > 0:
+        parts.append(f"{more} more {'reason' if more == 1 else 'reasons'} may follow from these.")
     if deterministic is False:
         parts.append("Its results differ from run to run.")
-    parts += _speeds(speed)
+    for pass_, title in PASSES.items():
+        if timed := [each for each in speed if each.pass_ == pass_]:
+            parts += _speed(min(timed, key=_rank), title, len(timed))
     return " ".join(parts)
-
-
-def _reasons(reasons: Sequence[JudgeReason], against: str) -> Iterator[str]:
-    for reason in reasons[:MOST_REASONS]:
-        yield _reason(reason, against)
-    more = len(reasons) - MOST_REASONS
-    if more > 0:
-        yield f"{more} more {'reason' if more == 1 else 'reasons'} may follow from these."
 
 
 def _reason(reason: JudgeReason, against: str) -> str:
@@ -76,13 +72,6 @@ def _reason(reason: JudgeReason, against: str) -> str:
     return " ".join([*parts, advice(reason)])
 
 
-def _speeds(speed: Sequence[Speed]) -> Iterator[str]:
-    for pass_, name in PASSES.items():
-        timed = [each for each in speed if each.pass_ == pass_]
-        if timed:
-            yield from _speed(min(timed, key=_rank), name, len(timed))
-
-
 def _speed(timed: Speed, name: str, count: int) -> Iterator[str]:
     worst = f"the slowest of {count} cases, " if count > 1 else ""
     ordered = sorted(timed.ratios.items(), key=lambda item: item[0] != REFERENCE)
@@ -90,11 +79,10 @@ def _speed(timed: Speed, name: str, count: int) -> Iterator[str]:
     compared = f": {ratios}" if ratios else ""
     yield f"{name} takes {format_seconds(timed.seconds)} at {worst}{timed.case}{compared}."
     if timed.limit_share is not None:
-        share = f"That is {timed.limit_share:.0%} of the peak memory bandwidth"
-        if timed.limit_share < NEAR_LIMIT:
-            yield f"{share}: at most {1 / timed.limit_share:.1f}x is left to gain."
-        else:
-            yield f"{share}: there is little left to gain."
+        near = timed.limit_share >= NEAR_LIMIT
+        left = "there is little" if near else f"at most {1 / timed.limit_share:.1f}x is"
+        share = f"{timed.limit_share:.0%} of the peak memory bandwidth"
+        yield f"That is {share}: {left} left to gain."
     if (timed.peak_extra_bytes or 0) > MUCH_MEMORY:
         extra = format_bytes(timed.peak_extra_bytes or 0)
         yield f"It takes {extra} of temporary memory: fuse the passes that need it."
@@ -102,10 +90,8 @@ def _speed(timed: Speed, name: str, count: int) -> Iterator[str]:
 
 def _ratio(other: str, ratio: tuple[float, float, float]) -> str:
     value, low, high = ratio
-    undecided = ", inconclusive" if low < 1 < high else ""
-    return (
-        f"{value:.2f}x as fast as {OTHERS.get(other, other)} ({low:.2f} to {high:.2f}{undecided})"
-    )
+    interval = f"{low:.2f} to {high:.2f}{', inconclusive' if low < 1 < high else ''}"
+    return f"{value:.2f}x as fast as {OTHERS.get(other, other)} ({interval})"
 
 
 def _rank(timed: Speed) -> float:

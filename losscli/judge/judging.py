@@ -263,10 +263,8 @@ class Judging(Judgement):
 
     def _leftovers(self) -> None:
         for worker in remote.workers.known(self.file):
-            if worker.died:
-                continue
             try:
-                left = worker.ask(Leftovers(), case=None)
+                left = () if worker.died else worker.ask(Leftovers(), case=None)
             except SubjectError as error:
                 self.draft.end(error.code, str(error))
             if left:

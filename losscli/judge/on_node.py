@@ -101,8 +101,8 @@ def restored(verdict: Verdict, there: Job, job: Job) -> Verdict:
     names: dict[str, str] = {}
     for role in ROLES:
         if named := getattr(there, role):
-            names[named] = getattr(job, role)
-            names[str(path_of(named))] = str(path_of(getattr(job, role)))
+            own = getattr(job, role)
+            names |= {named: own, str(path_of(named)): str(path_of(own))}
     return renamed(verdict, job, names)
 
 
@@ -137,13 +137,11 @@ def unfit(version: str) -> str:
     """Return why this machine cannot judge for another losscli; empty where it can."""
     own = own_version()
     if own != version:
-        text = f"it has losscli {_short(own)}, and losscli {_short(version)} asks"
-        if own.partition(" ")[0] != version.partition(" ")[0]:
-            return text
-        return f"{text}: the source files of the two differ, or were edited while it judged"
-    if compiler() is None:
-        return "it has no C++ compiler"
-    return ""
+        edited = own.partition(" ")[0] == version.partition(" ")[0]
+        why = ": the source files of the two differ, or were edited while it judged"
+        asks = f"it has losscli {_short(own)}, and losscli {_short(version)} asks"
+        return asks + (why if edited else "")
+    return "it has no C++ compiler" if compiler() is None else ""
 
 
 def environment(threads: str | None) -> dict[str, str]:

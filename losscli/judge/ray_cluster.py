@@ -6,25 +6,129 @@ keeps timings apart.
 
 import logging
 import os
+import re
 import signal
+import socket
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from losscli.errors import UnfitError
+from losscli.errors import UnfitError, UsageError
+from losscli.files.directories import weakness_along
+from losscli.files.reading import read_bytes
 from losscli.judge.farm import LostError, NodeAnswer, Room, read_answer
 from losscli.judge.on_node import Order
 from losscli.judge.pool import WORKER_BYTES
-from losscli.judge.ray_address import AUTO, LOCAL, Address, address_here, done_within, usual_address
 
+ANSWER_SECONDS = 5.0
+"""How long an address may take to answer, including the look-up of its name."""
+VARIABLE = "RAY_ADDRESS"
+"""Ray's own variable for the cluster to use."""
+CLIENT = "ray://"
+LOCAL, AUTO = "local", "auto"
+"""Values of the variable: start a cluster on this machine; use the one of this machine."""
+
+_LONGEST = 300
+_HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:/\[\]\s]+):([0-9]{1,5})")
 JOIN_SECONDS = 10.0
 """How long a cluster that answers may take to accept this process."""
 STORE_BYTES = 2**28
 """The object store of a cluster on this machine: sources and verdicts are small."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """A cluster's address."""
+
+    host: str
+    port: int
+    client: bool
+    """Whether a Ray Client server is there."""
+    variable: str = ""
+    """The environment variable that it is from."""
+
+    @property
+    def text(self) -> str:
+        """The address as Ray takes it."""
+        return f"{CLIENT if self.client else ''}{self.host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.variable})" if self.variable else self.text
+
+    def expect_answer(self) -> None:
+        """Raise UnfitError if nothing listens at the address."""
+        why = f"no cluster responded within {ANSWER_SECONDS:g} s"
+        try:
+            # Each address of the host gets the same time.
+            place, most = (self.host.strip("[]"), self.port), ANSWER_SECONDS
+            if done_within(most, lambda: socket.create_connection(place, most).close()):
+                return
+        except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
+            why = str(error)
+        raise UnfitError(
+            f"no Ray cluster responds at {self}: {why}. Start one with `ray start --head`; its "
+            f"port for {CLIENT} is that of the Ray Client server, 10001."
+        )
+
+
+def client_address(text: str) -> Address:
+    """Return the address of a Ray Client server from ``HOST:PORT``; else UsageError."""
+    found = _parse(text, client=True)
+    if not found:
+        raise UsageError(
+            f"'{CLIENT}{text}' is not an address of a Ray cluster. Write {CLIENT}HOST:PORT, such "
+            f"as {CLIENT}head:10001."
+        )
+    return found
+
+
+def usual_address() -> Address | str:
+    """Return the address in RAY_ADDRESS, ``local`` or ``auto``; UsageError for another value."""
+    text = os.environ.get(VARIABLE, "").strip() or AUTO
+    if text in (LOCAL, AUTO):
+        return text
+    found = _parse(text.removeprefix(CLIENT), client=text.startswith(CLIENT), variable=VARIABLE)
+    if not found:
+        raise UsageError(
+            f"{VARIABLE}: '{text}' is not an address of a Ray cluster. Set it to HOST:PORT, "
+            f"{CLIENT}HOST:PORT, {AUTO} or {LOCAL}."
+        )
+    return found
+
+
+def address_here(notify: Callable[[str], None]) -> Address | None:
+    """Return the address of the cluster that `ray start` has started on this machine.
+
+    None where none answers, or where another user could have written the address: their cluster
+    could run any code here. ``notify`` is told of the latter.
+    """
+    path = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir(), "ray", "ray_current_cluster")
+    with suppress(OSError, UnicodeError, UnfitError):
+        if weakness := weakness_along(path):
+            notify(
+                f"the Ray cluster of {path} is not joined: {weakness}. Set {VARIABLE}=HOST:PORT to "
+                "join a cluster"
+            )
+            return None
+        found = _parse(read_bytes(path, _LONGEST).decode().strip(), client=False)
+        if found:
+            found.expect_answer()
+        return found
+    return None
+
+
+def _parse(text: str, *, client: bool, variable: str = "") -> Address | None:
+    match = _HOST_AND_PORT.fullmatch(text)
+    if not match or not 0 < int(match[2]) < 2**16:
+        return None
+    return Address(match[1], int(match[2]), client, variable)
 
 
 class RayCluster:
@@ -182,3 +286,23 @@ def _told(what: str, action: Callable[[], object]) -> None:
     except Exception as error:
         why = str(error).strip().partition("\n")[0] or type(error).__name__
         raise UnfitError(f"{what} cannot be used: {why}") from None
+
+
+def done_within(seconds: float, action: Callable[[], object]) -> bool:
+    """Tell whether an action ended in time; a slower one goes on in its thread."""
+    failed: list[BaseException] = []
+
+    def act() -> None:
+        try:
+            action()
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        return False
+    if failed:
+        raise failed[0]
+    return True

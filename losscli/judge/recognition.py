@@ -133,34 +133,23 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
 def _attempts(
     signature: Signature, inputs: Sequence[tuple[Shape, str]]
 ) -> Iterator[tuple[str, Spec, Shape, Shape, bool]]:
-    """Yield each loss, the shapes of input and target, and whether labels replace other targets.
+    """Yield each possible loss, the shapes of input and target, and whether targets are labels.
 
     A target that broadcasts is also tried in the input's shape.
     """
     own = [shape for shape, _ in inputs[:1] if math.prod(shape) <= LARGEST]
-    for labels in (False, True):
-        for loss, spec in _possible(signature, inputs):
-            if labels and not any(operand.labels for operand in spec.operands):
-                continue
-            for shape in (SMALL[3 if spec.unit == HIDDEN_STATE else 2], *own):
-                targets = [spec.default_target_shape(shape)]
-                targets += [shape] if spec.unit == ELEMENT else []
-                for target in dict.fromkeys(targets):
-                    yield loss, spec, shape, target, labels
-
-
-def _possible(
-    signature: Signature, inputs: Sequence[tuple[Shape, str]]
-) -> Iterator[tuple[str, Spec]]:
     counts = range(signature.required, len(signature.names) + 1)
-    kinds = [dtype in DTYPES for _, dtype in inputs]
-    for loss, spec in EVERY_LOSS.items():
-        integers = [operand.kind != CLASS_INDICES for operand in spec.operands]
-        if MASK in {operand.kind for operand in spec.operands}:
+    given = sorted(dtype in DTYPES for _, dtype in inputs)
+    for labels, (loss, spec) in product((False, True), EVERY_LOSS.items()):
+        floating = sorted(operand.kind != CLASS_INDICES for operand in spec.operands)
+        fits = (signature.anything or len(floating) in counts) and given in ([], floating)
+        masked = any(operand.kind == MASK for operand in spec.operands)
+        if not fits or masked or (labels and not any(o.labels for o in spec.operands)):
             continue
-        fits = signature.anything or len(integers) in counts
-        if fits and (not kinds or sorted(kinds) == sorted(integers)):
-            yield loss, spec
+        for shape in (SMALL[3 if spec.unit == HIDDEN_STATE else 2], *own):
+            targets = [spec.default_target_shape(shape), *([shape] if spec.unit == ELEMENT else [])]
+            for target in dict.fromkeys(targets):
+                yield loss, spec, shape, target, labels
 
 
 def _recognised(

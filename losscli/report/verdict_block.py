@@ -49,7 +49,10 @@ def block(verdict: Verdict, width: int = WIDTH) -> str:
         lines += _wrapped(f"+ {count(len(more), 'more reason')}: {told}", 1)
     for note in verdict.notes:
         lines += _wrapped(f"note: {note}", 1)
-    lines += _facets(verdict)
+    widest = max(map(len, FACETS)) + 2
+    for facet, text in verdict.facets.items():
+        told = textwrap.shorten(one_line(text), WIDTH - widest - len(INDENT), placeholder="…")
+        lines.append(f"{INDENT}{facet.replace('_', ' '):<{widest}}{told}")
     checks = (f"{n} {word}" for key, word in _STATUSES.items() if (n := verdict.checks.get(key)))
     parts = {
         "dtypes": _dtypes(verdict),
@@ -123,13 +126,6 @@ def _title(verdict: Verdict) -> str:
     against = verdict.against or "an unknown loss"
     what = one_line(f"{verdict.file or verdict.id}, against {against}")
     return f"{verdict.word}  {what}{where}{cached}"
-
-
-def _facets(verdict: Verdict) -> Iterator[str]:
-    width = max(map(len, FACETS)) + 2
-    for facet, text in verdict.facets.items():
-        told = textwrap.shorten(one_line(text), WIDTH - width - len(INDENT), placeholder="…")
-        yield f"{INDENT}{facet.replace('_', ' '):<{width}}{told}"
 
 
 def _words(code: str) -> str:
