@@ -42,7 +42,6 @@ class AnyModel:
     :class:`losscli.judge.against_loss.KnownLoss` describes most methods.
     """
 
-    in_processes = False
     compared: tuple[str, ...] = (REFERENCE,)
     others: Sequence[DType] = ()
     """A Model may be no loss in another dtype."""
@@ -176,8 +175,11 @@ class AnyModel:
             return False
 
     def _described(self) -> ModelCase:
-        usual: Any = NAME, (), (), "float32", "none", self.device, {}, "normal", self.seed
-        case = ModelCase(*usual, model=self.reference.name, made_with=self.seed)
+        case = ModelCase(
+            *(NAME, (), (), "float32", "none", self.device, {}, "normal", self.seed),
+            model=self.reference.name,
+            made_with=self.seed,
+        )
         reference = Reference(case, self.reference)
         state, parameters = reference.state()
         names = self.definition.signature.names

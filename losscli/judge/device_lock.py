@@ -65,7 +65,9 @@ def is_alone(device: str) -> bool:
 
 def lock_path(device: str, kind: str = "lock") -> Path:
     """Return the lock file of a device of this host: several hosts may share the cache."""
-    name = re.sub(r"[^A-Za-z0-9.-]", "_", f"{platform.node()}-{_identity(device)}")
+    uuid = None if device == "cpu" else gpu_uuid(device)  # cuda:0 depends on what a process sees
+    identity = f"gpu-{uuid.replace('-', '')}" if uuid else device
+    name = re.sub(r"[^A-Za-z0-9.-]", "_", f"{platform.node()}-{identity}")
     return private_folder("locks", LOCKS) / f"{name}.{kind}"
 
 
@@ -74,9 +76,3 @@ def _open(device: str, kind: str = "lock") -> IO[str]:
     with writing(path, f"Name a folder that can be written in {CACHE_VARIABLE}."):
         make_private(path.parent)
         return open_lock(path)
-
-
-def _identity(device: str) -> str:
-    """Return a name of the device that does not depend on which GPUs a process sees."""
-    uuid = None if device == "cpu" else gpu_uuid(device)
-    return f"gpu-{uuid.replace('-', '')}" if uuid else device

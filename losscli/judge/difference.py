@@ -80,11 +80,11 @@ def _of_branch(problem: Problem, operands: Sequence[Tensor], wrong: Tensor) -> s
     if len(kinks) and bool(torch.isin(where[wrong], kinks).all()):
         return "where branches of the formula meet"
     sides = torch.bucketize(where, kinks)
-    of_sides = torch.isin(sides, sides[wrong].unique())
-    names = " and ".join(repr(spec.branches(params)[int(n)]) for n in sides[wrong].unique())
+    found = sides[wrong].unique()
+    of_sides = torch.isin(sides, found)
+    names = " and ".join(repr(spec.branches(params)[int(n)]) for n in found)
     branch = f"on the branch {names}" if len(kinks) else ""
-    some = len(kinks) > 0 and len(sides[wrong].unique()) <= len(kinks)
-    orders = {"": torch.ones_like(wrong)} if some else {}
+    orders = {"": torch.ones_like(wrong)} if branch and len(found) <= len(kinks) else {}
     if len(operands) > 1:
         orders |= {
             "where the input is below the target": operands[0] < operands[1],

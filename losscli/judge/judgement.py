@@ -71,8 +71,6 @@ class Draft:
     home: Collection[Facet] = HOME
     """The facets in which a wrong result is WRONG."""
     now: Stage = "parse"
-    call: str = ""
-    """The job's expression that calls the file, for lines that repeat a failure."""
 
     def facets(self, device: str, *, quick: bool) -> dict[Facet, str]:
         """Return each facet's ``ok``, ``limited: how``, ``raises: how`` or ``not tested: why``."""
@@ -128,32 +126,6 @@ class Draft:
         self.add(code, text, **more)
         raise Ended
 
-    def count(self, result: VerifyResult, against: Against) -> None:
-        """Add a result of a check."""
-        status = result.status
-        if not result.shrunk_from:
-            self.checks[status] = self.checks.get(status, 0) + 1
-        optional = result.case.dtype in against.others
-        facet = _facet_of(result, against)
-        if status != SKIPPED:
-            self.tested[facet] = None
-        if not optional:  # its units cannot be compared
-            self.accuracy = _worst(self.accuracy, result)
-        mild = status == WARN and result.code == Code.SAME_ERROR_AS_PYTORCH and not optional
-        if status != FAIL and not mild:
-            return
-        code = code_of(result, self.now, facet, self.home, optional=optional)
-        check, case = result.check, result.case.name
-        if code == Code.WRONG:
-            self.cases = sorted([*self.cases, result.case], key=lambda case: case.elements)
-        told, repeat = result.told, line(result, self.call)
-        reason = JudgeReason(code, self.now, told, check, case, repeat, facet)
-        known = [r for r in self.reasons if (r.check, r.code) == (reason.check, reason.code)]
-        if result.shrunk_from and known:
-            self.reasons[self.reasons.index(known[0])] = reason
-        elif not known:
-            self.reasons.append(reason)
-
 
 @dataclass
 class Judgement:
@@ -181,6 +153,31 @@ class Judgement:
         labels = labels or setting.labels
         third_party = ThirdParty(setting.lacking, self.against.reference, labels)
         return Problem.of(case, third_party=third_party)
+
+    def count(self, result: VerifyResult) -> None:
+        """Add a result of a check to the draft."""
+        draft, status = self.draft, result.status
+        if not result.shrunk_from:
+            draft.checks[status] = draft.checks.get(status, 0) + 1
+        optional = result.case.dtype in self.against.others
+        facet = _facet_of(result, self.against)
+        if status != SKIPPED:
+            draft.tested[facet] = None
+        if not optional:  # its units cannot be compared
+            draft.accuracy = _worst(draft.accuracy, result)
+        mild = status == WARN and result.code == Code.SAME_ERROR_AS_PYTORCH and not optional
+        if status != FAIL and not mild:
+            return
+        code = code_of(result, draft.now, facet, draft.home, optional=optional)
+        if code == Code.WRONG:
+            draft.cases = sorted([*draft.cases, result.case], key=lambda case: case.elements)
+        place = result.check, result.case.name, line(result, self.job.call), facet
+        reason = JudgeReason(code, draft.now, result.told, *place)
+        known = [r for r in draft.reasons if (r.check, r.code) == (reason.check, reason.code)]
+        if result.shrunk_from and known:
+            draft.reasons[draft.reasons.index(known[0])] = reason
+        elif not known:
+            draft.reasons.append(reason)
 
     def check_time(self) -> None:
         """End the judging when its time is over, without blaming the file for waits."""

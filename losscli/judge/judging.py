@@ -63,7 +63,7 @@ LOG_CHARACTERS = 4000
 def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) -> Verdict:
     """Return the verdict of a job; UsageError if there is no such file, loss or device."""
     device = devices.resolve_device(job.device)
-    draft, named, log = Draft(call=job.call), job.loss, ""
+    draft, named, log = Draft(), job.loss, ""
     file: Source | None = None
     judging: Judging | None = None
     canary = Canary.of(device, job.limits.call_seconds)
@@ -252,7 +252,7 @@ class Judging(Judgement):
         for job in jobs:
             files = {one.name: one for one, _ in job.trials}
             for result in shrinker.follow(run_checks(job), files):
-                self.draft.count(result, self.against)
+                self.count(result)
             failures = self.draft.failures
             most = 1 if self.job.until_first else MOST_REASONS
             if len(failures) >= most or any(r.code in FATAL for r in failures):

@@ -101,7 +101,8 @@ def who_computed(on: Judgement) -> None:
 def time_beside(on: Judgement) -> None:
     """Time the candidate and what it is compared with."""
     against, job = on.against, on.job
-    several = against.in_processes and not job.quick
+    known_loss = not isinstance(against, AnyModel)
+    several = known_loss and not job.quick
     timed: list[tuple[Task, list[BenchResult]]] = []
     with Processes(on.device, torch.get_num_threads()) as processes:
         run: Run = processes.run if several else _runner(on.device).run
@@ -114,7 +115,7 @@ def time_beside(on: Judgement) -> None:
         take_tuning(on)
         if told := busy_note(on.device, [each for _, results in timed for each in results]):
             on.draft.notes.append(told)
-        known = {} if several or isinstance(against, AnyModel) else _known
+        known = _known if known_loss and not several else {}
         for task, results in timed:
             about = task, results, job.file, against.beside, known
             for code, text, pass_ in findings(run, *about):
