@@ -124,9 +124,8 @@ def settle_reduction(on: Judgement) -> None:
     against, job = on.against, on.job
     if isinstance(against, AnyModel) or job.reduction or against.definition.takes("reduction"):
         return
-    reductions = EVERY_LOSS[against.loss].reductions
     case = against.firsts()[0]
-    if case.reduction == "none" or "none" not in reductions:
+    if case.reduction == "none" or "none" not in EVERY_LOSS[against.loss].reductions:
         return
     problem = on.problem(case)
     with contextlib.suppress(SubjectError):

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import Future, wait
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -290,19 +291,16 @@ def _told(what: str, action: Callable[[], object]) -> None:
 
 def done_within(seconds: float, action: Callable[[], object]) -> bool:
     """Tell whether an action ended in time; a slower one goes on in its thread."""
-    failed: list[BaseException] = []
+    ended: Future[object] = Future()
 
     def act() -> None:
         try:
-            action()
+            ended.set_result(action())
         except BaseException as error:
-            failed.append(error)
+            ended.set_exception(error)
 
-    thread = threading.Thread(target=act, daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if thread.is_alive():
+    threading.Thread(target=act, daemon=True).start()
+    if not wait([ended], seconds).done:
         return False
-    if failed:
-        raise failed[0]
+    ended.result()
     return True
