@@ -37,10 +37,7 @@ SAME = 1e-9
 
 
 class AnyModel:
-    """The ``Model`` of a file, which is its own oracle in float64.
-
-    :class:`losscli.judge.against_loss.KnownLoss` describes most methods.
-    """
+    """The ``Model`` of a file, its own oracle in float64; ``KnownLoss`` describes most methods."""
 
     compared: tuple[str, ...] = (REFERENCE,)
     others: Sequence[DType] = ()
@@ -201,8 +198,7 @@ class AnyModel:
     def _probed(self, case: ModelCase) -> ModelCase:
         """Return the case with the shape of its result and the operands that have gradients.
 
-        WrongReferenceError: no finite result, no gradient, or different results for the same
-        inputs.
+        WrongReferenceError: no finite result, no gradient, or results that differ between calls.
         """
         reference = Reference(case, self.reference)
         operands = make_inputs(case, self.reference)

@@ -28,8 +28,7 @@ REFUSED = (Code.RAISED, Code.PROCESS_DIED, Code.DEVICE_ERROR)
 def settle_shapes(on: Judgement) -> None:
     """Judge a candidate that is right only with a target of the input's shape on such targets.
 
-    It must raise or crash where the loss's own target broadcasts, or read as many targets as
-    inputs; whatever else is wrong there is a mistake.
+    Where the target broadcasts it must raise, crash or read beyond it; all else is a mistake.
     """
     against = on.against
     if isinstance(against, AnyModel) or not (case := against.firsts()[0]).target_broadcasts:

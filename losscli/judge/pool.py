@@ -186,8 +186,7 @@ class JudgeProcess:
     def ask(self, job: Job, command: Sequence[str], environ: Mapping[str, str]) -> Verdict | None:
         """Return a job's verdict from a process with this command and environment.
 
-        NOT JUDGED where the process ends; None after :meth:`close`. UnfitError if it cannot be
-        started.
+        NOT JUDGED where the process ends; None after :meth:`close`; UnfitError if none starts.
         """
         made = command, environ
         if made != self._made:

@@ -105,10 +105,10 @@ def usual_address() -> Address | str:
 
 
 def address_here(notify: Callable[[str], None]) -> Address | None:
-    """Return the address of the cluster that `ray start` has started on this machine.
+    """Return the address of the cluster that `ray start` has started here; None without answer.
 
-    None where none answers, or where another user could have written the address: their cluster
-    could run any code here. ``notify`` is told of the latter.
+    ``notify`` is told where another user could have written the address: their cluster, which could
+    run any code here, is not used.
     """
     path = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir(), "ray", "ray_current_cluster")
     with suppress(OSError, UnicodeError, UnfitError):

@@ -78,12 +78,10 @@ class Recognised:
 
 
 class UnknownLossError(WrongReferenceError):
-    """A file computes no loss that losscli knows, or takes other arguments.
-
-    ``raised``: what it raised for the operands of every loss; empty where it computed a value.
-    """
+    """A file computes no loss that losscli knows, or takes other arguments."""
 
     def __init__(self, message: str, raised: str = "") -> None:
+        """``raised``: what it raised for the operands of every loss; empty if it gave a value."""
         super().__init__(message)
         self.raised = raised
 
