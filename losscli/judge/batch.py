@@ -20,11 +20,11 @@ from losscli.files.reading import RECORD_BYTES, read_bytes
 from losscli.files.record import Record
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.source import Source
-from losscli.judge.feedback import ended
 from losscli.judge.job import Job
 from losscli.judge.pool import Item, JudgePool
 from losscli.judge.verdict import Verdict, not_judged
 from losscli.judge.verdict_cache import VerdictCache
+from losscli.judge.verdict_parts import ended
 from losscli.losses import EVERY_LOSS, REDUCTIONS
 from losscli.reasons import Code
 from losscli.runs.encoding import UNREADABLE, RecordError, read_json, read_value

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 
 from losscli.errors import one_line
 from losscli.implementations.sandbox.isolation_parts import NAMES
-from losscli.judge.feedback import advice
 from losscli.judge.verdict import Verdict, speedup
 from losscli.judge.verdict_parts import REFERENCE, SAME, Accuracy, JudgeReason, word_of
 from losscli.losses import EVERY_LOSS
@@ -140,7 +139,7 @@ def _reason(reason: JudgeReason) -> Iterator[str]:
     text = reason.text.removeprefix(f"{_words(reason.code)}: ")
     told = text if text.startswith(what) else f"{what}: {text}"
     yield from _wrapped(f"why: {told}", 1)
-    yield from _wrapped(f"what to do: {advice(reason)}", 1)
+    yield from _wrapped(f"what to do: {reason.advice}", 1)
     if reason.case:
         yield from _wrapped(f"smallest case: {reason.case}", 2)
     if reason.repeat:
