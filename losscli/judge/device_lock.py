@@ -57,8 +57,7 @@ def device_lock(
 def is_alone(device: str) -> bool:
     """Tell whether no other process builds, checks or times on a device now."""
     with _open(device) as lock:
-        alone = try_lock(lock)
-        if alone:
+        if alone := try_lock(lock):
             unlock(lock)
     return alone
 

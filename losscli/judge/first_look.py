@@ -20,10 +20,7 @@ from losscli.runs.records import FAIL
 from losscli.truth.problem import Problem
 
 UNMARKED = "in a process that does not look like a judge's: "
-ONLY_MARKED = "it is right only in a process that looks like a judge's"
 NO_GRADIENT = "its result has no gradient, so it cannot be used in training"
-SEVERAL = ("returned a tuple", "returned a list")
-LABELS_ALONE = "it is defined for labels 0 and 1; targets between them give another loss"
 
 
 def compile_by_call(on: Judgement) -> None:
@@ -106,7 +103,7 @@ def look_unmarked(on: Judgement, case: Case) -> None:
             own = None if got is None else got.to(on.device)
             outcome, _ = problem.judge(part, own, problem.filled(1.0))
             if outcome.status == FAIL:
-                on.draft.cause = ONLY_MARKED
+                on.draft.cause = "it is right only in a process that looks like a judge's"
                 text = f"{UNMARKED}{part}: {outcome.reason}"
                 on.draft.end(Code.WRONG, text, check="value", case=case.name)
 
@@ -203,7 +200,8 @@ def _check_value(on: Judgement, problem: Problem, subject: Subject, where: str =
     try:
         loss = subject.send(Forward(problem.operands))
     except SubjectError as error:
-        if not str(error).startswith(SEVERAL) or "results" in setting.mends:
+        several = str(error).startswith(("returned a tuple", "returned a list"))
+        if not several or "results" in setting.mends:
             raise
         draft.notes.append("it returns several results: the first that fits is the loss")
         return _check_value(on, problem, _mended(on, case, "results"), where)
@@ -225,8 +223,8 @@ def _check_value(on: Judgement, problem: Problem, subject: Subject, where: str =
             raise Ended
         return _check_value(on, problem, _mended(on, case, "results"), where)
     if _is_right_for_labels(on, case):
-        text = f"{LABELS_ALONE}: {verdict.reason}"
-        draft.add(Code.KNOWN_LIMITATION, text, facet="value", **place)
+        text = "it is defined for labels 0 and 1; targets between them give another loss"
+        draft.add(Code.KNOWN_LIMITATION, f"{text}: {verdict.reason}", facet="value", **place)
         lacking = [o.name for o in case.spec.operands[1:] if o.labels]
         lacking += setting.lacking
         on.against.candidate = on.implementation.but(labels=True, lacking=tuple(lacking))

@@ -20,7 +20,6 @@ from losscli.reasons import Code, Reason
 from losscli.runs.records import FAIL
 from losscli.units import format_size
 
-WHOLE_TARGETS = "its target must have the input's shape; with shape"
 REFUSED = (Code.RAISED, Code.PROCESS_DIED, Code.DEVICE_ERROR)
 """How a kernel fails that is not written for a target of another shape."""
 
@@ -51,7 +50,8 @@ def settle_shapes(on: Judgement) -> None:
             note_shapes(on, case)
             on.draft.end(error.code, str(error), case=case.name)
         return  # the first look says what is wrong
-    text = f"{WHOLE_TARGETS} {format_size(case.target_shape)}: {error}"
+    shape = format_size(case.target_shape)
+    text = f"its target must have the input's shape; with shape {shape}: {error}"
     code = {Code.RAISED: Code.UNSUPPORTED_INPUT}.get(error.code, Code.KNOWN_LIMITATION)
     on.draft.add(code, text, check="broadcasts", facet="layouts", case=case.name)
     settle_reduction(on)

@@ -43,8 +43,6 @@ IF_UNUSUAL: dict[Code, Code] = {
     Code.WRONG: Code.KNOWN_LIMITATION,
 }
 """Their codes where a parameter is at an end of its domain, or beyond usual values."""
-ASSERTED = "device-side assert"
-"""What CUDA reports of a kernel that has detected an error itself."""
 
 
 class Ended(Exception):  # noqa: N818 - the verdict is known
@@ -234,7 +232,7 @@ def code_of(
     if not _is_unusual(result.case):
         return code
     # An assertion is how PyTorch's operators raise an error on a GPU.
-    asserted = code == Code.DEVICE_ERROR and ASSERTED in result.reason
+    asserted = code == Code.DEVICE_ERROR and "device-side assert" in result.reason
     return Code.UNSUPPORTED_INPUT if asserted else IF_UNUSUAL.get(code, code)
 
 

@@ -35,10 +35,7 @@ JUDGES_OF_A_GPU = 4
 """Each judge and candidate has a context of half a GiB, and only one times at a time."""
 _RENEW = {Code.DEVICE_ERROR, Code.DEVICE_UNHEALTHY, Code.ERROR}
 """Reasons after which a judge is replaced."""
-
 _LOG_CHARACTERS = 4000
-
-_ANY_GPU = ("auto", "cuda")
 Item = Job | Verdict
 Judge = Callable[..., Verdict]
 """``judge_job(job, notify=...)``."""
@@ -75,7 +72,7 @@ class _Gpus:
             if job.device in self._broken:
                 text = f"{job.device} did not recover from a kernel"
                 return not_judged(job, Code.DEVICE_UNHEALTHY, text)
-            if job.device not in _ANY_GPU or not self._names:
+            if job.device not in ("auto", "cuda") or not self._names:
                 return job
             left = [name for name in self._names if name not in self._broken]
             if not left:

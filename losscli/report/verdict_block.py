@@ -69,7 +69,9 @@ def block(verdict: Verdict, width: int = WIDTH) -> str:
         if text:
             lines += _wrapped(f"{name}: {text}", 1)
     if verdict.word in _SHOW_LOG and verdict.log.strip():
-        lines += _log(verdict.log)
+        lines.append(f"{INDENT}the end of its output:")
+        end = verdict.log.rstrip().splitlines()[-_LOG_LINES:]
+        lines += [f"{INDENT * 2}{text}"[:WIDTH] for text in end]
     if verdict.speed:
         headers, rows = _times(verdict, width)
         lines += ["", textwrap.indent(lay_out(headers, rows), INDENT), ""]
@@ -167,13 +169,6 @@ def _accuracy(accuracy: Accuracy) -> str:
         told = "not tested" if own is None else f"within {format_ulp(own)} ulp{beside}"
         texts.append(f"{name} {told}")
     return ", ".join(texts)
-
-
-def _log(log: str) -> Iterator[str]:
-    lines = log.rstrip().splitlines()
-    yield f"{INDENT}the end of its output:"
-    for text in lines[-_LOG_LINES:]:
-        yield f"{INDENT * 2}{text}"[:WIDTH]
 
 
 def _times(verdict: Verdict, width: int) -> tuple[list[str], list[list[str]]]:
