@@ -76,8 +76,9 @@ class LosscliBench:
 
     def _named(self, kernel: Kernel) -> str:
         if callable(kernel):
-            name = getattr(kernel, "__qualname__", "")
-            file = _file_of(kernel)
+            name, file = getattr(kernel, "__qualname__", ""), None
+            with contextlib.suppress(TypeError):
+                file = inspect.getsourcefile(kernel)
             if not file or not name.isidentifier():
                 raise ValueError(f"{kernel!r} is not defined at the top of a file. Name a FILE.py.")
             return f"{file}:{name}"
@@ -97,12 +98,6 @@ class LosscliBench:
         if done.returncode != _RIGHT:
             pytest.fail(f"losscli {words[0]} exits with {done.returncode}\n{report}", pytrace=False)
         return report
-
-
-def _file_of(kernel: Callable[..., object]) -> str | None:
-    with contextlib.suppress(TypeError):
-        return inspect.getsourcefile(kernel)
-    return None
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from losscli.implementations.builtin import of_file
 from losscli.implementations.source import Source
 from losscli.judge.against_loss import KnownLoss
 from losscli.judge.job import Job
-from losscli.judge.stages import Judging
+from losscli.judge.judging import Judging
 from losscli.operators import loading
 from losscli.processes import Process
 from losscli.verify.runner import libraries_of as libraries_of_checks

@@ -2,8 +2,7 @@ import typing
 
 from msgspec.structs import replace
 
-from losscli.judge.feedback import advice_of
-from losscli.judge.verdict_parts import Accuracy, JudgeReason
+from losscli.judge.verdict_parts import Accuracy, JudgeReason, advice_of
 from losscli.losses import LOSSES, WEIGHTED
 from losscli.reasons import CODES, Code, Word
 from losscli.report.verdict_block import block, conclusion, line

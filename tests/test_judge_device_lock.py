@@ -16,7 +16,7 @@ import pytest
 
 from losscli.errors import UnfitError
 from losscli.implementations.allowance import Allowance
-from losscli.judge import stages
+from losscli.judge import judging as judge
 from losscli.judge.device_lock import device_lock, lock_path
 from losscli.judge.job import Job
 from losscli.judge.judgement import Draft, Ended
@@ -236,7 +236,7 @@ def test_file_is_not_judged_where_others_have_the_device_until_its_time_is_over(
 
 
 def test_file_that_takes_the_lock_itself_cheats(reader, judged, monkeypatch):
-    monkeypatch.setattr(stages, "is_of_a_worker", lambda pid: pid == reader.pid)
+    monkeypatch.setattr(judge, "is_of_a_worker", lambda pid: pid == reader.pid)
     verdict = judged()
     assert (verdict.word, [each.code for each in verdict.reasons]) == ("CHEATS", ["interference"])
 
@@ -248,5 +248,5 @@ def test_wait_for_others_is_not_held_against_a_file():
             over=over, waited=waited, device="cpu", job=Job(""), draft=Draft()
         )
         with pytest.raises(Ended):
-            stages.Judging.check_time(judging)
+            judge.Judging.check_time(judging)
         assert [each.code for each in judging.draft.reasons] == [code]

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from losscli.errors import EXIT_OK, UsageError
-from losscli.judge.batch import read_finished
+from losscli.judge.batch import check_job, lines_of, read_finished, read_jobs
 from losscli.judge.job import Job
-from losscli.judge.jobs import check_job, lines_of, read_jobs
 from losscli.judge.verdict import Verdict
 from losscli.runs.encoding import json_line
 from tests.judging import RIGHT, WRONG, verdict, write

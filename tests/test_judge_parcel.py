@@ -5,11 +5,10 @@ import pytest
 from msgspec.structs import replace
 
 from losscli.errors import UsageError
-from losscli.judge import on_node, parcel
+from losscli.judge import on_node
 from losscli.judge.farm import read_answer
 from losscli.judge.job import Job
-from losscli.judge.on_node import Order, answer, answer_to, environment, unfit
-from losscli.judge.parcel import pack, restored, unpack
+from losscli.judge.on_node import Order, answer, answer_to, pack, restored, unfit, unpack
 from losscli.judge.verdict_cache import own_version
 from tests.judging import COMMAND, LAYOUTS, ROOT, verdict, write
 
@@ -52,7 +51,7 @@ def test_folder_that_is_too_large_is_not_sent(here, monkeypatch):
     write(here, "helper.py")
     for most, value in (("MOST_FILES", 1), ("MOST_BYTES", 20)):
         with monkeypatch.context() as small:
-            small.setattr(parcel, most, value)
+            small.setattr(on_node, most, value)
             with pytest.raises(UsageError, match=r"k\.py uses other files of its folder, .* not s"):
                 pack(Job(str(here / "k.py")))
 
@@ -147,5 +146,5 @@ def test_node_that_cannot_judge_says_why(order, monkeypatch, tmp_path):
 def test_judge_has_the_threads_of_the_driver_and_nothing_of_ray(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("RAY_AUTH_TOKEN", "secret")
-    assert not {"OMP_NUM_THREADS", "RAY_AUTH_TOKEN"} & environment(None).keys()
-    assert environment("4")["OMP_NUM_THREADS"] == "4"
+    assert not {"OMP_NUM_THREADS", "RAY_AUTH_TOKEN"} & on_node.environment(None).keys()
+    assert on_node.environment("4")["OMP_NUM_THREADS"] == "4"

@@ -16,8 +16,7 @@ from losscli.errors import UnfitError
 from losscli.judge.farm import Farm
 from losscli.judge.job import Job
 from losscli.judge.pool import LocalPool
-from losscli.judge.ray_address import client_address
-from losscli.judge.ray_cluster import RayCluster
+from losscli.judge.ray_cluster import RayCluster, client_address
 from tests.judging import COMMAND, ROOT, is_there, judge_here, wait_for, write
 from tests.parameters import SLOW
 

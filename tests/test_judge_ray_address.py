@@ -11,9 +11,8 @@ import pytest
 
 from losscli.cli import main
 from losscli.errors import EXIT_UNFIT, UnfitError
-from losscli.judge import ray_address
-from losscli.judge.ray_address import client_address, usual_address
-from losscli.judge.ray_cluster import RayCluster
+from losscli.judge import ray_cluster
+from losscli.judge.ray_cluster import RayCluster, client_address, usual_address
 from tests.judging import write
 
 
@@ -72,7 +71,7 @@ def test_address_at_which_nobody_answers_is_refused(free_address, monkeypatch):
         with pytest.raises(UnfitError, match=said):
             client_address(address).expect_answer()
     looked_up = threading.Event()
-    monkeypatch.setattr(ray_address, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(ray_cluster, "ANSWER_SECONDS", 0.05)
     monkeypatch.setattr(socket, "create_connection", lambda *_: looked_up.wait())
     with pytest.raises(UnfitError, match=r"at ray://head:1: no cluster responded within 0\.05 s"):
         client_address("head:1").expect_answer()

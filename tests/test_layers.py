@@ -71,7 +71,7 @@ WITH_TORCH = (
         for module in (
             *("against_loss", "against_model", "canary", "cause", "difference"),
             *("first_look", "home_ground", "judgement", "judging", "recognition"),
-            *("stages", "times"),
+            "times",
         )
     ),
     *("losscli.operators", "losscli.functional", "losscli.nn", "losscli.linear"),

@@ -10,8 +10,7 @@ from losscli.config.loader import load_config
 from losscli.errors import ConfigError, UsageError
 from losscli.files import reading
 from losscli.implementations.source import Source
-from losscli.judge.batch import read_finished
-from losscli.judge.jobs import lines_of
+from losscli.judge.batch import lines_of, read_finished
 from losscli.runs.reading import read_run
 from tests.documents import RESULTS
 

@@ -17,7 +17,7 @@ from losscli.implementations.sandbox.scratch import scratch_directory
 from losscli.implementations.sandbox.worker_requests import TuningSeconds
 from losscli.implementations.sandbox.zygote import is_of_a_worker
 from losscli.implementations.source import Source
-from losscli.judge import first_look, stages
+from losscli.judge import first_look, judging
 from losscli.judge.job import Job
 from losscli.judge.judging import judge_job
 from losscli.processes.lock import LOCK, claim_folder, remove_unclaimed
@@ -111,16 +111,16 @@ def test_processes_of_workers_are_known(worker):
 def test_file_whose_keeper_is_killed_is_not_judged_and_the_next_one_is(path, monkeypatch):
     job = Job(file=str(path), device="cpu", quick=True, timed=False)
 
-    def kill_and_look(judging, case):
-        keeper = remote.workers.of(judging.implementation, "cpu").keeper
+    def kill_and_look(on, case):
+        keeper = remote.workers.of(on.implementation, "cpu").keeper
         worker = os.pidfd_open(child_of(keeper))
         os.kill(keeper, signal.SIGKILL)
         select.select([worker], [], [])  # until it has ended
         os.close(worker)
-        first_look.look_at(judging, case)
+        first_look.look_at(on, case)
 
     with monkeypatch.context() as patched:
-        patched.setattr(stages, "look_at", kill_and_look)
+        patched.setattr(judging, "look_at", kill_and_look)
         verdict = judge_job(job)
     assert (verdict.word, [each.code for each in verdict.reasons]) == (
         "NOT JUDGED",

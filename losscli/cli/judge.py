@@ -20,14 +20,13 @@ from losscli.console.notes import note, say
 from losscli.console.progress import Progress
 from losscli.console.streams import tell
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, UsageError, worst
-from losscli.judge.ray_address import client_address
 from losscli.losses import EVERY_LOSS, EVERY_ROW_LOSS, LINEAR_LOSSES, LOSSES, REDUCTIONS
 from losscli.reasons import Code
 from losscli.units import parse_memory, parse_seconds
 
 if TYPE_CHECKING:
     from losscli.judge.pool import Item, JudgePool
-    from losscli.judge.ray_address import Address
+    from losscli.judge.ray_cluster import Address
 
 FORMATS = ("table", "json", "jsonl")
 _RAY = "ray"
@@ -58,6 +57,8 @@ def _engine(text: str) -> Address | str:
     name, found, address = text.partition("://")
     if name != _RAY or not found:
         raise UsageError(f"unknown engine '{text}'. Write ray or ray://HOST:PORT.")
+    from losscli.judge.ray_cluster import client_address
+
     return client_address(address)
 
 
@@ -262,19 +263,16 @@ def _fields(*, no_time: bool, **options: Any) -> dict[str, Any]:
 
 
 def _files(files: Sequence[str], fields: Mapping[str, Any]) -> list[Item]:
-    from losscli.judge.jobs import check_job, read_job
+    from losscli.judge.batch import read_job
 
     if twice := next((file for file in files if files.count(file) > 1), ""):
         raise UsageError(f"'{twice}' is named twice. Name each file once.")
-    jobs = [read_job({**fields, "file": file}) for file in files]
-    for job in jobs:
-        check_job(job)
-    return list(jobs)
+    return [read_job({**fields, "file": file}) for file in files]
 
 
 def _jobs(name: str, fields: Mapping[str, Any]) -> Iterable[Item]:
     """Return the jobs of a file or of standard input, read as needed."""
-    from losscli.judge.jobs import lines_of, read_jobs
+    from losscli.judge.batch import lines_of, read_jobs
 
     if name == "-":
         return read_jobs(lines_of(0), "stdin", fields)

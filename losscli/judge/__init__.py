@@ -42,7 +42,7 @@ class _Judge(ModuleType):
         Raises:
             UsageError: there is no such file, loss or device.
         """
-        from losscli.judge.jobs import check_job, read_job
+        from losscli.judge.batch import read_job
         from losscli.judge.judging import judge_job
 
         given = {
@@ -61,9 +61,7 @@ class _Judge(ModuleType):
             "until_first": until_first,
             "require_isolation": require_isolation,
         }
-        job = read_job(given)
-        check_job(job)
-        return judge_job(job)
+        return judge_job(read_job(given))
 
 
 def judge_many(jobs: Sequence[Job], *, workers: int | None = None) -> Iterator[Verdict]:

@@ -13,11 +13,10 @@ from losscli.cases.axes import DTYPES, FORWARD, FORWARD_BACKWARD, Distribution, 
 from losscli.cases.case import Case
 from losscli.config.expansion import expand
 from losscli.config.schema import Config, Inputs, LossChoice, Timing, off_default
-from losscli.implementations import CUSTOM, remote
-from losscli.implementations.implementation import Implementation
+from losscli.implementations import CUSTOM, Implementation, remote
 from losscli.implementations.sandbox.worker_requests import InputShapes
 from losscli.judge.job import Job
-from losscli.judge.recognition import LARGEST, check_arguments, forms, made_with
+from losscli.judge.recognition import LARGEST, check_arguments, forms
 from losscli.judge.verdict_parts import REFERENCE
 from losscli.losses import ELEMENT, EVERY_LOSS, HIDDEN_STATE, ROW, Shape, Unit
 from losscli.verify.checks import CHECKS, Cost, named
@@ -69,8 +68,6 @@ ONE_PROCESS = 2**28
 class KnownLoss:
     """A loss of losscli's own, with its reference and oracle."""
 
-    in_processes = True
-    """Whether several fresh processes may take the times."""
     compared: tuple[str, ...] = (REFERENCE, "functional", "compile")
     """Implementations that the candidate must not be slower than."""
 
@@ -97,7 +94,7 @@ class KnownLoss:
         assert candidate.file
         self.definition = candidate.file.definition(loss)
         check_arguments(candidate.file, self.definition, loss, job.arguments)
-        self.parameters = {**made_with(candidate.file, self.definition, loss), **job.parameters}
+        self.parameters = {**self._made_with(), **job.parameters}
         self.asked: tuple[DType, ...] = job.dtypes or ("float32",)
         self.others = [] if job.dtypes else [each for each in DTYPES if each not in self.asked]
         """Optional dtypes."""
@@ -269,6 +266,15 @@ class KnownLoss:
             inputs=Inputs((distribution,), 2.0 if distribution == "normal" else 1.0, self.seed),
             whole_targets=self.candidate.setting.whole_targets,
         )
+
+    def _made_with(self) -> dict[str, float]:
+        """Return the parameters that ``get_init_inputs`` gives a module."""
+        file, constructor = self.candidate.file, self.definition.constructor
+        if not file or not constructor:
+            return {}
+        given = dict(zip(constructor.names, file.parsed.made_with or (), strict=False))
+        known = ((each.name, given.get(each.name)) for each in EVERY_LOSS[self.loss].parameters)
+        return {name: float(value) for name, value in known if isinstance(value, int | float)}
 
     @property
     def _timed(self) -> tuple[Any, ...]:

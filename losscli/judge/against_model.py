@@ -37,12 +37,8 @@ SAME = 1e-9
 
 
 class AnyModel:
-    """The ``Model`` of a file, which is its own oracle in float64.
+    """The ``Model`` of a file, its own oracle in float64; ``KnownLoss`` describes most methods."""
 
-    :class:`losscli.judge.against_loss.KnownLoss` describes most methods.
-    """
-
-    in_processes = False
     compared: tuple[str, ...] = (REFERENCE,)
     others: Sequence[DType] = ()
     """A Model may be no loss in another dtype."""
@@ -168,14 +164,12 @@ class AnyModel:
 
     def _is_in_domain(self, case: ModelCase) -> bool:
         try:
-            truths = list(
-                Problem.of(case, third_party=ThirdParty(reference=self.reference)).value()
-            )
+            problem = Problem.of(case, third_party=ThirdParty(reference=self.reference))
+            return all(bool(truth.value.isfinite().all()) for truth in problem.value())
         except WrongReferenceError:
             if self.died:
                 raise
             return False
-        return all(bool(truth.value.isfinite().all()) for truth in truths)
 
     def _described(self) -> ModelCase:
         case = ModelCase(
@@ -188,9 +182,8 @@ class AnyModel:
         names = self.definition.signature.names
         arguments = []
         for number, each in enumerate(reference.ask(ModelArguments())):
-            name = names[number] if number < len(names) else ""
-            if not name or name in state:
-                name = f"argument {number}"
+            known = number < len(names) and names[number] not in state
+            name = names[number] if known else f"argument {number}"
             arguments.append(structs.replace(each, name=name, differentiable=each.is_floating))
         if not any(argument.is_floating for argument in arguments):
             raise reference.wrong("get_inputs gives no floating tensor")
@@ -205,8 +198,7 @@ class AnyModel:
     def _probed(self, case: ModelCase) -> ModelCase:
         """Return the case with the shape of its result and the operands that have gradients.
 
-        WrongReferenceError: no finite result, no gradient, or different results for the same
-        inputs.
+        WrongReferenceError: no finite result, no gradient, or results that differ between calls.
         """
         reference = Reference(case, self.reference)
         operands = make_inputs(case, self.reference)

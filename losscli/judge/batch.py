@@ -1,17 +1,40 @@
-"""Judge a batch of jobs: skip finished ones, look up cached ones, send the rest to a pool."""
+"""Judge a batch of jobs: read them, skip finished ones, look up cached ones, pool the rest.
 
+Jobs are read from a line of JSON each; a broken line becomes a verdict, and the others run.
+"""
+
+import math
 import os
-from collections.abc import Collection, Generator, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
-from losscli.errors import UnfitError, UsageError
+import msgspec
+from msgspec.structs import replace
+
+from losscli.config.fields import check_device, check_name
+from losscli.config.sizes import LARGEST
+from losscli.errors import UnfitError, UsageError, unknown
 from losscli.files.reading import RECORD_BYTES, read_bytes
+from losscli.files.record import Record
+from losscli.implementations.allowance import Allowance
+from losscli.implementations.source import Source
 from losscli.judge.job import Job
 from losscli.judge.pool import Item, JudgePool
-from losscli.judge.verdict import Verdict
+from losscli.judge.verdict import Verdict, not_judged
 from losscli.judge.verdict_cache import VerdictCache
-from losscli.runs.encoding import UNREADABLE, RecordError, read_json
+from losscli.judge.verdict_parts import ended
+from losscli.losses import EVERY_LOSS, REDUCTIONS
+from losscli.reasons import Code
+from losscli.runs.encoding import UNREADABLE, RecordError, read_json, read_value
+from losscli.units import format_bytes
+
+OPTIONS = {"size": "sizes", "dtype": "dtypes", "param": "parameters"}
+"""Keys that may have the name of the command's option instead."""
+_BLOCK = 2**16
+_LONGEST = 2**20
+_KINDS = {list: "an array", str: "a text", bool: "true or false", type(None): "null"}
 
 
 def judge_batch(
@@ -46,14 +69,10 @@ def judge_batch(
 
 
 def read_finished(path: Path) -> list[Verdict]:
-    """Return the verdicts of an interrupted run's output, and repair its last line.
+    """Return the verdicts of an interrupted run's output; a missing file has none.
 
-    A half-written last line is cut off, and its job is judged again. A missing file has no
-    verdicts.
-
-    Raises:
-        UsageError: another line is not a verdict, or the file cannot be read.
-        UnfitError: the last line cannot be repaired.
+    A half-written last line is cut off, and its job is judged again. UsageError: another line is
+    not a verdict, or the file cannot be read. UnfitError: the last line cannot be repaired.
     """
     try:
         data = read_bytes(path, RECORD_BYTES)
@@ -76,10 +95,8 @@ def _verdict(line: bytes, path: Path, number: int) -> Verdict:
     try:
         return read_json(Verdict, line)
     except (RecordError, *UNREADABLE) as error:
-        raise UsageError(
-            f"{path}:{number}: this line is not a verdict: {error}. Name an output that "
-            "`losscli judge --format jsonl` wrote."
-        ) from None
+        text = f"{path}:{number}: this line is not a verdict: {error}. Name an output that "
+        raise UsageError(f"{text}`losscli judge --format jsonl` wrote.") from None
 
 
 def _repair(path: Path, length: int, last: bytes) -> None:
@@ -92,3 +109,130 @@ def _repair(path: Path, length: int, last: bytes) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise UnfitError(f"--resume '{path}' cannot be repaired: {error.strerror}.") from None
+
+
+def read_jobs(
+    lines: Iterable[bytes], name: str, defaults: Mapping[str, Any] | None = None
+) -> Iterator[Job | Verdict]:
+    """Yield the job of each line of a file that is not empty, or the verdict that it is broken.
+
+    ``defaults`` fills the missing fields; ``name`` is the file's, for messages.
+    """
+    seen: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        where = f"{name}:{number}"
+        item = _read_line(line, where, defaults)
+        if isinstance(item, Job) and item.id in seen:
+            text = f"the id '{item.id}' is that of line {seen[item.id]} as well"
+            yield _broken(item, where, f"{text}. Give each job a different id.")
+        else:
+            seen[item.id] = number
+            yield item
+
+
+def _read_line(line: bytes, where: str, defaults: Mapping[str, Any] | None = None) -> Job | Verdict:
+    value: dict[str, Any] = {}
+    try:
+        value = _with_defaults(_object(line), defaults or {})
+        return read_job(value)
+    except (UsageError, RecordError) as error:
+        return _broken(_readable(value, where), where, str(error))
+
+
+def read_job(value: Mapping[str, Any]) -> Job:
+    """Return a JSON object's job; RecordError for a field of another type, else UsageError."""
+    value = {OPTIONS.get(key, key): given for key, given in value.items()}
+    _refuse_unknown(value, Job)
+    if isinstance(value.get("limits"), dict):
+        _refuse_unknown(value["limits"], Allowance)
+    job = read_value(Job, value)
+    check_job(job)
+    return job
+
+
+def check_job(job: Job) -> None:
+    """Raise UsageError for a job that no machine can judge: a file or a value is wrong."""
+    for named in filter(None, (job.file, job.reference)):
+        Source.read(named)
+    check_device(job.device)
+    if job.loss:
+        _check_parameters(job)
+    if job.call:
+        Source.read(job.file).check_call(job.call, job.loss)
+    if job.reduction:
+        known = EVERY_LOSS[job.loss].reductions if job.loss else REDUCTIONS
+        check_name("reduction", job.reduction, known)
+    for shape in job.sizes:
+        if min(shape, default=0) < 0 or math.prod(shape) > LARGEST:
+            raise UsageError(f"{list(shape)} is not a size: expected extents such as [1024, 1024].")
+    for field in Allowance.__struct_fields__:
+        value = getattr(job.limits, field)
+        if not (value >= 0 and math.isfinite(value)):
+            raise UsageError(f"the limit '{field}' must be at least 0, but is {value:g}.")
+
+
+def lines_of(descriptor: int) -> Iterator[bytes]:
+    """Yield the lines of a file descriptor as they arrive; UsageError for too long a line.
+
+    It holds no lock of Python's while it waits, so the program can end in the meantime.
+    """
+    rest = b""
+    while block := os.read(descriptor, _BLOCK):
+        *lines, rest = (rest + block).split(b"\n")
+        yield from lines
+        if len(rest) > _LONGEST:
+            raise UsageError(
+                f"a line of the jobs is longer than {format_bytes(_LONGEST)}. Give each job a line."
+            )
+    if rest:
+        yield rest
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(line)
+    except UNREADABLE as error:
+        raise UsageError(f"this line is not JSON: {error}.") from None
+    if not isinstance(value, dict):
+        kind = _KINDS.get(type(value), "a number")
+        raise UsageError(f'expected an object such as {{"file": "kernel.py"}}, found {kind}.')
+    return value
+
+
+def _with_defaults(value: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    filled = {**defaults, **value}
+    for field in ("limits", "parameters"):
+        if isinstance(value.get(field), dict) and field in defaults:
+            filled[field] = {**defaults[field], **value[field]}
+    return filled
+
+
+def _refuse_unknown(value: Mapping[str, Any], kind: type[Record]) -> None:
+    fields = kind.__struct_encode_fields__
+    for key in value:
+        if key not in fields:
+            raise UsageError(unknown("key", key, fields))
+
+
+def _check_parameters(job: Job) -> None:
+    spec = EVERY_LOSS[check_name("loss", job.loss, EVERY_LOSS)]
+    known = {parameter.name: parameter for parameter in spec.parameters}
+    for name, value in job.parameters.items():
+        if name not in known:
+            none = f"{spec.name} has no parameters, but '{name}' is given."
+            raise UsageError(unknown("parameter", name, known) if known else none)
+        if complaint := known[name].check(value):
+            raise UsageError(f"{complaint}.")
+
+
+def _readable(value: Mapping[str, Any], where: str) -> Job:
+    """Return what can be read of a broken line; its id is the file, or the line's place."""
+    given = {key: value.get(key) for key in ("file", "id", "loss", "reference")}
+    texts = {key: text for key, text in given.items() if isinstance(text, str)}
+    return replace(Job(file="", id=texts.get("file") or where), **texts)
+
+
+def _broken(job: Job, where: str, why: str) -> Verdict:
+    return not_judged(job, Code.BAD_JOB, f"{where}: {ended(why)}")

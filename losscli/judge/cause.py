@@ -8,7 +8,6 @@ import math
 import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
 from importlib.resources import files
 
 import torch
@@ -85,8 +84,7 @@ def _of_part(draws: list[Problem], answers: list[Answer]) -> str:
         own_mean = of_first * count / torch.arange(1, count + 1).to(sums)
         own_mean[count // 2 :] = torch.nan  # too many are close to the whole mean
         same = min(SAME_SUM, 0.1 / count) * got.abs()
-        near = [(each - got).abs() <= same for each in (of_first, own_mean)]
-        found = near[0] | near[1]
+        found = ((of_first - got).abs() <= same) | ((own_mean - got).abs() <= same)
         fits = found if fits is None else fits & found
     if fits is None or bool(fits[-1]) or int(fits.sum()) != 1:
         return ""
@@ -134,17 +132,15 @@ def _of_calls(problem: Problem, subject: Subject) -> str:
     losses = [_answer(subject, problem).loss.detach().double() for _ in range(CALLS)]
     losses += [subject.send(Forward(problem.copies())).double() for _ in range(CALLS)]
     kinds = torch.stack(losses).nan_to_num().split(CALLS)
-    if max(_distance(*of.aminmax(dim=0)) for of in kinds) > SAME_SUM:
-        return "calls with the same operands give different results"
+    for own in kinds:
+        low, high = own.aminmax(dim=0)
+        scale = high.abs().max().clamp(min=torch.finfo(high.dtype).tiny)
+        if float(((high - low).abs().max() / scale).nan_to_num(nan=math.inf)) > SAME_SUM:
+            return "calls with the same operands give different results"
     if not is_close(losses[-1], losses[0]):
         wrong = problem.judge_loss(losses[0].to(problem.oracle.dtype))[0].status == FAIL
         return f"its loss is wrong only {'with' if wrong else 'without'} a gradient"
     return ""
-
-
-def _distance(one: Tensor, other: Tensor) -> float:
-    scale = other.abs().max().clamp(min=torch.finfo(other.dtype).tiny)
-    return float(((one - other).abs().max() / scale).nan_to_num(nan=math.inf))
 
 
 def _of_incoming(problem: Problem, answer: Answer) -> str:
@@ -167,10 +163,13 @@ def _of_incoming(problem: Problem, answer: Answer) -> str:
 
 
 def _mistake(draws: list[Problem], answers: list[Answer]) -> str:
-    case = draws[0].case
+    from losscli.verify.selftest.wrong import WRONG
+
+    case, known = draws[0].case, {each.name.removeprefix("wrong:"): each for each in WRONG}
     right = subject_of("reference", case)
     rights = [_answer(right, each) for each in draws]
-    for name, wrong in _mistakes().items():
+    for name, text in MISTAKES.items():
+        wrong = known[name]
         if wrong.unavailable(case):
             continue
         try:
@@ -180,16 +179,8 @@ def _mistake(draws: list[Problem], answers: list[Answer]) -> str:
             continue
         same = all(_alike(*pair) for pair in zip(found, answers, strict=True))
         if same and not all(_alike(*pair) for pair in zip(found, rights, strict=True)):
-            return MISTAKES[name]
+            return text
     return ""
-
-
-@cache
-def _mistakes() -> dict[str, Implementation]:
-    from losscli.verify.selftest.wrong import WRONG
-
-    named = {each.name.removeprefix("wrong:"): each for each in WRONG}
-    return {name: named[name] for name in MISTAKES}
 
 
 def _alike(one: Answer, other: Answer) -> bool:

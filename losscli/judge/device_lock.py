@@ -5,14 +5,12 @@ releases the locks of a process that ends.
 """
 
 import contextlib
-import math
 import platform
 import re
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from losscli.errors import writing
 from losscli.files.directories import CACHE_VARIABLE, LOCKS, make_private, private_folder
@@ -27,32 +25,24 @@ def device_lock(
     device: str,
     *,
     shared: bool = False,
-    until: float = math.inf,
-    waits_for_us: Callable[[int], bool] = lambda pid: False,
     notify: Callable[[str], None] = lambda note: None,
     clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
+    **waits: Any,
 ) -> Iterator[float]:
     """Hold a device's lock within the block; yield the seconds of waiting.
 
-    ``shared``: to build or check, else to time. ``until``: give up at this time of ``clock``.
-    ``waits_for_us``: whether a process that holds the lock would never release it. ``notify`` gets
-    the holder if the wait is long.
-
-    Raises:
-        HeldError: the lock was not free in time.
-        UnfitError: the locks cannot be written, or the file system has none.
+    ``shared``: to build or check, else to time. ``notify`` gets the holder if the wait is long.
+    ``waits`` are other arguments of :func:`held`, such as ``until``. HeldError as there;
+    UnfitError: the locks cannot be written, or the file system has none.
     """
+
+    def note(holder: str) -> None:
+        notify(f"waiting for {holder}, which has the lock of {device}")
+
+    def take(file: IO[str], *, shared: bool = False) -> contextlib.AbstractContextManager[None]:
+        return held(file, note, notify_after=_NOTIFY_AFTER, shared=shared, clock=clock, **waits)
+
     started = clock()
-    take = partial(
-        held,
-        notify=lambda holder: notify(f"waiting for {holder}, which has the lock of {device}"),
-        notify_after=_NOTIFY_AFTER,
-        until=until,
-        waits_for_us=waits_for_us,
-        clock=clock,
-        sleep=sleep,
-    )
     # All pass the turnstile; a process that waits to time blocks it. Otherwise processes that share
     # the lock could keep it among them for ever.
     with _open(device, "entry") as entry, _open(device) as file, contextlib.ExitStack() as locks:
@@ -67,15 +57,16 @@ def device_lock(
 def is_alone(device: str) -> bool:
     """Tell whether no other process builds, checks or times on a device now."""
     with _open(device) as lock:
-        alone = try_lock(lock)
-        if alone:
+        if alone := try_lock(lock):
             unlock(lock)
     return alone
 
 
 def lock_path(device: str, kind: str = "lock") -> Path:
     """Return the lock file of a device of this host: several hosts may share the cache."""
-    name = re.sub(r"[^A-Za-z0-9.-]", "_", f"{platform.node()}-{_identity(device)}")
+    uuid = None if device == "cpu" else gpu_uuid(device)  # cuda:0 depends on what a process sees
+    identity = f"gpu-{uuid.replace('-', '')}" if uuid else device
+    name = re.sub(r"[^A-Za-z0-9.-]", "_", f"{platform.node()}-{identity}")
     return private_folder("locks", LOCKS) / f"{name}.{kind}"
 
 
@@ -84,9 +75,3 @@ def _open(device: str, kind: str = "lock") -> IO[str]:
     with writing(path, f"Name a folder that can be written in {CACHE_VARIABLE}."):
         make_private(path.parent)
         return open_lock(path)
-
-
-def _identity(device: str) -> str:
-    """Return a name of the device that does not depend on which GPUs a process sees."""
-    uuid = None if device == "cpu" else gpu_uuid(device)
-    return f"gpu-{uuid.replace('-', '')}" if uuid else device

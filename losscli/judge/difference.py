@@ -38,9 +38,8 @@ def _results(problem: Problem, answer: Answer) -> Iterator[tuple[str, Tensor, Te
     for part, got in answer.items().items():
         if got is None:
             continue
-        of_loss, incoming = part == LOSS, problem.usual
-        due = problem.value() if of_loss else problem.gradient(operand_of(part), incoming)
-        truths = [*due]
+        is_loss, incoming = part == LOSS, problem.usual
+        truths = [*(problem.value() if is_loss else problem.gradient(operand_of(part), incoming))]
         if len(truths) == 1 and truths[0].value.shape == got.shape:
             yield part, got.detach().double(), truths[0].value
 
@@ -66,10 +65,9 @@ def _of_elements(problem: Problem, got: Tensor, due: Tensor) -> str:
             if bool(((low[wrong] < least) | (high[wrong] > most)).all()):
                 return f"is right only for operands from {least:.3g} to {most:.3g}"
     spread = float(relative.square().mean().sqrt())
-    for dtype in (torch.float16, torch.bfloat16):
-        unit = torch.finfo(dtype).eps / 2
+    for name in ("float16", "bfloat16"):
+        unit = torch.finfo(getattr(torch, name)).eps / 2
         if unit / 4 < spread < 2 * unit:
-            name = str(dtype).removeprefix("torch.")
             return f"has a relative error of {spread:.1g} in each element, as if rounded to {name}"
     return ""
 
@@ -82,12 +80,11 @@ def _of_branch(problem: Problem, operands: Sequence[Tensor], wrong: Tensor) -> s
     if len(kinks) and bool(torch.isin(where[wrong], kinks).all()):
         return "where branches of the formula meet"
     sides = torch.bucketize(where, kinks)
-    of_sides = torch.isin(sides, sides[wrong].unique())
-    names = " and ".join(repr(spec.branches(params)[int(n)]) for n in sides[wrong].unique())
+    found = sides[wrong].unique()
+    of_sides = torch.isin(sides, found)
+    names = " and ".join(repr(spec.branches(params)[int(n)]) for n in found)
     branch = f"on the branch {names}" if len(kinks) else ""
-    everywhere = torch.ones_like(wrong)
-    some = len(sides[wrong].unique()) <= len(kinks)
-    orders = {"": everywhere} if branch and some else {}
+    orders = {"": torch.ones_like(wrong)} if branch and len(found) <= len(kinks) else {}
     if len(operands) > 1:
         orders |= {
             "where the input is below the target": operands[0] < operands[1],

@@ -19,8 +19,7 @@ from msgspec.structs import replace
 from losscli.errors import UnfitError, UsageError
 from losscli.files.record import Record
 from losscli.judge.job import Job
-from losscli.judge.on_node import THREADS, Order
-from losscli.judge.parcel import pack
+from losscli.judge.on_node import THREADS, Order, pack
 from losscli.judge.pool import COMMAND, JUDGES_OF_A_GPU, Item
 from losscli.judge.verdict import Verdict, not_judged
 from losscli.judge.verdict_cache import own_version
@@ -34,8 +33,6 @@ ROOM_SECONDS = 5.0
 PATIENCE = 60.0
 """Seconds without any node for a job after which the farm gives up."""
 POLL = 0.1
-
-
 WORKERS, NODES = 4, 30
 """Lost workers, and lost nodes, after which a job is not judged. A candidate may end its worker;
 nodes come and go by themselves."""
@@ -170,10 +167,9 @@ class Farm:
             text = f"{job.device} is a GPU of one machine. On a cluster, ask for cuda."
             return not_judged(job, Code.BAD_JOB, text)
         self._look()
-        has_gpus = self._had_gpus  # one that is lost may come back
-        if job.device == "cuda" and not has_gpus:
+        if job.device == "cuda" and not self._had_gpus:
             return not_judged(job, Code.NO_GPU, "no node of the cluster has a GPU")
-        return has_gpus
+        return self._had_gpus  # one that is lost may come back
 
     def _take(self, job: Job, task: object) -> Verdict | Job:
         """Return the verdict of a task; the job if another node has to judge it."""

@@ -1,7 +1,6 @@
 """Look at a candidate's first results: what it returns, for which operands, and gradients."""
 
 import contextlib
-import re
 
 import torch
 
@@ -10,26 +9,18 @@ from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
 from losscli.implementations import remote
 from losscli.implementations.errors import SubjectError
-from losscli.implementations.implementation import Implementation, Mend
+from losscli.implementations.implementation import Mend
 from losscli.implementations.requests import Call, Forward
 from losscli.implementations.subject import Subject, bind
 from losscli.judge.home_ground import has_died
 from losscli.judge.judgement import Ended, Judgement
+from losscli.judge.recognition import MISSING
 from losscli.reasons import HOME, Code, Facet
 from losscli.runs.records import FAIL
 from losscli.truth.problem import Problem
-from losscli.truth.setup import ThirdParty
 
 UNMARKED = "in a process that does not look like a judge's: "
-ONLY_MARKED = "it is right only in a process that looks like a judge's"
 NO_GRADIENT = "its result has no gradient, so it cannot be used in training"
-SEVERAL = ("returned a tuple", "returned a list")
-MISSING = re.compile(
-    "CUDA_HOME|nvcc|not compiled with CUDA|no NVIDIA driver|Ninja is required|dummy base class"
-    "|No module named '(triton|tilelang|helion|cutlass|cupy|numba)"
-)
-"""Errors where a machine lacks a compiler, a GPU or a language."""
-LABELS_ALONE = "it is defined for labels 0 and 1; targets between them give another loss"
 
 
 def compile_by_call(on: Judgement) -> None:
@@ -47,8 +38,7 @@ def look_at(on: Judgement, case: Case) -> None:
     """Check the value, then find out about gradients; drop an optional dtype that fails."""
     problem, draft, is_right = on.problem(case), on.draft, False
     optional = case.dtype in on.against.others
-    dtypes = [each for each in case.dtypes.values() if each in DTYPES]
-    draft.dtypes |= dict.fromkeys(dtypes)
+    draft.dtypes |= dict.fromkeys(each for each in case.dtypes.values() if each in DTYPES)
     try:
         subject = bind(on.implementation, case)
         subject = _check_value(on, problem, subject)
@@ -63,15 +53,14 @@ def look_at(on: Judgement, case: Case) -> None:
             problem.mark()
             subject = _first_gradient(on, problem, subject)
             if name := problem.spoiled():  # by its backward
-                _give_copies(on, case, name)
-                problem, subject = on.problem(case), bind(on.implementation, case)
+                subject, problem = _give_copies(on, case, name), on.problem(case)
             _look_at_others(on, problem, subject)
             draft.trains = True
     except SubjectError as error:
         raised = error.code in (Code.RAISED, Code.DOES_NOT_BUILD)  # a call may compile
         died = has_died(error)
-        backward = not optional and is_right and not died
-        if backward and (raised or error.code == Code.NO_GRADIENT):
+        in_backward = is_right and not optional and not died
+        if in_backward and (raised or error.code == Code.NO_GRADIENT):
             text = f"{NO_GRADIENT}; backward {error}" if raised else NO_GRADIENT
             draft.add(Code.NO_GRADIENT, text, case=case.name)
             draft.trains = False
@@ -114,7 +103,7 @@ def look_unmarked(on: Judgement, case: Case) -> None:
             own = None if got is None else got.to(on.device)
             outcome, _ = problem.judge(part, own, problem.filled(1.0))
             if outcome.status == FAIL:
-                on.draft.cause = ONLY_MARKED
+                on.draft.cause = "it is right only in a process that looks like a judge's"
                 text = f"{UNMARKED}{part}: {outcome.reason}"
                 on.draft.end(Code.WRONG, text, check="value", case=case.name)
 
@@ -130,28 +119,26 @@ def _first_gradient(on: Judgement, problem: Problem, subject: Subject) -> Subjec
         mends = on.implementation.setting.mends
         if error.code != Code.RAISED or "gradients" in mends or not _differ(problem):
             raise
-        candidate = _mended(on, "gradients")
-        subject = bind(candidate, problem.case)
+        before = on.implementation
+        subject = _mended(on, problem.case, "gradients")
         try:
             subject.send(problem.call(problem.filled(1.0)))
         except SubjectError:
+            on.against.candidate = before
             raise error from None
-        on.against.candidate = candidate
         text = f"it {error} unless gradients of all operands are wanted"
         _add_limit(on, problem, problem.wrt[0], text)
     return subject
 
 
 def _differ(problem: Problem) -> bool:
-    """Tell whether several operands have gradients, which a caller may want one by one."""
     return not isinstance(problem.case, ModelCase) and len(problem.wrt) > 1
 
 
 def _look_at_others(on: Judgement, problem: Problem, subject: Subject) -> None:
-    """Find out which gradients of other operands it lacks.
+    """Find out which gradients of other operands it lacks; PyTorch's function may lack them too.
 
-    It may lack those that PyTorch's function lacks. It is limited if it has none of the target, or
-    one only together with that of the prediction.
+    It is limited if it has none of the target, or one only together with that of the prediction.
     """
     if not _differ(problem):
         return
@@ -193,8 +180,10 @@ def _lacks(problem: Problem, subject: Subject, name: str, *, may_refuse: bool) -
     return answer.gradients[name] is None
 
 
-def _mended(on: Judgement, mend: Mend) -> Implementation:
-    return on.implementation.but(mends=(*on.implementation.setting.mends, mend))
+def _mended(on: Judgement, case: Case, mend: Mend) -> Subject:
+    """Mend the candidate from now on; return its subject."""
+    on.against.candidate = on.implementation.but(mends=(*on.implementation.setting.mends, mend))
+    return bind(on.implementation, case)
 
 
 def _add_limit(on: Judgement, problem: Problem, name: str, text: str) -> None:
@@ -206,83 +195,69 @@ def _check_value(on: Judgement, problem: Problem, subject: Subject, where: str =
     """Record a wrong value; return the subject, which mends results that do not fit."""
     before = problem.copies()
     problem.mark()
-    case, mends = problem.case.name, on.implementation.setting.mends
+    case, setting, draft = problem.case, on.implementation.setting, on.draft
+    place: dict[str, str] = {"check": "value", "case": case.name}
     try:
         loss = subject.send(Forward(problem.operands))
     except SubjectError as error:
-        if not str(error).startswith(SEVERAL) or "results" in mends:
+        several = str(error).startswith(("returned a tuple", "returned a list"))
+        if not several or "results" in setting.mends:
             raise
-        on.draft.notes.append("it returns several results: the first that fits is the loss")
-        on.against.candidate = _mended(on, "results")
-        return _check_value(on, problem, bind(on.implementation, problem.case), where)
+        draft.notes.append("it returns several results: the first that fits is the loss")
+        return _check_value(on, problem, _mended(on, case, "results"), where)
     if name := problem.spoiled():
-        if "operands" in mends:
-            on.draft.end(
-                Code.MODIFIED_INPUT,
-                f"{where}modified its {name} in place",
-                check="value",
-                case=case,
-            )
-        _give_copies(on, problem.case, name)
+        if "operands" in setting.mends:
+            draft.end(Code.MODIFIED_INPUT, f"{where}modified its {name} in place", **place)
+        subject = _give_copies(on, case, name)
         for each, values in before.items():
             problem.operands[each].copy_(values)
-        return _check_value(on, problem, bind(on.implementation, problem.case), where)
+        return _check_value(on, problem, subject, where)
     verdict, errors = problem.judge_loss(loss)
-    misfits = verdict.status == FAIL and errors is None
-    if verdict.status == FAIL and problem.case.dtype in on.against.others:
+    if verdict.status != FAIL:
+        return subject
+    if case.dtype in on.against.others:
         raise SubjectError(verdict.reason, Code.SHAPE_OR_DTYPE_MISMATCH)
-    if misfits and _can_mend(on, loss, problem):
-        on.draft.add(
-            Code.SHAPE_OR_DTYPE_MISMATCH, verdict.reason, check="value", facet="value", case=case
-        )
+    if errors is None and _can_mend(on, loss, problem):
+        draft.add(Code.SHAPE_OR_DTYPE_MISMATCH, verdict.reason, facet="value", **place)
         if on.job.until_first:
             raise Ended
-        on.against.candidate = _mended(on, "results")
-        return _check_value(on, problem, bind(on.implementation, problem.case), where)
-    if verdict.status == FAIL and _is_right_for_labels(on, problem.case):
-        text = f"{LABELS_ALONE}: {verdict.reason}"
-        on.draft.add(Code.KNOWN_LIMITATION, text, check="value", facet="value", case=case)
-        lacking = [o.name for o in problem.case.spec.operands[1:] if o.labels]
-        lacking += on.implementation.setting.lacking
+        return _check_value(on, problem, _mended(on, case, "results"), where)
+    if _is_right_for_labels(on, case):
+        text = "it is defined for labels 0 and 1; targets between them give another loss"
+        draft.add(Code.KNOWN_LIMITATION, f"{text}: {verdict.reason}", facet="value", **place)
+        lacking = [o.name for o in case.spec.operands[1:] if o.labels]
+        lacking += setting.lacking
         on.against.candidate = on.implementation.but(labels=True, lacking=tuple(lacking))
-        return bind(on.implementation, problem.case)
-    if verdict.status == FAIL and not where and on.against.has_other_size(problem.case):
+        return bind(on.implementation, case)
+    if not where and on.against.has_other_size(case):
         raise SubjectError(verdict.reason, Code.KNOWN_LIMITATION)
-    if verdict.status == FAIL:
-        text = where + verdict.reason
-        on.draft.cases.append(problem.case)
-        on.draft.add(Code.WRONG, text, check="value", facet="value", case=case)
-        # Its gradient says less, unless nothing else is known of the formula.
-        if errors is None or not isinstance(problem.case, ModelCase):
-            raise Ended
+    draft.cases.append(case)
+    draft.add(Code.WRONG, where + verdict.reason, facet="value", **place)
+    # Its gradient says less, unless nothing else is known of the formula.
+    if errors is None or not isinstance(case, ModelCase):
+        raise Ended
     return subject
 
 
-def _give_copies(on: Judgement, case: Case, name: str) -> None:
+def _give_copies(on: Judgement, case: Case, name: str) -> Subject:
     """Give each call copies of the operands from now on: the candidate overwrites one."""
     text = f"it overwrites its {name}, so each call gets copies, which its times include"
     on.draft.add(Code.KNOWN_LIMITATION, text, check="value", facet="inputs", case=case.name)
-    on.against.candidate = _mended(on, "operands")
+    return _mended(on, case, "operands")
 
 
 def _is_right_for_labels(on: Judgement, case: Case) -> bool:
-    setting = on.implementation.setting
-    if setting.labels or not any(o.labels for o in case.spec.operands[1:]):
+    if on.implementation.setting.labels or not any(o.labels for o in case.spec.operands[1:]):
         return False
-    third_party = ThirdParty(setting.lacking, on.against.reference, labels=True)
-    problem = Problem.of(case, third_party=third_party)
+    problem = on.problem(case, labels=True)
     loss = bind(on.implementation, case).send(Forward(problem.operands))
     return problem.judge_loss(loss)[0].status != FAIL
 
 
 def _can_mend(on: Judgement, loss: torch.Tensor, problem: Problem) -> bool:
     """Tell whether a loss has a shape that can be mended: a number, or one loss a unit."""
+    if "results" in on.implementation.setting.mends or isinstance(problem.case, ModelCase):
+        return False
     due = problem.oracle.loss_shape()
     fits = loss.shape in (due, problem.oracle.unreduced_shape) or (loss.numel() == due.numel() == 1)
-    return (
-        "results" not in on.implementation.setting.mends
-        and not isinstance(problem.case, ModelCase)
-        and fits
-        and loss.is_floating_point()
-        and loss.device == problem.prediction.device
-    )
+    return fits and loss.is_floating_point() and loss.device == problem.prediction.device

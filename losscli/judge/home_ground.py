@@ -1,7 +1,6 @@
 """Settle the home ground of a candidate: the shapes of its operands, and its reduction."""
 
 import contextlib
-from typing import NamedTuple
 
 import msgspec
 import torch
@@ -21,54 +20,48 @@ from losscli.reasons import Code, Reason
 from losscli.runs.records import FAIL
 from losscli.units import format_size
 
-WHOLE_TARGETS = "its target must have the input's shape; with shape"
 REFUSED = (Code.RAISED, Code.PROCESS_DIED, Code.DEVICE_ERROR)
 """How a kernel fails that is not written for a target of another shape."""
-
-
-class _Tried(NamedTuple):
-    right: int
-    """How much is right: 0 nothing, 1 the loss, 2 its gradients too."""
-    error: SubjectError
 
 
 def settle_shapes(on: Judgement) -> None:
     """Judge a candidate that is right only with a target of the input's shape on such targets.
 
-    It must raise or crash where the loss's own target broadcasts, or read as many targets as
-    inputs; whatever else is wrong there is a mistake.
+    Where the target broadcasts it must raise, crash or read beyond it; all else is a mistake.
     """
     against = on.against
     if isinstance(against, AnyModel) or not (case := against.firsts()[0]).target_broadcasts:
         return
-    usual = _try(on, case)
-    if usual.right == 2:
+    right, error = _try(on, case)
+    if right == 2:
         return
-    before, whole = on.implementation, usual
-    wrong = usual.error.code == Code.WRONG and _reads_beyond(on, case)
-    if wrong or usual.error.code in REFUSED:
+    before, whole = on.implementation, right
+    if error.code in REFUSED or (error.code == Code.WRONG and _reads_beyond(on, case)):
         end_if_changed(on)
         remote.workers.renew(on.file)  # it may have written beyond the end of a tensor
         against.candidate = before.but(whole_targets=True)
         with contextlib.suppress(SubjectError):
             bind(on.implementation, against.firsts()[0])
             end_if_changed(on)  # by a second import
-        whole = _try(on, against.firsts()[0])
-    if whole.right <= usual.right:
+        whole, _ = _try(on, against.firsts()[0])
+    if whole <= right:
         against.candidate = before
-        if has_died(usual.error):  # it may do so only once
+        if has_died(error):  # it may do so only once
             note_shapes(on, case)
-            on.draft.end(usual.error.code, str(usual.error), case=case.name)
+            on.draft.end(error.code, str(error), case=case.name)
         return  # the first look says what is wrong
-    raised = usual.error.code == Code.RAISED
-    text = f"{WHOLE_TARGETS} {format_size(case.target_shape)}: {usual.error}"
-    code: Code = Code.UNSUPPORTED_INPUT if raised else Code.KNOWN_LIMITATION
+    shape = format_size(case.target_shape)
+    text = f"its target must have the input's shape; with shape {shape}: {error}"
+    code = {Code.RAISED: Code.UNSUPPORTED_INPUT}.get(error.code, Code.KNOWN_LIMITATION)
     on.draft.add(code, text, check="broadcasts", facet="layouts", case=case.name)
     settle_reduction(on)
 
 
-def _try(on: Judgement, case: Case) -> _Tried:
-    """Call it once, whatever it overwrites and whichever shape its result has."""
+def _try(on: Judgement, case: Case) -> tuple[int, SubjectError]:
+    """Call it once, whatever it overwrites and whichever shape its result has.
+
+    Return how much is right (0 nothing, 1 the loss, 2 its gradients too) and what is wrong.
+    """
     problem, right = on.problem(case), 0
     try:
         subject = bind(on.implementation.but(mends=("results", "operands")), case)
@@ -81,14 +74,13 @@ def _try(on: Judgement, case: Case) -> _Tried:
             if outcome.status == FAIL:
                 raise SubjectError(f"{part}: {outcome.reason}", Code.WRONG)
     except SubjectError as error:
-        return _Tried(right, error)
-    return _Tried(2, SubjectError(""))
+        return right, error
+    return 2, SubjectError("")
 
 
 def end_if_changed(on: Judgement) -> Reason | None:
     """Return what the file has changed globally since the last query; end unless that is mild."""
-    changed = remote.changes_of(on.file)
-    if not changed:
+    if not (changed := remote.changes_of(on.file)):
         return None
     reason = reason_of(changed)
     if not all(change.mild for change in changed):
@@ -131,9 +123,8 @@ def settle_reduction(on: Judgement) -> None:
     against, job = on.against, on.job
     if isinstance(against, AnyModel) or job.reduction or against.definition.takes("reduction"):
         return
-    reductions = EVERY_LOSS[against.loss].reductions
     case = against.firsts()[0]
-    if case.reduction == "none" or "none" not in reductions:
+    if case.reduction == "none" or "none" not in EVERY_LOSS[against.loss].reductions:
         return
     problem = on.problem(case)
     with contextlib.suppress(SubjectError):

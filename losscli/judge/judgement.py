@@ -32,8 +32,8 @@ RENAMED: dict[Code, Code] = {
 }
 """The codes of results that have another name in a verdict."""
 _KINDS: dict[Code, str] = {
-    Code.KNOWN_LIMITATION: "limited",
-    Code.UNSUPPORTED_INPUT: "raises",
+    Code.KNOWN_LIMITATION: "limited: ",
+    Code.UNSUPPORTED_INPUT: "raises: ",
     Code.SAME_ERROR_AS_PYTORCH: "",
     Code.SLOWER: "",
 }
@@ -43,8 +43,6 @@ IF_UNUSUAL: dict[Code, Code] = {
     Code.WRONG: Code.KNOWN_LIMITATION,
 }
 """Their codes where a parameter is at an end of its domain, or beyond usual values."""
-ASSERTED = "device-side assert"
-"""What CUDA reports of a kernel that has detected an error itself."""
 
 
 class Ended(Exception):  # noqa: N818 - the verdict is known
@@ -71,8 +69,6 @@ class Draft:
     home: Collection[Facet] = HOME
     """The facets in which a wrong result is WRONG."""
     now: Stage = "parse"
-    call: str = ""
-    """The job's expression that calls the file, for lines that repeat a failure."""
 
     def facets(self, device: str, *, quick: bool) -> dict[Facet, str]:
         """Return each facet's ``ok``, ``limited: how``, ``raises: how`` or ``not tested: why``."""
@@ -87,9 +83,8 @@ class Draft:
             own = [reason for reason in self.reasons if reason.facet == facet]
             if own:
                 worst = min(own, key=lambda reason: [*Code].index(reason.code))
-                kind = _KINDS.get(worst.code, "wrong")
-                text = worst.text.removeprefix("raised ")
-                found[facet] = f"{kind}: {text}" if kind else "ok"
+                kind = _KINDS.get(worst.code, "wrong: ")
+                found[facet] = kind + worst.text.removeprefix("raised ") if kind else "ok"
             elif facet in self.tested:
                 found[facet] = "ok"
             else:
@@ -129,32 +124,6 @@ class Draft:
         self.add(code, text, **more)
         raise Ended
 
-    def count(self, result: VerifyResult, against: Against) -> None:
-        """Add a result of a check."""
-        status = result.status
-        if not result.shrunk_from:
-            self.checks[status] = self.checks.get(status, 0) + 1
-        optional = result.case.dtype in against.others
-        facet = _facet_of(result, against)
-        if status != SKIPPED:
-            self.tested[facet] = None
-        if not optional:  # its units cannot be compared
-            self.accuracy = _worst(self.accuracy, result)
-        mild = status == WARN and result.code == Code.SAME_ERROR_AS_PYTORCH and not optional
-        if status != FAIL and not mild:
-            return
-        code = code_of(result, self.now, facet, self.home, optional=optional)
-        check, case = result.check, result.case.name
-        if code == Code.WRONG:
-            self.cases = sorted([*self.cases, result.case], key=lambda case: case.elements)
-        told, repeat = result.told, line(result, self.call)
-        reason = JudgeReason(code, self.now, told, check, case, repeat, facet)
-        known = [r for r in self.reasons if (r.check, r.code) == (reason.check, reason.code)]
-        if result.shrunk_from and known:
-            self.reasons[self.reasons.index(known[0])] = reason
-        elif not known:
-            self.reasons.append(reason)
-
 
 @dataclass
 class Judgement:
@@ -176,11 +145,37 @@ class Judgement:
         """The candidate, with what is known of it so far."""
         return self.against.candidate
 
-    def problem(self, case: Case) -> Problem:
-        """Return the problem of a case for a third-party kernel."""
+    def problem(self, case: Case, *, labels: bool = False) -> Problem:
+        """Return the problem of a case for a third-party kernel; ``labels``: with labels alone."""
         setting = self.implementation.setting
-        third_party = ThirdParty(setting.lacking, self.against.reference, setting.labels)
+        labels = labels or setting.labels
+        third_party = ThirdParty(setting.lacking, self.against.reference, labels)
         return Problem.of(case, third_party=third_party)
+
+    def count(self, result: VerifyResult) -> None:
+        """Add a result of a check to the draft."""
+        draft, status = self.draft, result.status
+        if not result.shrunk_from:
+            draft.checks[status] = draft.checks.get(status, 0) + 1
+        optional = result.case.dtype in self.against.others
+        facet = _facet_of(result, self.against)
+        if status != SKIPPED:
+            draft.tested[facet] = None
+        if not optional:  # its units cannot be compared
+            draft.accuracy = _worst(draft.accuracy, result)
+        mild = status == WARN and result.code == Code.SAME_ERROR_AS_PYTORCH and not optional
+        if status != FAIL and not mild:
+            return
+        code = code_of(result, draft.now, facet, draft.home, optional=optional)
+        if code == Code.WRONG:
+            draft.cases = sorted([*draft.cases, result.case], key=lambda case: case.elements)
+        place = result.check, result.case.name, line(result, self.job.call), facet
+        reason = JudgeReason(code, draft.now, result.told, *place)
+        known = [r for r in draft.reasons if (r.check, r.code) == (reason.check, reason.code)]
+        if result.shrunk_from and known:
+            draft.reasons[draft.reasons.index(known[0])] = reason
+        elif not known:
+            draft.reasons.append(reason)
 
     def check_time(self) -> None:
         """End the judging when its time is over, without blaming the file for waits."""
@@ -189,8 +184,8 @@ class Judgement:
         if late > self.waited:
             self.draft.end(Code.TIMEOUT, told)
         if late > 0:
-            waited = f"{self.waited:.0f} s of which it waited for {self.device}"
-            self.draft.end(Code.BUSY, f"{told}, {waited}")
+            told += f", {self.waited:.0f} s of which it waited for {self.device}"
+            self.draft.end(Code.BUSY, told)
 
 
 def _facet_of(result: VerifyResult, against: Against) -> Facet:
@@ -206,15 +201,13 @@ def _facet_of(result: VerifyResult, against: Against) -> Facet:
         return "dtypes"
     if _is_unusual(case):
         return "parameters"
-    usual = against.usual_reductions
-    if usual and case.reduction not in usual:
+    if against.usual_reductions and case.reduction not in against.usual_reductions:
         return "reductions"
-    asked = against.parameters
-    unusual = (
-        case.params[each.name] not in (each.default, each.absent, asked.get(each.name))
-        for each in case.spec.parameters
-    )
-    return "parameters" if any(unusual) else facet
+    for each in case.spec.parameters:
+        usual = each.default, each.absent, against.parameters.get(each.name)
+        if case.params[each.name] not in usual:
+            return "parameters"
+    return facet
 
 
 def code_of(
@@ -239,7 +232,7 @@ def code_of(
     if not _is_unusual(result.case):
         return code
     # An assertion is how PyTorch's operators raise an error on a GPU.
-    asserted = code == Code.DEVICE_ERROR and ASSERTED in result.reason
+    asserted = code == Code.DEVICE_ERROR and "device-side assert" in result.reason
     return Code.UNSUPPORTED_INPUT if asserted else IF_UNUSUAL.get(code, code)
 
 
@@ -252,13 +245,11 @@ def _worst(known: Accuracy, result: VerifyResult) -> Accuracy:
     """Return the largest errors of passed results so far, and whether runs agree."""
     if result.status == FAIL or result.code == Code.SAME_ERROR_AS_PYTORCH:
         return known
-    own, torchs = result.error, result.reference_error
+    own, torchs, same = result.error, result.reference_error, known.deterministic
 
-    def most(one: float | None, other: float | None) -> float | None:
-        known = (each for each in (one, other) if each is not None and math.isfinite(each))
-        return max(known, default=None)
+    def most(*errors: float | None) -> float | None:
+        return max((e for e in errors if e is not None and math.isfinite(e)), default=None)
 
-    same = known.deterministic
     if result.check == "determinism" and result.status in (PASS, WARN):
         same = result.status == PASS and same is not False
     return Accuracy(

@@ -1,43 +1,69 @@
-"""Judge one job: recognise its loss, run its stages, return its verdict."""
+"""Judge one job in stages: parse, build, small checks, all checks, time; return its verdict.
 
+A stage that fails ends them. Reference, seeds and verdict exist in this process alone; the
+candidate runs in a worker.
+"""
+
+import contextlib
 import os
-from collections.abc import Callable
-from dataclasses import replace
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import torch
 
 from losscli import __version__
+from losscli.bench.plan import lineup
+from losscli.cases.axes import FORWARD
+from losscli.errors import printable
 from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
 from losscli.implementations.definitions import NotJudgeableError
-from losscli.implementations.errors import NotIsolatedError, SubjectError
-from losscli.implementations.implementation import Implementation, Setting
+from losscli.implementations.errors import NotIsolatedError, SandboxError, SubjectError
+from losscli.implementations.implementation import Setting
 from losscli.implementations.sandbox.isolation_parts import missing
+from losscli.implementations.sandbox.worker_requests import Leftovers
+from losscli.implementations.sandbox.zygote import is_of_a_worker
 from losscli.implementations.source import REFERENCE_MODULE, Source
+from losscli.implementations.subject import bind
 from losscli.judge.against_loss import KnownLoss
 from losscli.judge.against_model import AnyModel
 from losscli.judge.canary import Canary
+from losscli.judge.cause import cause_of
+from losscli.judge.device_lock import device_lock
+from losscli.judge.first_look import compile_by_call, look_at, look_unmarked
+from losscli.judge.home_ground import end_if_changed, note_shapes, settle_reduction, settle_shapes
 from losscli.judge.job import Job
-from losscli.judge.judgement import Against, Draft, Ended
-from losscli.judge.recognition import UnknownLossError, loss_of, recognise
-from losscli.judge.stages import Judging, why_not_imported
+from losscli.judge.judgement import Against, Draft, Ended, Judgement
+from losscli.judge.recognition import recognised, why_not_imported
+from losscli.judge.times import take_tuning, time_beside, who_computed
 from losscli.judge.verdict import Verdict
 from losscli.judge.verdict_parts import word_of
-from losscli.machine import devices
+from losscli.machine import devices, memory
 from losscli.machine.description import describe
+from losscli.processes.lock import HeldError
 from losscli.reasons import Code
 from losscli.truth.model import WrongReferenceError
+from losscli.verify.runner import Checks
+from losscli.verify.runner import run as run_checks
+from losscli.verify.shrink import Shrinker
 
+MOST_CAUSES = 2
+MOST_REASONS = 8
+"""Failures after which the checks end."""
+FATAL = (
+    *(Code.PROCESS_DIED, Code.TIMEOUT, Code.WROTE_TO_CHANNEL, Code.FLOODED_OUTPUT),
+    *(Code.MEMORY_LIMIT, Code.DEVICE_ERROR, Code.MONKEY_PATCHED, Code.INTERRUPTED),
+)
+"""Codes after which the candidate gets no more requests."""
+LEFT = "changed state that remains: "
 LOG_CHARACTERS = 4000
 
 
 def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) -> Verdict:
     """Return the verdict of a job; UsageError if there is no such file, loss or device."""
     device = devices.resolve_device(job.device)
-    draft, named, log = Draft(call=job.call), job.loss, ""
+    draft, named, log = Draft(), job.loss, ""
     file: Source | None = None
     judging: Judging | None = None
     canary = Canary.of(device, job.limits.call_seconds)
@@ -47,7 +73,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
         with draft.stage("parse"):
             file = Source.read(job.file).called(job.call)
             draft.languages = file.languages
-            job, file, model, timed = _recognised(job, file, device, draft.notes)
+            job, file, model, timed = recognised(job, file, device, draft.notes)
             named = (job.reference or REFERENCE_MODULE) if model else job.loss
             setting = Setting(job.limits, job.arguments, job.require_isolation)
             candidate, seed = of_file(file, setting), int.from_bytes(os.urandom(3))
@@ -106,60 +132,140 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
     )
 
 
-def _recognised(
-    job: Job, file: Source, device: str, notes: list[str]
-) -> tuple[Job, Source, Source | None, Implementation | None]:
-    """Return the job with its loss, the file, the reference Model, and what is timed as it.
+class Judging(Judgement):
+    """One job after it is parsed."""
 
-    A loss that is not named is recognised from the reference, or from the file itself, with its
-    parameters, reduction, size and dtype. A Model is returned where it computes another loss.
-    NotJudgeableError: the loss is unknown, or the file cannot be imported.
-    """
-    file = file.having(job.reduction, {})
-    if job.loss:
-        return job, file, None, None
-    setting = Setting(job.limits, job.arguments, job.require_isolation)
-    reference: Source | None = None
-    if job.reference or (file.defines(REFERENCE_MODULE) and file.name != REFERENCE_MODULE):
-        given = Source.read(job.reference) if job.reference else replace(file, named=str(file.path))
-        reference = given.of_module(REFERENCE_MODULE)
-        _ = reference.parsed
-        found = of_file(reference, Setting(require_isolation=job.require_isolation))
-    else:
+    def run(self) -> None:
+        """Run the stages; raise Ended where one ends the judging."""
+        against, draft = self.against, self.draft
+        self._tell_misfits()
+        with contextlib.ExitStack() as held:
+            held.callback(torch.set_num_threads, torch.get_num_threads())
+            torch.set_num_threads(1)  # the worker needs the other cores
+            if not self.file.compiles:
+                held.enter_context(self._device(shared=True))
+            with draft.stage("build"):
+                self._build()
+            if self.file.compiles:
+                held.enter_context(self._device(shared=True))
+            ended = True
+            with contextlib.suppress(Ended):
+                with draft.stage("small"):
+                    settle_shapes(self)
+                    note_shapes(self, against.firsts()[0])
+                    for case in against.firsts():
+                        look_at(self, case)
+                    self._check(against.small(trains=bool(draft.trains)))
+                    look_unmarked(self, against.firsts()[0])
+                    self._tell_first()
+                with draft.stage("checks"):
+                    for jobs in against.rounds(trains=bool(draft.trains)):
+                        self._check(jobs)
+                    for case in against.firsts_of_others():
+                        look_at(self, case)
+                    self._check(against.of_others(trains=bool(draft.trains)))
+                ended = False
+            self._find_cause()
+            take_tuning(self)
+            self._leftovers()  # always: a forged response can look like a wrong value
+        if ended:
+            raise Ended
+        if self.job.own_kernel or self.job.timed:
+            with draft.stage("time"), self._device(shared=False):
+                who_computed(self)
+                if self.job.timed:
+                    time_beside(self)
+
+    def _tell_misfits(self) -> None:
+        if not self.job.timed or isinstance(self.against, AnyModel):
+            return
+        free = memory.most_bytes(self.device)
+        for task in self.against.tasks(trains=False):
+            _, reasons = lineup(task, FORWARD, free)
+            if (why := reasons.get(self.job.file)) and why.code == Code.INSUFFICIENT_MEMORY:
+                self.notify(f"{task.case.name} is not going to be timed: {why}")
+
+    @contextlib.contextmanager
+    def _device(self, *, shared: bool) -> Iterator[None]:
+        started = time.monotonic()
+        hold = device_lock(
+            self.device,
+            shared=shared,
+            until=self.over,
+            waits_for_us=is_of_a_worker,
+            notify=self.notify,
+        )
         try:
-            return msgspec.structs.replace(job, loss=loss_of(file)), file, None, None
-        except NotJudgeableError as error:
-            if error.code != Code.UNKNOWN_LOSS:
-                raise
-            unknown = error
-        file = file.of_only_function()
-        found = of_file(file, setting)
+            with hold as waited:
+                self.waited += waited
+                yield
+        except HeldError as error:
+            holder = printable(error.holder)
+            if error.waits_for_us:
+                text = f"its {holder} has the lock of {self.device}, for which all timings wait"
+                self.draft.end(Code.INTERFERENCE, text)
+            waited, most = time.monotonic() - started, self.job.limits.total_seconds
+            text = f"waited {waited:.0f} s for {self.device}, whose lock {holder} has"
+            self.draft.end(Code.BUSY, f"{text}; judging may take {most:g} s")
+
+    def _build(self) -> None:
+        """Import the file and bind what it defines; call it once if it compiles.
+
+        Compiling takes a minute, so it runs without the device's lock: timings do not wait for it.
+        """
+        self.against.start()
         try:
-            remote.workers.of(found, device)
+            for case in self.against.firsts():
+                if misfit := self.implementation.unavailable(case):
+                    self.draft.end(Code.SIGNATURE, misfit.text)
+                bind(self.implementation, case)
+            self.draft.isolation = remote.workers.of(self.implementation, self.device).reached
+            if self.file.compiles:
+                compile_by_call(self)
+            self.against.candidate = remote.share_build(self.implementation, self.device)
+            settle_reduction(self)
+            self.against.check()
         except SubjectError as error:
-            raise NotJudgeableError(*why_not_imported(error, file)) from None
-    try:
-        known = recognise(found, *(("cpu",) if reference else (device, "float32")))
-    except UnknownLossError as error:
-        if reference is None and error.raised:
-            text = f"no function of {file.named} is named after a loss; a trial call {error.raised}"
-            text += "" if file.name else f" If one of these is meant, judge {file.named}:NAME."
-            raise NotJudgeableError(Code.UNKNOWN_LOSS, text) from None
-        if reference is None:
-            raise unknown from None
-        return job, file, reference, None
-    except WrongReferenceError as error:
-        if reference is None and isinstance(error.__cause__, SubjectError):
-            raise NotJudgeableError(*why_not_imported(error.__cause__, file)) from None
-        raise
-    notes.append(f"computes {known}")
-    sizes = job.sizes or ((known.size,) if known.size else ())
-    fields: dict[str, Any] = {
-        "loss": known.loss,
-        "reduction": job.reduction or known.reduction,
-        "dtypes": job.dtypes or ((known.dtype,) if known.dtype != "float32" else ()),
-        "parameters": {**known.parameters, **job.parameters},
-    }
-    has = fields["reduction"], known.parameters
-    timed = of_file(reference.having(*has)) if reference else None
-    return msgspec.structs.replace(job, sizes=sizes, **fields), file.having(*has), None, timed
+            if isinstance(error, SandboxError):
+                self.draft.isolation = error.reached or self.draft.isolation
+            code, text = why_not_imported(error, self.file)
+            self.draft.end(code, text, case=case.name)
+        if reason := end_if_changed(self):
+            text = f"its import or constructor changes {reason.text.removeprefix(LEFT)}"
+            self.draft.add(Code.KNOWN_LIMITATION, text, facet="global_state")
+
+    def _tell_first(self) -> None:
+        what = "value and gradient are" if self.draft.trains else "the value is"
+        if self.job.id == self.job.file and not self.draft.failures:
+            taken = sum(self.draft.seconds.values())
+            self.notify(f"{what} right, after {taken:.0f} s; other checks follow")
+
+    def _find_cause(self) -> None:
+        draft = self.draft
+        if isinstance(self.against, AnyModel) or word_of(draft.reasons) != "WRONG":
+            return
+        for case in draft.cases[:MOST_CAUSES]:
+            draft.cause = draft.cause or cause_of(self.problem(case), self.implementation)
+
+    def _check(self, jobs: Iterable[Checks]) -> None:
+        shrinker = Shrinker(0.0 if self.draft.now == "small" else 5.0)
+        for job in jobs:
+            files = {one.name: one for one, _ in job.trials}
+            for result in shrinker.follow(run_checks(job), files):
+                self.count(result)
+            failures = self.draft.failures
+            most = 1 if self.job.until_first else MOST_REASONS
+            if len(failures) >= most or any(r.code in FATAL for r in failures):
+                raise Ended
+            self.check_time()
+        if self.draft.failures:
+            raise Ended
+
+    def _leftovers(self) -> None:
+        for worker in remote.workers.known(self.file):
+            try:
+                left = () if worker.died else worker.ask(Leftovers(), case=None)
+            except SubjectError as error:
+                self.draft.end(error.code, str(error))
+            if left:
+                self.draft.end(Code.LEFT_PROCESS, printable(f"left running: {', '.join(left[:5])}"))

@@ -35,10 +35,7 @@ JUDGES_OF_A_GPU = 4
 """Each judge and candidate has a context of half a GiB, and only one times at a time."""
 _RENEW = {Code.DEVICE_ERROR, Code.DEVICE_UNHEALTHY, Code.ERROR}
 """Reasons after which a judge is replaced."""
-
 _LOG_CHARACTERS = 4000
-
-_ANY_GPU = ("auto", "cuda")
 Item = Job | Verdict
 Judge = Callable[..., Verdict]
 """``judge_job(job, notify=...)``."""
@@ -67,36 +64,32 @@ class _Gpus:
 
     def __init__(self, names: Sequence[str], notify: Callable[[str], None]) -> None:
         self._names, self._notify = list(names), notify
-        self._broken: dict[str, None] = {}
+        self._broken: set[str] = set()
         self._next, self._lock = 0, threading.Lock()
 
     def assign(self, job: Job) -> Job | Verdict:
         with self._lock:
             if job.device in self._broken:
-                return not_judged(
-                    job, Code.DEVICE_UNHEALTHY, f"{job.device} did not recover from a kernel"
-                )
-            if job.device not in _ANY_GPU or not self._names:
+                text = f"{job.device} did not recover from a kernel"
+                return not_judged(job, Code.DEVICE_UNHEALTHY, text)
+            if job.device not in ("auto", "cuda") or not self._names:
                 return job
             left = [name for name in self._names if name not in self._broken]
             if not left:
-                return not_judged(
-                    job, Code.DEVICE_UNHEALTHY, "no GPU recovered from the kernels before"
-                )
+                text = "no GPU recovered from the kernels before"
+                return not_judged(job, Code.DEVICE_UNHEALTHY, text)
             name = left[self._next % len(left)]
             self._next += 1
             return replace(job, device=name)
 
     def look_at(self, verdict: Verdict) -> None:
-        if Code.DEVICE_UNHEALTHY not in verdict.codes:
-            return
+        device = verdict.device
         with self._lock:
-            new = verdict.device not in self._broken
-            self._broken[verdict.device] = None
+            new = Code.DEVICE_UNHEALTHY in verdict.codes and device not in self._broken
+            if new:
+                self._broken.add(device)
         if new:
-            self._notify(
-                f"{verdict.device} did not recover from {verdict.file} and is judged on no more"
-            )
+            self._notify(f"{device} did not recover from {verdict.file} and is judged on no more")
 
 
 class LocalPool:
@@ -190,8 +183,7 @@ class JudgeProcess:
     def ask(self, job: Job, command: Sequence[str], environ: Mapping[str, str]) -> Verdict | None:
         """Return a job's verdict from a process with this command and environment.
 
-        NOT JUDGED where the process ends; None after :meth:`close`. UnfitError if it cannot be
-        started.
+        NOT JUDGED where the process ends; None after :meth:`close`; UnfitError if none starts.
         """
         made = command, environ
         if made != self._made:
@@ -243,9 +235,8 @@ def _start(command: Sequence[str], environ: Mapping[str, str]) -> Process:
     try:
         return Process(command, environ)
     except OSError as error:
-        raise UnfitError(
-            f"cannot start a process: {error.strerror}. Use fewer --workers."
-        ) from None
+        text = f"cannot start a process: {error.strerror}. Use fewer --workers."
+        raise UnfitError(text) from None
 
 
 def serve(judge: Judge | None = None) -> None:
@@ -267,9 +258,8 @@ def _judge_safely(job: Job, judge: Judge) -> Verdict:
     try:
         return judge(job, notify=notify)
     except LosscliError as error:
-        code: Code = Code.BAD_JOB if isinstance(error, UsageError) else Code.ERROR
-        if isinstance(error, NoGPUError):
-            code = Code.NO_GPU
+        usage: Code = Code.BAD_JOB if isinstance(error, UsageError) else Code.ERROR
+        code = Code.NO_GPU if isinstance(error, NoGPUError) else usage
         return not_judged(job, code, str(error))
     except Exception as error:
         text = f"losscli itself failed: {type(error).__name__}: {error}"

@@ -6,25 +6,130 @@ keeps timings apart.
 
 import logging
 import os
+import re
 import signal
+import socket
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import Future, wait
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from losscli.errors import UnfitError
+from losscli.errors import UnfitError, UsageError
+from losscli.files.directories import weakness_along
+from losscli.files.reading import read_bytes
 from losscli.judge.farm import LostError, NodeAnswer, Room, read_answer
 from losscli.judge.on_node import Order
 from losscli.judge.pool import WORKER_BYTES
-from losscli.judge.ray_address import AUTO, LOCAL, Address, address_here, done_within, usual_address
 
+ANSWER_SECONDS = 5.0
+"""How long an address may take to answer, including the look-up of its name."""
+VARIABLE = "RAY_ADDRESS"
+"""Ray's own variable for the cluster to use."""
+CLIENT = "ray://"
+LOCAL, AUTO = "local", "auto"
+"""Values of the variable: start a cluster on this machine; use the one of this machine."""
+
+_LONGEST = 300
+_HOST_AND_PORT = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:/\[\]\s]+):([0-9]{1,5})")
 JOIN_SECONDS = 10.0
 """How long a cluster that answers may take to accept this process."""
 STORE_BYTES = 2**28
 """The object store of a cluster on this machine: sources and verdicts are small."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """A cluster's address."""
+
+    host: str
+    port: int
+    client: bool
+    """Whether a Ray Client server is there."""
+    variable: str = ""
+    """The environment variable that it is from."""
+
+    @property
+    def text(self) -> str:
+        """The address as Ray takes it."""
+        return f"{CLIENT if self.client else ''}{self.host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.variable})" if self.variable else self.text
+
+    def expect_answer(self) -> None:
+        """Raise UnfitError if nothing listens at the address."""
+        why = f"no cluster responded within {ANSWER_SECONDS:g} s"
+        try:
+            # Each address of the host gets the same time.
+            place, most = (self.host.strip("[]"), self.port), ANSWER_SECONDS
+            if done_within(most, lambda: socket.create_connection(place, most).close()):
+                return
+        except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
+            why = str(error)
+        raise UnfitError(
+            f"no Ray cluster responds at {self}: {why}. Start one with `ray start --head`; its "
+            f"port for {CLIENT} is that of the Ray Client server, 10001."
+        )
+
+
+def client_address(text: str) -> Address:
+    """Return the address of a Ray Client server from ``HOST:PORT``; else UsageError."""
+    found = _parse(text, client=True)
+    if not found:
+        raise UsageError(
+            f"'{CLIENT}{text}' is not an address of a Ray cluster. Write {CLIENT}HOST:PORT, such "
+            f"as {CLIENT}head:10001."
+        )
+    return found
+
+
+def usual_address() -> Address | str:
+    """Return the address in RAY_ADDRESS, ``local`` or ``auto``; UsageError for another value."""
+    text = os.environ.get(VARIABLE, "").strip() or AUTO
+    if text in (LOCAL, AUTO):
+        return text
+    found = _parse(text.removeprefix(CLIENT), client=text.startswith(CLIENT), variable=VARIABLE)
+    if not found:
+        raise UsageError(
+            f"{VARIABLE}: '{text}' is not an address of a Ray cluster. Set it to HOST:PORT, "
+            f"{CLIENT}HOST:PORT, {AUTO} or {LOCAL}."
+        )
+    return found
+
+
+def address_here(notify: Callable[[str], None]) -> Address | None:
+    """Return the address of the cluster that `ray start` has started here; None without answer.
+
+    ``notify`` is told where another user could have written the address: their cluster, which could
+    run any code here, is not used.
+    """
+    path = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir(), "ray", "ray_current_cluster")
+    with suppress(OSError, UnicodeError, UnfitError):
+        if weakness := weakness_along(path):
+            notify(
+                f"the Ray cluster of {path} is not joined: {weakness}. Set {VARIABLE}=HOST:PORT to "
+                "join a cluster"
+            )
+            return None
+        found = _parse(read_bytes(path, _LONGEST).decode().strip(), client=False)
+        if found:
+            found.expect_answer()
+        return found
+    return None
+
+
+def _parse(text: str, *, client: bool, variable: str = "") -> Address | None:
+    match = _HOST_AND_PORT.fullmatch(text)
+    if not match or not 0 < int(match[2]) < 2**16:
+        return None
+    return Address(match[1], int(match[2]), client, variable)
 
 
 class RayCluster:
@@ -39,9 +144,7 @@ class RayCluster:
     ) -> None:
         """``address``: by default RAY_ADDRESS; UsageError where that is invalid.
 
-        ``auto`` is the cluster of `ray start` on this machine, else a new one; ``local`` is a new
-        one. ``workers``: cores of a new cluster, by default all. ``notify`` is told of one not
-        joined.
+        ``workers``: cores of a new cluster, by default all. ``notify`` is told of one not joined.
         """
         self._address = usual_address() if address is None else address
         self._until_closed = ExitStack()
@@ -53,7 +156,11 @@ class RayCluster:
         ray = self._ray = _usable_ray()
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         logging.getLogger("ray").setLevel(logging.ERROR)
-        self._until_closed.enter_context(_kept_from_printing())
+        worker: Any = sys.modules.get("ray._private.worker")
+        if before := getattr(worker, "print_to_stdstream", None):
+            # Ray would print each lost worker: standard output may be for verdicts.
+            worker.print_to_stdstream = lambda *_, **__: None
+            self._until_closed.callback(setattr, worker, "print_to_stdstream", before)
         join = partial(ray.init, logging_level=logging.ERROR, log_to_driver=False)
         if isinstance(self._address, Address):
             self._address.expect_answer()
@@ -65,8 +172,12 @@ class RayCluster:
         else:
             own = {"num_cpus": self._workers, "object_store_memory": STORE_BYTES}
             start = partial(join, address=LOCAL, include_dashboard=False, **own)
-            with _signals_kept():  # not in a thread: what it starts ends with it
-                _told("Ray on this machine", start)
+            before = signal.getsignal(signal.SIGTERM)  # which Ray replaces
+            try:
+                _told("Ray on this machine", start)  # in no thread: what it starts ends with it
+            finally:
+                if threading.current_thread() is threading.main_thread():
+                    signal.signal(signal.SIGTERM, before)
         self._task = self._ray.remote(_judge_on_node())
 
     def room(self, without: Collection[str]) -> Room:
@@ -138,8 +249,7 @@ def _usable_ray() -> Any:
     ray = None
     try:
         ray = import_module("ray")
-        for name in ("init", "remote", "shutdown"):
-            getattr(ray, name)
+        _ = ray.init, ray.remote, ray.shutdown
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "ray":
             raise UnfitError(
@@ -152,20 +262,6 @@ def _usable_ray() -> Any:
             "Install Ray with pip install 'losscli[ray]', and remove what hides it."
         ) from None
     return ray
-
-
-@contextmanager
-def _kept_from_printing() -> Iterator[None]:
-    """Drop what Ray prints of each lost worker: standard output may be for verdicts."""
-    worker: Any = sys.modules.get("ray._private.worker")
-    before = getattr(worker, "print_to_stdstream", None)
-    if before:
-        worker.print_to_stdstream = lambda *_, **__: None
-    try:
-        yield
-    finally:
-        if before:
-            worker.print_to_stdstream = before
 
 
 def _take_token() -> None:
@@ -193,12 +289,18 @@ def _told(what: str, action: Callable[[], object]) -> None:
         raise UnfitError(f"{what} cannot be used: {why}") from None
 
 
-@contextmanager
-def _signals_kept() -> Iterator[None]:
-    """Restore the handler of SIGTERM, which Ray replaces."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)
+def done_within(seconds: float, action: Callable[[], object]) -> bool:
+    """Tell whether an action ended in time; a slower one goes on in its thread."""
+    ended: Future[object] = Future()
+
+    def act() -> None:
+        try:
+            ended.set_result(action())
+        except BaseException as error:
+            ended.set_exception(error)
+
+    threading.Thread(target=act, daemon=True).start()
+    if not wait([ended], seconds).done:
+        return False
+    ended.result()
+    return True

@@ -5,24 +5,28 @@ losscli, that loss's oracle judges it. The numbers in the file are tried as para
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 
 import torch
-from msgspec.structs import replace
+from msgspec import structs
 
+from losscli.build.diagnosis import placed_error
 from losscli.cases.axes import DTYPES, DType
 from losscli.cases.case import Case
 from losscli.implementations import remote
+from losscli.implementations.builtin import of_file
 from losscli.implementations.definitions import Definition, NotJudgeableError, Signature
-from losscli.implementations.errors import SandboxError, SubjectError
-from losscli.implementations.implementation import Implementation
+from losscli.implementations.errors import NotBuiltError, SandboxError, SubjectError
+from losscli.implementations.implementation import Implementation, Setting
 from losscli.implementations.requests import Forward
 from losscli.implementations.sandbox.worker_requests import InputShapes
-from losscli.implementations.source import Source
+from losscli.implementations.source import REFERENCE_MODULE, Source
 from losscli.implementations.subject import bind, subject_of
+from losscli.judge.job import Job
 from losscli.losses import (
     CLASS_INDICES,
     ELEMENT,
@@ -38,9 +42,6 @@ from losscli.truth.model import WrongReferenceError
 from losscli.truth.problem import Problem
 from losscli.truth.setup import ThirdParty
 
-Inputs = list[tuple[Shape, str]]
-"""Shape and dtype of what ``get_inputs`` gives."""
-
 SMALL = {2: (7, 33), 3: (7, 12, 33)}
 LARGEST = 2**20
 """Elements of a file's inputs up to which a loss is recognised on them."""
@@ -49,6 +50,13 @@ CLOSE = {"float64": 1e-9, "float32": 1e-4}
 MOST_NUMBERS = 8
 MOST_ERRORS = 2
 MOST_TRIES = 80
+
+
+MISSING = re.compile(
+    "CUDA_HOME|nvcc|not compiled with CUDA|no NVIDIA driver|Ninja is required|dummy base class"
+    "|No module named '(triton|tilelang|helion|cutlass|cupy|numba)"
+)
+"""Errors where a machine lacks a compiler, a GPU or a language."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +78,10 @@ class Recognised:
 
 
 class UnknownLossError(WrongReferenceError):
-    """A file computes no loss that losscli knows, or takes other arguments.
-
-    ``raised``: what it raised for the operands of every loss; empty where it computed a value.
-    """
+    """A file computes no loss that losscli knows, or takes other arguments."""
 
     def __init__(self, message: str, raised: str = "") -> None:
+        """``raised``: what it raised for the operands of every loss; empty if it gave a value."""
         super().__init__(message)
         self.raised = raised
 
@@ -123,34 +129,25 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
 
 
 def _attempts(
-    signature: Signature, inputs: Inputs
+    signature: Signature, inputs: Sequence[tuple[Shape, str]]
 ) -> Iterator[tuple[str, Spec, Shape, Shape, bool]]:
-    """Yield each loss, the shapes of input and target, and whether labels replace other targets.
+    """Yield each possible loss, the shapes of input and target, and whether targets are labels.
 
     A target that broadcasts is also tried in the input's shape.
     """
     own = [shape for shape, _ in inputs[:1] if math.prod(shape) <= LARGEST]
-    for labels in (False, True):
-        for loss, spec in _possible(signature, inputs):
-            if labels and not any(operand.labels for operand in spec.operands):
-                continue
-            for shape in (SMALL[3 if spec.unit == HIDDEN_STATE else 2], *own):
-                targets = [spec.default_target_shape(shape)]
-                targets += [shape] if spec.unit == ELEMENT else []
-                for target in dict.fromkeys(targets):
-                    yield loss, spec, shape, target, labels
-
-
-def _possible(signature: Signature, inputs: Inputs) -> Iterator[tuple[str, Spec]]:
     counts = range(signature.required, len(signature.names) + 1)
-    kinds = [dtype in DTYPES for _, dtype in inputs]
-    for loss, spec in EVERY_LOSS.items():
-        integers = [operand.kind != CLASS_INDICES for operand in spec.operands]
-        if MASK in {operand.kind for operand in spec.operands}:
+    given = sorted(dtype in DTYPES for _, dtype in inputs)
+    for labels, (loss, spec) in product((False, True), EVERY_LOSS.items()):
+        floating = sorted(operand.kind != CLASS_INDICES for operand in spec.operands)
+        fits = (signature.anything or len(floating) in counts) and given in ([], floating)
+        masked = any(operand.kind == MASK for operand in spec.operands)
+        if not fits or masked or (labels and not any(o.labels for o in spec.operands)):
             continue
-        fits = signature.anything or len(integers) in counts
-        if fits and (not kinds or sorted(kinds) == sorted(integers)):
-            yield loss, spec
+        for shape in (SMALL[3 if spec.unit == HIDDEN_STATE else 2], *own):
+            targets = [spec.default_target_shape(shape), *([shape] if spec.unit == ELEMENT else [])]
+            for target in dict.fromkeys(targets):
+                yield loss, spec, shape, target, labels
 
 
 def _recognised(
@@ -163,7 +160,7 @@ def _recognised(
     subject = bind(found, first)
     answer = subject.send(Forward(problem.copies()))
     for given, reduction in product(_tries(spec, found.file.parsed.numbers), spec.reductions):
-        case = replace(first, reduction=reduction, params=spec.resolve(given))
+        case = structs.replace(first, reduction=reduction, params=spec.resolve(given))
         own = problem.like(problem.operands, case)
         truth = subject_of("reference", case)
         if not _close(answer, truth.send(Forward(own.operands)), dtype):
@@ -184,11 +181,11 @@ def _recognised(
 
 
 def _tries(spec: Spec, numbers: Sequence[float]) -> list[dict[str, float]]:
-    options: list[list[tuple[str, float]]] = []
-    for each in spec.parameters:
-        taken = [n for n in numbers[:MOST_NUMBERS] if n != each.default and not each.check(n)]
-        options.append([(each.name, value) for value in taken])
-    singles = [{name: value} for own in options for name, value in own]
+    options = [
+        [(each.name, n) for n in numbers[:MOST_NUMBERS] if n != each.default and not each.check(n)]
+        for each in spec.parameters
+    ]
+    singles = [dict([one]) for own in options for one in own]
     pairs = [dict(pair) for one, other in combinations(options, 2) for pair in product(one, other)]
     return [{}, *singles, *pairs][:MOST_TRIES]
 
@@ -207,14 +204,6 @@ def check_arguments(
     if misfit := file.misfit(definition, spec, given):
         text = f"{misfit}. The operands of {loss} are {', '.join(spec.names)}"
         raise NotJudgeableError(Code.SIGNATURE, text)
-
-
-def made_with(file: Source, definition: Definition, loss: str) -> dict[str, float]:
-    """Return the parameters of a loss that ``get_init_inputs`` gives a module."""
-    names = definition.constructor.names if definition.constructor else ()
-    given = dict(zip(names, file.parsed.made_with or (), strict=False))
-    known = {parameter.name for parameter in EVERY_LOSS[loss].parameters}
-    return {n: float(v) for n, v in given.items() if n in known and isinstance(v, int | float)}
 
 
 def loss_of(file: Source) -> str:
@@ -255,3 +244,72 @@ def forms(loss: str, definition: Definition) -> list[str]:
         and all(operand in form.operands for operand in spec.operands)
         and {*form.names} - {*spec.names} <= named
     ]
+
+
+def recognised(
+    job: Job, file: Source, device: str, notes: list[str]
+) -> tuple[Job, Source, Source | None, Implementation | None]:
+    """Return the job with its loss, the file, the reference Model, and what is timed as it.
+
+    The Model is returned where it computes no known loss. NotJudgeableError: the loss is unknown,
+    or the file cannot be imported.
+    """
+    file = file.having(job.reduction, {})
+    if job.loss:
+        return job, file, None, None
+    reference: Source | None = None
+    if job.reference or (file.defines(REFERENCE_MODULE) and file.name != REFERENCE_MODULE):
+        given = Source.read(job.reference) if job.reference else replace(file, named=str(file.path))
+        reference = given.of_module(REFERENCE_MODULE)
+        _ = reference.parsed
+        found = of_file(reference, Setting(require_isolation=job.require_isolation))
+    else:
+        try:
+            return structs.replace(job, loss=loss_of(file)), file, None, None
+        except NotJudgeableError as error:
+            if error.code != Code.UNKNOWN_LOSS:
+                raise
+            unknown = error
+        file = file.of_only_function()
+        found = of_file(file, Setting(job.limits, job.arguments, job.require_isolation))
+        try:
+            remote.workers.of(found, device)
+        except SubjectError as error:
+            raise NotJudgeableError(*why_not_imported(error, file)) from None
+    try:
+        known = recognise(found, *(("cpu",) if reference else (device, "float32")))
+    except UnknownLossError as error:
+        if reference:
+            return job, file, reference, None
+        if not error.raised:
+            raise unknown from None
+        text = f"no function of {file.named} is named after a loss; a trial call {error.raised}"
+        text += "" if file.name else f" If one of these is meant, judge {file.named}:NAME."
+        raise NotJudgeableError(Code.UNKNOWN_LOSS, text) from None
+    except WrongReferenceError as error:
+        if reference is None and isinstance(error.__cause__, SubjectError):
+            raise NotJudgeableError(*why_not_imported(error.__cause__, file)) from None
+        raise
+    notes.append(f"computes {known}")
+    reduction = job.reduction or known.reduction
+    job = structs.replace(
+        job,
+        loss=known.loss,
+        reduction=reduction,
+        sizes=job.sizes or ((known.size,) if known.size else ()),
+        dtypes=job.dtypes or ((known.dtype,) if known.dtype != "float32" else ()),
+        parameters={**known.parameters, **job.parameters},
+    )
+    timed = of_file(reference.having(reduction, known.parameters)) if reference else None
+    return job, file.having(reduction, known.parameters), None, timed
+
+
+def why_not_imported(error: SubjectError, file: Source) -> tuple[Code, str]:
+    """Return why a file cannot be imported: a compiler's first error, where one failed."""
+    text, code = str(error), error.code if isinstance(error, SandboxError) else Code.IMPORT_FAILED
+    if isinstance(error, NotBuiltError) and not error.compiler:
+        code = Code.IMPORT_FAILED
+    elif isinstance(error, NotBuiltError):
+        remote.workers.end(file)
+        text = placed_error(remote.workers.logs.get(file, ""), file.text, file.path.name) or text
+    return (Code.MISSING_TOOL if MISSING.search(text) else code), text

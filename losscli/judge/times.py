@@ -101,7 +101,8 @@ def who_computed(on: Judgement) -> None:
 def time_beside(on: Judgement) -> None:
     """Time the candidate and what it is compared with."""
     against, job = on.against, on.job
-    several = against.in_processes and not job.quick
+    known_loss = not isinstance(against, AnyModel)
+    several = known_loss and not job.quick
     timed: list[tuple[Task, list[BenchResult]]] = []
     with Processes(on.device, torch.get_num_threads()) as processes:
         run: Run = processes.run if several else _runner(on.device).run
@@ -114,7 +115,7 @@ def time_beside(on: Judgement) -> None:
         take_tuning(on)
         if told := busy_note(on.device, [each for _, results in timed for each in results]):
             on.draft.notes.append(told)
-        known = {} if several or isinstance(against, AnyModel) else _known
+        known = _known if known_loss and not several else {}
         for task, results in timed:
             about = task, results, job.file, against.beside, known
             for code, text, pass_ in findings(run, *about):
@@ -145,12 +146,8 @@ def _confirmed(on: Judgement, run: Run, task: Task) -> list[BenchResult]:
 def _slower(on: Judgement, result: BenchResult) -> dict[str, float]:
     if result.implementation != on.job.file:
         return {}
-    return {
-        other: ratio.value
-        for other, ratio in _ratios(on, result).items()
-        if other in on.against.compared
-        and (ratio.verdict == "slower" or ratio.high < CLEARLY_SLOWER)
-    }
+    compared = ((o, r) for o, r in _ratios(on, result).items() if o in on.against.compared)
+    return {o: r.value for o, r in compared if r.verdict == "slower" or r.high < CLEARLY_SLOWER}
 
 
 def _ratios(on: Judgement, result: BenchResult) -> dict[str, Speedup]:
@@ -171,17 +168,16 @@ def _take_time(on: Judgement, result: BenchResult) -> None:
         draft.add(result.code or Code.WRONG, result.reason, case=name)
         return
     if result.status == SKIPPED:
-        code: Code = Code.INSUFFICIENT_MEMORY if result.code in NO_ROOM else Code.ERROR
         if result.code != Code.NOT_APPLICABLE:
+            code: Code = Code.INSUFFICIENT_MEMORY if result.code in NO_ROOM else Code.ERROR
             draft.add(code, result.reason, case=name)
         return
     assert result.seconds
     share = result.gbps / result.limit_gbps if result.gbps and result.limit_gbps else None
     if result.impossible:
         draft.add(Code.IMPOSSIBLE, result.reason, case=name)
-    ratios = _ratios(on, result).items()
-    values = {other: (ratio.value, ratio.low, ratio.high) for other, ratio in ratios}
-    measured = result.seconds.median, values, share, result.peak_extra_bytes
+    ratios = {other: (r.value, r.low, r.high) for other, r in _ratios(on, result).items()}
+    measured = result.seconds.median, ratios, share, result.peak_extra_bytes
     draft.speed.append(Speed(result.case.name, result.pass_, *measured))
     for other, ratio in _slower(on, result).items():
         draft.add(Code.SLOWER, f"{1 / ratio:.2f} times the time of {other}", case=name)
@@ -216,15 +212,9 @@ def _seconds_of_reference(
 ) -> Times:
     """Time a reference in some passes of a task, alone or next to a candidate."""
     timing = replace(task.timing, min_time=SAMPLED_SECONDS, max_time=SAMPLED_SECONDS)
-    names = (*candidate, reference)
-    short = replace(
-        task, passes=dict.fromkeys(passes, names), timing=timing, limited=False, peaks=False
-    )
-    return {
-        result.pass_: result.seconds
-        for result in run(short)
-        if result.implementation == reference and result.seconds
-    }
+    asked = dict.fromkeys(passes, (*candidate, reference))
+    results = run(replace(task, passes=asked, timing=timing, limited=False, peaks=False))
+    return {r.pass_: r.seconds for r in results if r.implementation == reference and r.seconds}
 
 
 def _slowed_passes(

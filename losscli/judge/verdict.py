@@ -10,10 +10,13 @@ from msgspec.structs import replace
 from losscli import __version__
 from losscli.errors import EXIT_BUILD, EXIT_FAILED, EXIT_OK, EXIT_UNFIT, EXIT_USAGE
 from losscli.files.record import Record
-from losscli.judge.feedback import feedback
 from losscli.judge.job import Job
 from losscli.judge.verdict_parts import REFERENCE, RIGHT_WORDS, SAME, Accuracy, JudgeReason, Speed
-from losscli.reasons import Code, Facet, Word
+from losscli.reasons import WORDS, Code, Facet, Word
+
+MOST_REASONS = 3
+"""More reasons would hide where to start."""
+PASSES = {"forward": "Forward", "forward_backward": "Forward and backward"}
 
 
 class Verdict(Record, frozen=True):
@@ -79,10 +82,23 @@ class Verdict(Record, frozen=True):
     @property
     def feedback(self) -> str:
         """What to change, in sentences made for a model, or for a person, to act on."""
-        name = self.file or self.id
-        deterministic = self.accuracy.deterministic
-        told = feedback(name, self.word, self.against, self.reasons, self.speed, deterministic)
-        return f"{told} Its results are those of a mistake: {self.cause}." if self.cause else told
+        opening = WORDS[self.word].opening
+        if self.word == "RIGHT" and self.reasons:
+            opening = "is right, but raises an error for some inputs."
+        parts = [f"{self.file or self.id} {opening}"]
+        parts += [reason.sentences(self.against) for reason in self.reasons[:MOST_REASONS]]
+        if (more := len(self.reasons) - MOST_REASONS) > 0:
+            parts.append(
+                f"{more} more {'reason' if more == 1 else 'reasons'} may follow from these."
+            )
+        if self.accuracy.deterministic is False:
+            parts.append("Its results differ from run to run.")
+        for pass_, title in PASSES.items():
+            if timed := [each for each in self.speed if each.pass_ == pass_]:
+                parts.append(min(timed, key=_rank).sentences(title, len(timed)))
+        if self.cause:
+            parts.append(f"Its results are those of a mistake: {self.cause}.")
+        return " ".join(parts)
 
     @property
     def verdict(self) -> Word:
@@ -155,6 +171,11 @@ class Verdict(Record, frozen=True):
 
 
 _WORTH = {"ok": 1.0, "raises": 0.75, "limited": 0.5}
+
+
+def _rank(timed: Speed) -> float:
+    ratio = timed.ratios.get(REFERENCE)
+    return ratio[0] if ratio else -timed.seconds
 
 
 def not_judged(job: Job, code: Code, text: str, *, log: str = "") -> Verdict:

@@ -1,11 +1,17 @@
-"""The parts of a verdict: reasons, times and errors, and the word that follows from reasons."""
+"""The parts of a verdict: reasons, times and errors, and the word that follows from reasons.
+
+Reasons and times also turn themselves into sentences for a language model or a person.
+"""
 
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
+from losscli.config.check_names import ADVICE
 from losscli.files.record import Record
+from losscli.implementations import CUSTOM
 from losscli.reasons import Code, Facet, Word
 from losscli.runs.measurements import CallSeconds, Ratio
+from losscli.units import format_bytes, format_seconds
 
 REFERENCE = "reference"
 """The implementation to which times are compared."""
@@ -16,6 +22,16 @@ RIGHT_WORDS: tuple[Word, ...] = (
 """The words of candidates that are right for ordinary operands at least."""
 SAME = 0.04
 """The width of a ratio's interval around 1 within which two are equally fast."""
+NEAR_LIMIT = 0.9
+"""The fraction of the limit from which little can be gained."""
+MUCH_MEMORY = 2**20
+"""Temporary memory from which a kernel is told that it takes too much."""
+_OTHERS = {REFERENCE: "the reference", "compile": "torch.compile", CUSTOM: "losscli's own kernel"}
+_OUTCOMES: dict[Code, str] = {
+    Code.SAME_ERROR_AS_PYTORCH: "finds it as wrong as PyTorch",
+    Code.UNSUPPORTED_INPUT: "got an error",
+    Code.KNOWN_LIMITATION: "found a limitation",
+}
 Stage = Literal["parse", "build", "small", "checks", "time"]
 """The stages of judging, cheapest first."""
 
@@ -35,6 +51,26 @@ class JudgeReason(Record, frozen=True):
     """The line of Python that repeats it."""
     facet: Facet | Literal[""] = ""
     """The side of the kernel that it concerns; empty where that is none."""
+
+    @property
+    def advice(self) -> str:
+        """What to change because of it."""
+        by_check = advice_of(self.check) if self.code == Code.WRONG else ""
+        return by_check or self.code.advice
+
+    def sentences(self, against: str) -> str:
+        """Return what failed, how to reproduce it, and what to change."""
+        if self.check:
+            smallest = f" (smallest case: {self.case})" if self.case else ""
+            failed = _OUTCOMES.get(self.code, "failed")
+            text = f"The check {self.check} against {against} {failed}{smallest}: {self.text}"
+        elif self.case:
+            text = f"At {self.case}: {self.text}"
+        else:  # it may begin with a file or another name
+            is_word = self.text.partition(" ")[0].isalpha()
+            text = self.text[:1].upper() + self.text[1:] if is_word else self.text
+        repeat = f" To reproduce it: {self.repeat}." if self.repeat else ""
+        return f"{ended(text)}{repeat} {self.advice}"
 
 
 class Speed(Record, frozen=True):
@@ -57,6 +93,23 @@ class Speed(Record, frozen=True):
     def peak_fraction(self) -> float | None:
         """The fraction of peak bandwidth; None where that is unknown."""
         return self.limit_share
+
+    def sentences(self, title: str, count: int) -> str:
+        """Return the time of the slowest of ``count`` cases, and what is left to gain."""
+        worst = f"the slowest of {count} cases, " if count > 1 else ""
+        ordered = sorted(self.ratios.items(), key=lambda item: item[0] != REFERENCE)
+        ratios = "; ".join(_ratio(*item) for item in ordered)
+        compared = f": {ratios}" if ratios else ""
+        text = f"{title} takes {format_seconds(self.seconds)} at {worst}{self.case}{compared}."
+        if self.limit_share is not None:
+            near = self.limit_share >= NEAR_LIMIT
+            left = "there is little" if near else f"at most {1 / self.limit_share:.1f}x is"
+            share = f"{self.limit_share:.0%} of the peak memory bandwidth"
+            text += f" That is {share}: {left} left to gain."
+        if (self.peak_extra_bytes or 0) > MUCH_MEMORY:
+            extra = format_bytes(self.peak_extra_bytes or 0)
+            text += f" It takes {extra} of temporary memory: fuse the passes that need it."
+        return text
 
 
 class Accuracy(Record, frozen=True):
@@ -82,3 +135,19 @@ def word_of(reasons: Sequence[JudgeReason]) -> Word:
     }:
         codes.discard(Code.RAISED)  # what is wrong in some check may raise in others
     return next((code.word for code in Code if code in codes and code.word), "RIGHT")
+
+
+def advice_of(check: str) -> str:
+    """Return what to change where a check failed, by its result's name; empty if unknown."""
+    return ADVICE.get("gradients" if check.endswith("_gradient") else check, "")
+
+
+def ended(text: str) -> str:
+    """Return a sentence with its full stop."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def _ratio(other: str, ratio: tuple[float, float, float]) -> str:
+    value, low, high = ratio
+    interval = f"{low:.2f} to {high:.2f}{', inconclusive' if low < 1 < high else ''}"
+    return f"{value:.2f}x as fast as {_OTHERS.get(other, other)} ({interval})"

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 
 from losscli.errors import one_line
 from losscli.implementations.sandbox.isolation_parts import NAMES
-from losscli.judge.feedback import advice
 from losscli.judge.verdict import Verdict, speedup
 from losscli.judge.verdict_parts import REFERENCE, SAME, Accuracy, JudgeReason, word_of
 from losscli.losses import EVERY_LOSS
@@ -49,7 +48,10 @@ def block(verdict: Verdict, width: int = WIDTH) -> str:
         lines += _wrapped(f"+ {count(len(more), 'more reason')}: {told}", 1)
     for note in verdict.notes:
         lines += _wrapped(f"note: {note}", 1)
-    lines += _facets(verdict)
+    widest = max(map(len, FACETS)) + 2
+    for facet, text in verdict.facets.items():
+        told = textwrap.shorten(one_line(text), WIDTH - widest - len(INDENT), placeholder="…")
+        lines.append(f"{INDENT}{facet.replace('_', ' '):<{widest}}{told}")
     checks = (f"{n} {word}" for key, word in _STATUSES.items() if (n := verdict.checks.get(key)))
     parts = {
         "dtypes": _dtypes(verdict),
@@ -67,7 +69,9 @@ def block(verdict: Verdict, width: int = WIDTH) -> str:
         if text:
             lines += _wrapped(f"{name}: {text}", 1)
     if verdict.word in _SHOW_LOG and verdict.log.strip():
-        lines += _log(verdict.log)
+        lines.append(f"{INDENT}the end of its output:")
+        end = verdict.log.rstrip().splitlines()[-_LOG_LINES:]
+        lines += [f"{INDENT * 2}{text}"[:WIDTH] for text in end]
     if verdict.speed:
         headers, rows = _times(verdict, width)
         lines += ["", textwrap.indent(lay_out(headers, rows), INDENT), ""]
@@ -125,13 +129,6 @@ def _title(verdict: Verdict) -> str:
     return f"{verdict.word}  {what}{where}{cached}"
 
 
-def _facets(verdict: Verdict) -> Iterator[str]:
-    width = max(map(len, FACETS)) + 2
-    for facet, text in verdict.facets.items():
-        told = textwrap.shorten(one_line(text), WIDTH - width - len(INDENT), placeholder="…")
-        yield f"{INDENT}{facet.replace('_', ' '):<{width}}{told}"
-
-
 def _words(code: str) -> str:
     return code.replace("_", " ").replace("pytorch", "PyTorch")
 
@@ -144,7 +141,7 @@ def _reason(reason: JudgeReason) -> Iterator[str]:
     text = reason.text.removeprefix(f"{_words(reason.code)}: ")
     told = text if text.startswith(what) else f"{what}: {text}"
     yield from _wrapped(f"why: {told}", 1)
-    yield from _wrapped(f"what to do: {advice(reason)}", 1)
+    yield from _wrapped(f"what to do: {reason.advice}", 1)
     if reason.case:
         yield from _wrapped(f"smallest case: {reason.case}", 2)
     if reason.repeat:
@@ -166,21 +163,12 @@ def _accuracy(accuracy: Accuracy) -> str:
     }
     if all(own is None for own, _ in pairs.values()):
         return "not tested"
-    return ", ".join(_ulps(name, *pair) for name, pair in pairs.items())
-
-
-def _ulps(name: str, own: float | None, torch: float | None) -> str:
-    if own is None:
-        return f"{name} not tested"
-    beside = "" if torch is None else f" (PyTorch {format_ulp(torch)})"
-    return f"{name} within {format_ulp(own)} ulp{beside}"
-
-
-def _log(log: str) -> Iterator[str]:
-    lines = log.rstrip().splitlines()
-    yield f"{INDENT}the end of its output:"
-    for text in lines[-_LOG_LINES:]:
-        yield f"{INDENT * 2}{text}"[:WIDTH]
+    texts = []
+    for name, (own, torch) in pairs.items():
+        beside = "" if torch is None else f" (PyTorch {format_ulp(torch)})"
+        told = "not tested" if own is None else f"within {format_ulp(own)} ulp{beside}"
+        texts.append(f"{name} {told}")
+    return ", ".join(texts)
 
 
 def _times(verdict: Verdict, width: int) -> tuple[list[str], list[list[str]]]:
@@ -193,13 +181,14 @@ def _times(verdict: Verdict, width: int) -> tuple[list[str], list[list[str]]]:
     rows = []
     for timed in speed:
         ratios = [timed.ratios.get(other) for other in others]
-        share, extra = timed.limit_share, timed.peak_extra_bytes
+        share = "-" if timed.limit_share is None else f"{100 * timed.limit_share:.1f}"
+        extra = timed.peak_extra_bytes
         first = [
             timed.case,
             SHORT_PASSES.get(timed.pass_, timed.pass_),
             format_seconds(timed.seconds),
             *(_mark(*ratio[1:]) + _ratio(ratio[0]) if ratio else "-" for ratio in ratios),
-            IMPOSSIBLE if f"{timed.case}, {timed.pass_}" in impossible else _share(share),
+            share if f"{timed.case}, {timed.pass_}" not in impossible else IMPOSSIBLE,
             "-" if extra is None else format_bytes(extra),
         ]
         second = [f"{_figure(r[1])}-{_figure(r[2])}" if r else "" for r in ratios]
@@ -210,22 +199,16 @@ def _times(verdict: Verdict, width: int) -> tuple[list[str], list[list[str]]]:
 
 
 def _legend(rows: Sequence[Sequence[str]]) -> str:
-    parts = [
-        "vs: the speedup, the other's time divided by the file's, and its interval",
-        *(SHARE.told, MEMORY.told),
-    ]
+    ratios = "vs: the speedup, the other's time divided by the file's, and its interval"
     signs = {cell[:1] for row in rows for cell in row}
-    return "; ".join([*parts, *(meaning for sign, meaning in MARKS.items() if sign in signs)])
+    marks = (meaning for sign, meaning in MARKS.items() if sign in signs)
+    return "; ".join([ratios, SHARE.told, MEMORY.told, *marks])
 
 
 def _mark(low: float, high: float) -> str:
     if not low < 1 < high:
         return ""
     return "=" if high - low < SAME else "?"
-
-
-def _share(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f}"
 
 
 def _tables(verdicts: Sequence[Verdict]) -> Iterator[str]:

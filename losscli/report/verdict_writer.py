@@ -50,9 +50,7 @@ class VerdictWriter:
     ) -> None:
         """Open the output, None for standard output; ``resumed`` appends to it.
 
-        Raises:
-            UsageError: the output has verdicts and is not resumed.
-            UnfitError: it cannot be written.
+        UsageError: it has verdicts and is not resumed. UnfitError: it cannot be written.
         """
         self.format, self.output = format, output
         self.verdicts = list(earlier)
@@ -69,7 +67,13 @@ class VerdictWriter:
         self.verdicts.append(verdict)
         self._unwritten = True
         if self.format == "jsonl":
-            self._write_line(json_line(verdict.to_json()))
+            # At once: the reader may wait for this verdict.
+            text = json_line(verdict.to_json())
+            if self._lines and self.output:
+                with writing(self.output):
+                    print(text, file=self._lines, flush=True)
+            else:
+                emit(text)
         elif self.format == "table" and self.output is None:
             show(f"{block(verdict, width())}\n")
         self._unwritten = False
@@ -97,14 +101,6 @@ class VerdictWriter:
         if self.output:
             return "\n\n".join([*map(block, self.verdicts), conclusion(self.verdicts)])
         return conclusion(self.verdicts)  # the blocks are written already
-
-    def _write_line(self, text: str) -> None:
-        """Write at once: the reader may wait for this verdict."""
-        if not self._lines or not self.output:
-            emit(text)
-            return
-        with writing(self.output):
-            print(text, file=self._lines, flush=True)
 
 
 def _open(output: Path, resumed: bool) -> IO[str]:
