@@ -100,7 +100,7 @@ class Problem(Setup):
         *,
         spared: Spared | None = None,
     ) -> tuple[Outcome, Errors | None]:
-        """Judge the loss or a gradient by its name in an answer.
+        """Judge the loss or a gradient by its name in an answer, or by its operand's.
 
         There are no errors if it is a misfit. Any value is right at ``spared`` elements.
         """
@@ -140,12 +140,6 @@ class Problem(Setup):
     def judge_loss(self, loss: Tensor | None) -> tuple[Outcome, Errors | None]:
         """Judge a loss; see :meth:`judge`."""
         return self.judge(LOSS, loss)
-
-    def judge_gradient(
-        self, name: str, gradient: Tensor | None, incoming: Incoming
-    ) -> tuple[Outcome, Errors | None]:
-        """Judge an operand's gradient; see :meth:`judge`."""
-        return self.judge(name, gradient, incoming)
 
     def scale_of(self, part: str, incoming: Incoming) -> Tensor:
         """Return the scale of errors of the loss or a gradient."""

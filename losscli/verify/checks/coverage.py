@@ -16,11 +16,7 @@ from losscli.truth.blocks import block_elements, blocks, part
 from losscli.truth.distances import Errors, Truth, compare, index_of
 from losscli.truth.problem import Problem
 from losscli.truth.setup import Incoming
-from losscli.truth.tolerances import (
-    VALUE_ULP,
-    Outcome,
-    describe,
-)
+from losscli.truth.tolerances import VALUE_ULP, Outcome, describe
 from losscli.verify.checks.check import Cost, Tally, check, paths
 from losscli.verify.checks.perturbation import (
     TILE,

@@ -53,7 +53,7 @@ def gradients(problem: Problem, subject: Subject, tally: Tally) -> Iterator[Veri
         found = subject.send(problem.call(incoming)).gradients
         for name in incoming.wrt:
             # Popped, so that a gradient of 4 GiB is freed as soon as it is judged.
-            judged = problem.judge_gradient(name, found.pop(name), incoming)
+            judged = problem.judge(name, found.pop(name), incoming)
             worst[name].add(*judged, f"grad_output {incoming.name}: ")
     for name in problem.wrt:
         error = to_error(gradient=worst[name].errors)

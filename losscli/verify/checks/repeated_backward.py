@@ -66,7 +66,7 @@ class Due:
         """Whether the retained graph's bits count; ``retain_graph`` reports wrong ones."""
         problem = self.problem
         judged = (
-            problem.judge_gradient(name, gradient, problem.filled(value, problem.wrt))[0]
+            problem.judge(name, gradient, problem.filled(value, problem.wrt))[0]
             for value, gradients in self.bits.items()
             for name, gradient in gradients.items()
         )

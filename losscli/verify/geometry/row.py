@@ -44,7 +44,7 @@ INPUTS: dict[str, Relayout] = {
     "every second column of a wider input": every_second,
     "input cut out of a larger one": inside(3, 4, 1, 1),
     "one row expanded to the input": expanded_rows,
-    "input one element off its alignment": partial(offset, by=1),
+    "input one element off its alignment": offset(1),
     "input without its last column": inside(0, 1),
 }
 ALONE = "one row alone"
@@ -164,7 +164,7 @@ def _numbered(problem: Problem, name: str, dtype: torch.dtype, shape: Shape) -> 
 
 def _stored(problem: Problem, shape: Shape, order: tuple[int, ...]) -> Problem:
     own = problem.reshaped(shape)
-    return laid_out(own, {own.case.spec.names[0]: partial(permuted, order=order)})
+    return laid_out(own, {own.case.spec.names[0]: permuted(*order)})
 
 
 def _changed(

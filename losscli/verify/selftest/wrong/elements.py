@@ -47,31 +47,30 @@ def _promoted(*operands: Tensor) -> torch.dtype:
 
 def flat_below(case: Case, input: Tensor, *others: Tensor) -> Tensor:
     """The loss is constant below the first kink."""
-    first = case.spec.kinks(case.params)[0]
-    with torch.no_grad():
-        at_kink = _at(first, case, input, *others)
-        below = case.spec.branch_coordinate(input, *others) < first
+    at_kink, below = _at_kink(case, input, *others), _below(case, input, *others)
     return formula(case, torch.where(below, at_kink, input), *others)
 
 
-def _at(kink: float, case: Case, input: Tensor, *others: Tensor) -> Tensor:
+@torch.no_grad()
+def _at_kink(case: Case, input: Tensor, *others: Tensor) -> Tensor:
     _, *beside = torch.broadcast_tensors(input, *others)
-    return case.spec.input_at(kink, *beside).to(input.dtype)
+    return case.spec.input_at(case.spec.kinks(case.params)[0], *beside).to(input.dtype)
+
+
+@torch.no_grad()
+def _below(case: Case, *operands: Tensor) -> Tensor:
+    return case.spec.branch_coordinate(*operands) < case.spec.kinks(case.params)[0]
 
 
 def scaled_below(case: Case, *operands: Tensor) -> Tensor:
     """Multiplies by 0.49 instead of a half below the first kink."""
     elements = unreduced(case, *operands)
-    below = case.spec.branch_coordinate(*operands) < case.spec.kinks(case.params)[0]
-    return reduced(case, torch.where(below, 0.98 * elements, elements))
+    return reduced(case, torch.where(_below(case, *operands), 0.98 * elements, elements))
 
 
 def mirrored(case: Case, input: Tensor, *others: Tensor) -> Tensor:
     """Swaps the sides of the first kink."""
-    first = case.spec.kinks(case.params)[0]
-    with torch.no_grad():
-        at_kink = _at(first, case, input, *others)
-    return formula(case, 2 * at_kink - input, *others)
+    return formula(case, 2 * _at_kink(case, input, *others) - input, *others)
 
 
 def wrong_axis(case: Case, input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
