@@ -182,14 +182,14 @@ def habit(case: Case) -> BoundLoss:
     return lambda *operands: regrade(formula(case, *operands), expect)
 
 
+def _misplaced(gradient: Tensor) -> Tensor:
+    return gradient.t().reshape(gradient.shape)
+
+
 def transposed_gradient(case: Case, input: Tensor, *others: Tensor) -> Tensor:
     """Writes the gradient in the input's storage order, but returns it as contiguous."""
-
-    def misplace(incoming: Tensor) -> Tensor:
-        return incoming.t().reshape(incoming.shape)
-
     stored_across = input.dim() == 2 and input.stride(0) < input.stride(1)
-    return formula(case, regrade(input, misplace) if stored_across else input, *others)
+    return formula(case, regrade(input, _misplaced) if stored_across else input, *others)
 
 
 def reused_sizes(case: Case, input: Tensor, *others: Tensor) -> Tensor:
@@ -198,7 +198,7 @@ def reused_sizes(case: Case, input: Tensor, *others: Tensor) -> Tensor:
     def look(incoming: Tensor) -> Tensor:
         strides = torch.empty(input.shape).stride()
         moved = input.stride() != strides and input.dim() == 2
-        return incoming.t().reshape(incoming.shape) if moved else incoming
+        return _misplaced(incoming) if moved else incoming
 
     straight = input.dim() != 2 or input.is_contiguous()
     return formula(case, regrade(input, look) if straight else input, *others)
