@@ -12,7 +12,6 @@ from torch import Tensor
 
 from losscli.cases.axes import LAYOUTS
 from losscli.cases.case import Case
-from losscli.implementations import Implementation
 from losscli.implementations.memory_requests import (
     GROWTH_CALLS,
     ExtraBytes,
@@ -32,7 +31,7 @@ from losscli.truth.problem import Problem
 from losscli.units import format_bytes
 from losscli.verify.checks.check import COPIES, Cost, Tally, check
 from losscli.verify.checks.plain_calls import PlainCalls
-from losscli.verify.geometry.geometry import of_shape
+from losscli.verify.geometry.geometry import of_shape, usual_and_other
 from losscli.verify.needed_memory import Held
 
 BAND = 4096
@@ -190,12 +189,6 @@ def _budgets(case: Case) -> dict[str, int]:
     return found
 
 
-def _is_planned(case: Case, implementation: Implementation) -> bool:
-    """Tell whether an implementation plans its memory and makes no copies of operands."""
-    copies = case.placement or (case.device == "cpu" and case.item_bytes < 4)
-    return implementation.temporaries == 0 and not copies
-
-
 @check(
     place=150,
     facet="memory",
@@ -219,10 +212,11 @@ def linear_plans(problem: Problem, subject: Subject, tally: Tally) -> None:
             continue  # it takes no budget
         own = bind(subject.implementation, case)
         name = f"{kind}, a budget of {format_bytes(budget)}" if budget else kind
-        for incoming in dict.fromkeys((problem.usual, problem.others[-1])):
-            call = problem.call(incoming)
-            tally.judge_variant(name, problem, incoming, own.send(call), by_incoming=True)
-        if budget and _is_planned(case, subject.implementation):
+        for incoming in dict.fromkeys(usual_and_other(problem)):
+            answer = own.send(problem.call(incoming))
+            tally.judge_variant(name, problem, incoming, answer, by_incoming=True)
+        copies = case.placement or (case.device == "cpu" and case.item_bytes < 4)
+        if budget and subject.implementation.temporaries == 0 and not copies:
             extra = own.send(ExtraBytes(problem.call(problem.usual)))
             if extra > budget + _FEW_NUMBERS * case.shape[0]:
                 held = f"a call held {format_bytes(extra)} besides its results"

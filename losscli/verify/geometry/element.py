@@ -134,11 +134,6 @@ def _reshaped(problem: Problem, input: Shape, target: Shape, *relayouts: Relayou
     return laid_out(own, dict(zip(own.operands, relayouts, strict=False)))
 
 
-def _with_whole_target(case: Case) -> Case:
-    small = small_case(case)
-    return small.reshaped(small.shape, small.shape)
-
-
 def _layouts(problem: Problem) -> Variants:
     for name, relayouts in LAYOUTS_OF_PAIRS.items():
         lie = dict(zip(problem.operands, relayouts, strict=False))
@@ -171,7 +166,7 @@ ELEMENTS = Geometry(
     shift=64,
     for_sizes=of_shape((1,), (1,)),
     sizes=partial(of_shapes, shapes={f"{size} elements": ((size,), (size,)) for size in SIZES}),
-    for_layouts=_with_whole_target,
+    for_layouts=lambda case: (small := small_case(case)).reshaped(small.shape, small.shape),
     layouts=_layouts,
     grad_outputs=_grad_outputs,
     is_ordinary=lambda layout: layout in CONTIGUOUS,

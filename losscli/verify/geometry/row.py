@@ -212,11 +212,9 @@ def _shaped(problem: Problem, shape: Shape) -> Problem:
     ignored = ignored_index(own.case.params)
     if ignored is None:
         return own
-    given = {
-        e.name: own.operands[e.name] for e in own.case.spec.operands if e.kind == CLASS_INDICES
-    }
-    none = {name: rows for name, rows in given.items() if torch.all(rows == ignored)}
-    return own.like({name: _counting(rows, ignored) for name, rows in none.items()})
+    names = (each.name for each in own.case.spec.operands if each.kind == CLASS_INDICES)
+    none = (name for name in names if torch.all(own.operands[name] == ignored))
+    return own.like({name: _counting(own.operands[name], ignored) for name in none})
 
 
 def _counting(rows: Tensor, ignored: int) -> Tensor:
@@ -258,10 +256,8 @@ def _harmless(problem: Problem) -> Problem:
         return problem
     least = min(filter(None, problem.case.shape))
     classes = [each.name for each in problem.case.spec.operands if each.domain == CLASSES]
-    own = problem.operands
-    return problem.like(
-        {name: own[name].where(own[name] < 0, own[name] % least) for name in classes}
-    )
+    given = {name: problem.operands[name] for name in classes}
+    return problem.like({n: own.where(own < 0, own % least) for n, own in given.items()})
 
 
 def _extreme_values(problem: Problem) -> Variants:

@@ -257,7 +257,7 @@ WRONG: tuple[Implementation, ...] = (
         held_to_oracle=True,
     ),
     *(
-        _bound(f"leaves {name}", side_effects.leaves(change), units=(ELEMENT,))
+        _elements(f"leaves {name}", partial(side_effects.leaves, change))
         for name, change in side_effects.GLOBAL_STATE.items()
     ),
     _elements(

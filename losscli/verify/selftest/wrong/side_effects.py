@@ -5,6 +5,7 @@ import random
 import signal
 import time
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from losscli.cases.case import Case
 from losscli.implementations.implementation import BoundLoss
-from losscli.verify.selftest.surgery import Make, formula, graft, reduced, unreduced
+from losscli.verify.selftest.surgery import formula, graft, reduced, unreduced
 
 
 def in_place(case: Case, input: Tensor, *others: Tensor) -> Tensor:
@@ -37,13 +38,11 @@ def cached(case: Case) -> BoundLoss:
 
 def first_call_only(case: Case) -> BoundLoss:
     """Is right only at the first call."""
-    calls = 0
+    calls = count()
 
     def function(*operands: Tensor) -> Tensor:
-        nonlocal calls
-        calls += 1
         loss = formula(case, *operands)
-        return loss if calls == 1 else graft(loss.detach() * 2, loss)
+        return graft(loss.detach() * 2, loss) if next(calls) else loss
 
     return function
 
@@ -78,18 +77,11 @@ def unsteady(loss: Tensor) -> Tensor:
     return loss * (1 + noise)
 
 
-def leaves(change: Callable[[], object]) -> Make:
+def leaves(change: Callable[[], object], case: Case, *operands: Tensor) -> Tensor:
     """Changes the process's state."""
-
-    def bind(case: Case) -> BoundLoss:
-        def function(*operands: Tensor) -> Tensor:
-            loss = formula(case, *operands)
-            change()
-            return loss
-
-        return function
-
-    return bind
+    loss = formula(case, *operands)
+    change()
+    return loss
 
 
 def _patch_torch() -> None:
