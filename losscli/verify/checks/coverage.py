@@ -152,8 +152,6 @@ def _judge_loss(probe: _Probe, subject: Subject, tally: Tally) -> None:
         missed: list[tuple[int, str]] = []
         for start in range(0, count, group):
             missed += _missed(off, start, min(start + group, count), _NAMED - len(missed))
-            if len(missed) >= _NAMED:
-                break
         if missed:
             number, reason = missed[0]
             names = ", ".join(probe.where(each) for each, _ in missed)

@@ -1,9 +1,7 @@
 """Checks of the memory that a call reads, writes and allocates, also under a budget."""
 
-from __future__ import annotations
-
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -44,21 +42,13 @@ GROWTH_SHAPE = (31, 1021)
 """Below the 32,768 elements from which PyTorch wakes its threads in each of a hundred calls."""
 
 
-@dataclass(frozen=True)
 class _Guarded:
-    values: Tensor
-    view: Tensor
-    whole: Tensor
-    fill: float
+    """A copy of values between two bands of a fill, or of no class."""
 
-    @classmethod
-    def around(cls, values: Tensor, fill: float) -> _Guarded:
-        """Copy values between two bands of a fill, or of no class."""
-        fill = fill if values.is_floating_point() else NO_CLASS
-        whole = values.new_full((values.numel() + 2 * BAND,), fill)
-        view = whole[BAND : BAND + values.numel()].view(values.shape)
-        view.copy_(values)
-        return cls(values, view, whole, fill)
+    def __init__(self, values: Tensor, fill: float) -> None:
+        self.values, self.fill = values, fill if values.is_floating_point() else NO_CLASS
+        self.whole = values.new_full((values.numel() + 2 * BAND,), self.fill)
+        self.view = self.whole[BAND : BAND + values.numel()].view(values.shape).copy_(values)
 
     def changed(self) -> str:
         """Describe the first change of values or bands; empty if there is none."""
@@ -121,10 +111,7 @@ def memory(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 def _between_bands(plain: PlainCalls, subject: Subject, name: str, tally: Tally) -> None:
     problem = plain.problem
-    guarded = {
-        operand: _Guarded.around(values, FILLS[name])
-        for operand, values in problem.operands.items()
-    }
+    guarded = {each: _Guarded(values, FILLS[name]) for each, values in problem.operands.items()}
     views = {operand: guard.view for operand, guard in guarded.items()}
     answer = subject.send(problem.call(plain.incoming, views))
     for operand, guard in guarded.items():

@@ -71,12 +71,11 @@ def second_derivatives(problem: Problem, subject: Subject, tally: Tally) -> Iter
             torchs = [own.send(curvature)[name] for own in problem.torchs_own]
             noisy = problem.of_others
             if not any(_is_no_worse(found[name], own, truth, noisy=noisy) for own in torchs):
-                yield replace(result, status=FAIL, code=Code.WRONG, reason=reason)
-                return
+                result = replace(result, status=FAIL, code=Code.WRONG, reason=reason)
+                break
             if not result.reason:
-                result = replace(
-                    result, status=WARN, code=Code.SAME_ERROR_AS_PYTORCH, reason=reason
-                )
+                code = Code.SAME_ERROR_AS_PYTORCH
+                result = replace(result, status=WARN, code=code, reason=reason)
     yield result
 
 

@@ -92,8 +92,7 @@ def narrow_accumulator(case: Case, *operands: Tensor) -> Tensor:
     elements = unreduced(case, *operands)
     running = elements.detach().float().flatten().cumsum(0)
     # PyTorch's cumsum adds in float64 on a CPU, so the total is rounded now and then.
-    total = torch.zeros((), dtype=torch.float32, device=elements.device)
-    last = torch.zeros((), dtype=torch.float32, device=elements.device)
+    total = last = torch.zeros((), dtype=torch.float32, device=elements.device)
     for step in running[:: max(len(running) // 4096, 1)]:
         total, last = (total + (step - last)).bfloat16().float(), step
     loss = reduced(case, elements)
@@ -105,11 +104,9 @@ def contiguous(case: Case, *operands: Tensor) -> Tensor:
 
     def straight(tensor: Tensor) -> Tensor:
         wanted = torch.empty(tensor.shape).stride()
-        last = tensor.storage_offset() + tensor.numel() - 1
-        if (
-            tensor.stride() == wanted
-            or last >= tensor.untyped_storage().nbytes() // tensor.itemsize
-        ):
+        end = tensor.storage_offset() + tensor.numel()
+        stored = tensor.untyped_storage().nbytes() // tensor.itemsize
+        if tensor.stride() == wanted or end > stored:
             return tensor
         return graft(tensor.detach().as_strided(tensor.shape, wanted), tensor)
 
@@ -172,10 +169,8 @@ def habit(case: Case) -> BoundLoss:
     def expect(incoming: Tensor) -> Tensor:
         flat = incoming.flatten()
         number = float(flat[0]) if len(flat) else 0.0
-        if seen[-3:] == [number] * 3 or len(set(seen[-3:])) != 1 or len(seen) < 3:
-            used = incoming
-        else:
-            used = torch.full_like(incoming, seen[-1])
+        is_habit = len(seen) >= 3 and len(set(seen[-3:])) == 1 and seen[-1] != number
+        used = torch.full_like(incoming, seen[-1]) if is_habit else incoming
         seen.append(number)
         return used
 

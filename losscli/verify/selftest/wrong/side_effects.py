@@ -6,7 +6,6 @@ import signal
 import time
 from collections.abc import Callable
 from itertools import count
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -84,18 +83,9 @@ def leaves(change: Callable[[], object], case: Case, *operands: Tensor) -> Tenso
     return loss
 
 
-def _patch_torch() -> None:
-    original = torch.nn.functional.l1_loss
-
-    def patched(*operands: Any, **settings: Any) -> Tensor:
-        return original(*operands, **settings)
-
-    torch.nn.functional.l1_loss = patched
-
-
-def _patch_clock() -> None:
-    original = time.monotonic
-    time.monotonic = lambda: original()
+def _patch(module: object, name: str) -> None:
+    original = getattr(module, name)
+    setattr(module, name, lambda *given, **settings: original(*given, **settings))
 
 
 GLOBAL_STATE: dict[str, Callable[[], object]] = {
@@ -109,6 +99,6 @@ GLOBAL_STATE: dict[str, Callable[[], object]] = {
     "determinism of algorithms": lambda: torch.use_deterministic_algorithms(True),
     "environment variables": lambda: os.environ.update(LOSSCLI_SELF_TEST="changed"),
     "signal handlers": lambda: signal.signal(signal.SIGUSR2, lambda *_: None),
-    "functions of torch": _patch_torch,
-    "functions of Python": _patch_clock,
+    "functions of torch": lambda: _patch(torch.nn.functional, "l1_loss"),
+    "functions of Python": lambda: _patch(time, "monotonic"),
 }
