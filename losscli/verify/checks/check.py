@@ -17,7 +17,7 @@ from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, MODEL, ROW, Spec, Unit
 from losscli.reasons import Code, Facet, Reason
 from losscli.runs.measurements import Error
 from losscli.runs.records import FAIL, VerifyResult
-from losscli.truth.distances import Errors, Truth
+from losscli.truth.distances import Errors
 from losscli.truth.gate import Worst, to_error
 from losscli.truth.problem import Problem
 from losscli.truth.setup import Incoming
@@ -110,7 +110,7 @@ class Tally(Worst):
         """Judge and count all parts of a variant; ``any_for_nan``: any gradient fits NaN."""
         for part, got in answer.items().items():
             of = f" for {incoming.name}" if by_incoming and part != LOSS else ""
-            spared = _is_nan if any_for_nan and part != LOSS else None
+            spared = (lambda truth: truth.value.isnan()) if any_for_nan and part != LOSS else None
             self.count(variant, part + of, problem.judge(part, got, incoming, spared=spared))
 
     def judge_variants(
@@ -143,10 +143,6 @@ class Tally(Worst):
             code = Code.KNOWN_LIMITATION if self._only_limits else result.code
             result = replace(result, interleaved=self.interleaved, code=code)
         return result if result.reason else replace(result, reason=self.note)
-
-
-def _is_nan(truth: Truth) -> Tensor:
-    return truth.value.isnan()
 
 
 class Cost(IntEnum):

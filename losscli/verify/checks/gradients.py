@@ -1,6 +1,6 @@
 """Checks of gradients: their values, and successive backward passes."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
 import torch
@@ -273,21 +273,21 @@ def _away_from_kinks(problem: Problem) -> Problem:
     if kinks := spec.kinks(params):
         x, *others = (operand.expand(problem.oracle.shape) for operand in (x, *others))
         _, slope = spec.branch_line(*others)
-        distances = [lambda x, k=kink: spec.branch_coordinate(x, *others) - k for kink in kinks]
-        x = _moved(x, distances, slope).contiguous()
+        coordinate = spec.branch_coordinate
+        x = _moved(x, lambda x: [coordinate(x, *others) - kink for kink in kinks], slope)
+        x = x.contiguous()
     elif isinstance(spec, RowSpec) and (from_kinks := spec.from_kinks):
-        count = len(from_kinks(x, *others, **params))
-        x = _moved(x, [lambda x, n=n: from_kinks(x, *others, **params)[n] for n in range(count)])
+        x = _moved(x, lambda x: from_kinks(x, *others, **params))
     problem = problem.like({spec.names[0]: x})
     own = {each.name: each for each in spec.operands if each.differentiable}
     return problem.like({n: o.smoothed(problem.operands[n], 2 * STEP) for n, o in own.items()})
 
 
 def _moved(
-    x: Tensor, distances: Iterable[Callable[[Tensor], Tensor]], slope: Tensor | float = 1.0
+    x: Tensor, distances: Callable[[Tensor], Sequence[Tensor]], slope: Tensor | float = 1.0
 ) -> Tensor:
-    for distance_of in distances:
-        distance = distance_of(x)
+    for number in range(len(distances(x))):
+        distance = distances(x)[number]
         moved = x + torch.copysign(torch.full_like(x, 2 * MARGIN), distance) / slope
         x = torch.where(distance.abs() < MARGIN, moved, x)
     return x
