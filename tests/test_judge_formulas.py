@@ -169,8 +169,7 @@ LIMITS = (
 
 def test_a_check_that_only_its_limits_fail_has_the_code_limited():
     for variants, code in LIMITS:
-        tally = Tally()
-        tally.limits = lambda variant, _: variant in ("NaN", "infinity")
+        tally = Tally(limits=lambda variant, _: variant in ("NaN", "infinity"))
         tally.count("ordinary", "loss", (Outcome(PASS), None))
         for variant in variants:
             if variant:
