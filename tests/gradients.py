@@ -33,5 +33,5 @@ def assert_right(
     outcome, _ = problem.judge_loss(answer.loss)
     assert outcome.status in allowed, f"{problem.case.name}: {outcome.reason}"
     for name in incoming.wrt:
-        outcome, _ = problem.judge_gradient(name, answer.gradients[name], incoming)
+        outcome, _ = problem.judge(name, answer.gradients[name], incoming)
         assert outcome.status in allowed, f"{problem.case.name}, {name}: {outcome.reason}"

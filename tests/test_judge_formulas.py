@@ -100,7 +100,7 @@ def test_a_gradient_of_16_bits_may_be_rounded_before_it_is_scaled(factor, fails)
     found = []
     for incoming in of.others:
         gradient = bind(kernel, of.case).send(of.call(incoming)).gradients["input"]
-        found.append(of.judge_gradient("input", factor * gradient, incoming)[0].status)
+        found.append(of.judge("input", factor * gradient, incoming)[0].status)
     assert (FAIL in found) == fails
 
 
@@ -169,8 +169,7 @@ LIMITS = (
 
 def test_a_check_that_only_its_limits_fail_has_the_code_limited():
     for variants, code in LIMITS:
-        tally = Tally()
-        tally.limits = lambda variant, _: variant in ("NaN", "infinity")
+        tally = Tally(limits=lambda variant, _: variant in ("NaN", "infinity"))
         tally.count("ordinary", "loss", (Outcome(PASS), None))
         for variant in variants:
             if variant:

@@ -74,6 +74,4 @@ def test_liger_works_on_a_copy_of_the_logits(monkeypatch: pytest.MonkeyPatch) ->
     answer = subject_of("liger", problem.case).send(problem.call(problem.usual))
     assert problem.spoiled() == ""
     assert problem.judge_loss(answer.loss)[0].status == "pass"
-    assert problem.judge_gradient("input", answer.gradients["input"], problem.usual)[0].status == (
-        "pass"
-    )
+    assert problem.judge("input", answer.gradients["input"], problem.usual)[0].status == ("pass")

@@ -175,9 +175,8 @@ class Case(Record, frozen=True):
     @property
     def loss_bytes(self) -> int:
         """Bytes of an unreduced loss; 0 for a scalar."""
-        if self.reduction != "none":
-            return 0
-        return math.prod(self.unreduced_shape) * self.loss_item_bytes
+        unreduced = self.reduction == "none"
+        return math.prod(self.unreduced_shape) * self.loss_item_bytes if unreduced else 0
 
     @property
     def large_operands(self) -> int:
@@ -232,8 +231,7 @@ class Case(Record, frozen=True):
 
     def anywhere(self) -> Case:
         """Return the case without a GPU's number."""
-        kind = self.device.partition(":")[0]
-        return self if kind == self.device else replace(self, device=kind)
+        return replace(self, device=self.device.partition(":")[0])
 
     @property
     def name(self) -> str:

@@ -111,7 +111,7 @@ class Gate:
             trained = self.problem.case.spec.trained
             coming = self.problem.filled(incoming, trained)
             for operand, gradient in zip(trained, gradients or (None,) * len(trained), strict=True):
-                outcome, errors = self.problem.judge_gradient(operand, gradient, coming)
+                outcome, errors = self.problem.judge(operand, gradient, coming)
                 outcome = self._as_a_whole(name, outcome, errors)
                 where = "gradient: " if len(trained) == 1 else f"{operand} gradient: "
                 found.add(outcome, errors)

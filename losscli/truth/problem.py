@@ -18,7 +18,6 @@ from losscli.runs.records import FAIL, PASS
 from losscli.truth.blocks import whole
 from losscli.truth.distances import Errors, Truth, compare, misfit
 from losscli.truth.excuse import excused
-from losscli.truth.oracle import Truths
 from losscli.truth.setup import Incoming, Setup
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome, describe
 
@@ -100,7 +99,7 @@ class Problem(Setup):
         *,
         spared: Spared | None = None,
     ) -> tuple[Outcome, Errors | None]:
-        """Judge the loss or a gradient by its name in an answer.
+        """Judge the loss or a gradient by its name in an answer, or by its operand's.
 
         There are no errors if it is a misfit. Any value is right at ``spared`` elements.
         """
@@ -135,17 +134,19 @@ class Problem(Setup):
                 yield from (own.gradients.get(name) for own in self._torchs_answers(incoming))
 
         accepted = self.oracle.accepted(truths, got) if part == LOSS else truths
-        return self._judge(got, accepted, judge, torchs())
+        errors = compare(got, accepted())
+        outcome = judge(errors)
+        if outcome.status == PASS:
+            outcome = self.oracle.judge_as_a_whole(outcome, errors, accepted)
+        if outcome.status == FAIL and self._may_be_excused:
+            noisy = self.of_others
+            bar = self.oracle.excuse_bar(got.dtype) if noisy else ELEMENT_ULP
+            outcome = excused(outcome, got, accepted, torchs(), judge, noisy=noisy, bar=bar)
+        return outcome, errors
 
     def judge_loss(self, loss: Tensor | None) -> tuple[Outcome, Errors | None]:
         """Judge a loss; see :meth:`judge`."""
         return self.judge(LOSS, loss)
-
-    def judge_gradient(
-        self, name: str, gradient: Tensor | None, incoming: Incoming
-    ) -> tuple[Outcome, Errors | None]:
-        """Judge an operand's gradient; see :meth:`judge`."""
-        return self.judge(name, gradient, incoming)
 
     def scale_of(self, part: str, incoming: Incoming) -> Tensor:
         """Return the scale of errors of the loss or a gradient."""
@@ -191,23 +192,6 @@ class Problem(Setup):
         errors = replace(errors, ulp=errors.ulp * share)
         outcome = self.oracle.judge_sums(errors, operand.dtype, self.granted)
         return outcome if outcome.status == FAIL else Outcome(PASS), errors
-
-    def _judge(
-        self,
-        result: Tensor,
-        truths: Truths,
-        judge: Callable[[Errors], Outcome],
-        torchs: Iterable[Tensor | None],
-    ) -> tuple[Outcome, Errors]:
-        errors = compare(result, truths())
-        outcome = judge(errors)
-        if outcome.status == PASS:
-            outcome = self.oracle.judge_as_a_whole(outcome, errors, truths)
-        if outcome.status == FAIL and self._may_be_excused:
-            noisy = self.of_others
-            bar = self.oracle.excuse_bar(result.dtype) if noisy else ELEMENT_ULP
-            outcome = excused(outcome, result, truths, torchs, judge, noisy=noisy, bar=bar)
-        return outcome, errors
 
     @property
     def _may_be_excused(self) -> bool:

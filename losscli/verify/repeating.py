@@ -1,15 +1,6 @@
 """Repeats one check of one implementation on one case: the line of Python below a failure."""
 
-from losscli.cases.axes import (
-    CONTIGUOUS,
-    DISTRIBUTIONS,
-    DTYPES,
-    LAYOUTS,
-    Distribution,
-    DType,
-    GradOutput,
-    Layout,
-)
+from losscli.cases import axes
 from losscli.cases.case import Case
 from losscli.cases.layouts import shapes_of
 from losscli.config.fields import check_device, check_grad_output, check_name
@@ -30,13 +21,13 @@ def repeat(
     shape: Shape,
     target_shape: Shape | None = None,
     *,
-    dtype: DType = "float32",
+    dtype: axes.DType = "float32",
     reduction: Reduction = "mean",
     device: str = "cpu",
-    distribution: Distribution = "uniform",
+    distribution: axes.Distribution = "uniform",
     scale: float = 1.0,
-    layout: Layout = CONTIGUOUS,
-    grad_output: GradOutput = 1.0,
+    layout: axes.Layout = axes.CONTIGUOUS,
+    grad_output: axes.GradOutput = 1.0,
     seed: int = 0,
     ulp: float | None = None,
     interleaved: tuple[str, ...] = (),
@@ -62,11 +53,11 @@ def repeat(
     spec = find_loss(loss)
     if not spec.takes(shape):
         raise UsageError(f"{loss} takes shapes of {spec.size_example}, not {format_size(shape)}")
-    check_name("dtype", dtype, DTYPES)
+    check_name("dtype", dtype, axes.DTYPES)
     check_name("reduction", reduction, REDUCTIONS)
-    check_name("distribution", distribution, DISTRIBUTIONS)
+    check_name("distribution", distribution, axes.DISTRIBUTIONS)
     device = devices.resolve_device(check_device(device))
-    check_name("layout", layout, LAYOUTS)
+    check_name("layout", layout, axes.LAYOUTS)
     values = distribution, seed, scale, layout, check_grad_output(str(grad_output))
     case = Case(loss, shape, (), dtype, reduction, device, spec.resolve(parameters), *values)
     case = case.reshaped(shape, target_shape, layout)

@@ -143,9 +143,8 @@ def _choose(
 
 
 def _key(case: Case, trial: Trial) -> tuple[object, ...]:
-    implementation, check = trial
-    own = implementation.name == CUSTOM
-    return (implementation.name, check.name, *check.key(case, own=own))
+    name, check = trial[0].name, trial[1]
+    return (name, check.name, *check.key(case, own=name == CUSTOM))
 
 
 def split(

@@ -244,7 +244,7 @@ def in_order(first: Tensor, second: Tensor) -> Tensor:
 def test_a_vocabulary_added_up_in_one_accumulator_is_right(seed, reduction):
     problem = Problem.of(make_case(shape=VOCABULARY, seed=seed, reduction=reduction))
     own = subject_of("custom", problem.case).send(problem.call(problem.usual)).gradients["input"]
-    assert problem.judge_gradient("input", own, problem.usual)[0].status == PASS
+    assert problem.judge("input", own, problem.usual)[0].status == PASS
     if reduction == "mean":
         operands = dict(problem.operands)
         p = torch.softmax(operands["input"].double() @ operands["linear_weight"].double().t(), 1)
@@ -254,7 +254,7 @@ def test_a_vocabulary_added_up_in_one_accumulator_is_right(seed, reduction):
         size = (p / 3).abs() @ operands["linear_weight"].double().abs()
         walks = (summed.double() - truth.value).abs() / (U32 * math.sqrt(50257) * size)
         assert float(walks.max()) > 2  # the random walk alone is too small a bound
-        assert problem.judge_gradient("input", summed, problem.usual)[0].status == PASS
+        assert problem.judge("input", summed, problem.usual)[0].status == PASS
 
 
 @pytest.mark.parametrize("name", ["input", "linear_weight"])
@@ -266,7 +266,7 @@ def test_a_gradient_just_within_the_bound_passes_and_one_just_beyond_it_fails(na
             assert truth.rounding is not None
             allowed = truth.rounding + (ELEMENT_ULP + beyond) * ulp(truth.value, got.dtype)
             got[truth.block] = (truth.value + allowed).float()
-        assert problem.judge_gradient(name, got, problem.usual)[0].status == status
+        assert problem.judge(name, got, problem.usual)[0].status == status
 
 
 def test_the_bound_of_a_vocabulary_is_a_few_times_what_one_accumulator_loses():
@@ -281,7 +281,7 @@ def test_a_vocabulary_without_its_improbable_classes_fails():
     for least in (2.0**-12, 2.0**-18):
         filtered = gradients_of(torch.where(p < least, 0.0, p), operands)
         for name, gradient in filtered.items():
-            judged, _ = problem.judge_gradient(name, gradient.float(), problem.usual)
+            judged, _ = problem.judge(name, gradient.float(), problem.usual)
             assert judged.status == FAIL, (name, least)
 
 
@@ -307,11 +307,11 @@ def test_a_gradient_of_zeros_and_one_of_small_probabilities_left_out_fail(name, 
     operands = dict(problem.operands)
     p = torch.softmax(operands["input"].double() @ operands["linear_weight"].double().t(), 1)
     filtered = gradients_of(torch.where(p < 2.0**-12, 0.0, p), operands)[name].to(right.dtype)
-    assert problem.judge_gradient(name, right, incoming)[0].status == PASS
-    assert problem.judge_gradient(name, torch.zeros_like(right), incoming)[0].status == FAIL
+    assert problem.judge(name, right, incoming)[0].status == PASS
+    assert problem.judge(name, torch.zeros_like(right), incoming)[0].status == FAIL
     # Sums over all classes hide them in 16 bits, those over tokens do not.
     if (name, dtype) != ("input", "bfloat16"):
-        assert problem.judge_gradient(name, filtered, incoming)[0].status == FAIL
+        assert problem.judge(name, filtered, incoming)[0].status == FAIL
 
 
 def test_sums_in_bfloat16_are_worse_than_one_product_of_rounded_gradients():
@@ -397,14 +397,14 @@ def test_roundings_may_decide_which_of_two_classes_is_likelier():
     rounded = logits.bfloat16().double()
     assert rounded[2, 4] == rounded[2, 7] == 300
     for name, gradient in gradients_of(torch.softmax(rounded, 1), dict(problem.operands)).items():
-        assert problem.judge_gradient(name, gradient.bfloat16(), BOTH)[0].status == PASS
+        assert problem.judge(name, gradient.bfloat16(), BOTH)[0].status == PASS
         assert next(iter(problem.gradient(name, BOTH))).once_rounded is None
 
 
 def test_a_token_whose_class_is_decided_leaves_gradients_judged_as_a_whole():
     problem, logits = with_logits((300.0,), (20.0,))
     for name, gradient in gradients_of(torch.softmax(logits, 1), dict(problem.operands)).items():
-        judged = [problem.judge_gradient(name, (f * gradient).bfloat16(), BOTH) for f in (1, 4)]
+        judged = [problem.judge(name, (f * gradient).bfloat16(), BOTH) for f in (1, 4)]
         assert [outcome.status for outcome, _ in judged] == [PASS, FAIL]
         assert next(iter(problem.gradient(name, BOTH))).once_rounded is not None
 
@@ -423,4 +423,4 @@ def test_no_rounding_explains_what_is_no_number():
     incoming = Incoming("1", ("input",), torch.ones(()))
     zeros = torch.zeros_like(operands["input"])
     assert problem.judge_loss(torch.tensor(1.0))[0].status == FAIL
-    assert problem.judge_gradient("input", zeros, incoming)[0].status == FAIL
+    assert problem.judge("input", zeros, incoming)[0].status == FAIL

@@ -90,7 +90,7 @@ def test_a_gradient_that_is_off_by_a_few_ulp_of_its_terms_fails(loss):
         assert gradient is not None
         (truth,) = problem.oracle.gradient(name, problem.usual.grad_output)
         off = gradient + 100 * 2.0**-23 * truth.scale.abs().float()
-        assert problem.judge_gradient(name, off, problem.usual)[0].status == FAIL
+        assert problem.judge(name, off, problem.usual)[0].status == FAIL
 
 
 def test_a_masked_row_has_no_terms_whatever_it_holds():
@@ -161,7 +161,7 @@ def test_the_sign_of_a_tie_is_granted_within_the_roundings_of_a_probability_alon
     name, dtype, gap, status
 ):
     problem = tied(dtype, gap)
-    outcome, _ = problem.judge_gradient(name, flipped(problem, name), problem.usual)
+    outcome, _ = problem.judge(name, flipped(problem, name), problem.usual)
     assert outcome.status == status, outcome.reason
 
 
@@ -175,7 +175,7 @@ def test_a_tie_grants_the_rest_of_its_row_what_the_sum_moves_and_no_more(name):
     for factor, status in ((0.0, PASS), (1.0, PASS), (1.5, FAIL)):
         gradient = right + factor * moved
         gradient[:, 0] = right[:, 0]
-        outcome, _ = problem.judge_gradient(name, gradient.float(), problem.usual)
+        outcome, _ = problem.judge(name, gradient.float(), problem.usual)
         assert (factor, outcome.status) == (factor, status), outcome.reason
 
 
@@ -184,9 +184,9 @@ def test_equal_rows_of_logits_have_no_gradient_of_their_distance():
     rows = problem.prediction
     problem = problem.like({"input": rows, "target": rows.clone()})
     zeros = torch.zeros_like(rows)
-    assert problem.judge_gradient("input", zeros, problem.usual)[0].status == PASS
+    assert problem.judge("input", zeros, problem.usual)[0].status == PASS
     off = zeros.index_fill(1, torch.tensor([3]), 1e-6)
-    assert problem.judge_gradient("input", off, problem.usual)[0].status == FAIL
+    assert problem.judge("input", off, problem.usual)[0].status == FAIL
 
 
 def test_a_masked_row_grants_nothing():
@@ -213,5 +213,5 @@ def test_a_difference_of_two_probabilities_may_be_off_by_the_errors_of_both(loss
     of_both = sum((1 + each.abs() / 4) * each.exp() for each in logs) / len(x)
     for roundings, passes in ((3.4, True), (8.8, False)):
         off = truth.value + roundings * 2.0**-24 * of_both
-        outcome, _ = problem.judge_gradient(name, off.float(), problem.usual)
+        outcome, _ = problem.judge(name, off.float(), problem.usual)
         assert (outcome.status == PASS) == passes, outcome.reason

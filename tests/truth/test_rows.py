@@ -198,7 +198,7 @@ def test_long_rows_in_float64_are_right_within_a_few_ulp(settings):
     answer = subject_of("custom", case).send(problem.call(incoming))
     for outcome, errors in (
         problem.judge_loss(answer.loss),
-        problem.judge_gradient("input", answer.gradients["input"], incoming),
+        problem.judge("input", answer.gradients["input"], incoming),
     ):
         assert outcome.status == PASS, outcome.reason
         assert errors.ulp <= 16, errors  # four of the kernel, four of the oracle, and its sum

@@ -84,8 +84,8 @@ def test_gradient_that_cancels_may_be_off_by_four_ulp_of_its_largest_term(make_c
     incoming = problem.filled(-3.0)
     truth, term = exact(problem, "input", incoming)
     spacing = 2 ** term.log2().floor() * ULP
-    near = problem.judge_gradient("input", (truth + 3.5 * spacing).float(), incoming)
-    far = problem.judge_gradient("input", (truth + 4.6 * spacing).float(), incoming)
+    near = problem.judge("input", (truth + 3.5 * spacing).float(), incoming)
+    far = problem.judge("input", (truth + 4.6 * spacing).float(), incoming)
     assert near[0].status == PASS
     assert near[1].ulp == pytest.approx(3.5, abs=0.2)
     assert far[0].status == FAIL
@@ -97,7 +97,7 @@ def test_the_same_error_fails_where_the_loss_names_no_terms(make_case, strict):
     problem = cancelling(make_case, strict)
     incoming = problem.filled(-3.0)
     truth, term = exact(problem, "input", incoming)
-    outcome, errors = problem.judge_gradient("input", (truth + ULP * term).float(), incoming)
+    outcome, errors = problem.judge("input", (truth + ULP * term).float(), incoming)
     assert outcome.status == FAIL
     assert errors.ulp > 1e6
     assert outcome.reason.endswith("allowed: 4 ulp per element")
@@ -107,7 +107,7 @@ def test_derivative_without_terms_is_judged_at_itself(make_case, loss):
     problem = cancelling(make_case, loss)
     incoming = problem.filled(1.0, ("target",))
     truth, _ = exact(problem, "target", incoming)
-    off, errors = problem.judge_gradient("target", (truth * (1 + 5 * ULP)).float(), incoming)
+    off, errors = problem.judge("target", (truth * (1 + 5 * ULP)).float(), incoming)
     assert off.status == FAIL
     assert errors.scale == abs(errors.expected)
 
@@ -128,7 +128,7 @@ def test_term_beyond_float64_excuses_nothing(make_case, monkeypatch):
     x, y = problem.operands.values()
     wrong = problem.filled(1.0)
     loss, _ = problem.judge_loss((torch.exp(x) - y * x) * 1.01)
-    gradient, _ = problem.judge_gradient("input", torch.exp(x) * 0.01, wrong)
+    gradient, _ = problem.judge("input", torch.exp(x) * 0.01, wrong)
     assert (loss.status, gradient.status) == (FAIL, FAIL)
 
 
@@ -180,7 +180,7 @@ def test_pytorchs_own_formula_is_right_to_the_last_digits_of_its_terms_alone(
     problem = cancelling(make_case, NAME)
     x = problem.operands["input"].clone().requires_grad_()
     counts(x, problem.operands["target"], reduction="mean").backward()
-    assert problem.judge_gradient("input", x.grad, problem.filled(1.0))[0].status == status
+    assert problem.judge("input", x.grad, problem.filled(1.0))[0].status == status
 
 
 def each(x, y):

@@ -17,6 +17,7 @@ from losscli.truth.distances import first_difference
 from losscli.truth.problem import Problem
 from losscli.truth.tolerances import elements
 from losscli.verify.checks.check import Cost, Tally, check
+from losscli.verify.geometry.geometry import usual_and_other
 
 STARVED = 0.01
 """If a branch has fewer of the elements, a mean hardly shows that it is wrong."""
@@ -56,17 +57,14 @@ def branches(problem: Problem, subject: Subject, tally: Tally) -> None:
     own = problem.variant("branches", partial(supplement, problem))
     fresh = subject.again()
     tally.judge_part(own, own.usual, LOSS, fresh.send(Forward(own.operands)), where)
-    for incoming in dict.fromkeys((own.usual, own.others[-1])):
+    for incoming in dict.fromkeys(usual_and_other(own)):
         answer = fresh.send(own.call(incoming))
         tally.judge_answer(own, incoming, answer, where, loss=incoming is own.usual)
-    if subject.implementation.held_to_oracle and _rounded(problem):
-        close = problem.variant(
-            "rounded branch points", lambda: supplement(problem, _rounded(problem))
-        )
+    if subject.implementation.held_to_oracle and (rounded := _rounded(problem)):
+        close = problem.variant("rounded branch points", partial(supplement, problem, rounded))
+        where = "next to a branch point that the dtype rounds"
         answer = fresh.send(close.call(close.usual))
-        tally.judge_answer(
-            close, close.usual, answer, "next to a branch point that the dtype rounds"
-        )
+        tally.judge_answer(close, close.usual, answer, where)
 
 
 def supplement(problem: Problem, at: Sequence[float] = ()) -> Problem:

@@ -17,7 +17,7 @@ from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, MODEL, ROW, Spec, Unit
 from losscli.reasons import Code, Facet, Reason
 from losscli.runs.measurements import Error
 from losscli.runs.records import FAIL, VerifyResult
-from losscli.truth.distances import Errors, Truth
+from losscli.truth.distances import Errors
 from losscli.truth.gate import Worst, to_error
 from losscli.truth.problem import Problem
 from losscli.truth.setup import Incoming
@@ -47,6 +47,7 @@ class Tally(Worst):
     def __init__(
         self,
         *,
+        limits: Limits = lambda variant, errors: False,
         first: bool = False,
         name: Callable[[list[str]], str] = lambda failed: f"with {'; '.join(failed)}",
     ) -> None:
@@ -54,10 +55,8 @@ class Tally(Worst):
         super().__init__()
         self._losses, self._gradients = Worst(), Worst()
         self._failed: dict[str, None] = {}
-        self._first, self._name = first, name
+        self._first, self._name, self._limits = first, name, limits
         self._only_limits = True
-        self.limits: Limits = lambda variant, errors: False
-        """See :attr:`Check.limits`."""
         self.reference_error = Error()
         """PyTorch's own error, if the check measures it."""
         self.interleaved: tuple[str, ...] = ()
@@ -78,7 +77,7 @@ class Tally(Worst):
             super().add(outcome, errors, f"{variant}, {part}: ")
         if outcome.status == FAIL:
             self._failed[variant] = None
-            self._only_limits = self._only_limits and self.limits(variant, errors)
+            self._only_limits = self._only_limits and self._limits(variant, errors)
 
     def measure(self, part: str, outcome: Outcome, errors: Errors | None) -> None:
         """Keep the error of the loss or a gradient for the result."""
@@ -111,7 +110,7 @@ class Tally(Worst):
         """Judge and count all parts of a variant; ``any_for_nan``: any gradient fits NaN."""
         for part, got in answer.items().items():
             of = f" for {incoming.name}" if by_incoming and part != LOSS else ""
-            spared = _is_nan if any_for_nan and part != LOSS else None
+            spared = (lambda truth: truth.value.isnan()) if any_for_nan and part != LOSS else None
             self.count(variant, part + of, problem.judge(part, got, incoming, spared=spared))
 
     def judge_variants(
@@ -146,10 +145,6 @@ class Tally(Worst):
         return result if result.reason else replace(result, reason=self.note)
 
 
-def _is_nan(truth: Truth) -> Tensor:
-    return truth.value.isnan()
-
-
 class Cost(IntEnum):
     """The judging that includes a check; each includes those before it."""
 
@@ -180,7 +175,7 @@ class Check:
     """The config's pass that includes it."""
     adapt: Callable[[Case], Case] = lambda case: case
     """Make the case to run on from a config's case."""
-    tally: Callable[[], Tally] = Tally
+    tally: Callable[..., Tally] = Tally
     once: bool = True
     """Whether the largest case that fits stands for all of its :attr:`Case.kind`."""
     mean_for_sum: bool = False
@@ -209,8 +204,7 @@ class Check:
 
     def run(self, problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         """Yield a subject's results."""
-        tally = self.tally()
-        tally.limits = self.limits
+        tally = self.tally(limits=self.limits)
         results = self.judge(problem, subject, tally)
         yield from results or [tally.finish(problem, subject.name, self.name)]
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -13,14 +12,10 @@ from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, LOSS
 from losscli.runs.records import FAIL, WARN
 from losscli.truth.blocks import block_elements, blocks, part
-from losscli.truth.distances import Errors, Truth, compare, index_of
+from losscli.truth.distances import Truth, compare, index_of
 from losscli.truth.problem import Problem
 from losscli.truth.setup import Incoming
-from losscli.truth.tolerances import (
-    VALUE_ULP,
-    Outcome,
-    describe,
-)
+from losscli.truth.tolerances import VALUE_ULP, Outcome, describe
 from losscli.verify.checks.check import Cost, Tally, check, paths
 from losscli.verify.checks.perturbation import (
     TILE,
@@ -36,8 +31,9 @@ _NAMED = 4
 
 
 class _Probe:
-    def __init__(self, problem: Problem, name: str) -> None:
+    def __init__(self, problem: Problem, name: str, subject: Subject, tally: Tally) -> None:
         self.problem, self.name = problem, name
+        self.subject, self.tally = subject, tally
         self.operand = operand = problem.operands[name]
         chosen = probed_elements(operand.shape, operand.element_size())
         self.numbers = torch.tensor(chosen, device=operand.device)  # in the flattened operand
@@ -54,12 +50,101 @@ class _Probe:
         finally:
             flat[where] = before
 
-    def unchanged(self, truth: Truth) -> Tensor:
+    def _unchanged(self, truth: Truth) -> Tensor:
         """Tell at which elements of a block the operand has not changed."""
         return part(self.operand, truth.block) == self.change.before
 
-    def where(self, number: int) -> str:
+    def _where(self, number: int) -> str:
         return f"{self.name} {[*index_of(int(self.numbers[number]), self.operand.shape)]}"
+
+    def judge_whole(self, incoming: Incoming, before: Answer) -> None:
+        """Judge gradients and unreduced losses, which change only where they must."""
+        shape, earlier = self.problem.oracle.shape, before.items()
+        lenient = self.problem.like({})  # knows no truth of the contents before
+        strict = replace(lenient, excuses=False)
+        for name, got in self.subject.send(self.problem.call(incoming)).items().items():
+            wrong = self.problem.misfit(name, got)
+            was = earlier[name]
+            if wrong or got is None or was is None or was.shape != got.shape:
+                self.tally.fail(wrong or "its shape changes", f"{name}: ")
+            elif got.shape == shape or name == f"{self.name} gradient":
+                where = f"{name}, after {len(self.numbers)} changes of {self.name}: "
+                if stray := self._stray_change(was, got):
+                    self.tally.fail(stray, where)
+                    continue
+                outcome, _ = strict.judge(name, got, incoming, spared=self._unchanged)
+                overflows = lenient.of_others and not bool(got.isfinite().all())
+                if outcome.status == FAIL and overflows:  # as an exponential in many formulas
+                    outcome, _ = lenient.judge(name, got, incoming, spared=self._unchanged)
+                self.tally.add(outcome, None, where)
+
+    def _stray_change(self, was: Tensor, got: Tensor) -> str:
+        """Describe a change of a result where the operand has not changed, if there is one."""
+        for block in blocks(got.shape, block_elements(got.device.type)):
+            before, after = was[block], got[block]
+            same = (before == after) | (before.isnan() & after.isnan())
+            stray = ~same & self._unchanged(Truth(block, after))
+            if stray.any():
+                inside = stray.nonzero()[0].tolist()
+                index = tuple(cut.start + own for cut, own in zip(block, inside, strict=True))
+                change = f"from {float(was[index]):.9g} to {float(got[index]):.9g}"
+                return f"expected no change at {list(index)}, it changed {change}"
+        return ""
+
+    def judge_loss(self) -> None:
+        """Judge the changes of a reduced loss, with the gradients prepared and without."""
+        count, group = len(self.numbers), self.change.group
+        if not group:
+            reason = f"no change of one element of the {self.name} shows in a loss of this dtype"
+            self.tally.add(Outcome(WARN, f"{reason}: only its gradient was checked"))
+            return
+        for title, wrt in paths(self.problem).items():
+            missed: list[tuple[int, str]] = []
+            for start in range(0, count, group):
+                most = _NAMED - len(missed)
+                missed += self._missed(wrt, start, min(start + group, count), most)
+            if missed:
+                number, reason = missed[0]
+                names = ", ".join(self._where(each) for each, _ in missed)
+                changed = float(self.change.take(number, number + 1))
+                text = (
+                    f"{reason} when {self._where(number)} alone becomes {changed:g}"
+                    f"{title}; {count} elements were changed, one a tile of {TILE:,}; wrong at "
+                    f"least for {names}"
+                )
+                self.tally.fail(text, "loss: ")
+                return
+
+    def _off(self, wrt: tuple[str, ...], start: int, stop: int) -> str:
+        """Describe the error of the loss with some elements changed; empty if it is right."""
+        problem = self.problem
+        with self.changed(start, stop):
+            loss = self.subject.send(Forward(problem.operands, wrt))
+            overflows = problem.of_others and not bool(loss.isfinite().all())
+            if overflows and not all(each.isfinite().all() for each in problem.formulas_losses()):
+                return ""  # as a formula does
+        if wrong := problem.misfit(LOSS, loss):
+            return wrong
+        due = self.change.expect(start, stop)
+        expected, scale = torch.tensor(due, dtype=torch.float64, device=loss.device)
+        errors = compare(loss, [Truth((), expected, scale)])
+        right = errors.relative <= self.change.tolerance or errors.ulp <= VALUE_ULP
+        return "" if right else describe(errors)
+
+    def _missed(
+        self, wrt: tuple[str, ...], start: int, stop: int, limit: int
+    ) -> list[tuple[int, str]]:
+        """Return up to ``limit`` missed elements by number, each with the reason."""
+        reason = self._off(wrt, start, stop) if limit > 0 else ""
+        if not reason:
+            return []
+        if stop - start == 1:
+            return [(start, reason)]
+        middle = (start + stop) // 2
+        found = self._missed(wrt, start, middle, limit)
+        found += self._missed(wrt, middle, stop, limit - len(found))
+        # Wrong together and right apart: named by the first.
+        return found or [(start, f"{reason} for {stop - start} changes at once")]
 
 
 @check(
@@ -98,106 +183,8 @@ def _probe(least: Problem, names: tuple[str, ...], subject: Subject, tally: Tall
     incoming = least.others[-1] if mean else Incoming("1", least.wrt, least.ones)
     before = subject.send(least.call(incoming))
     for name in names:
-        probe = _Probe(least, name)
+        probe = _Probe(least, name, subject, tally)
         with probe.changed(0, len(probe.numbers)):
-            after = subject.send(least.call(incoming))
-            _judge_whole(probe, incoming, before, after, tally)
+            probe.judge_whole(incoming, before)
         if least.case.reduction != "none":
-            _judge_loss(probe, subject, tally)
-
-
-def _judge_whole(
-    probe: _Probe, incoming: Incoming, before: Answer, after: Answer, tally: Tally
-) -> None:
-    """Judge gradients and unreduced losses, which change only where they must."""
-    shape, earlier = probe.problem.oracle.shape, before.items()
-    lenient = probe.problem.like({})  # knows no truth of the contents before
-    strict = replace(lenient, excuses=False)
-    for name, got in after.items().items():
-        own = name == f"{probe.name} gradient"
-        wrong = probe.problem.misfit(name, got)
-        was = earlier[name]
-        if wrong or got is None or was is None or was.shape != got.shape:
-            tally.fail(wrong or "its shape changes", f"{name}: ")
-        elif got.shape == shape or own:
-            where = f"{name}, after {len(probe.numbers)} changes of {probe.name}: "
-            if stray := _stray_change(probe, was, got):
-                tally.fail(stray, where)
-                continue
-            outcome, _ = strict.judge(name, got, incoming, spared=probe.unchanged)
-            overflows = lenient.of_others and not bool(got.isfinite().all())
-            if outcome.status == FAIL and overflows:  # as an exponential in many formulas
-                outcome, _ = lenient.judge(name, got, incoming, spared=probe.unchanged)
-            tally.add(outcome, None, where)
-
-
-def _stray_change(probe: _Probe, was: Tensor, got: Tensor) -> str:
-    """Describe a change of a result where the operand has not changed; empty if there is none."""
-    for block in blocks(got.shape, block_elements(got.device.type)):
-        before, after = was[block], got[block]
-        same = (before == after) | (before.isnan() & after.isnan())
-        stray = ~same & probe.unchanged(Truth(block, after))
-        if stray.any():
-            inside = stray.nonzero()[0].tolist()
-            index = tuple(cut.start + own for cut, own in zip(block, inside, strict=True))
-            change = f"from {float(was[index]):.9g} to {float(got[index]):.9g}"
-            return f"expected no change at {list(index)}, it changed {change}"
-    return ""
-
-
-def _judge_loss(probe: _Probe, subject: Subject, tally: Tally) -> None:
-    count, group = len(probe.numbers), probe.change.group
-    if not group:
-        reason = f"no change of one element of the {probe.name} shows in a loss of this dtype"
-        tally.add(Outcome(WARN, f"{reason}: only its gradient was checked"))
-        return
-    for title, wrt in paths(probe.problem).items():
-        off = partial(_off, probe, subject, wrt)
-        missed: list[tuple[int, str]] = []
-        for start in range(0, count, group):
-            missed += _missed(off, start, min(start + group, count), _NAMED - len(missed))
-            if len(missed) >= _NAMED:
-                break
-        if missed:
-            number, reason = missed[0]
-            names = ", ".join(probe.where(each) for each, _ in missed)
-            changed = float(probe.change.take(number, number + 1))
-            text = (
-                f"{reason} when {probe.where(number)} alone becomes {changed:g}"
-                f"{title}; {count} elements were changed, one a tile of {TILE:,}; wrong at least "
-                f"for {names}"
-            )
-            tally.fail(text, "loss: ")
-            return
-
-
-def _off(probe: _Probe, subject: Subject, wrt: tuple[str, ...], start: int, stop: int) -> str:
-    """Describe the error of the loss with some elements changed; empty if it is right."""
-    problem = probe.problem
-    with probe.changed(start, stop):
-        loss = subject.send(Forward(problem.operands, wrt))
-        overflows = problem.of_others and not bool(loss.isfinite().all())
-        if overflows and not all(each.isfinite().all() for each in problem.formulas_losses()):
-            return ""  # as a formula does
-    if wrong := problem.misfit(LOSS, loss):
-        return wrong
-    due = probe.change.expect(start, stop)
-    expected, scale = torch.tensor(due, dtype=torch.float64, device=loss.device)
-    errors: Errors = compare(loss, [Truth((), expected, scale)])
-    if errors.relative <= probe.change.tolerance or errors.ulp <= VALUE_ULP:
-        return ""
-    return describe(errors)
-
-
-def _missed(off: partial[str], start: int, stop: int, limit: int) -> list[tuple[int, str]]:
-    """Return up to ``limit`` missed elements by number, each with the reason."""
-    reason = off(start, stop) if limit > 0 else ""
-    if not reason:
-        return []
-    if stop - start == 1:
-        return [(start, reason)]
-    middle = (start + stop) // 2
-    found = _missed(off, start, middle, limit)
-    found += _missed(off, middle, stop, limit - len(found))
-    # Wrong together and right apart: named by the first.
-    return found or [(start, f"{reason} for {stop - start} changes at once")]
+            probe.judge_loss()

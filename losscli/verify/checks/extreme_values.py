@@ -73,21 +73,18 @@ def out_of_range_classes(problem: Problem, subject: Subject, tally: Tally) -> No
     a GPU, where PyTorch's assertion makes the device unusable for the process, losscli's own
     kernels have to give NaN for the row.
     """
-    on_cpu = problem.case.device == "cpu"
     name = next(o.name for o in problem.case.spec.operands if o.kind == CLASS_INDICES)
-    if on_cpu or subject.implementation.held_to_oracle:
+    if problem.case.device == "cpu" or subject.implementation.held_to_oracle:
         for number in (-1, problem.case.classes, problem.case.classes + 2**20):
             wrong = problem.variant(str(number), partial(_with_target, problem, name, number))
             for wrt in paths(problem).values():
-                text = _judge_refusal(wrong, subject, wrt, on_cpu=on_cpu)
-                if text:
+                if text := _judge_refusal(wrong, subject, wrt):
                     tally.fail(text, f"{name} of {number}: ")
     tally.add(*problem.judge_loss(subject.send(Forward(problem.operands))), "after wrong targets: ")
 
 
-def _judge_refusal(
-    problem: Problem, subject: Subject, wrt: tuple[str, ...], *, on_cpu: bool
-) -> str:
+def _judge_refusal(problem: Problem, subject: Subject, wrt: tuple[str, ...]) -> str:
+    on_cpu = problem.case.device == "cpu"
     try:
         loss = subject.send(Forward(problem.operands, wrt))
     except SubjectError:

@@ -53,7 +53,7 @@ def gradients(problem: Problem, subject: Subject, tally: Tally) -> Iterator[Veri
         found = subject.send(problem.call(incoming)).gradients
         for name in incoming.wrt:
             # Popped, so that a gradient of 4 GiB is freed as soon as it is judged.
-            judged = problem.judge_gradient(name, found.pop(name), incoming)
+            judged = problem.judge(name, found.pop(name), incoming)
             worst[name].add(*judged, f"grad_output {incoming.name}: ")
     for name in problem.wrt:
         error = to_error(gradient=worst[name].errors)
@@ -268,30 +268,26 @@ def _judge_slope(
 
 
 def _away_from_kinks(problem: Problem) -> Problem:
-    spec, kinks = problem.case.spec, problem.case.spec.kinks(problem.case.params)
-    if kinks:
-        problem = problem.like({spec.names[0]: _moved(problem, kinks)})
-    elif isinstance(spec, RowSpec) and spec.from_kinks:
-        problem = problem.like({spec.names[0]: _moved_in_rows(problem, spec.from_kinks)})
+    spec, params = problem.case.spec, problem.case.params
+    x, *others = problem.operands.values()
+    if kinks := spec.kinks(params):
+        x, *others = (operand.expand(problem.oracle.shape) for operand in (x, *others))
+        _, slope = spec.branch_line(*others)
+        coordinate = spec.branch_coordinate
+        x = _moved(x, lambda x: [coordinate(x, *others) - kink for kink in kinks], slope)
+        x = x.contiguous()
+    elif isinstance(spec, RowSpec) and (from_kinks := spec.from_kinks):
+        x = _moved(x, lambda x: from_kinks(x, *others, **params))
+    problem = problem.like({spec.names[0]: x})
     own = {each.name: each for each in spec.operands if each.differentiable}
     return problem.like({n: o.smoothed(problem.operands[n], 2 * STEP) for n, o in own.items()})
 
 
-def _moved(problem: Problem, kinks: Sequence[float]) -> Tensor:
-    spec, shape = problem.case.spec, problem.oracle.shape
-    x, *others = (operand.expand(shape) for operand in problem.operands.values())
-    _, slope = spec.branch_line(*others)
-    for kink in kinks:
-        distance = spec.branch_coordinate(x, *others) - kink
+def _moved(
+    x: Tensor, distances: Callable[[Tensor], Sequence[Tensor]], slope: Tensor | float = 1.0
+) -> Tensor:
+    for number in range(len(distances(x))):
+        distance = distances(x)[number]
         moved = x + torch.copysign(torch.full_like(x, 2 * MARGIN), distance) / slope
-        x = torch.where(distance.abs() < MARGIN, moved, x)
-    return x.contiguous()
-
-
-def _moved_in_rows(problem: Problem, from_kinks: Callable[..., tuple[Tensor, ...]]) -> Tensor:
-    x, *others = problem.operands.values()
-    for number in range(len(from_kinks(x, *others, **problem.case.params))):
-        distance = from_kinks(x, *others, **problem.case.params)[number]
-        moved = x + torch.copysign(torch.full_like(x, 2 * MARGIN), distance)
         x = torch.where(distance.abs() < MARGIN, moved, x)
     return x

@@ -1,9 +1,7 @@
 """Checks of the memory that a call reads, writes and allocates, also under a budget."""
 
-from __future__ import annotations
-
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -12,7 +10,6 @@ from torch import Tensor
 
 from losscli.cases.axes import LAYOUTS
 from losscli.cases.case import Case
-from losscli.implementations import Implementation
 from losscli.implementations.memory_requests import (
     GROWTH_CALLS,
     ExtraBytes,
@@ -32,7 +29,7 @@ from losscli.truth.problem import Problem
 from losscli.units import format_bytes
 from losscli.verify.checks.check import COPIES, Cost, Tally, check
 from losscli.verify.checks.plain_calls import PlainCalls
-from losscli.verify.geometry.geometry import of_shape
+from losscli.verify.geometry.geometry import of_shape, usual_and_other
 from losscli.verify.needed_memory import Held
 
 BAND = 4096
@@ -45,21 +42,13 @@ GROWTH_SHAPE = (31, 1021)
 """Below the 32,768 elements from which PyTorch wakes its threads in each of a hundred calls."""
 
 
-@dataclass(frozen=True)
 class _Guarded:
-    values: Tensor
-    view: Tensor
-    whole: Tensor
-    fill: float
+    """A copy of values between two bands of a fill, or of no class."""
 
-    @classmethod
-    def around(cls, values: Tensor, fill: float) -> _Guarded:
-        """Copy values between two bands of a fill, or of no class."""
-        fill = fill if values.is_floating_point() else NO_CLASS
-        whole = values.new_full((values.numel() + 2 * BAND,), fill)
-        view = whole[BAND : BAND + values.numel()].view(values.shape)
-        view.copy_(values)
-        return cls(values, view, whole, fill)
+    def __init__(self, values: Tensor, fill: float) -> None:
+        self.values, self.fill = values, fill if values.is_floating_point() else NO_CLASS
+        self.whole = values.new_full((values.numel() + 2 * BAND,), self.fill)
+        self.view = self.whole[BAND : BAND + values.numel()].view(values.shape).copy_(values)
 
     def changed(self) -> str:
         """Describe the first change of values or bands; empty if there is none."""
@@ -122,10 +111,7 @@ def memory(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 def _between_bands(plain: PlainCalls, subject: Subject, name: str, tally: Tally) -> None:
     problem = plain.problem
-    guarded = {
-        operand: _Guarded.around(values, FILLS[name])
-        for operand, values in problem.operands.items()
-    }
+    guarded = {each: _Guarded(values, FILLS[name]) for each, values in problem.operands.items()}
     views = {operand: guard.view for operand, guard in guarded.items()}
     answer = subject.send(problem.call(plain.incoming, views))
     for operand, guard in guarded.items():
@@ -190,12 +176,6 @@ def _budgets(case: Case) -> dict[str, int]:
     return found
 
 
-def _is_planned(case: Case, implementation: Implementation) -> bool:
-    """Tell whether an implementation plans its memory and makes no copies of operands."""
-    copies = case.placement or (case.device == "cpu" and case.item_bytes < 4)
-    return implementation.temporaries == 0 and not copies
-
-
 @check(
     place=150,
     facet="memory",
@@ -219,10 +199,11 @@ def linear_plans(problem: Problem, subject: Subject, tally: Tally) -> None:
             continue  # it takes no budget
         own = bind(subject.implementation, case)
         name = f"{kind}, a budget of {format_bytes(budget)}" if budget else kind
-        for incoming in dict.fromkeys((problem.usual, problem.others[-1])):
-            call = problem.call(incoming)
-            tally.judge_variant(name, problem, incoming, own.send(call), by_incoming=True)
-        if budget and _is_planned(case, subject.implementation):
+        for incoming in dict.fromkeys(usual_and_other(problem)):
+            answer = own.send(problem.call(incoming))
+            tally.judge_variant(name, problem, incoming, answer, by_incoming=True)
+        copies = case.placement or (case.device == "cpu" and case.item_bytes < 4)
+        if budget and subject.implementation.temporaries == 0 and not copies:
             extra = own.send(ExtraBytes(problem.call(problem.usual)))
             if extra > budget + _FEW_NUMBERS * case.shape[0]:
                 held = f"a call held {format_bytes(extra)} besides its results"

@@ -9,7 +9,7 @@ may keep one order until other work runs at the same time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from torch import Tensor
@@ -43,21 +43,17 @@ class PlainCalls:
     @classmethod
     def of(cls, problem: Problem, subject: Subject, incoming: Incoming) -> PlainCalls:
         """Call a subject a few times."""
-        call = problem.call(incoming)
-        first = subject.send(call)
-        steady = not problem.chooses_order and all(
-            not differing(first, subject.send(call)) for _ in range(_RUNS - 1)
-        )
-        return cls(problem, subject, incoming, first, steady)
+        first = cls(problem, subject, incoming, subject.send(problem.call(incoming)), steady=False)
+        return replace(first, steady=not problem.chooses_order and first._repeats(_RUNS - 1))
 
     @cached_property
     def always(self) -> bool:
         """Whether many runs are bitwise equal."""
+        return self.steady and self._repeats(_MORE_RUNS)
+
+    def _repeats(self, runs: int) -> bool:
         call = self.problem.call(self.incoming)
-        runs = range(_MORE_RUNS if self.steady else 0)
-        return self.steady and all(
-            not differing(self.answer, self.subject.send(call)) for _ in runs
-        )
+        return not any(differing(self.answer, self.subject.send(call)) for _ in range(runs))
 
     def judge(self, answer: Answer, where: str, tally: Tally, *, beside: bool = False) -> None:
         """Judge another way of calling; work that ran ``beside`` it may reorder a sum."""

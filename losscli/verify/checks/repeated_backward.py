@@ -1,9 +1,6 @@
 """Checks of training steps: changing grad_outputs, also in CUDA graphs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from functools import cached_property, partial
 
 from msgspec.structs import replace
@@ -33,19 +30,13 @@ _FIRST = -3.0
 """The first grad_output of a retained graph, which uses up a stored gradient."""
 
 
-@dataclass(frozen=True)
 class Due:
-    """The correct gradients of a problem for each grad_output."""
+    """The correct gradients of a problem for each grad_output, through two retained graphs."""
 
-    problem: Problem
-    bits: dict[float, Gradients]
-    """Those of a retained graph; empty if two such graphs do not agree, or need not."""
-    right: set[tuple[float, str]] = field(default_factory=set)
-    """Gradients that the oracle has judged already."""
-
-    @classmethod
-    def of(cls, problem: Problem, subject: Subject) -> Due:
-        """Compute them through two retained graphs."""
+    def __init__(self, problem: Problem, subject: Subject) -> None:
+        self.problem = problem
+        self._right: set[tuple[float, str]] = set()
+        """Gradients that the oracle has judged already."""
         values = (_FIRST, *_VALUES)
         grad_outputs = [problem.filled(value).grad_output for value in values]
         asked = RetainGraph(Call(problem.operands, problem.wrt), grad_outputs)
@@ -59,15 +50,16 @@ class Due:
             for value, gradients in first.items()
             for name, gradient in gradients.items()
         )
-        return cls(problem, first if steady else {})
+        self._bits: dict[float, Gradients] = first if steady else {}
+        """Those of a retained graph; empty if two such graphs do not agree, or need not."""
 
     @cached_property
     def _retained_is_right(self) -> bool:
         """Whether the retained graph's bits count; ``retain_graph`` reports wrong ones."""
         problem = self.problem
         judged = (
-            problem.judge_gradient(name, gradient, problem.filled(value, problem.wrt))[0]
-            for value, gradients in self.bits.items()
+            problem.judge(name, gradient, problem.filled(value, problem.wrt))[0]
+            for value, gradients in self._bits.items()
             for name, gradient in gradients.items()
         )
         return all(outcome.status != FAIL for outcome in judged)
@@ -77,12 +69,12 @@ class Due:
         incoming = self.problem.filled(value, self.problem.wrt)
         for name, got in gradients.items():
             title = f"{where}, grad_output {value:g}"
-            want = self.bits[value][name] if self.bits else None
+            want = self._bits[value][name] if self._bits else None
             same = want is not None and same_bits(want, got)
-            if not same or (value, name) not in self.right:
+            if not same or (value, name) not in self._right:
                 tally.judge_part(self.problem, incoming, f"{name} gradient", got, title)
             if same:
-                self.right.add((value, name))
+                self._right.add((value, name))
             elif want is not None and got is not None and self._retained_is_right:
                 off = describe(distance(want, got)) if want.shape == got.shape else "another shape"
                 other = "a retained graph gives different bits for the same grad_output"
@@ -108,13 +100,13 @@ def repeated_backward(problem: Problem, subject: Subject, tally: Tally) -> None:
     streams at once. Gradients have to be bitwise equal to those of a retained graph, if two of
     those are.
     """
-    due = Due.of(problem, subject)
+    due = Due(problem, subject)
     for number, value in enumerate(STEPS, 1):
         answer = subject.send(problem.call(problem.filled(value, problem.wrt)))
         due.judge(value, answer.gradients, f"step {number}", tally)
     if tally.outcome.status == FAIL:
         return
-    dues = due, Due.of(problem.variant("sibling", problem.sibling), subject)
+    dues = due, Due(problem.variant("sibling", problem.sibling), subject)
     _judge_heads(dues, subject, [], "two heads", tally)
     if between := list(_other_losses(problem, subject)):
         tally.interleaved = tuple(head.case.loss for head in between if head.case)
@@ -186,7 +178,7 @@ def captured_backward(problem: Problem, subject: Subject, tally: Tally) -> None:
     training step; both passes captured separately by ``make_graphed_callables``. Each gradient has
     to be bitwise that of a retained graph.
     """
-    due = Due.of(problem, subject)
+    due = Due(problem, subject)
     call = problem.call(problem.filled(1.0, problem.wrt))
     incoming = [problem.filled(value).grad_output.clone() for value in REPLAYS]
     judge_replays(due, subject.send(BackwardReplays(call, incoming)), "backward captured", tally)

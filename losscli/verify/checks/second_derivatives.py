@@ -65,18 +65,17 @@ def second_derivatives(problem: Problem, subject: Subject, tally: Tally) -> Iter
         yield replace(result, status=SKIPPED, reason=f"no second derivatives: {error}")
         return
     for name, truth in truths.items():
-        wrong = _judge(found[name], truth)
+        wrong = truth.judge(found[name])
         if wrong and not (is_model and _is_right_nearby(problem, subject, curvature, name, found)):
             reason = f"of the {name}: {wrong}"
             torchs = [own.send(curvature)[name] for own in problem.torchs_own]
             noisy = problem.of_others
             if not any(_is_no_worse(found[name], own, truth, noisy=noisy) for own in torchs):
-                yield replace(result, status=FAIL, code=Code.WRONG, reason=reason)
-                return
+                result = replace(result, status=FAIL, code=Code.WRONG, reason=reason)
+                break
             if not result.reason:
-                result = replace(
-                    result, status=WARN, code=Code.SAME_ERROR_AS_PYTORCH, reason=reason
-                )
+                code = Code.SAME_ERROR_AS_PYTORCH
+                result = replace(result, status=WARN, code=code, reason=reason)
     yield result
 
 
@@ -106,6 +105,32 @@ class _Truth:
     """The largest sum of the magnitudes of an element's terms."""
     rounded: torch.dtype
     """The narrowest dtype to which it or what it is computed from is rounded."""
+
+    @property
+    def bound(self) -> float:
+        """The allowed error: at least a subnormal, as all terms may underflow."""
+        limits = torch.finfo(self.rounded)
+        return ROUNDINGS * limits.eps / 2 * self.largest + limits.tiny * limits.eps
+
+    def errors(self, found: Tensor) -> Tensor:
+        return (_stored(found).double() - self.value).abs()
+
+    def misfit(self, found: Tensor) -> str:
+        return misfit(found, self.operand.shape, self.operand, self.operand.dtype)
+
+    def judge(self, found: Tensor | None) -> str:
+        if found is None:
+            return f"expected terms up to {self.largest:.3g}, got none" if self.largest else ""
+        if wrong := self.misfit(found):
+            return wrong
+        error, bound = self.errors(found), self.bound
+        # Written so that NaN is wrong.
+        if bool((error <= bound).all()):
+            return ""
+        number = int(error.nan_to_num(nan=torch.inf).argmax())
+        expected, got = float(self.value.flatten()[number]), float(found.flatten()[number])
+        at = f"expected {expected:.6g}, got {got:.6g} at {[*index_of(number, found.shape)]}"
+        return f"{at}; rounding explains at most {bound:.2g}"
 
 
 def _truths(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:
@@ -213,42 +238,16 @@ def _is_right_nearby(
             asked = dataclasses.replace(asked, operands=operands)
             found = subject.send(asked)
         got, truth = found[name], _truth_of_model(problem, asked)[name]
-        if got is None or _misfits(got, truth):
+        if got is None or truth.misfit(got):
             return False
-        still = ~(_errors(got, truth) <= _bound(truth))
+        still = ~(truth.errors(got) <= truth.bound)
         wrong = still if wrong is None else wrong & still
     return wrong is not None and not wrong.any()
-
-
-def _judge(found: Tensor | None, truth: _Truth) -> str:
-    if found is None:
-        return f"expected terms up to {truth.largest:.3g}, got none" if truth.largest else ""
-    wrong = _misfits(found, truth)
-    if wrong:
-        return wrong
-    error, bound = _errors(found, truth), _bound(truth)
-    # Written so that NaN is wrong.
-    if bool((error <= bound).all()):
-        return ""
-    number = int(error.nan_to_num(nan=torch.inf).argmax())
-    expected, got = float(truth.value.flatten()[number]), float(found.flatten()[number])
-    at = [*index_of(number, found.shape)]
-    return f"expected {expected:.6g}, got {got:.6g} at {at}; rounding explains at most {bound:.2g}"
-
-
-def _errors(found: Tensor, truth: _Truth) -> Tensor:
-    return (_stored(found).double() - truth.value).abs()
 
 
 def _stored(values: Tensor) -> Tensor:
     """Return stored zeros for autograd's unstored ones, whose use imports PyTorch's compiler."""
     return torch.zeros_like(values) if torch._is_zerotensor(values) else values
-
-
-def _bound(truth: _Truth) -> float:
-    """Return the allowed error: at least a subnormal, as all terms may underflow."""
-    limits = torch.finfo(truth.rounded)
-    return ROUNDINGS * limits.eps / 2 * truth.largest + limits.tiny * limits.eps
 
 
 def _is_no_worse(
@@ -258,15 +257,11 @@ def _is_no_worse(
 
     ``noisy``: twice its own largest error within the bound is no worse.
     """
-    if found is None or torchs is None or _misfits(found, truth) or _misfits(torchs, truth):
+    if found is None or torchs is None or truth.misfit(found) or truth.misfit(torchs):
         return False
-    error, own = (_errors(each, truth).nan_to_num(nan=torch.inf) for each in (found, torchs))
-    bound = torch.tensor(_bound(truth), dtype=error.dtype, device=error.device)
+    error, own = (truth.errors(each).nan_to_num(nan=torch.inf) for each in (found, torchs))
+    bound = torch.tensor(truth.bound, dtype=error.dtype, device=error.device)
     passes = (error <= bound) | no_worse(error, own, own > bound, bound)
     if noisy and own.numel():
         passes |= error <= TWICE_AS_FAR * own.where(own <= bound, 0.0).amax()
     return bool(passes.all())
-
-
-def _misfits(found: Tensor, truth: _Truth) -> str:
-    return misfit(found, truth.operand.shape, truth.operand, truth.operand.dtype)

@@ -49,18 +49,13 @@ def boundary_sizes(problem: Problem, subject: Subject, tally: Tally) -> None:
 
 
 Shapes = tuple[Shape, Shape]
-_ROWS: list[Shapes] = [
-    ((rows, columns), (columns,))
-    for rows, lengths in (
-        *((100, (2, 4, 8)), (80, (12,)), (40, (24,))),
-        *((5, (1023, 1024, 1025, 1500)), (3, (2048, 4099, 4100)), (2, (8195,))),
-    )
-    for columns in lengths
-]
-_COLUMNS: list[Shapes] = [
-    ((rows, columns), (rows, 1)) for rows, columns in ((100, 3), (33, 64), (3, 1500))
-]
-_SEVERAL: list[Shapes] = [
+_ROWS = (
+    *((100, 2), (100, 4), (100, 8), (80, 12), (40, 24), (5, 1023), (5, 1024), (5, 1025)),
+    *((5, 1500), (3, 2048), (3, 4099), (3, 4100), (2, 8195)),
+)
+_SHAPES: list[Shapes] = [
+    *((shape, shape[1:]) for shape in _ROWS),
+    *(((rows, columns), (rows, 1)) for rows, columns in ((100, 3), (33, 64), (3, 1500))),
     *(((1100, 7, 9), (7, 1)), ((5, 1), (40, 5, 7))),
     *(((40, 5, 7), shape) for shape in ((40, 1, 1), (5, 7), (40, 1, 7))),
 ]
@@ -90,7 +85,7 @@ def broadcasts(problem: Problem, subject: Subject, tally: Tally) -> None:
     Rows and columns that repeat, in several dimensions and in the middle one, for losses whose
     function takes such shapes. Their sizes are a few vectors, around a tile, and larger.
     """
-    shapes = [*_ROWS, *_COLUMNS, *_SEVERAL, *(_ON_A_GPU if problem.case.device != "cpu" else ())]
+    shapes = [*_SHAPES, *(_ON_A_GPU if problem.case.device != "cpu" else ())]
     named = {f"{input} with {target}": (input, target) for input, target in shapes}
     tally.judge_variants(problem, subject, of_shapes(problem, named), usual)
 

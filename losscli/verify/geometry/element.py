@@ -43,8 +43,8 @@ LAYOUTS_OF_PAIRS: dict[str, tuple[Relayout, Relayout]] = {
     "input without its last column, target without its first": (inside(0, 1), inside(1, 0)),
     "one row expanded to the input": (expanded_rows, as_is),
     "one column expanded to the target": (as_is, lambda values: values[:, :1].expand(values.shape)),
-    "input one element off its alignment": (partial(offset, by=1), as_is),
-    "operands 1 and 3 elements off their alignment": (partial(offset, by=1), partial(offset, by=3)),
+    "input one element off its alignment": (offset(1), as_is),
+    "operands 1 and 3 elements off their alignment": (offset(1), offset(3)),
 }
 
 LATER: dict[str, Relayout] = {
@@ -54,7 +54,7 @@ LATER: dict[str, Relayout] = {
     "of one row": lambda values: values[0].clone(),
     "of one column": lambda values: values[:, :1].clone(),
     "of one number": lambda values: values[0, 0].clone(),
-    "one element off its alignment": partial(offset, by=1),
+    "one element off its alignment": offset(1),
 }
 """The layout of each operand after the target, with the others in the usual one."""
 
@@ -74,24 +74,27 @@ def broadcast_shapes(rows: int, columns: int) -> dict[str, tuple[Shape, Shape]]:
     }
 
 
-SQUARE: dict[str, tuple[Shape, Relayout, Relayout]] = {
-    "square operands": ((64, 64), as_is, as_is),
-    "square operands of an odd size": ((37, 37), as_is, as_is),
-    "square operands, the input transposed": ((37, 37), transposed, as_is),
-    "square operands, the target transposed": ((37, 37), as_is, transposed),
-    "square input, target of one row": ((37,), as_is, as_is),
-    "square input, target of one column": ((37, 1), as_is, as_is),
-}
-"""The shape of the target, and the layouts of both operands; the input is square."""
-CONTIGUOUS = [name for name in SQUARE if not name.endswith(("transposed", "row", "column"))]
+ODD = (37, 37)
 FIVE = (3, 4, 5, 6, 7)
-PERMUTED: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
-    "five dimensions, the input permuted": ((4, 1, 3, 0, 2), (0, 1, 2, 3, 4)),
-    "five dimensions, each operand permuted in its own way": ((2, 0, 4, 1, 3), (1, 4, 0, 3, 2)),
-}
-"""Orders in which the dimensions of input and target are stored."""
 FOUR = (2, 4, 43, 48)
 """Its rows are short and made of whole vectors; the blocks of a GPU do not divide their number."""
+CUT = inside(8, 8, 1, 1, 1, 1)
+CONTIGUOUS = ("square operands", "square operands of an odd size")
+OTHER_SHAPES: dict[str, tuple[Shape, Shape, Relayout, Relayout]] = {
+    CONTIGUOUS[0]: ((64, 64), (64, 64), as_is, as_is),
+    CONTIGUOUS[1]: (ODD, ODD, as_is, as_is),
+    "square operands, the input transposed": (ODD, ODD, transposed, as_is),
+    "square operands, the target transposed": (ODD, ODD, as_is, transposed),
+    "square input, target of one row": (ODD, (37,), as_is, as_is),
+    "square input, target of one column": (ODD, (37, 1), as_is, as_is),
+    "five dimensions, the input permuted": (FIVE, FIVE, permuted(4, 1, 3, 0, 2), as_is),
+    "five dimensions, each operand permuted in its own way": (
+        *(FIVE, FIVE),
+        *(permuted(2, 0, 4, 1, 3), permuted(1, 4, 0, 3, 2)),
+    ),
+    "four dimensions, cut out of larger ones": (FOUR, FOUR, CUT, CUT),
+}
+"""The shapes and layouts of input and target."""
 INTEGERS = (torch.int64, torch.uint8)
 """Dtypes of a target without a gradient."""
 ROUNDED_ELEMENTS = 16411
@@ -131,11 +134,6 @@ def _reshaped(problem: Problem, input: Shape, target: Shape, *relayouts: Relayou
     return laid_out(own, dict(zip(own.operands, relayouts, strict=False)))
 
 
-def _with_whole_target(case: Case) -> Case:
-    small = small_case(case)
-    return small.reshaped(small.shape, small.shape)
-
-
 def _layouts(problem: Problem) -> Variants:
     for name, relayouts in LAYOUTS_OF_PAIRS.items():
         lie = dict(zip(problem.operands, relayouts, strict=False))
@@ -146,13 +144,8 @@ def _layouts(problem: Problem) -> Variants:
             yield f"{operand.name} {how}", partial(_whole, problem, operand.name, relayout)
     for name, shapes in broadcast_shapes(*problem.case.shape).items():
         yield name, partial(problem.reshaped, *shapes)
-    for name, (target, *both) in SQUARE.items():
-        yield name, partial(_reshaped, problem, (target[0],) * 2, target, *both)
-    for name, orders in PERMUTED.items():
-        stored = (partial(permuted, order=order) for order in orders)
-        yield name, partial(_reshaped, problem, FIVE, FIVE, *stored)
-    cut = (inside(8, 8, 1, 1, 1, 1),) * 2
-    yield "four dimensions, cut out of larger ones", partial(_reshaped, problem, FOUR, FOUR, *cut)
+    for name, changes in OTHER_SHAPES.items():
+        yield name, partial(_reshaped, problem, *changes)
     for operand in others:
         for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16, *INTEGERS):
             own = dtype == problem.prediction.dtype
@@ -173,7 +166,7 @@ ELEMENTS = Geometry(
     shift=64,
     for_sizes=of_shape((1,), (1,)),
     sizes=partial(of_shapes, shapes={f"{size} elements": ((size,), (size,)) for size in SIZES}),
-    for_layouts=_with_whole_target,
+    for_layouts=lambda case: (small := small_case(case)).reshaped(small.shape, small.shape),
     layouts=_layouts,
     grad_outputs=_grad_outputs,
     is_ordinary=lambda layout: layout in CONTIGUOUS,

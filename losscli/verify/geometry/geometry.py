@@ -107,16 +107,20 @@ def expanded_rows(values: Tensor) -> Tensor:
     return values[:1].expand(values.shape)
 
 
-def offset(values: Tensor, by: int) -> Tensor:
-    """Store values some elements behind an aligned address."""
-    flat = values.new_full((values.numel() + by,), no_value(values.dtype))
-    return flat[by:].view(values.shape).copy_(values)
+def offset(by: int, gap: float | None = None) -> Relayout:
+    """Store values some elements behind an aligned address; ``gap`` replaces NaN before them."""
+
+    def relayout(values: Tensor) -> Tensor:
+        fill = no_value(values.dtype) if gap is None else gap
+        return values.new_full((values.numel() + by,), fill)[by:].view(values.shape).copy_(values)
+
+    return relayout
 
 
-def permuted(values: Tensor, order: tuple[int, ...]) -> Tensor:
+def permuted(*order: int) -> Relayout:
     """Store the dimensions in another order, the last one fastest."""
     back = [order.index(dimension) for dimension in range(len(order))]
-    return values.permute(order).contiguous().permute(back)
+    return lambda values: values.permute(order).contiguous().permute(back)
 
 
 def _swapped(values: Tensor) -> Tensor:
@@ -126,17 +130,13 @@ def _swapped(values: Tensor) -> Tensor:
     return values.transpose(0, -1).contiguous().transpose(0, -1)
 
 
-def _shifted(values: Tensor) -> Tensor:
-    whole = values.new_zeros(values.numel() + 1)
-    return whole[1:].view(values.shape).copy_(values)
-
-
 def _model_layouts(problem: Problem) -> Variants:
-    for name, relayout in (
-        ("all operands transposed", _swapped),
-        ("all operands one element off their alignment", _shifted),
+    for how, relayout in (
+        ("transposed", _swapped),
+        ("one element off their alignment", offset(1, gap=0)),
     ):
-        yield name, partial(laid_out, problem, dict.fromkeys(problem.operands, relayout))
+        changed = dict.fromkeys(problem.operands, relayout)
+        yield f"all operands {how}", partial(laid_out, problem, changed)
 
 
 def _usual_and_one_number(variant: Problem) -> Sequence[Incoming]:

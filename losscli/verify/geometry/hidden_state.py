@@ -92,11 +92,7 @@ def _changed(problem: Problem, change: Callable[[Layer], Layer]) -> Problem:
 
 def _leading(problem: Problem, shape: Shape) -> Problem:
     count = torch.Size(shape).numel()
-    own = {
-        each.name: problem.operands[each.name]
-        for each in problem.case.spec.operands
-        if not each.shared
-    }
+    own = {o.name: problem.operands[o.name] for o in problem.case.spec.operands if not o.shared}
     return problem.like({n: x[:count].reshape((*shape, *x.shape[1:])) for n, x in own.items()})
 
 

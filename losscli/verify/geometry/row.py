@@ -44,7 +44,7 @@ INPUTS: dict[str, Relayout] = {
     "every second column of a wider input": every_second,
     "input cut out of a larger one": inside(3, 4, 1, 1),
     "one row expanded to the input": expanded_rows,
-    "input one element off its alignment": partial(offset, by=1),
+    "input one element off its alignment": offset(1),
     "input without its last column": inside(0, 1),
 }
 ALONE = "one row alone"
@@ -164,7 +164,7 @@ def _numbered(problem: Problem, name: str, dtype: torch.dtype, shape: Shape) -> 
 
 def _stored(problem: Problem, shape: Shape, order: tuple[int, ...]) -> Problem:
     own = problem.reshaped(shape)
-    return laid_out(own, {own.case.spec.names[0]: partial(permuted, order=order)})
+    return laid_out(own, {own.case.spec.names[0]: permuted(*order)})
 
 
 def _changed(
@@ -212,11 +212,9 @@ def _shaped(problem: Problem, shape: Shape) -> Problem:
     ignored = ignored_index(own.case.params)
     if ignored is None:
         return own
-    given = {
-        e.name: own.operands[e.name] for e in own.case.spec.operands if e.kind == CLASS_INDICES
-    }
-    none = {name: rows for name, rows in given.items() if torch.all(rows == ignored)}
-    return own.like({name: _counting(rows, ignored) for name, rows in none.items()})
+    names = (each.name for each in own.case.spec.operands if each.kind == CLASS_INDICES)
+    none = (name for name in names if torch.all(own.operands[name] == ignored))
+    return own.like({name: _counting(own.operands[name], ignored) for name in none})
 
 
 def _counting(rows: Tensor, ignored: int) -> Tensor:
@@ -258,10 +256,8 @@ def _harmless(problem: Problem) -> Problem:
         return problem
     least = min(filter(None, problem.case.shape))
     classes = [each.name for each in problem.case.spec.operands if each.domain == CLASSES]
-    own = problem.operands
-    return problem.like(
-        {name: own[name].where(own[name] < 0, own[name] % least) for name in classes}
-    )
+    given = {name: problem.operands[name] for name in classes}
+    return problem.like({n: own.where(own < 0, own % least) for n, own in given.items()})
 
 
 def _extreme_values(problem: Problem) -> Variants:

@@ -1,6 +1,6 @@
 """Runs the checks on the wrong and the correct implementations of the self-test."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -69,19 +69,21 @@ class SelfTest:
 
 def plan(device: str) -> list[SelfTest]:
     """Return every implementation with every loss to which it applies."""
-    tests = []
+    tests: list[SelfTest] = []
     for loss in (*LOSSES, *ROW_FORMS, *LINEAR_LOSSES):
         cases = tuple(_cases(loss, device))
-        for wrong in WRONG:
-            own = tuple(case for case in cases if not wrong.unavailable(case))
-            if own:
-                tests.append(SelfTest(wrong, own, legitimate=False))
+        tests += [test for wrong in WRONG if (test := _of_wrong(wrong, cases)).cases]
         for implementation in LEGITIMATE:
             compiled = implementation.name == "compile"
             if not implementation.unavailable(cases[0]) and (not compiled or loss == COMPILED):
                 own = cases[:1] if compiled else cases
                 tests.append(SelfTest(implementation, own, legitimate=True))
     return tests
+
+
+def _of_wrong(wrong: Implementation, cases: Sequence[Case]) -> SelfTest:
+    own = tuple(case for case in cases if not wrong.unavailable(case))
+    return SelfTest(wrong, own, legitimate=False)
 
 
 def _cases(loss: str, device: str) -> Iterator[Case]:
@@ -117,12 +119,7 @@ def plan_of_ranks(device: str, ranks: int) -> list[SelfTest]:
         for case in _cases("cross_entropy", device)
         if case.shape != LONG
     )
-    tests = [
-        SelfTest(
-            wrong, tuple(case for case in cases if not wrong.unavailable(case)), legitimate=False
-        )
-        for wrong in SPLIT_WRONG
-    ]
+    tests = [_of_wrong(wrong, cases) for wrong in SPLIT_WRONG]
     legitimate = (*(IMPLEMENTATIONS[name] for name in (CUSTOM, "reference")), *SPLIT_LEGITIMATE)
     return [*tests, *(SelfTest(each, cases, legitimate=True) for each in legitimate)]
 

@@ -101,6 +101,16 @@ def _of_incoming(change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
     return _changed(lambda loss: regrade(loss, change))
 
 
+def _of_gradient(place: int, change: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
+    """Change the gradient of one operand."""
+
+    def loss(case: Case, *operands: Tensor) -> Tensor:
+        own = (regrade(x, change) if n == place else x for n, x in enumerate(operands))
+        return formula(case, *own)
+
+    return loss
+
+
 WRONG: tuple[Implementation, ...] = (
     _all("constant", _of_value(lambda loss: torch.full_like(loss, 0.375))),
     _all("zeros", _changed(lambda loss: graft(loss, 0 * loss))),
@@ -125,16 +135,8 @@ WRONG: tuple[Implementation, ...] = (
     _all("ignored incoming", _of_incoming(torch.ones_like)),
     _all("squared incoming", _of_incoming(torch.square)),
     # What an absolute tolerance never sees.
-    _elements(
-        "small gradients lost",
-        lambda case, x, *more: formula(case, regrade(x, lambda g: g * (g.abs() > 1e-6)), *more),
-        _MEAN,
-    ),
-    _elements(
-        "wrong sign",
-        lambda case, x, y, *more: formula(case, x, regrade(y, torch.neg), *more),
-        _target_has_gradient,
-    ),
+    _elements("small gradients lost", _of_gradient(0, lambda g: g * (g.abs() > 1e-6)), _MEAN),
+    _elements("wrong sign", _of_gradient(1, torch.neg), _target_has_gradient),
     _elements(
         "absent gradient",
         lambda case, x, y, *w: formula(case, x, y.detach(), *w),
@@ -202,10 +204,10 @@ WRONG: tuple[Implementation, ...] = (
         "gradient over the logits",
         lambda case, x, *more: formula(case, regrade(x, x.detach().copy_), *more),
     ),
-    _rows("no gradient of later rows", rows.no_gradient_of_later_rows),
+    _rows("no gradient of later rows", _of_gradient(0, rows.first_block)),
     _rows(
         "no gradient of the weight",
-        lambda case, x, y, weight: formula(case, x, y, regrade(weight, torch.zeros_like)),
+        _of_gradient(2, torch.zeros_like),
         lambda case: "weight" in case.spec.differentiable,
     ),
     _rows("gradient of ignored rows", rows.gradient_of_ignored, rows.is_smoothed),
@@ -257,7 +259,7 @@ WRONG: tuple[Implementation, ...] = (
         held_to_oracle=True,
     ),
     *(
-        _bound(f"leaves {name}", side_effects.leaves(change), units=(ELEMENT,))
+        _elements(f"leaves {name}", partial(side_effects.leaves, change))
         for name, change in side_effects.GLOBAL_STATE.items()
     ),
     _elements(

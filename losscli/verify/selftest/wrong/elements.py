@@ -47,31 +47,30 @@ def _promoted(*operands: Tensor) -> torch.dtype:
 
 def flat_below(case: Case, input: Tensor, *others: Tensor) -> Tensor:
     """The loss is constant below the first kink."""
-    first = case.spec.kinks(case.params)[0]
-    with torch.no_grad():
-        at_kink = _at(first, case, input, *others)
-        below = case.spec.branch_coordinate(input, *others) < first
+    at_kink, below = _at_kink(case, input, *others), _below(case, input, *others)
     return formula(case, torch.where(below, at_kink, input), *others)
 
 
-def _at(kink: float, case: Case, input: Tensor, *others: Tensor) -> Tensor:
+@torch.no_grad()
+def _at_kink(case: Case, input: Tensor, *others: Tensor) -> Tensor:
     _, *beside = torch.broadcast_tensors(input, *others)
-    return case.spec.input_at(kink, *beside).to(input.dtype)
+    return case.spec.input_at(case.spec.kinks(case.params)[0], *beside).to(input.dtype)
+
+
+@torch.no_grad()
+def _below(case: Case, *operands: Tensor) -> Tensor:
+    return case.spec.branch_coordinate(*operands) < case.spec.kinks(case.params)[0]
 
 
 def scaled_below(case: Case, *operands: Tensor) -> Tensor:
     """Multiplies by 0.49 instead of a half below the first kink."""
     elements = unreduced(case, *operands)
-    below = case.spec.branch_coordinate(*operands) < case.spec.kinks(case.params)[0]
-    return reduced(case, torch.where(below, 0.98 * elements, elements))
+    return reduced(case, torch.where(_below(case, *operands), 0.98 * elements, elements))
 
 
 def mirrored(case: Case, input: Tensor, *others: Tensor) -> Tensor:
     """Swaps the sides of the first kink."""
-    first = case.spec.kinks(case.params)[0]
-    with torch.no_grad():
-        at_kink = _at(first, case, input, *others)
-    return formula(case, 2 * at_kink - input, *others)
+    return formula(case, 2 * _at_kink(case, input, *others) - input, *others)
 
 
 def wrong_axis(case: Case, input: Tensor, target: Tensor, *others: Tensor) -> Tensor:
@@ -93,8 +92,7 @@ def narrow_accumulator(case: Case, *operands: Tensor) -> Tensor:
     elements = unreduced(case, *operands)
     running = elements.detach().float().flatten().cumsum(0)
     # PyTorch's cumsum adds in float64 on a CPU, so the total is rounded now and then.
-    total = torch.zeros((), dtype=torch.float32, device=elements.device)
-    last = torch.zeros((), dtype=torch.float32, device=elements.device)
+    total = last = torch.zeros((), dtype=torch.float32, device=elements.device)
     for step in running[:: max(len(running) // 4096, 1)]:
         total, last = (total + (step - last)).bfloat16().float(), step
     loss = reduced(case, elements)
@@ -106,11 +104,9 @@ def contiguous(case: Case, *operands: Tensor) -> Tensor:
 
     def straight(tensor: Tensor) -> Tensor:
         wanted = torch.empty(tensor.shape).stride()
-        last = tensor.storage_offset() + tensor.numel() - 1
-        if (
-            tensor.stride() == wanted
-            or last >= tensor.untyped_storage().nbytes() // tensor.itemsize
-        ):
+        end = tensor.storage_offset() + tensor.numel()
+        stored = tensor.untyped_storage().nbytes() // tensor.itemsize
+        if tensor.stride() == wanted or end > stored:
             return tensor
         return graft(tensor.detach().as_strided(tensor.shape, wanted), tensor)
 
@@ -173,24 +169,22 @@ def habit(case: Case) -> BoundLoss:
     def expect(incoming: Tensor) -> Tensor:
         flat = incoming.flatten()
         number = float(flat[0]) if len(flat) else 0.0
-        if seen[-3:] == [number] * 3 or len(set(seen[-3:])) != 1 or len(seen) < 3:
-            used = incoming
-        else:
-            used = torch.full_like(incoming, seen[-1])
+        is_habit = len(seen) >= 3 and len(set(seen[-3:])) == 1 and seen[-1] != number
+        used = torch.full_like(incoming, seen[-1]) if is_habit else incoming
         seen.append(number)
         return used
 
     return lambda *operands: regrade(formula(case, *operands), expect)
 
 
+def _misplaced(gradient: Tensor) -> Tensor:
+    return gradient.t().reshape(gradient.shape)
+
+
 def transposed_gradient(case: Case, input: Tensor, *others: Tensor) -> Tensor:
     """Writes the gradient in the input's storage order, but returns it as contiguous."""
-
-    def misplace(incoming: Tensor) -> Tensor:
-        return incoming.t().reshape(incoming.shape)
-
     stored_across = input.dim() == 2 and input.stride(0) < input.stride(1)
-    return formula(case, regrade(input, misplace) if stored_across else input, *others)
+    return formula(case, regrade(input, _misplaced) if stored_across else input, *others)
 
 
 def reused_sizes(case: Case, input: Tensor, *others: Tensor) -> Tensor:
@@ -199,7 +193,7 @@ def reused_sizes(case: Case, input: Tensor, *others: Tensor) -> Tensor:
     def look(incoming: Tensor) -> Tensor:
         strides = torch.empty(input.shape).stride()
         moved = input.stride() != strides and input.dim() == 2
-        return incoming.t().reshape(incoming.shape) if moved else incoming
+        return _misplaced(incoming) if moved else incoming
 
     straight = input.dim() != 2 or input.is_contiguous()
     return formula(case, regrade(input, look) if straight else input, *others)

@@ -134,14 +134,10 @@ def smooths_a_part(case: Case, *operands: Tensor) -> Tensor:
     return _reduced_rows(case, unreduced(case, *operands) - missing, *operands)
 
 
-def no_gradient_of_later_rows(case: Case, input: Tensor, *others: Tensor) -> Tensor:
+def first_block(gradient: Tensor) -> Tensor:
     """Launches backward only for as many rows as a block has threads."""
-
-    def cut(gradient: Tensor) -> Tensor:
-        rows = torch.arange(len(gradient), device=gradient.device) < _BLOCK
-        return gradient * rows.view(-1, *[1] * (gradient.dim() - 1))
-
-    return formula(case, regrade(input, cut), *others)
+    rows = torch.arange(len(gradient), device=gradient.device) < _BLOCK
+    return gradient * rows.view(-1, *[1] * (gradient.dim() - 1))
 
 
 def gradient_of_ignored(case: Case, *operands: Tensor) -> Tensor:

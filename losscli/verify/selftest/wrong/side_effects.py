@@ -5,14 +5,14 @@ import random
 import signal
 import time
 from collections.abc import Callable
-from typing import Any
+from itertools import count
 
 import torch
 from torch import Tensor
 
 from losscli.cases.case import Case
 from losscli.implementations.implementation import BoundLoss
-from losscli.verify.selftest.surgery import Make, formula, graft, reduced, unreduced
+from losscli.verify.selftest.surgery import formula, graft, reduced, unreduced
 
 
 def in_place(case: Case, input: Tensor, *others: Tensor) -> Tensor:
@@ -37,13 +37,11 @@ def cached(case: Case) -> BoundLoss:
 
 def first_call_only(case: Case) -> BoundLoss:
     """Is right only at the first call."""
-    calls = 0
+    calls = count()
 
     def function(*operands: Tensor) -> Tensor:
-        nonlocal calls
-        calls += 1
         loss = formula(case, *operands)
-        return loss if calls == 1 else graft(loss.detach() * 2, loss)
+        return graft(loss.detach() * 2, loss) if next(calls) else loss
 
     return function
 
@@ -78,32 +76,16 @@ def unsteady(loss: Tensor) -> Tensor:
     return loss * (1 + noise)
 
 
-def leaves(change: Callable[[], object]) -> Make:
+def leaves(change: Callable[[], object], case: Case, *operands: Tensor) -> Tensor:
     """Changes the process's state."""
-
-    def bind(case: Case) -> BoundLoss:
-        def function(*operands: Tensor) -> Tensor:
-            loss = formula(case, *operands)
-            change()
-            return loss
-
-        return function
-
-    return bind
+    loss = formula(case, *operands)
+    change()
+    return loss
 
 
-def _patch_torch() -> None:
-    original = torch.nn.functional.l1_loss
-
-    def patched(*operands: Any, **settings: Any) -> Tensor:
-        return original(*operands, **settings)
-
-    torch.nn.functional.l1_loss = patched
-
-
-def _patch_clock() -> None:
-    original = time.monotonic
-    time.monotonic = lambda: original()
+def _patch(module: object, name: str) -> None:
+    original = getattr(module, name)
+    setattr(module, name, lambda *given, **settings: original(*given, **settings))
 
 
 GLOBAL_STATE: dict[str, Callable[[], object]] = {
@@ -117,6 +99,6 @@ GLOBAL_STATE: dict[str, Callable[[], object]] = {
     "determinism of algorithms": lambda: torch.use_deterministic_algorithms(True),
     "environment variables": lambda: os.environ.update(LOSSCLI_SELF_TEST="changed"),
     "signal handlers": lambda: signal.signal(signal.SIGUSR2, lambda *_: None),
-    "functions of torch": _patch_torch,
-    "functions of Python": _patch_clock,
+    "functions of torch": lambda: _patch(torch.nn.functional, "l1_loss"),
+    "functions of Python": lambda: _patch(time, "monotonic"),
 }
