@@ -72,7 +72,8 @@ def slower(run: Run) -> str:
     for cell in losing:
         by_size.setdefault(elements(cell[CUSTOM].case), []).append(cell)
     told = [
-        f"{len(group) if len(by_size) > 1 else 'all'} at {size} elements ({_behind(group)})"
+        f"{len(group) if len(by_size) > 1 else 'all'} at {size} element{'s' * (size != '1')} "
+        f"({_behind(group)})"
         for size, group in by_size.items()
     ]
     of = f"{len(losing) or 'none'} of {count(len(worst), 'configuration')}"
@@ -81,8 +82,8 @@ def slower(run: Run) -> str:
     short = sum(cell.too_short for cell in worst)
     said = [
         f"Tested all at once, losscli is slower than a baseline in {of}{where}.",
-        f"By its own interval of 95 % each, it would be in {own}." if own > len(losing) else "",
-        f"In {short} it is behind with too few samples to tell." if short else "",
+        f"Tested separately at 95 %, it would be {own}." if own > len(losing) else "",
+        f"In {short} more its median is slower, with too few samples to tell." if short else "",
         f"In {count(untimed, 'configuration')} it has no time." if untimed else "",
     ]
     return textwrap.fill(" ".join(filter(None, said)), WIDTH)

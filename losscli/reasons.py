@@ -151,7 +151,7 @@ class Code(StrEnum):
     )
     IMPORT_FAILED = (
         *("import_failed", _FILE, "importing the file raised an exception"),
-        "Make the file import without an error and without other files.",
+        "Make the file import without an error.",
     )
     BUILD_FAILED = (
         *("build_failed", _FILE, "a compiler failed"),
