@@ -80,10 +80,10 @@ class Recognised:
 class UnknownLossError(WrongReferenceError):
     """A file computes no loss that losscli knows, or takes other arguments."""
 
-    def __init__(self, message: str, raised: str = "") -> None:
-        """``raised``: what it raised for the operands of every loss; empty if it gave a value."""
+    def __init__(self, message: str, why: str = "") -> None:
+        """``why``: why it gave no value for the operands of any loss; empty if it gave one."""
         super().__init__(message)
-        self.raised = raised
+        self.why = why
 
 
 def recognise(found: Implementation, device: str, dtype: DType = "float64") -> Recognised:
@@ -93,7 +93,10 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
     try:
         signature = file.definition("").signature
     except NotJudgeableError as error:
-        raise UnknownLossError(f"{named}: {error}", str(error)) from None
+        text = str(error)
+        if error.code == Code.NOTHING_TO_JUDGE and file.parsed.definitions:
+            text += f" If one of these is the loss, judge {file.named}:NAME"
+        raise UnknownLossError(text, text) from None
     failures: dict[str, None] = {}
     computed = False
     try:
@@ -123,8 +126,9 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
     finally:
         remote.workers.end(file)
     if failures:
-        raised = "" if computed else ", or ".join([*failures][-MOST_ERRORS:])
-        raise UnknownLossError(f"{named} {next(iter(failures))}", raised)
+        raised = ", or ".join([*failures][-MOST_ERRORS:])
+        why = f"no function of {file.named} is named after a loss; a trial call {raised}"
+        raise UnknownLossError(f"{named} {next(iter(failures))}", "" if computed else why)
     raise UnknownLossError(f"{named} computes none of the losses that losscli knows")
 
 
@@ -206,11 +210,15 @@ def check_arguments(
         raise NotJudgeableError(Code.SIGNATURE, text)
 
 
-def loss_of(file: Source) -> str:
-    """Return the loss that a file defines by name, in the form with the fewest operands."""
+def loss_of(file: Source, *, by_module: bool = False) -> str:
+    """Return the loss that a file defines by name, in the form with the fewest operands.
+
+    The name is a function's, or with ``by_module`` that of losscli's or PyTorch's module.
+    """
     named: dict[str, list[str]] = {}
     for loss, spec in EVERY_LOSS.items():
-        for name in dict.fromkeys((*spec.function_names, spec.name)):
+        modules = (spec.module.__name__,)
+        for name in modules if by_module else dict.fromkeys((*spec.function_names, spec.name)):
             if file.name == name or (not file.name and file.defines(name)):
                 named.setdefault(name, []).append(loss)
     found = [_form_of(file, losses) for losses in named.values()]
@@ -270,7 +278,7 @@ def recognised(
             if error.code != Code.UNKNOWN_LOSS:
                 raise
             unknown = error
-        file = file.of_only_function()
+        file = file.of_only_definition()
         found = of_file(file, Setting(job.limits, job.arguments, job.require_isolation))
         try:
             remote.workers.of(found, device)
@@ -281,11 +289,12 @@ def recognised(
     except UnknownLossError as error:
         if reference:
             return job, file, reference, None
-        if not error.raised:
+        # By its name only now: with its own settings, a module may compute another loss.
+        with suppress(NotJudgeableError):
+            return structs.replace(job, loss=loss_of(file, by_module=True)), file, None, None
+        if not error.why:
             raise unknown from None
-        text = f"no function of {file.named} is named after a loss; a trial call {error.raised}"
-        text += "" if file.name else f" If one of these is meant, judge {file.named}:NAME."
-        raise NotJudgeableError(Code.UNKNOWN_LOSS, text) from None
+        raise NotJudgeableError(Code.UNKNOWN_LOSS, error.why) from None
     except WrongReferenceError as error:
         if reference is None and isinstance(error.__cause__, SubjectError):
             raise NotJudgeableError(*why_not_imported(error.__cause__, file)) from None
