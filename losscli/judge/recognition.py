@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import combinations, product
+from itertools import product
 
 import torch
 from msgspec import structs
@@ -27,6 +27,7 @@ from losscli.implementations.sandbox.worker_requests import InputShapes
 from losscli.implementations.source import REFERENCE_MODULE, Source
 from losscli.implementations.subject import bind, subject_of
 from losscli.judge.job import Job
+from losscli.judge.settings import settings
 from losscli.losses import (
     CLASS_INDICES,
     ELEMENT,
@@ -47,9 +48,7 @@ LARGEST = 2**20
 """Elements of a file's inputs up to which a loss is recognised on them."""
 CLOSE = {"float64": 1e-9, "float32": 1e-4}
 """Relative distance of two results of the same formula."""
-MOST_NUMBERS = 8
 MOST_ERRORS = 2
-MOST_TRIES = 80
 
 
 MISSING = re.compile(
@@ -163,7 +162,7 @@ def _recognised(
     problem = Problem.of(first, third_party=ThirdParty(labels=labels))
     subject = bind(found, first)
     answer = subject.send(Forward(problem.copies()))
-    for given, reduction in product(_tries(spec, found.file.parsed.numbers), spec.reductions):
+    for given, reduction in product(settings(spec, found.file.parsed.numbers), spec.reductions):
         case = structs.replace(first, reduction=reduction, params=spec.resolve(given))
         own = problem.like(problem.operands, case)
         truth = subject_of("reference", case)
@@ -182,16 +181,6 @@ def _recognised(
         if all(_close(got[name], due[name], dtype) for name in wrt):
             return given, reduction
     return None
-
-
-def _tries(spec: Spec, numbers: Sequence[float]) -> list[dict[str, float]]:
-    options = [
-        [(each.name, n) for n in numbers[:MOST_NUMBERS] if n != each.default and not each.check(n)]
-        for each in spec.parameters
-    ]
-    singles = [dict([one]) for own in options for one in own]
-    pairs = [dict(pair) for one, other in combinations(options, 2) for pair in product(one, other)]
-    return [{}, *singles, *pairs][:MOST_TRIES]
 
 
 def _close(one: torch.Tensor | None, other: torch.Tensor | None, dtype: DType) -> bool:
@@ -213,12 +202,15 @@ def check_arguments(
 def loss_of(file: Source, *, by_module: bool = False) -> str:
     """Return the loss that a file defines by name, in the form with the fewest operands.
 
-    The name is a function's, or with ``by_module`` that of losscli's or PyTorch's module.
+    The name is a function's, or with ``by_module`` that of PyTorch's module.
     """
     named: dict[str, list[str]] = {}
     for loss, spec in EVERY_LOSS.items():
-        modules = (spec.module.__name__,)
-        for name in modules if by_module else dict.fromkeys((*spec.function_names, spec.name)):
+        names = dict.fromkeys((*spec.function_names, spec.name))
+        if by_module:
+            module = spec.module.__name__
+            names = {module: None} if hasattr(torch.nn, module) else {}
+        for name in names:
             if file.name == name or (not file.name and file.defines(name)):
                 named.setdefault(name, []).append(loss)
     found = [_form_of(file, losses) for losses in named.values()]
@@ -315,7 +307,9 @@ def recognised(
 
 def why_not_imported(error: SubjectError, file: Source) -> tuple[Code, str]:
     """Return why a file cannot be imported: a compiler's first error, where one failed."""
-    text, code = str(error), error.code if isinstance(error, SandboxError) else Code.IMPORT_FAILED
+    text, code = str(error), Code.CONSTRUCTOR_FAILED
+    if isinstance(error, SandboxError):
+        code = error.code
     if isinstance(error, NotBuiltError) and not error.compiler:
         code = Code.IMPORT_FAILED
     elif isinstance(error, NotBuiltError):
