@@ -20,7 +20,7 @@ from losscli.truth.tolerances import Outcome
 from losscli.verify.checks import CHECKS
 from losscli.verify.checks.check import Tally
 from tests.handmade import case_of
-from tests.parameters import SLOW, naming
+from tests.parameters import SLOW, few, naming
 from tests.textbook_files import TEXTBOOKS, TORCHS, textbook_file, torchs_file
 
 QUICK = {"textbook-log_cosh"}
@@ -78,20 +78,21 @@ def test_own_functions_and_textbook_formulas_are_right_in_16_bits(source, loss):
                 assert of.judge(part, got, of.filled(1.0))[0].status != FAIL
 
 
-def test_formulas_that_excuse_a_kernel_compute_the_loss_for_every_parameter():
+@pytest.mark.parametrize("loss", few(EVERY_LOSS))
+def test_formulas_that_excuse_a_kernel_compute_the_loss_for_every_parameter(loss):
     """At ordinary operands they are right; TripletMargin's leaves out an epsilon of 1e-6."""
-    for loss, spec in EVERY_LOSS.items():
-        changes = [{p.name: n} for p in spec.parameters for n in (p.off_default, p.absent)]
-        for change in [{}, *(each for each in changes if None not in each.values())]:
-            params = spec.resolve(change)
-            for reduction in spec.reductions[-2:]:
-                shape = (4, 5, 17) if spec.unit == HIDDEN_STATE else (33, 65)
-                of = problem(loss, shape, dtype="float64", reduction=reduction, params=params)
-                truth = torch.cat([each.value.flatten() for each in of.value()])
-                for number, formula in enumerate(of.torchs_own):
-                    with naming(loss, params, reduction, number):
-                        found = formula.send(Forward(of.copies())).flatten()
-                        torch.testing.assert_close(found, truth, rtol=2e-5, atol=1e-6)
+    spec = EVERY_LOSS[loss]
+    shape = (4, 5, 17) if spec.unit == HIDDEN_STATE else (33, 65)
+    values = {(p.name, n) for p in spec.parameters for n in (p.off_default, p.absent)}
+    for change in [{}, *({name: value} for name, value in values if value is not None)]:
+        for reduction in spec.reductions[-2:]:
+            settings = {"reduction": reduction, "params": spec.resolve(change)}
+            of = problem(loss, shape, dtype="float64", **settings)
+            truth = torch.cat([each.value.flatten() for each in of.value()])
+            for number, formula in enumerate(of.torchs_own):
+                with naming(settings, number):
+                    found = formula.send(Forward(of.copies())).flatten()
+                    torch.testing.assert_close(found, truth, rtol=2e-5, atol=1e-6)
 
 
 class GradientInForward(torch.autograd.Function):
