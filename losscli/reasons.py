@@ -131,9 +131,7 @@ class Code(StrEnum):
     NONE = "", "", "the result is good"
 
     SYNTAX = (
-        "syntax",
-        _FILE,
-        "the file is not valid Python",
+        *("syntax", _FILE, "the file is not valid Python"),
         "Correct the Python syntax at that place.",
     )
     NOTHING_TO_JUDGE = (
@@ -152,6 +150,10 @@ class Code(StrEnum):
     IMPORT_FAILED = (
         *("import_failed", _FILE, "importing the file raised an exception"),
         "Make the file import without an error.",
+    )
+    CONSTRUCTOR_FAILED = (
+        *("constructor_failed", _FILE, "constructing the module raised an exception"),
+        "Give its arguments defaults, or call it with --call 'NAME(ARGUMENTS)(input, target)'.",
     )
     BUILD_FAILED = (
         *("build_failed", _FILE, "a compiler failed"),
@@ -182,11 +184,7 @@ class Code(StrEnum):
         "Read every element of every operand in every call.",
     )
     WRONG_AFTER_WARM_UP = (
-        *(
-            "wrong_after_warm_up",
-            _CHEAT,
-            "it was correct before timing and wrong while it was timed",
-        ),
+        *("wrong_after_warm_up", _CHEAT, "it was correct before timing and wrong during it"),
         "Compute every call from its operands; keep no results between calls.",
     )
 
@@ -235,7 +233,7 @@ class Code(StrEnum):
     UNKNOWN_LOSS = (
         *("unknown_loss", "NOT JUDGED", "losscli cannot tell which loss the file computes"),
         "Name the loss with --loss NAME (`losscli list losses` lists them), or a file with a class "
-        "Model with --reference FILE.",
+        "Model with --reference FILE; --call EXPRESSION says how to call it.",
     )
     MISSING_TOOL = (
         *("missing_tool", "NOT JUDGED", "the machine lacks a compiler or a package for the file"),

@@ -229,6 +229,7 @@ def test_a_reexported_function_keeps_its_signature(
     for folder in (package.parent, package):
         (folder / "__init__.py").touch()
     (package / "__init__.py").write_text("from .focal import FocalLoss, _own as focal_loss\n")
+    (package.parent / "every.py").write_text("from math import *\nfrom .losses import *\n")
     (package / "focal.py").write_text(
         "class FocalLoss(Module):\n"
         "    def __init__(self, gamma=2.0): ...\n"
@@ -239,8 +240,10 @@ def test_a_reexported_function_keeps_its_signature(
 
     made = Source.find("of_losses.losses:FocalLoss").definition("")
     called = Source.find("of_losses.losses:focal_loss").definition("")
+    far = Source.find("of_losses.every:FocalLoss").definition("")
 
     assert (made.name, made.kind, made.takes("gamma")) == ("FocalLoss", "module", True)
+    assert far == made
     assert (called.name, called.signature.names) == ("focal_loss", ("pred", "target", "alpha"))
 
 
@@ -255,15 +258,16 @@ ONLY = {
     "def fused(a, b, beta=1.0): ...": "fused",
     "import math\n\ndef fused(a, b, beta=1.0): ...\n\ndef main(): ...": "fused",
     "def helper(a): ...\n\ndef fused(a, b, beta=1.0): ...": "",
+    "class Distance(Module):\n    def forward(self, anchor, near, far): ...": "Distance",
     MODEL: "",
     "x = 1": "",
 }
 
 
-def test_the_only_function_with_arguments_is_meant_whatever_its_name_is():
+def test_the_only_definition_with_arguments_is_meant_whatever_its_name_is():
     for source, name in ONLY.items():
         with naming(source):
-            assert file_of(source).of_only_function().name == name
+            assert file_of(source).of_only_definition().name == name
 
 
 def test_an_ambiguous_file_is_refused_with_the_command_to_type():

@@ -48,6 +48,10 @@ CHANGES = {
     "its loss is -1 times the expected value: -1: the sign is wrong": (lambda c, f, *o: -f(*o), {}),
     "its loss is 0.25 everywhere": (lambda c, f, *o: 0 * f(*o) + 0.25, {"reduction": "none"}),
     "its loss is off by 0.5 everywhere": (lambda c, f, *o: f(*o) + 0.5, {"reduction": "none"}),
+    "it uses other parameters: it is right with --param beta=0": (
+        lambda c, f, *o: torch.nn.functional.l1_loss(*o),
+        {},
+    ),
     "its mean is only over the rows": (
         lambda c, f, x, y: torch.nn.functional.smooth_l1_loss(x, y, reduction="none").mean(0),
         {},

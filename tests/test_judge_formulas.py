@@ -11,7 +11,7 @@ from losscli.implementations.errors import SubjectError
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.requests import Forward
 from losscli.implementations.subject import bind
-from losscli.losses import EVERY_LOSS
+from losscli.losses import EVERY_LOSS, HIDDEN_STATE
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.problem import Problem
@@ -20,7 +20,7 @@ from losscli.truth.tolerances import Outcome
 from losscli.verify.checks import CHECKS
 from losscli.verify.checks.check import Tally
 from tests.handmade import case_of
-from tests.parameters import SLOW, naming
+from tests.parameters import SLOW, few, naming
 from tests.textbook_files import TEXTBOOKS, TORCHS, textbook_file, torchs_file
 
 QUICK = {"textbook-log_cosh"}
@@ -76,6 +76,23 @@ def test_own_functions_and_textbook_formulas_are_right_in_16_bits(source, loss):
         for part, got in answer.items().items():
             with naming(part, shape, reduction, dtype):
                 assert of.judge(part, got, of.filled(1.0))[0].status != FAIL
+
+
+@pytest.mark.parametrize("loss", few(EVERY_LOSS))
+def test_formulas_that_excuse_a_kernel_compute_the_loss_for_every_parameter(loss):
+    """At ordinary operands they are right; TripletMargin's leaves out an epsilon of 1e-6."""
+    spec = EVERY_LOSS[loss]
+    shape = (4, 5, 17) if spec.unit == HIDDEN_STATE else (33, 65)
+    values = {(p.name, n) for p in spec.parameters for n in (p.off_default, p.absent)}
+    for change in [{}, *({name: value} for name, value in values if value is not None)]:
+        for reduction in spec.reductions[-2:]:
+            settings = {"reduction": reduction, "params": spec.resolve(change)}
+            of = problem(loss, shape, dtype="float64", **settings)
+            truth = torch.cat([each.value.flatten() for each in of.value()])
+            for number, formula in enumerate(of.torchs_own):
+                with naming(settings, number):
+                    found = formula.send(Forward(of.copies())).flatten()
+                    torch.testing.assert_close(found, truth, rtol=2e-5, atol=1e-6)
 
 
 class GradientInForward(torch.autograd.Function):

@@ -157,6 +157,8 @@ class Parsed:
     """Imported top-level modules; those of its own package after dots."""
     origins: Mapping[str, tuple[str, str]]
     """The module, with dots, and the name there of each name imported from a module."""
+    open_imports: tuple[str, ...]
+    """The modules, with dots, from which every name is imported."""
     texts: frozenset[str]
     numbers: tuple[float, ...]
     """Literal numbers, in order."""
@@ -189,13 +191,16 @@ class Parsed:
         numbers = tuple(dict.fromkeys(float(n) for n in literal if abs(n) < _LARGEST))
         made_with, imports = _written_out(tree, "get_init_inputs"), frozenset(_imported(nodes))
         named = any(isinstance(node, ast.Name) and node.id == "__file__" for node in nodes)
-        origins = {
-            alias.asname or alias.name: ("." * node.level + (node.module or ""), alias.name)
+        origins = [
+            (alias.asname or alias.name, ("." * node.level + (node.module or ""), alias.name))
             for node in _statements(tree.body)
             if isinstance(node, ast.ImportFrom)
             for alias in node.names
-        }
-        return cls(found, compiled, uses, imports, origins, texts, numbers, made_with, named)
+        ]
+        every = tuple(module for name, (module, _) in origins if name == "*")
+        return cls(
+            found, compiled, uses, imports, dict(origins), every, texts, numbers, made_with, named
+        )
 
     def used_by(self, name: str) -> set[str]:
         """Return the names that a definition uses, also indirectly."""

@@ -181,11 +181,13 @@ class Source:
         forwards = (f"{each}_{forward}" for each in names for forward, _ in definitions.PAIRED)
         known = dict.fromkeys((*names, loss, MODULE, *forwards))
         wanted = [name for name in known if name in found]
+        if not wanted and loss in EVERY_LOSS:
+            wanted = [name for name in [EVERY_LOSS[loss].module.__name__] if name in found]
         if not wanted:
             wanted = _losses(found, self._own, operands) or _losses(found, self._public, operands)
         if not wanted:
-            function = f"a function {names[0]} or " if loss else ""
-            text = f"{self.named}: expected {function}a class {MODULE}"
+            function = names[0] if loss else "with the name of a loss"
+            text = f"{self.named}: expected a function {function} or a class {MODULE}"
             raise NotJudgeableError(Code.NOTHING_TO_JUDGE, f"{text}. {told}")
         if len(wanted) > 1:
             helpers = set().union(*map(parsed.used_by, [MODULE] if MODULE in wanted else wanted))
@@ -209,23 +211,27 @@ class Source:
         """Those that the file itself defines."""
         return [name for name in self._public if not self.parsed.definitions[name].imported]
 
-    def of_only_function(self) -> Source:
-        """Return the source of the only function; the source itself if there is not exactly one."""
-        own, found = self._own, self.parsed.definitions
-        if self.name or self.call or len(own) != 1 or found[own[0]].kind != "function":
+    def of_only_definition(self) -> Source:
+        """Return the source of the only function or module; the source itself if not just one."""
+        own = self._own
+        if self.name or self.call or len(own) != 1 or own[0] == MODULE:
             return self
         return replace(self, name=own[0])
 
     @cached_property
     def _defined_elsewhere(self) -> Definition | None:
-        if self.name not in self.parsed.origins:
-            return None
-        module, name = self.parsed.origins[self.name]
+        origins = self.parsed.origins
+        anywhere = [(module, self.name) for module in self.parsed.open_imports]
         is_package = self.path.name == "__init__.py"
         package = self.module if is_package else self.module.rpartition(".")[0]
-        with suppress(ImportError, UsageError, NotJudgeableError):
-            found = Source.find(f"{resolve_name(module, package)}:{name}")
-            return replace(found.definition(""), name=self.name)
+        for module, name in [origins[self.name]] if self.name in origins else anywhere:
+            with suppress(ImportError, UsageError, NotJudgeableError):
+                found = Source.find(f"{resolve_name(module, package)}:{name}")
+                definition = found.parsed.definitions.get(name)
+                if definition is None or definition.imported:
+                    definition = found._defined_elsewhere
+                if definition:
+                    return replace(definition, name=self.name)
         return None
 
     def unavailable(

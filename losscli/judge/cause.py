@@ -21,8 +21,10 @@ from losscli.implementations.errors import SubjectError
 from losscli.implementations.requests import Answer, Forward
 from losscli.implementations.subject import Subject, bind, subject_of
 from losscli.judge.difference import FEWEST, difference_of, is_close
+from losscli.judge.settings import settings
 from losscli.runs.records import FAIL
 from losscli.truth.problem import Problem
+from losscli.truth.setup import ThirdParty
 from losscli.units import format_size
 
 SMALL = (7, 9)
@@ -43,6 +45,9 @@ def cause_of(problem: Problem, candidate: Implementation) -> str:
     problems = [problem]
     if "none" in problem.case.spec.reductions and not candidate.unavailable(unreduced):
         problems.append(problem.like(problem.operands, unreduced))  # tells more, where it applies
+    if of_labels := tuple(o.name for o in problem.case.spec.operands if o.labels):
+        at_labels = ThirdParty(labels=True, lacking=of_labels)
+        problems.append(Problem.of(problem.case, third_party=at_labels))
     for each in problems:
         with suppress(SubjectError, LosscliError):
             subject, draws = bind(candidate, each.case), [each, each.sibling()]
@@ -53,6 +58,7 @@ def cause_of(problem: Problem, candidate: Implementation) -> str:
                 _mistake(draws, answers)
                 or _of_incoming(each, answers[0])
                 or difference_of(each, answers[0])
+                or _of_parameters(draws, answers, candidate)
                 or _of_part(draws, answers)
                 or _of_setting(each, candidate)
             )
@@ -95,6 +101,18 @@ def _of_part(draws: list[Problem], answers: list[Answer]) -> str:
     return f"its {draws[0].case.reduction} covers only the first {first} of {len(fits)} losses"
 
 
+def _of_parameters(draws: list[Problem], answers: list[Answer], candidate: Implementation) -> str:
+    case = draws[0].case
+    numbers = candidate.file.parsed.numbers if candidate.file else ()
+    for given in settings(case.spec, numbers)[1:]:
+        other = replace(case, params={**case.params, **given})
+        problems = [each.like(each.operands, other) for each in draws]
+        if all(map(_are_right, problems, answers)):
+            told = [f"--param {name}={value:g}" for name, value in given.items()]
+            return f"it uses other parameters: it is right with {' '.join(told)}"
+    return ""
+
+
 def _of_setting(problem: Problem, candidate: Implementation) -> str:
     case = problem.case
     if _is_right(problem, case, candidate):  # something else is wrong
@@ -114,8 +132,11 @@ def _is_right(problem: Problem, case: Case, candidate: Implementation) -> bool:
     if candidate.unavailable(case):
         return False
     other = Problem.of(case, third_party=problem.third_party)
-    answer = _answer(bind(candidate, case), other)
-    outcomes = (other.judge(part, got, other.usual)[0] for part, got in answer.items().items())
+    return _are_right(other, _answer(bind(candidate, case), other))
+
+
+def _are_right(problem: Problem, answer: Answer) -> bool:
+    outcomes = (problem.judge(part, got, problem.usual)[0] for part, got in answer.items().items())
     return all(outcome.status != FAIL for outcome in outcomes)
 
 

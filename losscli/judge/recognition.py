@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import combinations, product
+from itertools import product
 
 import torch
 from msgspec import structs
@@ -27,6 +27,7 @@ from losscli.implementations.sandbox.worker_requests import InputShapes
 from losscli.implementations.source import REFERENCE_MODULE, Source
 from losscli.implementations.subject import bind, subject_of
 from losscli.judge.job import Job
+from losscli.judge.settings import settings
 from losscli.losses import (
     CLASS_INDICES,
     ELEMENT,
@@ -47,9 +48,7 @@ LARGEST = 2**20
 """Elements of a file's inputs up to which a loss is recognised on them."""
 CLOSE = {"float64": 1e-9, "float32": 1e-4}
 """Relative distance of two results of the same formula."""
-MOST_NUMBERS = 8
 MOST_ERRORS = 2
-MOST_TRIES = 80
 
 
 MISSING = re.compile(
@@ -80,10 +79,10 @@ class Recognised:
 class UnknownLossError(WrongReferenceError):
     """A file computes no loss that losscli knows, or takes other arguments."""
 
-    def __init__(self, message: str, raised: str = "") -> None:
-        """``raised``: what it raised for the operands of every loss; empty if it gave a value."""
+    def __init__(self, message: str, why: str = "") -> None:
+        """``why``: why it gave no value for the operands of any loss; empty if it gave one."""
         super().__init__(message)
-        self.raised = raised
+        self.why = why
 
 
 def recognise(found: Implementation, device: str, dtype: DType = "float64") -> Recognised:
@@ -93,7 +92,10 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
     try:
         signature = file.definition("").signature
     except NotJudgeableError as error:
-        raise UnknownLossError(f"{named}: {error}", str(error)) from None
+        text = str(error)
+        if error.code == Code.NOTHING_TO_JUDGE and file.parsed.definitions:
+            text += f" If one of these is the loss, judge {file.named}:NAME"
+        raise UnknownLossError(text, text) from None
     failures: dict[str, None] = {}
     computed = False
     try:
@@ -123,8 +125,9 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
     finally:
         remote.workers.end(file)
     if failures:
-        raised = "" if computed else ", or ".join([*failures][-MOST_ERRORS:])
-        raise UnknownLossError(f"{named} {next(iter(failures))}", raised)
+        raised = ", or ".join([*failures][-MOST_ERRORS:])
+        why = f"no function of {file.named} is named after a loss; a trial call {raised}"
+        raise UnknownLossError(f"{named} {next(iter(failures))}", "" if computed else why)
     raise UnknownLossError(f"{named} computes none of the losses that losscli knows")
 
 
@@ -159,7 +162,7 @@ def _recognised(
     problem = Problem.of(first, third_party=ThirdParty(labels=labels))
     subject = bind(found, first)
     answer = subject.send(Forward(problem.copies()))
-    for given, reduction in product(_tries(spec, found.file.parsed.numbers), spec.reductions):
+    for given, reduction in product(settings(spec, found.file.parsed.numbers), spec.reductions):
         case = structs.replace(first, reduction=reduction, params=spec.resolve(given))
         own = problem.like(problem.operands, case)
         truth = subject_of("reference", case)
@@ -180,16 +183,6 @@ def _recognised(
     return None
 
 
-def _tries(spec: Spec, numbers: Sequence[float]) -> list[dict[str, float]]:
-    options = [
-        [(each.name, n) for n in numbers[:MOST_NUMBERS] if n != each.default and not each.check(n)]
-        for each in spec.parameters
-    ]
-    singles = [dict([one]) for own in options for one in own]
-    pairs = [dict(pair) for one, other in combinations(options, 2) for pair in product(one, other)]
-    return [{}, *singles, *pairs][:MOST_TRIES]
-
-
 def _close(one: torch.Tensor | None, other: torch.Tensor | None, dtype: DType) -> bool:
     if one is None or other is None or one.shape != other.shape:
         return False
@@ -206,11 +199,18 @@ def check_arguments(
         raise NotJudgeableError(Code.SIGNATURE, text)
 
 
-def loss_of(file: Source) -> str:
-    """Return the loss that a file defines by name, in the form with the fewest operands."""
+def loss_of(file: Source, *, by_module: bool = False) -> str:
+    """Return the loss that a file defines by name, in the form with the fewest operands.
+
+    The name is a function's, or with ``by_module`` that of PyTorch's module.
+    """
     named: dict[str, list[str]] = {}
     for loss, spec in EVERY_LOSS.items():
-        for name in dict.fromkeys((*spec.function_names, spec.name)):
+        names = dict.fromkeys((*spec.function_names, spec.name))
+        if by_module:
+            module = spec.module.__name__
+            names = {module: None} if hasattr(torch.nn, module) else {}
+        for name in names:
             if file.name == name or (not file.name and file.defines(name)):
                 named.setdefault(name, []).append(loss)
     found = [_form_of(file, losses) for losses in named.values()]
@@ -270,7 +270,7 @@ def recognised(
             if error.code != Code.UNKNOWN_LOSS:
                 raise
             unknown = error
-        file = file.of_only_function()
+        file = file.of_only_definition()
         found = of_file(file, Setting(job.limits, job.arguments, job.require_isolation))
         try:
             remote.workers.of(found, device)
@@ -281,11 +281,12 @@ def recognised(
     except UnknownLossError as error:
         if reference:
             return job, file, reference, None
-        if not error.raised:
+        # By its name only now: with its own settings, a module may compute another loss.
+        with suppress(NotJudgeableError):
+            return structs.replace(job, loss=loss_of(file, by_module=True)), file, None, None
+        if not error.why:
             raise unknown from None
-        text = f"no function of {file.named} is named after a loss; a trial call {error.raised}"
-        text += "" if file.name else f" If one of these is meant, judge {file.named}:NAME."
-        raise NotJudgeableError(Code.UNKNOWN_LOSS, text) from None
+        raise NotJudgeableError(Code.UNKNOWN_LOSS, error.why) from None
     except WrongReferenceError as error:
         if reference is None and isinstance(error.__cause__, SubjectError):
             raise NotJudgeableError(*why_not_imported(error.__cause__, file)) from None
@@ -306,7 +307,9 @@ def recognised(
 
 def why_not_imported(error: SubjectError, file: Source) -> tuple[Code, str]:
     """Return why a file cannot be imported: a compiler's first error, where one failed."""
-    text, code = str(error), error.code if isinstance(error, SandboxError) else Code.IMPORT_FAILED
+    text, code = str(error), Code.CONSTRUCTOR_FAILED
+    if isinstance(error, SandboxError):
+        code = error.code
     if isinstance(error, NotBuiltError) and not error.compiler:
         code = Code.IMPORT_FAILED
     elif isinstance(error, NotBuiltError):

@@ -69,6 +69,16 @@ def _cross_entropy_by_maximum(input: Tensor, target: Tensor) -> Tensor:
     return log_sums - _picked(input, target)
 
 
+def _of_kept_rows(formula: Unreduced) -> Unreduced:
+    """Return a formula that gives ignored rows no loss."""
+
+    def computed(input: Tensor, target: Tensor, *, ignore_index: float) -> Tensor:
+        kept = target != ignore_index
+        return torch.where(kept, formula(input, torch.where(kept, target, 0)), 0.0)
+
+    return computed
+
+
 def _multi_margin(input: Tensor, target: Tensor, *, p: float, margin: float) -> Tensor:
     own = input.gather(-1, target.long().unsqueeze(-1))
     each = (margin - own + input).clamp(min=0) ** p
@@ -102,9 +112,9 @@ FORMULAS: Mapping[str, tuple[Unreduced, ...]] = {
     ),
     "soft_margin": (lambda x, y: torch.log(1 + torch.exp(-y * x)),),
     "cross_entropy": (
-        lambda x, y: torch.logsumexp(x, 1) - _picked(x, y),
-        lambda x, y: -_picked(torch.log_softmax(x, 1), y),
-        _cross_entropy_by_maximum,
+        _of_kept_rows(lambda x, y: torch.logsumexp(x, 1) - _picked(x, y)),
+        _of_kept_rows(lambda x, y: -_picked(torch.log_softmax(x, 1), y)),
+        _of_kept_rows(_cross_entropy_by_maximum),
     ),
     "multi_margin": (_multi_margin,),
     "triplet_margin": (_triplet_margin,),
@@ -154,8 +164,7 @@ def _known(formula: Unreduced, case: Case) -> dict[str, float]:
 
 
 def _knows_parameters(formula: Unreduced, case: Case) -> bool:
-    """Tell whether a formula takes all changed parameters; ignored rows raise an error."""
-    known = {IGNORE_INDEX.name, *_known(formula, case)}
+    known = _known(formula, case)
     return all(
         each.name in known or case.params.get(each.name) in (None, each.default, each.absent)
         for each in case.spec.parameters
@@ -169,7 +178,10 @@ def textbook(case: Case) -> list[Implementation]:
         known = _known(formula, case)
 
         def computed(*operands: Tensor) -> Tensor:
-            return reduce(formula(*operands, **known), case.reduction)
+            losses = formula(*operands, **known)
+            if IGNORE_INDEX.name in known and case.reduction == "mean":
+                return losses.sum() / (operands[1] != known[IGNORE_INDEX.name]).sum()
+            return reduce(losses, case.reduction)
 
         return Implementation("textbook", "the formula as textbooks have it", lambda _: computed)
 
