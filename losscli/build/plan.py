@@ -10,6 +10,7 @@ from typing import Self
 
 from losscli.cases.case import ITEM_BYTES
 from losscli.errors import UnfitError
+from losscli.files.reading import shipped
 from losscli.losses.elementwise.weighting import inner_name, is_weighted
 from losscli.machine.pytorch import torch
 
@@ -127,11 +128,7 @@ def installed_torch() -> TorchInstall:
 
 def csrc_root() -> Path:
     """Return the folder of the sources; UnfitError if there is none."""
-    package = Path(__file__).parents[1]
-    for root in (package / "csrc", package.parent / "csrc"):
-        if (root / "losses" / "elementwise" / "loss.h").is_file():
-            return root
-    raise UnfitError(f"the C++ sources are missing from {package / 'csrc'}. Reinstall losscli.")
+    return shipped("the C++ sources", "csrc")
 
 
 def make_plan(target: Target, csrc: Path, torch: TorchInstall, variant: str = "") -> Plan:

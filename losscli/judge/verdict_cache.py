@@ -17,13 +17,14 @@ from msgspec.structs import replace
 
 import losscli
 from losscli import __version__
+from losscli.build.plan import csrc_root
 from losscli.errors import LosscliError
 from losscli.files.directories import make_private, note_use, private_folder, require_private
 from losscli.implementations.languages import LANGUAGES, version_of
 from losscli.implementations.source import Source
 from losscli.judge.job import Job
 from losscli.judge.verdict import Verdict, renamed
-from losscli.machine.commands import command_in, first_line
+from losscli.machine.commands import cxx, first_line
 from losscli.machine.devices import core_count, cpu_model, driver_cuda, find_gpus
 from losscli.reasons import Code
 from losscli.runs.encoding import UNREADABLE, RecordError, json_line, read_json
@@ -113,7 +114,7 @@ def describe_machine() -> Iterator[str]:
         yield f"{package} {version_of(package)}"
     yield f"python {platform.python_version()} {platform.platform()}"
     yield f"cpu {cpu_model()} {core_count()}"
-    yield f"compiler {first_line([*(command_in('CXX') or ('c++',)), '--version'])}"
+    yield f"compiler {first_line([*cxx(), '--version'])}"
     for name in _FROM_PYTHON:
         yield f"{name}={os.environ.get(name, '')}"
 
@@ -131,11 +132,10 @@ def _gpus(device: str) -> tuple[str, ...]:
 def own_version() -> str:
     """Return the version with a digest of losscli's sources: an edited check is another version."""
     package = Path(losscli.__file__).resolve().parent
-    csrc = next((p for p in (package / "csrc", package.parent / "csrc") if p.is_dir()), package)
     # Same order in a checkout and in a wheel, which also has the tests' candidates.
     own = [*package.rglob("*.py"), *package.glob("judge/*.toml")]
     own = [path for path in own if path.relative_to(package).parts[0] != "candidates"]
-    paths = [*sorted(own), *sorted(p for p in csrc.rglob("*") if p.is_file())]
+    paths = [*sorted(own), *sorted(p for p in csrc_root().rglob("*") if p.is_file())]
     digest = _digest([part for path in paths for part in (path.name, path.read_bytes())])
     return f"{__version__} {digest}"
 
