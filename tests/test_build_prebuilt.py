@@ -103,8 +103,8 @@ def test_losscli_build_ignores_the_wheel(wheel, workshop, monkeypatch):
         "user_cache": workshop.cache,
     }.items():
         monkeypatch.setattr(build_module, name, lambda value=value: value)
-    options = {"notify": workshop.notes.append, "progress": workshop.steps.append}
-    assert build_module.build("cpu", lambda device: [ALPHA], **options)[0].status == "built"
+    found = build_module.build("cpu", lambda device: [ALPHA], notify=workshop.notes.append)
+    assert found[0].status == "built"
     wheel_libraries.cache_clear()
 
 
