@@ -66,17 +66,15 @@ def _torch(asked: str) -> dict[str, Any]:
 
 
 def _driver() -> dict[str, Any]:
-    from losscli.machine.devices import driver_cuda, find_gpus, gpu_uuid
+    from losscli.machine.devices import driver_cuda, find_gpus
 
-    gpus = find_gpus()
-    uuids = {gpu.name: gpu_uuid(gpu.name) or "" for gpu in gpus}
-    return {"cuda": driver_cuda(), "gpus": [asdict(gpu) for gpu in gpus], "uuids": uuids}
+    return {"cuda": driver_cuda(), "gpus": [asdict(gpu) for gpu in find_gpus()]}
 
 
-def _conditions(device: str, uuid: str) -> dict[str, Any]:
+def _conditions(device: str) -> dict[str, Any]:
     from losscli.bench.conditions import look_at
 
-    return look_at(device, lambda device: uuid).record()
+    return look_at(device).record()
 
 
 def _isolation(scratch: str, device: str) -> dict[str, Any]:
