@@ -10,8 +10,8 @@ import secrets
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from socketserver import BaseRequestHandler, TCPServer, UDPServer, UnixStreamServer
@@ -78,30 +78,25 @@ class Siege(Record, frozen=True, kw_only=True):
         return sum(each.state == state for each in self.results)
 
 
+@contextmanager
+def set_up() -> Iterator[Scene]:
+    """Yield the targets of attacks; remove them when the block ends."""
+    with ExitStack() as made:
+        yield Scene(made)
+
+
 class Scene:
-    """The targets of attacks, removed when the context ends."""
+    """The targets of attacks."""
 
-    def __init__(self) -> None:
-        self.name = f"doctor-{secrets.token_hex(8)}"
-
-    def __enter__(self) -> Scene:
-        with ExitStack() as self._made:
-            self._make()
-            self._made = self._made.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._made.close()
-
-    def _make(self) -> None:
-        keep, name = self._made.enter_context, self.name
+    def __init__(self, made: ExitStack) -> None:
+        keep, name = made.enter_context, f"doctor-{secrets.token_hex(8)}"
         secret = (f"{name}-first", "-second")
         os.environ[variable := "DOCTORS_SECRET"] = "".join(secret)
-        self._made.callback(os.environ.pop, variable)
-        self.folder, self.temporary = (
+        made.callback(os.environ.pop, variable)
+        self.folder, temporary = (
             keep(tempfile.TemporaryDirectory(prefix="losscli-doctor-")) for _ in range(2)
         )
-        for folder in (self.folder, self.temporary):
+        for folder in (self.folder, temporary):
             Path(folder, "file").write_text("of the user")
             keep(UnixStreamServer(f"{folder}/socket", BaseRequestHandler))
         keep(UnixStreamServer(f"\0{name}", BaseRequestHandler))
@@ -110,7 +105,7 @@ class Scene:
         self.udp.socket.setblocking(False)
         program = [sys.executable, "-c", "input()", name]
         self.victim = keep(subprocess.Popen(program, stdin=subprocess.PIPE))
-        self._made.callback(self.victim.kill)
+        made.callback(self.victim.kill)
         self.lasting = [f"/dev/shm/{name}-left", f"/tmp/{name}-left", f"/var/tmp/{name}-left"]
         locks = private_folder("locks", LOCKS).absolute()
         with suppress(OSError):
@@ -122,7 +117,7 @@ class Scene:
                 path.write_text("of the judge")
         written = [lock, shared, locks.parent / name, Path("/dev", name), *map(Path, self.lasting)]
         for path in written:
-            self._made.callback(path.unlink, missing_ok=True)
+            made.callback(path.unlink, missing_ok=True)
         self.facts = {
             "name": name,
             "secret": secret,
@@ -131,8 +126,8 @@ class Scene:
             "tcp": tcp.server_address[1],
             "udp": self.udp.server_address[1],
             "folder": self.folder,
-            "temporary": self.temporary,
-            "segment": self._segment(),
+            "temporary": temporary,
+            "segment": _segment(made),
             "lasting": self.lasting,
             "lock": str(lock),
             "cache": str(locks.parent),
@@ -146,12 +141,6 @@ class Scene:
     def outcome(self, attack: Attack) -> str:
         """Return the outcome of an attack that cannot tell by itself."""
         return str(getattr(self, attack.outcome)) if attack.outcome else ""
-
-    def _segment(self) -> int:
-        key, libc = secrets.randbelow(2**31 - 1) + 1, ctypes.CDLL(None)
-        found = libc.shmget(key, 4096, _IPC_CREATE)
-        self._made.callback(libc.shmctl, found, _IPC_REMOVE, None)
-        return key
 
     @property
     def victim_ended(self) -> str:
@@ -172,6 +161,13 @@ class Scene:
         return ", ".join(path for path in self.lasting if os.path.exists(path))
 
 
+def _segment(made: ExitStack) -> int:
+    key, libc = secrets.randbelow(2**31 - 1) + 1, ctypes.CDLL(None)
+    found = libc.shmget(key, 4096, _IPC_CREATE)
+    made.callback(libc.shmctl, found, _IPC_REMOVE, None)
+    return key
+
+
 def besiege(
     device: str,
     *,
@@ -181,7 +177,7 @@ def besiege(
     """Try all attacks in workers of a device; UnfitError if no worker can be started."""
     tried: list[Tried] = []
     reached: tuple[str, ...] = ()
-    with Scene() as scene:
+    with set_up() as scene:
         for group in [[a for a in ATTACKS if not a.alone], *([a] for a in ATTACKS if a.alone)]:
             progress(group[0].tries)
             reached, lines, ended = _attempts(group, scene, device)

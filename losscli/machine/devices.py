@@ -123,11 +123,8 @@ def core_count() -> int:
 
 def cpu_model() -> str | None:
     """Return the CPU's name."""
-    text = ""
-    with suppress(OSError):
-        text = (kernel_files.PROC / "cpuinfo").read_text()
-    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return match[1].strip() if match else platform.processor() or None
+    names = (line for line in kernel_files.first_core() if line.startswith("model name"))
+    return next(names, "").partition(":")[2].strip() or platform.processor() or None
 
 
 class UnreadableError(Exception):

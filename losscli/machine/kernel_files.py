@@ -6,10 +6,20 @@ ancestor that exists is read.
 
 import contextlib
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 PROC = Path("/proc")
 SYS = Path("/sys")
+
+
+def first_core() -> list[str]:
+    """Return the lines about the first core, or none; the kernel is slow to write those of all."""
+    try:
+        with (PROC / "cpuinfo").open() as file:
+            return [line.strip() for line in takewhile(str.strip, file)]
+    except OSError:
+        return []
 
 
 def groups(controller: str) -> Iterator[tuple[int, Path]]:
