@@ -12,7 +12,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from socketserver import BaseRequestHandler, TCPServer, UDPServer, UnixStreamServer
 from typing import Any, Final, Literal
@@ -21,7 +20,7 @@ from losscli.doctor import attacks
 from losscli.doctor.attacks import ATTACKS, Attack
 from losscli.errors import UnfitError
 from losscli.files.directories import LOCKS, make_private, private_folder
-from losscli.files.record import Record
+from losscli.files.record import CommandRecord, Record
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import SandboxError
 from losscli.implementations.implementation import Setting
@@ -59,14 +58,10 @@ class Tried(Record, frozen=True):
     how: str
 
 
-class Siege(Record, frozen=True, kw_only=True):
+class Siege(CommandRecord, frozen=True, kw_only=True):
     """The outcomes of all attacks on one device."""
 
-    schema_version: int = 1
     kind: Literal["isolation"] = "isolation"
-    command: tuple[str, ...]
-    created: str
-    """ISO 8601, UTC."""
     device: str
     user: str
     reached: Sequence[str]
@@ -168,12 +163,7 @@ def _segment(made: ExitStack) -> int:
     return key
 
 
-def besiege(
-    device: str,
-    *,
-    command: Sequence[str] = (),
-    progress: Callable[[str], None] = lambda tries: None,
-) -> Siege:
+def besiege(device: str, progress: Callable[[str], None] = lambda tries: None) -> Siege:
     """Try all attacks in workers of a device; UnfitError if no worker can be started."""
     tried: list[Tried] = []
     reached: tuple[str, ...] = ()
@@ -191,8 +181,6 @@ def besiege(
                 state: State = HELD if not got else NOT_HELD if is_promised else NOT_THERE
                 tried.append(Tried(attack.part, attack.tries, state, how))
     return Siege(
-        command=tuple(command),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
         device=device,
         user="root" if os.getuid() == 0 else "a user",
         reached=reached,

@@ -1,7 +1,6 @@
 """The table of probes, and the examination of a machine."""
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 
 from losscli.doctor import building, gpu, host, software
 from losscli.doctor.findings import Examination, Finding, Probe
@@ -37,7 +36,6 @@ PROBES = (
 def examine(
     machine: Machine,
     *,
-    command: Sequence[str] = (),
     probes: Sequence[Probe] = (),
     progress: Callable[[str], None] = lambda name: None,
 ) -> Examination:
@@ -47,10 +45,4 @@ def examine(
         progress(probe.name)
         if finding := probe.find(machine):
             findings.append(finding)
-    return Examination(
-        command=tuple(command),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        asked_device=machine.asked,
-        device=machine.device,
-        results=findings,
-    )
+    return Examination(asked_device=machine.asked, device=machine.device, results=findings)
