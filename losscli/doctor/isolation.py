@@ -127,7 +127,7 @@ class Scene:
             "lock": str(lock),
             "cache": str(locks.parent),
             "devices": [path for path in DEVICES if os.path.exists(path)],
-            "numbers": {name: kernel.number(name) for name in attacks.CALLS},
+            "numbers": {name: kernel.number(name) for name in kernel.NUMBERS},
             "open files": limits.OPEN_FILES,
             "memory": MEMORY_BYTES,
             "processes": PROCESSES,
