@@ -17,7 +17,7 @@ from losscli.processes.lock import Notify, locked
 from losscli.units import first_of, format_duration
 
 from . import diagnosis
-from .cache import Cache, user_cache
+from .cache import LOG, Cache, user_cache
 from .compilers import Compilers, require_platform
 from .ninja import Receiver, find_ninja, job_count, run_ninja, shown
 from .nvcc import requested_architectures
@@ -29,7 +29,6 @@ BUILT, CACHED, COMPILED_ONLY, SKIPPED = "built", "cached", "compiled only", "ski
 FROM_WHEEL = "from the wheel"
 _SECONDS = {TORCH: 13.0, CPU: 5.0, CUDA: 40.0}
 """The mean time of one compilation, by part or else device, to estimate a build's time."""
-LOG = "build.log"
 
 
 @dataclass(frozen=True)

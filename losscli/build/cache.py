@@ -39,6 +39,7 @@ MANIFEST = "manifest.json"
 """Stored with each library: its integrity and target. Size and digest are checked at every load.
 SHA-256 took 1.1 ms per MB on a CPU with instructions for it; operators (360 KB) and a loss's CPU
 kernels (220 KB) take 0.7 ms together, once per process."""
+LOG = "build.log"
 _BESIDE = ".losscli-new-"
 _KEY = "[0-9a-f]" * 16
 
@@ -173,7 +174,7 @@ class Cache:
         with self.writing(), tempfile.TemporaryDirectory(dir=self.root, prefix=_BESIDE) as beside:
             new = Path(beside)
             shutil.copy2(built, new)
-            (new / "build.log").write_text(log, "utf-8")
+            (new / LOG).write_text(log, "utf-8")
             describe(plan, built).write(new)
             for path in (new, *new.iterdir()):
                 path.chmod(0o755 if path.is_dir() else 0o644)

@@ -43,7 +43,7 @@ def gpus(machine: Machine) -> Observation:
             return problem("the driver shows none", hidden)
         return ok("none; runs use the CPU")
     names = [f"{gpu.name} {gpu.model} ({format_bytes(gpu.memory_bytes)})" for gpu in there]
-    if machine.on_gpu and machine.device not in {gpu.name for gpu in there}:
+    if machine.on_gpu and not machine.has_gpu:
         return problem(
             f"there is no {machine.device}; the driver shows {', '.join(names)}",
             f"Choose another with --device. {machine.hidden_gpus}".strip(),
