@@ -1,7 +1,7 @@
 """A made-up machine for `losscli doctor`: stand-in programs, files of the kernel, and answers."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from losscli.doctor.machine import Machine
 from losscli.doctor.probes import PROBES, examine
 from losscli.implementations.sandbox.isolation_parts import NAMES
 from losscli.machine import kernel_files
+from losscli.machine.devices import Gpu
 from tests.standin import GCC_VERSION, NVCC_VERSION, write_program
 
 UUID = "6f3b1a52-0000-1111-2222-333344445555"
@@ -33,7 +34,6 @@ _FILES = {
 _GPU = {
     "uuid": f"GPU-{UUID}",
     "driver_version": "580.82.07",
-    "mig.mode.current": "Disabled",
     "compute_mode": "Default",
     "clocks.max.sm": "1980",
     "memory.used": "4",
@@ -77,8 +77,7 @@ class MadeUp:
             },
             "driver": {
                 "cuda": [13, 0],
-                "gpus": [{"name": "cuda:0", "model": "NVIDIA H200", "memory_bytes": 150 * 2**30}],
-                "uuids": {"cuda:0": UUID},
+                "gpus": [asdict(Gpu("cuda:0", "NVIDIA H200", 150 * 2**30, UUID))],
             },
             "conditions": {
                 "sm_clock_hz": [345e6, 345e6],

@@ -8,7 +8,6 @@ import pytest
 
 from losscli.build import plan as plan_module
 from losscli.build.cache import (
-    UNUSED_SECONDS,
     Cache,
     build_key,
     configuration_key,
@@ -17,6 +16,7 @@ from losscli.build.cache import (
     user_cache,
 )
 from losscli.errors import UnfitError
+from losscli.files.directories import UNUSED_SECONDS
 from tests.standin import ALPHA, ALPHA_CUDA, BETA, BINDING, CUDA_RUNTIME, GCC_VERSION
 
 

@@ -19,6 +19,7 @@ from losscli.cases.case import ITEM_BYTES
 from losscli.errors import UnfitError
 from losscli.losses import EVERY_LOSS, ROW_LOSSES
 from losscli.losses import LOSSES as REAL_LOSSES
+from losscli.machine import kernel_files
 from tests.standin import ALPHA, ALPHA_CUDA, BETA, BINDING, CUDA_RUNTIME, LOSSES, Standin
 
 
@@ -113,13 +114,13 @@ def test_every_loss_has_a_header():
     assert rows == {"loss", *(spec.header or spec.name for spec in ROW_LOSSES.values())}
 
 
-def test_cpu_identity_is_the_first_core_without_its_clock(tmp_path):
-    cpuinfo = tmp_path / "cpuinfo"
-    cpuinfo.write_text(
+def test_cpu_identity_is_the_first_core_without_its_clock(tmp_path, monkeypatch):
+    monkeypatch.setattr(kernel_files, "PROC", tmp_path)
+    (tmp_path / "cpuinfo").write_text(
         "processor\t: 0\nmodel name\t: Fast CPU\ncpu MHz\t\t: 2300.1\nflags\t\t: fma avx2\n\n"
         "processor\t: 1\nmodel name\t: Fast CPU\n\n"
     )
-    assert instruction_set(cpuinfo) == "model name\t: Fast CPU\nflags\t\t: fma avx2"
+    assert instruction_set() == "model name\t: Fast CPU\nflags\t\t: fma avx2"
 
 
 def test_ninja_file_as_a_whole(tmp_path, golden):

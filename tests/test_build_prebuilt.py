@@ -13,6 +13,7 @@ from losscli.build.plan import TorchInstall, make_plan
 from losscli.build.prebuilt import Prebuilt, cpu_levels, read, torch_variant, wheel_libraries
 from losscli.build.toolchain import Tool
 from losscli.errors import UnfitError
+from losscli.machine import kernel_files
 from tests.standin import ALPHA, ALPHA_CUDA, BETA, BINDING, GCC_VERSION, NVCC_VERSION
 
 V2, V3, V4 = "x86-64-v2", "x86-64-v3", "x86-64-v4"
@@ -103,8 +104,8 @@ def test_losscli_build_ignores_the_wheel(wheel, workshop, monkeypatch):
         "user_cache": workshop.cache,
     }.items():
         monkeypatch.setattr(build_module, name, lambda value=value: value)
-    options = {"notify": workshop.notes.append, "progress": workshop.steps.append}
-    assert build_module.build("cpu", lambda device: [ALPHA], **options)[0].status == "built"
+    found = build_module.build("cpu", lambda device: [ALPHA], notify=workshop.notes.append)
+    assert found[0].status == "built"
     wheel_libraries.cache_clear()
 
 
@@ -224,7 +225,8 @@ def test_flags_of_the_environment_are_for_builds_on_this_machine_alone(wheel, mo
     assert wheel.chosen() == V3
 
 
-def test_levels_of_a_cpu_follow_its_flags(tmp_path):
+def test_levels_of_a_cpu_follow_its_flags(tmp_path, monkeypatch):
+    monkeypatch.setattr(kernel_files, "PROC", tmp_path)
     cpuinfo = tmp_path / "cpuinfo"
     v2 = "fpu sse2 cx16 lahf_lm popcnt pni ssse3 sse4_1 sse4_2"
     v3 = f"{v2} avx avx2 bmi1 bmi2 f16c fma abm movbe"
@@ -236,11 +238,12 @@ def test_levels_of_a_cpu_follow_its_flags(tmp_path):
         (v3.replace("ssse3", ""), []),
     ):
         cpuinfo.write_text(f"vendor_id : A\nflags\t\t: {flags}\nbugs : spectre\n\nflags : {v4}\n")
-        assert cpu_levels(cpuinfo, "x86_64") == levels
+        assert cpu_levels("x86_64") == levels
     cpuinfo.write_text("Features\t: fp asimd evtstrm\n")
-    assert cpu_levels(cpuinfo, "aarch64") == ["armv8-a"]
-    assert cpu_levels(cpuinfo, "riscv64") == []
-    assert cpu_levels(tmp_path / "none", "x86_64") == []
+    assert cpu_levels("aarch64") == ["armv8-a"]
+    assert cpu_levels("riscv64") == []
+    cpuinfo.unlink()
+    assert cpu_levels("x86_64") == []
 
 
 def test_variant_of_a_torch_is_its_release():

@@ -98,7 +98,7 @@ def test_finished_kernels_of_other_gpus_or_a_newer_cuda_are_not_used(workshop, m
 
 def built(workshop, device):
     targets_of = partial(production, LOSSES)
-    return build(device, targets_of, notify=workshop.notes.append, progress=workshop.steps.append)
+    return build(device, targets_of, notify=workshop.notes.append)
 
 
 def test_device_auto_builds_cpu_and_cuda_in_one_run_for_the_gpus_here(workshop, machine):
@@ -159,4 +159,4 @@ def test_unsupported_operating_system_names_an_alternative(monkeypatch):
         compilers.require_platform("Darwin")
     monkeypatch.setattr("platform.system", lambda: "Windows")
     with pytest.raises(UnfitError, match=r"on Linux only, and this is Windows\. Use WSL 2"):
-        build("cpu", lambda _: [], notify=print, progress=print)
+        build("cpu", lambda _: [], notify=print)

@@ -35,7 +35,6 @@ def test_h200_with_everything_has_no_complaint(made):
     assert {each.name: each.found for each in report.results if each.area == "GPU"} == {
         "driver": "580.82.07, CUDA 13.0 at most",
         "GPUs": "cuda:0 NVIDIA H200 (150.0 GiB)",
-        "partitions": "MIG is off",
         "clocks": "345 of 1980 MHz, 31 °C, 76 W, not throttled",
         "sharing": "several processes may use it",
         "other programs": "none",
@@ -114,7 +113,6 @@ LOOKS: dict[str, dict[str, dict[str, Any]]] = {
         "read-only": {"items": [(vars(tempfile), "TemporaryFile", Mock(side_effect=READ_ONLY))]},
         "noexec": {"items": [(vars(os), "statvfs", lambda path: Mock(f_flag=os.ST_NOEXEC))]},
     },
-    "build: space": {"full": {"items": [(vars(shutil), "disk_usage", lambda _: Mock(free=2**30))]}},
     "host: memory": {
         "little": {"files": {"proc/meminfo": "MemTotal: 8388608 kB\nMemAvailable: 1048576 kB\n"}},
         "of a control group": {
@@ -143,7 +141,6 @@ LOOKS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "host: allocator": {"other": {"items": [(vars(allocator), "unsettable", lambda: "not glibc")]}},
     "host: isolation": {"little": {"isolation": {"reached": ["session", "memory"]}}},
-    "GPU: partitions": {"MIG": {"gpu": {"mig.mode.current": "Enabled"}}},
     SHARING: {
         "one process": {"gpu": {"compute_mode": "Exclusive_Process"}},
         "closed": {"gpu": {"compute_mode": "Prohibited"}},
@@ -293,7 +290,7 @@ def test_cache_in_a_missing_home_is_one_problem(made, monkeypatch):
 
 
 def test_readings_that_a_gpu_does_not_support_are_no_warning(made):
-    made.gpu |= dict.fromkeys(("mig.mode.current", "clocks.max.sm"), "[N/A]")
+    made.gpu["clocks.max.sm"] = "[N/A]"
     made.answers["conditions"] = {"throttle_reasons": []}
     assert made.complaints() == {}
     made.answers["conditions"]["sm_clock_hz"] = [345e6]

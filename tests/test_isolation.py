@@ -17,7 +17,7 @@ from docs import program
 from losscli.cli.main import run as command_line
 from losscli.doctor import attacks, isolation
 from losscli.doctor.attacks import ATTACKS
-from losscli.doctor.isolation import HELD, NOT_HELD, NOT_THERE, Scene, Siege, Tried, besiege
+from losscli.doctor.isolation import HELD, NOT_HELD, NOT_THERE, Siege, Tried, besiege, set_up
 from losscli.implementations.sandbox.confinement import limits
 from losscli.implementations.sandbox.isolation_parts import NAMES, PARTS
 from losscli.judge.selftest import root as candidates_root
@@ -125,7 +125,7 @@ def test_attacks_succeed_where_there_are_no_walls(tmp_path, monkeypatch):
     if resource.getrlimit(resource.RLIMIT_NOFILE)[1] not in range(many):
         resource.setrlimit(resource.RLIMIT_NOFILE, (many, many))
     tried = [each for each in ATTACKS if not each.alone]
-    with Scene() as scene, open(os.devnull) as file:
+    with set_up() as scene, open(os.devnull) as file:
         source = f"{inspect.getsource(attacks)}\nrun({[a.tries for a in tried]}, {scene.facts})"
         done = subprocess.run(
             [sys.executable, "-c", source],

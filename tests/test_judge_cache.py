@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from losscli.files.directories import UNUSED_SECONDS
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.source import Source
 from losscli.judge import verdict_cache as module
 from losscli.judge.batch import judge_batch
 from losscli.judge.job import Job
 from losscli.judge.verdict import not_judged
-from losscli.judge.verdict_cache import UNUSED_SECONDS, VerdictCache, describe_machine
+from losscli.judge.verdict_cache import VerdictCache, describe_machine
 from losscli.judge.verdict_parts import JudgeReason
 from losscli.reasons import Code
 from tests.judging import LAYOUTS, verdict, write

@@ -126,7 +126,7 @@ def test_dry_run_has_an_estimate_of_the_time(capsys, command):
 
 def test_a_log_has_the_time_left_of_a_build_that_takes_long(capsys):
     clock = Clock()
-    show = BuildProgress(clock).show
+    show = BuildProgress([], clock=clock).show
     clock.now = 10.0
     show("[1/4] compiling csrc/torch/ahead.cpp")
     assert capsys.readouterr().err == ""  # a short build needs no line

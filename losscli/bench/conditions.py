@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from losscli.machine import kernel_files
-from losscli.machine.devices import UnreadableError, gpu_uuid, open_nvml
+from losscli.machine.devices import UnreadableError, open_nvml
 from losscli.machine.own_processes import is_ours, own_seconds
 from losscli.machine.pytorch import torch
 
@@ -135,12 +135,12 @@ class GpuConditions(Conditions):
             return None
 
 
-def look_at(device: str, uuid_of: Callable[[str], str | None] = gpu_uuid) -> Conditions:
-    """Return the reader of a device's conditions; ``uuid_of`` returns a GPU's UUID."""
+def look_at(device: str) -> Conditions:
+    """Return the reader of a device's conditions."""
     if device == "cpu":
         return CpuConditions()
     try:
-        return GpuConditions(*open_nvml(device, uuid_of))
+        return GpuConditions(*open_nvml(device))
     except UnreadableError as error:
         return Conditions(str(error))
 

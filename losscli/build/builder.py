@@ -17,9 +17,9 @@ from losscli.processes.lock import Notify, locked
 from losscli.units import first_of, format_duration
 
 from . import diagnosis
-from .cache import Cache, user_cache
+from .cache import LOG, Cache, user_cache
 from .compilers import Compilers, require_platform
-from .ninja import Receiver, find_ninja, job_count, run_ninja
+from .ninja import Receiver, find_ninja, job_count, run_ninja, shown
 from .nvcc import requested_architectures
 from .plan import Plan, csrc_root, installed_torch, make_plan
 from .prebuilt import Prebuilt, cpu_levels, runnable, wheel_libraries
@@ -29,7 +29,6 @@ BUILT, CACHED, COMPILED_ONLY, SKIPPED = "built", "cached", "compiled only", "ski
 FROM_WHEEL = "from the wheel"
 _SECONDS = {TORCH: 13.0, CPU: 5.0, CUDA: 40.0}
 """The mean time of one compilation, by part or else device, to estimate a build's time."""
-LOG = "build.log"
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Builder:
     cache: Cache
     csrc: Path
     notify: Notify
-    progress: Receiver = lambda line: None
+    progress: Receiver = field(default_factory=shown)
     force: bool = False
     prebuilt: Prebuilt | None = field(default_factory=wheel_libraries)
     """The wheel's libraries, used instead of a build."""
@@ -187,7 +186,6 @@ def build(
     *,
     force: bool = False,
     notify: Notify,
-    progress: Receiver,
 ) -> list[BuildResult]:
     """Build the libraries for CPU and CUDA in parallel, whatever the wheel has.
 
@@ -197,7 +195,7 @@ def build(
     require_platform()
     torch = installed_torch()
     compilers = Compilers(torch)
-    builder = Builder(compilers, user_cache(), csrc_root(), notify, progress, force, prebuilt=None)
+    builder = Builder(compilers, user_cache(), csrc_root(), notify, force=force, prebuilt=None)
 
     def resolve(device: str) -> dict[Target, Plan | BuildResult]:
         return {target: builder.resolve(target) for target in targets_of(device)}

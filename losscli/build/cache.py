@@ -27,6 +27,7 @@ from typing import IO, Any, Self
 
 from losscli.errors import UnfitError
 from losscli.files import directories
+from losscli.files.digest import digest
 from losscli.processes.lock import open_lock
 
 from .ninja import render
@@ -34,12 +35,11 @@ from .plan import Plan
 from .targets import Sources
 from .toolchain import dotted
 
-UNUSED_SECONDS = 30 * 24 * 3600.0
-"""Folders unused for this long are removed at the next build."""
 MANIFEST = "manifest.json"
 """Stored with each library: its integrity and target. Size and digest are checked at every load.
 SHA-256 took 1.1 ms per MB on a CPU with instructions for it; operators (360 KB) and a loss's CPU
 kernels (220 KB) take 0.7 ms together, once per process."""
+LOG = "build.log"
 _BESIDE = ".losscli-new-"
 _KEY = "[0-9a-f]" * 16
 
@@ -174,7 +174,7 @@ class Cache:
         with self.writing(), tempfile.TemporaryDirectory(dir=self.root, prefix=_BESIDE) as beside:
             new = Path(beside)
             shutil.copy2(built, new)
-            (new / "build.log").write_text(log, "utf-8")
+            (new / LOG).write_text(log, "utf-8")
             describe(plan, built).write(new)
             for path in (new, *new.iterdir()):
                 path.chmod(0o755 if path.is_dir() else 0o644)
@@ -189,7 +189,7 @@ class Cache:
         finished = [path.parent for path in self.root.glob(f"*-{_KEY}/liblosscli*.so")]
         working = [path.parent for path in self.work.glob(f"*-{_KEY}/csrc")]
         for folder in {*self.root.glob(f"{_BESIDE}*"), *finished, *working}:
-            if now - folder.stat().st_mtime > UNUSED_SECONDS:
+            if directories.is_unused(folder, now):
                 shutil.rmtree(folder, ignore_errors=True)
 
     @contextlib.contextmanager
@@ -215,26 +215,30 @@ def describe(plan: Plan, built: Path) -> Manifest:
     """Return the facts of a library just built."""
     assert plan.tool
     cuda = dotted(plan.tool.version) if plan.tool.gencode else None
-    size, digest = built.stat().st_size, _file_digest(built)
-    return Manifest(plan.library, size, digest, portable_key(plan), cuda, plan.tool.gencode)
+    size, content = built.stat().st_size, _file_digest(built)
+    return Manifest(plan.library, size, content, portable_key(plan), cuda, plan.tool.gencode)
 
 
 def configuration_key(plan: Plan) -> str:
     """Hash all but the sources: commands, compilers, PyTorch, CPU."""
     assert plan.tool
     commands = render([(plan.target.name, plan)])
-    return _digest(commands, plan.tool.identity, *_ingredients(plan))
+    return _key(commands, plan.tool.identity, *_ingredients(plan))
 
 
 def portable_key(plan: Plan) -> str:
     """Hash all but the compiler: sources, common flags, PyTorch, CPU."""
     steps = (f"{step.output}\0{' '.join((*step.flags, *step.libraries))}" for step in plan.steps)
-    return _digest(plan.target.name, *steps, *_ingredients(plan), *_contents(plan))
+    return _key(plan.target.name, *steps, *_ingredients(plan), *_contents(plan))
 
 
 def build_key(plan: Plan) -> str:
     """Hash everything that determines the library."""
-    return _digest(configuration_key(plan), *_contents(plan))
+    return _key(configuration_key(plan), *_contents(plan))
+
+
+def _key(*parts: str | bytes) -> str:
+    return digest(*parts)[:16]
 
 
 def _ingredients(plan: Plan) -> list[str]:
@@ -242,7 +246,7 @@ def _ingredients(plan: Plan) -> list[str]:
 
 
 def _contents(plan: Plan) -> list[str]:
-    return [f"{name}\0{_digest(content)}" for name, content in sorted(plan.sources.items())]
+    return [f"{name}\0{_key(content)}" for name, content in sorted(plan.sources.items())]
 
 
 def _damage(folder: Path, library: str) -> str:
@@ -277,12 +281,3 @@ def copy_sources(sources: Sources, folder: Path) -> None:
         if not path.is_file() or path.read_bytes() != content:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-
-
-def _digest(*parts: str | bytes) -> str:
-    # Lengths are hashed too, so that parts stay separate.
-    digest = hashlib.sha256()
-    for part in parts:
-        data = part.encode(errors="surrogateescape") if isinstance(part, str) else part
-        digest.update(len(data).to_bytes(8, "little") + data)
-    return digest.hexdigest()[:16]

@@ -16,7 +16,7 @@ from pathlib import Path
 from losscli.console.notes import note
 from losscli.errors import BuildError, UnfitError
 from losscli.files.directories import make_private, private_folder, require_private
-from losscli.machine.commands import command_in, first_line, run
+from losscli.machine.commands import cxx, first_line, run
 from losscli.machine.pytorch import torch
 from losscli.processes.lock import locked
 
@@ -48,8 +48,8 @@ def folder() -> Path:
 
 @cache
 def _key() -> str:
-    version = first_line([*_compiler(), "--version"])
-    parts = f"{torch.__version__} {torch.__file__} {sys.version} {_compiler()} {version}"
+    version = first_line([*cxx(), "--version"])
+    parts = f"{torch.__version__} {torch.__file__} {sys.version} {cxx()} {version}"
     return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
 
@@ -68,9 +68,9 @@ def search_path(given: str) -> str:
 
 def precompile(settings: Sequence[str] | None = None) -> Path:
     """Make the header unless it is whole; return its folder. UnfitError without GCC."""
-    told = run([*_compiler(), "--version"])
+    told = run([*cxx(), "--version"])
     if "Free Software Foundation" not in told.stdout:
-        name = " ".join(_compiler())
+        name = " ".join(cxx())
         raise UnfitError(f"only GCC takes a precompiled header, and {name} is not GCC. Set CXX.")
     settings = flags() if settings is None else settings
     header = next(f for s in settings if (f := Path(s) / HEADER).is_file())
@@ -86,7 +86,7 @@ def precompile(settings: Sequence[str] | None = None) -> Path:
 
 def _make(folder: Path, name: str, arguments: Sequence[str]) -> None:
     new = folder / f"{name}.new"
-    done = run([*_compiler(), *arguments, "-o", str(new)], umask=0o022)
+    done = run([*cxx(), *arguments, "-o", str(new)], umask=0o022)
     if done.returncode:
         new.unlink(missing_ok=True)
         raise BuildError(f"PyTorch's header could not be precompiled: {done.stderr.strip()}")
@@ -103,7 +103,3 @@ def _is_whole(folder: Path, name: str) -> bool:
         return (_made(folder) / name).stat().st_size == int(_size(folder, name).read_text())
     except (OSError, ValueError):
         return False
-
-
-def _compiler() -> tuple[str, ...]:
-    return command_in("CXX") or ("c++",)

@@ -4,11 +4,11 @@ import os
 import re
 import shlex
 import subprocess
-import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO
 
+from losscli.console.notes import status
 from losscli.console.progress import Progress
 from losscli.errors import UnfitError, UsageError
 
@@ -21,6 +21,7 @@ _GRACE = 10.0
 
 Receiver = Callable[[str], None]
 """Called with ninja's status lines: ``[3/14] compiling csrc/...``."""
+_STATUS = re.compile(r"\[(\d+)/(\d+)\] (.*)")
 
 # Each command stores its output in a file, so that the log is complete even if most objects were
 # up to date.
@@ -40,20 +41,20 @@ rule link
 """
 
 
-class BuildProgress:
+class BuildProgress(Progress):
     """Shows a build's progress and remaining time."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._progress = Progress([], clock=clock)
 
     def show(self, line: str) -> None:
         """Show ninja's line, such as ``[3/14] compiling csrc/...``."""
-        found = re.match(r"\[(\d+)/(\d+)\] (.*)", line)
-        if not found:
-            return
-        self._progress.weights = [1.0] * int(found[2])
-        self._progress.finished = int(found[1])
-        self._progress.working_on(found[3])
+        if found := _STATUS.match(line):
+            self.weights = [1.0] * int(found[2])
+            self.finished = int(found[1])
+            self.working_on(found[3])
+
+
+def shown() -> Receiver:
+    """Return what shows the progress of a build that starts now."""
+    return BuildProgress([]).show
 
 
 def render(plans: Iterable[tuple[str, Plan]]) -> str:
@@ -134,12 +135,14 @@ def run_ninja(
         try:
             for line in process.stdout:
                 printed.append(line)
-                if re.match(r"\[\d+/\d+\] ", line):
+                if _STATUS.match(line):
                     progress(line.rstrip())
             failed = process.wait() != 0
         except BaseException:
             _end(process)
             raise
+        finally:
+            status("")
     return "".join(printed) if failed else None
 
 

@@ -4,13 +4,14 @@ import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import Self
 
 from losscli.cases.case import ITEM_BYTES
 from losscli.errors import UnfitError
+from losscli.files.reading import shipped
 from losscli.losses.elementwise.weighting import inner_name, is_weighted
+from losscli.machine.kernel_files import first_core
 from losscli.machine.pytorch import torch
 
 from .targets import CPU, CUDA, LOSS, STRATEGIES, TORCH, Sources, Target, is_unit, read_sources
@@ -127,11 +128,7 @@ def installed_torch() -> TorchInstall:
 
 def csrc_root() -> Path:
     """Return the folder of the sources; UnfitError if there is none."""
-    package = Path(__file__).parents[1]
-    for root in (package / "csrc", package.parent / "csrc"):
-        if (root / "losses" / "elementwise" / "loss.h").is_file():
-            return root
-    raise UnfitError(f"the C++ sources are missing from {package / 'csrc'}. Reinstall losscli.")
+    return shipped("the C++ sources", "csrc")
 
 
 def make_plan(target: Target, csrc: Path, torch: TorchInstall, variant: str = "") -> Plan:
@@ -184,17 +181,11 @@ def with_torch(compiler: Tool, torch: TorchInstall) -> Tool:
     )
 
 
-def instruction_set(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+def instruction_set() -> str:
     """Return what identifies a CPU's instruction set."""
     telling = ("vendor_id", "model name", "flags", "Features", "CPU implementer", "CPU part")
-    try:
-        with cpuinfo.open() as file:
-            # Only the first block: the kernel generates the others core by core as they are read.
-            first = takewhile(str.strip, iter(file.readline, ""))
-            lines = [line.strip() for line in first if line.startswith(telling)]
-    except OSError:
-        return platform.processor()
-    return "\n".join(lines)
+    lines = [line for line in first_core() if line.startswith(telling)]
+    return "\n".join(lines) or platform.processor()
 
 
 def _flags(target: Target, torch: TorchInstall, variant: str) -> tuple[str, ...]:

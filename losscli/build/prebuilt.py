@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from losscli.console.notes import note
+from losscli.machine.kernel_files import first_core
 
 from .cache import MANIFEST, Manifest, portable_key
 from .nvcc import parse_version
@@ -85,15 +86,10 @@ def wheel_libraries() -> Prebuilt | None:
         return None
 
 
-def cpu_levels(
-    cpuinfo: Path = Path("/proc/cpuinfo"), machine: str = platform.machine()
-) -> list[str]:
+def cpu_levels(machine: str = platform.machine()) -> list[str]:
     """Return the levels that this CPU runs, best first."""
-    try:
-        found = re.search(r"^(?:flags|Features)\s*:(.*)$", cpuinfo.read_text(), re.MULTILINE)
-    except OSError:
-        found = None
-    flags = set(found[1].split()) if found else set()
+    lines = (line for line in first_core() if line.startswith(("flags", "Features")))
+    flags = {*next(lines, "").partition(":")[2].split()}
     levels = LEVELS.get(machine, {})
     return [
         level

@@ -10,7 +10,7 @@ from losscli.cli.completion import DEVICES, OneOf
 from losscli.cli.options import examples, loss_axis
 from losscli.cli.variables import option, switch
 from losscli.cli.verify import DEFAULT_CONFIG
-from losscli.console.notes import note, status
+from losscli.console.notes import note
 from losscli.console.streams import emit, tell
 from losscli.errors import UsageError
 from losscli.implementations import libraries
@@ -75,7 +75,6 @@ def command(
     CUDACXX, CUDA_HOME, CUDAHOSTCXX, LOSSCLI_CUDA_ARCHITECTURES ("90;100") and MAX_JOBS.
     """
     from losscli.build.builder import build
-    from losscli.build.ninja import BuildProgress
 
     if command_ and everything:
         raise UsageError("--for builds what a command needs, and --all everything. Leave out one.")
@@ -86,10 +85,9 @@ def command(
         wanted = losses or (*LOSSES, *ROW_LOSSES)
         return production(wanted, device) + (benchmarking(wanted, device) if everything else [])
 
-    started, progress = time.perf_counter(), BuildProgress().show
-    outcomes = build(device, targets_of, force=force, notify=note, progress=progress)
+    started = time.perf_counter()
+    outcomes = build(device, targets_of, force=force, notify=note)
     seconds = time.perf_counter() - started
-    status("")
     logs = [outcome.log for outcome in outcomes] if verbose else []
     _show_logs(logs)
     rows = [(outcome.target, outcome.status, str(outcome.path or "")) for outcome in outcomes]

@@ -1,7 +1,6 @@
 """`losscli doctor`: whether builds and benchmarks work here and can be trusted."""
 
 import json
-import sys
 
 import click
 
@@ -42,17 +41,12 @@ def command(device: str, isolation: bool, as_json: bool) -> int:
     from losscli.render.text import text
     from losscli.views import doctor
 
-    arguments = ("losscli", *sys.argv[1:])
     if isolation:
-        siege = walls.besiege(
-            resolve_device(device), command=arguments, progress=lambda it: status(f"trying: {it}")
-        )
+        siege = walls.besiege(resolve_device(device), lambda it: status(f"trying: {it}"))
         document, well = doctor.of_isolation(siege), not siege.count(walls.NOT_HELD)
         data = siege.to_json()
     else:
-        found = probes.examine(
-            Machine(device), command=arguments, progress=lambda it: status(f"looking at {it}")
-        )
+        found = probes.examine(Machine(device), progress=lambda it: status(f"looking at {it}"))
         document, well, data = doctor.view(found), found.usable, found.to_json()
     status("")
     if as_json:

@@ -6,6 +6,7 @@ import click
 
 from losscli.cli.options import examples
 from losscli.console.streams import emit
+from losscli.files.reading import shipped
 
 
 @click.command("guide")
@@ -19,7 +20,5 @@ def command() -> None:
 
 
 def guide() -> Path:
-    """Return the guide's file: in an installed wheel, or in docs next to the package."""
-    package = Path(__file__).resolve().parents[1]
-    installed = package / "guide.md"
-    return installed if installed.is_file() else package.parent / "docs" / "guide.md"
+    """Return the guide's file."""
+    return shipped("the pages of the guide", "guide.md", "docs/guide.md")

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Sized
 from contextlib import closing, nullcontext, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
@@ -13,6 +12,7 @@ from losscli.console.notes import note, say, status
 from losscli.console.progress import Progress
 from losscli.console.streams import tell
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UnfitError, UsageError
+from losscli.files.record import now
 from losscli.machine import description
 from losscli.ranks.place import is_silent
 from losscli.reasons import Code
@@ -48,7 +48,7 @@ def begin(
     return Run(
         kind=kind,
         command=(*map(_text, variables()), "losscli", *map(_text, sys.argv[1:])),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        created=now(),
         environment={**description.describe(device), **facts},
         parts=(str(part),) if part else (),
         **more,

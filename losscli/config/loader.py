@@ -10,6 +10,7 @@ from losscli.config.keys import EXTENDS, FIELDS, PLURALS, TABLE_KEYS, TABLES
 from losscli.config.positions import Located, Problems, each, read
 from losscli.config.schema import Config, Exclude, LossChoice
 from losscli.errors import ConfigError, UsageError, unknown
+from losscli.files.reading import shipped
 from losscli.losses import LINEAR_LOSSES, LOSSES, Shape, find_loss
 from losscli.units import format_size
 
@@ -18,10 +19,8 @@ MERGED = {"inputs", "timing"}
 
 
 def shipped_directory() -> Path:
-    """Return the shipped configs' folder, in a wheel or a checkout."""
-    package = Path(__file__).resolve().parents[1]
-    installed = package / "configs"
-    return installed if installed.is_dir() else package.parent / "configs"
+    """Return the shipped configs' folder."""
+    return shipped("the configs", "configs")
 
 
 def shipped_configs() -> dict[str, Path]:

@@ -13,8 +13,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 Scene = Mapping[str, Any]
-CALLS = ("ptrace", "shmget", "unshare", "keyctl", "userfaultfd", "io_uring_setup", "bpf")
-"""The attempted system calls, whose numbers are in ``scene``."""
 _NEW_USERS, _PTRACE_SEIZE, _PRIVATE_KEYS, _USER_MODE = 0x10000000, 0x4206, -4, 1
 _PAUSE_SECONDS = 5
 _BLOCK = 2**24

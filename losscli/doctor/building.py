@@ -2,9 +2,9 @@
 
 import os
 import shlex
-import shutil
 import subprocess
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from losscli.build import diagnosis
@@ -20,9 +20,7 @@ from losscli.doctor.machine import Machine
 from losscli.errors import LosscliError, UnfitError, UsageError
 from losscli.files.directories import CACHE_VARIABLE
 from losscli.machine.commands import first_line, run
-from losscli.units import format_bytes
 
-SPACE_BYTES = 2 * 2**30
 TRIAL_SECONDS = 120
 _TRIALS = {
     Target(LOSS, CPU, "mse"): "#include <cmath>\n#include <cstdint>\n#include <vector>\n",
@@ -46,14 +44,14 @@ def compiler(machine: Machine) -> Observation:
 
 def nvcc(machine: Machine) -> Observation:
     """Find an nvcc whose code the driver and torch can run."""
-    looked = f"looked in {', '.join(searched(machine.environ))}"
+    looked = f"looked in {', '.join(searched())}"
     try:
-        requested_architectures(machine.environ)
+        requested_architectures()
         found = machine.compilers.nvcc
         text = f"CUDA {dotted(found.version)}, {shlex.join(found.command)}"
         if not machine.on_gpu:
             return ok(f"{text}; {CPU} needs none")
-        gencode_flags(machine.compilers.capabilities, machine.environ, found.version)
+        gencode_flags(machine.compilers.capabilities, cuda=found.version)
     except LosscliError as error:
         if machine.on_gpu:
             answer = without(machine, error)
@@ -109,25 +107,11 @@ def cache(machine: Machine) -> Observation:
     return ok(what)
 
 
-def space(machine: Machine) -> Observation | None:
-    """Report the free space for the cache."""
-    if not _has_cache(machine):
-        return None
-    free = shutil.disk_usage(machine.cache.nearest()).free
-    text = f"{format_bytes(free)} free for {machine.cache.root}"
-    if free < SPACE_BYTES:
-        return warning(
-            f"{text}; a build of everything may take {format_bytes(SPACE_BYTES)}",
-            f"Free some, or name another folder in {CACHE_VARIABLE}.",
-        )
-    return ok(text)
-
-
 def without(machine: Machine, error: LosscliError) -> Observation:
     """Return that a build is impossible, which is a problem only if one is needed."""
-    if not machine.torch or not _has_cache(machine):
-        return refusal(error, PROBLEM)
-    ready, needed = machine.kernels, machine.libraries
+    ready, needed = [], machine.libraries
+    with suppress(UsageError):  # a cache in a missing home
+        ready = machine.kernels
     if len(ready) == len(needed):
         what = f"all libraries for {machine.device} are built already"
     elif any(result.status == FROM_WHEEL for result in ready):
@@ -136,13 +120,6 @@ def without(machine: Machine, error: LosscliError) -> Observation:
         return refusal(error, PROBLEM)
     answer = refusal(error, WARNING)
     return warning(f"{answer.found}; but {what}", answer.advice)
-
-
-def _has_cache(machine: Machine) -> bool:
-    try:
-        return bool(machine.cache)
-    except UsageError:
-        return False
 
 
 def _trial(machine: Machine, target: Target) -> str:

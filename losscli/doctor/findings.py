@@ -7,7 +7,7 @@ from typing import ClassVar, Final, Literal
 
 from losscli.doctor.machine import Machine
 from losscli.errors import LosscliError
-from losscli.files.record import Record
+from losscli.files.record import CommandRecord, Record
 
 State = Literal["ok", "warning", "problem"]
 OK: Final = "ok"
@@ -76,14 +76,10 @@ class Probe:
         return None if answer is None else Finding(self.area, self.name, *astuple(answer))
 
 
-class Examination(Record, frozen=True, kw_only=True):
+class Examination(CommandRecord, frozen=True, kw_only=True):
     """All findings about one device."""
 
-    schema_version: int = 1
     kind: Literal["doctor"] = "doctor"
-    command: tuple[str, ...]
-    created: str
-    """ISO 8601, UTC."""
     asked_device: str
     device: str
     """The examined device: ``cuda:0``."""

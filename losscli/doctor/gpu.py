@@ -2,6 +2,7 @@
 
 from losscli.build.nvcc import Requirements, parse_version
 from losscli.build.toolchain import dotted
+from losscli.doctor import questions
 from losscli.doctor.findings import Observation, ok, problem, warning
 from losscli.doctor.machine import Machine
 from losscli.units import finite, format_bytes
@@ -35,14 +36,14 @@ def driver(machine: Machine) -> Observation | None:
 
 def gpus(machine: Machine) -> Observation:
     """List the GPUs."""
-    there = machine.gpus
+    there = machine.driver.gpus
     if not there:
         if machine.on_gpu:
             hidden = machine.hidden_gpus or "See the line about the driver."
             return problem("the driver shows none", hidden)
         return ok("none; runs use the CPU")
     names = [f"{gpu.name} {gpu.model} ({format_bytes(gpu.memory_bytes)})" for gpu in there]
-    if machine.on_gpu and machine.device not in {gpu.name for gpu in there}:
+    if machine.on_gpu and not machine.has_gpu:
         return problem(
             f"there is no {machine.device}; the driver shows {', '.join(names)}",
             f"Choose another with --device. {machine.hidden_gpus}".strip(),
@@ -50,20 +51,9 @@ def gpus(machine: Machine) -> Observation:
     return ok(", ".join(names))
 
 
-def partitions(machine: Machine) -> Observation:
-    """Check whether the GPU is partitioned (MIG)."""
-    mode = (machine.gpu_state or {}).get("mig.mode.current", "")
-    if mode == "Enabled":
-        return warning(
-            "MIG is on: this is a part of a GPU, and others may use the rest",
-            "Times are those of a part. For the whole GPU, as root: `nvidia-smi -mig 0`.",
-        )
-    return ok("MIG is off") if mode == "Disabled" else ok("not supported by this GPU")
-
-
 def monitoring(machine: Machine) -> Observation:
     """Read clocks, temperature and throttling as a benchmark does."""
-    read = machine.conditions
+    read = questions.ask("conditions", machine.device)
     if "unknown" in read:
         advice = "Run `pip install nvidia-ml-py`, or `pip install 'losscli[gpu]'`."
         if "not installed" not in read["unknown"]:

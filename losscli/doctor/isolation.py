@@ -10,9 +10,8 @@ import secrets
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from socketserver import BaseRequestHandler, TCPServer, UDPServer, UnixStreamServer
 from typing import Any, Final, Literal
@@ -21,7 +20,7 @@ from losscli.doctor import attacks
 from losscli.doctor.attacks import ATTACKS, Attack
 from losscli.errors import UnfitError
 from losscli.files.directories import LOCKS, make_private, private_folder
-from losscli.files.record import Record
+from losscli.files.record import CommandRecord, Record
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.errors import SandboxError
 from losscli.implementations.implementation import Setting
@@ -59,14 +58,10 @@ class Tried(Record, frozen=True):
     how: str
 
 
-class Siege(Record, frozen=True, kw_only=True):
+class Siege(CommandRecord, frozen=True, kw_only=True):
     """The outcomes of all attacks on one device."""
 
-    schema_version: int = 1
     kind: Literal["isolation"] = "isolation"
-    command: tuple[str, ...]
-    created: str
-    """ISO 8601, UTC."""
     device: str
     user: str
     reached: Sequence[str]
@@ -78,30 +73,25 @@ class Siege(Record, frozen=True, kw_only=True):
         return sum(each.state == state for each in self.results)
 
 
+@contextmanager
+def set_up() -> Iterator[Scene]:
+    """Yield the targets of attacks; remove them when the block ends."""
+    with ExitStack() as made:
+        yield Scene(made)
+
+
 class Scene:
-    """The targets of attacks, removed when the context ends."""
+    """The targets of attacks."""
 
-    def __init__(self) -> None:
-        self.name = f"doctor-{secrets.token_hex(8)}"
-
-    def __enter__(self) -> Scene:
-        with ExitStack() as self._made:
-            self._make()
-            self._made = self._made.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._made.close()
-
-    def _make(self) -> None:
-        keep, name = self._made.enter_context, self.name
+    def __init__(self, made: ExitStack) -> None:
+        keep, name = made.enter_context, f"doctor-{secrets.token_hex(8)}"
         secret = (f"{name}-first", "-second")
         os.environ[variable := "DOCTORS_SECRET"] = "".join(secret)
-        self._made.callback(os.environ.pop, variable)
-        self.folder, self.temporary = (
+        made.callback(os.environ.pop, variable)
+        self.folder, temporary = (
             keep(tempfile.TemporaryDirectory(prefix="losscli-doctor-")) for _ in range(2)
         )
-        for folder in (self.folder, self.temporary):
+        for folder in (self.folder, temporary):
             Path(folder, "file").write_text("of the user")
             keep(UnixStreamServer(f"{folder}/socket", BaseRequestHandler))
         keep(UnixStreamServer(f"\0{name}", BaseRequestHandler))
@@ -110,7 +100,7 @@ class Scene:
         self.udp.socket.setblocking(False)
         program = [sys.executable, "-c", "input()", name]
         self.victim = keep(subprocess.Popen(program, stdin=subprocess.PIPE))
-        self._made.callback(self.victim.kill)
+        made.callback(self.victim.kill)
         self.lasting = [f"/dev/shm/{name}-left", f"/tmp/{name}-left", f"/var/tmp/{name}-left"]
         locks = private_folder("locks", LOCKS).absolute()
         with suppress(OSError):
@@ -122,7 +112,7 @@ class Scene:
                 path.write_text("of the judge")
         written = [lock, shared, locks.parent / name, Path("/dev", name), *map(Path, self.lasting)]
         for path in written:
-            self._made.callback(path.unlink, missing_ok=True)
+            made.callback(path.unlink, missing_ok=True)
         self.facts = {
             "name": name,
             "secret": secret,
@@ -131,13 +121,13 @@ class Scene:
             "tcp": tcp.server_address[1],
             "udp": self.udp.server_address[1],
             "folder": self.folder,
-            "temporary": self.temporary,
-            "segment": self._segment(),
+            "temporary": temporary,
+            "segment": _segment(made),
             "lasting": self.lasting,
             "lock": str(lock),
             "cache": str(locks.parent),
             "devices": [path for path in DEVICES if os.path.exists(path)],
-            "numbers": {name: kernel.number(name) for name in attacks.CALLS},
+            "numbers": {name: kernel.number(name) for name in kernel.NUMBERS},
             "open files": limits.OPEN_FILES,
             "memory": MEMORY_BYTES,
             "processes": PROCESSES,
@@ -146,12 +136,6 @@ class Scene:
     def outcome(self, attack: Attack) -> str:
         """Return the outcome of an attack that cannot tell by itself."""
         return str(getattr(self, attack.outcome)) if attack.outcome else ""
-
-    def _segment(self) -> int:
-        key, libc = secrets.randbelow(2**31 - 1) + 1, ctypes.CDLL(None)
-        found = libc.shmget(key, 4096, _IPC_CREATE)
-        self._made.callback(libc.shmctl, found, _IPC_REMOVE, None)
-        return key
 
     @property
     def victim_ended(self) -> str:
@@ -172,16 +156,18 @@ class Scene:
         return ", ".join(path for path in self.lasting if os.path.exists(path))
 
 
-def besiege(
-    device: str,
-    *,
-    command: Sequence[str] = (),
-    progress: Callable[[str], None] = lambda tries: None,
-) -> Siege:
+def _segment(made: ExitStack) -> int:
+    key, libc = secrets.randbelow(2**31 - 1) + 1, ctypes.CDLL(None)
+    found = libc.shmget(key, 4096, _IPC_CREATE)
+    made.callback(libc.shmctl, found, _IPC_REMOVE, None)
+    return key
+
+
+def besiege(device: str, progress: Callable[[str], None] = lambda tries: None) -> Siege:
     """Try all attacks in workers of a device; UnfitError if no worker can be started."""
     tried: list[Tried] = []
     reached: tuple[str, ...] = ()
-    with Scene() as scene:
+    with set_up() as scene:
         for group in [[a for a in ATTACKS if not a.alone], *([a] for a in ATTACKS if a.alone)]:
             progress(group[0].tries)
             reached, lines, ended = _attempts(group, scene, device)
@@ -195,8 +181,6 @@ def besiege(
                 state: State = HELD if not got else NOT_HELD if is_promised else NOT_THERE
                 tried.append(Tried(attack.part, attack.tries, state, how))
     return Siege(
-        command=tuple(command),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
         device=device,
         user="root" if os.getuid() == 0 else "a user",
         reached=reached,

@@ -3,11 +3,10 @@
 import csv
 import os
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from msgspec import convert
 
@@ -24,7 +23,7 @@ from losscli.machine.devices import Gpu
 NO_TORCH = TorchInstall("", Path(), None, True)
 """Stands for a torch that cannot be imported, while searching for compilers."""
 GPU_FIELDS = (
-    *("uuid", "driver_version", "mig.mode.current", "compute_mode"),
+    *("uuid", "driver_version", "compute_mode"),
     *("clocks.max.sm", "memory.used", "utilization.gpu"),
 )
 PROCESS_FIELDS = ("gpu_uuid", "pid", "process_name", "used_memory")
@@ -51,8 +50,6 @@ class Driver:
 
     cuda: tuple[int, int] | None = None
     gpus: tuple[Gpu, ...] = ()
-    uuids: Mapping[str, str] = field(default_factory=dict)
-    """The UUID of each GPU, by its name: ``cuda:0``."""
     trouble: str = ""
 
 
@@ -62,7 +59,6 @@ class Machine:
 
     asked: str = "auto"
     """``auto``, ``cpu``, ``cuda`` or ``cuda:N``."""
-    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     sleep: Callable[[float], None] = time.sleep
     torch_error: str = ""
 
@@ -86,14 +82,9 @@ class Machine:
             return Driver(trouble=str(error))
 
     @property
-    def gpus(self) -> tuple[Gpu, ...]:
-        """The driver's GPUs; none if it does not answer."""
-        return self.driver.gpus
-
-    @property
     def hidden_gpus(self) -> str:
         """Advice, if a variable may hide GPUs."""
-        given = self.environ.get("CUDA_VISIBLE_DEVICES")
+        given = os.environ.get("CUDA_VISIBLE_DEVICES")
         if given is None:
             return ""
         return f"CUDA_VISIBLE_DEVICES is '{given}' and may hide GPUs: unset it, or name others."
@@ -104,7 +95,7 @@ class Machine:
         if self.torch and self.torch.device:
             return self.torch.device
         if self.asked == "auto":
-            return "cuda:0" if self.gpus else "cpu"
+            return "cuda:0" if self.driver.gpus else "cpu"
         return "cuda:0" if self.asked == "cuda" else self.asked
 
     @property
@@ -115,13 +106,13 @@ class Machine:
     @property
     def has_gpu(self) -> bool:
         """Whether the device is a GPU that the driver shows."""
-        return self.device in {gpu.name for gpu in self.gpus}
+        return self.device in {gpu.name for gpu in self.driver.gpus}
 
     @property
     def uuids(self) -> set[str]:
         """The GPU's UUIDs; torch and the driver may differ in a partition."""
-        by_driver = self.driver.uuids.get(self.device, "")
-        return {self.torch.uuid if self.torch else "", by_driver} - {""}
+        by_driver = {gpu.uuid for gpu in self.driver.gpus if gpu.name == self.device}
+        return {self.torch.uuid if self.torch else "", *by_driver} - {""}
 
     @cached_property
     def compilers(self) -> Compilers:
@@ -165,12 +156,6 @@ class Machine:
 
     def _is_ours(self, name: str) -> bool:
         return any(uuid in name for uuid in self.uuids)
-
-    @cached_property
-    def conditions(self) -> dict[str, Any]:
-        """What a benchmark reads from the GPU; ``unknown`` says why nothing."""
-        uuid = self.torch.uuid if self.torch else ""
-        return questions.ask("conditions", self.device, uuid or min(self.uuids, default=""))
 
 
 def _rows(query: str, names: tuple[str, ...]) -> list[dict[str, str]] | None:

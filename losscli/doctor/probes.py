@@ -1,7 +1,6 @@
 """The table of probes, and the examination of a machine."""
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 
 from losscli.doctor import building, gpu, host, software
 from losscli.doctor.findings import Examination, Finding, Probe
@@ -15,7 +14,6 @@ PROBES = (
     Probe(SOFTWARE, "device", software.device),
     Probe(GPU, "driver", gpu.driver),
     Probe(GPU, "GPUs", gpu.gpus),
-    Probe(GPU, "partitions", gpu.partitions, of_gpu=True),
     Probe(GPU, "clocks", gpu.monitoring, of_gpu=True),
     Probe(GPU, "sharing", gpu.sharing, of_gpu=True),
     Probe(GPU, "other programs", gpu.others, of_gpu=True),
@@ -24,7 +22,6 @@ PROBES = (
     Probe(BUILD, "host compiler", building.host_compiler, building.without),
     Probe(BUILD, "ninja", building.ninja, building.without),
     Probe(BUILD, "cache", building.cache),
-    Probe(BUILD, "space", building.space),
     Probe(HOST, "memory", host.memory),
     Probe(HOST, "limits", host.limits),
     Probe(HOST, "CPU", host.cores),
@@ -39,7 +36,6 @@ PROBES = (
 def examine(
     machine: Machine,
     *,
-    command: Sequence[str] = (),
     probes: Sequence[Probe] = (),
     progress: Callable[[str], None] = lambda name: None,
 ) -> Examination:
@@ -49,10 +45,4 @@ def examine(
         progress(probe.name)
         if finding := probe.find(machine):
             findings.append(finding)
-    return Examination(
-        command=tuple(command),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        asked_device=machine.asked,
-        device=machine.device,
-        results=findings,
-    )
+    return Examination(asked_device=machine.asked, device=machine.device, results=findings)

@@ -54,17 +54,17 @@ def device(machine: Machine) -> Observation:
             f"{machine.device} does not compute: {found.trouble}",
             "See the lines about the GPU. If another program uses it, wait or choose another.",
         )
-    if machine.asked == "auto" and not machine.on_gpu and machine.gpus:
+    if machine.asked == "auto" and not machine.on_gpu and machine.driver.gpus:
         why = "; ".join(found.warnings) or f"torch {found.install.version} does not use it"
         return warning(
-            f"cpu, although there is a GPU ({machine.gpus[0].model}): {why}",
+            f"cpu, although there is a GPU ({machine.driver.gpus[0].model}): {why}",
             _advice(machine, found) or "`losscli doctor --device cuda` says more.",
         )
     return ok(f"{machine.device}, a small calculation is right")
 
 
 def _advice(machine: Machine, torch: Torch) -> str:
-    if not machine.gpus:
+    if not machine.driver.gpus:
         return machine.hidden_gpus if torch.install.cuda else ""
     built, driver = parse_version(torch.install.cuda), machine.driver.cuda
     if not torch.install.cuda:

@@ -11,6 +11,8 @@ from losscli.errors import UnfitError, UsageError
 
 CACHE_VARIABLE = "LOSSCLI_CACHE_DIR"
 LOCKS = "locks"
+UNUSED_SECONDS = 30 * 24 * 3600.0
+"""What a cache has is removed when it was not used for this long."""
 _NAME = "losscli"
 
 
@@ -93,3 +95,8 @@ def note_use(path: Path) -> None:
     with contextlib.suppress(OSError):
         if path.stat().st_mtime < time.time():
             os.utime(path)
+
+
+def is_unused(path: Path, now: float) -> bool:
+    """Tell whether something was not used for long; ``now`` in seconds since the epoch."""
+    return now - path.stat().st_mtime > UNUSED_SECONDS

@@ -1,4 +1,4 @@
-"""Finds files of installed modules, and reads files up to a limit."""
+"""Finds files of losscli and of installed modules, and reads files up to a limit."""
 
 import errno
 import os
@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from losscli.errors import UsageError
+import losscli
+from losscli.errors import UnfitError, UsageError
 from losscli.units import format_bytes
 
 RECORD_BYTES = 2**30
@@ -34,6 +35,15 @@ def read_bytes(path: Path | str, most: int) -> bytes:
     if size > most:
         raise OSError(errno.EFBIG, f"it is larger than {format_bytes(most)}", str(path))
     return pieces[0] if len(pieces) == 2 else b"".join(pieces)
+
+
+def shipped(what: str, name: str, in_checkout: str = "") -> Path:
+    """Find what a wheel has in the package, and a checkout next to it; UnfitError without it."""
+    package = Path(losscli.__file__).resolve().parent
+    for path in (package / name, package.parent / (in_checkout or name)):
+        if path.exists():
+            return path
+    raise UnfitError(f"{what} are missing from {package / name}. Reinstall losscli.")
 
 
 def path_of_module(name: str) -> Path:

@@ -1,6 +1,8 @@
 """Structs that are written to JSON and read back by their fields."""
 
+import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any, ClassVar
 
@@ -20,6 +22,24 @@ class Record(msgspec.Struct, frozen=True, gc=False, rename=_public):
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object."""
         return {key: _plain(getattr(self, name)) for key, name in _keys(type(self))}
+
+
+def now() -> str:
+    """Return the time as records have it: ISO 8601, UTC."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _command() -> tuple[str, ...]:
+    return "losscli", *sys.argv[1:]
+
+
+class CommandRecord(Record, frozen=True, kw_only=True):
+    """The record of this command, made now."""
+
+    schema_version: int = 1
+    kind: str
+    command: tuple[str, ...] = msgspec.field(default_factory=_command)
+    created: str = msgspec.field(default_factory=now)
 
 
 @cache

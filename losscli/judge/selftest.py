@@ -35,7 +35,8 @@ from typing import Any, ClassVar
 import msgspec
 import yaml
 
-from losscli.errors import EXIT_FAILED, EXIT_OK, EXIT_UNFIT, UnfitError
+from losscli.errors import EXIT_FAILED, EXIT_OK, EXIT_UNFIT
+from losscli.files.reading import shipped
 from losscli.files.record import Record
 from losscli.implementations.allowance import Allowance
 from losscli.judge.job import Job
@@ -191,15 +192,6 @@ class Judged(Record, frozen=True):
         return EXIT_UNFIT if {*self.codes} & OF_MACHINE else EXIT_FAILED
 
 
-def _source() -> Path:
-    package = Path(__file__).parents[1]
-    for folder in (package / "candidates", package.parent / "tests" / "candidates"):
-        if folder.is_dir():
-            return folder
-    missing = package / "candidates"
-    raise UnfitError(f"the files to be judged are missing from {missing}. Reinstall losscli.")
-
-
 def changed(changes: str) -> dict[str, str]:
     """Return the text of each file of ``changes.yaml``, by name."""
     known = yaml.safe_load(changes)
@@ -231,8 +223,9 @@ def _text(base: str, change: dict[str, Any]) -> str:
 @cache
 def _folder() -> TemporaryDirectory[str]:
     folder = TemporaryDirectory(prefix="losscli-candidates-")
-    shutil.copytree(_source(), folder.name, dirs_exist_ok=True)
-    changes = (_source() / "changes.yaml").read_text(encoding="utf-8")
+    source = shipped("the files to be judged", "candidates", "tests/candidates")
+    shutil.copytree(source, folder.name, dirs_exist_ok=True)
+    changes = (source / "changes.yaml").read_text(encoding="utf-8")
     for name, text in changed(changes).items():
         Path(folder.name, f"{name}.py").write_text(text, encoding="utf-8")
     return folder

@@ -5,7 +5,6 @@ machine and GPUs. Verdicts that depend on chance are not kept.
 """
 
 import contextlib
-import hashlib
 import os
 import platform
 import time
@@ -17,19 +16,26 @@ from msgspec.structs import replace
 
 import losscli
 from losscli import __version__
+from losscli.build.plan import csrc_root
 from losscli.errors import LosscliError
-from losscli.files.directories import make_private, note_use, private_folder, require_private
+from losscli.files.digest import digest
+from losscli.files.directories import (
+    is_unused,
+    make_private,
+    note_use,
+    private_folder,
+    require_private,
+)
 from losscli.implementations.languages import LANGUAGES, version_of
 from losscli.implementations.source import Source
 from losscli.judge.job import Job
 from losscli.judge.verdict import Verdict, renamed
-from losscli.machine.commands import command_in, first_line
+from losscli.machine.commands import cxx, first_line
 from losscli.machine.devices import core_count, cpu_model, driver_cuda, find_gpus
 from losscli.reasons import Code
 from losscli.runs.encoding import UNREADABLE, RecordError, json_line, read_json
 from losscli.runs.files import replace_file
 
-UNUSED_SECONDS = 30 * 24 * 3600.0
 CHANCE_WORDS = {"NOT JUDGED", "HANGS"}
 CHANCE_CODES = {
     *(Code.TIMING_TAMPERING, Code.INTERFERENCE, Code.IMPOSSIBLE, Code.PROCESS_DIED),
@@ -89,13 +95,14 @@ class VerdictCache:
         """Remove verdicts that were not used for long; ``now`` in seconds since the epoch."""
         for path in self.root.glob("??/*.json"):
             with contextlib.suppress(OSError):
-                if now - path.stat().st_mtime > UNUSED_SECONDS:
+                if is_unused(path, now):
                     path.unlink()
 
     def _path(self, job: Job, files: Sequence[Source]) -> Path:
         asked = {**job.to_json(), "id": "", "file": "", "reference": ""}
         contents = [f"{file.name} {file.sha256}" for file in files]
-        key = _digest([*self._machine, *_gpus(job.device), *contents, json_line(asked)])
+        parts = (*self._machine, *_gpus(job.device), *contents, json_line(asked))
+        key = digest(*parts)[:32]
         return self.root / key[:2] / f"{key}.json"
 
 
@@ -113,7 +120,7 @@ def describe_machine() -> Iterator[str]:
         yield f"{package} {version_of(package)}"
     yield f"python {platform.python_version()} {platform.platform()}"
     yield f"cpu {cpu_model()} {core_count()}"
-    yield f"compiler {first_line([*(command_in('CXX') or ('c++',)), '--version'])}"
+    yield f"compiler {first_line([*cxx(), '--version'])}"
     for name in _FROM_PYTHON:
         yield f"{name}={os.environ.get(name, '')}"
 
@@ -131,13 +138,12 @@ def _gpus(device: str) -> tuple[str, ...]:
 def own_version() -> str:
     """Return the version with a digest of losscli's sources: an edited check is another version."""
     package = Path(losscli.__file__).resolve().parent
-    csrc = next((p for p in (package / "csrc", package.parent / "csrc") if p.is_dir()), package)
     # Same order in a checkout and in a wheel, which also has the tests' candidates.
     own = [*package.rglob("*.py"), *package.glob("judge/*.toml")]
     own = [path for path in own if path.relative_to(package).parts[0] != "candidates"]
-    paths = [*sorted(own), *sorted(p for p in csrc.rglob("*") if p.is_file())]
-    digest = _digest([part for path in paths for part in (path.name, path.read_bytes())])
-    return f"{__version__} {digest}"
+    paths = [*sorted(own), *sorted(p for p in csrc_root().rglob("*") if p.is_file())]
+    found = digest(*(part for path in paths for part in (path.name, path.read_bytes())))
+    return f"{__version__} {found[:32]}"
 
 
 def _files(job: Job) -> list[Source] | None:
@@ -147,12 +153,3 @@ def _files(job: Job) -> list[Source] | None:
         if all(file.stands_alone for file in files):
             return files
     return None
-
-
-def _digest(parts: Sequence[str | bytes]) -> str:
-    """Return 32 hexadecimal digits; lengths are hashed too, which keeps parts apart."""
-    digest = hashlib.sha256()
-    for part in parts:
-        data = part.encode(errors="surrogateescape") if isinstance(part, str) else part
-        digest.update(len(data).to_bytes(8, "little") + data)
-    return digest.hexdigest()[:32]

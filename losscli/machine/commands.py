@@ -22,6 +22,11 @@ def command_in(variable: str, environ: Mapping[str, str] = os.environ) -> tuple[
         raise UnfitError(f"{variable} is not a command: {why}") from None
 
 
+def cxx() -> tuple[str, ...]:
+    """Return the command of the C++ compiler; UnfitError as above."""
+    return command_in("CXX") or ("c++",)
+
+
 def run(command: Sequence[str], **more: Any) -> subprocess.CompletedProcess[str]:
     """Run a program without input; capture its output as text."""
     nothing = subprocess.DEVNULL

@@ -7,7 +7,7 @@ from typing import Any
 import losscli
 from losscli import __version__
 from losscli.errors import UnfitError
-from losscli.machine.commands import command_in, first_line
+from losscli.machine.commands import cxx, first_line
 from losscli.machine.commits import commit_of
 from losscli.machine.devices import core_count, cpu_model
 from losscli.machine.memory import cache_bytes, memory_bytes
@@ -55,6 +55,6 @@ def commit() -> str | None:
 def compiler() -> str | None:
     """Return the C++ compiler's version line."""
     try:
-        return first_line([*(command_in("CXX") or ["c++"]), "--version"])
+        return first_line([*cxx(), "--version"])
     except UnfitError:
         return None

@@ -5,7 +5,7 @@ import importlib
 import os
 import platform
 import re
-from collections.abc import Callable, MutableMapping
+from collections.abc import MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -25,6 +25,8 @@ class Gpu:
     name: str
     model: str
     memory_bytes: int
+    uuid: str = ""
+    """The same in all processes; empty if unknown."""
 
 
 def cuda_driver() -> ctypes.CDLL | None:
@@ -46,20 +48,16 @@ def find_gpus() -> list[Gpu]:
         driver.cuDeviceGet(ctypes.byref(device), index)
         driver.cuDeviceGetName(model, len(model), device)
         driver.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
-        gpus.append(Gpu(f"cuda:{index}", model.value.decode(), memory.value))
+        given = (ctypes.c_ubyte * _UUID_BYTES)()
+        failed = driver.cuDeviceGetUuid(ctypes.byref(given), device)
+        uuid = "" if failed else str(UUID(bytes=bytes(given)))
+        gpus.append(Gpu(f"cuda:{index}", model.value.decode(), memory.value, uuid))
     return gpus
 
 
 def gpu_uuid(device: str) -> str | None:
-    """Return the UUID of ``cuda:N``, which is the same in all processes."""
-    driver, handle, found = cuda_driver(), ctypes.c_int(), (ctypes.c_ubyte * _UUID_BYTES)()
-    failed = (
-        not driver
-        or driver.cuInit(0)
-        or driver.cuDeviceGet(ctypes.byref(handle), int(device.partition(":")[2] or 0))
-        or driver.cuDeviceGetUuid(ctypes.byref(found), handle)
-    )
-    return None if failed else str(UUID(bytes=bytes(found)))
+    """Return the UUID of ``cuda:N``, or None."""
+    return next((gpu.uuid or None for gpu in find_gpus() if gpu.name == device), None)
 
 
 def driver_cuda() -> tuple[int, int] | None:
@@ -125,11 +123,8 @@ def core_count() -> int:
 
 def cpu_model() -> str | None:
     """Return the CPU's name."""
-    text = ""
-    with suppress(OSError):
-        text = (kernel_files.PROC / "cpuinfo").read_text()
-    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return match[1].strip() if match else platform.processor() or None
+    names = (line for line in kernel_files.first_core() if line.startswith("model name"))
+    return next(names, "").partition(":")[2].strip() or platform.processor() or None
 
 
 class UnreadableError(Exception):
@@ -143,7 +138,7 @@ class Nvml(NamedTuple):
     handle: Any
 
 
-def open_nvml(device: str, uuid_of: Callable[[str], str | None] = gpu_uuid) -> Nvml:
+def open_nvml(device: str) -> Nvml:
     """Return NVML for a torch device; UnreadableError if it is missing or fails."""
     try:
         pynvml = importlib.import_module("pynvml")
@@ -151,6 +146,6 @@ def open_nvml(device: str, uuid_of: Callable[[str], str | None] = gpu_uuid) -> N
         raise UnreadableError("nvidia-ml-py is not installed") from None
     try:
         pynvml.nvmlInit()
-        return Nvml(pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid_of(device)}"))
+        return Nvml(pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{gpu_uuid(device)}"))
     except pynvml.NVMLError as error:
         raise UnreadableError(f"NVML: {error}") from None

@@ -5,11 +5,28 @@ ancestor that exists is read.
 """
 
 import contextlib
+import re
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 PROC = Path("/proc")
 SYS = Path("/sys")
+
+
+def numbers(path: Path) -> dict[str, int]:
+    """Return a file's numbers by name, such as ``MemTotal: 8 kB``; OSError if it is not there."""
+    found = re.findall(r"^(\w+):?\s+(\d+)", path.read_text(), re.MULTILINE)
+    return {name: int(number) for name, number in found}
+
+
+def first_core() -> list[str]:
+    """Return the lines about the first core, or none; the kernel is slow to write those of all."""
+    try:
+        with (PROC / "cpuinfo").open() as file:
+            return [line.strip() for line in takewhile(str.strip, file)]
+    except OSError:
+        return []
 
 
 def groups(controller: str) -> Iterator[tuple[int, Path]]:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from losscli.machine import kernel_files
-from losscli.machine.kernel_files import groups
+from losscli.machine.kernel_files import groups, numbers
 from losscli.machine.pytorch import torch
 
 DEFAULT_CACHE_BYTES = 32 * 2**20
@@ -61,11 +61,7 @@ def memory_bytes() -> int:
 
 
 def _meminfo(key: str) -> int:
-    match = re.search(
-        rf"^{key}:\s+(\d+) kB", (kernel_files.PROC / "meminfo").read_text(), re.MULTILINE
-    )
-    assert match, f"/proc/meminfo has no {key}"
-    return int(match[1]) * 1024
+    return numbers(kernel_files.PROC / "meminfo")[key] * 1024
 
 
 def limit_bytes() -> int | None:
@@ -83,9 +79,7 @@ def _limits() -> Iterator[tuple[int, int]]:
         try:
             most = int((group / limit).read_text())
             used = int((group / usage).read_text())
-            stat = (group / "memory.stat").read_text()
+            reclaimable = numbers(group / "memory.stat").get(cached, 0)
         except (OSError, ValueError):  # not there, or "max"
             continue
-        match = re.search(rf"^{cached} (\d+)$", stat, re.MULTILINE)
-        reclaimable = int(match[1]) if match else 0
         yield most, max(most - used + reclaimable, 0)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from losscli.build import targets
 from losscli.build.targets import Target
-from losscli.console.notes import note, status
+from losscli.console.notes import note
 from losscli.errors import BuildError, LosscliError, UsageError
 from losscli.losses import LOSSES, ROW_LOSSES, WEIGHTED
 
@@ -75,16 +75,11 @@ def _obtain(wanted: Sequence[Target]) -> list[Path]:
     from losscli.build.builder import Builder
     from losscli.build.cache import user_cache
     from losscli.build.compilers import require_platform
-    from losscli.build.ninja import BuildProgress
     from losscli.build.plan import csrc_root
 
     require_platform()
-    show = BuildProgress().show
-    builder = Builder(_compilers(), user_cache(), csrc_root(), note, progress=show)
-    try:
-        paths = [outcome.path for outcome in builder.obtain(wanted)]
-    finally:
-        status("")
+    builder = Builder(_compilers(), user_cache(), csrc_root(), note)
+    paths = [outcome.path for outcome in builder.obtain(wanted)]
     assert all(paths)
     return [path for path in paths if path]
 

@@ -6,13 +6,12 @@ import contextlib
 import json
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
 from losscli.console.streams import emit
 from losscli.errors import UsageError, writing
-from losscli.files.record import Record
+from losscli.files.record import Record, now
 from losscli.judge.verdict import Verdict
 from losscli.render.output import show, width, write_report
 from losscli.report.verdict_block import block, conclusion
@@ -94,9 +93,8 @@ class VerdictWriter:
 
     def _report(self) -> str:
         if self.format == "json":
-            created = datetime.now(UTC).isoformat(timespec="seconds")
             command, verdicts = ("losscli", *sys.argv[1:]), tuple(self.verdicts)
-            record = Verdicts(command=command, created=created, verdicts=verdicts)
+            record = Verdicts(command=command, created=now(), verdicts=verdicts)
             return json.dumps(finite(record.to_json()), indent=2, allow_nan=False)
         if self.output:
             return "\n\n".join([*map(block, self.verdicts), conclusion(self.verdicts)])

@@ -15,7 +15,6 @@ from pathlib import Path
 from losscli.build.builder import Builder, BuildResult
 from losscli.build.cache import Cache, describe
 from losscli.build.compilers import Compilers
-from losscli.build.ninja import BuildProgress
 from losscli.build.nvcc import VARIABLE
 from losscli.build.plan import (
     STEERING_VARIABLES,
@@ -28,7 +27,7 @@ from losscli.build.plan import (
 from losscli.build.prebuilt import LEVELS, Prebuilt, as_numbers, cuda_variant, torch_variant
 from losscli.build.targets import BENCH, CPU, CUDA, TORCH, Target, production
 from losscli.build.toolchain import Tool, dotted, find_compiler
-from losscli.console.notes import note, status
+from losscli.console.notes import note
 from losscli.errors import BuildError, UnfitError, UsageError, first_line
 from losscli.losses import LINEAR_LOSSES
 
@@ -76,17 +75,10 @@ class Kit:
         plans = [*self._kernels(machine, compiler)]
         if machine == platform.machine():
             plans += self._cuda_kernels()
-        builder = Builder(
-            Compilers(self.torches[0]),
-            Cache(self.work / machine),
-            csrc_root(),
-            note,
-            BuildProgress().show,
-            prebuilt=None,
-        )
+        cache = Cache(self.work / machine)
+        builder = Builder(Compilers(self.torches[0]), cache, csrc_root(), note, prebuilt=None)
         built = [*self._built_bindings(builder, machine, compiler)]
         built += zip(plans, builder.finish(plans), strict=True)
-        status("")
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         libraries = {}

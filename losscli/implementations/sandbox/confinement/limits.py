@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from losscli.machine.kernel_files import groups
+from losscli.machine.kernel_files import groups, numbers
 from losscli.machine.own_processes import children
 
 OPEN_FILES = 4096
@@ -116,11 +116,9 @@ def _descendants() -> Iterator[str]:
 
 
 def _numbers(pid: str, name: str) -> dict[str, int]:
-    try:
-        text = Path(f"/proc/{pid}/{name}").read_text()
-    except OSError:
-        return {}
-    return {key: int(value) for key, value in re.findall(r"^(\w+):\s+(\d+)", text, re.MULTILINE)}
+    with suppress(OSError):
+        return numbers(Path("/proc", pid, name))
+    return {}
 
 
 def _limit(which: int, most: int) -> None:
