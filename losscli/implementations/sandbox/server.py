@@ -99,7 +99,7 @@ def _raised(error: Exception, loads: bool, file: Source) -> wire.Raised:
         told = binding.first_error(cause, file.text, file.path.name)
         return wire.Raised(f"{type(cause).__name__}: {told}", "build")
     if loads:
-        return wire.Raised(f"{type(error).__name__}: {binding.first_error(error)}", "import")
+        return wire.Raised(f"{type(error).__name__}: {binding.first_error(error)}", "raised")
     if isinstance(error, SubjectError):
         return wire.Raised(text, "raised", error.refused, error.code)
     # An error of losscli too: the file can raise one, so the judge would not believe it.
