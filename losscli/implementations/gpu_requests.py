@@ -41,7 +41,7 @@ class Capture(Request[list[int]], frozen=True):
                 graph = torch.cuda.CUDAGraph()
                 try:
                     with local.blamed(), capture_graph(graph, torch.cuda.Stream()):
-                        answer = call.begin(local)
+                        answer = call.perform(local)
                 except SubjectError as error:
                     # Ending a broken capture raises too, with a less useful message.
                     first_error = error.__cause__.__context__ if error.__cause__ else None
@@ -61,18 +61,12 @@ class Replay(AnswerOf, frozen=True):
     contents: Operands | None = None
     """Copied into the operands first; None leaves them."""
 
-    def begin(self, local: LocalSubject) -> Answer:
-        """Perform it without waiting for the GPU."""
+    def perform(self, local: LocalSubject) -> Answer:
         captured: _Captured = local.captured[self.number]
         with local.blamed():
             captured.call.fill(self.contents)
             captured.graph.replay()
             return captured.answer.copy()
-
-    def perform(self, local: LocalSubject) -> Answer:
-        answer = self.begin(local)
-        local.finish()
-        return answer
 
 
 class FreeGraphs(Request[None], frozen=True):
@@ -107,10 +101,9 @@ class OnStreams(Request[list[list[Answer]]], frozen=True):
                 for stream, request, done in zip(streams, requests, answers, strict=True):
                     with torch.cuda.stream(stream):
                         if request is not None:
-                            done.append(request.begin(local))
+                            done.append(request.perform(local))
             for stream in streams:
                 origin.wait_stream(stream)
-            local.finish()
         return answers
 
     def accepts(self, response: list[list[Answer]]) -> bool:
@@ -176,4 +169,4 @@ class MakeGraphedCallables(ForEachGradOutput, frozen=True):
 
 def _warm_up(local: LocalSubject, call: Call) -> None:
     """Call on a side stream, as PyTorch requires."""
-    OnStreams([[call] * _WARM_UPS]).perform(local)
+    local.send(OnStreams([[call] * _WARM_UPS]))

@@ -43,7 +43,7 @@ class Request(msgspec.Struct, Generic[R_co], frozen=True, tag=True):
     """Whether its time counts, so that nothing may be tuned."""
 
     def perform(self, local: LocalSubject) -> R_co:
-        """Perform the request in the process of the implementation."""
+        """Perform it in the implementation's process; ``send`` waits for the GPU afterwards."""
         raise NotImplementedError
 
     def accepts(self, response: Any) -> bool:
@@ -113,7 +113,9 @@ class LocalSubject(Subject):
         return LocalSubject.bind(self.implementation, self.case)
 
     def send(self, request: Request[R]) -> R:
-        return request.perform(self)
+        response = request.perform(self)
+        self.finish()
+        return response
 
     def watch(self, step: Callable[[], object]) -> list[StateChange]:
         before = ProcessState.read()

@@ -12,10 +12,10 @@ from losscli.implementations.errors import SandboxError
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.local import R, Subject
 from losscli.implementations.process_state import StateChange
-from losscli.implementations.requests import Answer, Bind, Call, Request
+from losscli.implementations.requests import Answer, Call, Request
 from losscli.implementations.sandbox.client import Worker
 from losscli.implementations.sandbox.scratch import scratch_directory
-from losscli.implementations.sandbox.worker_requests import Changes, Compiled, Unmarked
+from losscli.implementations.sandbox.worker_requests import Bind, Changes, Compiled, Unmarked
 from losscli.implementations.source import Source
 
 MOST_DEATHS = 3
