@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
@@ -16,7 +16,6 @@ from losscli.errors import LosscliError, first_line
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.implementation import BoundLoss, Implementation
 from losscli.implementations.passes import Pass, PassFactory
-from losscli.implementations.process_state import ProcessState, StateChange
 from losscli.implementations.wholes import of_whole
 from losscli.machine.memory import is_out_of_memory
 from losscli.reasons import Code
@@ -83,10 +82,6 @@ class Subject:
         """Perform a request in the implementation's process; return its response."""
         raise NotImplementedError
 
-    def watch(self, step: Callable[[], object]) -> list[StateChange]:
-        """Return and restore the process state that a step changed."""
-        raise NotImplementedError
-
 
 @dataclass(frozen=True)
 class LocalSubject(Subject):
@@ -116,14 +111,6 @@ class LocalSubject(Subject):
         response = request.perform(self)
         self.finish()
         return response
-
-    def watch(self, step: Callable[[], object]) -> list[StateChange]:
-        before = ProcessState.read()
-        try:
-            step()
-        finally:
-            changed = before.restore()
-        return changed
 
     def repeated(self, passes: PassFactory, *, captured: bool = False) -> Pass:
         """Return a pass for repeated calls or replays, whose exceptions are not wrapped."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -144,11 +144,6 @@ class RemoteSubject(Subject):
         worker = workers.of(self.implementation, self.case.device)
         mends = self.implementation.setting.mends
         return worker.ask(request, case=self.case, generation=self.generation, mends=mends)
-
-    def watch(self, step: Callable[[], object]) -> list[StateChange]:
-        changes_of(self.file)
-        step()
-        return changes_of(self.file)
 
     def _bound(self) -> RemoteSubject:
         self.send(Bind())
