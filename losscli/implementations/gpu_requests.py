@@ -27,14 +27,14 @@ class _Captured(NamedTuple):
     answer: Answer
 
 
-class Capture(Request[list[int]], frozen=True):
-    """Capture each call in its own CUDA graph; return the graphs' numbers."""
+class Capture(Request[None], frozen=True):
+    """Capture each call in its own CUDA graph."""
 
     keeps_operands: ClassVar[bool] = True
     calls: Sequence[Call]
 
-    def perform(self, local: LocalSubject) -> list[int]:
-        first = len(local.captured)
+    def perform(self, local: LocalSubject) -> None:
+        local.captured.clear()
         with torch.cuda.device(local.device):
             for call in self.calls:
                 _warm_up(local, call)
@@ -48,16 +48,13 @@ class Capture(Request[list[int]], frozen=True):
                     cause = first_error if isinstance(first_error, SubjectError) else error
                     raise SubjectError(f"in a graph capture: {cause}") from error
                 local.captured.append(_Captured(graph, call, answer))
-        return list(range(first, len(local.captured)))
-
-    def accepts(self, response: list[int]) -> bool:
-        return len(response) == len(self.calls)
 
 
 class Replay(AnswerOf, frozen=True):
     """Replay a captured call on the current stream; return a copy of its results."""
 
     number: int
+    """Its place among the captured calls."""
     contents: Operands | None = None
     """Copied into the operands first; None leaves them."""
 

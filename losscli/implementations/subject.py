@@ -44,7 +44,7 @@ def watch(subject: Subject, step: Callable[[], object]) -> list[StateChange]:
 def recordings(subject: Subject, calls: Sequence[Call]) -> Iterator[list[Replay]]:
     """Capture each call in its own graph; free the graphs at the end."""
     try:
-        numbers = subject.send(Capture(calls))
-        yield [Replay(call, number) for number, call in zip(numbers, calls, strict=True)]
+        subject.send(Capture(calls))
+        yield [Replay(call, number) for number, call in enumerate(calls)]
     finally:
         subject.send(FreeGraphs())
