@@ -18,7 +18,6 @@ from losscli.implementations import IMPLEMENTATIONS
 from losscli.implementations.errors import NotBuiltError
 from losscli.implementations.gpu_requests import (
     BackwardReplays,
-    Capture,
     MakeGraphedCallables,
     OnStreams,
     Replay,
@@ -101,8 +100,6 @@ RESPONSES: list[tuple[Request[Any], Any, bool]] = [
     (JointGradients([HEAD]), [{}], False),
     (SecondDerivatives(PAIR, ONE, PAIR), WHOLE | {"grad_output": ONE}, True),
     (SecondDerivatives(PAIR, ONE, PAIR), WHOLE, False),
-    (Capture(CALLS), [0, 1], True),
-    (Capture(CALLS), [0], False),
     (Time("forward", PAIR, False, False), samples(), True),
     (Time("forward", PAIR, False, False), samples(loss=None), False),
     (Sample(FLIPS, 1), samples(1e-6, 2e-6), True),

@@ -89,7 +89,7 @@ class RemotePass(JudgedPass):
 
     def warm_up(self, timer: Timer) -> None:
         """Warm up the worker, and forget earlier changes in its process."""
-        changes_of(self.subject.file)
+        changes_of(self.subject.implementation.file)
         if warm := self.run(partial(self.subject.send, WarmUp())):
             self.peak_extra_bytes = warm.peak_extra_bytes
             self.warm = Warm(self, 1, warm.host_seconds, name=self.name)
@@ -113,7 +113,7 @@ class RemotePass(JudgedPass):
 
     def disagreement(self, seconds: float, host_seconds: float) -> Reason | None:
         """Return a global change that samples left, or how the judge's clock differs."""
-        if changed := changes_of(self.subject.file):
+        if changed := changes_of(self.subject.implementation.file):
             return reason_of(changed)
         kind = self.case.device.partition(":")[0]
         return disagreement(self.looped, kind, seconds, host_seconds)

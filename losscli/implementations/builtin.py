@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from losscli.build.targets import Target, needed
 from losscli.build.toolchain import which
 from losscli.errors import UnfitError, UsageError, unknown
+from losscli.implementations import split
 from losscli.implementations.implementation import (
     CUSTOM,
     PLAIN,
@@ -23,7 +24,6 @@ from losscli.implementations.implementation import (
 )
 from losscli.implementations.other_projects import ONLY_SPLIT, PACKAGES, lacking
 from losscli.implementations.source import Source, is_file
-from losscli.implementations.split import with_split
 from losscli.losses import ELEMENT, HIDDEN_STATE, MODEL
 from losscli.machine.commands import command_in
 from losscli.machine.pytorch import torch
@@ -39,15 +39,21 @@ warnings.filterwarnings("ignore", "Using a target size", UserWarning)
 def _custom(case: Case) -> BoundLoss:
     import losscli.functional  # noqa: F401 - defines the operators
 
+    if case.placement:
+        return split.custom(case)
     return case.spec.bound(case.reduction, case.params)
 
 
 def _reference(case: Case) -> BoundLoss:
+    if case.placement:
+        return split.reference(case)
     return partial(case.spec.reference, reduction=case.reduction, **case.params)
 
 
 def _functional(case: Case) -> BoundLoss:
     assert case.spec.functional is not None
+    if case.placement:
+        return split.gathered(case.spec.functional, case)
     return partial(case.spec.functional, reduction=case.reduction, **case.params)
 
 
@@ -57,7 +63,15 @@ def _compile(case: Case) -> BoundLoss:
     return compiled
 
 
+def _takes_no_split(name: str, case: Case) -> Reason | None:
+    if not case.placement:
+        return None
+    return Reason(Code.NOT_APPLICABLE, f"{name} takes no operands that are split")
+
+
 def _has_no_compiler(case: Case) -> Reason | None:
+    if reason := _takes_no_split("compile", case):
+        return reason
     # On a GPU, Triton compiles a launcher in C; on a CPU, Inductor compiles C++.
     of_c, of_cpp = ("CC", ("gcc", "cc", "clang")), ("CXX", ("g++", "c++"))
     variable, usual = of_cpp if case.device == "cpu" else of_c
@@ -81,7 +95,9 @@ def _finished_by(strategy: str, case: Case) -> BoundLoss:
     return lambda *operands: operator(*operands, *settings)
 
 
-def _needs_no_sum(case: Case) -> Reason | None:
+def _needs_no_sum(strategy: str, case: Case) -> Reason | None:
+    if reason := _takes_no_split(f"{CUSTOM}:{strategy}", case):
+        return reason
     if case.spec.unit != ELEMENT:
         return Reason(Code.NOT_APPLICABLE, "row-wise losses have one way to finish the sum")
     if case.reduction != "none":
@@ -119,41 +135,42 @@ STRATEGIES = {
 }
 """Other ways to finish a sum."""
 
-_PLAIN = (
-    Implementation(
-        CUSTOM,
-        "losscli's own kernel, through losscli.functional",
-        _custom,
-        temporaries=0,
-        exact_sums=True,
-        fixed_order=True,
-        held_to_oracle=True,
-    ),
-    Implementation("reference", "the plain PyTorch formula that defines the loss", _reference),
-    Implementation(
-        "functional",
-        "PyTorch's own function, or the usual code, where it differs from the reference",
-        _functional,
-        _same_as_reference,
-        torchs_own=True,
-    ),
-    Implementation("compile", "torch.compile of the reference", _compile, _has_no_compiler),
-    *(
-        Implementation(
-            f"{CUSTOM}:{strategy}",
-            description,
-            partial(_finished_by, strategy),
-            _needs_no_sum,
-            temporaries=0,
-            fixed_order=strategy != "atomic",
-            held_to_oracle=True,
-        )
-        for strategy, description in STRATEGIES.items()
-    ),
-)
-"""losscli's and PyTorch's own, for operands that are not split."""
 IMPLEMENTATIONS: dict[str, Implementation] = {
-    each.name: each for each in (*map(with_split, _PLAIN), *PACKAGES, *ONLY_SPLIT)
+    each.name: each
+    for each in (
+        Implementation(
+            CUSTOM,
+            "losscli's own kernel, through losscli.functional",
+            _custom,
+            temporaries=0,
+            exact_sums=True,
+            fixed_order=True,
+            held_to_oracle=True,
+        ),
+        Implementation("reference", "the plain PyTorch formula that defines the loss", _reference),
+        Implementation(
+            "functional",
+            "PyTorch's own function, or the usual code, where it differs from the reference",
+            _functional,
+            _same_as_reference,
+            torchs_own=True,
+        ),
+        Implementation("compile", "torch.compile of the reference", _compile, _has_no_compiler),
+        *(
+            Implementation(
+                f"{CUSTOM}:{strategy}",
+                description,
+                partial(_finished_by, strategy),
+                partial(_needs_no_sum, strategy),
+                temporaries=0,
+                fixed_order=strategy != "atomic",
+                held_to_oracle=True,
+            )
+            for strategy, description in STRATEGIES.items()
+        ),
+        *PACKAGES,
+        *ONLY_SPLIT,
+    )
 }
 
 

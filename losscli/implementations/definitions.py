@@ -65,7 +65,7 @@ class Signature:
         required = sum(name in kept for name in needed)
         return replace(self, names=kept, required=required)
 
-    def is_loss(self, operands: tuple[str, ...] = PAIR) -> bool:
+    def is_loss(self, operands: tuple[str, ...]) -> bool:
         """Tell whether the first two arguments are named after ``operands``."""
         names = [name.lower() for name in self.names[:2]]
         known = {*INPUT_NAMES, *TARGET_NAMES, *operands}
@@ -109,11 +109,6 @@ class Signature:
         if missing or self.required > len(leading) or not self.needed <= {*operands}:
             raise self._unfit(operands)
         return leading
-
-    def lacks(self, operands: tuple[str, ...], given: tuple[str, ...] = ()) -> str:
-        """Return the first operand that cannot be passed, or an empty string."""
-        order = self.order(operands, given)
-        return next((each for each in operands if each not in order and not self.takes(each)), "")
 
     def _unfit(self, operands: tuple[str, ...]) -> NotJudgeableError:
         found = ", ".join((*self.names, *sorted(self.needed))) or "none"

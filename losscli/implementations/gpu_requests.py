@@ -27,52 +27,43 @@ class _Captured(NamedTuple):
     answer: Answer
 
 
-class Capture(Request[list[int]], frozen=True):
-    """Capture each call in its own CUDA graph; return the graphs' numbers."""
+class Capture(Request[None], frozen=True):
+    """Capture each call in its own CUDA graph."""
 
     keeps_operands: ClassVar[bool] = True
     calls: Sequence[Call]
 
-    def perform(self, local: LocalSubject) -> list[int]:
-        first = len(local.captured)
+    def perform(self, local: LocalSubject) -> None:
+        local.captured.clear()
         with torch.cuda.device(local.device):
             for call in self.calls:
                 _warm_up(local, call)
                 graph = torch.cuda.CUDAGraph()
                 try:
                     with local.blamed(), capture_graph(graph, torch.cuda.Stream()):
-                        answer = call.begin(local)
+                        answer = call.perform(local)
                 except SubjectError as error:
                     # Ending a broken capture raises too, with a less useful message.
                     first_error = error.__cause__.__context__ if error.__cause__ else None
                     cause = first_error if isinstance(first_error, SubjectError) else error
                     raise SubjectError(f"in a graph capture: {cause}") from error
                 local.captured.append(_Captured(graph, call, answer))
-        return list(range(first, len(local.captured)))
-
-    def accepts(self, response: list[int]) -> bool:
-        return len(response) == len(self.calls)
 
 
 class Replay(AnswerOf, frozen=True):
     """Replay a captured call on the current stream; return a copy of its results."""
 
     number: int
+    """Its place among the captured calls."""
     contents: Operands | None = None
     """Copied into the operands first; None leaves them."""
 
-    def begin(self, local: LocalSubject) -> Answer:
-        """Perform it without waiting for the GPU."""
+    def perform(self, local: LocalSubject) -> Answer:
         captured: _Captured = local.captured[self.number]
         with local.blamed():
             captured.call.fill(self.contents)
             captured.graph.replay()
             return captured.answer.copy()
-
-    def perform(self, local: LocalSubject) -> Answer:
-        answer = self.begin(local)
-        local.finish()
-        return answer
 
 
 class FreeGraphs(Request[None], frozen=True):
@@ -107,10 +98,9 @@ class OnStreams(Request[list[list[Answer]]], frozen=True):
                 for stream, request, done in zip(streams, requests, answers, strict=True):
                     with torch.cuda.stream(stream):
                         if request is not None:
-                            done.append(request.begin(local))
+                            done.append(request.perform(local))
             for stream in streams:
                 origin.wait_stream(stream)
-            local.finish()
         return answers
 
     def accepts(self, response: list[list[Answer]]) -> bool:
@@ -176,4 +166,4 @@ class MakeGraphedCallables(ForEachGradOutput, frozen=True):
 
 def _warm_up(local: LocalSubject, call: Call) -> None:
     """Call on a side stream, as PyTorch requires."""
-    OnStreams([[call] * _WARM_UPS]).perform(local)
+    local.send(OnStreams([[call] * _WARM_UPS]))

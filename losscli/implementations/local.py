@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
@@ -16,7 +16,6 @@ from losscli.errors import LosscliError, first_line
 from losscli.implementations.errors import SubjectError
 from losscli.implementations.implementation import BoundLoss, Implementation
 from losscli.implementations.passes import Pass, PassFactory
-from losscli.implementations.process_state import ProcessState, StateChange
 from losscli.implementations.wholes import of_whole
 from losscli.machine.memory import is_out_of_memory
 from losscli.reasons import Code
@@ -43,7 +42,7 @@ class Request(msgspec.Struct, Generic[R_co], frozen=True, tag=True):
     """Whether its time counts, so that nothing may be tuned."""
 
     def perform(self, local: LocalSubject) -> R_co:
-        """Perform the request in the process of the implementation."""
+        """Perform it in the implementation's process; ``send`` waits for the GPU afterwards."""
         raise NotImplementedError
 
     def accepts(self, response: Any) -> bool:
@@ -83,10 +82,6 @@ class Subject:
         """Perform a request in the implementation's process; return its response."""
         raise NotImplementedError
 
-    def watch(self, step: Callable[[], object]) -> list[StateChange]:
-        """Return and restore the process state that a step changed."""
-        raise NotImplementedError
-
 
 @dataclass(frozen=True)
 class LocalSubject(Subject):
@@ -113,15 +108,9 @@ class LocalSubject(Subject):
         return LocalSubject.bind(self.implementation, self.case)
 
     def send(self, request: Request[R]) -> R:
-        return request.perform(self)
-
-    def watch(self, step: Callable[[], object]) -> list[StateChange]:
-        before = ProcessState.read()
-        try:
-            step()
-        finally:
-            changed = before.restore()
-        return changed
+        response = request.perform(self)
+        self.finish()
+        return response
 
     def repeated(self, passes: PassFactory, *, captured: bool = False) -> Pass:
         """Return a pass for repeated calls or replays, whose exceptions are not wrapped."""

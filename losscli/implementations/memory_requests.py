@@ -23,7 +23,7 @@ class SharedMemory(Request[tuple[str, str] | None], frozen=True):
     call: Call
 
     def perform(self, local: LocalSubject) -> tuple[str, str] | None:
-        both = [self.call.perform(local).items() for _ in range(2)]
+        both = [local.send(self.call).items() for _ in range(2)]
         taken = {f"the {name}": operand for name, operand in self.call.operands.items()}
         for number, results in enumerate(both, 1):
             for name, got in results.items():
@@ -41,8 +41,8 @@ class Poisoned(AnswerOf, frozen=True):
     pattern: int
 
     def perform(self, local: LocalSubject) -> Answer:
-        self._poison(self.call.perform(local), local.device)
-        return self.call.perform(local)
+        self._poison(local.send(self.call), local.device)
+        return local.send(self.call)
 
     def _poison(self, answer: Answer, device: str) -> None:
         """Fill results, and blocks of their size and of scratch size; free them."""
@@ -71,12 +71,12 @@ class Growth(Request[int], frozen=True):
             noise = GROWTH_CALLS * (largest // 4)
             give_back()  # so that kept memory shows
         for _ in range(_WARM_UPS):
-            self.call.perform(local)
+            local.send(self.call)
         grown = 0
         for _ in range(2):
             before = used_bytes(device)
             for _ in range(GROWTH_CALLS):
-                self.call.perform(local)
+                local.send(self.call)
             if used_bytes(device) - before > noise:
                 # Autograd's thread of a GPU may still hold tensors of the last call.
                 time.sleep(_LAST_CALL_SECONDS)
@@ -93,10 +93,10 @@ class ExtraBytes(Request[int], frozen=True):
     call: Call
 
     def perform(self, local: LocalSubject) -> int:
-        answer = self.call.perform(local)  # the first call may keep memory
+        answer = local.send(self.call)  # the first call may keep memory
         results = sum(result.nbytes for result in answer.items().values() if result is not None)
         del answer
-        return measure_peak(partial(self.call.perform, local), local.device) - results
+        return measure_peak(partial(local.send, self.call), local.device) - results
 
 
 def overlap(one: Tensor, other: Tensor) -> bool:

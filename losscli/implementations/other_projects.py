@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from importlib.util import find_spec
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -34,39 +33,20 @@ class _Kernel:
     """Where it is, if not all versions of the package have it."""
 
 
-def _liger(case: Case) -> BoundLoss:
-    from liger_kernel.transformers.functional import liger_cross_entropy
+def _kernel(
+    path: str, settings: frozenset[str], *reductions: str, overwrites: bool = False
+) -> _Kernel:
+    """Return a function of another project; ``overwrites``: it writes the gradient over input."""
 
-    call = partial(liger_cross_entropy, **_keywords(case, _LIGER_SETTINGS))
-
-    def loss(input: Tensor, target: Tensor) -> Tensor:
-        # It overwrites the logits with the gradient, but the next call needs them.
-        own = input.clone() if input.requires_grad and torch.is_grad_enabled() else input
-        found: Tensor = call(own, target)
-        return found
-
-    return loss
-
-
-def _quack(case: Case) -> BoundLoss:
-    from quack.cross_entropy import cross_entropy
-
-    settings = _keywords(case, _IGNORED)
-
-    def loss(input: Tensor, target: Tensor) -> Tensor:
-        found: Tensor = cross_entropy(input, target, **settings)
-        return found.to(input.dtype)  # it is float32 for 16 bits as well
-
-    return loss
-
-
-def _linear(path: str, settings: frozenset[str], *reductions: str) -> _Kernel:
     def bind(case: Case) -> BoundLoss:
         function, keywords = resolve_name(path), _keywords(case, settings)
 
-        def loss(input: Tensor, target: Tensor, weight: Tensor, *bias: Tensor) -> Tensor:
-            found: Tensor = function(input, weight, target, *bias, **keywords)
-            return found.to(input.dtype)
+        def loss(input: Tensor, target: Tensor, *layer: Tensor) -> Tensor:
+            if overwrites and input.requires_grad and torch.is_grad_enabled():
+                input = input.clone()  # the next call needs it
+            weight, bias = layer[:1], layer[1:]
+            found: Tensor = function(input, *weight, target, *bias, **keywords)
+            return found.to(input.dtype)  # some return float32 for 16 bits as well
 
         return loss
 
@@ -148,6 +128,7 @@ def _package(
 _IGNORED = frozenset({"ignore_index"})
 _SMOOTHED = _IGNORED | {"label_smoothing"}
 _LIGER_SETTINGS = _SMOOTHED | {"z_loss", "softcap"}
+_LIGER = "liger_kernel.transformers.functional:liger_cross_entropy"
 _LIGER_LINEAR = "liger_kernel.transformers.functional:liger_fused_linear_cross_entropy"
 _QUACK_LINEAR = "quack.linear_cross_entropy:chunked_linear_cross_entropy"
 _CUT_LINEAR = "cut_cross_entropy:linear_cross_entropy"
@@ -157,9 +138,9 @@ PACKAGES = (
         "liger_kernel",
         "Liger Kernel's cross entropy; logits, which it overwrites, are copied",
         {
-            LOGITS: _Kernel(_liger, _LIGER_SETTINGS),
-            HIDDEN: _linear(_LIGER_LINEAR, _LIGER_SETTINGS, "mean", "sum"),
-            BIASED: _linear(_LIGER_LINEAR, _LIGER_SETTINGS, "mean", "sum"),
+            LOGITS: _kernel(_LIGER, _LIGER_SETTINGS, overwrites=True),
+            HIDDEN: _kernel(_LIGER_LINEAR, _LIGER_SETTINGS, "mean", "sum"),
+            BIASED: _kernel(_LIGER_LINEAR, _LIGER_SETTINGS, "mean", "sum"),
             OVER_RANKS: _Kernel(
                 split.liger,
                 _SMOOTHED,
@@ -173,8 +154,8 @@ PACKAGES = (
         "quack",
         "quack's cross entropy",
         {
-            LOGITS: _Kernel(_quack, _IGNORED),
-            HIDDEN: _linear(_QUACK_LINEAR, _IGNORED, "mean", "sum"),
+            LOGITS: _kernel("quack.cross_entropy:cross_entropy", _IGNORED),
+            HIDDEN: _kernel(_QUACK_LINEAR, _IGNORED, "mean", "sum"),
         },
         temporaries=1,
     ),
@@ -182,7 +163,7 @@ PACKAGES = (
         "cut_cross_entropy",
         "cut_cross_entropy",
         "Apple's fused linear cut cross entropy, which leaves small gradients out",
-        {HIDDEN: _linear(_CUT_LINEAR, _IGNORED | {"softcap"})},
+        {HIDDEN: _kernel(_CUT_LINEAR, _IGNORED | {"softcap"})},
         temporaries=1,
         installed_by="cut-cross-entropy",
     ),

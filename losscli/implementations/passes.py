@@ -122,7 +122,7 @@ class Captured(_Eager):
     ) -> None:
         """Capture a pass with its own leaves; changing grad_outputs are copied to ``read``."""
         super().__init__(timed.function, timed.operands, timed.leaves, grad_outputs)
-        self.read, self.incoming = read, grad_outputs[0][0]
+        self.read = read
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(timed.input.device):
             stream, origin = torch.cuda.Stream(), torch.cuda.current_stream()
@@ -136,6 +136,7 @@ class Captured(_Eager):
                 timed.compute()
         assert timed.loss is not None
         self.loss, self.written = timed.loss.detach(), timed.gradients
+        self.incoming = timed.incoming
         timed.release()
 
     def prepare(self) -> None:
@@ -194,27 +195,27 @@ class PassFactory:
 
     def capture(self, function: BoundLoss) -> Captured:
         """Return one implementation's pass, captured in a graph."""
-        if self.pass_ != FORWARD_BACKWARD:
-            return Captured(self.make(function), None, [(1.0, self.operands[0])])
         read, given = None, self.grad_outputs[:1]
         if len(self.grad_outputs) > 1:
             value, first = given[0]
             read = first.clone()
             given = [(value, read)]
-        operands = self._with_leaves(self.operands)
-        timed = ForwardBackward(function, operands, self._leaves(operands), given)
+        timed = self._pass(function, self._with_leaves(self.operands), given)
         return Captured(timed, read, self.grad_outputs)
 
     def make(self, function: BoundLoss) -> Forward | ForwardBackward:
         """Return one implementation's pass."""
+        return self._pass(function, self.operands, self.grad_outputs)
+
+    def _pass(
+        self, function: BoundLoss, operands: Sequence[Tensor], grad_outputs: Sequence[Incoming]
+    ) -> Forward | ForwardBackward:
         kind = ForwardBackward if self.pass_ == FORWARD_BACKWARD else Forward
-        return kind(function, self.operands, self._leaves(self.operands), self.grad_outputs)
+        leaves = [operands[place] for place in self.trained]
+        return kind(function, operands, leaves, grad_outputs)
 
     def _with_leaves(self, operands: Sequence[Tensor]) -> tuple[Tensor, ...]:
         return tuple(
             each.detach().requires_grad_() if place in self.trained else each
             for place, each in enumerate(operands)
         )
-
-    def _leaves(self, operands: Sequence[Tensor]) -> list[Tensor]:
-        return [operands[place] for place in self.trained]

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from losscli.cases.case import Case
 from losscli.implementations.errors import SandboxError
 from losscli.implementations.implementation import Implementation
 from losscli.implementations.local import R, Subject
 from losscli.implementations.process_state import StateChange
-from losscli.implementations.requests import Answer, Bind, Call, Request
+from losscli.implementations.requests import Answer, Call, Request
 from losscli.implementations.sandbox.client import Worker
 from losscli.implementations.sandbox.scratch import scratch_directory
-from losscli.implementations.sandbox.worker_requests import Changes, Compiled, Unmarked
+from losscli.implementations.sandbox.worker_requests import Bind, Changes, Compiled, Unmarked
 from losscli.implementations.source import Source
 
 MOST_DEATHS = 3
@@ -27,10 +27,10 @@ def share_build(implementation: Implementation, device: str) -> Implementation:
 
     Call it before the file gets an operand. On a full disk each worker compiles again.
     """
-    packed = workers.of(implementation, device).ask(Compiled())
-    assert implementation.file
+    worker = workers.of(implementation, device)
+    packed = worker.ask(Compiled())
     if packed.numel():
-        path = scratch_directory() / f"built-{implementation.file.sha256[:16]}"
+        path = scratch_directory() / f"built-{worker.file.sha256[:16]}"
         try:
             path.write_bytes(packed.numpy().data)
         except OSError:
@@ -53,17 +53,15 @@ class Workers:
         file = implementation.file
         assert file
         key = file, device
-        worker = self._workers.get(key)
         deaths = self._deaths.setdefault(key, [])
-        if worker and worker.died:
+        if (worker := self._workers.get(key)) and worker.died:
             deaths.append(worker.died)
             self.end(file)
-            worker = None
         if len(deaths) >= MOST_DEATHS:
             raise SandboxError(f"{deaths[-1]}, {len(deaths)} times", deaths[-1].code)
-        if worker is None:
-            worker = self._workers[key] = self._start(implementation, device)
-        return worker
+        if key not in self._workers:
+            self._workers[key] = self._start(implementation, device)
+        return self._workers[key]
 
     def unmarked(
         self, implementation: Implementation, calls: list[Call], case: Case
@@ -85,7 +83,7 @@ class Workers:
             self.logs[implementation.file] = error.log
             raise
 
-    def known(self, file: Source) -> list[Worker]:
+    def known(self, file: Source | None) -> list[Worker]:
         """Return the started workers of a file."""
         return [worker for (each, _), worker in self._workers.items() if each == file]
 
@@ -110,8 +108,8 @@ workers = Workers()
 atexit.register(workers.end)
 
 
-def changes_of(file: Source) -> list[StateChange]:
-    """Return what calls of a file changed in its process since the last query."""
+def changes_of(file: Source | None) -> list[StateChange]:
+    """Return what calls of a file, if any, changed in its process since the last query."""
     changed: dict[StateChange, None] = {}
     for worker in workers.known(file):
         if not worker.died:
@@ -127,29 +125,16 @@ class RemoteSubject(Subject):
     generation: int = 0
 
     @classmethod
-    def bind(cls, implementation: Implementation, case: Case) -> RemoteSubject:
+    def bind(cls, implementation: Implementation, case: Case, generation: int = 0) -> RemoteSubject:
         """Bind the file in the worker, which builds what it needs."""
-        return cls(implementation, case)._bound()
-
-    @property
-    def file(self) -> Source:
-        """The file that the worker has loaded."""
-        assert self.implementation.file
-        return self.implementation.file
+        bound = cls(implementation, case, generation)
+        bound.send(Bind())
+        return bound
 
     def again(self) -> RemoteSubject:
-        return replace(self, generation=self.generation + 1)._bound()
+        return RemoteSubject.bind(self.implementation, self.case, self.generation + 1)
 
     def send(self, request: Request[R]) -> R:
         worker = workers.of(self.implementation, self.case.device)
         mends = self.implementation.setting.mends
         return worker.ask(request, case=self.case, generation=self.generation, mends=mends)
-
-    def watch(self, step: Callable[[], object]) -> list[StateChange]:
-        changes_of(self.file)
-        step()
-        return changes_of(self.file)
-
-    def _bound(self) -> RemoteSubject:
-        self.send(Bind())
-        return self

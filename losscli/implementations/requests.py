@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import reduce
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -49,7 +48,6 @@ class Forward(Request[Tensor], frozen=True):
 
     def perform(self, local: LocalSubject) -> Tensor:
         loss, _ = local.forward(self.operands, self.wrt, differentiable=False)
-        local.finish()
         return loss.detach()
 
 
@@ -68,8 +66,7 @@ class Call(Request[Answer], frozen=True):
         for name, values in (contents or {}).items():
             self.operands[name].copy_(values)
 
-    def begin(self, local: LocalSubject) -> Answer:
-        """Perform it without waiting for the GPU."""
+    def perform(self, local: LocalSubject) -> Answer:
         self.fill(self.contents)
         loss, leaves = local.forward(self.operands, self.wrt)
         if not self.wrt:
@@ -85,7 +82,7 @@ class Call(Request[Answer], frozen=True):
         *,
         retain: bool = False,
     ) -> Answer:
-        """Run backward without waiting for the GPU; ``retain`` the graph."""
+        """Run backward; ``retain`` the graph."""
         wanted = [leaves[name] for name in self.wrt]
         with local.blamed():
             found = torch.autograd.grad(
@@ -93,11 +90,6 @@ class Call(Request[Answer], frozen=True):
             )
         gradients = [each if each is None else plain(each) for each in found]
         return Answer(loss.detach(), dict(zip(self.wrt, gradients, strict=True)))
-
-    def perform(self, local: LocalSubject) -> Answer:
-        answer = self.begin(local)
-        local.finish()
-        return answer
 
     def accepts(self, response: Answer) -> bool:
         return {*response.gradients} == {*self.wrt}
@@ -149,7 +141,6 @@ class Accumulate(Request[Gradients], frozen=True):
         for _ in range(self.times):
             with local.blamed():  # without setting a grad mode, so that one left by a call shows
                 local.result(leaves, self.call.wrt).backward(self.call.grad_output)
-        local.finish()
         return {name: leaves[name].grad for name in self.call.wrt}
 
     def accepts(self, response: Gradients) -> bool:
@@ -212,7 +203,6 @@ class JointGradients(Request[list[Gradients]], frozen=True):
             # In one dtype, so that each one's grad_output is its weight.
             total = torch.stack(terms).sum()
             found = iter(torch.autograd.grad(total, wanted, allow_unused=True))
-        local.finish()
         return [{name: next(found) for name in head.call.wrt} for head in self.heads]
 
     def accepts(self, response: list[Gradients]) -> bool:
@@ -228,9 +218,7 @@ class ChangedData(AnswerOf, frozen=True):
     def perform(self, local: LocalSubject) -> Answer:
         loss, leaves = local.forward(self.call.operands, self.call.wrt)
         leaves[self.name].data = self.data
-        answer = self.call.backward(local, loss, leaves, self.call.grad_output)
-        local.finish()
-        return answer
+        return self.call.backward(local, loss, leaves, self.call.grad_output)
 
 
 class InThread(Request[list[Answer]], frozen=True):
@@ -242,24 +230,13 @@ class InThread(Request[list[Answer]], frozen=True):
         def answer_all() -> list[Answer]:
             # The first GPU is the current one of a new thread.
             with nullcontext() if local.device == "cpu" else torch.cuda.device(local.device):
-                return [call.begin(local) for call in self.calls]
+                return [call.perform(local) for call in self.calls]
 
         with ThreadPoolExecutor(1) as thread:
-            answers = thread.submit(answer_all).result()
-        local.finish()
-        return answers
+            return thread.submit(answer_all).result()
 
     def accepts(self, response: list[Answer]) -> bool:
         return accept_each(self.calls, response)
-
-
-class Bind(Request[None], frozen=True):
-    """Bind the implementation and build what it needs."""
-
-    takes_long: ClassVar[bool] = True
-
-    def perform(self, local: LocalSubject) -> None:
-        pass
 
 
 def accept_each(requests: Sequence[Request[Answer]], responses: Sequence[Answer]) -> bool:

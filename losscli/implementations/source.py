@@ -255,9 +255,9 @@ class Source:
     def misfit(self, definition: Definition, spec: Spec, given: tuple[str, ...] = ()) -> str:
         """Return why operands cannot be passed, or an empty string; see Signature.order."""
         signature = signature_for(definition, spec)
-        if lacks := signature.lacks(spec.names, given):
-            return f"{definition.name} takes no {lacks}"
         order = signature.order(spec.names, given)
+        if lacks := [n for n in spec.names if n not in order and not signature.takes(n)]:
+            return f"{definition.name} takes no {lacks[0]}"
         settings = settings_of(spec)
         for argument, operand in zip(signature.names, order, strict=False):
             if argument in settings:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from losscli.implementations.implementation import CUSTOM, BoundLoss, Implementation
+from losscli.implementations.implementation import BoundLoss
 from losscli.losses import HIDDEN_STATE, aten
 from losscli.machine.pytorch import Tensor, torch
 from losscli.ranks.placements import CUTS, share
-from losscli.reasons import Code, Reason
 
 if TYPE_CHECKING:
     from losscli.cases.case import Case
 
 
-def _custom(case: Case) -> BoundLoss:
+def custom(case: Case) -> BoundLoss:
+    """Bind losscli's own kernels."""
     import losscli.functional  # noqa: F401 - defines the operators
     from losscli import sharded
 
@@ -29,7 +28,8 @@ def _custom(case: Case) -> BoundLoss:
     return lambda *shards: function(**dict(zip(names, shards, strict=True)), **settings)
 
 
-def _gathered(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
+def gathered(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
+    """Bind a formula of whole operands, which it gathers."""
     from losscli.ranks.shards import PutTogether, SumOfGradients
 
     settings = {"reduction": case.reduction, **case.params}
@@ -55,9 +55,10 @@ def _gathered(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
     return of_hidden_states if case.spec.unit == HIDDEN_STATE else of_logits
 
 
-def _reference(case: Case) -> BoundLoss:
+def reference(case: Case) -> BoundLoss:
+    """Bind the reference."""
     of_hidden_states = case.spec.unit == HIDDEN_STATE
-    return _gathered(_of_logits(case) if of_hidden_states else case.spec.reference, case)
+    return gathered(_of_logits(case) if of_hidden_states else case.spec.reference, case)
 
 
 def _of_logits(case: Case) -> Callable[..., Tensor]:
@@ -72,11 +73,6 @@ def _of_logits(case: Case) -> Callable[..., Tensor]:
         return formula(logits, target, **kept)
 
     return loss
-
-
-def _functional(case: Case) -> BoundLoss:
-    assert case.spec.functional is not None
-    return _gathered(case.spec.functional, case)
 
 
 def loss_parallel(case: Case) -> BoundLoss:
@@ -152,25 +148,3 @@ def _of_rows(case: Case, rows: BoundLoss) -> BoundLoss:
         return found.to(input.dtype)
 
     return loss
-
-
-SPLIT: Mapping[str, Callable[[Case], BoundLoss]] = {
-    CUSTOM: _custom,
-    "reference": _reference,
-    "functional": _functional,
-}
-
-
-def with_split(one: Implementation) -> Implementation:
-    """Return an implementation that also runs split cases, or gives the reason."""
-    split = SPLIT.get(one.name)
-
-    def bind(case: Case) -> BoundLoss:
-        return split(case) if split and case.placement else one.bind(case)
-
-    def unavailable(case: Case) -> Reason | None:
-        if case.placement and split is None:
-            return Reason(Code.NOT_APPLICABLE, f"{one.name} takes no operands that are split")
-        return one.unavailable(case)
-
-    return replace(one, bind=bind, unavailable=unavailable)

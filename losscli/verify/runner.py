@@ -230,7 +230,7 @@ def run(
                 for each in check.results(case.spec) or (check.name,)
             ]
             problem = None
-        changed = before.restore() if before else changes_of(file) if file else []
+        changed = before.restore() if before else changes_of(file)
         yield from (_blamed(result, changed) for result in results)
 
 

@@ -218,8 +218,8 @@ class Worker:
             return torch.OutOfMemoryError(raised.text)
         if raised.kind == "no_second_derivatives":
             return errors.NoSecondDerivativesError(raised.text)
-        if raised.kind in ("build", "import"):
-            return errors.NotBuiltError(raised.text, compiler=raised.kind == "build")
+        if raised.kind == "build":
+            return errors.NotBuiltError(raised.text, compiler=True)
         if raised.kind == "error":  # only what starts a worker reports one
             return self._forged("an error of losscli itself")
         if raised.broke:

@@ -10,7 +10,7 @@ from functools import cache, reduce
 from operator import or_
 from typing import Any
 
-from losscli.errors import LosscliError, first_line
+from losscli.errors import first_line
 from losscli.implementations import binding, gpu_requests, memory_requests, requests
 from losscli.implementations.errors import NoSecondDerivativesError, SubjectError
 from losscli.implementations.languages import Tuning
@@ -70,10 +70,9 @@ def _answer(
         tensors.keep()
     if isinstance(request, WorkerRequest):
         value = request.perform_at(state)
-    elif state.local:
-        value = state.local.send(request)
     else:
-        raise LosscliError(f"{type(request).__name__} needs a case")
+        assert state.local  # only requests to the worker itself come without a case
+        value = state.local.send(request)
     raw = tensors.encode(list(value) if isinstance(value, Iterator) else value)
     if request.drops_operands:
         tensors.drop()
@@ -99,7 +98,7 @@ def _raised(error: Exception, loads: bool, file: Source) -> wire.Raised:
         told = binding.first_error(cause, file.text, file.path.name)
         return wire.Raised(f"{type(cause).__name__}: {told}", "build")
     if loads:
-        return wire.Raised(f"{type(error).__name__}: {binding.first_error(error)}", "import")
+        return wire.Raised(f"{type(error).__name__}: {binding.first_error(error)}", "raised")
     if isinstance(error, SubjectError):
         return wire.Raised(text, "raised", error.refused, error.code)
     # An error of losscli too: the file can raise one, so the judge would not believe it.

@@ -77,9 +77,7 @@ class Raised(msgspec.Struct, tag="raised"):
     """The candidate raised or returned an invalid result."""
 
     text: str
-    kind: Literal[
-        "raised", "no_second_derivatives", "out_of_memory", "build", "import", "error", "forked"
-    ]
+    kind: Literal["raised", "no_second_derivatives", "out_of_memory", "build", "error", "forked"]
     refused: bool = False
     """Whether it was RuntimeError."""
     code: Code = Code.RAISED

@@ -125,6 +125,15 @@ class Load(WorkerRequest[None], frozen=True):
             state.tuning.watch()
 
 
+class Bind(WorkerRequest[None], frozen=True):
+    """Bind the implementation to the case and build what it needs."""
+
+    takes_long: ClassVar[bool] = True
+
+    def perform_at(self, state: State) -> None:
+        pass
+
+
 class TuningSeconds(WorkerRequest[Seconds], frozen=True):
     """Total seconds of tuning so far."""
 

@@ -12,7 +12,7 @@ from losscli.implementations.gpu_requests import OnStreams
 from losscli.implementations.local import Operands
 from losscli.implementations.process_state import reason_of
 from losscli.implementations.requests import Accumulate, Forward, InThread
-from losscli.implementations.subject import Subject, recordings
+from losscli.implementations.subject import Subject, recordings, watch
 from losscli.losses.domain import DISTINCT_CLASSES
 from losscli.machine.devices import core_count
 from losscli.runs.records import FAIL, PASS, WARN, VerifyResult
@@ -54,7 +54,7 @@ def global_state(problem: Problem, subject: Subject, tally: Tally) -> Iterator[V
     }
     result = VerifyResult(problem.case, subject.name, "global_state", PASS)
     for name, step in steps.items():
-        if changed := subject.watch(step):  # the first counts
+        if changed := watch(subject, step):  # the first counts
             reason = reason_of(changed)
             result = replace(result, status=FAIL, reason=f"{name} {reason}", code=reason.code)
             break
