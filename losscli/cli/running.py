@@ -72,7 +72,6 @@ def run_jobs(
     format: str,
     output: Path | None,
     saved: Path | None = None,
-    resumed: Path | None = None,
     keep_going: bool = True,
     weights: Sequence[float] = (),
     guess: float | None = None,
@@ -88,7 +87,7 @@ def run_jobs(
         refuse_empty(run.excluded)
     writes = None
     if not is_silent():
-        writes = Writer(run, format, output, saved=saved, resumed=resumed, **shown)
+        writes = Writer(run, format, output, saved=saved, **shown)
     finished = False
     with writes or nullcontext() as writer, suppress(KeyboardInterrupt), progress:
         for job in jobs:

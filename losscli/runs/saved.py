@@ -9,7 +9,9 @@ from losscli.files.directories import user_directory
 
 VARIABLE = "LOSSCLI_DATA_DIR"
 SUFFIX = ".jsonl"
-_JOURNAL = ".jsonl.journal.jsonl"
+JOURNAL = ".journal.jsonl"
+"""The end of a checkpoint's name, which follows that of its output."""
+_KILLED = f"{SUFFIX}{JOURNAL}"
 
 
 def runs_directory() -> Path:
@@ -64,15 +66,15 @@ def _names() -> list[str]:
 
 def saved_runs() -> dict[str, Path]:
     """Return saved runs by name, the oldest first."""
-    names = (name for name in _names() if name.endswith(SUFFIX) and not name.endswith(_JOURNAL))
+    names = (name for name in _names() if name.endswith(SUFFIX) and not name.endswith(_KILLED))
     runs = filter(is_there, map(runs_directory().joinpath, names))
     return {path.stem: path for path in sorted(runs, key=lambda path: path.stat().st_mtime_ns)}
 
 
 def killed_runs() -> dict[str, Path]:
     """Return the journals of unfinished runs, by the run's name."""
-    names = (name for name in sorted(_names()) if name.endswith(_JOURNAL))
-    return {name.removesuffix(_JOURNAL): runs_directory() / name for name in names}
+    names = (name for name in sorted(_names()) if name.endswith(_KILLED))
+    return {name.removesuffix(_KILLED): runs_directory() / name for name in names}
 
 
 def find_run(name: str) -> Path:
