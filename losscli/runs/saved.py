@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-from losscli.errors import UnfitError, UsageError, unknown
+from losscli.errors import UnfitError, UsageError, unknown, writing
 from losscli.files.directories import user_directory
 
 VARIABLE = "LOSSCLI_DATA_DIR"
@@ -43,12 +43,8 @@ def check_run_name(text: str) -> str:
 def prepare(name: str) -> Path:
     """Return the path to save a run at, and create its directory; UnfitError if that fails."""
     folder = runs_directory()
-    try:
+    with writing(folder, f"Name another in {VARIABLE}.", "make"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UnfitError(
-            f"cannot make {folder}: {error.strerror}. Name another in {VARIABLE}."
-        ) from None
     if not os.access(folder, os.W_OK):
         raise UnfitError(f"{folder} cannot be written. Name another directory in {VARIABLE}.")
     return folder / f"{name}{SUFFIX}"
@@ -56,12 +52,8 @@ def prepare(name: str) -> Path:
 
 def _names() -> list[str]:
     folder = runs_directory()
-    try:
+    with writing(folder, f"Name another directory in {VARIABLE}.", "read"):
         return os.listdir(folder) if is_there(folder) else []
-    except OSError as error:
-        raise UnfitError(
-            f"cannot read {folder}: {error.strerror}. Name another directory in {VARIABLE}."
-        ) from None
 
 
 def saved_runs() -> dict[str, Path]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from losscli.errors import UnfitError
+from losscli.errors import writing
 from losscli.files.directories import CACHE_VARIABLE, make_private, private_folder
 from losscli.processes.lock import claim_folder, remove_unclaimed
 
@@ -28,13 +28,10 @@ def scratch_directory() -> Path:
 @cache
 def _claimed(shared: Path) -> Path:
     """Create this process's directory; remove those of ended judges."""
-    try:
+    with writing(shared, f"Name a folder that can be written in {CACHE_VARIABLE}."):
         make_private(shared)
         remove_unclaimed(shared)
         own = claim_folder(shared)
-    except OSError as error:
-        mend = f"Name a folder that can be written in {CACHE_VARIABLE}."
-        raise UnfitError(f"cannot write {shared}: {error.strerror}. {mend}") from None
     atexit.register(shutil.rmtree, own, ignore_errors=True)
     return own
 
