@@ -94,7 +94,7 @@ def _of_verdicts(record: Verdicts) -> Iterator[Part]:
     verdicts = record.verdicts
     said = line(verdicts[0]) if len(verdicts) == 1 else summary(verdicts).removeprefix("judge: ")
     states = [state_of(verdict.word) for verdict in verdicts]
-    worst = min(states, key=("bad", "warn", "good", "").index, default="")
+    worst = min(states, key=("bad", "warn", "good", "").index, default=state_of(""))
     yield Part("Result", (Sentence(said, worst),))
     if len(verdicts) > 1:
         rows = []
