@@ -94,14 +94,14 @@ class PatchError(UnfitError):
 
 
 @contextmanager
-def writing(path: Path, advice: str = "Name another file.") -> Iterator[None]:
-    """Turn an error of writing a file into an UnfitError, except for a broken pipe."""
+def writing(path: Path, advice: str = "Name another file.", do: str = "write") -> Iterator[None]:
+    """Turn an error of writing a path, or doing ``do``, into UnfitError, but for a broken pipe."""
     try:
         yield
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise UnfitError(f"cannot write {path}: {error.strerror}. {advice}") from None
+        raise UnfitError(f"cannot {do} {path}: {error.strerror}. {advice}") from None
 
 
 def worst(codes: Iterable[int]) -> int:

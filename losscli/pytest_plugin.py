@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 Kernel = str | Path | Callable[..., Any]
 """``FILE.py``, ``FILE.py:NAME``, or a function or class at the top of a file."""
-_RIGHT, _CANNOT_RUN = 0, 4
 
 
 class LosscliBench:
@@ -87,15 +86,16 @@ class LosscliBench:
         return f"{beside}{colon[-1:]}{name}" if beside.is_file() else str(kernel)
 
     def _run(self, *words: str) -> str:
+        from losscli.errors import EXIT_OK, EXIT_UNFIT
         from losscli.machine.commands import run
 
         # A summary of the step would have a report for each test.
         environment = {k: v for k, v in os.environ.items() if k != "GITHUB_STEP_SUMMARY"}
         done = run([sys.executable, "-m", "losscli", *words], env=environment)
         report = f"{done.stdout}{done.stderr}".strip()
-        if done.returncode == _CANNOT_RUN:
+        if done.returncode == EXIT_UNFIT:
             pytest.skip(report)
-        if done.returncode != _RIGHT:
+        if done.returncode != EXIT_OK:
             pytest.fail(f"losscli {words[0]} exits with {done.returncode}\n{report}", pytrace=False)
         return report
 

@@ -21,11 +21,11 @@ _MEMORY_UNITS = {
 """GB is 10^9 bytes and GiB 2^30, as is G alone, because 1K of a size is 1024."""
 
 
-def first_of(names: Iterable[str], most: int, separator: str = ", ") -> str:
+def first_of(names: Iterable[str], most: int) -> str:
     """Return the first names and how many more there are: ``a, b and 3 more``."""
     named = list(names)
     more = f" and {len(named) - most} more" if len(named) > most else ""
-    return separator.join(named[:most]) + more
+    return ", ".join(named[:most]) + more
 
 
 def format_size(shape: Sequence[int]) -> str:

@@ -277,7 +277,7 @@ def test_run_that_a_signal_may_have_killed_reports_no_result(run, tmp_path):
         yield PAIR[1]
 
     output, jobs = tmp_path / "out.json", [SimpleNamespace(name="a case")]
-    report = {"format": "json", "output": output}
+    report = {"weights": [1.0], "format": "json", "output": output}
     assert run(lambda: run_jobs(made(), jobs, results_of, **report)) == EXIT_INTERRUPTED
     assert len(json.loads(output.read_text())["results"]) == 1
 

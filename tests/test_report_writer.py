@@ -8,7 +8,7 @@ import pytest
 from losscli.errors import UnfitError, UsageError
 from losscli.render.output import LARGEST_SUMMARY, STEP_SUMMARY, publish
 from losscli.render.records import Writer, render
-from losscli.runs.journal import Journal, journal_path
+from losscli.runs.journal import Journal, journal_path, refuse_unreported
 from tests.handmade import PAIR, run
 
 
@@ -104,15 +104,15 @@ def test_link_device_and_pipe_are_written_and_never_replaced(tmp_path):
 
 def test_the_journal_of_a_run_that_was_killed_is_kept(output, tmp_path):
     saved = tmp_path / "v1.2.jsonl"
-    for named, given, said in (
-        (output, {}, r"out\.journal\.jsonl holds .* --resume .*/out, move the file away"),
+    for file, name, said in (
+        (output, "", r"out\.journal\.jsonl holds .* --resume .*/out, move the file away"),
         # That of a saved run is known by the name of the run.
-        (None, {"saved": saved}, r"--resume v1\.2, move the file .* choose another --save\.$"),
+        (saved, "v1.2", r"--resume v1\.2, move the file .* choose another --save\.$"),
     ):
-        journal = journal_path(named or saved)
+        journal = journal_path(file)
         journal.write_text("finished cases")
         with pytest.raises(UsageError, match=said):
-            Writer(run(), "json", named, **given)
+            refuse_unreported("bench", file, name)
         assert journal.read_text() == "finished cases"
 
 

@@ -17,10 +17,10 @@ def tests(monkeypatch):
     names = {"timer-test": "timer", "self-test": "checks"}
     calls, codes = [], dict.fromkeys(names.values(), EXIT_OK)
 
-    def run_jobs(begun, jobs, results_of, *, format, output, keep_going):
+    def run_jobs(begun, jobs, results_of, *, weights, format, output, keep_going):
         name, device = begun
         calls.append((name, device, format, output and output.name, keep_going))
-        assert len(jobs) > 1
+        assert len(weights) == len(jobs) > 1
         return codes[name]
 
     monkeypatch.setattr(running, "begin", lambda kind, device: (names[kind], device))

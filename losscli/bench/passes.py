@@ -50,12 +50,8 @@ class Contents:
         reference: Implementation | None = None,
     ) -> None:
         """``loosened``: ULP that the config allows this case; ``right``: known right results."""
-        self.case, self.operands, self.loosened, self.reference = (
-            case,
-            operands,
-            loosened,
-            reference,
-        )
+        self.case, self.operands = case, operands
+        self.loosened, self.reference = loosened, reference
         self.right = dict(right or {})
         self.group = Group()
         self.changed = False

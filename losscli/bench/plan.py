@@ -13,7 +13,7 @@ from losscli.bench.memory_plan import those_that_fit
 from losscli.build.targets import BENCH, Target, shared
 from losscli.cases.axes import DEVICE, GRAPH, HOST, WARM, Cache, Mode, PassName
 from losscli.cases.case import Case
-from losscli.config.expansion import asked_for, expand
+from losscli.config.expansion import expand, those_asked_for
 from losscli.config.schema import Config, Timing
 from losscli.implementations import Implementation, find_implementation, libraries
 from losscli.ranks.placements import WHOLE, Placement
@@ -151,15 +151,8 @@ def plan(
         energy = not ENERGY.isdisjoint(block.columns)
         timing = block.timing.on(device)
         for case in expand(block, device):
-            passes = {
-                pass_: names
-                for pass_ in block.passes
-                if (
-                    names := tuple(
-                        n for n in block.implementations if asked_for(block, case, n, pass_)
-                    )
-                )
-            }
+            chosen = {pass_: those_asked_for(block, case, pass_) for pass_ in block.passes}
+            passes = {pass_: names for pass_, names in chosen.items() if names}
             for mode in timing.mode if passes else ():
                 task = Task(case, passes, timing, mode, loosened.get(case.name), block.title)
                 tasks.append(replace(task, energy=energy, files=dict(files)))
@@ -279,9 +272,6 @@ class Schedule:
         for all.
         """
         self.tasks, self.budget, self.elapsed, self.build = tasks, budget, elapsed, build
-
-    def __len__(self) -> int:
-        return len(self.tasks)
 
     def __iter__(self) -> Iterator[Task]:
         weights = [*map(seconds_of, self.tasks)]

@@ -171,7 +171,7 @@ def command(
         run, tasks = _resume(unfinished, run, tasks)
 
     notify = cache_calls(note)
-    report |= {"output": output, "saved": saved, "resumed": unfinished, "columns": config.columns}
+    report |= {"output": output, "saved": saved, "columns": config.columns}
     report["weights"] = [planning.seconds_of(task) for task in tasks]
     report["guess"] = min(planning.seconds_of_all(tasks), config.budget)
     most = memory.most_bytes(device)

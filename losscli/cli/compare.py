@@ -6,12 +6,11 @@ from pathlib import Path
 
 import click
 
-from losscli.cli.options import COMPLETE_RUNS, axis, examples, output_options
+from losscli.cli.options import COMPLETE_RUNS, axis, examples, find_inputs, output_options
 from losscli.cli.variables import option, switch
 from losscli.compare.metrics import TIME, limits_of, read_limit
 from losscli.console.notes import note, say
 from losscli.errors import EXIT_FAILED, EXIT_OK, EXIT_UNFIT, UsageError
-from losscli.runs.files import refuse_to_overwrite
 
 
 @click.command("compare")
@@ -76,15 +75,11 @@ def command(
     from losscli.compare.comparison import TOLERATED, compare
     from losscli.compare.gate import Comparisons, FailOn
     from losscli.compare.row_keys import why_unmatched
-    from losscli.processes.garbage import without_garbage_collection
     from losscli.render.output import publish
     from losscli.render.records import conclusion, render, write
     from losscli.runs.reading import read_run
-    from losscli.runs.saved import find_run
 
-    click.get_current_context().with_resource(without_garbage_collection())
-    paths = {name: find_run(name) for name in names}
-    refuse_to_overwrite(output, "run", paths)
+    paths = find_inputs(names, output)
     baseline, *others = [(name, read_run(paths[name], "bench")) for name in names]
     tolerated = by_metric.get(TIME, TOLERATED)
     threshold = by_metric.pop(TIME, math.inf)

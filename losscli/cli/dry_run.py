@@ -10,7 +10,7 @@ from losscli.bench.plan import unavailable
 from losscli.cases.axes import FORWARD_BACKWARD, Mode, PassName
 from losscli.cases.case import Case
 from losscli.cli.running import refuse_empty
-from losscli.config.expansion import asked_for, excluded, expand
+from losscli.config.expansion import excluded, expand, those_asked_for
 from losscli.config.schema import Config
 from losscli.console.streams import emit
 from losscli.errors import UnfitError
@@ -92,9 +92,7 @@ class _Listing:
         for block in self.config.blocks:
             for case, pass_ in itertools.product(expand(block, self.device), block.passes):
                 able = []
-                for name in block.implementations:
-                    if not asked_for(block, case, name, pass_):
-                        continue
+                for name in those_asked_for(block, case, pass_):
                     implementation = find_implementation(name)
                     if reason := implementation.unavailable(case):
                         self.skipped.setdefault(str(reason), Counter())[name] += 1

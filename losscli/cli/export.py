@@ -5,11 +5,10 @@ from pathlib import Path
 import click
 
 from losscli.cli.completion import OneOf
-from losscli.cli.options import COMPLETE_RUNS, examples, output_option
+from losscli.cli.options import COMPLETE_RUNS, examples, find_inputs, output_option
 from losscli.cli.variables import option
 from losscli.console.notes import note
 from losscli.errors import UsageError
-from losscli.runs.files import refuse_to_overwrite
 
 
 @click.command("export")
@@ -39,11 +38,8 @@ def command(name: str, format: str, output: Path | None) -> None:
     from losscli.render.exports import EXPORTS
     from losscli.render.output import write_report
     from losscli.runs.reading import read_run
-    from losscli.runs.saved import find_run
 
-    path = find_run(name)
-    refuse_to_overwrite(output, "run", {name: path})
-    run = read_run(path, "bench")
+    run = read_run(find_inputs([name], output)[name], "bench")
     if not timed(run):
         raise UsageError(f"nothing was timed in {name}. `losscli runs show` shows why.")
     write_report(EXPORTS[format](run), format, output)

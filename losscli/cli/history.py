@@ -4,12 +4,17 @@ from pathlib import Path
 
 import click
 
-from losscli.cli.options import COMPLETE_RUNS, examples, filter_option, output_options
+from losscli.cli.options import (
+    COMPLETE_RUNS,
+    examples,
+    filter_option,
+    find_inputs,
+    output_options,
+)
 from losscli.cli.variables import option
 from losscli.config.schema import Filter
 from losscli.console.notes import note
 from losscli.errors import UsageError
-from losscli.runs.files import refuse_to_overwrite
 
 
 @click.command("history")
@@ -47,15 +52,12 @@ def command(
     from losscli.compare.history import history
     from losscli.config.expansion import keeps, row_of
     from losscli.machine.commits import git
-    from losscli.processes.garbage import without_garbage_collection
     from losscli.render.records import write
     from losscli.runs.reading import read_run
     from losscli.runs.records import BenchResult
-    from losscli.runs.saved import find_run, runs_directory, saved_runs
+    from losscli.runs.saved import runs_directory, saved_runs
 
-    click.get_current_context().with_resource(without_garbage_collection())
-    paths = {name: find_run(name) for name in names} or saved_runs()
-    refuse_to_overwrite(output, "run", paths)
+    paths = find_inputs(names, output, otherwise=saved_runs)
     order = None
     if revisions is not None:  # the oldest commit first
         order = git(Path(), "rev-list", "--reverse", "--topo-order", revisions, "--").split()

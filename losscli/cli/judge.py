@@ -17,7 +17,6 @@ from losscli.cli.variables import option, switch
 from losscli.config.fields import check_device, whole_number
 from losscli.config.sizes import parse_size
 from losscli.console.notes import note, say
-from losscli.console.progress import Progress
 from losscli.console.streams import tell
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, UsageError, worst
 from losscli.losses import EVERY_LOSS, EVERY_ROW_LOSS, LINEAR_LOSSES, LOSSES, REDUCTIONS
@@ -211,7 +210,7 @@ def command(
     interrupted = open_to_files = False
     with VerdictWriter(format, output, earlier=earlier, resumed=resumed) as writer:
         try:
-            for verdict in follow(batch, Progress([1.0] * len(files)), doing):
+            for verdict in follow(batch, len(files), doing):
                 writer.add(verdict)
                 if verdict.not_isolated and not open_to_files:
                     open_to_files = True

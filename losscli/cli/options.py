@@ -2,7 +2,7 @@
 
 import inspect
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -21,12 +21,13 @@ from losscli.config.sizes import parse_size
 from losscli.errors import UnfitError, UsageError
 from losscli.implementations import IMPLEMENTATIONS, find_implementation
 from losscli.losses import EVERY_LOSS, LINEAR_LOSSES, LOSSES, REDUCTIONS, ROW_FORMS, WEIGHTED
+from losscli.processes.garbage import without_garbage_collection
 from losscli.ranks.place import is_silent
 from losscli.runs.columns import COLUMNS
 from losscli.runs.columns import FORMERLY as FORMER_COLUMNS
-from losscli.runs.files import held, is_replaceable
+from losscli.runs.files import held, is_replaceable, refuse_to_overwrite
 from losscli.runs.parts import parse_part
-from losscli.runs.saved import saved_runs
+from losscli.runs.saved import find_run, saved_runs
 
 FORMATS = ("table", "md", "csv", "json", "jsonl")
 
@@ -234,6 +235,23 @@ def writable(option: str, path: Path) -> Path:
     return path
 
 
+def find_inputs(
+    names: Iterable[str],
+    output: Path | None,
+    what: str = "run",
+    otherwise: Callable[[], Mapping[str, Path]] = dict,
+) -> Mapping[str, Path]:
+    """Return the files of named runs, to be read without the garbage collector.
+
+    UsageError if one is missing, or is the output; ``what`` describes them. Without names, those
+    that ``otherwise`` returns.
+    """
+    click.get_current_context().with_resource(without_garbage_collection())
+    paths = {name: find_run(name) for name in names} or otherwise()
+    refuse_to_overwrite(output, what, paths)
+    return paths
+
+
 def hold(
     output: Path | None, saved: Path | None = None, *, kind: str = "", resume: str | None = None
 ) -> Path | None:
@@ -251,7 +269,7 @@ def hold(
 
     unfinished = None if resume is None else journal.find_unfinished(resume)
     if kind and (place := journal.journal_of(output, saved)):
-        journal.refuse_unreported(kind, place[0], unfinished, place[1])
+        journal.refuse_unreported(kind, *place, unfinished)
     return unfinished
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from losscli.cli.options import examples, format_option, output_option
+from losscli.cli.options import examples, find_inputs, format_option, output_option
 from losscli.cli.variables import option, switch
 from losscli.console.streams import emit, tell
 from losscli.errors import UnfitError, UsageError, unknown
-from losscli.runs.files import refuse_to_overwrite, write_file
+from losscli.runs.files import write_file
 from losscli.units import first_of
 
 _SHOWN = 12
@@ -52,14 +52,10 @@ def command(
             "the page needs Jinja2, which is not installed. Install it with `pip install "
             "'losscli[report]'`, or choose --format svg."
         )
-    from losscli.processes.garbage import without_garbage_collection
     from losscli.render.html.any_record import read_record
     from losscli.render.html.page import render_page, sections
-    from losscli.runs.saved import find_run
 
-    click.get_current_context().with_resource(without_garbage_collection())
-    paths = {name: find_run(name) for name in names}
-    refuse_to_overwrite(output, "record", paths)
+    paths = find_inputs(names, output, "record")
     records = {name: read_record(path) for name, path in paths.items()}
     found = sections(records)
     # A run's name comes first where there are several.

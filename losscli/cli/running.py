@@ -1,7 +1,7 @@
 """What bench and verify share: run jobs, report their results."""
 
 import sys
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
@@ -31,13 +31,6 @@ class Work(Protocol):
 
 
 AnyJob = TypeVar("AnyJob", bound=Work)
-AnyJob_co = TypeVar("AnyJob_co", bound=Work, covariant=True)
-
-
-class Jobs(Sized, Iterable[AnyJob_co], Protocol[AnyJob_co]):
-    """Jobs in order, each made when it is due."""
-
-
 Item = TypeVar("Item")
 
 
@@ -66,29 +59,29 @@ def refuse_empty(excluded: Sequence[Exclusion]) -> NoReturn:
 
 def run_jobs(
     run: Run,
-    jobs: Jobs[AnyJob],
+    jobs: Iterable[AnyJob],
     results_of: Callable[[AnyJob], Generator[Result, None, None]],
     *,
+    weights: Sequence[float],
     format: str,
     output: Path | None,
     saved: Path | None = None,
-    resumed: Path | None = None,
     keep_going: bool = True,
-    weights: Sequence[float] = (),
     guess: float | None = None,
     **shown: Any,
 ) -> int:
     """Run jobs, write the report, and return the exit code.
 
-    ``weights`` are the jobs' relative times, ``guess`` the seconds of all. A :class:`Writer`, which
-    takes the rest, writes results one by one, to ``saved`` and ``output``.
+    Each job is made when it is due. ``weights`` are their relative times, ``guess`` the seconds of
+    all. A :class:`Writer`, which takes the rest, writes results one by one, to ``saved`` and
+    ``output``.
     """
-    progress = Progress(weights or [1.0] * len(jobs), guess=guess)
-    if not jobs and not run.results:
+    progress = Progress(weights, guess=guess)
+    if not weights and not run.results:
         refuse_empty(run.excluded)
     writes = None
     if not is_silent():
-        writes = Writer(run, format, output, saved=saved, resumed=resumed, **shown)
+        writes = Writer(run, format, output, saved=saved, **shown)
     finished = False
     with writes or nullcontext() as writer, suppress(KeyboardInterrupt), progress:
         for job in jobs:
@@ -108,7 +101,7 @@ def run_jobs(
             note("stopped at the first failure (--fail-fast)")
             break
         if writer:
-            writer.unfinished = progress.finished < len(jobs)
+            writer.unfinished = progress.finished < len(weights)
         finished = True
     if writer is None:  # another rank reports
         return EXIT_OK if finished else EXIT_INTERRUPTED
@@ -138,10 +131,10 @@ def run_jobs(
 
 
 def follow(
-    items: Generator[Item, None, None], progress: Progress, what: str
+    items: Generator[Item, None, None], count: int, what: str
 ) -> Generator[Item, None, None]:
-    """Yield items as they come and show progress; ``what`` is being done."""
-    with progress, closing(items):
+    """Yield ``count`` items as they come and show progress; ``what`` is being done."""
+    with Progress([1.0] * count) as progress, closing(items):
         progress.working_on(what)
         for item in items:
             raise_if_received()  # a second signal kills processes, so this is no item

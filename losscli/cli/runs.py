@@ -160,15 +160,12 @@ def _merge(names: Sequence[str], format: str, output: Path | None, *, mixed: boo
     from losscli.compare.configurations import headline
     from losscli.render.html.any_record import read_record
     from losscli.render.records import conclusion, write
-    from losscli.runs.files import refuse_to_overwrite
     from losscli.runs.merge import merge, missing_parts
     from losscli.runs.records import Run
-    from losscli.runs.saved import find_run
 
-    paths = {name: find_run(name) for name in names}
+    paths = options.find_inputs(names, output, "part")
     if len(paths) < len(names):
         raise UsageError("a run is named twice. Name each part once.")
-    refuse_to_overwrite(output, "part", paths)
     runs = {}
     for name, path in paths.items():
         record = read_record(path)

@@ -16,7 +16,6 @@ from losscli.cli.completion import OneOf
 from losscli.cli.options import device_option, examples, hold, keep_going_option, output_options
 from losscli.cli.ranks import device_of, facts_of, place_of, ranks_option, run_in_ranks
 from losscli.console.notes import note
-from losscli.console.progress import Progress
 from losscli.console.streams import emit, tell
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageError, worst
 from losscli.machine.devices import let_threads_sleep
@@ -97,14 +96,16 @@ def command(
         from losscli.bench import selftest as timer
 
         plan = timer.plan(timer.bench_of(resolved))
+        report["weights"] = [1.0] * len(plan)
         code = run_jobs(begin("timer-test", resolved), plan, timer.run, **report)
     if test != TIMER and code <= EXIT_FAILED and (not code or keep_going):
         from losscli.verify.selftest import run as checks
 
         if test is None:
             emit()
-        run = begin("self-test", resolved)
-        code = max(code, run_jobs(run, checks.plan(resolved), checks.run, **report))
+        run, tests = begin("self-test", resolved), checks.plan(resolved)
+        report["weights"] = [1.0] * len(tests)
+        code = max(code, run_jobs(run, tests, checks.run, **report))
     return code
 
 
@@ -122,7 +123,7 @@ def _checks_of_ranks(place: Place, device: str, **report: Any) -> int:
     loading.build_ahead(libraries(((t.case, t.implementation.name) for t in tests), own))
     results_of = partial(checks.run, run_job=partial(ranks.run, group=group))
     run = begin("self-test", own, facts=facts_of(group, own))
-    return run_in_ranks(run, tests, results_of, **report)
+    return run_in_ranks(run, tests, results_of, weights=[1.0] * len(tests), **report)
 
 
 def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> int:
@@ -151,7 +152,7 @@ def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> i
     found: list[Judged] = []
     interrupted = False
     try:
-        with closing(follow(judged(), Progress([1.0] * len(files)), "judging")) as verdicts:
+        with closing(follow(judged(), len(files), "judging")) as verdicts:
             for outcome in judged_files(verdicts, files):
                 found.append(outcome)
                 if outcome.exit_code == EXIT_FAILED and not keep_going:

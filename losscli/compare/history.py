@@ -23,6 +23,7 @@ from losscli.compare.noise import noise_between_runs
 from losscli.compare.row_keys import RowKey, median_of, named, timed
 from losscli.files.record import Record
 from losscli.machine.differences import differences
+from losscli.runs.grouping import collected
 from losscli.runs.records import SCHEMA_VERSION, BenchResult, Run
 
 Measured = Mapping[RowKey, Sequence[BenchResult]]
@@ -99,10 +100,8 @@ class ChangePoints:
 
     def _side(self, start: int, end: int) -> tuple[Run, dict[RowKey, int]]:
         """Return the runs of commits as one run, and each row's number of runs."""
-        rows: dict[RowKey, list[BenchResult]] = {}
-        for measured in self._measured[start:end]:
-            for key, results in measured.items():
-                rows.setdefault(key, []).extend(results)
+        there = (item for measured in self._measured[start:end] for item in measured.items())
+        rows = collected((key, result) for key, results in there for result in results)
         merged = replace(self._run, results=tuple(map(_merged, rows.values())))
         return merged, {key: len(results) for key, results in rows.items()}
 
@@ -225,11 +224,10 @@ def history(
     commits, left_out = _by_commit(runs, order)
     if not commits:
         return History(left_out=left_out)
-    measured: list[dict[RowKey, list[BenchResult]]] = []
-    for together in commits.values():
-        measured.append({})
-        for key, result in chain.from_iterable(timed(run).items() for run in together):
-            measured[-1].setdefault(key, []).append(result)
+    measured = [
+        collected(chain.from_iterable(timed(run).items() for run in together))
+        for together in commits.values()
+    ]
     changes = ChangePoints(next(iter(commits.values()))[0], measured)
     names, series = list(commits), []
     for key in dict.fromkeys(key for rows in measured for key in rows):
@@ -273,10 +271,7 @@ def _by_commit(
         else:
             found.append((at[0] if at else 0, commit, run))
     found.sort(key=lambda item: item[0])  # stable: runs of a commit stay in order
-    by_commit: dict[str, list[Run]] = {}
-    for _, commit, run in found:
-        by_commit.setdefault(commit, []).append(run)
-    return by_commit, left_out
+    return collected((commit, run) for _, commit, run in found), left_out
 
 
 def _point(commit: str, runs: Sequence[Run], results: Sequence[BenchResult]) -> MeasuredCommit:

@@ -23,6 +23,11 @@ def asked_for(config: Config, case: Case, implementation: str, pass_: PassName) 
     return kept and rule is None
 
 
+def those_asked_for(config: Config, case: Case, pass_: PassName) -> tuple[str, ...]:
+    """Return the implementations that a config includes in a pass of a case."""
+    return tuple(n for n in config.implementations if asked_for(config, case, n, pass_))
+
+
 def kept_and_excluding(
     config: Config, case: Case, implementation: str, pass_: PassName
 ) -> tuple[bool, Exclude | None]:

@@ -11,7 +11,7 @@ from losscli import __version__
 from losscli.errors import EXIT_BUILD, EXIT_FAILED, EXIT_OK, EXIT_UNFIT, EXIT_USAGE
 from losscli.files.record import Record
 from losscli.judge.job import Job
-from losscli.judge.verdict_parts import REFERENCE, RIGHT_WORDS, SAME, Accuracy, JudgeReason, Speed
+from losscli.judge.verdict_parts import REFERENCE, RIGHT_WORDS, Accuracy, JudgeReason, Speed, mark
 from losscli.reasons import WORDS, Code, Facet, Word
 
 MOST_REASONS = 3
@@ -213,14 +213,11 @@ def speedup(verdict: Verdict, pass_: str = "", other: str = REFERENCE) -> float 
     ratios = [
         timed.ratios[other][0]
         for timed in verdict.speed
-        if other in timed.ratios and pass_ in ("", timed.pass_) and _decided(*timed.ratios[other])
+        if other in timed.ratios
+        and pass_ in ("", timed.pass_)
+        and mark(*timed.ratios[other][1:]) != "?"
     ]
     return geometric_mean(ratios) if ratios else None
-
-
-def _decided(value: float, low: float, high: float) -> bool:
-    """Tell whether a ratio's interval lies on one side of 1, or closely around it."""
-    return not low < 1 < high or high - low < SAME
 
 
 def score(verdict: Verdict) -> float:

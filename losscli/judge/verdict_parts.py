@@ -142,6 +142,13 @@ def advice_of(check: str) -> str:
     return ADVICE.get("gradients" if check.endswith("_gradient") else check, "")
 
 
+def mark(low: float, high: float) -> str:
+    """Return the mark before a ratio with this interval, or nothing; see ``MARKS``."""
+    if not low < 1 < high:
+        return ""
+    return "=" if high - low < SAME else "?"
+
+
 def ended(text: str) -> str:
     """Return a sentence with its full stop."""
     return text if text.endswith((".", "!", "?")) else f"{text}."

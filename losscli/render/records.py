@@ -80,13 +80,11 @@ class Writer:
         output: Path | None,
         *,
         saved: Path | None = None,
-        resumed: Path | None = None,
         **shown: Any,
     ) -> None:
-        """Begin with the results of ``run``, from the file ``resumed``.
+        """Begin with the results of ``run``; UnfitError if its journal cannot be written.
 
-        ``saved``: a JSONL file to save the run in too; ``shown``: see :func:`view`. UsageError if a
-        journal was never reported, UnfitError if nothing can be written next to ``output``.
+        ``saved``: a JSONL file to save the run in too; ``shown``: see :func:`view`.
         """
         self.format, self.output, self.saved = format, output, saved
         self._run, self._shown = run, shown
@@ -96,7 +94,7 @@ class Writer:
         self._is_in_journal = True
         """Whether the journal has the last result: a full disk may cut it off."""
         if place := journal_of(output, saved):
-            self._journal = Journal(run, place[0], resumed, name=place[1])
+            self._journal = Journal(run, *place)
         if output and is_replaceable(output):
             self.output = output.resolve()
 

@@ -9,7 +9,7 @@ from typing import Literal
 from losscli.errors import one_line
 from losscli.runs.columns import MARKS
 from losscli.runs.judgements import IMPOSSIBLE
-from losscli.views.document import Document, Notes, Part, Sentence, Side, Table, Verbatim
+from losscli.views.document import Document, Notes, Part, Sentence, Side, Table
 
 Style = Literal["simple", "github"]
 TEXT: Style = "simple"
@@ -24,14 +24,14 @@ COMFORTABLE_CASE = 24
 """Width of a case's name for which a narrow terminal drops columns."""
 
 
-def text(document: Document, width: int = WIDTH) -> str:
-    """Return a document as text within a width."""
+def text(document: Document, width: int | None = WIDTH) -> str:
+    """Return a document as text within a width, or as Markdown without one."""
     return "\n\n".join(part for part in _parts(document, width) if part)
 
 
 def markdown(document: Document) -> str:
     """Return a document as Markdown."""
-    return "\n\n".join(part for part in _parts(document, None) if part)
+    return text(document, None)
 
 
 def _parts(document: Document, width: int | None, level: int = 3) -> Iterator[str]:
@@ -46,8 +46,6 @@ def _parts(document: Document, width: int | None, level: int = 3) -> Iterator[st
         sentences = []
         if isinstance(block, Notes):
             yield _filled(block.lines, width)
-        elif isinstance(block, Verbatim):
-            yield block.text if width else f"```\n{block.text}\n```"
         elif isinstance(block, Part):
             yield f"{heading}{block.title}"
             yield from _parts(block.document, width, level + 1)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from losscli.errors import one_line
 from losscli.implementations.sandbox.isolation_parts import NAMES
 from losscli.judge.verdict import Verdict, speedup
-from losscli.judge.verdict_parts import REFERENCE, SAME, Accuracy, JudgeReason, word_of
+from losscli.judge.verdict_parts import REFERENCE, Accuracy, JudgeReason, mark, word_of
 from losscli.losses import EVERY_LOSS
 from losscli.reasons import FACETS, WORDS, Code
 from losscli.render.text import GAP, WIDTH, fill, fit_case, lay_out, left_out
@@ -187,7 +187,7 @@ def _times(verdict: Verdict, width: int) -> tuple[list[str], list[list[str]]]:
             timed.case,
             SHORT_PASSES.get(timed.pass_, timed.pass_),
             format_seconds(timed.seconds),
-            *(_mark(*ratio[1:]) + _ratio(ratio[0]) if ratio else "-" for ratio in ratios),
+            *(mark(*ratio[1:]) + _ratio(ratio[0]) if ratio else "-" for ratio in ratios),
             share if f"{timed.case}, {timed.pass_}" not in impossible else IMPOSSIBLE,
             "-" if extra is None else format_bytes(extra),
         ]
@@ -203,12 +203,6 @@ def _legend(rows: Sequence[Sequence[str]]) -> str:
     signs = {cell[:1] for row in rows for cell in row}
     marks = (meaning for sign, meaning in MARKS.items() if sign in signs)
     return "; ".join([ratios, SHARE.told, MEMORY.told, *marks])
-
-
-def _mark(low: float, high: float) -> str:
-    if not low < 1 < high:
-        return ""
-    return "=" if high - low < SAME else "?"
 
 
 def _tables(verdicts: Sequence[Verdict]) -> Iterator[str]:

@@ -18,41 +18,32 @@ from losscli.runs.encoding import json_line
 from losscli.runs.files import is_replaceable, refuse_held, replace_file, write_file
 from losscli.runs.reading import read_run
 from losscli.runs.records import Result, Run
-from losscli.runs.saved import VARIABLE, find_run, is_there, runs_directory
-
-_SUFFIX = ".journal.jsonl"
+from losscli.runs.saved import JOURNAL, SUFFIX, VARIABLE, find_run, is_there, runs_directory
 
 
 def journal_path(output: Path) -> Path:
     """Return the path of an output's journal."""
-    return output.with_name(f"{output.name}{_SUFFIX}")
+    return output.with_name(f"{output.name}{JOURNAL}")
 
 
 def output_of(path: Path) -> Path:
     """Return a journal's output; any other path is returned unchanged."""
-    return path.with_name(path.name.removesuffix(_SUFFIX))
+    return path.with_name(path.name.removesuffix(JOURNAL))
 
 
 def journal_of(output: Path | None, saved: Path | None) -> tuple[Path, str] | None:
     """Return the output with a journal and, if the run is only saved, its name."""
     if output and is_replaceable(output):
         return output.resolve(), ""
-    return (saved, saved.name.removesuffix(".jsonl")) if saved else None
+    return (saved, saved.stem) if saved else None
 
 
 class Journal:
     """The file that receives each result."""
 
-    def __init__(
-        self, run: Run, output: Path, resumed: Path | None = None, *, name: str = ""
-    ) -> None:
-        """Write the header of ``run`` and its results so far, as unfinished.
-
-        ``resumed``: the journal of those results, which this one may replace. ``name``: the run's
-        name if it is only saved. UsageError if another run's unreported journal exists.
-        """
+    def __init__(self, run: Run, output: Path, name: str) -> None:
+        """Write the header of ``run`` and its results so far, as unfinished; see `journal_of`."""
         self.path = journal_path(output)
-        refuse_unreported(run.kind, output, resumed, name)
         with writing(self.path, f"Choose another {_option(name)}."):
             header = replace(run.header, unfinished=True)
             records = [header.to_json(), *(result.to_json() for result in run.results)]
@@ -71,8 +62,8 @@ class Journal:
             self._file.close()
 
 
-def refuse_unreported(kind: str, output: Path, resumed: Path | None = None, name: str = "") -> None:
-    """Refuse to overwrite the journal of a run that was never written; see :class:`Journal`."""
+def refuse_unreported(kind: str, output: Path, name: str, resumed: Path | None = None) -> None:
+    """Refuse to overwrite the journal of a run that was never written, unless it is resumed."""
     path = journal_path(output)
     if not path.exists() or (resumed and resumed.resolve() == path.resolve()):
         return
@@ -91,7 +82,7 @@ def _option(name: str) -> str:
 
 def find_unfinished(name: str) -> Path:
     """Return the file to resume from: the journal, which has more results, or the report."""
-    journals = map(journal_path, (Path(name), runs_directory() / f"{name}.jsonl"))
+    journals = map(journal_path, (Path(name), runs_directory() / f"{name}{SUFFIX}"))
     path = next(filter(is_there, journals), None) if name else None
     try:
         path = path or find_run(name)

@@ -4,12 +4,14 @@ import os
 import re
 from pathlib import Path
 
-from losscli.errors import UnfitError, UsageError, unknown
+from losscli.errors import UnfitError, UsageError, unknown, writing
 from losscli.files.directories import user_directory
 
 VARIABLE = "LOSSCLI_DATA_DIR"
 SUFFIX = ".jsonl"
-_JOURNAL = ".jsonl.journal.jsonl"
+JOURNAL = ".journal.jsonl"
+"""The end of a checkpoint's name, which follows that of its output."""
+_KILLED = f"{SUFFIX}{JOURNAL}"
 
 
 def runs_directory() -> Path:
@@ -41,12 +43,8 @@ def check_run_name(text: str) -> str:
 def prepare(name: str) -> Path:
     """Return the path to save a run at, and create its directory; UnfitError if that fails."""
     folder = runs_directory()
-    try:
+    with writing(folder, f"Name another in {VARIABLE}.", "make"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UnfitError(
-            f"cannot make {folder}: {error.strerror}. Name another in {VARIABLE}."
-        ) from None
     if not os.access(folder, os.W_OK):
         raise UnfitError(f"{folder} cannot be written. Name another directory in {VARIABLE}.")
     return folder / f"{name}{SUFFIX}"
@@ -54,25 +52,21 @@ def prepare(name: str) -> Path:
 
 def _names() -> list[str]:
     folder = runs_directory()
-    try:
+    with writing(folder, f"Name another directory in {VARIABLE}.", "read"):
         return os.listdir(folder) if is_there(folder) else []
-    except OSError as error:
-        raise UnfitError(
-            f"cannot read {folder}: {error.strerror}. Name another directory in {VARIABLE}."
-        ) from None
 
 
 def saved_runs() -> dict[str, Path]:
     """Return saved runs by name, the oldest first."""
-    names = (name for name in _names() if name.endswith(SUFFIX) and not name.endswith(_JOURNAL))
+    names = (name for name in _names() if name.endswith(SUFFIX) and not name.endswith(_KILLED))
     runs = filter(is_there, map(runs_directory().joinpath, names))
     return {path.stem: path for path in sorted(runs, key=lambda path: path.stat().st_mtime_ns)}
 
 
 def killed_runs() -> dict[str, Path]:
     """Return the journals of unfinished runs, by the run's name."""
-    names = (name for name in sorted(_names()) if name.endswith(_JOURNAL))
-    return {name.removesuffix(_JOURNAL): runs_directory() / name for name in names}
+    names = (name for name in sorted(_names()) if name.endswith(_KILLED))
+    return {name.removesuffix(_KILLED): runs_directory() / name for name in names}
 
 
 def find_run(name: str) -> Path:

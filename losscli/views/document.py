@@ -16,7 +16,7 @@ State = Literal["", "good", "warn", "bad", "off"]
 
 @dataclass(frozen=True)
 class Verbatim:
-    """Text that is already laid out."""
+    """Text that is already laid out, which only a page shows."""
 
     text: str
     wraps: bool = False

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from losscli.render.html import svg
 from losscli.render.html.picture import Picture, marked
-from losscli.runs.grouping import grouped
+from losscli.runs.grouping import collected, grouped
 from losscli.units import format_bytes
 from losscli.views.document import Kind, Plot, Point, Series, Unit
 from losscli.views.phrases import count
@@ -109,10 +109,7 @@ def _cached(cache_bytes: int, across: svg.Scale, below: float | None) -> str:
 
 
 def _forest(plot: Plot, series: Sequence[Series], styles: Mapping[str, int]) -> _Drawn:
-    rows: dict[str, list[tuple[str, Point]]] = {}
-    for each in series:
-        for point in each.points:
-            rows.setdefault(point.label, []).append((each.name, point))
+    rows = collected((p.label, (each.name, p)) for each in series for p in each.points)
     points = [point for marks in rows.values() for _, point in marks]
     ends = [end for point in points for end in (point.low, point.high)]
     across = _AXES["ratio"].scale([*ends, 0.9, 1.12], 8, _FOREST_RIGHT)
