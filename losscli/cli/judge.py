@@ -241,10 +241,10 @@ def _pool(
 ) -> JudgePool:
     """Return the judges of this machine for a device's jobs, or those of a Ray cluster."""
     if engine is None:
-        from losscli.judge.pool import LocalPool, default_workers, usable_gpus
+        from losscli.judge.pool import LocalPool, usable_gpus
 
         gpus = [] if device == "cpu" else usable_gpus()
-        return LocalPool(workers or default_workers(len(gpus)), gpus=gpus, notify=note)
+        return LocalPool(workers, gpus=gpus, notify=note)
     from losscli.judge.farm import Farm
     from losscli.judge.ray_cluster import RayCluster
 

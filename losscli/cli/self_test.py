@@ -129,7 +129,7 @@ def _checks_of_ranks(place: Place, device: str, **report: Any) -> int:
 def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> int:
     from losscli.cli.running import follow
     from losscli.judge.batch import judge_batch
-    from losscli.judge.pool import LocalPool, default_workers
+    from losscli.judge.pool import LocalPool
     from losscli.judge.selftest import candidates, judged_files
     from losscli.machine.devices import resolve_device
     from losscli.render.output import write_report
@@ -141,11 +141,11 @@ def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> i
 
     def judged() -> Generator[Verdict, None, None]:
         # Files that need no GPU come first: more can be judged at once.
-        for gpus in (0, 1):
+        for gpus in ((), (resolved,)):
             chosen = [each.job(resolved) for each in files if each.needs_gpu == bool(gpus)]
             # Untimed files come first: their processes yield the cores.
             chosen.sort(key=lambda job: job.timed)
-            pool = LocalPool(default_workers(gpus), notify=note)
+            pool = LocalPool(gpus=gpus, notify=note)
             with closing(judge_batch(chosen, pool)) as verdicts:
                 yield from verdicts
 

@@ -31,6 +31,8 @@ class SandboxError(SubjectError):
 class NotIsolatedError(UnfitError):
     """A required part of the isolation is missing; the file has not run."""
 
+    code: Code = Code.NOT_ISOLATED
+
 
 class NotBuiltError(SandboxError):
     """A file cannot be imported or compiled."""

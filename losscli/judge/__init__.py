@@ -71,11 +71,9 @@ def judge_many(jobs: Sequence[Job], *, workers: int | None = None) -> Iterator[V
     built and checked at once; by default cores and memory do.
     """
     from losscli.judge.batch import judge_batch
-    from losscli.judge.pool import LocalPool, default_workers, usable_gpus
+    from losscli.judge.pool import LocalPool, usable_gpus
 
-    gpus = usable_gpus()
-    pool = LocalPool(workers or default_workers(len(gpus)), gpus=gpus)
-    return judge_batch(jobs, pool)
+    return judge_batch(jobs, LocalPool(workers, gpus=usable_gpus()))
 
 
 sys.modules[__name__].__class__ = _Judge

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from losscli.bench.plan import Task
 from losscli.bench.plan import plan as plan_bench
-from losscli.cases.axes import DTYPES, FORWARD, FORWARD_BACKWARD, Distribution, DType, PassName
+from losscli.cases.axes import DTYPES, PASSES, Distribution, DType
 from losscli.cases.case import Case
 from losscli.config.expansion import expand
 from losscli.config.schema import Config, Inputs, LossChoice, Timing, off_default
@@ -162,10 +162,9 @@ class KnownLoss:
     def tasks(self, *, trains: bool) -> list[Task]:
         """Return what is timed: the candidate, PyTorch and losscli's own kernel."""
         quick, sizes = self.job.quick, self._timed
-        passes: tuple[PassName, ...] = (FORWARD, FORWARD_BACKWARD)
         config = replace(
             self._config(sizes, distribution="uniform"),
-            passes=passes if trains else (FORWARD,),
+            passes=PASSES if trains else PASSES[:1],
             implementations=(
                 self.job.file,
                 self.beside,

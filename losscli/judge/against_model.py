@@ -8,7 +8,7 @@ import torch
 from msgspec import structs
 
 from losscli.bench.plan import Task
-from losscli.cases.axes import FORWARD, FORWARD_BACKWARD, DType, PassName
+from losscli.cases.axes import PASSES, DType
 from losscli.cases.case import Case
 from losscli.cases.model_case import NAME, Argument, ModelCase
 from losscli.config.schema import Timing
@@ -104,7 +104,7 @@ class AnyModel:
 
     def tasks(self, *, trains: bool) -> list[Task]:
         """Return what is timed with the reference: the sizes of ``get_inputs``."""
-        passes: tuple[PassName, ...] = (FORWARD, FORWARD_BACKWARD) if trains else (FORWARD,)
+        passes = PASSES if trains else PASSES[:1]
         timing = Timing(0.1, 0.6, processes=1) if self.job.quick else Timing(0.4, 3.0, processes=1)
         files = {each.name: each for each in (self.candidate, self.reference)}
         about: dict[str, Any] = {"files": files, "reference": self.reference}

@@ -123,7 +123,7 @@ def read_jobs(
         if not line.strip():
             continue
         where = f"{name}:{number}"
-        item = _read_line(line, where, defaults)
+        item = _read_line(line, where, defaults or {})
         if isinstance(item, Job) and item.id in seen:
             text = f"the id '{item.id}' is that of line {seen[item.id]} as well"
             yield _broken(item, where, f"{text}. Give each job a different id.")
@@ -132,10 +132,10 @@ def read_jobs(
             yield item
 
 
-def _read_line(line: bytes, where: str, defaults: Mapping[str, Any] | None = None) -> Job | Verdict:
+def _read_line(line: bytes, where: str, defaults: Mapping[str, Any]) -> Job | Verdict:
     value: dict[str, Any] = {}
     try:
-        value = _with_defaults(_object(line), defaults or {})
+        value = _with_defaults(_object(line), defaults)
         return read_job(value)
     except (UsageError, RecordError) as error:
         return _broken(_readable(value, where), where, str(error))

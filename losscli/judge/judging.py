@@ -86,12 +86,8 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
         judging.run()
     except Ended:
         pass
-    except NotJudgeableError as error:
+    except (NotJudgeableError, NotIsolatedError, WrongReferenceError) as error:
         draft.add(error.code, str(error))
-    except NotIsolatedError as error:
-        draft.add(Code.NOT_ISOLATED, str(error))
-    except WrongReferenceError as error:
-        draft.add(Code.BAD_REFERENCE, str(error))
     except torch.OutOfMemoryError as error:
         draft.add(Code.INSUFFICIENT_MEMORY, str(error).partition("\n")[0])
     finally:

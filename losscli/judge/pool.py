@@ -48,7 +48,7 @@ class JudgePool(Protocol):
         """Yield each verdict when it is ready; take jobs as needed, and pass verdicts on."""
 
 
-def default_workers(gpus: int = 0) -> int:
+def _default_workers(gpus: int) -> int:
     """Return how many judges the cores, the memory and so many GPUs allow."""
     most = core_count() if not gpus else min(core_count(), gpus * JUDGES_OF_A_GPU)
     return max(1, min(most, free_bytes("cpu") // WORKER_BYTES))
@@ -97,19 +97,20 @@ class LocalPool:
 
     def __init__(
         self,
-        workers: int,
+        workers: int | None = None,
         *,
         gpus: Sequence[str] = (),
         notify: Callable[[str], None] = lambda note: None,
         command: Sequence[str] = COMMAND,
         grace: float = GRACE,
     ) -> None:
-        """``workers``: most judges at once, each started by ``command``.
+        """``workers``: most judges at once; by default cores, memory and ``gpus`` decide.
 
-        Jobs for any GPU take ``gpus`` in turn. A judge that is ended early has ``grace`` seconds to
-        clean up. ``notify`` gets what concerns no single job.
+        ``command`` starts a judge. Jobs for any GPU take ``gpus`` in turn. A judge that is ended
+        early has ``grace`` seconds to clean up. ``notify`` gets what concerns no single job.
         """
-        self.workers, self._command, self._grace = workers, command, grace
+        self.workers = workers or _default_workers(len(gpus))
+        self._command, self._grace = command, grace
         self._gpus = _Gpus(gpus, notify)
 
     def run(self, jobs: Iterable[Item]) -> Generator[Verdict, None, None]:

@@ -49,8 +49,8 @@ _FIRST_LINE = re.compile(
     r"# expect: (?P<words>[A-Z]+(?:[ |][A-Z]+)*)"
     r"(?: (?P<codes>[a-z_]+(?:,[a-z_]+)*))?: (?P<what>\S.*)"
 )
-_OPTION = re.compile(r"# (?P<name>gpu|needs|loss|reference|dtypes|limits)(?:: (?P<value>\S.*))?")
-_OPTIONS = ("expect", "gpu", "needs", "loss", "dtypes", "limits")
+_OPTIONS = ("gpu", "needs", "loss", "reference", "dtypes", "limits")
+_OPTION = re.compile(rf"# (?P<name>{'|'.join(_OPTIONS)})(?:: (?P<value>\S.*))?")
 _PLACE = re.compile(r"^( *)(IMPORTS|SETUP|BODY)\n", re.MULTILINE)
 _LIMITS = {"build_seconds": 300.0, "call_seconds": 60.0, "total_seconds": 600.0}
 OF_TIME: set[Code] = {
@@ -203,7 +203,7 @@ def changed(changes: str) -> dict[str, str]:
 
 
 def _text(base: str, change: dict[str, Any]) -> str:
-    if unknown := change.keys() - {*_OPTIONS, "imports", "setup", "body"}:
+    if unknown := change.keys() - {"expect", *_OPTIONS, "imports", "setup", "body"}:
         raise ValueError(f"changes.yaml: {', '.join(unknown)}: no such key")
     imports = (each if " " in each else f"import {each}" for each in change.get("imports", ()))
     parts = {
@@ -213,7 +213,7 @@ def _text(base: str, change: dict[str, Any]) -> str:
     }
     head = (
         f"# {option}" if change[option] is True else f"# {option}: {change[option]}"
-        for option in _OPTIONS
+        for option in ("expect", *_OPTIONS)
         if option in change
     )
     text = _PLACE.sub(lambda at: indent(parts[at[2]].rstrip() + "\n", at[1]), base)

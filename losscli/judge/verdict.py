@@ -208,15 +208,10 @@ def renamed(verdict: Verdict, job: Job, names: Mapping[str, str]) -> Verdict:
     return replace(verdict, id=job.id, file=job.file, **texts)
 
 
-def speedup(verdict: Verdict, pass_: str = "", other: str = REFERENCE) -> float | None:
-    """Return the geometric mean of the conclusive ratios to another implementation, if any."""
-    ratios = [
-        timed.ratios[other][0]
-        for timed in verdict.speed
-        if other in timed.ratios
-        and pass_ in ("", timed.pass_)
-        and mark(*timed.ratios[other][1:]) != "?"
-    ]
+def speedup(verdict: Verdict, pass_: str = "") -> float | None:
+    """Return the geometric mean of the conclusive ratios to the reference, if any."""
+    timed = (each.ratios.get(REFERENCE) for each in verdict.speed if pass_ in ("", each.pass_))
+    ratios = [ratio[0] for ratio in timed if ratio and mark(*ratio[1:]) != "?"]
     return geometric_mean(ratios) if ratios else None
 
 
@@ -224,5 +219,4 @@ def score(verdict: Verdict) -> float:
     """Return a number for a search: 0 if not right, else the speedup, or 1 if not timed."""
     if not verdict.right:
         return 0.0
-    found = speedup(verdict)
-    return 1.0 if found is None else found
+    return verdict.speedup or 1.0

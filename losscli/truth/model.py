@@ -46,6 +46,8 @@ from losscli.truth.tolerances import (
 class WrongReferenceError(LosscliError):
     """A reference does not run, or cannot be the truth."""
 
+    code: Code = Code.BAD_REFERENCE
+
 
 @dataclass(frozen=True)
 class Reference:

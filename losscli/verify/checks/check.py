@@ -44,18 +44,11 @@ def usual(problem: Problem) -> tuple[Incoming]:
 class Tally(Worst):
     """The worst of what a check finds, with the names of all variants that failed."""
 
-    def __init__(
-        self,
-        *,
-        limits: Limits = lambda variant, errors: False,
-        first: bool = False,
-        name: Callable[[list[str]], str] = lambda failed: f"with {'; '.join(failed)}",
-    ) -> None:
-        """``first``: report the first failure, not the worst; ``name`` describes several."""
+    def __init__(self, *, limits: Limits = lambda variant, errors: False) -> None:
         super().__init__()
         self._losses, self._gradients = Worst(), Worst()
         self._failed: dict[str, None] = {}
-        self._first, self._name, self._limits = first, name, limits
+        self._limits = limits
         self._only_limits = True
         self.reference_error = Error()
         """PyTorch's own error, if the check measures it."""
@@ -63,6 +56,10 @@ class Tally(Worst):
         """The losses that the check called in between."""
         self.note = ""
         """The result's reason if there is no other."""
+        self.first = False
+        """Whether to report the first failure, not the worst."""
+        self.several: Callable[[list[str]], str] = lambda failed: f"with {'; '.join(failed)}"
+        """Describes several failed variants."""
 
     def add(self, outcome: Outcome, errors: Errors | None = None, circumstance: str = "") -> None:
         """Keep an outcome that belongs to no variant."""
@@ -73,7 +70,7 @@ class Tally(Worst):
         """Keep the judgement of a variant's part, whose error the result shows."""
         outcome, errors = judged
         self.measure(part, outcome, errors)
-        if not (self._first and self._failed):
+        if not (self.first and self._failed):
             super().add(outcome, errors, f"{variant}, {part}: ")
         if outcome.status == FAIL:
             self._failed[variant] = None
@@ -137,7 +134,7 @@ class Tally(Worst):
         error = to_error(self._losses.errors, self._gradients.errors)
         result = self.result(problem, implementation, check, error, self.reference_error)
         if len(self._failed) > 1:
-            reason = f"{result.reason}. Wrong {self._name(list(self._failed))}"
+            reason = f"{result.reason}. Wrong {self.several(list(self._failed))}"
             result = replace(result, reason=reason)
         if result.status == FAIL:
             code = Code.KNOWN_LIMITATION if self._only_limits else result.code
@@ -175,7 +172,6 @@ class Check:
     """The config's pass that includes it."""
     adapt: Callable[[Case], Case] = lambda case: case
     """Make the case to run on from a config's case."""
-    tally: Callable[..., Tally] = Tally
     once: bool = True
     """Whether the largest case that fits stands for all of its :attr:`Case.kind`."""
     mean_for_sum: bool = False
@@ -204,7 +200,7 @@ class Check:
 
     def run(self, problem: Problem, subject: Subject) -> Iterator[VerifyResult]:
         """Yield a subject's results."""
-        tally = self.tally(limits=self.limits)
+        tally = Tally(limits=self.limits)
         results = self.judge(problem, subject, tally)
         yield from results or [tally.finish(problem, subject.name, self.name)]
 

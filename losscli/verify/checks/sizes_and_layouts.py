@@ -31,7 +31,6 @@ def _sizes(failed: list[str]) -> str:
     "element or row, and empty operands.",
     formerly=("sizes", "row_lengths", "linear_sizes"),
     adapt=lambda case: geometry_of(case).for_sizes(case),
-    tally=partial(Tally, first=True, name=_sizes),
     mean_for_sum=True,
     units=(ELEMENT, ROW, HIDDEN_STATE),
     recompiles=True,
@@ -45,6 +44,7 @@ def boundary_sizes(problem: Problem, subject: Subject, tally: Tally) -> None:
     token, width 1, one class, a vocabulary of 50,257, no tokens, sizes around the tiles of matrix
     products.
     """
+    tally.first, tally.several = True, _sizes
     tally.judge_variants(problem, subject, geometry_of(problem.case).sizes(problem), usual)
 
 
@@ -154,7 +154,7 @@ def large_outputs(problem: Problem, subject: Subject, tally: Tally) -> None:
     cost=Cost.FEW,
     adapt=lambda case: geometry_of(case).for_layouts(case),
     mean_for_sum=True,
-    limits=lambda variant, _: not any(each.is_ordinary(variant) for each in GEOMETRIES.values()),
+    limits=lambda variant, _: not any(variant in each.ordinary for each in GEOMETRIES.values()),
     needs_gradient=False,
     recompiles=True,
     one_process=COPIES,

@@ -22,6 +22,7 @@ from losscli.verify.geometry.geometry import (
     of_shapes,
     offset,
     permuted,
+    stored,
     transposed,
     usual_and_other,
 )
@@ -129,11 +130,6 @@ def _whole(problem: Problem, name: str, relayout: Relayout) -> Problem:
     return problem.like({name: relayout(values)})
 
 
-def _reshaped(problem: Problem, input: Shape, target: Shape, *relayouts: Relayout) -> Problem:
-    own = problem.reshaped(input, target)
-    return laid_out(own, dict(zip(own.operands, relayouts, strict=False)))
-
-
 def _layouts(problem: Problem) -> Variants:
     for name, relayouts in LAYOUTS_OF_PAIRS.items():
         lie = dict(zip(problem.operands, relayouts, strict=False))
@@ -142,10 +138,9 @@ def _layouts(problem: Problem) -> Variants:
     for operand in others[1:]:
         for how, relayout in LATER.items():
             yield f"{operand.name} {how}", partial(_whole, problem, operand.name, relayout)
-    for name, shapes in broadcast_shapes(*problem.case.shape).items():
-        yield name, partial(problem.reshaped, *shapes)
+    yield from of_shapes(problem, broadcast_shapes(*problem.case.shape))
     for name, changes in OTHER_SHAPES.items():
-        yield name, partial(_reshaped, problem, *changes)
+        yield name, partial(stored, problem, *changes)
     for operand in others:
         for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16, *INTEGERS):
             own = dtype == problem.prediction.dtype
@@ -169,7 +164,7 @@ ELEMENTS = Geometry(
     for_layouts=lambda case: (small := small_case(case)).reshaped(small.shape, small.shape),
     layouts=_layouts,
     grad_outputs=_grad_outputs,
-    is_ordinary=lambda layout: layout in CONTIGUOUS,
+    ordinary=CONTIGUOUS,
     for_repeats=of_shape((4099,), (4099,)),
     for_rounding=of_shape((ROUNDED_ELEMENTS,), (ROUNDED_ELEMENTS,)),
 )

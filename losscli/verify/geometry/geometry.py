@@ -41,8 +41,8 @@ class Geometry:
     """Yield memory layouts of operands, with NaN in gaps."""
     grad_outputs: Callable[[Problem], Sequence[Incoming]] = usual_and_other
     """Return the grad_outputs of a layout."""
-    is_ordinary: Callable[[str], bool] = lambda layout: False
-    """Tell whether every kernel must accept a layout."""
+    ordinary: tuple[str, ...] = ()
+    """Layouts that every kernel must accept."""
     may_be_refused: Callable[[Problem, str], bool] = lambda problem, layout: False
     """Tell whether PyTorch's own function rejects a layout too."""
     harmless: Callable[[Problem], Problem] = lambda problem: problem
@@ -72,6 +72,12 @@ def of_shapes(problem: Problem, shapes: Mapping[str, tuple[Shape, Shape | None]]
 def laid_out(problem: Problem, relayouts: Mapping[str, Relayout]) -> Problem:
     """Return the problem with some operands in other layouts."""
     return problem.like({name: lay(problem.operands[name]) for name, lay in relayouts.items()})
+
+
+def stored(problem: Problem, shape: Shape, target: Shape | None, *relayouts: Relayout) -> Problem:
+    """Return the problem in other shapes, its first operands in other layouts."""
+    own = problem.reshaped(shape, target)
+    return laid_out(own, dict(zip(own.operands, relayouts, strict=False)))
 
 
 def as_is(values: Tensor) -> Tensor:

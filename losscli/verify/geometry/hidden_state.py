@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from losscli.losses import Shape
-from losscli.losses.rows.forms import ignored_index
 from losscli.truth.problem import Problem
 from losscli.truth.setup import Incoming
 from losscli.verify.geometry.geometry import (
@@ -22,7 +21,7 @@ from losscli.verify.geometry.geometry import (
     of_shapes,
     transposed,
 )
-from losscli.verify.geometry.row import CONFIDENT, IGNORED, LARGE, ignoring
+from losscli.verify.geometry.row import CONFIDENT, LARGE, ignored_rows
 
 TOKENS: tuple[Shape, ...] = (
     *((1, 1, 1), (1, 24, 1000), (5, 1, 7), (3, 8, 1), (0, 24, 101)),
@@ -117,9 +116,7 @@ def _grad_outputs(variant: Problem) -> Sequence[Incoming]:
 def _extreme_values(problem: Problem) -> Variants:
     for name, change in VALUES.items():
         yield name, partial(_changed, problem, change)
-    if ignored_index(problem.case.params) is not None:
-        for name, where in IGNORED.items():
-            yield name, partial(ignoring, problem, where)
+    yield from ignored_rows(problem)
 
 
 HIDDEN_STATES = Geometry(

@@ -26,6 +26,7 @@ from losscli.verify.geometry.geometry import (
     of_shapes,
     offset,
     permuted,
+    stored,
     transposed,
 )
 
@@ -162,11 +163,6 @@ def _numbered(problem: Problem, name: str, dtype: torch.dtype, shape: Shape) -> 
     return own.like({name: values.to(dtype)})
 
 
-def _stored(problem: Problem, shape: Shape, order: tuple[int, ...]) -> Problem:
-    own = problem.reshaped(shape)
-    return laid_out(own, {own.case.spec.names[0]: permuted(*order)})
-
-
 def _changed(
     problem: Problem, name: str, change: Callable[[Tensor], Tensor], shape: Shape | None = None
 ) -> Problem:
@@ -186,7 +182,7 @@ def _changed(
     return problem.like(operands)
 
 
-def ignoring(
+def _ignoring(
     problem: Problem, where: Callable[[Tensor], Tensor], holding: float | None = None
 ) -> Problem:
     """Return the problem with only some rows ignored or masked, perhaps filled with ``holding``."""
@@ -204,6 +200,16 @@ def ignoring(
         elif holding is not None and operand.name in problem.case.spec.promoted:
             operands[operand.name] = given.masked_fill(where(place)[:, None], holding)
     return problem.like(operands)
+
+
+def ignored_rows(problem: Problem) -> Variants:
+    """Yield the problem with some rows ignored or masked, if the loss has such rows."""
+    ignores = ignored_index(problem.case.params) is not None
+    masks = any(operand.kind == MASK for operand in problem.case.spec.operands)
+    for name, where in IGNORED.items() if ignores or masks else ():
+        yield name, partial(_ignoring, problem, where)
+        if masks:
+            yield f"{name}, which hold NaN", partial(_ignoring, problem, where, holding=math.nan)
 
 
 def _shaped(problem: Problem, shape: Shape) -> Problem:
@@ -242,7 +248,7 @@ def _layouts(problem: Problem) -> Variants:
             yield name, partial(_shaped, problem, shape)
     orders = NOT_LAST if is_last else LAST
     for name, (shape, order) in orders.items() if not most else ():
-        yield name, partial(_stored, problem, shape, order)
+        yield name, partial(stored, problem, shape, None, permuted(*order))
 
 
 def _may_be_refused(problem: Problem, layout: str) -> bool:
@@ -281,12 +287,7 @@ def _extreme_values(problem: Problem) -> Variants:
     shares = [operand.name for operand in spec.operands if operand.domain == SHARES]
     for name, (title, change) in itertools.product(shares, SHARED.items()):
         yield f"{name} {title}", partial(problem.like, {name: change(own[name])})
-    ignores = ignored_index(problem.case.params) is not None
-    masks = any(operand.kind == MASK for operand in spec.operands)
-    for name, where in IGNORED.items() if ignores or masks else ():
-        yield name, partial(ignoring, problem, where)
-        if masks:
-            yield f"{name}, which hold NaN", partial(ignoring, problem, where, holding=math.nan)
+    yield from ignored_rows(problem)
 
 
 ROWS = Geometry(
@@ -295,7 +296,7 @@ ROWS = Geometry(
     sizes=partial(of_shapes, shapes={f"{s[0]} rows of {s[1]}": (s, None) for s in ROW_SHAPES}),
     for_layouts=of_shape(LAID_OUT, scale=1.0),
     layouts=_layouts,
-    is_ordinary=lambda layout: layout == ALONE,
+    ordinary=(ALONE,),
     may_be_refused=_may_be_refused,
     harmless=_harmless,
     for_repeats=of_shape((67, 509), scale=1.0),
