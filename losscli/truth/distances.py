@@ -12,7 +12,7 @@ is infinitely wrong. Signs of zeros do not matter.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -106,6 +106,17 @@ def compare(result: Tensor, truths: Iterable[Truth]) -> Errors:
         relative = relative / math.sqrt(squared_scale) if squared_scale > 0 else math.inf
     least = max(worst.ulp, 0.0)
     return replace(worst, ulp=least, absolute=absolute, relative=relative, mismatches=mismatches)
+
+
+Forgives = Callable[[Truth, Tensor], Tensor]
+"""Tells at which elements of a truth any value is right, from those of the result."""
+
+
+def forgiving(truths: Iterable[Truth], result: Tensor, forgives: Forgives) -> Iterator[Truth]:
+    """Yield truths with the result's own values wherever any value is right."""
+    for truth in truths:
+        got = result.detach()[truth.block].double()
+        yield replace(truth, value=torch.where(forgives(truth, got), got, truth.value))
 
 
 def distance(got: Tensor, truth: Truth) -> Tensor:
