@@ -8,7 +8,7 @@ from torch import Tensor
 
 from losscli.implementations.requests import Answer
 from losscli.losses import LOSS
-from losscli.truth.problem import Problem, operand_of
+from losscli.truth.problem import Problem
 
 MOST_OF = 0.9
 """The fraction of a branch that is wrong if the branch is wrong."""
@@ -38,8 +38,7 @@ def _results(problem: Problem, answer: Answer) -> Iterator[tuple[str, Tensor, Te
     for part, got in answer.items().items():
         if got is None:
             continue
-        is_loss, incoming = part == LOSS, problem.usual
-        truths = [*(problem.value() if is_loss else problem.gradient(operand_of(part), incoming))]
+        truths = [*problem.truths(part, problem.usual)]
         if len(truths) == 1 and truths[0].value.shape == got.shape:
             yield part, got.detach().double(), truths[0].value
 
