@@ -32,7 +32,7 @@ from losscli.losses.formulas import widened
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.blocks import blocks_of
-from losscli.truth.distances import Errors, Truth, forgiving
+from losscli.truth.distances import Errors, Truth, forgiving, truths_of
 from losscli.truth.oracle import Oracle, OwnErrors, Truths, wide
 from losscli.truth.tolerances import (
     ELEMENT_ULP,
@@ -171,10 +171,9 @@ def judge_model(errors: Errors, own: Errors, dtype: torch.dtype, terms: int) -> 
 
 
 def truths_at_largest(value: Tensor, dtype: torch.dtype) -> Iterator[Truth]:
-    """Yield truths whose errors are relative to the largest element within range."""
+    """Return truths whose errors are relative to the largest element within range."""
     largest = value.new_zeros(())
     for block in blocks_of(value):
         inside = value[block].abs().where(value[block].to(dtype).isfinite(), 0.0)
         largest = largest.maximum(inside.max()) if inside.numel() else largest
-    for block in blocks_of(value):
-        yield Truth(block, value[block], largest.expand(value[block].shape))
+    return truths_of(value, largest.expand(value.shape))

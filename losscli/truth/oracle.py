@@ -20,8 +20,8 @@ from losscli.implementations.builtin import TORCHS_OWN
 from losscli.implementations.local import Operands
 from losscli.implementations.subject import Subject, bind
 from losscli.losses import ELEMENT, LOSS
-from losscli.truth.blocks import BLOCK_ELEMENTS, Block, block_elements, blocks, blocks_of, part
-from losscli.truth.distances import Errors, Truth
+from losscli.truth.blocks import BLOCK_ELEMENTS, Block, block_elements, blocks, part
+from losscli.truth.distances import Errors, Truth, truths_of
 from losscli.truth.textbook import textbook
 from losscli.truth.tolerances import (
     ELEMENT_ULP,
@@ -105,11 +105,11 @@ class Oracle:
     def value(self) -> Iterator[Truth]:
         """Yield the loss, block by block if unreduced."""
         if self.case.reduction == "none":
-            for block in self._blocks(self.units):
+            for block in self._blocks():
                 yield self._loss(block)
             return
         sums, magnitudes = list[float](), list[float]()
-        for block in self._blocks(self.units):
+        for block in self._blocks():
             truth = self._loss(block)
             sums.append(exact_sum(truth.value))
             one_sign = truth.magnitude is None and bool((truth.value >= 0).all())
@@ -138,8 +138,7 @@ class Oracle:
             own += truth.value.sum_to_size(own.shape)
             own = part(magnitude, truth.block)
             own += truth.scale.abs().sum_to_size(own.shape)
-        for block in blocks_of(operand):
-            yield Truth(block, value[block], magnitude[block])
+        yield from truths_of(value, magnitude)
 
     @property
     def keeps_truths(self) -> bool:
@@ -201,14 +200,14 @@ class Oracle:
             self.case.spec.kinks(self.case.params), dtype=torch.float64, device=self.device
         )
         counts = torch.zeros(len(kinks) + 1, dtype=torch.int64, device=self.device)
-        for block in self._blocks(self.shape):
+        for block in self._blocks():
             coordinate = self.case.spec.branch_coordinate(*self._read(block).values())
             sides = torch.bucketize(coordinate.flatten(), kinks)
             counts += torch.bincount(sides, minlength=len(counts))
         return counts.tolist()
 
-    def _blocks(self, shape: torch.Size) -> Iterator[Block]:
-        return blocks(shape, block_elements(self.device.type))
+    def _blocks(self) -> Iterator[Block]:
+        return blocks(self.units, block_elements(self.device.type))
 
     def _loss(self, block: Block) -> Truth:
         values = self._read(block)
@@ -216,7 +215,7 @@ class Oracle:
 
     def _gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
         """Yield an operand's gradient, or what its elements are sums of."""
-        for block in self._blocks(self.units):
+        for block in self._blocks():
             incoming = self._incoming(block, grad_output)
             values = self._read(block)
             values[name].requires_grad_()

@@ -15,8 +15,7 @@ from losscli.implementations.subject import Subject
 from losscli.losses import LOSS
 from losscli.machine.memory import free_bytes
 from losscli.runs.records import FAIL, PASS
-from losscli.truth.blocks import whole
-from losscli.truth.distances import Errors, Forgives, Truth, compare, forgiving, misfit
+from losscli.truth.distances import Errors, Forgives, Truth, compare, forgiving, misfit, truths_of
 from losscli.truth.excuse import excused
 from losscli.truth.setup import Incoming, Setup
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome, describe
@@ -162,7 +161,7 @@ class Problem(Setup):
         wrong = self.misfit(part, got)
         if wrong or got is None or other is None or other.shape != got.shape:
             return Outcome(FAIL, wrong or "one of two results has another shape"), None
-        errors = compare(got, [Truth(whole(got.shape), other.double(), scale)])
+        errors = compare(got, truths_of(other, scale))
         share = replace(errors, ulp=errors.ulp / ANSWERS, relative=errors.relative / ANSWERS)
         outcome = self.oracle.judge(operand_of(part), share, Errors, self.granted)
         if outcome.status != FAIL:
@@ -182,7 +181,7 @@ class Problem(Setup):
         scale = self.scale_of(name, incoming).clamp(min=least).sum(dimension)
         total = gradient.double().sum(dimension)
         # In float64, so that the sum is not rounded; measured in the gradient's dtype.
-        errors = compare(total, [Truth(whole(total.shape), torch.zeros_like(total), scale)])
+        errors = compare(total, truths_of(torch.zeros_like(total), scale))
         share = torch.finfo(torch.float64).eps / torch.finfo(operand.dtype).eps
         errors = replace(errors, ulp=errors.ulp * share)
         outcome = self.oracle.judge_sums(errors, operand.dtype, self.granted)

@@ -55,7 +55,7 @@ class RowOracle(Oracle):
             return 1.0
         if self.spec.counts is None:
             return float(self.units.numel())
-        blocks = self._blocks(self.units)
+        blocks = self._blocks()
         return math.fsum(float(self._counts(self._read(block)).sum()) for block in blocks)
 
     def granted(self, loosened: float | None) -> float | None:
@@ -102,7 +102,7 @@ class RowOracle(Oracle):
         if self.case.reduction == "mean" and self.spec.counts:
             of_mean = next(iter(self.value()))
             mean, mean_scale = float(of_mean.value), abs(float(of_mean.scale))
-        for block in self._blocks(self.units):
+        for block in self._blocks():
             values = self._read(block)
             values[name].requires_grad_()
             incoming = self._incoming(block, grad_output)
@@ -143,10 +143,10 @@ class RowOracle(Oracle):
         own = self.spec.tolerance.factor if self.spec.tolerance else 1.0
         return terms_share(dtype, self.spec.terms_in_sum(tuple(self.shape)), own)
 
-    def _blocks(self, shape: torch.Size) -> Iterator[Block]:
+    def _blocks(self) -> Iterator[Block]:
         most = block_elements(self.device.type) // max(math.prod(self.shape[1:]), 1)
-        for rows in blocks(shape[:1], max(most, 1)):
-            yield (*rows, *whole(shape[1:]))
+        for rows in blocks(self.units[:1], max(most, 1)):
+            yield (*rows, *whole(self.units[1:]))
 
     def _place(self, block: Block, operand: Tensor) -> Block:
         return (*block[:1], *whole(operand.shape[len(block[:1]) :]))
