@@ -30,7 +30,7 @@ def custom(case: Case) -> BoundLoss:
 
 def gathered(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
     """Bind a formula of whole operands, which it gathers."""
-    from losscli.ranks.shards import PutTogether, SumOfGradients
+    from losscli.ranks.shards import PutTogether, shared, sum_of_ranks
 
     settings = {"reduction": case.reduction, **case.params}
     cuts, classes, names = CUTS[case.loss], case.classes, case.spec.names
@@ -48,8 +48,7 @@ def gathered(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
 
     def of_hidden_states(input: Tensor, target: Tensor, *layer: Tensor) -> Tensor:
         # Gather the logits, which are smaller than a large vocabulary's weight.
-        shared: Tensor = SumOfGradients.apply(input)  # type: ignore[no-untyped-call]
-        logits = together(aten.linear(shared, *layer), -1)
+        logits = together(aten.linear(shared(input, sum_of_ranks), *layer), -1)
         return formula(logits, target, **settings)
 
     return of_hidden_states if case.spec.unit == HIDDEN_STATE else of_logits

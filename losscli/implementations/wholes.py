@@ -2,8 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from typing import Any
+from functools import cache, partial
 
 import torch
 from torch import Tensor
@@ -13,7 +12,7 @@ from losscli.implementations.errors import SubjectError
 from losscli.implementations.implementation import BoundLoss
 from losscli.ranks.group import Group, joined, together
 from losscli.ranks.placements import CUTS, dimension
-from losscli.ranks.shards import Cut, cut, put_together
+from losscli.ranks.shards import Cut, cut, put_together, shared
 from losscli.reasons import Code
 
 
@@ -30,7 +29,9 @@ def of_whole(case: Case, bind: Callable[[Case], BoundLoss]) -> BoundLoss:
         )
         function = bound(classes)
         parts = [
-            Cut.apply(whole, cuts[name]) if name in cuts else _Shared.apply(whole, name, group)  # type: ignore[no-untyped-call]
+            Cut.apply(whole, cuts[name])  # type: ignore[no-untyped-call]
+            if name in cuts
+            else shared(whole, partial(_equal_gradient, group, name))
             for name, whole in zip(names, wholes, strict=True)
         ]
         found = together(group, lambda: function(*parts))
@@ -72,23 +73,14 @@ def check_equal(group: Group, what: str, result: object) -> None:
         raise SubjectError(f"rank {other} has another {what} than rank 0", Code.WRONG)
 
 
+def _equal_gradient(group: Group, name: str, gradient: Tensor) -> Tensor:
+    check_equal(group, f"{name} gradient", gradient)
+    return gradient
+
+
 def _bits(result: object) -> tuple[object, ...]:
     if not isinstance(result, Tensor):
         return (type(result).__name__,)
     plain = result.detach().contiguous().flatten().cpu()
     digest = hashlib.blake2b(plain.view(torch.uint8).numpy().data, digest_size=16).hexdigest()
     return tuple(result.shape), str(result.dtype), digest
-
-
-class _Shared(torch.autograd.Function):
-    """The identity; backward compares the gradients of all ranks."""
-
-    @staticmethod
-    def forward(ctx: Any, whole: Tensor, name: str, group: Group) -> Tensor:
-        ctx.name, ctx.group = name, group
-        return whole.view_as(whole)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        check_equal(ctx.group, f"{ctx.name} gradient", gradients[0])
-        return gradients[0], None, None

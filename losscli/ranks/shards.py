@@ -1,5 +1,6 @@
 """Shards of tensors: cutting, and gathering from all ranks."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -68,17 +69,16 @@ class PutTogether(torch.autograd.Function):
         return Cut.apply(gradients[0], ctx.dim), None, None  # type: ignore[no-untyped-call]
 
 
-class SumOfGradients(torch.autograd.Function):
-    """The identity; backward sums the gradients of all ranks."""
+def shared(whole: Tensor, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return an operand that all ranks have, with its gradient as a function returns it."""
+    same = whole.view_as(whole)
+    if same.requires_grad:
+        same.register_hook(change)
+    return same
 
-    @staticmethod
-    def forward(ctx: Any, shared: Tensor) -> Tensor:
-        """Return the operand."""
-        return shared.view_as(shared)
 
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        """Return the sum of all ranks."""
-        total = gradients[0].clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(total)
-        return total
+def sum_of_ranks(gradient: Tensor) -> Tensor:
+    """Return the sum of all ranks' gradients."""
+    total = gradient.clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(total)
+    return total

@@ -36,7 +36,7 @@ def linear_oracle_bytes(case: Case) -> int:
     if case.spec.unit != HIDDEN_STATE:
         return 0
     gradients = sum(math.prod(case.shapes[name]) for name in case.spec.trained)
-    logits = min(case.temporary_elements, logits_block_elements(case.device.partition(":")[0]))
+    logits = min(case.temporary_elements, logits_block_elements(case.device))
     return 8 * (_HELD_OF_GRADIENT * gradients + _HELD_OF_LOGITS * logits)
 
 
@@ -59,6 +59,11 @@ def blocks(shape: Sequence[int], limit: int = BLOCK_ELEMENTS) -> Iterator[Block]
     for start in range(0, shape[0], rows):
         for rest in blocks(shape[1:], limit):
             yield (slice(start, min(start + rows, shape[0])), *rest)
+
+
+def blocks_of(tensor: Tensor) -> Iterator[Block]:
+    """Yield blocks of as many elements as its device processes at once."""
+    return blocks(tensor.shape, block_elements(tensor.device.type))
 
 
 def part(operand: Tensor, block: Block) -> Tensor:

@@ -12,13 +12,13 @@ is infinitely wrong. Signs of zeros do not matter.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from losscli.truth.blocks import Block
+from losscli.truth.blocks import Block, blocks_of
 
 _EXPONENT_BITS = 0x7FF0_0000_0000_0000
 
@@ -106,6 +106,23 @@ def compare(result: Tensor, truths: Iterable[Truth]) -> Errors:
         relative = relative / math.sqrt(squared_scale) if squared_scale > 0 else math.inf
     least = max(worst.ulp, 0.0)
     return replace(worst, ulp=least, absolute=absolute, relative=relative, mismatches=mismatches)
+
+
+def truths_of(value: Tensor, scale: Tensor | None = None) -> Iterator[Truth]:
+    """Yield the truth of a whole result, block by block."""
+    for block in blocks_of(value):
+        yield Truth(block, value[block].double(), None if scale is None else scale[block])
+
+
+Forgives = Callable[[Truth, Tensor], Tensor]
+"""Tells at which elements of a truth any value is right, from those of the result."""
+
+
+def forgiving(truths: Iterable[Truth], result: Tensor, forgives: Forgives) -> Iterator[Truth]:
+    """Yield truths with the result's own values wherever any value is right."""
+    for truth in truths:
+        got = result.detach()[truth.block].double()
+        yield replace(truth, value=torch.where(forgives(truth, got), got, truth.value))
 
 
 def distance(got: Tensor, truth: Truth) -> Tensor:

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, WARN
-from losscli.truth.distances import Errors, Truth, agree_beyond_range, compare, distance, ulp
+from losscli.truth.distances import (
+    Errors,
+    Truth,
+    agree_beyond_range,
+    compare,
+    distance,
+    forgiving,
+    ulp,
+)
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome
 
 EXPONENTS = 4096
@@ -51,7 +60,8 @@ def excused(
         if own is None or (own.shape, own.dtype) != (result.shape, result.dtype):
             continue
         noise = _Noise.of(own, truths(), bar) if noisy else None
-        if judge(compare(result, _lenient(result, truths(), own, noise, bar))).status != FAIL:
+        lenient = forgiving(truths(), result, partial(_forgives, own, noise, bar))
+        if judge(compare(result, lenient)).status != FAIL:
             return Outcome(WARN, outcome.reason, Code.SAME_ERROR_AS_PYTORCH)
     return outcome
 
@@ -110,19 +120,15 @@ def _exponents(values: Tensor) -> Tensor:
     return exponents.where(values != 0, 0).clamp(0, EXPONENTS - 1 - NEAR)
 
 
-def _lenient(
-    result: Tensor, truths: Iterable[Truth], torchs: Tensor, noise: _Noise | None, bar: float
-) -> Iterator[Truth]:
-    """Yield the truths, replaced by the result wherever PyTorch is at least as wrong."""
-    for truth in truths:
-        got = result.detach()[truth.block].double()
-        own = torchs.detach()[truth.block].double()
-        errors = [_errors(value, truth, result.dtype) for value in (got, own)]
-        one = ulp(truth.scale, result.dtype)
-        excuse = no_worse(errors[0], errors[1], errors[1] > bar * one, ELEMENT_ULP * one)
-        if noise is not None:
-            excuse |= noise.covers(errors[0], truth, bar * one)
-        yield replace(truth, value=torch.where(excuse, got, truth.value))
+def _forgives(
+    torchs: Tensor, noise: _Noise | None, bar: float, truth: Truth, got: Tensor
+) -> Tensor:
+    """Tell where PyTorch is at least as wrong as a result."""
+    own = torchs.detach()[truth.block].double()
+    errors = [_errors(value, truth, torchs.dtype) for value in (got, own)]
+    one = ulp(truth.scale, torchs.dtype)
+    excuse = no_worse(errors[0], errors[1], errors[1] > bar * one, ELEMENT_ULP * one)
+    return excuse if noise is None else excuse | noise.covers(errors[0], truth, bar * one)
 
 
 def _errors(got: Tensor, truth: Truth, dtype: torch.dtype) -> Tensor:

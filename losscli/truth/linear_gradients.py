@@ -9,9 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from losscli.truth.blocks import block_elements, blocks
+from losscli.truth.blocks import blocks_of
 from losscli.truth.distances import Truth
-from losscli.truth.tolerances import product_roundings, unit_roundoff
+from losscli.truth.tolerances import finite, product_roundings, unit_roundoff
 
 _FEWEST = 512
 """Smallest gradient that is judged as a whole, so that the norm is meaningful."""
@@ -87,7 +87,7 @@ class GradientSum:
         shape, dtype = self.operand.shape, self.operand.dtype
         value, moved = self.value.view(shape), self.moved.view(shape)
         once = self._relative_error_of_once(dtype)
-        for block in blocks(shape, block_elements(self.operand.device.type)):
+        for block in blocks_of(self.operand):
             rounding = finite(moved[block])
             yield Truth(block, value[block], rounding=rounding, once_rounded=once)
 
@@ -96,15 +96,10 @@ class GradientSum:
         if self.once is None or self.value.numel() < _FEWEST:
             return None
         error = norm = 0.0
-        for block in blocks(self.value.shape, block_elements(self.operand.device.type)):
+        for block in blocks_of(self.value):
             value = self.value[block]
             off = (value + self.once[block]).to(dtype).double() - value
             error += float(off.square().sum())
             norm += float(value.square().sum())
         found = max(math.sqrt(error / norm), unit_roundoff(dtype)) if norm else math.inf
         return found if found <= _MOST_OFF else None  # NaN is none either
-
-
-def finite(values: Tensor) -> Tensor:
-    """Return how far roundings move values; 0 for non-finite ones, which must match."""
-    return values.nan_to_num(nan=0.0, posinf=0.0)

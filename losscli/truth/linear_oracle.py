@@ -12,7 +12,7 @@ once, and move with the product.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
@@ -27,11 +27,12 @@ from losscli.losses import LinearSpec
 from losscli.losses.rows.forms import ignored_index
 from losscli.truth.blocks import logits_block_elements, whole
 from losscli.truth.distances import Errors, Truth
-from losscli.truth.linear_gradients import Gradient, GradientSum, Slope, finite
+from losscli.truth.linear_gradients import Gradient, GradientSum, Slope
 from losscli.truth.oracle import Oracle, Truths, exact_sum
 from losscli.truth.tolerances import (
     ELEMENT_ULP,
     Outcome,
+    finite,
     judge_as_a_whole,
     product_roundings,
     sum_roundings,
@@ -60,10 +61,6 @@ class _Logits(NamedTuple):
 @dataclass(frozen=True)
 class LinearOracle(Oracle):
     """The oracle of a fused linear loss."""
-
-    @property
-    def unreduced_shape(self) -> torch.Size:
-        return self.shape[:-1]
 
     @cached_property
     def divisor(self) -> float:
@@ -96,10 +93,7 @@ class LinearOracle(Oracle):
         totals = torch.tensor(sums, dtype=torch.float64, device=self.device) / self.divisor
         yield Truth((), totals[0], totals[1], rounding=totals[2])
 
-    def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
-        yield from self.gradients((name,), grad_output)[name]
-
-    def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
+    def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, Iterable[Truth]]:
         hidden, _, weight, *others = self.case.spec.operands
         layer = hidden.name, weight.name
         over_tokens = {weight.name, *(each.name for each in others if each.shared)}
@@ -122,7 +116,7 @@ class LinearOracle(Oracle):
                     else:
                         own = gradient.changed(itemgetter((slice(None), part)))
                         total.add(own, self._weight[part], place)
-        return {name: tuple(each.truths()) for name, each in found.items()}
+        return {name: each.truths() for name, each in found.items()}
 
     @property
     def _hidden_rows(self) -> Tensor:

@@ -9,9 +9,9 @@ A tensor passes if every element's error is at most the largest of
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, cast
 
@@ -28,9 +28,11 @@ from losscli.implementations.requests import Call, Forward, Request, SecondDeriv
 from losscli.implementations.sandbox.worker_requests import ModelState
 from losscli.implementations.subject import Subject, bind
 from losscli.losses import LOSS
+from losscli.losses.formulas import widened
 from losscli.reasons import Code
-from losscli.truth.blocks import block_elements, blocks
-from losscli.truth.distances import Errors, Truth
+from losscli.runs.records import FAIL, PASS
+from losscli.truth.blocks import blocks_of
+from losscli.truth.distances import Errors, Truth, forgiving, truths_of
 from losscli.truth.oracle import Oracle, OwnErrors, Truths, wide
 from losscli.truth.tolerances import (
     ELEMENT_ULP,
@@ -39,6 +41,7 @@ from losscli.truth.tolerances import (
     Outcome,
     describe,
     lost_in_sum,
+    sum_roundings,
     unit_roundoff,
 )
 
@@ -131,17 +134,14 @@ class ModelOracle(Oracle):
         """Return the result in float64."""
         return self.exact.send(Forward(wide(self.operands)))
 
-    def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
+    def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, Iterable[Truth]]:
         call = Call(wide(self.operands), tuple(names), grad_output.double())
-        truths = {}
+        truths = dict[str, Iterable[Truth]]()
         for name, found in self.exact.send(call).gradients.items():
             operand = self.operands[name]
             known = torch.zeros_like(operand, dtype=torch.float64) if found is None else found
-            truths[name] = tuple(truths_at_largest(known, operand.dtype))
+            truths[name] = truths_at_largest(known, operand.dtype)
         return truths
-
-    def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
-        yield from self.gradients((name,), grad_output)[name]
 
     def curvature(self, asked: SecondDerivatives) -> Gradients:
         """Return second derivatives in float64."""
@@ -155,32 +155,27 @@ class ModelOracle(Oracle):
 
 
 def take_infinity_for_nan(truths: Truths, result: Tensor) -> Iterator[Truth]:
-    """Yield truths that accept infinity for NaN: formulas differ in infinity - infinity."""
-    for truth in truths():
-        got = result.detach()[truth.block].double()
-        replaced = truth.value.isnan() & got.isinf()
-        yield replace(truth, value=torch.where(replaced, got, truth.value))
+    """Return truths that accept infinity for NaN: formulas differ in infinity - infinity."""
+    return forgiving(truths(), result, lambda truth, got: truth.value.isnan() & got.isinf())
 
 
 def judge_model(errors: Errors, own: Errors, dtype: torch.dtype, terms: int) -> Outcome:
     """Judge a tensor of results that sum so many ``terms``, by the reference's error."""
-    accumulator = torch.float64 if dtype == torch.float64 else torch.float32
     allowed = max(ELEMENT_ULP, REFERENCE_FACTOR * own.ulp if math.isfinite(own.ulp) else 0.0)
     if dtype == torch.float64:  # the truth is rounded as well
         allowed = max(allowed, 2 * ELEMENT_ULP + lost_in_sum(TILE_ELEMENTS))
     if terms > 1:
-        lost = math.sqrt(min(terms, TILE_ELEMENTS)) * unit_roundoff(accumulator)
+        lost = sum_roundings(terms) * unit_roundoff(widened(dtype))
         allowed = max(allowed, lost / torch.finfo(dtype).eps)
     if errors.ulp <= allowed:
-        return Outcome("pass")
-    return Outcome("fail", f"{describe(errors)}; allowed: {allowed:.3g} ulp of the largest")
+        return Outcome(PASS)
+    return Outcome(FAIL, f"{describe(errors)}; allowed: {allowed:.3g} ulp of the largest")
 
 
 def truths_at_largest(value: Tensor, dtype: torch.dtype) -> Iterator[Truth]:
-    """Yield truths whose errors are relative to the largest element within range."""
+    """Return truths whose errors are relative to the largest element within range."""
     largest = value.new_zeros(())
-    for block in blocks(value.shape, block_elements(value.device.type)):
+    for block in blocks_of(value):
         inside = value[block].abs().where(value[block].to(dtype).isfinite(), 0.0)
         largest = largest.maximum(inside.max()) if inside.numel() else largest
-    for block in blocks(value.shape, block_elements(value.device.type)):
-        yield Truth(block, value[block], largest.expand(value[block].shape))
+    return truths_of(value, largest.expand(value.shape))

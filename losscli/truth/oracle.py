@@ -21,12 +21,13 @@ from losscli.implementations.local import Operands
 from losscli.implementations.subject import Subject, bind
 from losscli.losses import ELEMENT, LOSS
 from losscli.truth.blocks import BLOCK_ELEMENTS, Block, block_elements, blocks, part
-from losscli.truth.distances import Errors, Truth
+from losscli.truth.distances import Errors, Truth, truths_of
 from losscli.truth.textbook import textbook
 from losscli.truth.tolerances import (
     ELEMENT_ULP,
     VALUE_ULP,
     Outcome,
+    elements,
     judge_elements,
     judge_sums,
     judge_value,
@@ -62,10 +63,8 @@ class Oracle:
     @cached_property
     def shape(self) -> torch.Size:
         """The prediction's shape; for elementwise losses the broadcast shape."""
-        if self.case.spec.unit != ELEMENT:
-            return self.prediction.shape
-        # torch.broadcast_shapes imports sympy, for a second.
-        return torch.Size(torch.broadcast_tensors(*self.operands.values())[0].shape)
+        is_element = self.case.spec.unit == ELEMENT
+        return self.unreduced_shape if is_element else self.prediction.shape
 
     @property
     def dtype(self) -> torch.dtype:
@@ -75,7 +74,8 @@ class Oracle:
     @property
     def unreduced_shape(self) -> torch.Size:
         """The shape of the unreduced loss."""
-        return self.shape
+        shapes = [tuple(operand.shape) for operand in self.operands.values()]
+        return torch.Size(self.case.spec.loss_shape(shapes))
 
     @property
     def units(self) -> torch.Size:
@@ -105,11 +105,11 @@ class Oracle:
     def value(self) -> Iterator[Truth]:
         """Yield the loss, block by block if unreduced."""
         if self.case.reduction == "none":
-            for block in self._blocks(self.units):
+            for block in self._blocks():
                 yield self._loss(block)
             return
         sums, magnitudes = list[float](), list[float]()
-        for block in self._blocks(self.units):
+        for block in self._blocks():
             truth = self._loss(block)
             sums.append(exact_sum(truth.value))
             one_sign = truth.magnitude is None and bool((truth.value >= 0).all())
@@ -117,20 +117,20 @@ class Oracle:
         totals = torch.tensor([_sum(sums), _sum(magnitudes)], dtype=torch.float64) / self.divisor
         yield Truth((), *totals.to(self.device))
 
-    def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, tuple[Truth, ...]]:
-        """Return operands' gradients."""
-        return {name: tuple(self.gradient(name, grad_output)) for name in names}
+    def gradients(self, names: Sequence[str], grad_output: Tensor) -> dict[str, Iterable[Truth]]:
+        """Return operands' gradients, block by block; grad_output has the loss's shape."""
+        found = dict[str, Iterable[Truth]]()
+        for name in names:
+            truths = self._gradient(name, grad_output)
+            found[name] = self._summed(name, truths) if self.is_summed(name) else truths
+        return found
 
-    def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
-        """Yield an operand's gradient block by block; grad_output has the loss's shape."""
-        blocks = self._blocks(self.units)
-        return self._summed(name, (self._gradient(name, block, grad_output) for block in blocks))
+    def gradient(self, name: str, grad_output: Tensor) -> Iterable[Truth]:
+        """Return one of :meth:`gradients`."""
+        return self.gradients((name,), grad_output)[name]
 
     def _summed(self, name: str, truths: Iterable[Truth]) -> Iterator[Truth]:
         operand = self.operands[name]
-        if not self.is_summed(name):
-            yield from truths
-            return
         value = torch.zeros(operand.shape, dtype=torch.float64, device=operand.device)
         magnitude = torch.zeros_like(value)
         for truth in truths:
@@ -138,8 +138,7 @@ class Oracle:
             own += truth.value.sum_to_size(own.shape)
             own = part(magnitude, truth.block)
             own += truth.scale.abs().sum_to_size(own.shape)
-        for block in self._blocks(operand.shape):
-            yield Truth(block, value[block], magnitude[block])
+        yield from truths_of(value, magnitude)
 
     @property
     def keeps_truths(self) -> bool:
@@ -201,34 +200,38 @@ class Oracle:
             self.case.spec.kinks(self.case.params), dtype=torch.float64, device=self.device
         )
         counts = torch.zeros(len(kinks) + 1, dtype=torch.int64, device=self.device)
-        for block in self._blocks(self.shape):
+        for block in self._blocks():
             coordinate = self.case.spec.branch_coordinate(*self._read(block).values())
             sides = torch.bucketize(coordinate.flatten(), kinks)
             counts += torch.bincount(sides, minlength=len(counts))
         return counts.tolist()
 
-    def _blocks(self, shape: torch.Size) -> Iterator[Block]:
-        return blocks(shape, block_elements(self.device.type))
+    def _blocks(self) -> Iterator[Block]:
+        return blocks(self.units, block_elements(self.device.type))
 
     def _loss(self, block: Block) -> Truth:
         values = self._read(block)
-        elements = self._elements(values)
-        return self._with_terms(LOSS, block, values, elements)
+        return self._with_terms(LOSS, block, values, self._elements(values))
 
-    def _gradient(self, name: str, block: Block, grad_output: Tensor) -> Truth:
-        incoming = self._incoming(block, grad_output)
-        values = self._read(block)
-        values[name].requires_grad_()
-        with torch.enable_grad():
-            elements = self._elements(values)
-        (gradient,) = torch.autograd.grad(elements, values[name], incoming)
-        return self._with_terms(name, block, values, gradient, incoming)
+    def _gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
+        """Yield an operand's gradient, or what its elements are sums of."""
+        for block in self._blocks():
+            incoming = self._incoming(block, grad_output)
+            values = self._read(block)
+            values[name].requires_grad_()
+            with torch.enable_grad():
+                losses = self._elements(values)
+            (gradient,) = torch.autograd.grad(losses, values[name], incoming)
+            yield self._with_terms(name, block, values, gradient, incoming)
+
+    def _of_loss(self, block: Block) -> Block:
+        """Return the place of a block's losses in the unreduced loss."""
+        return block
 
     def _incoming(self, block: Block, grad_output: Tensor) -> Tensor:
-        incoming = part(grad_output, block).double()
-        if self.case.reduction == "mean":
-            incoming = incoming / max(self.shape.numel(), 1)
-        return incoming.expand([cut.stop - cut.start for cut in block])
+        place = self._of_loss(block)
+        incoming = part(grad_output.detach(), place).double() / self.divisor
+        return incoming.expand([cut.stop - cut.start for cut in place])
 
     def _with_terms(
         self, part: str, block: Block, values: Operands, found: Tensor, by: Tensor | None = None
@@ -238,7 +241,7 @@ class Oracle:
         return Truth(block, found, largest_terms(self.case, part, values, found, times))
 
     def _elements(self, values: Operands) -> Tensor:
-        return self.case.spec.reference(*values.values(), reduction="none", **self.case.params)
+        return elements(self.case, values)
 
     def _read(self, block: Block) -> Operands:
         extent = [cut.stop - cut.start for cut in block]

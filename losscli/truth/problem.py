@@ -1,6 +1,6 @@
 """Judges implementations of a case with the oracle."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,8 +15,7 @@ from losscli.implementations.subject import Subject
 from losscli.losses import LOSS
 from losscli.machine.memory import free_bytes
 from losscli.runs.records import FAIL, PASS
-from losscli.truth.blocks import whole
-from losscli.truth.distances import Errors, Truth, compare, misfit
+from losscli.truth.distances import Errors, Forgives, Truth, compare, forgiving, misfit, truths_of
 from losscli.truth.excuse import excused
 from losscli.truth.setup import Incoming, Setup
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome, describe
@@ -24,8 +23,6 @@ from losscli.truth.tolerances import ELEMENT_ULP, Outcome, describe
 _FORMULAS_TENSORS = 24
 """Input-sized tensors of at least float32 that PyTorch's formulas need: temporaries and gradients,
 twice."""
-Spared = Callable[[Truth], Tensor]
-"""Tells which elements of a truth are not judged."""
 ANSWERS = 2
 """How many answers of a pair are off."""
 
@@ -97,7 +94,7 @@ class Problem(Setup):
         got: Tensor | None,
         incoming: Incoming | None = None,
         *,
-        spared: Spared | None = None,
+        spared: Forgives | None = None,
     ) -> tuple[Outcome, Errors | None]:
         """Judge the loss or a gradient by its name in an answer, or by its operand's.
 
@@ -108,30 +105,27 @@ class Problem(Setup):
             return Outcome(FAIL, wrong), None
         name = operand_of(part)
 
-        def truths() -> Iterator[Truth]:
-            for truth in self.truths(part, incoming):
-                if spared:
-                    value = torch.where(spared(truth), got[truth.block], truth.value)
-                    truth = replace(truth, value=value)
-                yield truth
-
-        def own_errors() -> Errors:
-            if incoming is None or part == LOSS:
-                return self.reference_errors
-            own = next(self._torchs_answers(incoming)).gradients[name]
-            torchs = Errors() if own is None else compare(own, truths())
-            known = self.torchs_gradients.get(name, torchs)
-            self.torchs_gradients[name] = max(known, torchs, key=lambda e: e.ulp)
-            return torchs
-
-        def judge(errors: Errors) -> Outcome:
-            return self.oracle.judge(name, errors, own_errors, self.granted)
+        def truths() -> Iterable[Truth]:
+            found = self.truths(part, incoming)
+            return forgiving(found, got, spared) if spared else found
 
         def torchs() -> Iterator[Tensor | None]:
             if incoming is None or part == LOSS:
                 yield from self.formulas_losses()
             else:
                 yield from (own.gradients.get(name) for own in self._torchs_answers(incoming))
+
+        def own_errors() -> Errors:
+            if incoming is None or part == LOSS:
+                return self.reference_errors
+            own = next(torchs())
+            found = Errors() if own is None else compare(own, truths())
+            known = self.torchs_gradients.get(name, found)
+            self.torchs_gradients[name] = max(known, found, key=lambda e: e.ulp)
+            return found
+
+        def judge(errors: Errors) -> Outcome:
+            return self.oracle.judge(name, errors, own_errors, self.granted)
 
         accepted = self.oracle.accepted(truths, got) if part == LOSS else truths
         errors = compare(got, accepted())
@@ -167,7 +161,7 @@ class Problem(Setup):
         wrong = self.misfit(part, got)
         if wrong or got is None or other is None or other.shape != got.shape:
             return Outcome(FAIL, wrong or "one of two results has another shape"), None
-        errors = compare(got, [Truth(whole(got.shape), other.double(), scale)])
+        errors = compare(got, truths_of(other, scale))
         share = replace(errors, ulp=errors.ulp / ANSWERS, relative=errors.relative / ANSWERS)
         outcome = self.oracle.judge(operand_of(part), share, Errors, self.granted)
         if outcome.status != FAIL:
@@ -187,7 +181,7 @@ class Problem(Setup):
         scale = self.scale_of(name, incoming).clamp(min=least).sum(dimension)
         total = gradient.double().sum(dimension)
         # In float64, so that the sum is not rounded; measured in the gradient's dtype.
-        errors = compare(total, [Truth(whole(total.shape), torch.zeros_like(total), scale)])
+        errors = compare(total, truths_of(torch.zeros_like(total), scale))
         share = torch.finfo(torch.float64).eps / torch.finfo(operand.dtype).eps
         errors = replace(errors, ulp=errors.ulp * share)
         outcome = self.oracle.judge_sums(errors, operand.dtype, self.granted)
@@ -250,5 +244,5 @@ class Problem(Setup):
         if key not in self._kept:
             names = incoming.wrt if name in incoming.wrt else (name,)
             found = self.oracle.gradients(names, incoming.grad_output)
-            self._kept.update({(each, incoming): truths for each, truths in found.items()})
+            self._kept.update({(n, incoming): tuple(truths) for n, truths in found.items()})
         return self._kept[key]

@@ -17,13 +17,15 @@ from torch.overrides import TorchFunctionMode
 
 from losscli.implementations.local import Operands
 from losscli.losses import RowSpec
-from losscli.truth.blocks import Block, block_elements, whole
+from losscli.losses.formulas import widened
+from losscli.truth.blocks import Block, block_elements, blocks, whole
 from losscli.truth.distances import Errors, Truth
 from losscli.truth.oracle import Oracle, wide
 from losscli.truth.tolerances import (
     ELEMENT_ULP,
     ONCE_ROUNDED_ULP,
     Outcome,
+    finite,
     judge_rows,
     judge_sums,
     largest_terms,
@@ -43,10 +45,6 @@ class RowOracle(Oracle):
         assert isinstance(spec, RowSpec)
         return spec
 
-    @property
-    def unreduced_shape(self) -> torch.Size:
-        return torch.Size(self.spec.loss_shape([tuple(self.shape)]))
-
     @cached_property
     def units(self) -> torch.Size:
         return torch.Size(self.spec.rows_shape(tuple(self.shape)))
@@ -57,7 +55,7 @@ class RowOracle(Oracle):
             return 1.0
         if self.spec.counts is None:
             return float(self.units.numel())
-        blocks = self._blocks(self.units)
+        blocks = self._blocks()
         return math.fsum(float(self._counts(self._read(block)).sum()) for block in blocks)
 
     def granted(self, loosened: float | None) -> float | None:
@@ -76,11 +74,10 @@ class RowOracle(Oracle):
     def excuse_bar(self, dtype: torch.dtype) -> float:
         return ONCE_ROUNDED_ULP if dtype.itemsize == 2 else ELEMENT_ULP
 
-    def gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
+    def _gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
         if self.is_summed(name):
-            yield self._gradient_of_shared(name, grad_output)
-        else:
-            yield from super().gradient(name, grad_output)
+            return self._gradient_of_shared(name, grad_output)
+        return super()._gradient(name, grad_output)
 
     def _with_terms(
         self, part: str, block: Block, values: Operands, found: Tensor, by: Tensor | None = None
@@ -97,16 +94,15 @@ class RowOracle(Oracle):
             terms = terms.fmax(found.abs() + undecided)
         return Truth(self._place(block, operand), found, terms, rounding=undecided)
 
-    def _gradient_of_shared(self, name: str, grad_output: Tensor) -> Truth:
-        """Return a shared operand's gradient, on which a mean's divisor may depend."""
+    def _gradient_of_shared(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
+        """Yield each block's part of a shared operand's gradient, which may move the divisor."""
         operand = self.operands[name]
-        value = torch.zeros(operand.shape, dtype=torch.float64, device=operand.device)
-        magnitude = torch.zeros_like(value)
+        place = whole(operand.shape)
         mean = mean_scale = 0.0
         if self.case.reduction == "mean" and self.spec.counts:
             of_mean = next(iter(self.value()))
             mean, mean_scale = float(of_mean.value), abs(float(of_mean.scale))
-        for block in self._blocks(self.units):
+        for block in self._blocks():
             values = self._read(block)
             values[name].requires_grad_()
             incoming = self._incoming(block, grad_output)
@@ -114,7 +110,6 @@ class RowOracle(Oracle):
                 elements = self._elements(values)
                 counts = self._counts(values) if mean else None
             (own,) = torch.autograd.grad(elements, values[name], incoming, retain_graph=True)
-            value += own
             terms = self.spec.terms
             found = terms.of(*values.values(), **self.case.params).get(name) if terms else None
             if found is None:
@@ -125,39 +120,33 @@ class RowOracle(Oracle):
                     * (incoming if found.dim() == incoming.dim() else self._by_element(incoming)),
                     operand,
                 )
-            magnitude += found.abs().nan_to_num(nan=0.0, posinf=0.0)
+            yield Truth(place, own, finite(found.abs()))
             if counts is not None and counts.requires_grad:
                 (own,) = torch.autograd.grad(counts, values[name], incoming, retain_graph=True)
                 # If no row counts, the mean is NaN and moves nothing.
-                value -= torch.where(own == 0, own, mean * own)
+                moved = torch.where(own == 0, own, mean * own)
                 (own,) = torch.autograd.grad(counts, values[name], incoming.abs())
-                magnitude += torch.where(own == 0, own, mean_scale * own).abs()
-        return Truth(whole(operand.shape), value, magnitude)
+                yield Truth(place, -moved, torch.where(own == 0, own, mean_scale * own).abs())
 
     def _undecided(self, name: str, values: Operands, incoming: Tensor) -> Tensor | None:
         """Return a gradient's additional error where rounding decides a sign, or None."""
         if self.spec.undecided is None:
             return None
-        dtype = torch.promote_types(self.dtype, torch.float32)
+        dtype = widened(self.dtype)
         lost = ELEMENT_ULP + lost_in_sum(self.spec.terms_in_sum(tuple(self.shape)))
         with torch.no_grad():
             found = self.spec.undecided(*values.values(), dtype=dtype, ulp=lost, **self.case.params)
             # If no row counts, grad_output is NaN.
-            return (found[name] * self._by_element(incoming).abs()).nan_to_num(nan=0.0, posinf=0.0)
+            return finite(found[name] * self._by_element(incoming).abs())
 
     def _share(self, dtype: torch.dtype) -> float:
         own = self.spec.tolerance.factor if self.spec.tolerance else 1.0
         return terms_share(dtype, self.spec.terms_in_sum(tuple(self.shape)), own)
 
-    def _blocks(self, shape: torch.Size) -> Iterator[Block]:
-        if not shape:
-            yield ()
-            return
-        limit = block_elements(self.device.type)
-        most = max(limit // max(math.prod(self.shape[1:]), 1), 1)
-        rest = whole(shape[1:])
-        for start in range(0, max(shape[0], 1), most):
-            yield (slice(start, min(start + most, shape[0])), *rest)
+    def _blocks(self) -> Iterator[Block]:
+        most = block_elements(self.device.type) // max(math.prod(self.shape[1:]), 1)
+        for rows in blocks(self.units[:1], max(most, 1)):
+            yield (*rows, *whole(self.units[1:]))
 
     def _place(self, block: Block, operand: Tensor) -> Block:
         return (*block[:1], *whole(operand.shape[len(block[:1]) :]))
@@ -176,13 +165,6 @@ class RowOracle(Oracle):
     def _of_loss(self, block: Block) -> Block:
         return block if self.spec.values == 1 else (slice(0, self.spec.values), *block)
 
-    def _incoming(self, block: Block, grad_output: Tensor) -> Tensor:
-        whole = grad_output.detach().double()
-        if self.case.reduction == "none":
-            return whole[self._of_loss(block)]
-        extent = [cut.stop - cut.start for cut in block]
-        return (whole / self.divisor if self.case.reduction == "mean" else whole).expand(extent)
-
     def _by_element(self, incoming: Tensor) -> Tensor:
         dimension = self.spec.row_dimension(len(self.shape))
         return incoming.unsqueeze(dimension + (self.spec.values > 1))
@@ -193,7 +175,7 @@ class RowOracle(Oracle):
 
 
 def _summed(terms: Tensor, shared: Tensor) -> Tensor:
-    known = terms.abs().nan_to_num(nan=0.0, posinf=0.0)  # next to infinity every result would pass
+    known = finite(terms.abs())  # next to infinity every result would pass
     by_class = known.movedim(min(terms.dim() - 1, 1), 0)
     return by_class.reshape(len(by_class), -1).sum(1).view(shared.shape)
 

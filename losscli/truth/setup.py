@@ -220,7 +220,4 @@ class Setup:
             if self.case.reduction == "mean":
                 power = int(math.log2(max(self.oracle.unreduced_shape.numel(), 1)))
                 factors.append((min(2.0**power, _LARGEST_SCALE), self.wrt))
-        return tuple(
-            Incoming(f"{factor:g}", wrt, torch.full_like(self.ones, factor))
-            for factor, wrt in factors
-        )
+        return tuple(self.filled(factor, wrt) for factor, wrt in factors)

@@ -79,6 +79,7 @@ from torch import Tensor
 from losscli.cases.case import Case
 from losscli.implementations.local import Operands
 from losscli.losses import LOSS
+from losscli.losses.formulas import widened
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, PASS, WARN, VerifyStatus
 from losscli.truth.distances import Errors
@@ -108,10 +109,8 @@ def unit_roundoff(dtype: torch.dtype) -> float:
 
 def sum_bound(dtype: torch.dtype, length: int = TILE_ELEMENTS) -> float:
     """Return the allowed relative error of a sum of ``length`` terms."""
-    accumulator, terms = torch.float32, TILE_ELEMENTS
-    if dtype == torch.float64:
-        accumulator, terms = torch.float64, max(length, TILE_ELEMENTS)
-    return unit_roundoff(dtype) + math.sqrt(terms) * unit_roundoff(accumulator)
+    terms = max(length, TILE_ELEMENTS) if dtype == torch.float64 else TILE_ELEMENTS
+    return unit_roundoff(dtype) + math.sqrt(terms) * unit_roundoff(widened(dtype))
 
 
 def judge_elements(errors: Errors, loosened: float | None = None) -> Outcome:
@@ -235,6 +234,11 @@ def magnitudes(case: Case, operands: Operands, losses: Tensor) -> Tensor:
     return losses if terms is None else terms
 
 
+def finite(magnitudes: Tensor) -> Tensor:
+    """Return magnitudes, 0 for non-finite ones, relative to which every result would pass."""
+    return magnitudes.nan_to_num(nan=0.0, posinf=0.0)
+
+
 def largest_terms(
     case: Case,
     part: str,
@@ -253,8 +257,7 @@ def largest_terms(
         found = case.spec.terms.of(*values.values(), **case.params).get(part)
         if found is None:
             return None
-        # Relative to an infinite term, every result would pass.
-        terms = (found * incoming * share).abs().nan_to_num(nan=0.0, posinf=0.0)
+        terms = finite((found * incoming * share).abs())
         if terms.dim() > elements.dim():  # of each value of a row, whose derivatives are added up
             terms = terms.sum(0)
         return terms.fmax(elements.abs())

@@ -107,7 +107,8 @@ class Tally(Worst):
         """Judge and count all parts of a variant; ``any_for_nan``: any gradient fits NaN."""
         for part, got in answer.items().items():
             of = f" for {incoming.name}" if by_incoming and part != LOSS else ""
-            spared = (lambda truth: truth.value.isnan()) if any_for_nan and part != LOSS else None
+            spares = any_for_nan and part != LOSS
+            spared = (lambda truth, _: truth.value.isnan()) if spares else None
             self.count(variant, part + of, problem.judge(part, got, incoming, spared=spared))
 
     def judge_variants(

@@ -11,7 +11,7 @@ from losscli.implementations.requests import Answer, Forward
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, LOSS
 from losscli.runs.records import FAIL, WARN
-from losscli.truth.blocks import block_elements, blocks, part
+from losscli.truth.blocks import blocks_of, part
 from losscli.truth.distances import Truth, compare, index_of
 from losscli.truth.problem import Problem
 from losscli.truth.setup import Incoming
@@ -50,7 +50,7 @@ class _Probe:
         finally:
             flat[where] = before
 
-    def _unchanged(self, truth: Truth) -> Tensor:
+    def _unchanged(self, truth: Truth, _: Tensor) -> Tensor:
         """Tell at which elements of a block the operand has not changed."""
         return part(self.operand, truth.block) == self.change.before
 
@@ -80,10 +80,10 @@ class _Probe:
 
     def _stray_change(self, was: Tensor, got: Tensor) -> str:
         """Describe a change of a result where the operand has not changed, if there is one."""
-        for block in blocks(got.shape, block_elements(got.device.type)):
+        for block in blocks_of(got):
             before, after = was[block], got[block]
             same = (before == after) | (before.isnan() & after.isnan())
-            stray = ~same & self._unchanged(Truth(block, after))
+            stray = ~same & self._unchanged(Truth(block, after), after)
             if stray.any():
                 inside = stray.nonzero()[0].tolist()
                 index = tuple(cut.start + own for cut, own in zip(block, inside, strict=True))

@@ -14,8 +14,7 @@ from losscli.implementations.requests import Accumulate, Call, ChangedData, Forw
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, HIDDEN_STATE, ROW, RowSpec
 from losscli.runs.records import FAIL, PASS, VerifyResult
-from losscli.truth.blocks import blocks
-from losscli.truth.distances import Errors, Truth, compare, misfit
+from losscli.truth.distances import Errors, compare, misfit, truths_of
 from losscli.truth.gate import Worst, to_error
 from losscli.truth.inputs import make_generator
 from losscli.truth.problem import Problem
@@ -131,7 +130,7 @@ def _judge_sum(before: Tensor, once: Tensor, got: Tensor | None) -> tuple[Outcom
         return Outcome(FAIL, wrong), None
     due = before.double() + TIMES * once.double()
     scale = before.double().abs() + TIMES * once.double().abs()
-    errors = compare(got, (Truth(b, due[b], scale[b]) for b in blocks(due.shape)))
+    errors = compare(got, truths_of(due, scale))
     outcome = judge_sums(errors, got.dtype)
     if outcome.status != PASS:
         reason = f"{outcome.reason}; .grad held {_SHARE:g} times the gradient before the call"

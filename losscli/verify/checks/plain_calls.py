@@ -17,8 +17,7 @@ from torch import Tensor
 from losscli.implementations.requests import Answer
 from losscli.implementations.subject import Subject
 from losscli.runs.records import FAIL, PASS, WARN
-from losscli.truth.blocks import blocks
-from losscli.truth.distances import Errors, Truth, compare
+from losscli.truth.distances import Errors, compare, truths_of
 from losscli.truth.fingerprint import same_bits
 from losscli.truth.problem import Problem
 from losscli.truth.setup import Incoming
@@ -88,4 +87,4 @@ def differing(one: Answer, other: Answer) -> list[str]:
 
 def distance(want: Tensor, got: Tensor) -> Errors:
     """Measure the error of one result relative to another."""
-    return compare(got, (Truth(block, want[block].double()) for block in blocks(want.shape)))
+    return compare(got, truths_of(want))
