@@ -52,7 +52,13 @@ EACH_RUN = (
     *("does_not_build", "exits_silently", "floods_stdout", "forks_and_both_answer"),
     *("hangs_with_the_interpreter", "legitimate_hinge", "leaves_a_child"),
     *("leaves_files", "model_new_without_backward", "patches_clock", "raises"),
-    *("raises_when_imported", "reference_raises", "returns_float64", "returns_view_of_input"),
+    *(
+        "raises_when_constructed",
+        "raises_when_imported",
+        "reference_raises",
+        "returns_float64",
+        "returns_view_of_input",
+    ),
     *("right_in_the_process_of_a_judge", "syntax_error", "takes_one_argument"),
     *("thread_returns_at_once", "writes_verdicts"),
 )

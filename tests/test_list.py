@@ -105,6 +105,7 @@ def fake_driver(newest=0):
         cuDeviceGet=lambda device, index: put(device._obj, index),
         cuDeviceGetName=lambda name, length, device: put(name, models[device.value]),
         cuDeviceTotalMem_v2=lambda memory, device: put(memory._obj, (device.value + 1) * 2**30),
+        cuDeviceGetUuid=lambda uuid, device: 1,
         cuDriverGetVersion=lambda version: put(version._obj, newest),
     )
 

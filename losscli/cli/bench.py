@@ -107,6 +107,8 @@ def command(
 ) -> int:
     """Time implementations side by side, after checking each against the oracle.
 
+    Without -c, bench runs the cases of default.yaml.
+
     Options that choose cases take several values: --dtype float32,bfloat16.
 
     Exit codes: 1 an implementation is wrong, 4 no case could run on this machine, 130 interrupted

@@ -147,8 +147,8 @@ def _losses(text: str) -> tuple[str, ...]:
 
 COMPLETE_RUNS = listed(saved_runs, files=True)
 _LOSS_HELP = (
-    f"Choose the loss: {', '.join(LOSSES)} or all. With a weight it is weighted_NAME; "
-    f"weighted is all of these. Row-wise losses are {', '.join(ROW_FORMS)}; rows is all of these. "
+    f"Choose the loss: {', '.join(LOSSES)}; all is all of these, weighted all of these with a "
+    f"weight, as weighted_NAME. Row-wise losses are {', '.join(ROW_FORMS)}; rows is all of these. "
     f"Fused linear losses are {', '.join(LINEAR_LOSSES)}; linear is all of these."
 )
 
@@ -192,8 +192,8 @@ filter_option = option(
     multiple=True,
     type=parse_filter,
     metavar="FILTER",
-    help="Keep only results that match FILTER: loss=mse,dtype=bfloat16; size!=1Kx1K; "
-    "impl=custom*|compile.",
+    help="Keep only results that match FILTER, such as loss=mse,dtype=bfloat16 or size!=1Kx1K or "
+    "'impl=custom*|compile'.",
 )
 case_options = _together(
     option(

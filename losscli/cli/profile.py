@@ -54,9 +54,9 @@ def command(
 
     The answer is launches, uncoalesced access, memory, too few warps, instructions or latency; of a
     fused linear loss also matrix products, on a CPU memory or operators. Nsight Compute (ncu) reads
-    the counters of a GPU; without it, and on a CPU, PyTorch's profiler reports only times. -o keeps
-    the profiler's own report. CASE is the name of a case as --list prints it, or words of the name.
-    Your own file runs without a sandbox.
+    the counters of a GPU; without it, and on a CPU, PyTorch's profiler reads none, and the answer
+    may be unknown. -o keeps the profiler's own report. CASE is the name of a case as --list prints
+    it, or words of the name. Your own file runs without a sandbox.
     """
     axes["implementations"] = axes["implementations"] or ("custom",)
     axes["passes"] = axes["passes"] or ("forward_backward",)

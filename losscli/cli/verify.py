@@ -64,8 +64,8 @@ def command(
 
     Without -c, verify runs the cases of smoke.yaml, in a few minutes. --quick takes half a minute:
     it runs no fused linear loss, and nothing in float64 or bfloat16. `-c thorough` takes longer.
-    Without --impl, verify checks losscli's kernels in the config, or, without any, all
-    implementations in it.
+    Without --impl, verify checks losscli's kernels if the config has them, else all its
+    implementations.
 
     Options that choose cases take several values: --dtype float32,bfloat16.
 

@@ -88,10 +88,7 @@ _KINDS: dict[str, tuple[Code, ...]] = {
         *(Code.PROCESS_DIED, Code.DEVICE_ERROR, Code.FLOODED_OUTPUT),
         *(Code.MEMORY_LIMIT, Code.RAISED, Code.TIMEOUT),
     ),
-    "cannot be loaded": (
-        *(Code.SYNTAX, Code.NOTHING_TO_JUDGE, Code.AMBIGUOUS, Code.SIGNATURE),
-        *(Code.IMPORT_FAILED, Code.BUILD_FAILED),
-    ),
+    "cannot be loaded": tuple(code for code in Code if code.word == "DOES NOT BUILD"),
     "a wrong reference": (Code.BAD_REFERENCE,),
 }
 """Kinds of candidates, by the codes of their reasons; the first kind counts."""

@@ -260,7 +260,7 @@ def _conditions(results: Results) -> list[str]:
     timed = [result for result in results if result.conditions]
     of, texts = f"of {count(len(timed), 'result')}", []
     if busy := [result for result in timed if result.busy]:
-        most = max(result.conditions["others"] for result in busy)
+        most = min(max(result.conditions["others"] for result in busy), 1.0)
         what = "cores" if busy[0].case.device == "cpu" else "GPU"
         cases = first_of(dict.fromkeys(result.case.name for result in busy), NAMED)
         said = f"the machine was busy: other programs took up to {most:.0%} of its {what}"
@@ -301,4 +301,5 @@ def _named(each: Configuration) -> str:
 def _describe(each: Configuration) -> str:
     baseline = each.best_baseline
     own, their = (format_seconds(median_of(one)) for one in (each.custom, baseline))
-    return f"{_named(each)}: {own} against {their} of {baseline.implementation}"
+    ratio = f"{each.ratio(baseline):.2f}x"
+    return f"{_named(each)}: {own} against {their} of {baseline.implementation}, {ratio}"

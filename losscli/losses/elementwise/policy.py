@@ -231,7 +231,7 @@ SPEC = element_loss(
     parameters=(
         Parameter("clip_low", 0.2, 0.0, "how far the ratio may fall below 1", 0.15, 1.0),
         Parameter("clip_high", 0.2, 0.0, "how far the ratio may rise above 1", 0.28),
-        _DualClip("dual_clip", 0.0, 0.0, "largest ratio of a negative A; 0: none", 2.7, other=3.0),
+        _DualClip("dual_clip", 0.0, 0.0, "largest ratio where A < 0; 0: no bound", 2.7, other=3.0),
         Parameter(
             *("cispo", 0.0, 0.0, "whether the clipped ratio is a constant factor", 0.0, 1.0),
             is_switch=True,

@@ -99,7 +99,7 @@ SPEC = element_loss(
     calls=_QuantileCalls("quantile"),
     formula="max(quantile * (y - x), (quantile - 1) * (y - x))",
     parameters=(
-        Parameter("quantile", 0.5, 0.0, "of the target that is predicted", 0.9, 1.0, open=True),
+        Parameter("quantile", 0.5, 0.0, "which quantile is predicted", 0.9, 1.0, open=True),
     ),
     reference=_reference,
     functional=quantiles.as_written,

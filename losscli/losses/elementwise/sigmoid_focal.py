@@ -104,7 +104,7 @@ SPEC = element_loss(
     ),
     parameters=(
         Parameter(
-            *("alpha", 0.25, -math.inf, "a of target 1, 1 less it of target 0", 0.3),
+            *("alpha", 0.25, -math.inf, "weight of target 1; that of target 0 is 1 - alpha", 0.3),
             usual=(0.0, 1.0),
         ),
         Parameter("gamma", 2.0, 0.0, "exponent of m, the probability of the wrong class", 2.3),

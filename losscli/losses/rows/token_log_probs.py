@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from losscli.machine.pytorch import Tensor, torch
@@ -84,7 +85,7 @@ SPEC = row_loss(
     token_log_probs,
     "TokenLogProbs",
     calls=_StackedCalls("token_log_probs"),
-    formula="log(p[token]), and -(sum of p * log(p)), p = softmax(x / T)",
+    formula="log(p[token]), with entropy also -(sum of p * log(p)), p = softmax(x / T)",
     operands=(
         Operand("logits", "logits"),
         class_indices("tokens", of_last_rows, "indices of tokens"),
@@ -92,7 +93,10 @@ SPEC = row_loss(
     doubling="entropy",
     wide=True,
     reductions=("none",),
-    parameters=(TEMPERATURE, switch("entropy", False, "return the entropy of each row as well")),
+    parameters=(
+        replace(TEMPERATURE, description="divides the logits"),
+        switch("entropy", False, "return the entropy of each row as well"),
+    ),
     reference=_reference,
     temporaries=6,
     relations=Relations(always, reordered=True),

@@ -195,7 +195,7 @@ SPEC = row_loss(
         Parameter("margin", 1.0, 0.0, "how much nearer the positive is to be", 0.7, open=True),
         Parameter("p", 2.0, -math.inf, "degree of the norm", 1.0, other=1.0),
         Parameter("eps", 1e-6, -math.inf, "added to each difference", 1e-5, other=1e-3),
-        switch("swap", False, "take the nearer of the two negatives"),
+        switch("swap", False, "use the smaller of the negative's distances to anchor and positive"),
     ),
     reference=in_float32(_rows),
     **OF_VECTORS,

@@ -99,7 +99,7 @@ _MOST_JUDGED = 16
 @check(
     place=180,
     facet="sizes",
-    catches="cache lines that stores which bypass the caches leave unwritten",
+    catches="cache lines left unwritten by stores that bypass the caches",
     advice="Write every element of large results; use 64-bit indices.",
     formerly=("bulk", "row_bulk"),
     adapt=lambda case: geometry_of(case).for_repeats(case),
