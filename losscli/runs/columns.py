@@ -76,7 +76,7 @@ def versus(baseline: str) -> Column:
     return Column(
         "vs ref" if baseline == REFERENCE else f"vs\n{baseline[:WIDEST_BASELINE]}",
         lambda r: mark(r, baseline) + ratio(r),
-        f"the speedup: the median of the rounds' ratios of the time of {baseline} to this one",
+        f"the speedup over {baseline}, the median ratio of the rounds",
         lambda results: any(baseline in result.speedup for result in results),
     )
 
