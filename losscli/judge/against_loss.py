@@ -252,6 +252,7 @@ class KnownLoss:
                     choices.append(LossChoice(name, others))
             if drawn and not self.parameters:
                 choices += [LossChoice(self.loss, fixed | each) for each in self._drawn()]
+                choices += self._one_by_one(fixed)
         reductions: tuple[Any, ...] = self.usual_reductions
         if every and not job.reduction and takes("reduction"):
             reductions = spec.reductions
@@ -265,6 +266,15 @@ class KnownLoss:
             inputs=Inputs((distribution,), 2.0 if distribution == "normal" else 1.0, self.seed),
             whole_targets=self.candidate.setting.whole_targets,
         )
+
+    def _one_by_one(self, fixed: Mapping[str, tuple[float, ...]]) -> list[LossChoice]:
+        """Return each form at the defaults, and the loss with one parameter off its default."""
+        # One may hide another: where a ratio's gradient is stopped, no second bound counts.
+        defaults = off_default(EVERY_LOSS[self.loss])
+        taken = {n: (value,) for n, value in defaults.items() if self.definition.takes(n)}
+        alone = [LossChoice(self.loss, {**fixed, n: value}) for n, value in taken.items()]
+        optional = [LossChoice(name, fixed) for name in forms(self.loss, self.definition)]
+        return optional + (alone if len(alone) > 1 else [])
 
     def _made_with(self) -> dict[str, float]:
         """Return the parameters that ``get_init_inputs`` gives a module."""

@@ -82,7 +82,7 @@ def _of_kept_rows(formula: Unreduced) -> Unreduced:
 def _multi_margin(input: Tensor, target: Tensor, *, p: float, margin: float) -> Tensor:
     own = input.gather(-1, target.long().unsqueeze(-1))
     each = (margin - own + input).clamp(min=0) ** p
-    loss: Tensor = (each.sum(-1) - margin**p) / input.shape[-1]
+    loss: Tensor = (each.sum(-1) - max(margin, 0.0) ** p) / input.shape[-1]
     return loss
 
 

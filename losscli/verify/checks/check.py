@@ -11,7 +11,7 @@ from torch import Tensor
 from losscli.cases.axes import PassName
 from losscli.cases.case import Case
 from losscli.implementations import Implementation
-from losscli.implementations.requests import Answer
+from losscli.implementations.requests import Answer, Forward
 from losscli.implementations.subject import Subject
 from losscli.losses import ELEMENT, HIDDEN_STATE, LOSS, MODEL, ROW, Spec, Unit
 from losscli.reasons import Code, Facet, Reason
@@ -66,12 +66,14 @@ class Tally(Worst):
         self._only_limits = self._only_limits and outcome.status != FAIL
         super().add(outcome, errors, circumstance)
 
-    def count(self, variant: str, part: str, judged: tuple[Outcome, Errors | None]) -> None:
+    def count(
+        self, variant: str, part: str, judged: tuple[Outcome, Errors | None], what: str = ""
+    ) -> None:
         """Keep the judgement of a variant's part, whose error the result shows."""
         outcome, errors = judged
         self.measure(part, outcome, errors)
         if not (self.first and self._failed):
-            super().add(outcome, errors, f"{variant}, {part}: ")
+            super().add(outcome, errors, f"{variant}, {what or part}: ")
         if outcome.status == FAIL:
             self._failed[variant] = None
             self._only_limits = self._only_limits and self._limits(variant, errors)
@@ -111,6 +113,11 @@ class Tally(Worst):
             spared = (lambda truth, _: truth.value.isnan()) if spares else None
             self.count(variant, part + of, problem.judge(part, got, incoming, spared=spared))
 
+    def judge_plain(self, variant: str, problem: Problem, subject: Subject) -> None:
+        """Judge a variant's loss where no gradient is wanted: another kernel may run."""
+        loss = subject.send(Forward(problem.operands))
+        self.count(variant, LOSS, problem.judge_loss(loss), "loss without a gradient")
+
     def judge_variants(
         self,
         problem: Problem,
@@ -129,6 +136,8 @@ class Tally(Worst):
                 self.judge_variant(
                     name, variant, each, answer, by_incoming=named, any_for_nan=any_for_nan
                 )
+            if several:
+                self.judge_plain(name, variant, subject)
 
     def finish(self, problem: Problem, implementation: str, check: str) -> VerifyResult:
         """Return the worst as a result that names every failed variant."""

@@ -190,3 +190,5 @@ def layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
                     continue
                 raise
             tally.judge_variant(name, variant, each, answer, by_incoming=len(several) > 1)
+            if each == several[0]:
+                tally.judge_plain(name, variant, fresh)
