@@ -65,6 +65,9 @@ STRANGERS = (
     ),
     Stranger("ce_negative_ignore_index", ("WRONG",), {"reductions": "wrong: expected"}),
     Stranger("module_named_mse", ("WRONG",)),
+    Stranger("policy_dual_clip_unused", ("WRONG",)),
+    Stranger("mse_dense_without_gradient", ("RIGHT WITHIN LIMITS",), {"layouts": "limited: "}),
+    Stranger("multi_margin_weight_last", RIGHT, {"gradient": "ok"}),
     Stranger("smooth_l1_beta_positional", RIGHT, {"parameters": "ok"}),
     Stranger(
         *("smooth_l1_beta_positional", RIGHT, {"parameters": "not tested"}),

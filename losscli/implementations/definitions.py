@@ -6,7 +6,7 @@ import ast
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import product, takewhile
 from typing import Any, Literal
 
 from losscli.errors import UsageError
@@ -61,9 +61,13 @@ class Signature:
         kept = tuple(n for n in self.names if n not in settings or n not in self.keywords)
         if len(kept) < operands:
             return self
-        needed = self.names[: self.required]
-        required = sum(name in kept for name in needed)
-        return replace(self, names=kept, required=required)
+        # What follows a setting goes by keyword: by position it would be the setting.
+        leading = tuple(takewhile(kept.__contains__, self.names))
+        behind = self.names[len(leading) : self.required]
+        needed = self.needed | {name for name in behind if name in kept}
+        return replace(
+            self, names=leading, required=min(self.required, len(leading)), needed=needed
+        )
 
     def is_loss(self, operands: tuple[str, ...]) -> bool:
         """Tell whether the first two arguments are named after ``operands``."""

@@ -15,9 +15,7 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from losscli.cases.case import Case
-from losscli.errors import LosscliError
 from losscli.implementations import Implementation
-from losscli.implementations.errors import SubjectError
 from losscli.implementations.requests import Answer, Forward
 from losscli.implementations.subject import Subject, bind, subject_of
 from losscli.judge.difference import FEWEST, difference_of, is_close
@@ -49,7 +47,7 @@ def cause_of(problem: Problem, candidate: Implementation) -> str:
         at_labels = ThirdParty(labels=True, lacking=of_labels)
         problems.append(Problem.of(problem.case, third_party=at_labels))
     for each in problems:
-        with suppress(SubjectError, LosscliError):
+        with suppress(Exception):  # an explanation must never cost the verdict
             subject, draws = bind(candidate, each.case), [each, each.sibling()]
             if found := _of_shape(each, subject) or _of_calls(each, subject):
                 return found

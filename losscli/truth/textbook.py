@@ -122,9 +122,18 @@ FORMULAS: Mapping[str, tuple[Unreduced, ...]] = {
 """Formulas that lose digits which PyTorch's function keeps, by loss."""
 
 
+def _torchs_multi_margin(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, *, p: float, **own: Any
+) -> Tensor:
+    if weight is not None:
+        weight = weight.to(input.dtype)
+    return aten.multi_margin_loss(input, target.long(), p=int(p), weight=weight, **own)
+
+
 OWN: Mapping[str, Callable[..., Tensor]] = {
     "cosine_embedding": aten.cosine_embedding_loss,
-    "multi_margin": lambda x, y, *, p, **own: aten.multi_margin_loss(x, y.long(), p=int(p), **own),
+    "multi_margin": _torchs_multi_margin,
+    "weighted_multi_margin": _torchs_multi_margin,
     "nll": lambda x, y, *, ignore_index, **own: aten.nll_loss(
         x, y.long(), None, ignore_index=int(ignore_index), **own
     ),
