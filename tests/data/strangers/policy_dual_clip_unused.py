@@ -3,20 +3,11 @@
 import torch
 
 
-def policy_loss(
-    log_probs,
-    old_log_probs,
-    advantages,
-    clip_low=0.2,
-    clip_high=0.2,
-    dual_clip=0.0,
-    cispo=False,
-    reduction="mean",
-):
-    ratio = (log_probs - old_log_probs).exp()
-    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
+def policy_loss(x, old_log_probs, advantages, dual_clip=0.0, cispo=False, reduction="mean"):
+    ratio = (x - old_log_probs).exp()
+    clipped = ratio.clamp(0.8, 1.2)
     if cispo:
-        loss = -advantages * clipped.detach() * log_probs
+        loss = -advantages * clipped.detach() * x
     else:
         loss = torch.maximum(-advantages * ratio, -advantages * clipped)
     return loss if reduction == "none" else getattr(loss, reduction)()
