@@ -73,7 +73,8 @@ class _Probe:
                     self.tally.fail(stray, where)
                     continue
                 outcome, _ = strict.judge(name, got, incoming, spared=self._unchanged)
-                overflows = lenient.of_others and not bool(got.isfinite().all())
+                due = [got, *(truth.value for truth in strict.truths(name, incoming))]
+                overflows = lenient.of_others and not all(bool(v.isfinite().all()) for v in due)
                 if outcome.status == FAIL and overflows:  # as an exponential in many formulas
                     outcome, _ = lenient.judge(name, got, incoming, spared=self._unchanged)
                 self.tally.add(outcome, None, where)
