@@ -233,6 +233,7 @@ def test_signal_keeps_what_is_finished_and_leaves_no_process(job_lines, tmp_path
     path = job_lines("RIGHT", "slow", "slow")
     process = start("--jobs", path, "--workers", "2", "-o", str(output))
     judges = pids(tmp_path, 3)
+    wait_for(lambda: output.exists() and output.read_text(), 30)  # the first verdict is finished
     process.send_signal(number)
     _, err = process.communicate(timeout=30)
     if number != signal.SIGKILL:
