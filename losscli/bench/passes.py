@@ -1,4 +1,4 @@
-"""What bench does with an implementation in one pass: judge, time, judge again.
+"""How bench measures an implementation in one pass: judge, time, judge again.
 
 An implementation that caches a result by the operands' address or object is fast and wrong. So the
 prediction is multiplied in place before a batch of samples, and divided before the next (or

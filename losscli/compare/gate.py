@@ -1,4 +1,4 @@
-"""What makes a comparison fail by the options of `losscli compare`, and the record of that."""
+"""Whether a comparison fails, by the options of `losscli compare`, and its record."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping

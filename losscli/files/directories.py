@@ -12,7 +12,7 @@ from losscli.errors import UnfitError, UsageError
 CACHE_VARIABLE = "LOSSCLI_CACHE_DIR"
 LOCKS = "locks"
 UNUSED_SECONDS = 30 * 24 * 3600.0
-"""What a cache has is removed when it was not used for this long."""
+"""What a cache holds is removed once it is unused for this long."""
 _NAME = "losscli"
 
 

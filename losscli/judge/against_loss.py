@@ -244,10 +244,7 @@ class KnownLoss:
         choices = [LossChoice(self.loss, fixed)]
         if every:
             for name in (*forms(self.loss, self.definition), self.loss):
-                others = dict(fixed)
-                if not self.parameters:
-                    defaults = off_default(EVERY_LOSS[name])
-                    others |= {n: (v,) for n, v in defaults.items() if takes(n)}
+                others = fixed if self.parameters else fixed | self._off_default(name)
                 if name != self.loss or others != fixed:
                     choices.append(LossChoice(name, others))
             if drawn and not self.parameters:
@@ -267,11 +264,14 @@ class KnownLoss:
             whole_targets=self.candidate.setting.whole_targets,
         )
 
+    def _off_default(self, loss: str) -> dict[str, tuple[float, ...]]:
+        takes = self.definition.takes
+        return {n: (value,) for n, value in off_default(EVERY_LOSS[loss]).items() if takes(n)}
+
     def _one_by_one(self, fixed: Mapping[str, tuple[float, ...]]) -> list[LossChoice]:
         """Return each form at the defaults, and the loss with one parameter off its default."""
         # One may hide another: where a ratio's gradient is stopped, no second bound counts.
-        defaults = off_default(EVERY_LOSS[self.loss])
-        taken = {n: (value,) for n, value in defaults.items() if self.definition.takes(n)}
+        taken = self._off_default(self.loss)
         alone = [LossChoice(self.loss, {**fixed, n: value}) for n, value in taken.items()]
         optional = [LossChoice(name, fixed) for name in forms(self.loss, self.definition)]
         return optional + (alone if len(alone) > 1 else [])

@@ -73,10 +73,10 @@ class _Probe:
                     self.tally.fail(stray, where)
                     continue
                 outcome, _ = strict.judge(name, got, incoming, spared=self._unchanged)
-                due = [got, *(truth.value for truth in strict.truths(name, incoming))]
-                overflows = lenient.of_others and not all(bool(v.isfinite().all()) for v in due)
-                if outcome.status == FAIL and overflows:  # as an exponential in many formulas
-                    outcome, _ = lenient.judge(name, got, incoming, spared=self._unchanged)
+                if outcome.status == FAIL and lenient.of_others:
+                    values = (got, *(truth.value for truth in strict.truths(name, incoming)))
+                    if not all(each.isfinite().all() for each in values):  # as an exponential
+                        outcome, _ = lenient.judge(name, got, incoming, spared=self._unchanged)
                 self.tally.add(outcome, None, where)
 
     def _stray_change(self, was: Tensor, got: Tensor) -> str:
