@@ -156,8 +156,11 @@ class KnownLoss:
             small = self._config([self._sizes.small], every=True, dtypes=self.others)
             small = replace(small, losses=small.losses[-1:])
             yield from self._planned(small, SMALL_CHECKS, trains)
-            many = [self._sizes.many]
-            yield from self._checks(many, FORWARD_CHECKS, trains, every=False, dtypes=self.others)
+            for names, size in (
+                (SMALL_CHECKS, self._sizes.checked[-1]),
+                (FORWARD_CHECKS, self._sizes.many),
+            ):
+                yield from self._checks([size], names, trains, every=False, dtypes=self.others)
 
     def tasks(self, *, trains: bool) -> list[Task]:
         """Return what is timed: the candidate, PyTorch and losscli's own kernel."""
