@@ -159,20 +159,20 @@ class Parameter:
     def is_unusual(self, value: float) -> bool:
         """Tell whether a formula may differ at a value: out of the usual range, or at an end."""
         is_number = not self.is_switch and not self.is_integer
-        is_edge = is_number and value in self.ends and value != self.default
+        is_edge = is_number and value in (*self.ends, *self.usual) and value != self.default
         return is_edge or not self.usual[0] <= value <= self.usual[1]
 
     def drawn(self, random: Random) -> list[float]:
-        """Return values across the domain, including its ends."""
+        """Return values across the domain, including its ends and those of the usual range."""
         if self.is_bytes:  # of a size that no small case reaches: a smaller one may be refused
             return [self.default, self.off_default]
-        ends = [end for end in self.ends if math.isfinite(end)]
-        is_bounded = len(ends) == len(self.ends)
+        ends = [end for end in dict.fromkeys((*self.ends, *self.usual)) if math.isfinite(end)]
+        is_bounded = all(map(math.isfinite, self.ends))
         if self.is_integer:
             ends = ends if is_bounded else []  # of all integers only int64 has an end
             others = [float(random.randrange(32)), -float(random.randrange(1, 1000))]
         elif is_bounded:
-            others = [random.uniform(*ends), random.uniform(*ends)]
+            others = [random.uniform(*self.ends) for _ in range(2)]
         else:
             small, large = 10 ** random.uniform(-3, -1), 10 ** random.uniform(0.3, 1.5)
             scale = abs(self.default) or 1.0
