@@ -7,7 +7,7 @@ oracle has the same precision.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -40,6 +40,8 @@ OwnErrors = Callable[[], Errors]
 """Measures the error of PyTorch's own formula on the same inputs."""
 KEPT_ELEMENTS = 2 * BLOCK_ELEMENTS
 """Most elements of a truth that is kept for the next implementation."""
+_BESIDE = 1 + 1e-5
+"""A derivative is found so little beside a kink that this factor covers its change."""
 _GROUP = 256
 """Elements summed on the device in float64 before the host sums exactly."""
 
@@ -52,6 +54,8 @@ class Oracle:
     operands: Operands
     reference: Implementation | None = None
     """What computes the truth if no formula is known."""
+    either_side: bool = False
+    """Whether the derivatives of both sides are right at a kink, and all between them."""
     takes_expanded: ClassVar[bool] = True
     """Whether ordinary calls may have a grad_output of stride 0."""
 
@@ -132,13 +136,18 @@ class Oracle:
     def _summed(self, name: str, truths: Iterable[Truth]) -> Iterator[Truth]:
         operand = self.operands[name]
         value = torch.zeros(operand.shape, dtype=torch.float64, device=operand.device)
-        magnitude = torch.zeros_like(value)
+        magnitude, rounding = torch.zeros_like(value), torch.zeros_like(value)
         for truth in truths:
-            own = part(value, truth.block)
-            own += truth.value.sum_to_size(own.shape)
-            own = part(magnitude, truth.block)
-            own += truth.scale.abs().sum_to_size(own.shape)
-        yield from truths_of(value, magnitude)
+            for whole, terms in (
+                (value, truth.value),
+                (magnitude, truth.scale.abs()),
+                (rounding, truth.rounding),
+            ):
+                if terms is not None:
+                    own = part(whole, truth.block)
+                    own += terms.sum_to_size(own.shape)
+        for truth in truths_of(value, magnitude):
+            yield replace(truth, rounding=rounding[truth.block])
 
     @property
     def keeps_truths(self) -> bool:
@@ -222,7 +231,33 @@ class Oracle:
             with torch.enable_grad():
                 losses = self._elements(values)
             (gradient,) = torch.autograd.grad(losses, values[name], incoming)
-            yield self._with_terms(name, block, values, gradient, incoming)
+            truth = self._with_terms(name, block, values, gradient, incoming)
+            if self.either_side and self.case.spec.kinks(self.case.params):
+                truth = replace(truth, rounding=self._jump(name, values, gradient, incoming))
+            yield truth
+
+    def _jump(self, name: str, values: Operands, found: Tensor, incoming: Tensor) -> Tensor | None:
+        """Return how far the derivatives beside a kink are from ``found``; None if none is near.
+
+        Near is what roundings of the coordinate may put on the kink.
+        """
+        spec, eps = self.case.spec, torch.finfo(self.dtype).eps
+        kinks = torch.tensor(spec.kinks(self.case.params), dtype=torch.float64, device=self.device)
+        values = {each: own.detach() for each, own in values.items()}
+        from_kinks = (spec.branch_coordinate(*values.values()).unsqueeze(-1) - kinks).abs()
+        near = (from_kinks <= 2 * eps * kinks.abs()).any(-1)
+        if not near.any():
+            return None
+        first, jump = spec.names[0], torch.zeros_like(found)
+        step = 8 * eps * (values[first].abs() + kinks.abs().amax() + 1)
+        for side in (step, -step):
+            moved = values | {first: values[first] + side}
+            moved[name].requires_grad_()
+            with torch.enable_grad():
+                losses = self._elements(moved)
+            (own,) = torch.autograd.grad(losses, moved[name], incoming)
+            jump = jump.maximum((own - found).abs())
+        return torch.where(near, jump * _BESIDE, 0.0)
 
     def _of_loss(self, block: Block) -> Block:
         """Return the place of a block's losses in the unreduced loss."""

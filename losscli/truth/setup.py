@@ -135,7 +135,7 @@ class Setup:
     def oracle(self) -> Oracle:
         """The oracle, which reads the operands each time."""
         reference = self.third_party.reference if self.third_party else None
-        return ORACLES[self.case.spec.unit](self.case, self.operands, reference)
+        return ORACLES[self.case.spec.unit](self.case, self.operands, reference, self.of_others)
 
     def sibling(self) -> Self:
         """Return the same case with other contents."""
