@@ -209,3 +209,14 @@ def test_values_and_gradients_are_those_of_pytorch(bad):
     with AccurateSums():
         torch.testing.assert_close(logits.log_softmax(-1), value, equal_nan=True)
         torch.testing.assert_close(derivative(logits, incoming), slope, equal_nan=True)
+
+
+def test_what_lies_between_the_derivatives_of_both_sides_is_right_at_a_kink(make_case):
+    case = make_case("hinge", shape=(4,), target_shape=(4,), params={"margin": 1.0})
+    operands = pair(torch.tensor([1.0, 0.5, -1.0, 1.0 + 2**-20]), torch.tensor([1.0, 1.0, -1.0, 1]))
+    oracle = Oracle(case, operands, either_side=True)
+    further = assemble(oracle.gradient("input", torch.ones(())), (4,), "rounding")
+    torch.testing.assert_close(further.tolist(), [0.25, 0.0, 0.25, 0.0], rtol=1e-4, atol=0.0)
+    of_row = Oracle(case, operands | {"target": torch.tensor(1.0)}, either_side=True)
+    (summed,) = of_row.gradient("target", torch.ones(()))
+    assert float(summed.rounding) == pytest.approx(0.25, rel=1e-4)
