@@ -20,6 +20,8 @@ from losscli.losses import (
     Tolerance,
     aten,
 )
+from losscli.losses.rows.forms import NO_INDEX
+from losscli.losses.rows.spec import counts_of_classes
 from losscli.truth.inputs import make_inputs
 from tests.handmade import case_of
 from tests.parameters import naming
@@ -163,6 +165,14 @@ def test_a_negative_parameter_that_is_drawn_leaves_a_loss_with_gradients(loss):
                 leaves = [each for each in operands.values() if each.requires_grad]
                 gradients = torch.autograd.grad(result, leaves)
                 assert any(bool(each.count_nonzero()) for each in gradients)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
+@pytest.mark.parametrize("ignored", [-100, NO_INDEX])
+def test_no_class_of_a_narrow_dtype_is_taken_for_the_ignored_one(dtype, ignored):
+    target = torch.tensor([0, 1, 156, 200], dtype=dtype)
+    counts = counts_of_classes(torch.zeros(4, 201), target, ignore_index=ignored)
+    assert counts.tolist() == [1.0] * 4
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

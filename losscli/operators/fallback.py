@@ -181,7 +181,7 @@ def _check_classes(spec: RowSpec, operands: Sequence[Any], settings: dict[str, A
         classes = operands[0].shape[spec.row_dimension(operands[0].dim())]
         wrong = (numbers < 0) | (numbers >= classes)
         if "ignore_index" in settings:
-            wrong &= numbers != int(settings["ignore_index"])
+            wrong &= numbers.long() != int(settings["ignore_index"])
         if wrong.any():
             raise IndexError(
                 f"{spec.name}: {operand.name} has class {int(numbers[wrong][0])}, but there are "

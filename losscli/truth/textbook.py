@@ -73,7 +73,7 @@ def _of_kept_rows(formula: Unreduced) -> Unreduced:
     """Return a formula that gives ignored rows no loss."""
 
     def computed(input: Tensor, target: Tensor, *, ignore_index: float) -> Tensor:
-        kept = target != ignore_index
+        kept = target.long() != int(ignore_index)
         return torch.where(kept, formula(input, torch.where(kept, target, 0)), 0.0)
 
     return computed
@@ -189,7 +189,7 @@ def textbook(case: Case) -> list[Implementation]:
         def computed(*operands: Tensor) -> Tensor:
             losses = formula(*operands, **known)
             if IGNORE_INDEX.name in known and case.reduction == "mean":
-                return losses.sum() / (operands[1] != known[IGNORE_INDEX.name]).sum()
+                return losses.sum() / (operands[1].long() != int(known[IGNORE_INDEX.name])).sum()
             return reduce(losses, case.reduction)
 
         return Implementation("textbook", "the formula as textbooks have it", lambda _: computed)

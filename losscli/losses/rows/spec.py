@@ -174,7 +174,7 @@ def counts_of_classes(
     **_: float,
 ) -> Tensor:
     """Return each row's weight in a mean over class indices."""
-    kept = target != int(ignore_index)
+    kept = target.long() != int(ignore_index)
     ones = torch.ones_like(target, dtype=input.dtype)
     found = ones if weight is None else weight[target.long().clamp(0, len(weight) - 1)]
     return torch.where(kept, found, torch.zeros_like(found))

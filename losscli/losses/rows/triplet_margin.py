@@ -193,7 +193,7 @@ SPEC = row_loss(
     ),
     parameters=(
         Parameter("margin", 1.0, 0.0, "how much nearer the positive is to be", 0.7, open=True),
-        Parameter("p", 2.0, -math.inf, "degree of the norm", 1.0, other=1.0),
+        Parameter("p", 2.0, -math.inf, "degree of the norm", 1.0, other=1.0, usual=(0.5, 8.0)),
         Parameter("eps", 1e-6, -math.inf, "added to each difference", 1e-5, other=1e-3),
         switch("swap", False, "use the smaller of the negative's distances to anchor and positive"),
     ),
