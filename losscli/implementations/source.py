@@ -182,7 +182,8 @@ class Source:
         known = dict.fromkeys((*names, loss, MODULE, *forwards))
         wanted = [name for name in known if name in found]
         if not wanted and loss in EVERY_LOSS:
-            wanted = [name for name in [EVERY_LOSS[loss].module.__name__] if name in found]
+            module = EVERY_LOSS[loss].module.__name__
+            wanted = [module] if module in found and found[module].kind == "module" else []
         if not wanted:
             wanted = _losses(found, self._own, operands) or _losses(found, self._public, operands)
         if not wanted:
