@@ -26,8 +26,10 @@ from losscli.verify.geometry.row import CONFIDENT, LARGE, ignored_rows
 TOKENS: tuple[Shape, ...] = (
     *((1, 1, 1), (1, 24, 1000), (5, 1, 7), (3, 8, 1), (0, 24, 101)),
     *((1031, 8, 3), (129, 64, 129), (67, 33, 1025), (3, 16, 50257)),
+    *((2, 4, 132099), (16411, 4, 5)),
 )
-"""Tokens, width and classes: one of each, none, around tiles of products, and a vocabulary."""
+"""Tokens, width and classes: one of each, none, around tiles of products, vocabularies, and
+many."""
 
 SHAPE = (12, 24, 131)
 """Tokens, width and classes: odd rows of logits."""
