@@ -88,6 +88,8 @@ def mended(function: BoundLoss, case: Case) -> BoundLoss:
         if isinstance(loss, tuple | list):
             due = (shape,) if case.reduction == "none" else ((), shape)
             tensors = [each for each in loss if isinstance(each, Tensor)]
+            if tensors and all(tuple(each.shape) == shape[1:] for each in tensors):
+                tensors.append(torch.stack(tensors))  # the values of each row
             loss = next((each for each in tensors if tuple(each.shape) in due), loss)
         if not isinstance(loss, Tensor):
             return loss

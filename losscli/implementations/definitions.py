@@ -94,7 +94,7 @@ class Signature:
             raise NotJudgeableError(Code.SIGNATURE, text)
         if self.anything and not self.names:
             return operands[:2]
-        if len(self.names) < 2:
+        if len(self.names) < 2 and not self.keywords.issuperset(operands[:2]):
             raise self._unfit(operands)
         names = [name.lower() for name in self.names]
         places = {names.index(each): each for each in operands if each in names}

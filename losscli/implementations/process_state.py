@@ -190,7 +190,9 @@ def _drop_saved_hooks(before: object) -> None:
 
 
 def _others_kernels(before: set[str], after: set[str]) -> str:
-    given = sorted(name for name in after - before if name.startswith("aten/"))
+    # The first vmap loads PyTorch's own kernels for vmap.
+    added = (name for name in after - before if not name.endswith("/FuncTorchBatched"))
+    given = sorted(name for name in added if name.startswith("aten/"))
     return f" {', '.join(given)}" if given else ""
 
 

@@ -17,6 +17,7 @@ from losscli.implementations.errors import NoSecondDerivativesError, SubjectErro
 from losscli.implementations.local import Gradients, LocalSubject, Operands, leaves_of, plain
 from losscli.implementations.local import Request as Request
 from losscli.losses import MODEL
+from losscli.reasons import Code
 
 GRAD_OUTPUT = "grad_output"
 """The name of grad_output among the operands of second derivatives."""
@@ -83,6 +84,9 @@ class Call(Request[Answer], frozen=True):
         retain: bool = False,
     ) -> Answer:
         """Run backward; ``retain`` the graph."""
+        if grad_output is not None and loss.shape != grad_output.shape:
+            own, due = tuple(loss.shape), tuple(grad_output.shape)
+            raise SubjectError(f"returned a loss of shape {own}, not {due}", Code.WRONG)
         wanted = [leaves[name] for name in self.wrt]
         with local.blamed():
             found = torch.autograd.grad(

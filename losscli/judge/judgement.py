@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, NoReturn
 
 from losscli.cases.case import Case
@@ -171,7 +172,8 @@ class Judgement:
             draft.cases = sorted([*draft.cases, result.case], key=lambda case: case.elements)
         place = result.check, result.case.name, line(result, self.job.call), facet
         reason = JudgeReason(code, draft.now, result.told, *place)
-        known = [r for r in draft.reasons if (r.check, r.code) == (reason.check, reason.code)]
+        key = attrgetter("check", "code", "facet")
+        known = [each for each in draft.reasons if key(each) == key(reason)]
         if result.shrunk_from and known:
             draft.reasons[draft.reasons.index(known[0])] = reason
         elif not known:

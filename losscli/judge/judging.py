@@ -103,10 +103,11 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
     return Verdict(
         id=job.id,
         file=job.file,
-        word=word_of(draft.reasons),
+        word=(word := word_of(draft.reasons)),
         against=named,
         device=device,
-        reasons=tuple(draft.reasons),
+        # The reasons for the word come first.
+        reasons=tuple(sorted(draft.reasons, key=lambda reason: word_of([reason]) != word)),
         cause=draft.cause,
         notes=tuple(draft.notes),
         facets=draft.facets(device, quick=job.quick),

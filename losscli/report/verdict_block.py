@@ -37,8 +37,7 @@ SAME_BITS = {True: "yes", False: "no: runs differ", None: "not tested"}
 def block(verdict: Verdict, width: int = WIDTH) -> str:
     """Return the block of a verdict, with its table within a width."""
     lines = [_title(verdict)]
-    # The reasons for the word come first.
-    reasons = sorted(verdict.reasons, key=lambda reason: word_of([reason]) != verdict.word)
+    reasons = verdict.reasons
     if verdict.cause:
         lines += _wrapped(f"cause: {verdict.cause}", 1)
     if reasons and verdict.word != "RIGHT":

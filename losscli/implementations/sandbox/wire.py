@@ -254,7 +254,8 @@ class WorkerEnd:
         if not stored.is_contiguous():
             stored = stored.cpu().contiguous()
         at = self._end
-        whole = stored.flatten().view(torch.uint8)
+        # A dimension of one number may have any stride.
+        whole = stored.as_strided((stored.numel(),), (1,)).view(torch.uint8)
         _write(self.results, at, whole)
         self._end += -(-whole.nbytes // 4096) * 4096
         dtype = str(value.dtype).removeprefix("torch.")

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from math import isnan
 from typing import Any
 
 from msgspec.structs import replace
@@ -76,7 +77,8 @@ class Tally(Worst):
             super().add(outcome, errors, f"{variant}, {what or part}: ")
         if outcome.status == FAIL:
             self._failed[variant] = None
-            self._only_limits = self._only_limits and self._limits(variant, errors)
+            limits = self._limits(variant, errors) or _has_no_value(errors)
+            self._only_limits = self._only_limits and limits
 
     def measure(self, part: str, outcome: Outcome, errors: Errors | None) -> None:
         """Keep the error of the loss or a gradient for the result."""
@@ -150,6 +152,11 @@ class Tally(Worst):
             code = Code.KNOWN_LIMITATION if self._only_limits else result.code
             result = replace(result, interleaved=self.interleaved, code=code)
         return result if result.reason else replace(result, reason=self.note)
+
+
+def _has_no_value(errors: Errors | None) -> bool:
+    """Tell whether a number differs from a loss that is NaN: authors define the mean of nothing."""
+    return errors is not None and not errors.index and isnan(errors.expected)
 
 
 class Cost(IntEnum):
