@@ -67,11 +67,13 @@ def _terms(
     other = far.length.minimum(farther.length) if swap else far.length
     sizes = near.size.fmax(farther.size if swap else near.size).fmax(far.size).clamp(min=margin)
 
-    active = _share(near.length - other + margin, sizes)
+    above = near.length - other + margin
+    active = _share(above, sizes, above == 0)
     is_far, is_farther = active, active * swap
     if swap:
-        is_far = is_far * _share(farther.length - far.length, sizes)
-        is_farther = is_farther * _share(far.length - farther.length, sizes)
+        same = (anchor == positive).all(-1)  # other ties may not survive a rounding
+        is_far = is_far * _share(farther.length - far.length, sizes, same)
+        is_farther = is_farther * _share(far.length - farther.length, sizes, same)
     of_near = near.slope * active.unsqueeze(-1)
     of_far = far.slope * is_far.clamp(max=_EITHER).unsqueeze(-1)
     of_farther = farther.slope * is_farther.clamp(max=_EITHER).unsqueeze(-1)
@@ -93,9 +95,9 @@ _EITHER = 2.0**23
 the gradient."""
 
 
-def _share(above: Tensor, sizes: Tensor) -> Tensor:
+def _share(above: Tensor, sizes: Tensor, decided: Tensor) -> Tensor:
     share = (above >= 0).to(above.dtype)
-    return share.masked_fill((above != 0) & (above.abs() <= _ROUNDINGS * sizes), _EITHER)
+    return share.masked_fill(~decided & (above.abs() <= _ROUNDINGS * sizes), _EITHER)
 
 
 class _Distance(NamedTuple):
