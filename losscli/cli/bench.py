@@ -195,18 +195,15 @@ def command(
         if possible[0].timing.several_processes:
             started.start([0])  # while the compilers run
         code = run_jobs(run, jobs, started.run, **report)
-    if code == EXIT_OK and not _has_options(click.get_current_context()):
+    context = click.get_current_context()
+    sources = (context.get_parameter_source(each.name or "") for each in context.command.params)
+    if code == EXIT_OK and ParameterSource.COMMANDLINE not in sources:
         note(
             "next: `losscli bench --loss huber --size 8Kx8K --save NAME` saves a run for "
             "comparison, `losscli new my_kernel` writes a kernel to start from, `losscli judge "
             "my_kernel.py` judges it"
         )
     return code
-
-
-def _has_options(context: click.Context) -> bool:
-    sources = (context.get_parameter_source(each.name or "") for each in context.command.params)
-    return ParameterSource.COMMANDLINE in sources
 
 
 def _show(results: Sequence[BenchResult]) -> None:

@@ -9,7 +9,7 @@ several processes the ratio's own verdict has to be slower too.
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from operator import itemgetter
 
 from losscli.compare.row_keys import median_of
 from losscli.implementations import CUSTOM, is_own
@@ -87,36 +87,27 @@ def configurations(run: Run) -> list[Configuration]:
     return found
 
 
-class _Comparison(NamedTuple):
-    """Custom against one baseline, and the probability of being behind so often by chance."""
-
-    configuration: Configuration
-    baseline: BenchResult
-    rounds: int
-    chance: float
-
-
 def _test(found: Sequence[Configuration]) -> None:
     """Set the baselines that custom is slower than, and where there were too few rounds."""
     comparisons = [
-        _compare(each, baseline)
+        (*_chance(each, baseline), each, baseline)
         for each in found
         if CUSTOM in each and each.custom.seconds
         for baseline in each.baselines
     ]
     left = len(comparisons)
-    for each in sorted(comparisons, key=lambda comparison: comparison.chance):
-        if each.chance > RISK / left:
+    for chance, _, each, baseline in sorted(comparisons, key=itemgetter(0)):
+        if chance > RISK / left:
             break
-        each.configuration.slower_than |= {each.baseline.implementation}
+        each.slower_than |= {baseline.implementation}
         left -= 1
-    for configuration, baseline, rounds, _ in comparisons:
-        behind = configuration.is_behind(baseline) and not configuration.slower_than
-        if behind and 0.5**rounds > RISK / left:
-            configuration.too_short = True
+    for _, rounds, each, baseline in comparisons:
+        if each.is_behind(baseline) and not each.slower_than and 0.5**rounds > RISK / left:
+            each.too_short = True
 
 
-def _compare(each: Configuration, baseline: BenchResult) -> _Comparison:
+def _chance(each: Configuration, baseline: BenchResult) -> tuple[float, int]:
+    """Return the probability that custom is behind so often by chance, and the rounds."""
     assert each.custom.seconds
     assert baseline.seconds
     own, theirs = each.custom.seconds.samples, baseline.seconds.samples
@@ -125,12 +116,9 @@ def _compare(each: Configuration, baseline: BenchResult) -> _Comparison:
     found = each.custom.ratios.get(baseline.implementation)
     if found and found.processes and found.verdict != SLOWER:  # the processes disagree
         behind = 0
-    return _Comparison(each, baseline, len(pairs), _at_least(behind, len(pairs)))
-
-
-def _at_least(heads: int, tosses: int) -> float:
-    """Return the probability that a fair coin shows at least so many heads."""
-    if 2 * heads <= tosses:
-        return 1.0
-    ways = sum(math.comb(tosses, n) for n in range(heads, tosses + 1))
-    return ways / (1 << tosses)
+    rounds = len(pairs)
+    if 2 * behind <= rounds:
+        return 1.0, rounds
+    # That a fair coin shows at least so many heads.
+    ways = sum(math.comb(rounds, heads) for heads in range(behind, rounds + 1))
+    return ways / (1 << rounds), rounds

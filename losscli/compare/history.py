@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain, pairwise
 from statistics import mean, median
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import field
 from msgspec.structs import replace
@@ -39,40 +39,32 @@ _FEWEST = 9
 """Least size of that subset."""
 
 
-class _ChangePoint(NamedTuple):
-    """A change: its first commit's index, and the row before and after."""
-
-    place: int
-    row: Row
-
-
 class ChangePoints:
     """The comparisons of a history, each made once for all rows."""
 
     def __init__(self, run: Run, measured: Sequence[Measured]) -> None:
         """``measured`` has the rows of each commit, the oldest first; ``run`` is any run."""
         self._run, self._measured = run, measured
-        self._rows = dict.fromkeys(key for rows in measured for key in rows)
+        self.rows = dict.fromkeys(key for rows in measured for key in rows)
         # All splits of each row, and as many for the sides of changed rows.
         each = sum(len(window) - 1 for window in _windows(range(len(measured))))
-        self._comparisons = 2 * len(self._rows) * max(each, 1)
-        self._spreads = {key: self._spread(key) for key in self._rows}
+        self._comparisons = 2 * len(self.rows) * max(each, 1)
+        self._spreads = {key: self._spread(key) for key in self.rows}
         self._compared = cache(self._compare)
 
-    def of(self, key: RowKey) -> list[_ChangePoint]:
-        """Return the changes of a row, the oldest first."""
-        there = [index for index, rows in enumerate(self._measured) if key in rows]
-        return self._search(key, there)
+    def of(self, key: RowKey, there: Sequence[int]) -> list[tuple[int, Row]]:
+        """Return where a row changed, the oldest first, and the row before and after.
 
-    def _search(self, key: RowKey, there: Sequence[int]) -> list[_ChangePoint]:
+        ``there``: the commits that have the row, by index.
+        """
         for window in _windows(there):
             if found := self._change(key, window):
-                before = [index for index in there if index < found.place]
-                after = [index for index in there if index >= found.place]
-                return [*self._search(key, before), found, *self._search(key, after)]
+                before = [index for index in there if index < found[0]]
+                after = [index for index in there if index >= found[0]]
+                return [*self.of(key, before), found, *self.of(key, after)]
         return []
 
-    def _change(self, key: RowKey, there: Sequence[int]) -> _ChangePoint | None:
+    def _change(self, key: RowKey, there: Sequence[int]) -> tuple[int, Row] | None:
         runs = [len(self._measured[index][key]) for index in there]
         least = next(few for enough, few in _LEAST.items() if sum(runs) >= enough)
         rows = {
@@ -85,7 +77,7 @@ class ChangePoints:
             return None
         logs = [self._logs(key, index) for index in there]
         split = max(differs, key=lambda split: _parted(logs[:split], logs[split:]))
-        return _ChangePoint(there[split], rows[split])
+        return there[split], rows[split]
 
     def _compare(self, start: int, split: int, end: int) -> dict[RowKey, Row]:
         before, first = self._side(start, split)
@@ -230,7 +222,7 @@ def history(
     ]
     changes = ChangePoints(next(iter(commits.values()))[0], measured)
     names, series = list(commits), []
-    for key in dict.fromkeys(key for rows in measured for key in rows):
+    for key in changes.rows:
         there = [index for index, rows in enumerate(measured) if key in rows]
         last = measured[there[-1]][key][-1]
         if not kept(last):
@@ -242,7 +234,7 @@ def history(
                 *(names[index], names[there[there.index(index) - 1]]),
                 *(median_of(row.before), median_of(row.after), row.ratio.low, row.ratio.high),
             )
-            for index, row in changes.of(key)
+            for index, row in changes.of(key, there)
         ]
         series.append(RowHistory(last, tuple(points), (*steps, *_of_memory(points))))
     return History(commits=tuple(names), left_out=left_out, series=tuple(series))

@@ -29,11 +29,17 @@ class Metric:
     unit: str
     limit: Callable[[str], float]
     """Reads the limit of ``--fail-on``."""
-    grown: Callable[[float, float, Change, float], bool]
-    """Takes the metric before and after, the ratio of the times, and the limit."""
     text: Callable[[float], str]
     """Writes the metric so that any growth shows."""
     allowed: Callable[[float], str]
+    noisy: bool = False
+    """Whether it is as noisy as the time; its limit is then a fraction."""
+
+    def grown(self, before: float, after: float, ratio: Change, limit: float) -> bool:
+        """Tell whether it grew beyond the limit and its noise; ``ratio`` is that of the times."""
+        if self.noisy:
+            return after > before * (1 + limit) and after * ratio.low > before * ratio.value
+        return after > before + limit
 
 
 def _ulp(text: str) -> float:
@@ -43,36 +49,20 @@ def _ulp(text: str) -> float:
     return value
 
 
-def _grown_by(before: float, after: float, ratio: Change, limit: float) -> bool:
-    return after > before + limit
-
-
-def _grown_as_time(before: float, after: float, ratio: Change, limit: float) -> bool:
-    """Tell whether it grew beyond the limit and an interval as wide as the time's."""
-    return after > before * (1 + limit) and after * ratio.low > before * ratio.value
-
-
 def _bytes(count: float) -> str:
     return f"{count:,.0f} B"
 
 
 METRICS: Mapping[str, Metric] = {
-    MEMORY: Metric(lambda r: r.peak_extra_bytes, "bytes", parse_memory, _grown_by, _bytes, _bytes),
+    MEMORY: Metric(lambda r: r.peak_extra_bytes, "bytes", parse_memory, _bytes, _bytes),
     ENERGY: Metric(
-        lambda r: r.joules,
-        "joules",
-        parse_fraction,
-        _grown_as_time,
-        format_joules,
-        lambda limit: f"{100 * limit:g} %",
+        *(lambda r: r.joules, "joules", parse_fraction),
+        *(format_joules, lambda limit: f"{100 * limit:g} %"),
+        noisy=True,
     ),
     "error": Metric(
-        lambda r: r.error.ulp,
-        "ulp",
-        _ulp,
-        _grown_by,
-        lambda ulp: f"{format_ulp(ulp)} ulp",
-        lambda limit: f"{limit:g} ulp",
+        *(lambda r: r.error.ulp, "ulp", _ulp),
+        *(lambda ulp: f"{format_ulp(ulp)} ulp", lambda limit: f"{limit:g} ulp"),
     ),
 }
 """Metrics by their name in ``--fail-on``; the time has its own statistics."""

@@ -50,8 +50,6 @@ def _parts(document: Document, width: int | None, level: int = 3) -> Iterator[st
             yield f"{heading}{block.title}"
             yield from _parts(block.document, width, level + 1)
         elif isinstance(block, Table):
-            if block.title:
-                yield f"{heading}{block.title}"
             for table in _fitting(block, width):
                 dropped += (h for h in block.headers if not block.splits and h not in table.headers)
                 style = TEXT if width else MARKDOWN
@@ -73,7 +71,9 @@ def _fitting(table: Table, width: int | None) -> Iterator[Table]:
     if width is None or not table.rows:
         yield table
     elif table.splits:
-        yield from _split(table, width)
+        for columns in _split(table, width):
+            headers, *rows = zip(*columns, strict=True)
+            yield Table(headers, rows)
     else:
         headers, rows, align = table.headers, table.rows, table.align
         if table.by_case:
@@ -86,23 +86,19 @@ def _fitting(table: Table, width: int | None) -> Iterator[Table]:
         yield Table(headers, rows, align=align)
 
 
-def _split(table: Table, width: int) -> Iterator[Table]:
+def _split(table: Table, width: int) -> Iterator[list[tuple[str, ...]]]:
+    """Yield the columns, header first, of each table that fits a width."""
     first, *columns = zip(table.headers, *table.rows, strict=True)
     part, left = [first], width - max(map(len, first))
     room = left
     for column in columns:
         wide = max(map(len, column)) + GAP
         if len(part) > 1 and wide > room:
-            yield _table(part)
+            yield part
             part, room = [first], left
         part.append(column)
         room -= wide
-    yield _table(part)
-
-
-def _table(columns: Iterable[Sequence[str]]) -> Table:
-    headers, *rows = zip(*columns, strict=True)
-    return Table(headers, rows)
+    yield part
 
 
 def fit_case(
@@ -116,7 +112,7 @@ def fit_case(
     pieces = first if width < WIDTH else " ".join(first).split()
     comfortable = min(max(map(len, pieces), default=0), COMFORTABLE_CASE)
     others, cells = narrowed(headers[1:], cells, width - comfortable - GAP, least)
-    widths = _widths(_titles(others), cells)
+    widths = _widths(others, cells)
     room = max(width - sum(widths) - GAP * len(widths), NARROWEST_CASE)
     fitted: list[list[str]] = []
     left: list[str] = []
@@ -131,7 +127,7 @@ def fit_case(
 
 def wrap_last(headers: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[list[str]]:
     """Wrap the last cells of rows to fit a width."""
-    *widths, _ = _widths(_titles(headers), rows)
+    *widths, _ = _widths(headers, rows)
     room = max(width - sum(widths) - GAP * len(widths), NARROWEST_CASE)
     broken = []
     for *cells, last in rows:
@@ -145,7 +141,7 @@ def narrowed(
 ) -> tuple[list[str], list[list[str]]]:
     """Drop the least important columns until a table fits a width."""
     kept = list(range(len(headers)))
-    widths = _widths(_titles(headers), rows)
+    widths = _widths(headers, rows)
     for header in least:
         if sum(widths[i] for i in kept) + GAP * (len(kept) - 1) <= width:
             break
@@ -178,9 +174,7 @@ def lay_out(
 
 
 def left_out(headers: Sequence[str], width: int) -> str:
-    """Name the columns that a terminal is too narrow for, if any."""
-    if not headers:
-        return ""
+    """Name the columns that a terminal is too narrow for."""
     names = ", ".join(dict.fromkeys(header.replace("\n", " ") for header in headers))
     return fill(f"not shown in {width} columns: {names}; --format json has all", width)
 
@@ -193,11 +187,8 @@ def fill(text: str, width: int = WIDTH) -> str:
     )
 
 
-def _titles(headers: Sequence[str]) -> list[tuple[str, ...]]:
-    return list(zip_longest(*(header.split("\n") for header in headers), fillvalue=""))
-
-
-def _widths(titles: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) -> list[int]:
+def _widths(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    titles = zip_longest(*(header.split("\n") for header in headers), fillvalue="")
     return [max(map(len, column)) for column in zip(*titles, *rows, strict=True)]
 
 

@@ -5,7 +5,6 @@ Ratios are to the reference, or to a run's first implementation; inconclusive on
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from statistics import geometric_mean
 
 from losscli.cases.axes import CACHES, COLD, MODES, PASSES, WARM
@@ -40,8 +39,8 @@ def view(run: Run, *, verbose: bool = False, columns: Sequence[str] = ()) -> Doc
     """Return the report of a bench; ``columns`` selects those of its tables."""
     ran = [result for result in run.of(BenchResult) if result.status != SKIPPED]
     shown = _tables(ran, columns)
-    titled = (Part(t.title, (replace(t, title=""),)) if t.title else t for t in shown)
-    legend = _legend(ran, {header for table in shown for header in table.headers})
+    titled = (Part(title, (table,)) if title else table for title, table in shown.items())
+    legend = _legend(ran, {header for table in shown.values() for header in table.headers})
     hint = ["-v explains the columns"] * bool(shown)
     return (
         *map(Sentence, answers(run)),
@@ -130,12 +129,12 @@ def _is_unclear(result: BenchResult, other: str) -> bool:
     return found is not None and found.verdict == UNCLEAR
 
 
-def _tables(ran: Results, chosen: Sequence[str] = ()) -> list[Table]:
-    """Return a table for each of the config's, with the chosen or the informative columns."""
+def _tables(ran: Results, chosen: Sequence[str]) -> dict[str, Table]:
+    """Return the tables by the config's titles, with the chosen or the informative columns."""
     mixed = {COLD, WARM} <= {result.cache for result in ran}
     names = case_names(ran)
     known = COLUMNS | {"speedup": versus(baseline_of(ran))}
-    made = []
+    made = {}
     for title, results in grouped(ran, lambda result: result.table).items():
         columns = [known[name] for name in chosen or known if chosen or known[name].usual(results)]
         rows = []
@@ -145,7 +144,7 @@ def _tables(ran: Results, chosen: Sequence[str] = ()) -> list[Table]:
             rows.append([*row, *(column.cell(r) for column in columns)])
         headers = ["pass", "impl", *(column.header for column in columns)]
         least = [] if chosen else [known[name].header for name in LEAST_IMPORTANT]
-        made.append(case_table(headers, rows, title=title, least=least))
+        made[title] = case_table(headers, rows, least=least)
     return made
 
 
@@ -209,10 +208,11 @@ def _notes(run: Run) -> list[str]:
     texts += [text.replace(f": {IMPOSSIBLE}: ", ": ") for text in impossible]
     texts += [
         f"{r.case.name}, {r.implementation}, {long_name(r.pass_)}: took "
-        f"{format_bytes(r.peak_extra_bytes or 0)} of temporary memory; "
-        f"{format_bytes(r.planned_extra_bytes or 0)} were planned"
+        f"{format_bytes(took)} of temporary memory; {format_bytes(planned)} were planned"
         for r in results
-        if _outgrew(r)
+        if (took := r.peak_extra_bytes) is not None
+        and (planned := r.planned_extra_bytes) is not None
+        and took > planned + WORKSPACE_BYTES
     ]
     lossy = (r for r in results if r.code == Code.SAME_ERROR_AS_PYTORCH)
     texts += [
@@ -224,12 +224,6 @@ def _notes(run: Run) -> list[str]:
     texts += dict.fromkeys(f"% of peak not measured: {r.no_limit}" for r in results if r.no_limit)
     texts += dict.fromkeys(f"energy not readable: {r.no_energy}" for r in results if r.no_energy)
     return [*texts, *_default_allocator(results), *_conditions(results), *map(str, run.excluded)]
-
-
-def _outgrew(result: BenchResult) -> bool:
-    if result.planned_extra_bytes is None or result.peak_extra_bytes is None:
-        return False
-    return result.peak_extra_bytes > result.planned_extra_bytes + WORKSPACE_BYTES
 
 
 def _default_allocator(results: Results) -> list[str]:

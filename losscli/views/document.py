@@ -42,7 +42,6 @@ class Table:
     headers: Sequence[str]
     """May have several lines; empty for columns without header."""
     rows: Sequence[Sequence[str]]
-    title: str = ""
     align: Sequence[Side] | None = None
     """By default numbers are aligned to the right."""
     by_case: bool = False

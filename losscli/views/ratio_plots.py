@@ -1,7 +1,6 @@
 """The plots of ratios with intervals: speedups of a bench, changes of a comparison."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from statistics import geometric_mean
 from typing import Any
 
@@ -44,9 +43,11 @@ def speedups(every: Results, baseline: str) -> Iterator[Part]:
     results = sorted((r for r in every if _speedup(r, baseline)), key=place)
     drawn, folded, means = [], [], False
 
-    def plot(name: str, title: str, found: Results, of: _Ratios) -> Plot:
+    def plot(
+        name: str, title: str, found: Results, of: Callable[..., Iterator[Point]], **more: str
+    ) -> Plot:
         by_name = grouped(found, lambda r: r.implementation)
-        points = {each: of(own, baseline) for each, own in by_name.items()}
+        points = {each: of(own, baseline, **more) for each, own in by_name.items()}
         sides = ("slower", f"faster than {baseline}")
         return forest(f"speedup-{name}", title, points, sides=sides)
 
@@ -58,16 +59,13 @@ def speedups(every: Results, baseline: str) -> Iterator[Part]:
         drawn.append(plot(slug(pass_), title, of_pass, _means if many else _ratios))
         if FEW_ROWS < number <= MOST_ROWS:
             each = (
-                plot(f"{slug(pass_)}-{slug(loss)}", f"{loss}, {pass_}", own, _ratios_of_loss)
+                plot(f"{slug(pass_)}-{slug(loss)}", f"{loss}, {pass_}", own, _ratios, named=loss)
                 for loss, own in grouped(of_pass, lambda r: r.case.loss).items()
             )
             folded.append(Part(f"All {number} cases, {pass_}", tuple(each), folded=True))
     if drawn:
         lead = _SPEEDUPS.format(baseline) + f" {_MEANS}" * means
         yield Part("Speedups", (Sentence(lead), *drawn, *folded))
-
-
-_Ratios = Callable[[Results, str], tuple[Point, ...]]
 
 
 def _speedup(result: BenchResult, baseline: str) -> Speedup | None:
@@ -78,26 +76,20 @@ def _speedup(result: BenchResult, baseline: str) -> Speedup | None:
     return found if found and found.low > 0 else None
 
 
-def _ratios(results: Results, baseline: str) -> tuple[Point, ...]:
-    found = ((r.case.name, _speedup(r, baseline)) for r in results)
-    return tuple(Point(name, s.value, low=s.low, high=s.high) for name, s in found if s)
+def _ratios(results: Results, baseline: str, named: str = "") -> Iterator[Point]:
+    """Yield the ratios of cases, without the loss that the title has ``named``."""
+    for r in results:
+        if found := _speedup(r, baseline):
+            label = r.case.name.removeprefix(f"{named} ")
+            yield Point(label, found.value, low=found.low, high=found.high)
 
 
-def _ratios_of_loss(results: Results, baseline: str) -> tuple[Point, ...]:
-    """Return the ratios of one loss, which the title names."""
-    start = f"{results[0].case.loss} "
-    points = _ratios(results, baseline)
-    return tuple(replace(point, label=point.label.removeprefix(start)) for point in points)
-
-
-def _means(results: Results, baseline: str) -> tuple[Point, ...]:
-    points = []
+def _means(results: Results, baseline: str) -> Iterator[Point]:
     for loss, own in grouped(results, lambda r: r.case.loss).items():
         known = [s.value for r in own if (s := _speedup(r, baseline)) and s.verdict != UNCLEAR]
         if known:
             label = f"{loss} ({count(len(known), 'case')})"
-            points.append(Point(label, geometric_mean(known), low=min(known), high=max(known)))
-    return tuple(points)
+            yield Point(label, geometric_mean(known), low=min(known), high=max(known))
 
 
 def of_comparison(one: ComparedRun, name: str = "changes") -> Document:

@@ -178,13 +178,13 @@ def log_ticks(low: float, high: float) -> Ticks:
 
 def ratio_ticks(low: float, high: float) -> Ticks:
     """Return round ratios, including 1: ``2x``."""
-    found = _round(low, high, _times)
+    found = _round(low, high)
     if len(found) > 9:
-        found = _decades(low, high, _times)
+        found = _decades(low, high)
     close = [n for n in range(-9, 20) if low <= 1 + n / 10 <= high] if len(found) < 3 else []
     step = next(step for step in (1, 2, 5) if len(close) <= 6 * step)
     extra = [(1 + n / 10, f"{1 + n / 10:.1f}x") for n in close if n % step == 0]
-    return extra if len(extra) > 2 else found
+    return extra if len(extra) > 2 else [(value, f"{_plain(value)}x") for value in found]
 
 
 def linear_ticks(low: float, high: float, suffix: str = "") -> Ticks:
@@ -201,24 +201,23 @@ def percent_ticks(low: float, high: float) -> Ticks:
     return [(value / 100, text) for value, text in linear_ticks(100 * low, 100 * high, " %")]
 
 
-def _decades(low: float, high: float, text: Callable[[float], str]) -> Ticks:
+def _decades(low: float, high: float) -> list[float]:
     first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
     step = max((last - first) // 8 + 1, 1)
-    powers = [10.0**power for power in range(first, last + 1, step)]
-    return [(value, text(value)) for value in powers]
+    return [10.0**power for power in range(first, last + 1, step)]
 
 
-def _round(low: float, high: float, text: Callable[[float], str]) -> Ticks:
+def _round(low: float, high: float) -> list[float]:
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    values = [float(f"{n}e{power}") for power in powers for n in (1, 2, 5)]
-    return [(value, text(value)) for value in values if low <= value <= high]
+    values = (float(f"{n}e{power}") for power in powers for n in (1, 2, 5))
+    return [value for value in values if low <= value <= high]
 
 
 def _powers(low: float, high: float, text: Callable[[float], str], least: int) -> Ticks:
     """Return powers of ten, else 1, 2 and 5 times these, or round numbers of a narrow range."""
-    for found, enough in ((_decades(low, high, text), least), (_round(low, high, text), 2)):
+    for found, enough in ((_decades(low, high), least), (_round(low, high), 2)):
         if len(found) >= enough:
-            return found
+            return [(value, text(value)) for value in found]
     close = {text(value): value for value, _ in linear_ticks(low, high)}
     return [(value, words) for words, value in close.items()]
 
@@ -233,7 +232,3 @@ def _plain(value: float) -> str:
     if value >= 1e5:
         return short_exponent(value)
     return f"{value:,.0f}" if value >= 10000 else f"{value:g}"
-
-
-def _times(value: float) -> str:
-    return f"{_plain(value)}x"
