@@ -75,6 +75,7 @@ def command(
     CUDACXX, CUDA_HOME, CUDAHOSTCXX, LOSSCLI_CUDA_ARCHITECTURES ("90;100") and MAX_JOBS.
     """
     from losscli.build.builder import build
+    from losscli.build.diagnosis import is_report
 
     if command_ and everything:
         raise UsageError("--for builds what a command needs, and --all everything. Leave out one.")
@@ -89,7 +90,9 @@ def command(
     outcomes = build(device, targets_of, force=force, notify=note)
     seconds = time.perf_counter() - started
     logs = [outcome.log for outcome in outcomes] if verbose else []
-    _show_logs(logs)
+    for line in (line for log in logs for line in log.splitlines()):
+        if not is_report(line):  # ptxas's resources have a table of their own
+            tell(line)
     rows = [(outcome.target, outcome.status, str(outcome.path or "")) for outcome in outcomes]
     emit(text((Table(("library", "status", "path"), rows),)))
     unusual = (outcome for outcome in outcomes if outcome.reason)
@@ -112,15 +115,6 @@ def _needed(command: str, losses: tuple[str, ...], device: str) -> list[Target]:
     asked = ((row[1], row[2]) for row in rows(config.blocks, device) if asked_for(*row))
     probe = [Target(BENCH, device)] if command == "bench" else []
     return [*libraries(asked, device), *probe]
-
-
-def _show_logs(logs: Sequence[str]) -> None:
-    """Show commands and warnings; ptxas's resources have a table of their own."""
-    from losscli.build.diagnosis import is_report
-
-    for line in (line for log in logs for line in log.splitlines()):
-        if not is_report(line):
-            tell(line)
 
 
 _MEMORY = {

@@ -106,7 +106,7 @@ def show(file: str | None, format: str, **options: Any) -> None:
     cases override the file, as they do in verify and bench; those of timing are not taken.
     """
     overrides = overrides_of(**options)
-    keys = shown(load(file, overrides), {key: _source(key) for key in overrides})
+    keys = shown(*load(file, overrides), {key: _source(key) for key in overrides})
     if format == "json":
         emit(json.dumps(keys, indent=2))
     else:

@@ -79,9 +79,7 @@ def run_jobs(
     progress = Progress(weights, guess=guess)
     if not weights and not run.results:
         refuse_empty(run.excluded)
-    writes = None
-    if not is_silent():
-        writes = Writer(run, format, output, saved=saved, **shown)
+    writes = None if is_silent() else Writer(run, format, output, saved=saved, **shown)
     finished = False
     with writes or nullcontext() as writer, suppress(KeyboardInterrupt), progress:
         for job in jobs:

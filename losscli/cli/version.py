@@ -13,9 +13,8 @@ from losscli.machine.description import commit, compiler
 def describe() -> str:
     """Return a line for each of them."""
     revision = commit()
-    lines = [f"losscli {__version__}{f' (commit {revision})' if revision else ''}"]
-    lines += [f"torch {_torch()}", f"compiler {compiler() or 'not found'}", f"cache {_cache()}"]
-    return "\n".join(lines)
+    own = f"losscli {__version__}{f' (commit {revision})' if revision else ''}"
+    return f"{own}\ntorch {_torch()}\ncompiler {compiler() or 'not found'}\ncache {_cache()}"
 
 
 def _torch() -> str:

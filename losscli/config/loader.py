@@ -1,7 +1,7 @@
 """Load configs: find files, follow ``extends``, apply the command line to each table."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from losscli.files.reading import shipped
 from losscli.losses import LINEAR_LOSSES, LOSSES, Shape, find_loss
 from losscli.units import format_size
 
+Keys = dict[str, Located]
 MERGED = {"inputs", "timing"}
 """Keys whose mappings merge with the parent's, key by key."""
 
@@ -28,16 +29,6 @@ def shipped_configs() -> dict[str, Path]:
     return {path.stem: path for path in sorted(shipped_directory().glob("*.yaml"))}
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """A config and its sources."""
-
-    config: Config
-    keys: Mapping[str, Located]
-    tables: tuple[Mapping[str, Located], ...]
-    """The same for each table."""
-
-
 def load_config(path: str | None, overrides: Mapping[str, object]) -> Config:
     """Load a config file and apply the command line; a ConfigError names file, line and column.
 
@@ -46,11 +37,11 @@ def load_config(path: str | None, overrides: Mapping[str, object]) -> Config:
         overrides: validated fields of Config that replace the file's. ``losses`` holds names, which
             keep the file's parameters; ``seed`` is the seed.
     """
-    return load(path, overrides).config
+    return load(path, overrides)[0]
 
 
-def load(path: str | None, overrides: Mapping[str, object]) -> Loaded:
-    """Load a config with its sources; see :func:`load_config`."""
+def load(path: str | None, overrides: Mapping[str, object]) -> tuple[Config, Keys, list[Keys]]:
+    """Load a config, its keys as written, and those of each table; see :func:`load_config`."""
     bare = [Path(f"{path}.yaml")] if path and Path(path).name == path else []
     file = shipped_configs()["default"] if path is None else _find(path, Path(path), *bare)
     problems = Problems()
@@ -69,7 +60,7 @@ def load(path: str | None, overrides: Mapping[str, object]) -> Loaded:
         message = "no sizes. Add `sizes: [1024x1024]` to the file or --size to the command."
         raise ConfigError(message, file=str(file))
     _check_sizes(config)
-    return Loaded(config, keys, tuple(tables))
+    return config, keys, tables
 
 
 def _check_sizes(config: Config) -> None:
@@ -85,15 +76,15 @@ def _check_sizes(config: Config) -> None:
             raise UsageError(f"{said} Add one with --size.")
 
 
-def _config(keys: Mapping[str, Located]) -> Config:
+def _config(keys: Keys) -> Config:
     values = dict(each(keys.items(), lambda item: (item[0], FIELDS[item[0]].read(item[1]))))
     config = Config(**values)
     return config if config.losses else replace(config, losses=tuple(map(LossChoice, LOSSES)))
 
 
-def _tables(node: Located, problems: Problems) -> list[dict[str, Located]]:
+def _tables(node: Located, problems: Problems) -> list[Keys]:
     example = "{title: Large, sizes: 32Kx32K}"
-    tables: dict[object, dict[str, Located]] = {}
+    tables: dict[object, Keys] = {}
     with problems.caught():
         if not isinstance(node.value, list) or not node.value:
             node.fail(f"expected a list of tables such as {example}, found {node.describe()}.")
@@ -131,7 +122,7 @@ def _find(name: str, *candidates: Path) -> Path:
     raise UsageError(f"config '{name}' does not exist. {advice}")
 
 
-def _follow(file: Path, children: tuple[Path, ...], problems: Problems) -> dict[str, Located]:
+def _follow(file: Path, children: tuple[Path, ...], problems: Problems) -> Keys:
     root, known = read(file), (EXTENDS, TABLES, *FIELDS)
     with problems.caught():
         read_mapping(root, "a mapping of keys", dict.fromkeys(known, _as_written))
@@ -159,7 +150,7 @@ def _parent(extends: Located, file: Path, children: tuple[Path, ...]) -> Path:
     return parent
 
 
-def _over(parent: Mapping[str, Located], child: Mapping[str, Located]) -> dict[str, Located]:
+def _over(parent: Keys, child: Keys) -> Keys:
     """Merge a child's keys over its parent's."""
     merged = {**parent, **child}
     for key in MERGED & parent.keys() & child.keys():

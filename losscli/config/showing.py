@@ -2,13 +2,14 @@
 
 import re
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import yaml
 
 from losscli.config.keys import FIELDS, TABLES
-from losscli.config.loader import MERGED, Loaded
+from losscli.config.loader import MERGED
+from losscli.config.loader import Keys as Written
 from losscli.config.positions import Located
 from losscli.config.schema import Config, Exclude, Inputs, LossChoice, Timing
 from losscli.units import format_size
@@ -19,18 +20,20 @@ Keys = dict[str, Any]
 """A value by key, as in YAML, with its origin; or nested keys, or a list of them."""
 
 
-def shown(loaded: Loaded, given: Mapping[str, str]) -> Keys:
+def shown(
+    config: Config, written: Written, tables: Sequence[Written], given: Mapping[str, str]
+) -> Keys:
     """Return every key with its value and origin; ``given`` names origins of overridden keys."""
-    keys = _keys(loaded.config, loaded.keys, given)
-    if loaded.config.tables:
-        base = _values(loaded.config)
+    keys = _keys(config, written, given)
+    if config.tables:
+        base = _values(config)
         keys[TABLES] = [
             {
                 key: item
                 for key, item in _keys(table, own, given).items()
                 if key == "title" or _values(table)[key] != base.get(key)
             }
-            for table, own in zip(loaded.config.tables, loaded.tables, strict=True)
+            for table, own in zip(config.tables, tables, strict=True)
         ]
     return keys
 
@@ -41,7 +44,7 @@ def _shown(value: object, given: str | None, node: Located | None) -> Keys:
     return {"value": value, "origin": given or origin}
 
 
-def _keys(config: Config, located: Mapping[str, Located], given: Mapping[str, str]) -> Keys:
+def _keys(config: Config, located: Written, given: Mapping[str, str]) -> Keys:
     found: Keys = {}
     for key, value in _values(config).items():
         node = located.get(key)

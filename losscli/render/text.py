@@ -72,8 +72,8 @@ def _fitting(table: Table, width: int | None) -> Iterator[Table]:
         yield table
     elif table.splits:
         for columns in _split(table, width):
-            headers, *rows = zip(*columns, strict=True)
-            yield Table(headers, rows)
+            titles, *cells = zip(*columns, strict=True)
+            yield Table(titles, cells)
     else:
         headers, rows, align = table.headers, table.rows, table.align
         if table.by_case:

@@ -31,7 +31,7 @@ _RANGES = (
 """Conditions of a GPU: their key, label, scale and unit."""
 
 
-def document_of(record: Reported) -> Document:
+def document_of(record: Reported) -> tuple[Part, ...]:
     """Return the document of a record; its first part is the answer."""
     if isinstance(record, Verdicts):
         return tuple(_of_verdicts(record))
@@ -44,7 +44,7 @@ def document_of(record: Reported) -> Document:
     return (*_arranged((*view(record, verbose=True), *notes), drawn), _environment(record))
 
 
-def document_of_comparison(compared: Comparisons) -> Document:
+def document_of_comparison(compared: Comparisons) -> tuple[Part, ...]:
     """Return the document of bench runs compared with the first."""
     return _arranged(compare.view(compared), _plots_of(record_of(compared)))
 
@@ -58,7 +58,7 @@ def _plots_of(record: ComparisonRecord) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def _arranged(document: Document, drawn: Sequence[Part]) -> Document:
+def _arranged(document: Document, drawn: Sequence[Part]) -> tuple[Part, ...]:
     first = tuple(each for each in document if isinstance(each, Sentence | Notes))
     rest = tuple(each for each in document if not isinstance(each, Sentence | Notes))
     return Part("Result", first), *drawn, Part("All results", rest)

@@ -42,7 +42,7 @@ class Section:
     """Prefix of its parts' ids."""
     name: str
     about: str
-    document: Document
+    document: tuple[Part, ...]
     data: Mapping[str, Any] = field(default_factory=dict)
     styles: Mapping[str, int] = field(default_factory=dict)
     """Each implementation's colour, the same in all sections."""
@@ -51,8 +51,7 @@ class Section:
     def parts(self) -> Iterator[tuple[str, Part]]:
         """The parts with their ids."""
         for part in self.document:
-            if isinstance(part, Part):
-                yield self.key + slug(part.title), part
+            yield self.key + slug(part.title), part
 
     @property
     def pictures(self) -> list[Picture]:
@@ -112,11 +111,16 @@ def render_page(found: Sequence[Section]) -> str:
         drawn = draw(plot, section.styles)
         return drawn.in_page(frames.setdefault(drawn.frame, f"f{len(frames)}"))
 
+    def definitions() -> str:
+        """Return what the plots refer to: the marks, and the frames that they share."""
+        shared = "".join(element("g", frame, id=name) for frame, name in frames.items() if frame)
+        return unquoted(picture.markers(sorted(set(found[0].styles.values()))) + shared)
+
     environment.globals |= {
         "laid_out": _laid_out,
         "grouped_notes": _grouped_notes,
         "picture": in_page,
-        "definitions": lambda: _definitions(found[0].styles, frames),
+        "definitions": definitions,
         "kind": lambda block: type(block).__name__,
         "state_in": state_in,
     }
@@ -132,12 +136,6 @@ def render_page(found: Sequence[Section]) -> str:
         version=__version__,
     )
     return printable(text)
-
-
-def _definitions(styles: Mapping[str, int], frames: Mapping[str, str]) -> str:
-    """Return what the plots refer to: the marks, and the frames that they share."""
-    shared = "".join(element("g", frame, id=name) for frame, name in frames.items() if frame)
-    return unquoted(picture.markers(sorted(set(styles.values()))) + shared)
 
 
 def _in_script(value: object) -> str:
