@@ -13,7 +13,7 @@ from losscli.config.expansion import expand
 from losscli.config.keys import json_schema
 from losscli.config.loader import load, load_config, shipped_configs
 from losscli.config.positions import excerpt
-from losscli.config.showing import as_yaml, shown
+from losscli.config.showing import shown, yaml_lines
 from losscli.console.streams import emit
 from losscli.errors import EXIT_OK, EXIT_USAGE, ConfigError, UsageError, unknown
 from losscli.render import output
@@ -107,10 +107,7 @@ def show(file: str | None, format: str, **options: Any) -> None:
     """
     overrides = overrides_of(**options)
     keys = shown(*load(file, overrides), {key: _source(key) for key in overrides})
-    if format == "json":
-        emit(json.dumps(keys, indent=2))
-    else:
-        emit(as_yaml(keys), end="")
+    emit(json.dumps(keys, indent=2) if format == "json" else "\n".join(yaml_lines(keys)))
 
 
 def _source(key: str) -> str:

@@ -25,7 +25,7 @@ from losscli.processes.garbage import without_garbage_collection
 from losscli.ranks.place import is_silent
 from losscli.runs.columns import COLUMNS
 from losscli.runs.columns import FORMERLY as FORMER_COLUMNS
-from losscli.runs.files import held, is_replaceable, refuse_to_overwrite
+from losscli.runs.files import held, is_replaceable
 from losscli.runs.parts import parse_part
 from losscli.runs.saved import find_run, saved_runs
 
@@ -248,7 +248,9 @@ def find_inputs(
     """
     click.get_current_context().with_resource(without_garbage_collection())
     paths = {name: find_run(name) for name in names} or otherwise()
-    refuse_to_overwrite(output, what, paths)
+    for name, path in paths.items():
+        if output and os.path.exists(output) and os.path.samefile(output, path):
+            raise UsageError(f"-o '{output}' is the {what} '{name}' itself. Name another file.")
     return paths
 
 

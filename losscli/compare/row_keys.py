@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any
 
 from losscli.cases.axes import COLD, DEVICE, Cache, Mode, PassName
@@ -50,14 +50,12 @@ def key(result: BenchResult, case: Case | None = None) -> RowKey:
 
 def timed(run: Run) -> dict[RowKey, BenchResult]:
     """Return the results of a run that have a time."""
-    found: dict[RowKey, BenchResult] = {}
-    case: Case | None = None
-    anywhere: Case | None = None
-    for result in run.of(BenchResult):
-        if result.seconds and result.status == OK:
-            if anywhere is None or result.case is not case:  # neighbours share it
-                case, anywhere = result.case, result.case.anywhere()
-            found[key(result, anywhere)] = result
+    found = {}
+    for case, results in groupby(run.of(BenchResult), lambda result: result.case):
+        anywhere = case.anywhere()
+        for result in results:
+            if result.seconds and result.status == OK:
+                found[key(result, anywhere)] = result
     return found
 
 

@@ -72,24 +72,20 @@ def _plain(value: object) -> object:
     return list(map(_plain, value)) if isinstance(value, tuple) else value
 
 
-def as_yaml(keys: Keys) -> str:
-    """Return the keys as readable YAML with a comment on each origin."""
-    return "\n".join(_lines(keys)) + "\n"
-
-
-def _lines(keys: Keys, indent: str = "") -> Iterator[str]:
+def yaml_lines(keys: Keys, indent: str = "") -> Iterator[str]:
+    """Yield the lines of readable YAML with a comment on each origin."""
     for key, item in keys.items():
         if isinstance(item, list):
             yield f"{indent}{key}:"
             for table in item:
-                first, *others = _lines(table, f"{indent}    ")
+                first, *others = yaml_lines(table, f"{indent}    ")
                 yield f"{indent}  - {first.lstrip()}"
                 yield from others
         elif "origin" in item:
             yield _wrapped(f"{indent}{key}: {_flow(item['value'])}", item["origin"], indent)
         else:
             yield f"{indent}{key}:"
-            yield from _lines(item, f"{indent}  ")
+            yield from yaml_lines(item, f"{indent}  ")
 
 
 def _flow(value: object) -> str:
@@ -101,8 +97,8 @@ def _wrapped(line: str, origin: str, indent: str) -> str:
     """Break a line after its commas, but not its comment: YAML reads a break as one space."""
     breakable = re.sub(",\0(?!\0)", ", ", line.replace(" ", "\0"))
     comment = f" # {origin}".replace(" ", "\0")
-    lines = textwrap.wrap(
+    broken = textwrap.wrap(
         *(breakable + comment, WIDTH), subsequent_indent=f"{indent}    ", break_long_words=False,
         break_on_hyphens=False,
     )  # fmt: skip
-    return "\n".join(lines).replace("\0", " ")
+    return "\n".join(broken).replace("\0", " ")

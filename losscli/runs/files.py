@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -49,13 +49,6 @@ def write_file(path: Path, content: str | bytes) -> None:
             replace_file(path.resolve(), [data])
         else:
             path.write_bytes(data)
-
-
-def refuse_to_overwrite(output: Path | None, what: str, inputs: Mapping[str, Path]) -> None:
-    """Reject an output that is one of the input files; ``what`` describes these."""
-    for name, path in inputs.items():
-        if output and os.path.exists(output) and os.path.samefile(output, path):
-            raise UsageError(f"-o '{output}' is the {what} '{name}' itself. Name another file.")
 
 
 @contextlib.contextmanager

@@ -31,10 +31,12 @@ _RANGES = (
 """Conditions of a GPU: their key, label, scale and unit."""
 
 
-def document_of(record: Reported) -> tuple[Part, ...]:
+def document_of(record: Reported | Comparisons) -> tuple[Part, ...]:
     """Return the document of a record; its first part is the answer."""
     if isinstance(record, Verdicts):
         return tuple(_of_verdicts(record))
+    if isinstance(record, Comparisons):  # bench runs compared with the first
+        return _arranged(compare.view(record), _plots_of(record_of(record)))
     if isinstance(record, ComparisonRecord):
         return _arranged(compare.of_record(record), _plots_of(record))
     known = {"bench": plots.of_bench, "verify": plots.of_verify}
@@ -42,11 +44,6 @@ def document_of(record: Reported) -> tuple[Part, ...]:
     cut = "The last line of the file is cut off; results may be missing."
     notes = (Notes([cut] * record.cut_off, "warn"),)
     return (*_arranged((*view(record, verbose=True), *notes), drawn), _environment(record))
-
-
-def document_of_comparison(compared: Comparisons) -> tuple[Part, ...]:
-    """Return the document of bench runs compared with the first."""
-    return _arranged(compare.view(compared), _plots_of(record_of(compared)))
 
 
 def _plots_of(record: ComparisonRecord) -> tuple[Part, ...]:

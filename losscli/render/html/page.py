@@ -16,7 +16,7 @@ from losscli.compare.noise import CONTROLS
 from losscli.implementations import CUSTOM
 from losscli.render.html import picture
 from losscli.render.html.any_record import Reported
-from losscli.render.html.documents import about, document_of, document_of_comparison, short
+from losscli.render.html.documents import about, document_of, short
 from losscli.render.html.picture import STYLES, Picture, shape_at, unquoted
 from losscli.render.html.plots import draw
 from losscli.render.html.summary import summary
@@ -66,7 +66,7 @@ def sections(records: Mapping[str, Reported]) -> list[Section]:
     if len(benches) > 1:
         (base, before), *others = benches.items()
         compared = Comparisons(base, {name: compare(before, run) for name, run in others})
-        document = document_of_comparison(compared)
+        document = document_of(compared)
         found.append(Section("compared-", "Comparison", f"baseline {short(base)}", document))
     for index, (name, record) in enumerate(records.items(), 1):
         key = f"r{index}-" if len(records) > 1 else ""
