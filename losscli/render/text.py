@@ -4,17 +4,14 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
-from typing import Literal
 
 from losscli.errors import one_line
 from losscli.runs.columns import MARKS
 from losscli.runs.judgements import IMPOSSIBLE
 from losscli.views.document import Document, Notes, Part, Sentence, Side, Table
 
-Style = Literal["simple", "github"]
-TEXT: Style = "simple"
-MARKDOWN: Style = "github"
-
+TEXT, MARKDOWN = "simple", "github"
+"""How tabulate names them."""
 WIDTH = 100
 INDENT = "    "
 """Indent of a note's lines after the first."""
@@ -152,7 +149,7 @@ def narrowed(
 def lay_out(
     headers: Sequence[str],
     rows: Sequence[Sequence[str]],
-    style: Style = TEXT,
+    style: str = TEXT,
     align: Sequence[Side] | None = None,
 ) -> str:
     """Lay out a table, empty without rows; by default numbers are aligned to the right."""

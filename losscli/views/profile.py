@@ -52,13 +52,10 @@ def _times(profile: Profile) -> str:
 
 
 def _columns(profile: Profile) -> dict[str, Callable[[Launch], str]]:
-    limit = profile.limit_gbps
+    peak = profile.limit_gbps
 
     def known(value: float | None, text: Callable[[float], str]) -> str:
         return "" if value is None else text(value)
-
-    def of_limit(launch: Launch) -> float | None:
-        return launch.dram_gbps / limit if limit and launch.dram_gbps is not None else None
 
     share, number = "{:.0%}".format, "{:,}".format
     return {
@@ -66,7 +63,7 @@ def _columns(profile: Profile) -> dict[str, Callable[[Launch], str]]:
         "calls": lambda each: number(each.calls) if each.calls > 1 else "",
         "time": lambda each: format_seconds(each.seconds),
         "DRAM\nGB/s": lambda each: known(each.dram_gbps, figure),
-        "% of\npeak": lambda each: known(of_limit(each), share),
+        "% of\npeak": lambda each: known(peak and each.dram_gbps and each.dram_gbps / peak, share),
         "L2\nGB/s": lambda each: known(each.l2_gbps, figure),
         "blocks": lambda each: known(each.blocks, number),
         "registers": lambda each: known(each.registers, number),
