@@ -4,13 +4,7 @@ from pathlib import Path
 
 import click
 
-from losscli.cli.options import (
-    COMPLETE_RUNS,
-    examples,
-    filter_option,
-    find_inputs,
-    output_options,
-)
+from losscli.cli.options import COMPLETE_RUNS, examples, filter_option, find_inputs, output_options
 from losscli.cli.variables import option
 from losscli.config.schema import Filter
 from losscli.console.notes import note

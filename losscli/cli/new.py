@@ -28,9 +28,7 @@ from losscli.judge.template import STARTS, Template, render, template_path
     "compiler, and cpp with --cuda or --cpu.",
 )
 @option(
-    "--cuda/--cpu",
-    default=None,
-    help="Write template cpp with (default) or without a CUDA kernel.",
+    "--cuda/--cpu", default=None, help="Write template cpp with (default) or without a CUDA kernel."
 )
 @examples(
     "losscli new my_kernel",

@@ -31,10 +31,7 @@ FOR_JUDGE = ("table", "md", "json")
 
 @click.command("self-test")
 @click.argument(
-    "test",
-    type=OneOf("self-test", TESTS),
-    metavar=f"[{'|'.join(TESTS)}]",
-    required=False,
+    "test", type=OneOf("self-test", TESTS), metavar=f"[{'|'.join(TESTS)}]", required=False
 )
 @device_option(default="auto", show_default=True)
 @ranks_option

@@ -74,13 +74,7 @@ class Writer:
     """
 
     def __init__(
-        self,
-        run: Run,
-        format: str,
-        output: Path | None,
-        *,
-        saved: Path | None = None,
-        **shown: Any,
+        self, run: Run, format: str, output: Path | None, *, saved: Path | None = None, **shown: Any
     ) -> None:
         """Begin with the results of ``run``; UnfitError if its journal cannot be written.
 

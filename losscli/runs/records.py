@@ -22,12 +22,7 @@ PASS: Final = "pass"
 WARN: Final = "warn"
 FAIL: Final = "fail"
 Stop = Literal[
-    "confidence",
-    "time limit",
-    "sample limit",
-    "budget",
-    "throttled",
-    "nothing left to sample",
+    "confidence", "time limit", "sample limit", "budget", "throttled", "nothing left to sample"
 ]
 HOST_GAPS = "host_gaps"
 """In a result's conditions: batches in which the GPU waited for the host."""
