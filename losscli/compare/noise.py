@@ -62,13 +62,10 @@ def uncertainties(samples: Sequence[Sequence[float]]) -> Array:
     drift. Infinite for fewer than three samples.
     """
     errors = np.full(len(samples), math.inf)
-    counts = np.array([len(each) for each in samples], dtype=int)
-    for count in np.unique(counts):
-        if count < _FEWEST:
-            continue
-        chosen = np.flatnonzero(counts == count)
-        logs = np.log(np.array([samples[index] for index in chosen.tolist()], dtype=np.float64))
-        errors[chosen] = np.maximum(_error_by_order(logs), _error_by_parts(logs))
+    for count, chosen in grouped(range(len(samples)), lambda index: len(samples[index])).items():
+        if count >= _FEWEST:
+            logs = np.log(np.array([samples[index] for index in chosen], dtype=np.float64))
+            errors[chosen] = np.maximum(_error_by_order(logs), _error_by_parts(logs))
     return errors
 
 

@@ -83,10 +83,8 @@ def block(verdict: Verdict, width: int = WIDTH) -> str:
 
 def conclusion(verdicts: Sequence[Verdict]) -> str:
     """Return the table of several verdicts and the line that counts them."""
-    parts = [summary(verdicts)]
-    if len(verdicts) > 1:
-        parts = [*_tables(verdicts), *parts]
-    return "\n\n".join(parts)
+    tables = _tables(verdicts) if len(verdicts) > 1 else ()
+    return "\n\n".join([*tables, summary(verdicts)])
 
 
 def summary(verdicts: Sequence[Verdict]) -> str:

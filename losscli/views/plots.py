@@ -56,8 +56,6 @@ class _Curve:
     title: str
     unit: Unit
     value: Callable[[BenchResult], float | None]
-    over_losses: str = ""
-    """Begins the names of plots of several losses, where others have the name too."""
 
 
 _SHARES = {
@@ -68,7 +66,6 @@ _SHARES = {
     _BARE: _Curve(
         *("limit", "Fraction of the matrix products' speed", "products"),
         lambda r: _share(r) if r.operations else None,
-        over_losses="products",
     ),
 }
 _TIMES = (
@@ -137,7 +134,8 @@ def _curves(
         ends = [float(result.bytes) for result in of_axis]
         ends = ends or [point.x for each in series for point in each.points]
         roof = ((min(ends), 1.0), (max(ends), 1.0))
-    named = curve.name if alone else curve.over_losses or curve.name
+    # Of several losses, some may be limited by memory and some by products in one pass.
+    named = unit if unit == "products" and not alone else curve.name
     name, title = f"{named}-{slug(facet)}", f"{curve.title}, {facet}"
     kind: Kind = "lines" if alone or unit != "ulp" else "marks"
     return Plot(name, title, kind, series, "bytes", unit, roof, _cache_bytes(run))
