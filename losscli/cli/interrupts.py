@@ -10,30 +10,23 @@ NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 INTERRUPTED = 130
 """``EXIT_INTERRUPTED`` of losscli.errors, which is not imported yet."""
 
-received: list[int] = []
-"""Signals since the command began; some code may swallow their exceptions."""
-
-
+received: list[float] = []
+"""When signals came since the command began; some code may swallow their exceptions."""
 TOGETHER_SECONDS = 1.0
 """Signals within this time are one: a terminal and a parent may both send it."""
-_began = 0.0
-"""When the first of them came."""
 
 
-def receive(number: int, *_: object) -> None:
+def receive() -> None:
     """Raise KeyboardInterrupt for a signal; a second signal also kills child processes.
 
     Signals that come together raise once, so that the report of the first is written to its end.
     """
-    global _began
-    now, again = monotonic(), bool(received)
-    received.append(number)
-    if again:
+    now = monotonic()
+    received.append(now)
+    if len(received) > 1:
         _kill_processes()
-        if now - _began < TOGETHER_SECONDS:
+        if now - received[0] < TOGETHER_SECONDS:
             return
-    else:
-        _began = now
     raise KeyboardInterrupt
 
 

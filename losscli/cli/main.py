@@ -196,8 +196,8 @@ def _restored(*variables: str) -> Iterator[None]:
 
 
 @contextmanager
-def _interruptible() -> Iterator[list[int]]:
-    """Treat each signal that ends a run as Ctrl-C; yield the received signals.
+def _interruptible() -> Iterator[list[float]]:
+    """Treat each signal that ends a run as Ctrl-C; yield when they came.
 
     Called code may swallow the exception, so the signals are kept too. While torch or numpy, which
     swallow it, is being imported, the program ends at once.
@@ -208,7 +208,7 @@ def _interruptible() -> Iterator[list[int]]:
         specs = (getattr(sys.modules.get(name), "__spec__", None) for name in ("torch", "numpy"))
         if any(getattr(spec, "_initializing", False) for spec in specs):
             interrupts.end_at_once()
-        interrupts.receive(signum)
+        interrupts.receive()
 
     previous = {number: signal.signal(number, interrupt) for number in interrupts.numbers()}
     try:

@@ -173,8 +173,7 @@ def _merge(names: Sequence[str], format: str, output: Path | None, *, mixed: boo
             raise UsageError(f"{name} is not a run of `losscli bench` or `losscli verify`.")
         runs[name] = record
     found = merge(runs, mixed=mixed)
-    if found.kind == "bench":
-        found = replace(found, headline=headline(found))
+    found = replace(found, headline=headline(found))
     write(found, format, output)
     say(f"{conclusion(found)}\n")
     if missing := missing_parts(found):
