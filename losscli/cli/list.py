@@ -46,13 +46,11 @@ def _described(spec: Spec) -> dict[str, Any]:
 
 
 def _devices() -> dict[str, str]:
-    devices = {"cpu": f"{cpu_model() or 'CPU'}, {core_count()} cores"}
+    cpu = {"cpu": f"{cpu_model() or 'CPU'}, {core_count()} cores"}
     gpus = find_gpus()
     unusable = torch_without_cuda() if gpus else None
     note = f"; out of reach, torch {unusable} is built without CUDA" if unusable else ""
-    for gpu in gpus:
-        devices[gpu.name] = f"{gpu.model}, {format_bytes(gpu.memory_bytes)}{note}"
-    return devices
+    return cpu | {g.name: f"{g.model}, {format_bytes(g.memory_bytes)}{note}" for g in gpus}
 
 
 def _configs() -> dict[str, str]:

@@ -97,8 +97,6 @@ class Comparison:
     only_after: tuple[Untimed, ...]
     differences: tuple[Difference, ...]
     noises: tuple[Noise, ...]
-    same_torch: bool
-    """Whether PyTorch's own implementations are the same code in both."""
 
     @property
     def controls(self) -> int:
@@ -108,7 +106,7 @@ class Comparison:
     @property
     def broken(self) -> list[Untimed]:
         """Rows that the baseline timed and the other run failed, without controls."""
-        controls = CONTROLS if self.same_torch else ()
+        controls = () if no_controls(self.differences) else CONTROLS
         failed = (each for each in self.only_before if each.status == FAILED)
         return [each for each in failed if each.implementation not in controls]
 
@@ -186,7 +184,7 @@ def compare(
         for pair, ratio, counts in zip(pairs, changes, control.tolist(), strict=True)
     ]
     gone, new = _missing(befores, afters, after), _missing(afters, befores, before)
-    return Comparison(before, after, tuple(rows), gone, new, unlike, tuple(noises), not why)
+    return Comparison(before, after, tuple(rows), gone, new, unlike, tuple(noises))
 
 
 def _judgement(ratio: Change, tolerated: float) -> Judgement:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -123,9 +124,7 @@ def excluded(config: Config, device: str) -> tuple[Exclusion, ...]:
     """Return each ``exclude`` rule that removes rows, with their number."""
     from losscli.runs.records import Exclusion  # takes a while to import
 
-    counts: dict[Exclude, int] = {}
-    for row in rows((block for block in config.blocks if block.exclude), device):
-        kept, rule = kept_and_excluding(*row)
-        if kept and rule is not None:
-            counts[rule] = counts.get(rule, 0) + 1
+    every = rows((block for block in config.blocks if block.exclude), device)
+    found = (kept_and_excluding(*row) for row in every)
+    counts = Counter(rule for kept, rule in found if kept and rule is not None)
     return tuple(Exclusion(str(rule), rows, rule.reason) for rule, rows in counts.items())

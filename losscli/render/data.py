@@ -50,11 +50,11 @@ def _csv_of(record: AnyRecord) -> str:
 
     Ratios to other implementations and conditions are JSON in a cell.
     """
-    whole = _whole(record)
     if isinstance(record, Run):
         rows = [_flatten(result) for result in record.results]
         likely = [_flatten(_FULL)] if record.kind == "bench" else rows
         return as_csv(dict.fromkeys(key for row in likely for key in row), rows)
+    whole = _whole(record)
     if isinstance(record, History):
         rows = [
             {key: value for key, value in row.items() if key not in ("points", "steps")} | point
@@ -88,8 +88,7 @@ def _flatten(result: Result) -> dict[str, Any]:
         for key in ("speedup", "ratios", "conditions"):
             known = {"reference": record[key].get("reference")} if key != "conditions" else {}
             record[key] = {**known, "": json_line(record[key]) if record[key] else ""}
-    for key, value in record.items():
-        row |= _level(key, value)
+    row |= _level("", record)
     if row.keys() >= {"shape", "target_shape", "params"}:
         row |= {key: format_size(row[key]) for key in ("shape", "target_shape")}
         row["params"] = " ".join(f"{name}={value:g}" for name, value in row["params"].items())
@@ -120,7 +119,7 @@ def _level(key: str, value: Any) -> dict[str, Any]:
     return {
         longer: item
         for name, below in value.items()
-        for longer, item in _level(f"{key}_{name}".rstrip("_"), below).items()
+        for longer, item in _level(f"{key}_{name}".strip("_"), below).items()
     }
 
 
