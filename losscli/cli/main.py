@@ -18,8 +18,7 @@ from losscli import errors
 from losscli.cli import dependencies, interrupts
 from losscli.cli.completion import add_completion
 from losscli.cli.variables import add_variables, wrong_switch
-from losscli.console.notes import VARIABLE as QUIET_VARIABLE
-from losscli.console.notes import is_on, is_quiet, status
+from losscli.console.notes import QUIET_VARIABLE, is_on, is_quiet, status
 from losscli.console.streams import RED, coloured, emit, give_up_broken, in_colour, prepare, tell
 from losscli.errors import LosscliError, RankError, UsageError, printable, unknown
 from losscli.processes.process import FALLBACK_VARIABLE

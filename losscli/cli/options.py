@@ -23,8 +23,7 @@ from losscli.implementations import IMPLEMENTATIONS, find_implementation
 from losscli.losses import EVERY_LOSS, LINEAR_LOSSES, LOSSES, REDUCTIONS, ROW_FORMS, WEIGHTED
 from losscli.processes.garbage import without_garbage_collection
 from losscli.ranks.place import is_silent
-from losscli.runs.columns import COLUMNS
-from losscli.runs.columns import FORMERLY as FORMER_COLUMNS
+from losscli.runs.columns import COLUMNS, FORMER_COLUMNS
 from losscli.runs.files import held, is_replaceable
 from losscli.runs.parts import parse_part
 from losscli.runs.saved import find_run, saved_runs

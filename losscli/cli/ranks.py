@@ -13,8 +13,7 @@ import click
 from losscli.cli.variables import option
 from losscli.config.fields import whole_number
 from losscli.config.schema import Config
-from losscli.console.notes import LOADING, status
-from losscli.console.notes import VARIABLE as QUIET_VARIABLE
+from losscli.console.notes import LOADING, QUIET_VARIABLE, status
 from losscli.errors import UnfitError, UsageError
 from losscli.implementations import is_file
 from losscli.machine.pytorch import torch

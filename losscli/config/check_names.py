@@ -27,7 +27,7 @@ _FIELDS = _read()
 CATCHES: dict[str, str] = {name: fields["catches"] for name, fields in _FIELDS.items()}
 ADVICE: dict[str, str] = {name: fields["advice"] for name, fields in _FIELDS.items()}
 FACET_OF: dict[str, Facet] = {name: fields["facet"] for name, fields in _FIELDS.items()}
-FORMERLY: dict[str, str] = {
+FORMER_CHECKS: dict[str, str] = {
     old: name for name, fields in _FIELDS.items() for old in fields.get("formerly", ())
 }
 """Present names by former names."""

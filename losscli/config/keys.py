@@ -12,12 +12,10 @@ from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, g
 
 from losscli.cases.axes import CHANGING
 from losscli.config import fields
-from losscli.config.check_names import CATCHES
-from losscli.config.check_names import FORMERLY as FORMER_CHECKS
+from losscli.config.check_names import CATCHES, FORMER_CHECKS
 from losscli.config.positions import Located, each
 from losscli.config.schema import MOST_PROCESSES, CaseTolerance, Config, Exclude, Inputs, Timing
-from losscli.runs.columns import COLUMNS
-from losscli.runs.columns import FORMERLY as FORMER_COLUMNS
+from losscli.runs.columns import COLUMNS, FORMER_COLUMNS
 from losscli.runs.former_names import updated
 from losscli.units import parse_fraction, parse_seconds
 

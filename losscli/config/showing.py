@@ -8,21 +8,18 @@ from typing import Any
 import yaml
 
 from losscli.config.keys import FIELDS, TABLES
-from losscli.config.loader import MERGED
-from losscli.config.loader import Keys as Written
+from losscli.config.loader import MERGED, Keys
 from losscli.config.positions import Located
 from losscli.config.schema import Config, Exclude, Inputs, LossChoice, Timing
 from losscli.units import format_size
 
 WIDTH = 100
 
-Keys = dict[str, Any]
+Shown = dict[str, Any]
 """A value by key, as in YAML, with its origin; or nested keys, or a list of them."""
 
 
-def shown(
-    config: Config, written: Written, tables: Sequence[Written], given: Mapping[str, str]
-) -> Keys:
+def shown(config: Config, written: Keys, tables: Sequence[Keys], given: Mapping[str, str]) -> Shown:
     """Return every key with its value and origin; ``given`` names origins of overridden keys."""
     keys = _keys(config, written, given)
     if config.tables:
@@ -38,14 +35,14 @@ def shown(
     return keys
 
 
-def _shown(value: object, given: str | None, node: Located | None) -> Keys:
+def _shown(value: object, given: str | None, node: Located | None) -> Shown:
     place = node and (node.key or node)
     origin = f"{place.file}:{place.line}" if place else "default"
     return {"value": value, "origin": given or origin}
 
 
-def _keys(config: Config, located: Written, given: Mapping[str, str]) -> Keys:
-    found: Keys = {}
+def _keys(config: Config, located: Keys, given: Mapping[str, str]) -> Shown:
+    found: Shown = {}
     for key, value in _values(config).items():
         node = located.get(key)
         if key not in MERGED:
@@ -72,7 +69,7 @@ def _plain(value: object) -> object:
     return list(map(_plain, value)) if isinstance(value, tuple) else value
 
 
-def yaml_lines(keys: Keys, indent: str = "") -> Iterator[str]:
+def yaml_lines(keys: Shown, indent: str = "") -> Iterator[str]:
     """Yield the lines of readable YAML with a comment on each origin."""
     for key, item in keys.items():
         if isinstance(item, list):

@@ -7,7 +7,7 @@ import sys
 from losscli.console.streams import tell
 from losscli.errors import one_line, printable
 
-VARIABLE = "LOSSCLI_QUIET"
+QUIET_VARIABLE = "LOSSCLI_QUIET"
 LOADING = "loading PyTorch, a few seconds"
 _TRUE = ("1", "on", "t", "true", "y", "yes")
 _CLEAR = "\r\033[K"
@@ -17,7 +17,7 @@ _shown = ""
 
 def is_quiet() -> bool:
     """Tell whether --quiet was given, or its variable is set."""
-    return is_on(VARIABLE)
+    return is_on(QUIET_VARIABLE)
 
 
 def is_on(variable: str) -> bool:

@@ -148,7 +148,7 @@ COLUMNS = {
         lambda results: False,
     ),
 }
-FORMERLY = {"extra": "memory"}
+FORMER_COLUMNS = {"extra": "memory"}
 """Present names by former names."""
 ENERGY = frozenset({"energy", "power"})
 """Columns that need an energy measurement, a second more per time."""
