@@ -18,7 +18,6 @@ from losscli.runs.records import BenchResult, Result, Run
 from losscli.units import format_size
 
 AnyRecord = Run | Comparisons | History | Profile
-Object = dict[str, Any]
 FORMULA = ("=", "+", "-", "@", "\t")
 """Beginnings of text that spreadsheets take for a formula."""
 
@@ -74,7 +73,7 @@ DATA: Mapping[str, Callable[[AnyRecord], str]] = {
 }
 
 
-def _whole(record: AnyRecord) -> Object:
+def _whole(record: AnyRecord) -> dict[str, Any]:
     return (record_of(record) if isinstance(record, Comparisons) else record).to_json()
 
 

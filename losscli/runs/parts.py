@@ -3,14 +3,11 @@
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from losscli.errors import UsageError
-from losscli.runs.grouping import grouped
+from losscli.runs.grouping import Item, grouped
 
 MOST_PARTS = 10_000
-
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)

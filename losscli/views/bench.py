@@ -13,7 +13,7 @@ from losscli.compare.configurations import Configuration, compared
 from losscli.compare.row_keys import long_name, median_of, mode_and_cache
 from losscli.implementations import is_own
 from losscli.reasons import Code
-from losscli.runs.columns import COLUMNS, LEAST_IMPORTANT, MARKS, REFERENCE, mark, versus
+from losscli.runs.columns import COLUMNS, LEAST_IMPORTANT, MARKS, REFERENCE, Results, mark, versus
 from losscli.runs.grouping import grouped
 from losscli.runs.judgements import DIFFERENT_BEYOND, IMPOSSIBLE, IMPOSSIBLE_SHARE, UNCLEAR
 from losscli.runs.records import FAILED, HOST_GAPS, SKIPPED, BenchResult, Run
@@ -31,8 +31,6 @@ WORKSPACE_BYTES = 64 * 2**20
 ALLOCATORS_DIFFER = 0.1
 """Smallest change of a ratio by the default allocator that gets a note."""
 NAMED = 3
-
-Results = Sequence[BenchResult]
 
 
 def view(run: Run, *, verbose: bool = False, columns: Sequence[str] = ()) -> Document:

@@ -1,11 +1,11 @@
 """The plots of a run: values over size, and samples by process; `ratio_plots` has ratios."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from losscli.runs.columns import REFERENCE
+from losscli.runs.columns import REFERENCE, Results
 from losscli.runs.grouping import grouped
 from losscli.runs.measurements import Seconds
 from losscli.runs.records import BenchResult, Run, VerifyResult
@@ -45,8 +45,6 @@ _ERRORS = (
     "Errors of 0.01 ulp and less are at the bottom. Of cases of about the same size, the mark is "
     "the largest error."
 )
-
-Results = Sequence[BenchResult]
 
 
 @dataclass(frozen=True)

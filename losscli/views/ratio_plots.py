@@ -6,6 +6,7 @@ from typing import Any
 
 from losscli.compare.gate import ComparedRow, ComparedRun
 from losscli.compare.row_keys import in_table, long_name, mode_and_cache
+from losscli.runs.columns import Results
 from losscli.runs.grouping import grouped
 from losscli.runs.judgements import SAME_WITHIN, UNCLEAR
 from losscli.runs.measurements import Speedup
@@ -28,8 +29,6 @@ _MEANS = (
     "A row is a loss: the geometric mean of its conclusive ratios, and their range from the "
     "smallest to the largest."
 )
-
-Results = Sequence[BenchResult]
 
 
 def forest(name: str, title: str, points: Mapping[str, Iterable[Point]], **more: Any) -> Plot:
