@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import click
 
@@ -30,14 +30,13 @@ from losscli.runs.saved import find_run, saved_runs
 
 FORMATS = ("table", "md", "csv", "json", "jsonl")
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 Decorator = Callable[[Any], Any]
 
 
 def _together(*options: Decorator) -> Decorator:
     """Combine options; the help of a command lists them in this order."""
 
-    def add(command: Command) -> Command:
+    def add(command: Any) -> Any:
         for each in reversed(options):
             command = each(command)
         return command
@@ -68,10 +67,10 @@ def of_report(options: dict[str, Any]) -> dict[str, Any]:
     return {name: options.pop(name) for name in ("format", "keep_going", "verbose")}
 
 
-def examples(*lines: str, after: str = "") -> Callable[[Command], Command]:
+def examples(*lines: str, after: str = "") -> Decorator:
     """Add example command lines and a last paragraph to a command's help."""
 
-    def add(command: Command) -> Command:
+    def add(command: Any) -> Any:
         block = "\n".join(f"  {line}" for line in lines)
         command.__doc__ = f"{inspect.getdoc(command)}\n\n\b\nExamples:\n{block}\n\n{after}"
         return command
@@ -296,13 +295,13 @@ def listing_format(
 ) -> Decorator:
     """Return --format and --json for a command that lists; it receives ``format``."""
 
-    def add(command: Command) -> Command:
+    def add(command: Any) -> Any:
         @wraps(command)
         def call(*args: Any, format: str, as_json: bool, **options: Any) -> Any:
             return command(*args, format="json" if as_json else format, **options)
 
         short = switch("--json", "as_json", help="Write JSON, as --format json.")
-        return cast(Command, _together(format_option(formats, help), short)(call))
+        return _together(format_option(formats, help), short)(call)
 
     return add
 

@@ -20,17 +20,15 @@ from losscli.losses.spec import Spec
 from losscli.units import finite, parse_memory
 
 T = TypeVar("T")
-Name = TypeVar("Name", bound=str)
 
 LARGEST_SEED = 2**63 - 1
 
 
-def check_name(kind: str, text: str, candidates: Collection[Name]) -> Name:
+def check_name(kind: str, text: str, candidates: Collection[str]) -> str:
     """Return ``text`` if it is a candidate; UsageError lists them."""
-    for candidate in candidates:
-        if candidate == text:
-            return candidate
-    raise UsageError(unknown(kind, text, candidates))
+    if text not in candidates:
+        raise UsageError(unknown(kind, text, candidates))
+    return text
 
 
 def check_device(text: str) -> str:
