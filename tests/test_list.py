@@ -38,7 +38,9 @@ def test_list_begins_a_line_with_each_name(capsys):
 def blocks(capsys):
     """The formula of each loss, and the lines below it as the words that two spaces part."""
     found = {}
-    for line in listing(capsys, "losses").splitlines():
+    losses, _, symbols = listing(capsys, "losses").partition("\n\n")
+    assert "C is the number of" in symbols
+    for line in losses.splitlines():
         assert len(line) <= 98
         words = re.split("  +", line.strip())
         if not line.startswith(" "):
@@ -85,7 +87,7 @@ def test_list_says_which_losses_are_of_rows(capsys):
 
 def test_list_without_a_kind_has_all_kinds(capsys):
     lines = listing(capsys).splitlines()
-    assert [line for line in lines if not line.startswith(" ")] == [f"{kind}:" for kind in KINDS]
+    assert [line for line in lines if line and line[0] != " "] == [f"{kind}:" for kind in KINDS]
     everything = json.loads(listing(capsys, "--format", "json"))
     assert list(everything) == list(KINDS)
     assert list(everything["losses"]) == list(LISTED)

@@ -17,7 +17,7 @@ from click.core import ParameterSource
 from losscli.cases.axes import CACHES, HOST, MODES
 from losscli.cli import options
 from losscli.cli.completion import OneOf
-from losscli.cli.ranks import arrange, facts_of, load, ranks_option, run_in_ranks
+from losscli.cli.ranks import arrange, facts_of, load, ranks_of_config_option, run_in_ranks
 from losscli.cli.variables import option, switch
 from losscli.config.fields import check_processes, whole_number
 from losscli.config.schema import PROCESSES, Timing
@@ -71,7 +71,7 @@ _time_option = partial(option, type=parse_seconds, metavar="TIME")
     metavar="N",
     help="Use N threads on the CPU.",
 )
-@ranks_option
+@ranks_of_config_option
 @option("--save", type=check_run_name, metavar="NAME", help="Save the run as NAME.")
 @switch("--force", help="Let --save overwrite a run of the same name.")
 @option(

@@ -19,7 +19,7 @@ from losscli.config.sizes import parse_size
 from losscli.console.notes import note, say
 from losscli.console.streams import tell
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, UsageError, worst
-from losscli.losses import EVERY_LOSS, EVERY_ROW_LOSS, LINEAR_LOSSES, LOSSES, REDUCTIONS
+from losscli.losses import EVERY_LOSS, REDUCTIONS
 from losscli.reasons import Code
 from losscli.units import parse_memory, parse_seconds
 
@@ -74,9 +74,8 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 @option(
     "--loss",
     type=OneOf("loss", EVERY_LOSS),
-    help="Judge against a loss of losscli: "
-    f"{', '.join((*LOSSES, *EVERY_ROW_LOSS, *LINEAR_LOSSES))}, or of one with a weight or a mask, "
-    "such as weighted_nll or masked_kl_divergence.",
+    help="Judge against a loss of losscli: a name in `losscli list losses`, or weighted_NAME for "
+    "one with a weight.",
 )
 @option("--reference", metavar="FILE", help="Judge against the Model in FILE, in float64.")
 @option(

@@ -25,6 +25,17 @@ Entries = Mapping[str, Any]
 BELOW_ITS_KIND = "  "
 """The indent of a kind's lines when several kinds are listed."""
 ROOM = WIDTH - len(BELOW_ITS_KIND)
+SYMBOLS = (
+    "elementwise: x is the first operand, y the target (of policy: old_log_probs), A the "
+    "advantages, a = alpha * y + (1 - alpha) * (1 - y), m the probability of the wrong class",
+    "by row: x is a row of logits or log-probabilities, or a vector; y is the class, the target's "
+    "logits or the other vector; w are the weights of the classes, 1 without; C is the number of "
+    "classes, T the temperature, b beta, t the target 1 or -1; p and q are the softmax of "
+    "prediction and target, in cross_entropy p the target's probabilities; a, b and c of "
+    "triplet_margin are anchor, positive and negative",
+    "by hidden state: h is a hidden state, W and b are weight and bias of the linear layer",
+)
+"""What the letters in the formulas mean, as in docs/training-code.md."""
 
 
 def _losses() -> Entries:
@@ -70,7 +81,7 @@ def _table_of_losses(losses: Entries) -> str:
         title = textwrap.fill(title, ROOM, subsequent_indent=2 * INDENT)
         table = _laid_out(rows, ROOM - len(INDENT))
         blocks.append(f"{title}\n{textwrap.indent(table, INDENT)}")
-    return "\n".join(blocks)
+    return "\n".join([*blocks, "", *(textwrap.fill(each, ROOM) for each in SYMBOLS)])
 
 
 def _laid_out(rows: Sequence[Sequence[str]], room: int, headers: Sequence[str] = ()) -> str:

@@ -145,9 +145,8 @@ def _losses(text: str) -> tuple[str, ...]:
 
 COMPLETE_RUNS = listed(saved_runs, files=True)
 _LOSS_HELP = (
-    f"Choose the loss: {', '.join(LOSSES)}; all is all of these, weighted all of these with a "
-    f"weight, as weighted_NAME. Row-wise losses are {', '.join(ROW_FORMS)}; rows is all of these. "
-    f"Fused linear losses are {', '.join(LINEAR_LOSSES)}; linear is all of these."
+    "Choose the loss: a name in `losscli list losses`, weighted_NAME for one with a weight, or a "
+    "group: all (elementwise losses), weighted (these with a weight), rows, linear."
 )
 
 
@@ -177,8 +176,9 @@ axis_options_of_config = _together(
     axis(
         *("--impl", "implementations", "NAME"),
         lambda text: (find_implementation(text).name,),
-        f"Choose the implementation: {', '.join(IMPLEMENTATIONS)} (custom is losscli's), or your "
-        "own file: FILE.py, FILE.py:FUNCTION or FILE.py@REVISION.",
+        "Choose the implementation: custom (losscli's), reference, functional, compile or another "
+        "of `losscli list implementations`, or your own file: FILE.py, FILE.py:FUNCTION or "
+        "FILE.py@REVISION.",
         listed(lambda: IMPLEMENTATIONS, files=True, commas=True),
     ),
     device_option(),
@@ -193,7 +193,7 @@ filter_option = option(
     help="Keep only results that match FILTER, such as loss=mse,dtype=bfloat16 or size!=1Kx1K or "
     "'impl=custom*|compile'.",
 )
-case_options = _together(
+choosing_options = _together(
     option(
         *("-c", "--config"),
         metavar="FILE",
@@ -203,12 +203,8 @@ case_options = _together(
     axis_options_of_config,
     filter_option,
     switch("--list", "list_cases", help="List the names of the cases; run nothing."),
-    switch(
-        "--dry-run",
-        help="Show the cases, their memory and which fit (profile: the command); run nothing.",
-    ),
 )
-"""``resolve_config`` takes all of their keywords except ``list_cases`` and ``dry_run``."""
+"""``resolve_config`` takes all of their keywords except ``list_cases``."""
 
 
 def _output(value: str) -> Path | None:
@@ -307,7 +303,8 @@ def listing_format(
 
 
 axis_options = _together(
-    case_options,
+    choosing_options,
+    switch("--dry-run", help="Show the cases, their memory and which fit; run nothing."),
     option(
         "--part",
         type=parse_part,

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 @click.command("profile")
 @click.argument("words", nargs=-1, metavar="[CASE]...")
-@options.case_options
+@options.choosing_options
+@switch("--dry-run", help="Print the command that runs under the profiler; run nothing.")
 @switch(
     "--bare",
     "bare",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from losscli.cli.options import Decorator
 from losscli.cli.variables import option
 from losscli.config.fields import whole_number
 from losscli.config.schema import Config
@@ -24,12 +25,15 @@ from losscli.runs.parts import Part
 if TYPE_CHECKING:
     from losscli.ranks.group import Group
 
-ranks_option = option(
-    "--ranks",
-    type=whole_number("number of ranks", 1, 1024),
-    metavar="N",
-    help="Split the operands over N processes (ranks); verify and bench need a config that says "
-    "how, such as sharded.",
+
+def ranks_option(help: str) -> Decorator:
+    """Return --ranks."""
+    return option("--ranks", type=whole_number("number of ranks", 1, 1024), metavar="N", help=help)
+
+
+ranks_of_config_option = ranks_option(
+    "Split the operands over N processes (ranks), for a config that has a placement, such as "
+    "sharded."
 )
 
 

@@ -34,7 +34,9 @@ FOR_JUDGE = ("table", "md", "json")
     "test", type=OneOf("self-test", TESTS), metavar=f"[{'|'.join(TESTS)}]", required=False
 )
 @device_option(default="auto", show_default=True)
-@ranks_option
+@ranks_option(
+    "Run the checks on losses whose operands are split over N processes (ranks); only for `checks`."
+)
 @keep_going_option
 @output_options
 @examples(

@@ -10,7 +10,7 @@ import click
 
 from losscli.cli import options
 from losscli.cli.completion import listed
-from losscli.cli.ranks import arrange, facts_of, load, ranks_option, run_in_ranks
+from losscli.cli.ranks import arrange, facts_of, load, ranks_of_config_option, run_in_ranks
 from losscli.cli.variables import switch
 from losscli.config.check_names import CATCHES
 from losscli.config.schema import Config
@@ -40,7 +40,7 @@ def _check(text: str) -> tuple[str]:
     "Run only checks NAME,NAME (`losscli list checks`).",
     listed(lambda: CATCHES, commas=True),
 )
-@ranks_option
+@ranks_of_config_option
 @switch("--quick", help="Run the cases of quick.yaml, like `-c quick`.")
 @options.verbose_option
 @options.output_options

@@ -111,7 +111,7 @@ def _same_as_reference(case: Case) -> Reason | None:
         text = f"the reference of {case.loss} is what one writes with PyTorch"
         return Reason(Code.NOT_APPLICABLE, text)
     if spec.functional is None:
-        text = f"the reference of {case.loss} is already PyTorch's own function or the usual code"
+        text = f"the reference of {case.loss} is already the usual PyTorch code"
         return Reason(Code.NOT_APPLICABLE, text)
     if spec.unit == HIDDEN_STATE and not _torch_has_linear_losses():
         return Reason(Code.NOT_APPLICABLE, f"this PyTorch has no {case.loss}; 2.13 has")
@@ -150,7 +150,8 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
         Implementation("reference", "the plain PyTorch formula that defines the loss", _reference),
         Implementation(
             "functional",
-            "PyTorch's own function, or the usual code, where it differs from the reference",
+            "the usual PyTorch code: a function of torch.nn.functional if it has one; left out where "
+            "the reference is that code",
             _functional,
             _same_as_reference,
             torchs_own=True,

@@ -23,7 +23,7 @@ from losscli.views.phrases import caption, count, short_pass, shorten, skips
 
 NAMES = {
     REFERENCE: "eager PyTorch",
-    "functional": "PyTorch's own function",
+    "functional": "the usual PyTorch code",
     "compile": "torch.compile",
 }
 WORKSPACE_BYTES = 64 * 2**20

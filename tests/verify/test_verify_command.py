@@ -182,7 +182,7 @@ def test_commands_that_cannot_run_say_why_in_one_message(refused, tmp_path, monk
     assert main.run(["verify", *MEAN, "--check", "numeric", "--dry-run"]) == EXIT_USAGE
     assert OF_FLOAT64 in capsys.readouterr().err
     assert main.run(["verify", *SMALL, "--loss", "hinge", "--impl", "functional"]) == EXIT_UNFIT
-    unfit = "nothing could run: the reference of hinge is already PyTorch's own function"
+    unfit = "nothing could run: the reference of hinge is already the usual PyTorch code"
     assert unfit in capsys.readouterr().err
 
 
