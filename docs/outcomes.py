@@ -14,6 +14,38 @@ from losscli.views.phrases import count
 
 WIDTH = 100
 
+TEXTS = {
+    "< for <= at the kink": "`<` for `<=` where two branches meet",
+    "the scale of a tensor of incoming gradients": "a grad_output for each element is not scaled",
+    "without a reduction the scale is 1, and with one there is no such tensor": (
+        "without a reduction the scale is 1, with one grad_output is a single number"
+    ),
+    "another number is learnt": "a wrong grad_output is predicted",
+    "backward compares what was written: a wrong guess costs time alone": (
+        "backward compares the prediction: a wrong one only costs time"
+    ),
+    "digits of a confident row's gradient": "the gradient of a confident row loses digits",
+    "digits of a confident row are cancelled": "terms of a confident row cancel",
+    "what the rounding of x - max leaves": "the rounding error of x - max is not corrected",
+    "it assigns to no operand's .data; tests/kernels/test_changed_operands.py finds it": (
+        "tests/kernels/test_changed_operands.py finds it"
+    ),
+    "a retained graph hands out what was written ahead": (
+        "a retained graph returns the gradient that forward computed"
+    ),
+    "that is handed out once, and the next backward pass computes its own": (
+        "it is returned once, and the next backward pass computes its own"
+    ),
+    (
+        "an error is measured at the largest term of an element, beside which the digits that are "
+        "lost are nothing; tests/kernels/test_row_digits.py finds it"
+    ): (
+        "errors are in ULP of an element's largest term, of which the lost digits are a tiny part; "
+        "tests/kernels/test_row_digits.py finds it"
+    ),
+}
+"""Present descriptions of mutations by those in records."""
+
 
 def mutations(record: Mapping[str, Any]) -> str:
     """Return the score, which check failed first how often, and a row per surviving mutation."""
@@ -23,11 +55,12 @@ def mutations(record: Mapping[str, Any]) -> str:
     score = ", ".join(f"{number} {status}" for status, number in statuses.items())
     first = ", ".join(f"`{name}` {number}" for name, number in killers.most_common())
     said = f"{count(len(results), 'mutation')}: {score}. Checks that failed first: {first}."
-    survivors = [
-        [f"`{each['file']}`", each["mistake"], f"{each['status']}: {each['reason']}".rstrip(": ")]
-        for each in results
-        if not each["by"]
-    ]
+    survivors = []
+    for each in results:
+        if not each["by"]:
+            mistake, reason = (TEXTS.get(each[key], each[key]) for key in ("mistake", "reason"))
+            why = f"{each['status']}: {reason}".rstrip(": ")
+            survivors.append([f"`{each['file']}`", mistake, why])
     told = table(["file", "mistake", "why it survived"], survivors) if survivors else ""
     return "\n\n".join(filter(None, (textwrap.fill(said, WIDTH), told)))
 

@@ -25,8 +25,8 @@ LOOPS = (
         "elementwise/cpu/loops.cpp",
         "kOutput ? scale * g[lane] : scale",
         "kOutput ? g[lane] : scale",
-        "the scale of a tensor of incoming gradients",
-        equivalent="without a reduction the scale is 1, and with one there is no such tensor",
+        "a grad_output for each element is not scaled",
+        equivalent="without a reduction the scale is 1, with one grad_output is a single number",
     ),
     Mutation(
         "elementwise/cpu/loops.cpp",
@@ -120,8 +120,8 @@ INCOMING = (
         "core/expectation.h",
         "expectation.expected = found;",
         "expectation.expected = found + 1;",
-        "another number is learnt",
-        equivalent="backward compares what was written: a wrong guess costs time alone",
+        "a wrong grad_output is predicted",
+        equivalent="backward compares the prediction: a wrong one only costs time",
     ),
 )
 

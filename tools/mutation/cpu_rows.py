@@ -12,8 +12,8 @@ PLAIN = ("cross_entropy",)
 WEIGHTED = ("weighted_cross_entropy",)
 PROBABILITIES = ("cross_entropy_with_probabilities",)
 DIGITS = (
-    "an error is measured at the largest term of an element, beside which the digits that are lost "
-    "are nothing; tests/kernels/test_row_digits.py finds it"
+    "errors are in ULP of an element's largest term, of which the lost digits are a tiny part; "
+    "tests/kernels/test_row_digits.py finds it"
 )
 
 ROW = (
@@ -95,7 +95,7 @@ ROW = (
         "rows/cpu/row.h",
         "if (within(peak_.index)) gradient[peak_.index - first] = largest_;",
         "",
-        "digits of a confident row's gradient",
+        "the gradient of a confident row loses digits",
         PLAIN,
         unseen=DIGITS,
     ),
@@ -233,7 +233,7 @@ FORMULA = (
         "rows/cpu/formula.h",
         "row.rest > 1 ? result.factor - of_largest :",
         "row.rest > 0 ? result.factor - of_largest :",
-        "digits of a confident row are cancelled",
+        "terms of a confident row cancel",
         PLAIN,
         unseen=DIGITS,
     ),
@@ -248,7 +248,7 @@ FORMULA = (
         "rows/cpu/exponential.h",
         "(count * F::kLogTwoLow - low)",
         "count * F::kLogTwoLow",
-        "what the rounding of x - max leaves",
+        "the rounding error of x - max is not corrected",
         PLAIN,
         unseen=DIGITS,
     ),
