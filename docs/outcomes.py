@@ -15,7 +15,7 @@ from losscli.views.phrases import count
 WIDTH = 100
 
 TEXTS = {
-    "< for <= at the kink": "`<` for `<=` where two branches meet",
+    "< for <= at the kink": "< for <= where two branches meet",
     "the scale of a tensor of incoming gradients": "a grad_output for each element is not scaled",
     "without a reduction the scale is 1, and with one there is no such tensor": (
         "without a reduction the scale is 1, with one grad_output is a single number"

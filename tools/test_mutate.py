@@ -260,7 +260,9 @@ def test_ctrl_c_keeps_what_was_found(monkeypatch, tmp_path):
     monkeypatch.setattr(mutate, "killer", killer)
     record = tmp_path / "record.json"
 
-    code = mutate.main(["--only", "no clamp", "--only", "< for <= at the kink", "-o", str(record)])
+    code = mutate.main(
+        ["--only", "no clamp", "--only", "< for <= where two branches meet", "-o", str(record)]
+    )
 
     assert code == 130
     (result,) = json.loads(record.read_text())["results"]
@@ -272,7 +274,7 @@ def test_ctrl_c_keeps_what_was_found(monkeypatch, tmp_path):
 def test_equivalent_mutation_must_survive(monkeypatch, death, code):
     killed_by(monkeypatch, death)
 
-    assert mutate.main(["--only", "< for <= at the kink"]) == code
+    assert mutate.main(["--only", "< for <= where two branches meet"]) == code
 
 
 @pytest.mark.usefixtures("without_builds")

@@ -150,8 +150,8 @@ IMPLEMENTATIONS: dict[str, Implementation] = {
         Implementation("reference", "the plain PyTorch formula that defines the loss", _reference),
         Implementation(
             "functional",
-            "the usual PyTorch code: a function of torch.nn.functional if it has one; left out where "
-            "the reference is that code",
+            "the usual PyTorch code: a function of torch.nn.functional if it has one; left out "
+            "where the reference is that code",
             _functional,
             _same_as_reference,
             torchs_own=True,

@@ -26,7 +26,7 @@ LOSSES = (
         "losses/elementwise/smooth_l1.h",
         "distance < beta ?",
         "distance <= beta ?",
-        "`<` for `<=` where two branches meet",
+        "< for <= where two branches meet",
         equivalent="both branches give beta / 2 there, but for the rounding of 1 / beta",
     ),
     Mutation(
