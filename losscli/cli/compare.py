@@ -101,7 +101,7 @@ def command(
         note(f"wrote {output}")
     if compared.undecided() or compared.blind():
         note(
-            "to decide the undecided rows, measure on a quieter machine, take more samples, have "
+            "to decide these rows, measure on a quieter machine, take more samples, have "
             "`reference` and `functional` as well as `custom` in the config, or give a larger "
             "--fail-on."
         )

@@ -66,7 +66,7 @@ def command(
     wrong, and legitimate ones, in six minutes on two cores.
     """
     if ranks is not None and test != CHECKS:
-        raise UsageError(f"--ranks {ranks} is for losses: name the self-test checks.")
+        raise UsageError(f"--ranks is only for checks: losscli self-test checks --ranks {ranks}.")
     if test is None and (output is not None or format not in ("table", "md")):
         given = "-o" if output is not None else f"--format {format}"
         raise UsageError(

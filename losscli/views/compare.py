@@ -203,7 +203,8 @@ def _failures(compared: Comparisons) -> list[str]:
         lines += listed(f"FAILED: {rows}; --no-fail-on-missing accepts that", names)
     accepts = "--no-fail-on-undecided accepts that"
     if undecided:
-        rows = _counted([row.after.implementation for _, row in undecided], "undecided")
+        names = [row.after.implementation for _, row in undecided]
+        rows = _counted(names, "too noisy to rule out a slowdown")
         lines.append(f"FAILED: {rows}; {accepts}")
     elif blind := compared.blind():
         lines.append(f"FAILED: no row of {', '.join(blind)} could be judged; {accepts}")

@@ -19,7 +19,7 @@ PARTS = (
     IsolationPart("session", "a separate session", "a separate session"),
     IsolationPart("environment", "reduced by the judge", "reduced by the judge"),
     IsolationPart("processes", "a process namespace, its own /proc", ""),
-    IsolationPart("signals", "a process namespace", "Landlock 6, seccomp"),
+    IsolationPart("signals", "a process namespace", "Landlock (Linux 6.12), seccomp"),
     IsolationPart("network", "a network namespace", "seccomp"),
     IsolationPart("sockets", "seccomp; empty /tmp and /run", "seccomp", "empty /tmp and /run"),
     IsolationPart("shared memory", "a namespace, its own /dev/shm", "seccomp, Landlock"),
