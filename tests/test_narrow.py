@@ -82,7 +82,7 @@ def test_comparison_goes_without_columns(write, capsys, monkeypatch):
     assert main.run(["compare", "base.json", "new.json"]) == 0
     out = capsys.readouterr().out
     assert "not shown in 60 columns: base" in out
-    assert "new/base: the new time divided by that of the baseline" in " ".join(out.split())
+    assert "new/base: the new time divided by that of the base" in " ".join(out.split())
 
 
 def test_list_of_runs_goes_without_columns(write, capsys, monkeypatch):

@@ -32,7 +32,7 @@ COMMANDS = {
     "judge": "Judge your own or third-party loss kernels, each in a sandbox.",
     "new": "Write a loss to start from, in PyTorch, Triton or C++.",
     "report": "Write a page with plots of saved runs, verdicts or comparisons.",
-    "compare": "Compare saved runs or result files with a baseline.",
+    "compare": "Compare saved runs or result files with a base run.",
     "history": "Show saved runs over commits, and the commits that changed them.",
     "export": "Write a run for Bencher, github-action-benchmark or OpenMetrics.",
     "runs": "List, show or remove saved runs, or merge the parts of one.",

@@ -94,7 +94,8 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
     except NotJudgeableError as error:
         text = str(error)
         if error.code == Code.NOTHING_TO_JUDGE and file.parsed.definitions:
-            text += f" If one of these is the loss, judge {file.named}:NAME"
+            path = file.named.removesuffix(f":{file.name}")
+            text += f" If one of these is the loss, judge {path}:NAME"
         raise UnknownLossError(text, text) from None
     failures: dict[str, None] = {}
     computed = False

@@ -18,7 +18,7 @@ from losscli.views.phrases import count, listed, machine, short_pass, shorten
 
 LEAST_IMPORTANT = ("base", "new", "interval")
 _LEGEND = (
-    "new/base: the new time divided by that of the baseline, above 1 the new run is slower; "
+    "new/base: the new time divided by that of the base, above 1 the new run is slower; "
     "interval: where the ratio of two more such runs would be; same: within the threshold; "
     "inconclusive: too few or too noisy samples"
 )
