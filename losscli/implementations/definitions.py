@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product, takewhile
 from typing import Any, Literal
 
@@ -51,6 +51,8 @@ class Signature:
     """Whether it is defined elsewhere, or takes only ``*arguments``."""
     needed: frozenset[str] = frozenset()
     """Keyword-only arguments without a default."""
+    defaults: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """The literal defaults of its arguments."""
 
     def takes(self, keyword: str) -> bool:
         """Tell whether an argument can be passed by keyword."""
@@ -303,9 +305,19 @@ def _paired(found: dict[str, Definition]) -> dict[str, Definition]:
 def _signature(arguments: ast.arguments, *, bound: bool = False) -> Signature:
     given = [a.arg for a in (*arguments.posonlyargs, *arguments.args)][1 if bound else 0 :]
     only = {a.arg for a in arguments.posonlyargs}
-    keywords = frozenset({*given, *(a.arg for a in arguments.kwonlyargs)} - only)
-    only_named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-    needed = frozenset(each.arg for each, default in only_named if default is None)
+    only_named = [a.arg for a in arguments.kwonlyargs]
     required = len(given) - len(arguments.defaults)
-    anything = arguments.vararg is not None and not given
-    return Signature(tuple(given), required, keywords, anything, needed)
+    values = dict(zip(given[required:], arguments.defaults, strict=True))
+    values |= {n: each for n, each in zip(only_named, arguments.kw_defaults, strict=True) if each}
+    defaults = dict[str, Any]()
+    for name, value in values.items():
+        with suppress(ValueError):
+            defaults[name] = ast.literal_eval(value)
+    return Signature(
+        tuple(given),
+        required,
+        keywords=frozenset({*given, *only_named} - only),
+        anything=arguments.vararg is not None and not given,
+        needed=frozenset({*only_named} - {*values}),
+        defaults=defaults,
+    )

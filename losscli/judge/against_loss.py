@@ -156,10 +156,8 @@ class KnownLoss:
             small = self._config([self._sizes.small], every=True, dtypes=self.others)
             small = replace(small, losses=small.losses[-1:])
             yield from self._planned(small, SMALL_CHECKS, trains)
-            for names, size in (
-                (SMALL_CHECKS, self._sizes.checked[-1]),
-                (FORWARD_CHECKS, self._sizes.many),
-            ):
+            *_, long = self._sizes.checked
+            for names, size in ((SMALL_CHECKS, long), (FORWARD_CHECKS, self._sizes.many)):
                 yield from self._checks([size], names, trains, every=False, dtypes=self.others)
 
     def tasks(self, *, trains: bool) -> list[Task]:

@@ -1,12 +1,12 @@
 """Settle the home ground of a candidate: the shapes of its operands, and its reduction."""
 
 import contextlib
+from inspect import signature
 
 import msgspec
 import torch
 
 from losscli.cases.case import Case
-from losscli.cases.model_case import ModelCase
 from losscli.implementations import remote
 from losscli.implementations.builtin import of_file
 from losscli.implementations.errors import NotBuiltError, SandboxError, SubjectError
@@ -47,7 +47,7 @@ def settle_shapes(on: Judgement) -> None:
     if whole <= right:
         against.candidate = before
         if has_died(error):  # it may do so only once
-            note_shapes(on, case)
+            note_call(on, case)
             on.draft.end(error.code, str(error), case=case.name)
         return  # the first look says what is wrong
     shape = format_size(case.target_shape)
@@ -93,11 +93,20 @@ def has_died(error: SubjectError) -> bool:
     return isinstance(error, SandboxError) and not isinstance(error, NotBuiltError)
 
 
-def note_shapes(on: Judgement, case: Case) -> None:
-    """Note the operands' shapes where the loss has several: a kernel may expect others."""
-    if not isinstance(case, ModelCase) and len({*case.shapes.values()}) > 1:
+def note_call(on: Judgement, case: Case) -> None:
+    """Note how it is called: operands of several shapes, and values other than its own defaults."""
+    if isinstance(on.against, AnyModel):
+        return
+    if len({*case.shapes.values()}) > 1:
         shapes = (f"{name} {format_size(shape)}" for name, shape in case.shapes.items())
         on.draft.notes.append(f"it is called with {', '.join(shapes)}")
+    spec, definition = case.spec, on.against.definition
+    usual = {name: value.default for name, value in signature(spec.loss).parameters.items()}
+    for name, value in (definition.constructor or definition.signature).defaults.items():
+        is_setting = name == "reduction" or any(each.name == name for each in spec.parameters)
+        if is_setting and value is not None and value != usual.get(name, value):
+            text = f"its own default of {name} is {value}, not {usual[name]} as in {case.loss}"
+            on.draft.notes.append(text)
 
 
 def _reads_beyond(on: Judgement, case: Case) -> bool:

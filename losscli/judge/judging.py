@@ -32,7 +32,7 @@ from losscli.judge.canary import Canary
 from losscli.judge.cause import cause_of
 from losscli.judge.device_lock import device_lock
 from losscli.judge.first_look import compile_by_call, look_at, look_unmarked
-from losscli.judge.home_ground import end_if_changed, note_shapes, settle_reduction, settle_shapes
+from losscli.judge.home_ground import end_if_changed, note_call, settle_reduction, settle_shapes
 from losscli.judge.job import Job
 from losscli.judge.judgement import Against, Draft, Ended, Judgement
 from losscli.judge.recognition import recognised, why_not_imported
@@ -149,7 +149,7 @@ class Judging(Judgement):
             with contextlib.suppress(Ended):
                 with draft.stage("small"):
                     settle_shapes(self)
-                    note_shapes(self, against.firsts()[0])
+                    note_call(self, against.firsts()[0])
                     for case in against.firsts():
                         look_at(self, case)
                     self._check(against.small(trains=bool(draft.trains)))

@@ -219,4 +219,5 @@ def test_what_lies_between_the_derivatives_of_both_sides_is_right_at_a_kink(make
     torch.testing.assert_close(further.tolist(), [0.25, 0.0, 0.25, 0.0], rtol=1e-4, atol=0.0)
     of_row = Oracle(case, operands | {"target": torch.tensor(1.0)}, either_side=True)
     (summed,) = of_row.gradient("target", torch.ones(()))
+    assert summed.rounding is not None
     assert float(summed.rounding) == pytest.approx(0.25, rel=1e-4)
