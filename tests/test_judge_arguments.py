@@ -15,7 +15,7 @@ from losscli.implementations.source import Source
 from losscli.judge.against_loss import SIZES
 from losscli.judge.batch import check_job
 from losscli.judge.job import Job
-from losscli.judge.recognition import check_arguments, forms, loss_of
+from losscli.judge.loss_of_file import check_arguments, forms, loss_of
 from losscli.losses import EVERY_LOSS, HIDDEN_STATE, LINEAR_LOSSES
 from losscli.reasons import Code
 from tests import handmade

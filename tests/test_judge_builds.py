@@ -25,9 +25,9 @@ class Model(nn.Module):
         spec = EVERY_LOSS["{loss}"]
         return spec.reference({names}, reduction="mean", **spec.resolve({{}}))
 """
-SAME = {"smooth_l1": "huber"}
+SAME = {"smooth_l1": "huber", "quantiles": "quantile"}
 """Losses that are another one with the parameters that each has by default."""
-MORE_OPERANDS = {*("binary_cross_entropy_with_pos_weight", "gaussian_nll", "policy", "quantiles")}
+MORE_OPERANDS = {"binary_cross_entropy_with_pos_weight", "gaussian_nll", "policy"}
 AT_INFINITY = {"binary_cross_entropy", "kl_div"}
 """Losses that are not recognised, for their gradients are infinite at the ends of the domain."""
 

@@ -63,7 +63,11 @@ STRANGERS = (
         *("ce_without_maximum", ("WRONG",)),
         {"": "computes cross_entropy, mean", "extreme_values": "wrong: logits around 100"},
     ),
-    Stranger("ce_sums_in_its_dtype", ("RIGHT WITHIN LIMITS",), {"dtypes": "limited: expected"}),
+    Stranger(
+        "ce_sums_in_its_dtype",
+        ("RIGHT WITHIN LIMITS",),
+        {"dtypes": "limited: operands of float16: expected"},
+    ),
     Stranger("mse_by_vmap", ("RIGHT WITHIN LIMITS", *RIGHT), {"global_state": "ok"}),
     Stranger("hinge_by_relu", ("RIGHT WITHIN LIMITS",), {"value": "ok", "gradient": "ok"}),
     Stranger("quantile_by_where", RIGHT, {"value": "ok", "gradient": "ok"}),
@@ -77,6 +81,10 @@ STRANGERS = (
         *("cross_entropy_of_function", ("RIGHT WITHIN LIMITS",)),
         {"gradient": "ok"},
         {"loss": "cross_entropy"},
+    ),
+    Stranger(
+        *("distillation_last_dimension", ("RIGHT WITHIN LIMITS",)),
+        {"": "computes kl_divergence, mean", "value": "ok", "layouts": "limited: "},
     ),
     Stranger("ce_negative_ignore_index", ("WRONG",), {"reductions": "wrong: expected"}),
     Stranger("module_named_mse", ("WRONG",)),
@@ -166,6 +174,24 @@ def test_a_cuda_file_without_a_compiler_is_not_judged(monkeypatch: pytest.Monkey
 def test_a_file_that_cannot_be_imported_is_no_wrong_reference(judged) -> None:
     verdict = judged("import focal_cpp\ndef focal_loss(logits, label): ...\n")
     assert (verdict.word, verdict.reasons[0].code) == ("DOES NOT BUILD", Code.IMPORT_FAILED)
+
+
+def test_a_loss_at_one_value_of_a_parameter_is_not_recognised(judged) -> None:
+    text = (FOLDER / "distillation_last_dimension.py").read_text()
+    text = text.replace('"batchmean")', '"batchmean") * temperature**2')
+    verdict = judged(text.replace("temperature):", "temperature=1.0):"))
+    assert (verdict.word, verdict.reasons[0].code) == ("NOT JUDGED", Code.UNKNOWN_LOSS)
+    assert "computes kl_divergence only at temperature=1" in verdict.reasons[0].text
+
+
+def test_the_only_definition_of_a_file_is_judged_as_the_loss_that_is_asked_for(judged) -> None:
+    verdict = judged(
+        "import torch\n"
+        "class OfMany(torch.nn.Module):\n"
+        "    def forward(self, student, teacher): return (student - teacher).square().mean()\n",
+        loss="mse",
+    )
+    assert verdict.right, verdict.reasons
 
 
 def test_an_error_that_keeps_a_loss_from_being_recognised_is_shown(judged) -> None:

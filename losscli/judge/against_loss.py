@@ -16,7 +16,8 @@ from losscli.config.schema import Config, Inputs, LossChoice, Timing, off_defaul
 from losscli.implementations import CUSTOM, Implementation, remote
 from losscli.implementations.sandbox.worker_requests import InputShapes
 from losscli.judge.job import Job
-from losscli.judge.recognition import LARGEST, check_arguments, forms
+from losscli.judge.loss_of_file import check_arguments, forms
+from losscli.judge.recognition import LARGEST
 from losscli.judge.verdict_parts import REFERENCE
 from losscli.losses import ELEMENT, EVERY_LOSS, HIDDEN_STATE, ROW, Shape, Unit
 from losscli.verify.checks import CHECKS, Cost, named
@@ -146,9 +147,8 @@ class KnownLoss:
 
     def firsts_of_others(self) -> list[Case]:
         """Return the smallest case of each optional dtype."""
-        if not self.others:
-            return []
-        return list(expand(self._config([self._sizes.small], dtypes=self.others), self.device))
+        config = self._config([self._sizes.small], dtypes=self.others)
+        return list(expand(config, self.device)) if self.others else []
 
     def of_others(self, *, trains: bool) -> Iterator[Checks]:
         """Yield a few checks in the optional dtypes that the candidate takes."""

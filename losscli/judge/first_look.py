@@ -14,7 +14,7 @@ from losscli.implementations.requests import Call, Forward
 from losscli.implementations.subject import Subject, bind
 from losscli.judge.home_ground import has_died
 from losscli.judge.judgement import Ended, Judgement
-from losscli.judge.recognition import MISSING
+from losscli.judge.loss_of_file import MISSING
 from losscli.reasons import HOME, Code, Facet
 from losscli.runs.records import FAIL
 from losscli.truth.problem import Problem

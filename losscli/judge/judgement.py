@@ -171,7 +171,8 @@ class Judgement:
         if code == Code.WRONG:
             draft.cases = sorted([*draft.cases, result.case], key=lambda case: case.elements)
         place = result.check, result.case.name, line(result, self.job.call), facet
-        reason = JudgeReason(code, draft.now, result.told, *place)
+        of_dtype = f"operands of {result.case.dtype}: " if facet == "dtypes" else ""
+        reason = JudgeReason(code, draft.now, of_dtype + result.told, *place)
         key = attrgetter("check", "code", "facet")
         known = [each for each in draft.reasons if key(each) == key(reason)]
         if result.shrunk_from and known:
@@ -224,7 +225,7 @@ def code_of(
     code = RENAMED.get(result.code, result.code)
     if code == Code.NO_GRADIENT:
         # The target's, or of new operands; backward raises where no row counts.
-        code = Code.RAISED if facet == "extreme_values" else Code.WRONG
+        code = Code.WRONG if facet in ("value", "gradient") else Code.RAISED
     has_to = result.check.endswith(SMALL_RESULTS) and not optional
     raised = code in (Code.RAISED, Code.BUILD_FAILED)
     if raised and stage == "checks" and not has_to:

@@ -35,7 +35,7 @@ from losscli.judge.first_look import compile_by_call, look_at, look_unmarked
 from losscli.judge.home_ground import end_if_changed, note_call, settle_reduction, settle_shapes
 from losscli.judge.job import Job
 from losscli.judge.judgement import Against, Draft, Ended, Judgement
-from losscli.judge.recognition import recognised, why_not_imported
+from losscli.judge.loss_of_file import recognised, why_not_imported
 from losscli.judge.times import take_tuning, time_beside, who_computed
 from losscli.judge.verdict import Verdict
 from losscli.judge.verdict_parts import word_of
@@ -103,11 +103,10 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
     return Verdict(
         id=job.id,
         file=job.file,
-        word=(word := word_of(draft.reasons)),
+        word=word_of(draft.reasons),
         against=named,
         device=device,
-        # The reasons for the word come first.
-        reasons=tuple(sorted(draft.reasons, key=lambda reason: word_of([reason]) != word)),
+        reasons=tuple(draft.reasons),
         cause=draft.cause,
         notes=tuple(draft.notes),
         facets=draft.facets(device, quick=job.quick),

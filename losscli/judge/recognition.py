@@ -1,32 +1,27 @@
-"""Find out which loss a file computes: by its name, or by value, with parameters and reduction.
+"""Recognise the loss that a file computes by its values, with parameters and reduction.
 
 The file runs in a worker on small inputs. If its value and gradients are those of a loss of
 losscli, that loss's oracle judges it. The numbers in the file are tried as parameters.
 """
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 
 import torch
 from msgspec import structs
 
-from losscli.build.diagnosis import placed_error
 from losscli.cases.axes import DTYPES, DType
 from losscli.cases.case import Case
 from losscli.implementations import remote
-from losscli.implementations.builtin import of_file
-from losscli.implementations.definitions import Definition, NotJudgeableError, Signature
-from losscli.implementations.errors import NotBuiltError, SandboxError, SubjectError
-from losscli.implementations.implementation import Implementation, Setting
+from losscli.implementations.definitions import Definition, NotJudgeableError
+from losscli.implementations.errors import SandboxError, SubjectError
+from losscli.implementations.implementation import Implementation
 from losscli.implementations.requests import Forward
 from losscli.implementations.sandbox.worker_requests import InputShapes
-from losscli.implementations.source import REFERENCE_MODULE, Source
+from losscli.implementations.source import signature_for
 from losscli.implementations.subject import bind, subject_of
-from losscli.judge.job import Job
 from losscli.judge.settings import settings
 from losscli.losses import (
     CLASS_INDICES,
@@ -38,6 +33,7 @@ from losscli.losses import (
     Shape,
     Spec,
 )
+from losscli.losses.rows.forms import IGNORE_INDEX
 from losscli.reasons import Code
 from losscli.truth.model import WrongReferenceError
 from losscli.truth.problem import Problem
@@ -49,13 +45,6 @@ LARGEST = 2**20
 CLOSE = {"float64": 1e-9, "float32": 1e-4}
 """Relative distance of two results of the same formula."""
 MOST_ERRORS = 2
-
-
-MISSING = re.compile(
-    "CUDA_HOME|nvcc|not compiled with CUDA|no NVIDIA driver|Ninja is required|dummy base class"
-    "|No module named '(triton|tilelang|helion|cutlass|cupy|numba)"
-)
-"""Errors where a machine lacks a compiler, a GPU or a language."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +79,7 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
     named, file = found.name, found.file
     assert file
     try:
-        signature = file.definition("").signature
+        definition = file.definition("")
     except NotJudgeableError as error:
         text = str(error)
         if error.code == Code.NOTHING_TO_JUDGE and file.parsed.definitions:
@@ -98,10 +87,10 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
             text += f" If one of these is the loss, judge {path}:NAME"
         raise UnknownLossError(text, text) from None
     failures: dict[str, None] = {}
-    computed = False
+    computed, nearly = False, ""
     try:
         inputs = remote.workers.of(found, device).ask(InputShapes(), case=None)
-        for loss, spec, shape, target, labels in _attempts(signature, inputs):
+        for loss, spec, shape, target, labels in _attempts(definition, inputs):
             try:
                 if file.misfit(file.definition(loss), spec):
                     continue
@@ -110,13 +99,16 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
                 mean = spec.reductions[-2:][0]
                 case = Case(loss, shape, target, dtype, mean, device, params, "normal", 11, 2.0)
                 known = _recognised(found, spec, case, labels=labels)
+                only = known and _only_at(found, case, *known)
             except SandboxError:
                 raise
             except (SubjectError, NotJudgeableError) as error:
                 failures[str(error)] = None
                 continue
             computed = True
-            if known:
+            if only:
+                nearly = nearly or f"{file.named} computes {loss} only at {only}"
+            elif known:
                 parameters, reduction = known
                 size = inputs[0][0] if inputs else None
                 floating = next((each for _, each in inputs if each in DTYPES), DTYPES[0])
@@ -125,6 +117,8 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
         raise WrongReferenceError(f"{named} does not run: {error}") from error
     finally:
         remote.workers.end(file)
+    if nearly:
+        raise UnknownLossError(nearly, nearly)
     if failures:
         raised = ", or ".join([*failures][-MOST_ERRORS:])
         why = f"no function of {file.named} is named after a loss; a trial call {raised}"
@@ -133,16 +127,17 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
 
 
 def _attempts(
-    signature: Signature, inputs: Sequence[tuple[Shape, str]]
+    definition: Definition, inputs: Sequence[tuple[Shape, str]]
 ) -> Iterator[tuple[str, Spec, Shape, Shape, bool]]:
     """Yield each possible loss, the shapes of input and target, and whether targets are labels.
 
     A target that broadcasts is also tried in the input's shape.
     """
     own = [shape for shape, _ in inputs[:1] if math.prod(shape) <= LARGEST]
-    counts = range(signature.required, len(signature.names) + 1)
     given = sorted(dtype in DTYPES for _, dtype in inputs)
     for labels, (loss, spec) in product((False, True), EVERY_LOSS.items()):
+        signature = signature_for(definition, spec)
+        counts = range(signature.required, len(signature.names) + 1)
         floating = sorted(operand.kind != CLASS_INDICES for operand in spec.operands)
         fits = (signature.anything or len(floating) in counts) and given in ([], floating)
         masked = any(operand.kind == MASK for operand in spec.operands)
@@ -184,136 +179,30 @@ def _recognised(
     return None
 
 
+def _only_at(
+    found: Implementation, first: Case, given: Mapping[str, float], reduction: Reduction
+) -> str:
+    """Return a parameter at whose default alone a file computes a loss; empty if there is none."""
+    assert found.file
+    takes = found.file.definition(first.loss).takes
+    for each in first.spec.parameters:
+        if each.name in given or not takes(each.name) or each == IGNORE_INDEX:
+            continue
+        params = first.spec.resolve({**given, each.name: each.off_default})
+        case = structs.replace(first, reduction=reduction, params=params)
+        operands = Problem.of(case).operands
+        try:
+            answer = bind(found, case).send(Forward(operands))
+        except SandboxError:
+            raise
+        except SubjectError:
+            continue
+        if not _close(answer, subject_of("reference", case).send(Forward(operands)), first.dtype):
+            return f"{each.name}={each.default:g}"
+    return ""
+
+
 def _close(one: torch.Tensor | None, other: torch.Tensor | None, dtype: DType) -> bool:
     if one is None or other is None or one.shape != other.shape:
         return False
     return bool((one - other).abs().max() <= CLOSE[dtype] * other.abs().max().clamp(min=1e-300))
-
-
-def check_arguments(
-    file: Source, definition: Definition, loss: str, given: tuple[str, ...]
-) -> None:
-    """Raise NotJudgeableError if not all operands of a loss can be given."""
-    spec = EVERY_LOSS[loss]
-    if misfit := file.misfit(definition, spec, given):
-        text = f"{misfit}. The operands of {loss} are {', '.join(spec.names)}"
-        raise NotJudgeableError(Code.SIGNATURE, text)
-
-
-def loss_of(file: Source, *, by_module: bool = False) -> str:
-    """Return the loss that a file defines by name, in the form with the fewest operands.
-
-    The name is a function's, or with ``by_module`` that of PyTorch's module.
-    """
-    named: dict[str, list[str]] = {}
-    for loss, spec in EVERY_LOSS.items():
-        names = dict.fromkeys((*spec.function_names, spec.name))
-        if by_module:
-            module = spec.module.__name__
-            names = {module: None} if hasattr(torch.nn, module) else {}
-        for name in names:
-            if file.name == name or (not file.name and file.defines(name)):
-                named.setdefault(name, []).append(loss)
-    found = [_form_of(file, losses) for losses in named.values()]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        text = f"{file.named} defines several losses: {', '.join(found)}. Choose one with --loss"
-        raise NotJudgeableError(Code.AMBIGUOUS, text)
-    text = f"{file.named} has no function with the name of a loss, and its values match no loss"
-    raise NotJudgeableError(Code.UNKNOWN_LOSS, text)
-
-
-def _form_of(file: Source, losses: list[str]) -> str:
-    losses = sorted(losses, key=lambda loss: len(EVERY_LOSS[loss].names))
-    for loss in losses:
-        with suppress(NotJudgeableError):
-            check_arguments(file, file.definition(loss), loss, ())
-            return loss
-    return losses[0]
-
-
-def forms(loss: str, definition: Definition) -> list[str]:
-    """Return the forms of a loss whose further operands (weight, mask) a definition names."""
-    spec = EVERY_LOSS[loss]
-    named = definition.signature.keywords
-    return [
-        name
-        for name, form in EVERY_LOSS.items()
-        if spec.function_name in form.function_names
-        and len(form.names) > len(spec.names)
-        and all(operand in form.operands for operand in spec.operands)
-        and {*form.names} - {*spec.names} <= named
-    ]
-
-
-def recognised(
-    job: Job, file: Source, device: str, notes: list[str]
-) -> tuple[Job, Source, Source | None, Implementation | None]:
-    """Return the job with its loss, the file, the reference Model, and what is timed as it.
-
-    The Model is returned where it computes no known loss. NotJudgeableError: the loss is unknown,
-    or the file cannot be imported.
-    """
-    file = file.having(job.reduction, {})
-    if job.loss:
-        return job, file, None, None
-    reference: Source | None = None
-    if job.reference or (file.defines(REFERENCE_MODULE) and file.name != REFERENCE_MODULE):
-        given = Source.read(job.reference) if job.reference else replace(file, named=str(file.path))
-        reference = given.of_module(REFERENCE_MODULE)
-        _ = reference.parsed
-        found = of_file(reference, Setting(require_isolation=job.require_isolation))
-    else:
-        try:
-            return structs.replace(job, loss=loss_of(file)), file, None, None
-        except NotJudgeableError as error:
-            if error.code != Code.UNKNOWN_LOSS:
-                raise
-            unknown = error
-        file = file.of_only_definition()
-        found = of_file(file, Setting(job.limits, job.arguments, job.require_isolation))
-        try:
-            remote.workers.of(found, device)
-        except SubjectError as error:
-            raise NotJudgeableError(*why_not_imported(error, file)) from None
-    try:
-        known = recognise(found, *(("cpu",) if reference else (device, "float32")))
-    except UnknownLossError as error:
-        if reference:
-            return job, file, reference, None
-        # By its name only now: with its own settings, a module may compute another loss.
-        with suppress(NotJudgeableError):
-            return structs.replace(job, loss=loss_of(file, by_module=True)), file, None, None
-        if not error.why:
-            raise unknown from None
-        raise NotJudgeableError(Code.UNKNOWN_LOSS, error.why) from None
-    except WrongReferenceError as error:
-        if reference is None and isinstance(error.__cause__, SubjectError):
-            raise NotJudgeableError(*why_not_imported(error.__cause__, file)) from None
-        raise
-    notes.append(f"computes {known}")
-    reduction = job.reduction or known.reduction
-    job = structs.replace(
-        job,
-        loss=known.loss,
-        reduction=reduction,
-        sizes=job.sizes or ((known.size,) if known.size else ()),
-        dtypes=job.dtypes or ((known.dtype,) if known.dtype != "float32" else ()),
-        parameters={**known.parameters, **job.parameters},
-    )
-    timed = of_file(reference.having(reduction, known.parameters)) if reference else None
-    return job, file.having(reduction, known.parameters), None, timed
-
-
-def why_not_imported(error: SubjectError, file: Source) -> tuple[Code, str]:
-    """Return why a file cannot be imported: a compiler's first error, where one failed."""
-    text, code = str(error), Code.CONSTRUCTOR_FAILED
-    if isinstance(error, SandboxError):
-        code = error.code
-    if isinstance(error, NotBuiltError) and not error.compiler:
-        code = Code.IMPORT_FAILED
-    elif isinstance(error, NotBuiltError):
-        remote.workers.end(file)
-        text = placed_error(remote.workers.logs.get(file, ""), file.text, file.path.name) or text
-    return (Code.MISSING_TOOL if MISSING.search(text) else code), text

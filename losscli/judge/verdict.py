@@ -5,13 +5,21 @@ from statistics import geometric_mean
 from typing import ClassVar
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from losscli import __version__
 from losscli.errors import EXIT_BUILD, EXIT_FAILED, EXIT_OK, EXIT_UNFIT, EXIT_USAGE
 from losscli.files.record import Record
 from losscli.judge.job import Job
-from losscli.judge.verdict_parts import REFERENCE, RIGHT_WORDS, Accuracy, JudgeReason, Speed, mark
+from losscli.judge.verdict_parts import (
+    REFERENCE,
+    RIGHT_WORDS,
+    Accuracy,
+    JudgeReason,
+    Speed,
+    mark,
+    word_of,
+)
 from losscli.reasons import WORDS, Code, Facet, Word
 
 MOST_REASONS = 3
@@ -41,6 +49,7 @@ class Verdict(Record, frozen=True):
     """What it is compared with: the name of a loss, ``Model``, or another file."""
     device: str
     reasons: tuple[JudgeReason, ...] = ()
+    """Those for the word come first."""
     cause: str = ""
     """What its wrong results are: those of a known mistake, or the right ones times a number."""
     notes: tuple[str, ...] = ()
@@ -78,6 +87,11 @@ class Verdict(Record, frozen=True):
     """The CPU next to it, and its cores: ``AMD EPYC 9554, 64 cores``."""
     cached: bool = False
     """Whether it was found in the cache: the same source was judged in the same way before."""
+
+    def __post_init__(self) -> None:
+        """Put the reasons in order."""
+        reasons = sorted(self.reasons, key=lambda reason: word_of([reason]) != self.word)
+        force_setattr(self, "reasons", tuple(reasons))
 
     @property
     def feedback(self) -> str:

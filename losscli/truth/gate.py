@@ -31,13 +31,23 @@ class Worst:
     def __init__(self) -> None:
         self.outcome = Outcome(PASS)
         self.errors: Errors | None = None
-        self._rank = (-1, 0.0)
+        self._rank = (-1, False, 0.0)
 
-    def add(self, outcome: Outcome, errors: Errors | None = None, circumstance: str = "") -> None:
-        """Keep a measurement if it is the worst; ``circumstance`` starts its reason."""
+    def add(
+        self,
+        outcome: Outcome,
+        errors: Errors | None = None,
+        circumstance: str = "",
+        *,
+        limits: bool = False,
+    ) -> None:
+        """Keep a measurement if it is the worst; ``circumstance`` starts its reason.
+
+        ``limits``: a failure is only a limitation, less than any other.
+        """
         # A failure without errors, such as a wrong shape, is worse than any error.
         without = 0.0 if outcome.status == PASS else math.inf
-        rank = (_RANK[outcome.status], errors.ulp if errors else without)
+        rank = (_RANK[outcome.status], not limits, errors.ulp if errors else without)
         if rank > self._rank:
             reason = circumstance + outcome.reason if outcome.reason else ""
             self.outcome = Outcome(outcome.status, reason, outcome.code)

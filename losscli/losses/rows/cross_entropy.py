@@ -15,7 +15,7 @@ from ..fields import LOSS, Operand, Parameter, Relations, Terms
 from ..formulas import promoted, reduce, widened
 from ..making import row_loss
 from .calls import RowCalls
-from .forms import IGNORE_INDEX
+from .forms import IGNORE_INDEX, temperature_of
 from .spec import TARGET, class_weight, counts_of_classes, number_of_one_row, of_classes
 from .terms import LazyTerms
 
@@ -197,7 +197,7 @@ PARAMETERS = (
         *("label_smoothing", 0.0, 0.0, "probability moved to all classes", 0.1, 1.0),
         usual=(0.0, 0.5),
     ),
-    Parameter("temperature", 1.0, 0.0, "divides the logits", 1.3, open=True),
+    temperature_of("the logits"),
     Parameter("softcap", 0.0, 0.0, "bound of the logits, 0 for no bound", 3.7, other=3.7),
     Parameter("z_loss", 0.0, 0.0, "weight of the squared log-sum-exp", 1e-4),
 )

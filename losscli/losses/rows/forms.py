@@ -30,6 +30,13 @@ IGNORE_INDEX = Parameter(
 )
 
 
+def temperature_of(logits: str) -> Parameter:
+    """Return the parameter that divides logits."""
+    # At a smaller temperature, probabilities are 0, of which few formulas have a derivative.
+    usual = 0.1, 100.0
+    return Parameter("temperature", 1.0, 0.0, f"divides {logits}", 1.3, open=True, usual=usual)
+
+
 def ignored_index(parameters: Mapping[str, float]) -> int | None:
     """Return the class index of ignored rows."""
     index = parameters.get(IGNORE_INDEX.name, NO_INDEX)

@@ -12,10 +12,11 @@ from ..calling import Arguments
 from ..fields import LOSS, Operand, Parameter, Relations, Terms
 from ..formulas import always, at_least_float32, reduce, weighted_sum
 from ..making import OF_COUNTED, row_loss
+from .forms import temperature_of
 from .spec import ROW_MASK, RowSpec, counts_of_mask
 from .terms import LazyTerms, Softmax, WeightedSum, divergence_terms, known, masked
 
-TEMPERATURE = Parameter("temperature", 1.0, 0.0, "divides both sets of logits", 1.3, open=True)
+TEMPERATURE = temperature_of("both sets of logits")
 OPERANDS = (Operand("input", "logits"), Operand("target", "logits"), ROW_MASK)
 
 REASON = "a divergence is a sum of differences of logarithms, its gradients of probabilities"

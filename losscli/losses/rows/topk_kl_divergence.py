@@ -12,11 +12,12 @@ from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
 from ..domain import DISTINCT_CLASSES, SHARES
-from ..fields import LOSS, Operand, Parameter, Relations, Terms, switch
+from ..fields import LOSS, Operand, Relations, Terms, switch
 from ..formulas import always, widened
 from ..making import OF_COUNTED, row_loss
 from ..shapes import Shape
 from .calls import RowCalls
+from .forms import temperature_of
 from .logit_pairs import KL_DIVERGENCE, REASON, REVERSE_KL_DIVERGENCE, kl_terms
 from .spec import ROW_MASK, RowSpec, class_indices, counts_of_mask
 from .terms import LazyTerms, Softmax, known, masked
@@ -210,7 +211,7 @@ SPEC = row_loss(
     ),
     parameters=(
         switch("reverse", False, "weigh the logarithms by p, not by q"),
-        Parameter("temperature", 1.0, 0.0, "divides the logits", 1.3, open=True),
+        temperature_of("the logits"),
     ),
     composed_of=(KL_DIVERGENCE.name, REVERSE_KL_DIVERGENCE.name, "token_log_probs"),
     reference=reference,

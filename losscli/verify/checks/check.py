@@ -62,10 +62,17 @@ class Tally(Worst):
         self.several: Callable[[list[str]], str] = lambda failed: f"with {'; '.join(failed)}"
         """Describes several failed variants."""
 
-    def add(self, outcome: Outcome, errors: Errors | None = None, circumstance: str = "") -> None:
-        """Keep an outcome that belongs to no variant."""
-        self._only_limits = self._only_limits and outcome.status != FAIL
-        super().add(outcome, errors, circumstance)
+    def add(
+        self,
+        outcome: Outcome,
+        errors: Errors | None = None,
+        circumstance: str = "",
+        *,
+        limits: bool = False,
+    ) -> None:
+        """Keep an outcome; see :meth:`Worst.add`."""
+        self._only_limits = self._only_limits and (limits or outcome.status != FAIL)
+        super().add(outcome, errors, circumstance, limits=limits)
 
     def count(
         self, variant: str, part: str, judged: tuple[Outcome, Errors | None], what: str = ""
@@ -73,12 +80,11 @@ class Tally(Worst):
         """Keep the judgement of a variant's part, whose error the result shows."""
         outcome, errors = judged
         self.measure(part, outcome, errors)
+        limits = self._limits(variant, errors) or _has_no_value(errors)
         if not (self.first and self._failed):
-            super().add(outcome, errors, f"{variant}, {what or part}: ")
+            self.add(outcome, errors, f"{variant}, {what or part}: ", limits=limits)
         if outcome.status == FAIL:
             self._failed[variant] = None
-            limits = self._limits(variant, errors) or _has_no_value(errors)
-            self._only_limits = self._only_limits and limits
 
     def measure(self, part: str, outcome: Outcome, errors: Errors | None) -> None:
         """Keep the error of the loss or a gradient for the result."""

@@ -296,7 +296,6 @@ ROWS = Geometry(
     sizes=partial(of_shapes, shapes={f"{s[0]} rows of {s[1]}": (s, None) for s in ROW_SHAPES}),
     for_layouts=of_shape(LAID_OUT, scale=1.0),
     layouts=_layouts,
-    ordinary=(ALONE,),
     may_be_refused=_may_be_refused,
     harmless=_harmless,
     for_repeats=of_shape((67, 509), scale=1.0),
