@@ -94,7 +94,7 @@ def has_died(error: SubjectError) -> bool:
 
 
 def note_call(on: Judgement, case: Case) -> None:
-    """Note how it is called: operands of several shapes, and values other than its own defaults."""
+    """Note how it is called: with several shapes, with other values than its own defaults."""
     if isinstance(on.against, AnyModel):
         return
     if len({*case.shapes.values()}) > 1:
@@ -107,6 +107,10 @@ def note_call(on: Judgement, case: Case) -> None:
         if is_setting and value is not None and value != usual.get(name, value):
             text = f"its own default of {name} is {value}, not {usual[name]} as in {case.loss}"
             on.draft.notes.append(text)
+    forms = (form for form in EVERY_LOSS.values() if spec.function_name in form.function_names)
+    optional = {name for form in forms for name in form.names} - {*spec.names}
+    if definition.constructor and (given := optional & definition.constructor.keywords):
+        on.draft.notes.append(f"not tested: {', '.join(sorted(given))} of its constructor")
 
 
 def _reads_beyond(on: Judgement, case: Case) -> bool:

@@ -184,7 +184,9 @@ def _only_at(
 ) -> str:
     """Return a parameter at whose default alone a file computes a loss; empty if there is none."""
     assert found.file
-    takes = found.file.definition(first.loss).takes
+    definition = found.file.definition(first.loss)
+    is_made = found.file.defines("get_init_inputs")  # with these parameters, whatever a case has
+    takes = definition.signature.takes if is_made else definition.takes
     for each in first.spec.parameters:
         if each.name in given or not takes(each.name) or each == IGNORE_INDEX:
             continue
