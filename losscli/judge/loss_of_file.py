@@ -94,7 +94,7 @@ def recognised(
     """
     file = file.having(job.reduction, {})
     if job.loss:
-        return job, file.of_only_definition(), None, None
+        return job, _only_fitting(file, job), None, None
     reference: Source | None = None
     if job.reference or (file.defines(REFERENCE_MODULE) and file.name != REFERENCE_MODULE):
         given = Source.read(job.reference) if job.reference else replace(file, named=str(file.path))
@@ -143,6 +143,15 @@ def recognised(
     )
     timed = of_file(reference.having(reduction, known.parameters)) if reference else None
     return job, file.having(reduction, known.parameters), None, timed
+
+
+def _only_fitting(file: Source, job: Job) -> Source:
+    """Return the file with its only definition, whatever its name, if that takes the operands."""
+    only = file.of_only_definition()
+    with suppress(NotJudgeableError):
+        if not only.misfit(only.definition(job.loss), EVERY_LOSS[job.loss], job.arguments):
+            return only
+    return file
 
 
 def why_not_imported(error: SubjectError, file: Source) -> tuple[Code, str]:
