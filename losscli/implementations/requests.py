@@ -86,7 +86,8 @@ class Call(Request[Answer], frozen=True):
         """Run backward; ``retain`` the graph."""
         if grad_output is not None and loss.shape != grad_output.shape:
             own, due = tuple(loss.shape), tuple(grad_output.shape)
-            raise SubjectError(f"returned a loss of shape {own}, not {due}", Code.WRONG)
+            text = f"returned a loss of shape {own}, not {due}"
+            raise SubjectError(text, Code.SHAPE_OR_DTYPE_MISMATCH)
         wanted = [leaves[name] for name in self.wrt]
         with local.blamed():
             found = torch.autograd.grad(

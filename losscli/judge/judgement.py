@@ -230,7 +230,8 @@ def code_of(
     raised = code in (Code.RAISED, Code.BUILD_FAILED)
     if raised and stage == "checks" and not has_to:
         return Code.UNSUPPORTED_INPUT
-    if code == Code.MODIFIED_INPUT or (code == Code.WRONG and facet not in home):
+    of_other_rows = code == Code.SHAPE_OR_DTYPE_MISMATCH and facet == "layouts"
+    if code == Code.MODIFIED_INPUT or of_other_rows or (code == Code.WRONG and facet not in home):
         return Code.KNOWN_LIMITATION
     if not _is_unusual(result.case):
         return code

@@ -99,7 +99,7 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
                 mean = spec.reductions[-2:][0]
                 case = Case(loss, shape, target, dtype, mean, device, params, "normal", 11, 2.0)
                 known = _recognised(found, spec, case, labels=labels)
-                only = known and _only_at(found, case, *known)
+                only = known and _only_at(found, case, *known, labels=labels)
             except SandboxError:
                 raise
             except (SubjectError, NotJudgeableError) as error:
@@ -180,7 +180,12 @@ def _recognised(
 
 
 def _only_at(
-    found: Implementation, first: Case, given: Mapping[str, float], reduction: Reduction
+    found: Implementation,
+    first: Case,
+    given: Mapping[str, float],
+    reduction: Reduction,
+    *,
+    labels: bool,
 ) -> str:
     """Return a parameter at whose default alone a file computes a loss; empty if there is none."""
     assert found.file
@@ -188,11 +193,12 @@ def _only_at(
     is_made = found.file.defines("get_init_inputs")  # with these parameters, whatever a case has
     takes = definition.signature.takes if is_made else definition.takes
     for each in first.spec.parameters:
-        if each.name in given or not takes(each.name) or each == IGNORE_INDEX:
+        unchanged = each.name in given or each == IGNORE_INDEX or each.is_unusual(each.example)
+        if unchanged or not takes(each.name):
             continue
-        params = first.spec.resolve({**given, each.name: each.off_default})
+        params = first.spec.resolve({**given, each.name: each.example})
         case = structs.replace(first, reduction=reduction, params=params)
-        operands = Problem.of(case).operands
+        operands = Problem.of(case, third_party=ThirdParty(labels=labels)).operands
         try:
             answer = bind(found, case).send(Forward(operands))
         except SandboxError:
