@@ -19,7 +19,7 @@ from losscli.implementations import Implementation
 from losscli.implementations.requests import Answer, Forward
 from losscli.implementations.subject import Subject, bind, subject_of
 from losscli.judge.difference import FEWEST, difference_of, is_close
-from losscli.judge.settings import settings
+from losscli.judge.recognition import settings
 from losscli.runs.records import FAIL
 from losscli.truth.problem import Problem
 from losscli.truth.setup import ThirdParty

@@ -7,7 +7,7 @@ losscli, that loss's oracle judges it. The numbers in the file are tried as para
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import combinations, product
 
 import torch
 from msgspec import structs
@@ -22,7 +22,6 @@ from losscli.implementations.requests import Forward
 from losscli.implementations.sandbox.worker_requests import InputShapes
 from losscli.implementations.source import signature_for
 from losscli.implementations.subject import bind, subject_of
-from losscli.judge.settings import settings
 from losscli.losses import (
     CLASS_INDICES,
     ELEMENT,
@@ -45,6 +44,10 @@ LARGEST = 2**20
 CLOSE = {"float64": 1e-9, "float32": 1e-4}
 """Relative distance of two results of the same formula."""
 MOST_ERRORS = 2
+MOST_NUMBERS = 8
+NO_FACTOR = (0.0, 1.0, -1.0)
+"""Values by which parameters leave a term out, or leave it as it is."""
+MOST = 80
 
 
 @dataclass(frozen=True)
@@ -177,6 +180,19 @@ def _recognised(
         if all(_close(got[name], due[name], dtype) for name in wrt):
             return given, reduction
     return None
+
+
+def settings(spec: Spec, numbers: Sequence[float]) -> list[dict[str, float]]:
+    """Return the parameters that a file with these numbers may have, the defaults first."""
+    values = dict.fromkeys((*numbers[:MOST_NUMBERS], *NO_FACTOR))
+    options = [
+        [(each.name, n) for n in values if n != each.default and not each.check(n)]
+        for each in spec.parameters
+        if each != IGNORE_INDEX  # the operands depend on it
+    ]
+    singles = [dict([one]) for own in options for one in own]
+    pairs = [dict(pair) for one, other in combinations(options, 2) for pair in product(one, other)]
+    return [{}, *singles, *pairs][:MOST]
 
 
 def _only_at(
