@@ -47,7 +47,7 @@ MOST_ERRORS = 2
 MOST_NUMBERS = 8
 NO_FACTOR = (0.0, 1.0, -1.0)
 """Values by which parameters leave a term out, or leave it as it is."""
-MOST = 80
+MOST_SETTINGS = 80
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def settings(spec: Spec, numbers: Sequence[float]) -> list[dict[str, float]]:
     ]
     singles = [dict([one]) for own in options for one in own]
     pairs = [dict(pair) for one, other in combinations(options, 2) for pair in product(one, other)]
-    return [{}, *singles, *pairs][:MOST]
+    return [{}, *singles, *pairs][:MOST_SETTINGS]
 
 
 def _only_at(
