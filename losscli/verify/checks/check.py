@@ -82,9 +82,10 @@ class Tally(Worst):
         self.measure(part, outcome, errors)
         limits = self._limits(variant, errors) or _has_no_value(errors)
         if not (self.first and self._failed):
-            self.add(outcome, errors, f"{variant}, {what or part}: ", limits=limits)
+            super().add(outcome, errors, f"{variant}, {what or part}: ", limits=limits)
         if outcome.status == FAIL:
             self._failed[variant] = None
+            self._only_limits = self._only_limits and limits
 
     def measure(self, part: str, outcome: Outcome, errors: Errors | None) -> None:
         """Keep the error of the loss or a gradient for the result."""
