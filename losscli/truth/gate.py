@@ -31,6 +31,8 @@ class Worst:
     def __init__(self) -> None:
         self.outcome = Outcome(PASS)
         self.errors: Errors | None = None
+        self.only_limits = True
+        """Whether all failures are only limitations."""
         self._rank = (-1, False, 0.0)
 
     def add(
@@ -45,6 +47,7 @@ class Worst:
 
         ``limits``: a failure is only a limitation, less than any other.
         """
+        self.only_limits = self.only_limits and (limits or outcome.status != FAIL)
         # A failure without errors, such as a wrong shape, is worse than any error.
         without = 0.0 if outcome.status == PASS else math.inf
         rank = (_RANK[outcome.status], not limits, errors.ulp if errors else without)

@@ -211,7 +211,7 @@ def test_values_and_gradients_are_those_of_pytorch(bad):
         torch.testing.assert_close(derivative(logits, incoming), slope, equal_nan=True)
 
 
-def test_what_lies_between_the_derivatives_of_both_sides_is_right_at_a_kink(make_case):
+def test_at_a_kink_derivatives_between_those_of_both_sides_are_right(make_case):
     case = make_case("hinge", shape=(4,), target_shape=(4,), params={"margin": 1.0})
     operands = pair(torch.tensor([1.0, 0.5, -1.0, 1.0 + 2**-20]), torch.tensor([1.0, 1.0, -1.0, 1]))
     oracle = Oracle(case, operands, either_side=True)

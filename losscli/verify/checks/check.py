@@ -50,7 +50,6 @@ class Tally(Worst):
         self._losses, self._gradients = Worst(), Worst()
         self._failed: dict[str, None] = {}
         self._limits = limits
-        self._only_limits = True
         self.reference_error = Error()
         """PyTorch's own error, if the check measures it."""
         self.interleaved: tuple[str, ...] = ()
@@ -62,18 +61,6 @@ class Tally(Worst):
         self.several: Callable[[list[str]], str] = lambda failed: f"with {'; '.join(failed)}"
         """Describes several failed variants."""
 
-    def add(
-        self,
-        outcome: Outcome,
-        errors: Errors | None = None,
-        circumstance: str = "",
-        *,
-        limits: bool = False,
-    ) -> None:
-        """Keep an outcome; see :meth:`Worst.add`."""
-        self._only_limits = self._only_limits and (limits or outcome.status != FAIL)
-        super().add(outcome, errors, circumstance, limits=limits)
-
     def count(
         self, variant: str, part: str, judged: tuple[Outcome, Errors | None], what: str = ""
     ) -> None:
@@ -82,10 +69,10 @@ class Tally(Worst):
         self.measure(part, outcome, errors)
         limits = self._limits(variant, errors) or _has_no_value(errors)
         if not (self.first and self._failed):
-            super().add(outcome, errors, f"{variant}, {what or part}: ", limits=limits)
+            self.add(outcome, errors, f"{variant}, {what or part}: ", limits=limits)
         if outcome.status == FAIL:
             self._failed[variant] = None
-            self._only_limits = self._only_limits and limits
+            self.only_limits = self.only_limits and limits
 
     def measure(self, part: str, outcome: Outcome, errors: Errors | None) -> None:
         """Keep the error of the loss or a gradient for the result."""
@@ -156,7 +143,7 @@ class Tally(Worst):
             reason = f"{result.reason}. Wrong {self.several(list(self._failed))}"
             result = replace(result, reason=reason)
         if result.status == FAIL:
-            code = Code.KNOWN_LIMITATION if self._only_limits else result.code
+            code = Code.KNOWN_LIMITATION if self.only_limits else result.code
             result = replace(result, interleaved=self.interleaved, code=code)
         return result if result.reason else replace(result, reason=self.note)
 
