@@ -88,7 +88,7 @@ class CurrentRow {
       if constexpr (Loss::shares) {
         const Real x[kRows] = {picked}, share = loss.share(known.facts, x, known.facts.weight);
         state.shared += share;
-        if (has_shares()) state.below += share * own_below;
+        if (share != Real(0)) state.below += share * own_below;
       }
     }
 #pragma unroll
@@ -171,12 +171,6 @@ class CurrentRow {
   __device__ __forceinline__ Real weight_of(int64_t at) const {
     if constexpr (!Loss::shares) return 1;
     return a_.weight ? widen(static_cast<const Stored*>(a_.weight)[at]) : Real(1);
-  }
-
-  // Whether classes besides the row's own have shares in this call.
-  __device__ __forceinline__ bool has_shares() const {
-    if constexpr (Loss::shares && Loss::labelled) return loss.smoothing != Real(0);
-    return Loss::shares;
   }
 
   // One element of each operand, and the weight of its class.

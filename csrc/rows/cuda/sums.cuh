@@ -95,18 +95,18 @@ struct LogitSums : ShareSums<Real, Loss::shares> {
   }
 
   // Adds elements of all operands, none above the tops: `x[k][i]` is element i of operand k,
-  // `shares[i]` the share of its class, where classes have shares, and `are_classes[i]` whether it
-  // is one, not padding or the row's own: a logit of -inf makes the loss NaN where its share is 0.
+  // `shares[i]` the share of its class, where classes have shares, and `are_there[i]` whether it is
+  // no padding.
   template <int count>
   __device__ __forceinline__ void add(const Real (&x)[kRows][count], const Real (&shares)[count],
-                                      const bool (&are_classes)[count], const Powers& powers) {
+                                      const bool (&are_there)[count], const Powers& powers) {
     if constexpr (Powers::kShort) {
       bool near = true;
 #pragma unroll
       for (int k = 0; k < kRows; ++k) near = near && powers.is_near(tops[k]);
-      if (near) return add_as<true>(x, shares, are_classes, powers);
+      if (near) return add_as<true>(x, shares, are_there, powers);
     }
-    add_as<false>(x, shares, are_classes, powers);
+    add_as<false>(x, shares, are_there, powers);
   }
 
   // Takes powers of 16 bits for those of the largest logit, of which that is 1.
@@ -125,7 +125,7 @@ struct LogitSums : ShareSums<Real, Loss::shares> {
   template <bool near, int count>
   __device__ __forceinline__ void add_as(const Real (&x)[kRows][count],
                                          [[maybe_unused]] const Real (&shares)[count],
-                                         [[maybe_unused]] const bool (&are_classes)[count],
+                                         [[maybe_unused]] const bool (&are_there)[count],
                                          const Powers& powers) {
     constexpr DistanceSum kSum = Loss::distance;
     Real references[kRows], apart = 0;
@@ -160,7 +160,10 @@ struct LogitSums : ShareSums<Real, Loss::shares> {
       }
       if constexpr (Loss::shares) {
         shared[i % kParts] += shares[i];
-        if (are_classes[i]) of_shares[i % kParts] = fma(shares[i], far[0], of_shares[i % kParts]);
+        // A class of probability 0 and logit -inf makes the loss NaN, as in PyTorch. The row's own
+        // class, whose logit stands here as -inf, has no share.
+        if (Loss::labelled ? shares[i] != Real(0) : are_there[i])
+          of_shares[i % kParts] = fma(shares[i], far[0], of_shares[i % kParts]);
       }
     }
 #pragma unroll

@@ -88,12 +88,11 @@ class RowVectors {
         x[k][0] = Loss::bends && !extra.is_other() ? extra.x[k] : state_.logit(extra.x[k]);
         others.tops[k] = Powers::larger(x[k][0], Powers::kLeast);
       }
-      const bool is_class[1] = {extra.is_other() && state_.has_shares()};
       Real shares[1] = {};
       if constexpr (Loss::shares)
-        if (is_class[0])
+        if (extra.is_other())
           shares[0] = state_.loss.share(state_.known.facts, extra.x, state_.weight_of(extra.at));
-      others.add(x, shares, is_class, state_.powers);
+      others.add(x, shares, {extra.is_other()}, state_.powers);
       sums.merge(others, state_.powers);
     } else if (extra.at >= 0) {
       term(extra.x, sums.sums);
@@ -196,14 +195,9 @@ class RowVectors {
   __device__ __forceinline__ void add(const V (&vectors)[kRows][count], const Part& part,
                                       Logits& sums) const {
     Real to[kLogits], x[kLogits][count * V::kCount];
-    bool are_classes[count * V::kCount];
+    bool are_there[count * V::kCount];
 #pragma unroll
-    for (int v = 0; v < count; ++v) {
-      const bool has = place_of(v) < part.bytes && state_.has_shares();
-      const int own = own_in(part, v);
-#pragma unroll
-      for (int i = 0; i < V::kCount; ++i) are_classes[v * V::kCount + i] = has && i != own;
-    }
+    for (int i = 0; i < count * V::kCount; ++i) are_there[i] = place_of(i / V::kCount) < part.bytes;
 #pragma unroll
     for (int k = 0; k < kLogits; ++k) {
       to[k] = Loss::bends ? sums.tops[k] : largest(vectors[k], sums.tops[k]);
@@ -234,7 +228,7 @@ class RowVectors {
         });
       });
     sums.raise(to, state_.powers);
-    sums.add(x, shares, are_classes, state_.powers);
+    sums.add(x, shares, are_there, state_.powers);
   }
 
   // The shares of the classes of a lane's vectors: 0 for the row's own class and those that it

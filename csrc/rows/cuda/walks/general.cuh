@@ -169,7 +169,7 @@ class GeneralRows {
       Logits some;
       Real x[kLogits][kAhead * kCount];
       [[maybe_unused]] Real shares[kAhead * kCount];
-      [[maybe_unused]] bool are_classes[kAhead * kCount];
+      bool are_there[kAhead * kCount];
 #pragma unroll
       for (int u = 0; u < kAhead; ++u) {
         const int own = own_in(row, pack + u * step);
@@ -185,7 +185,7 @@ class GeneralRows {
 #pragma unroll
           for (int k = 0; k < kLogits; ++k)
             x[k][u * kCount + i] = out ? static_cast<Real>(-INFINITY) : state_.logit(raw[k]);
-          are_classes[u * kCount + i] = !out && state_.has_shares();
+          are_there[u * kCount + i] = !out;
           if constexpr (Loss::shares)
             shares[u * kCount + i] =
                 out ? Real(0)
@@ -205,7 +205,7 @@ class GeneralRows {
         take_back(all, lost);
         all.raise(some.tops, state_.powers);
       }
-      some.add(x, shares, are_classes, state_.powers);
+      some.add(x, shares, are_there, state_.powers);
 #pragma unroll
       for (int k = 0; k < kLogits; ++k) add_kept(all.sums[k], lost.sums[k], some.sums[k]);
       if constexpr (Logits::kDistance) add_kept(all.distance, lost.distance, some.distance);
