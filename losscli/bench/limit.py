@@ -10,7 +10,7 @@ bytes. Where forward reads a few elements of the prediction, one array of that m
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import msgspec
@@ -82,20 +82,17 @@ _Key = tuple[object, ...]
 Calls = Callable[[int], Callable[[], None]]
 
 
+@dataclass
 class Limits:
     """Measures limits on one device and keeps them."""
 
-    def __init__(
-        self,
-        device: str,
-        load_probe: Callable[[str], BandwidthProbe] = _load_probe,
-        *,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self.device, self.load_probe, self.clock = device, load_probe, clock
-        self.probe: BandwidthProbe | None = None
-        self.missing = ""
-        self.found: dict[_Key, Limit] = {}
+    device: str
+    load_probe: Callable[[str], BandwidthProbe] = _load_probe
+    clock: Callable[[], float] = time.perf_counter
+    probe: BandwidthProbe | None = None
+    missing: str = ""
+    """Why there is no probe."""
+    found: dict[_Key, Limit] = field(default_factory=dict)
 
     def find(
         self,
@@ -121,8 +118,7 @@ class Limits:
         self, case: Case, pass_: PassName, timer: Timer, reads: Sequence[Tensor]
     ) -> Contender | None:
         """Return a pass's probe, to sample with the implementations; None without a limit."""
-        key = _key(case, pass_, timer)
-        known = self.found.get(key) if _is_limited(case) else None
+        known = self.found.get(_key(case, pass_, timer)) if _is_limited(case) else None
         if known is None or known.seconds is None:
             return None
         try:
@@ -237,8 +233,7 @@ def _array(tensor: Tensor, count: int) -> Tensor:
     storage = tensor.untyped_storage()
     if storage.nbytes() < count:
         return torch.zeros(count, dtype=torch.uint8, device=tensor.device)
-    array = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-    return array.set_(storage, 0, (count,), (1,))
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, 0, (count,), (1,))
 
 
 def _out_of_reach(error: Exception) -> Limit:

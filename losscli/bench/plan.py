@@ -256,22 +256,17 @@ def seconds_of_all(tasks: Sequence[Task]) -> float:
     return START_SECONDS[kind] * processes + sum(map(seconds_of, tasks))
 
 
+@dataclass(frozen=True)
 class Schedule:
     """The tasks of a run, each with its share of the time left when it begins."""
 
-    def __init__(
-        self,
-        tasks: Sequence[Task],
-        budget: float,
-        elapsed: Callable[[], float],
-        build: Callable[[Sequence[Task]], object] = lambda tasks: None,
-    ) -> None:
-        """``budget``: seconds of the run; ``elapsed`` returns those since it began.
-
-        ``build`` builds what tasks need: first for one task, so that its results come soon, then
-        for all.
-        """
-        self.tasks, self.budget, self.elapsed, self.build = tasks, budget, elapsed, build
+    tasks: Sequence[Task]
+    budget: float
+    """Seconds of the run."""
+    elapsed: Callable[[], float]
+    """Returns the seconds since it began."""
+    build: Callable[[Sequence[Task]], object] = lambda tasks: None
+    """Builds what tasks need: first for one, so that its results come soon, then for all."""
 
     def __iter__(self) -> Iterator[Task]:
         weights = [*map(seconds_of, self.tasks)]

@@ -31,6 +31,7 @@ from losscli.machine import allocator
 from losscli.machine.commits import commit_of_file
 from losscli.processes import Process, how_ended
 from losscli.reasons import Code, Reason
+from losscli.runs.grouping import collected
 from losscli.runs.records import FAILED, SKIPPED, BenchResult, BenchStatus
 
 COMMAND: tuple[str, ...] = (sys.executable, "-m", "losscli.bench.worker")
@@ -147,8 +148,7 @@ class Processes:
                 result = merge(found[pass_, name] or [skipped] * turns.limited)
                 other = default.get((pass_, name))
                 if result.seconds and other and other.seconds:
-                    median = other.seconds.median
-                    result = structs.replace(result, default_allocator_seconds=median)
+                    result = structs.replace(result, default_allocator_seconds=other.seconds.median)
                 merged.append(result)
             yield from compared(merged)
 
@@ -193,10 +193,8 @@ class Processes:
                 for name in names
                 if pass_ not in told
             ]
-        passes: dict[PassName, tuple[str, ...]] = {}
-        for each in results:
-            if each.seconds:
-                passes[each.pass_] = (*passes.get(each.pass_, ()), each.implementation)
+        timed = collected((each.pass_, each.implementation) for each in results if each.seconds)
+        passes = {pass_: tuple(names) for pass_, names in timed.items()}
         return results, replace(task, passes=passes, right=right, peaks=False, energy=False)
 
 

@@ -15,10 +15,8 @@ from losscli.errors import first_line
 from losscli.implementations.errors import SubjectError
 from losscli.machine import memory
 from losscli.reasons import Code, Reason
-from losscli.runs.measurements import Error
 from losscli.runs.records import FAILED, HOST_GAPS, OK, SKIPPED, BenchResult, BenchStatus, Stop
 
-_NO_ERROR = Error()
 _STOPS: tuple[Stop, ...] = get_args(Stop)
 """Stop reasons in order: the last one of several processes counts."""
 
@@ -28,7 +26,6 @@ def untimed(
     pass_: PassName,
     name: str,
     why: Reason | Exception,
-    error: Error = _NO_ERROR,
     status: BenchStatus = FAILED,
     **fields: Any,
 ) -> BenchResult:
@@ -43,7 +40,7 @@ def untimed(
         text = f"raised {type(why).__name__}: {first_line(why)}"
         status, why = FAILED, Reason(Code.RAISED, text)
     common = {"table": task.table, "mode": task.mode, "cache": task.cache, **fields}
-    return BenchResult(task.case, name, pass_, status, why.text, why.code, error=error, **common)
+    return BenchResult(task.case, name, pass_, status, why.text, why.code, **common)
 
 
 def timed(

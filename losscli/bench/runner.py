@@ -100,8 +100,7 @@ class Runner:
             found = {name: lost(name, why, status=SKIPPED) for name, why in reasons.items()}
             budget = task.budget.after(self.clock() - began, len(lineups) - number)
             # If one rank stopped in the middle, the others would wait for its calls.
-            rings = not task.case.placement
-            with suppress(TimeIsUp), alarm(budget.left, rings=rings):
+            with suppress(TimeIsUp), alarm(budget.left, rings=not task.case.placement):
                 try:
                     contents = contents or (self.contents(task) if able else None)
                 except Exception as error:
@@ -144,7 +143,7 @@ class Runner:
             collective = self.exchange(case, pass_, timer) if self.exchange else None
         with gradients(pass_):
             for implementation in implementations:
-                admitted = _admit(contents, task, pass_, implementation, passes, evicts)
+                admitted = _admit(contents, task, implementation, passes, evicts)
                 if isinstance(admitted, BenchResult):
                     found[implementation.name] = admitted
                 else:
@@ -202,29 +201,27 @@ def _moves(case: Case, pass_: PassName) -> bool:
 def _admit(
     contents: Contents,
     task: Task,
-    pass_: PassName,
     implementation: Implementation,
     passes: PassFactory,
     evicts: bool,
 ) -> LocalPass | RemotePass | BenchResult:
     case, name, captured = task.case, implementation.name, task.mode == GRAPH
-    lost = partial(untimed, task, pass_, name)
+    lost = partial(untimed, task, passes.pass_, name)
     try:
         entry: LocalPass | RemotePass
         if implementation.file:
             remote = RemoteSubject.bind(implementation, case)
-            entry = RemotePass(remote, pass_, contents, evicts=evicts, captured=captured)
+            entry = RemotePass(remote, passes.pass_, contents, evicts=evicts, captured=captured)
         else:
-            subject = LocalSubject.bind(implementation, case)
-            made = subject.repeated(passes, captured=captured)
-            entry = LocalPass(name, pass_, made, contents)
+            made = LocalSubject.bind(implementation, case).repeated(passes, captured=captured)
+            entry = LocalPass(name, passes.pass_, made, contents)
         verdict = entry.first()
     except LosscliError:
         raise
     except Exception as error:
         return lost(error)
     if verdict.status == FAIL:
-        return lost(Reason(verdict.code, verdict.reason), verdict.error)
+        return lost(Reason(verdict.code, verdict.reason), error=verdict.error)
     entry.error, entry.code = verdict.error, verdict.code
     return entry
 
@@ -244,14 +241,14 @@ def _conclude(task: Task, entry: LocalPass | RemotePass, around: Mapping[str, An
         return lost(entry.failure)
     if verdict and verdict.status == FAIL:
         text = f"correct before timing, wrong while timed: {verdict.reason}"
-        return lost(Reason(Code.WRONG_AFTER_WARM_UP, text), verdict.error)
+        return lost(Reason(Code.WRONG_AFTER_WARM_UP, text), error=verdict.error)
     if disagreement:
-        return lost(disagreement, entry.error)
+        return lost(disagreement, error=entry.error)
     no_time = around["stop"] == "budget"
     if not samples:
         text = f"every sample was taken while throttled; {entry.thrown_away} discarded"
         why = task.budget.used_up if no_time else Reason(Code.THROTTLED, text)
-        return lost(why, entry.error, SKIPPED)
+        return lost(why, status=SKIPPED, error=entry.error)
     on_host = task.case.device == "cpu" or task.mode == HOST
     result = timed(
         *(task, entry.pass_, entry.name, samples),

@@ -86,10 +86,9 @@ def speedups(timed: Mapping[str, Seconds]) -> dict[str, dict[str, Speedup]]:
     found = [paired_ratios({name: each[n] for name, each in taken.items()}) for n in range(count)]
     if count < 2:
         return found[0] if found else {}
-    rounds = {name: sum(map(len, samples)) for name, samples in taken.items()}
     return {
         name: {
-            other: _of_processes([each[name][other] for each in found], rounds[name])
+            other: _of_processes([each[name][other] for each in found], sum(map(len, taken[name])))
             for other in others
         }
         for name, others in found[0].items()
@@ -101,10 +100,9 @@ def _of_processes(found: Sequence[Speedup], rounds: int) -> Speedup:
     logs = [math.log(ratio.value) for ratio in found]
     half = next_run_half_width(logs, [_log_error(ratio.low, ratio.high) for ratio in found])
     log = math.fsum(logs) / len(logs)
-    confident = _rank(rounds) is not None
     values = tuple(ratio.value for ratio in found)
     low, value, high = (math.exp(log + step) for step in (-half, 0.0, half))
-    return Speedup(value, low, high, confident, values)
+    return Speedup(value, low, high, _rank(rounds) is not None, values)
 
 
 def paired_ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, dict[str, Speedup]]:

@@ -103,10 +103,8 @@ def decide(
         return "matrix products", f"these alone take {fraction:.0%} of the call's time"
     if not launches:
         return "unknown", "the profiler saw no kernel"
-    at_limit: tuple[Bound, str] = (
-        "memory",
-        f"the limit alone takes {fraction:.0%} of the call's time",
-    )
+    at_limit: tuple[Bound, str]
+    at_limit = "memory", f"the limit alone takes {fraction:.0%} of the call's time"
     longest = max(launches, key=lambda each: each.seconds)
     busy = sum(each.seconds for each in launches)
     if longest.blocks is None:
