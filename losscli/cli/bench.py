@@ -19,7 +19,7 @@ from losscli.cli import options
 from losscli.cli.completion import OneOf
 from losscli.cli.ranks import arrange, facts_of, load, ranks_of_config_option, run_in_ranks
 from losscli.cli.variables import option, switch
-from losscli.config.fields import check_processes, whole_number
+from losscli.config.fields import check_processes
 from losscli.config.schema import PROCESSES, Timing
 from losscli.console.notes import has_status, note, say
 from losscli.console.streams import emit
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from losscli.bench.plan import Task
     from losscli.runs.records import BenchResult, Run
 
-_PROCESSES = f"{PROCESSES['cpu']} on a CPU and {PROCESSES['cuda']} on a GPU"
 _time_option = partial(option, type=parse_seconds, metavar="TIME")
 
 
@@ -62,15 +61,10 @@ _time_option = partial(option, type=parse_seconds, metavar="TIME")
     "--processes",
     type=check_processes,
     metavar="N",
-    help=f"Sample each case in N fresh processes; with 1, sample in the process of the command. By "
-    f"default {_PROCESSES}.",
+    help="Sample each case in N fresh processes; with 1, sample in the process of the command. By "
+    f"default {PROCESSES['cpu']} on a CPU and {PROCESSES['cuda']} on a GPU.",
 )
-@option(
-    "--threads",
-    type=whole_number("number of threads", 1, 1024),
-    metavar="N",
-    help="Use N threads on the CPU.",
-)
+@options.number_option("--threads", "Use N threads on the CPU.")
 @ranks_of_config_option
 @option("--save", type=check_run_name, metavar="NAME", help="Save the run as NAME.")
 @switch("--force", help="Let --save overwrite a run of the same name.")

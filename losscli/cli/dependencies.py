@@ -63,20 +63,14 @@ def _missing(*names: str) -> str:
 
 
 def _package(error: BaseException) -> str | None:
-    if broken := _half_imported(error):
-        return broken
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        name = _third_party(frame.f_globals.get("__name__", ""))
+        if name and frame.f_code.co_name == "<module>" and name not in sys.modules:
+            return name  # which is half imported
     if isinstance(error, ImportError) and error.name:
         return _third_party(error.name)
     if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
         return _third_party(error.obj.__name__)
-    return None
-
-
-def _half_imported(error: BaseException) -> str | None:
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        name = _third_party(frame.f_globals.get("__name__", ""))
-        if name and frame.f_code.co_name == "<module>" and name not in sys.modules:
-            return name
     return None
 
 

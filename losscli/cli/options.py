@@ -90,6 +90,12 @@ def device_option(verb: str = "Run on device NAME", **more: Any) -> Decorator:
     return option("--device", type=fields.check_device, metavar="NAME", help=help, **more)
 
 
+def number_option(flag: str, help: str) -> Decorator:
+    """Return an option that takes a number N of what its name has, from 1 to 1024."""
+    kind = fields.whole_number(f"number of {flag.removeprefix('--')}", 1, 1024)
+    return option(flag, type=kind, metavar="N", help=help)
+
+
 keep_going_option = option(
     "--keep-going/--fail-fast",
     default=True,

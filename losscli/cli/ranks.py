@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from losscli.cli.options import Decorator
-from losscli.cli.variables import option
-from losscli.config.fields import whole_number
+from losscli.cli.options import number_option
 from losscli.config.schema import Config
 from losscli.console.notes import LOADING, QUIET_VARIABLE, status
 from losscli.errors import UnfitError, UsageError
@@ -26,14 +24,10 @@ if TYPE_CHECKING:
     from losscli.ranks.group import Group
 
 
-def ranks_option(help: str) -> Decorator:
-    """Return --ranks."""
-    return option("--ranks", type=whole_number("number of ranks", 1, 1024), metavar="N", help=help)
-
-
-ranks_of_config_option = ranks_option(
+ranks_of_config_option = number_option(
+    "--ranks",
     "Split the operands over N processes (ranks), for a config that has a placement, such as "
-    "sharded."
+    "sharded.",
 )
 
 

@@ -124,8 +124,7 @@ def run_jobs(
         too_large = getattr(results[0], "code", None) == Code.INSUFFICIENT_MEMORY
         advice = " Choose a smaller --size." * too_large
         raise UnfitError(f"nothing could run: {results[0].reason}.{advice}")
-    failed = any(result.status in (FAIL, FAILED) for result in results)
-    return EXIT_FAILED if failed else EXIT_OK
+    return EXIT_FAILED if any(each.status in (FAIL, FAILED) for each in results) else EXIT_OK
 
 
 def follow(
