@@ -14,7 +14,7 @@ from losscli.cli.completion import Complete, OneOf, listed
 from losscli.cli.variables import option, switch
 from losscli.config import fields
 from losscli.config.fields import check_name
-from losscli.config.filters import parse_filter
+from losscli.config.filters import Read, parse_filter
 from losscli.config.loader import load_config, shipped_configs
 from losscli.config.schema import Config
 from losscli.config.sizes import parse_size
@@ -104,12 +104,7 @@ keep_going_option = option(
 
 
 def axis(
-    flag: str,
-    field: str,
-    metavar: str,
-    read: Callable[[str], Any],
-    help: str,
-    complete: Complete | None = None,
+    flag: str, field: str, metavar: str, read: Read, help: str, complete: Complete | None = None
 ) -> Decorator:
     """Return an axis: a repeatable option that takes comma-separated values."""
 

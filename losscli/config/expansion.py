@@ -77,13 +77,8 @@ def _expand(config: Config, device: str) -> Iterator[Case]:
     if FORWARD in config.passes and 1.0 not in grad_outputs:
         grad_outputs = (1.0, *grad_outputs)
     for choice, size, dtype, reduction, distribution, layout, grad_output in itertools.product(
-        config.losses,
-        config.sizes,
-        config.dtypes,
-        config.reductions,
-        config.inputs.distribution,
-        config.layouts,
-        grad_outputs,
+        *(config.losses, config.sizes, config.dtypes, config.reductions),
+        *(config.inputs.distribution, config.layouts, grad_outputs),
     ):
         spec = find_loss(choice.name)
         if not spec.takes(size):
@@ -91,8 +86,8 @@ def _expand(config: Config, device: str) -> Iterator[Case]:
         whole = config.whole_targets and spec.unit == ELEMENT
         usual = size if whole else spec.default_target_shape(size)
         shape, target = layouts.shapes_of(size, layout, usual)
-        axes = [choice.parameters.get(p.name, (p.default,)) for p in spec.parameters]
-        for values in itertools.product(*axes):
+        axes = {p.name: choice.parameters.get(p.name, (p.default,)) for p in spec.parameters}
+        for values in itertools.product(*axes.values()):
             yield Case(
                 loss=spec.name,
                 shape=shape,
@@ -101,7 +96,7 @@ def _expand(config: Config, device: str) -> Iterator[Case]:
                 # A loss without this reduction uses its own.
                 reduction=reduction if reduction in spec.reductions else spec.reductions[0],
                 device=device,
-                params=dict(zip((p.name for p in spec.parameters), values, strict=True)),
+                params=dict(zip(axes, values, strict=True)),
                 distribution=distribution,
                 seed=config.inputs.seed,
                 scale=config.inputs.scale,

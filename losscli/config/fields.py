@@ -59,8 +59,7 @@ def check_grad_output(text: str) -> GradOutput:
     """Parse a grad_output: a finite number or ``changing``."""
     number = finite(text)
     if number is None and text != CHANGING:
-        choices = (CHANGING, "a finite number such as 0.5")
-        raise UsageError(unknown("grad_output", text, choices))
+        raise UsageError(unknown("grad_output", text, (CHANGING, "a finite number such as 0.5")))
     return text if number is None else number
 
 

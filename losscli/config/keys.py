@@ -116,8 +116,7 @@ def _record(kind: type, what: str, **more: Any) -> Key:
     keys = _keys_of(kind, _VALUES)
 
     def read(node: Located) -> Any:
-        readers = {name: key.read for name, key in keys.items()}
-        values = fields.read_mapping(node, what, readers)
+        values = fields.read_mapping(node, what, {name: key.read for name, key in keys.items()})
         return kind(**{f"{n}_" if iskeyword(n) else n: value for n, value in values.items()})
 
     return Key(read, _object({name: key.schema for name, key in keys.items()}, **more))

@@ -7,7 +7,7 @@ from losscli.compare.history import History, MeasuredCommit, MetricChange, RowHi
 from losscli.compare.metrics import MEMORY, METRICS
 from losscli.compare.row_keys import in_table, label
 from losscli.units import format_bytes, format_seconds
-from losscli.views.document import Document, Notes, Part, Side, Table, case_table
+from losscli.views.document import Document, Notes, Part, Table, case_table
 from losscli.views.phrases import count, listed, short_pass, shorten
 
 FEW = 4
@@ -41,8 +41,7 @@ def _points(points: Sequence[MeasuredCommit]) -> Table:
         for point in points
     ]
     headers = ["commit", "created", "runs", "median", "temp mem", ends]
-    sides: list[Side] = ["left", "left", "right", "right", "right", "left"]
-    return Table(headers, rows, align=sides)
+    return Table(headers, rows, align=["left", "left", "right", "right", "right", "left"])
 
 
 def _summary(series: Sequence[RowHistory]) -> Table:
@@ -55,8 +54,7 @@ def _summary(series: Sequence[RowHistory]) -> Table:
         cells += [str(sum(point.runs for point in each.points)), format_seconds(first)]
         cells += [format_seconds(last), f"{last / first:.3f}", str(len(each.steps))]
         rows.append(cells)
-    headers = ["pass", "impl", "runs", "first", "last", "last/first", "changes"]
-    return case_table(headers, rows)
+    return case_table(["pass", "impl", "runs", "first", "last", "last/first", "changes"], rows)
 
 
 def _changes(found: History) -> list[str]:

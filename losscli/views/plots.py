@@ -26,14 +26,6 @@ _ALIKE = 4.0
 """Sizes within this factor are about the same."""
 _HIGHEST = 1.25
 """The largest fraction that is drawn; the table has what is higher."""
-_LIMIT = (
-    "How much of the peak memory bandwidth each implementation reaches: copy kernels with the same "
-    "traffic, measured in the same run, are 100 %."
-)
-_BARE = (
-    "How close each implementation comes to the speed of its bare matrix products, measured in the "
-    "same run: 100 %."
-)
 _MANY = "A line is the median of cases of about the same size."
 _SAMPLES = (
     "Each tick is a sample, each line of ticks a process, drawn by the distance from the median of "
@@ -57,11 +49,13 @@ class _Curve:
 
 
 _SHARES = {
-    _LIMIT: _Curve(
+    "How much of the peak memory bandwidth each implementation reaches: copy kernels with the same "
+    "traffic, measured in the same run, are 100 %.": _Curve(
         *("limit", "Fraction of peak bandwidth", "fraction"),
         lambda r: None if r.operations else _share(r),
     ),
-    _BARE: _Curve(
+    "How close each implementation comes to the speed of its bare matrix products, measured in the "
+    "same run: 100 %.": _Curve(
         *("limit", "Fraction of the matrix products' speed", "products"),
         lambda r: _share(r) if r.operations else None,
     ),

@@ -194,8 +194,7 @@ def _worst(results: Results) -> VerifyStatus:
 
 def _check(results: Results, name: str) -> VerifyResult | None:
     """Return the result of a check, or of an operand's gradient, if it ran."""
-    names = (name, f"{name}_gradient")
-    return next((result for result in results if result.check in names), None)
+    return next((each for each in results if each.check in (name, f"{name}_gradient")), None)
 
 
 def _errors_table(results: Results) -> Table:

@@ -36,9 +36,8 @@ class Picture:
     def in_page(self, frame: str) -> str:
         """Return the element for a page, which has the legend, the colours and the frame's id."""
         axes = element("use", href=f"#{frame}") if self.frame else ""
-        box = f"0 0 {self.width} {self.height}"
         body = self._words() + unquoted(axes + self.drawn)
-        return element("svg", body, role="img", viewBox=box)
+        return element("svg", body, role="img", viewBox=f"0 0 {self.width} {self.height}")
 
     def standalone(self) -> str:
         """Return a separate file, with title, legend and both themes."""
@@ -48,29 +47,18 @@ class Picture:
         style = f"{stylesheet('colours.css')}{stylesheet('plot.css')}"
         ground = element("rect", width=width, height=height, class_="ground")
         head = text(12, 20, self.title, class_="head")
-        keys = "".join(
-            element(
-                "g",
-                element("path", d=f"M{x} {y - 4}h14", class_="whisker")
-                + element("path", d=f"M{x + 7} {y - 4}h0", class_="dots")
-                + text(x + 19, y, label, class_="key"),
-                class_=f"s{index}",
-            )
-            for row, line in enumerate(lines)
-            for x, index, label in line
-            for y in [40 + _LEGEND_HEIGHT * row]
-        )
+        keys = ""
+        for row, line in enumerate(lines):
+            y = 40 + _LEGEND_HEIGHT * row
+            for x, index, label in line:
+                key = element("path", d=f"M{x} {y - 4}h14", class_="whisker")
+                key += element("path", d=f"M{x + 7} {y - 4}h0", class_="dots")
+                keys += element("g", key + text(x + 19, y, label, class_="key"), class_=f"s{index}")
         marks = markers(sorted({index for index, _ in self.legend}))
         body = element("g", self.frame + self.drawn, transform=f"translate(12 {top})")
-        return element(
-            "svg",
-            f"{self._words()}<style>{style}</style>{marks}{ground}{head}{keys}{body}",
-            xmlns="http://www.w3.org/2000/svg",
-            role="img",
-            width=width,
-            height=height,
-            viewBox=f"0 0 {width} {height}",
-        )
+        size = {"width": width, "height": height, "viewBox": f"0 0 {width} {height}"}
+        content = f"{self._words()}<style>{style}</style>{marks}{ground}{head}{keys}{body}"
+        return element("svg", content, xmlns="http://www.w3.org/2000/svg", role="img", **size)
 
     def _words(self) -> str:
         return element("title", escape(self.title)) + element("desc", escape(self.description))
@@ -115,19 +103,12 @@ def marked(
 
 def markers(styles: Iterable[int]) -> str:
     """Return the markers of styles, to which ``plot.css`` refers."""
-    return element(
-        "defs",
-        "".join(
-            element(
-                "marker",
-                element("path", d=shape_at(style, 0, 0), class_=f"mark s{style}"),
-                id=f"m{style}",
-                markerUnits="userSpaceOnUse",
-                overflow="visible",
-            )
-            for style in styles
-        ),
-    )
+    found = ""
+    for style in styles:
+        shape = element("path", d=shape_at(style, 0, 0), class_=f"mark s{style}")
+        more = {"id": f"m{style}", "markerUnits": "userSpaceOnUse", "overflow": "visible"}
+        found += element("marker", shape, **more)
+    return element("defs", found)
 
 
 def shape_at(style: int, x: float, y: float) -> str:

@@ -40,15 +40,14 @@ def _of_bench(run: Run) -> dict[str, Any]:
     names = case_names(results)
     index = {case: number for number, case in enumerate(names)}
     implementations = list(dict.fromkeys(r.implementation for r in results))
+    rows = [_row(r, index[r.case], implementations.index(r.implementation)) for r in results]
     return {
         "kind": "bench",
         "created": run.created,
         "cases": list(names.values()),
         "implementations": implementations,
         "columns": _COLUMNS,
-        "rows": _packed(
-            [_row(r, index[r.case], implementations.index(r.implementation)) for r in results]
-        ),
+        "rows": _packed(rows),
         "samples": {
             "encoding": ENCODING,
             "counts": [len(r.seconds.samples) if r.seconds else 0 for r in results],
