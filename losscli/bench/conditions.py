@@ -123,8 +123,7 @@ class GpuConditions(Conditions):
         return max(used, default=0) / 100
 
     def _note(self, name: str, unit: float, ask: Callable[..., float], *arguments: Any) -> None:
-        value = self._ask(ask, *arguments)
-        if value is not None:
+        if (value := self._ask(ask, *arguments)) is not None:
             self._seen.setdefault(name, []).append(value * unit)
 
     def _ask(self, ask: Callable[..., Any], *arguments: Any) -> Any:

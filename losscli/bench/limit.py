@@ -10,7 +10,7 @@ bytes. Where forward reads a few elements of the prediction, one array of that m
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import NamedTuple
 
 import msgspec
@@ -88,6 +88,7 @@ class Limits:
 
     device: str
     load_probe: Callable[[str], BandwidthProbe] = _load_probe
+    _: KW_ONLY
     clock: Callable[[], float] = time.perf_counter
     probe: BandwidthProbe | None = None
     missing: str = ""
@@ -176,8 +177,7 @@ class Limits:
             contender.run(contender.call)
             contender.warm = warm and replace(warm, call=contender.call, name=contender.name)
         interleave(timer, contenders, timing, seed=case.seed, clock=self.clock)
-        failure = next((c.failure for c in contenders if c.failure), None)
-        if failure:
+        if failure := next((c.failure for c in contenders if c.failure), None):
             return _out_of_reach(failure)
         medians = [summarize(contender.samples).median for contender in contenders]
         return Limit(min(medians), variant=medians.index(min(medians)))

@@ -60,8 +60,7 @@ def merge(found: Sequence[BenchResult]) -> BenchResult:
     if len(found) == 1:
         return first
     right = [each for each in found if each.seconds]
-    lost = next((each for each in found if not each.seconds), None)
-    if lost:
+    if lost := next((each for each in found if not each.seconds), None):
         where = f"in process {len(right) + 1}, correct in those before: " if right else ""
         return replace(lost, reason=f"{where}{lost.reason}")
     seconds = summarize_processes([each.seconds.samples for each in right if each.seconds])
@@ -132,8 +131,7 @@ def _conditions(seen: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _joined(key: str, values: Sequence[Any]) -> Any:
-    known = [value for value in values if value is not None]
-    if not known:
+    if not (known := [value for value in values if value is not None]):
         return None
     if all(isinstance(value, list | tuple) for value in known):
         items = [item for value in known for item in value]

@@ -171,18 +171,13 @@ class Runner:
                 limit = scaled(Limit(summarize(mover.samples).median), case.shard, pass_)
             around = {"stop": stop, "conditions": conditions, "collective": collective}
             for entry in entries:
-                result = _conclude(task, entry, around)
-                found[entry.name] = _limited(result, limit) if result.seconds else result
+                found[entry.name] = _limited(_conclude(task, entry, around), limit)
                 entry.close()
         mover = None  # frees memory for the next measurement of the limit
         if any(result.impossible for result in found.values()):
             # The memory may have been slower a moment ago.
             limit = faster(limit, find(again=True, timing=timing))
-            found |= {
-                name: _limited(each, limit, limit_repeated=True)
-                for name, each in found.items()
-                if each.seconds
-            }
+            found |= {n: _limited(each, limit, limit_repeated=True) for n, each in found.items()}
         if is_busy(conditions) and any(result.seconds for result in found.values()):
             self.notify(BUSY_NOTE)
 
@@ -276,6 +271,8 @@ def _conclude(task: Task, entry: LocalPass | RemotePass, around: Mapping[str, An
 
 
 def _limited(result: BenchResult, limit: Limit, **fields: Any) -> BenchResult:
+    if not result.seconds:
+        return result
     gbps = result.bytes / 1e9 / limit.seconds if limit.seconds else None
     return structs.replace(result, limit_gbps=gbps, no_limit=limit.reason, **fields)
 

@@ -51,8 +51,7 @@ def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
     The number of samples below the median is binomial with p = 1/2, so two order statistics enclose
     it with a known probability, whatever the distribution.
     """
-    index = _rank(len(samples))
-    if index is None:
+    if (index := _rank(len(samples))) is None:
         return None
     ordered = sorted(samples)
     return ordered[index], ordered[-1 - index]

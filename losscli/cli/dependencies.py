@@ -26,8 +26,7 @@ def require() -> None:
 
 def trouble(error: BaseException) -> str | None:
     """Return which package an error comes from, and what to do; None for losscli's own."""
-    name = _package(error)
-    if name is None:
+    if (name := _package(error)) is None:
         return None
     if name in sys.stdlib_module_names:
         return f"this Python has no module '{name}'. Install a complete Python."

@@ -164,8 +164,7 @@ def _names(implementations: Sequence[Implementation]) -> str:
 
 def print_names(config: Config, device: str) -> None:
     """Print the name of each case; UsageError if there is none."""
-    names = dict.fromkeys(case.name for case, *_ in _Listing(config, device).groups())
-    if not names:
+    if not (names := dict.fromkeys(case.name for case, *_ in _Listing(config, device).groups())):
         refuse_empty(excluded(config, device))
     for name in names:
         show(name)

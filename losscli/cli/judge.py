@@ -196,8 +196,7 @@ def command(
     items = _jobs(jobs, fields) if jobs else _files(files, fields)
     read = read_finished(output) if resumed and output else []
     earlier = [verdict for verdict in read if verdict.correct is not None]
-    finished = {verdict.id for verdict in earlier}
-    if finished:
+    if finished := {verdict.id for verdict in earlier}:
         note(f"{len(finished)} verdicts are already in {output}")
     # The nodes of a cluster have caches of their own machines.
     cache = user_verdicts() if on is None and not no_cache else None

@@ -255,8 +255,7 @@ def _message(error: BaseException) -> tuple[str, int]:
         command = error.ctx.command_path if error.ctx else "losscli"
         if isinstance(error, click.NoSuchOption):
             told = f"{command} has no option {error.option_name}."
-            name = error.option_name.lstrip("-")
-            if name in COMMANDS:
+            if (name := error.option_name.lstrip("-")) in COMMANDS:
                 return f"{told} Run `losscli {name}`, a separate command.", errors.EXIT_USAGE
             if instead := _INSTEAD.get(f"{command} {error.option_name}"):
                 return f"{told} Write `{instead}`, or see `{command} --help`.", errors.EXIT_USAGE

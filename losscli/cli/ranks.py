@@ -63,8 +63,7 @@ def place_of(ranks: int | None, config_device: str, *, listing: bool = False) ->
         from losscli.ranks.launch import launch
 
         click.get_current_context().exit(launch(ranks, sys.argv[1:]))
-    place = Place.of_environment()
-    if place is None:
+    if (place := Place.of_environment()) is None:
         raise UsageError(f"operands are split over ranks, but no ranks were started. {ADVICE}.")
     if ranks not in (None, place.size):
         raise UsageError(f"--ranks {ranks} within {place.size} ranks of torchrun. Leave out one.")

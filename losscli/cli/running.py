@@ -103,8 +103,7 @@ def run_jobs(
         finished = True
     if writer is None:  # another rank reports
         return EXIT_OK if finished else EXIT_INTERRUPTED
-    results = writer.run.results
-    if results:
+    if results := writer.run.results:
         publish(run.kind, lambda: render(writer.run, "md", **shown))
     if output and results:
         say(f"{conclusion(writer.run)}\n")

@@ -43,8 +43,7 @@ def run(case: Case, pass_: PassName, implementation: Implementation, trace: Path
 
 def _in_this_process(implementation: Implementation, scratch: str) -> Implementation:
     """Return an implementation whose file, if any, is imported here with its own folder."""
-    file = implementation.file
-    if not file:
+    if not (file := implementation.file):
         return implementation
     from losscli.implementations.sandbox.program import bound, import_source
 

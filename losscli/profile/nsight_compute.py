@@ -76,8 +76,7 @@ class NoCountersError(UnfitError):
 
 def command(raw: Path, bare: Sequence[str]) -> tuple[str, ...]:
     """Return the command that profiles another one into ``raw``, or raise NoCountersError."""
-    program = shutil.which(PROGRAM)
-    if not program:
+    if not (program := shutil.which(PROGRAM)):
         raise NoCountersError(MISSING)
     return (program, *OPTIONS, "--metrics", ",".join(METRICS), "-f", "-o", str(raw), *bare)
 

@@ -68,8 +68,7 @@ def _openmetrics(run: Run) -> str:
     for metric, of in METRICS.items():
         name = f"losscli_{metric}_{of.unit}"
         values = ((labels, of.of(result)) for labels, result, _ in rows)
-        samples = [_sample(name, labels, v) for labels, v in values if v is not None]
-        if samples:
+        if samples := [_sample(name, labels, v) for labels, v in values if v is not None]:
             lines += [*_gauge(name, of.unit, f"The {metric} of a call."), *samples]
     return "\n".join([*lines, "# EOF"])
 

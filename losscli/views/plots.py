@@ -86,8 +86,7 @@ def of_bench(run: Run) -> Iterator[Part]:
         yield Part("Time and GB/s", (lead, *drawn, *more))
     yield from speedups(results, baseline_of(results))
     yield from _samples(results)
-    errors = [plot for curve in _ULPS for plot in _over_size(run, results, curve)[0]]
-    if errors:
+    if errors := [plot for curve in _ULPS for plot in _over_size(run, results, curve)[0]]:
         yield Part("Errors", (Sentence(_ERRORS), *errors))
 
 
