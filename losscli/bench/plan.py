@@ -243,8 +243,7 @@ def seconds_of(task: Task) -> float:
     kind = task.case.device.partition(":")[0]
     processes = task.timing.processes or 1
     checked = len(task) * task.case.elements * SECONDS_PER_ELEMENT[kind] * processes
-    sampled = SAMPLED * max(task.timing.max_time, task.timing.min_time)
-    return checked + len(task.passes) * sampled
+    return checked + len(task.passes) * SAMPLED * max(task.timing.max_time, task.timing.min_time)
 
 
 def seconds_of_all(tasks: Sequence[Task]) -> float:

@@ -7,8 +7,6 @@ their allocator keeps freed memory, and one more process with the default alloca
 difference.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -18,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from typing import Self
 
 from msgspec import structs
 
@@ -101,7 +100,7 @@ class Processes:
         self._workers: dict[int, MeasuringProcess] = {}
         self._runner = cache(partial(Runner, device, notify=notify, show=show))
 
-    def __enter__(self) -> Processes:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,7 +1,5 @@
 """`losscli profile`: what bounds one call of a loss."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path
@@ -103,7 +101,7 @@ def command(
     return EXIT_OK
 
 
-def _only(tasks: list[Task], words: tuple[str, ...]) -> Task:
+def _only(tasks: list["Task"], words: tuple[str, ...]) -> "Task":
     asked = [word for each in words for word in each.split()]
     if not (found := [task for task in tasks if {*asked} <= {*task.case.name.split()}]):
         named = f"has {' '.join(asked)!r} in its name" if asked else "is left"

@@ -1,7 +1,5 @@
 """The option ``--ranks``, and what a command does in several ranks."""
 
-from __future__ import annotations
-
 import os
 import socket
 import sys
@@ -142,7 +140,7 @@ def device_of(config_device: str, place: Place | None) -> str:
     return resolve_device(f"cuda:{place.local_rank}") if place and found != "cpu" else found
 
 
-def facts_of(group: Group, device: str) -> dict[str, Any]:
+def facts_of(group: "Group", device: str) -> dict[str, Any]:
     """Return what a record holds of all ranks: their devices."""
     own = {
         "rank": group.rank,

@@ -1,7 +1,5 @@
 """Expands a config into cases and selects its rows, without torch."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -115,7 +113,7 @@ def rows(tables: Iterable[Config], device: str) -> Iterator[tuple[Config, Case, 
                 yield table, case, name, pass_
 
 
-def excluded(config: Config, device: str) -> tuple[Exclusion, ...]:
+def excluded(config: Config, device: str) -> tuple["Exclusion", ...]:
     """Return each ``exclude`` rule that removes rows, with their number."""
     from losscli.runs.records import Exclusion  # takes a while to import
 

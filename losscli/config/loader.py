@@ -96,8 +96,9 @@ def _tables(node: Located, problems: Problems) -> list[Keys]:
                     item.fail(f"a table has no title. Add one, as in {example}.")
                 title = FIELDS["title"].read(keys["title"])
                 if title in tables:
-                    message = f"another table has the title '{title}'. Change one of them."
-                    keys["title"].fail(message)
+                    keys["title"].fail(
+                        f"another table has the title '{title}'. Change one of them."
+                    )
                 tables[title] = keys
     return list(tables.values())
 

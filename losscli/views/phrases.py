@@ -40,11 +40,10 @@ def shorten(implementation: str) -> str:
 
 def machine(environment: Mapping[str, Any], *before: object) -> list[str]:
     """Return the given words, the processor, its threads and the torch version."""
-    on_cpu = environment.get("device") == "cpu"
     words = [
         *before,
         environment.get("gpu") or environment.get("cpu"),
-        f"{environment.get('threads')} threads" if on_cpu else "",
+        f"{environment.get('threads')} threads" if environment.get("device") == "cpu" else "",
         count(len(environment["ranks"]), "rank") if environment.get("ranks") else "",
         f"torch {environment['torch']}" if environment.get("torch") else "",
         f"kernels: {environment['kernels']}" if environment.get("kernels") else "",

@@ -78,8 +78,7 @@ class Picture:
 
 def stylesheet(name: str) -> str:
     """Return a style sheet of the templates without comments and superfluous space."""
-    source = (TEMPLATES / name).read_text(encoding="utf-8")
-    plain = re.sub(r"/\*.*?\*/", "", source, flags=re.DOTALL)
+    plain = re.sub(r"/\*.*?\*/", "", (TEMPLATES / name).read_text("utf-8"), flags=re.DOTALL)
     return re.sub(r"\s*([{};,])\s*", r"\1", re.sub(r"\s+", " ", plain)).strip()
 
 
@@ -97,8 +96,7 @@ def marked(
     """
     words = "\n".join(" ".join(each.split()) for each in (name, *labels))
     drawn = places if places[1:] else [*places, *places]  # a path of one point is not drawn
-    title = element("title", escape(words))
-    return element("path", title, d=polyline(drawn), class_=class_)
+    return element("path", element("title", escape(words)), d=polyline(drawn), class_=class_)
 
 
 def markers(styles: Iterable[int]) -> str:

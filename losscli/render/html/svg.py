@@ -1,7 +1,5 @@
 """SVG elements as text, and scales with ticks."""
 
-from __future__ import annotations
-
 import html
 import math
 import re
@@ -66,19 +64,6 @@ def polyline(places: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{number(x)},{number(y)}" for x, y in places)
 
 
-def upright(ticks: Ticks, across: Scale, top: float, bottom: float) -> str:
-    """Return the path of a vertical line at each tick."""
-    return "".join(f"M{number(across(value))},{top}V{bottom}" for value, _ in ticks)
-
-
-def below(ticks: Ticks, across: Scale, y: float, width: float) -> str:
-    """Return the words of ticks in a line, kept within a width."""
-    return "".join(
-        text(_within(across(value), words, 0, width), y, words, class_="mid")
-        for value, words in ticks
-    )
-
-
 @dataclass(frozen=True)
 class Scale:
     """Maps values between ``low`` and ``high`` to pixels between ``start`` and ``end``."""
@@ -124,6 +109,19 @@ class Axis:
         if high <= low:
             high = low * 2 if self.log else low + 1
         return Scale(low, high, start, end, self.log)
+
+
+def upright(ticks: Ticks, across: Scale, top: float, bottom: float) -> str:
+    """Return the path of a vertical line at each tick."""
+    return "".join(f"M{number(across(value))},{top}V{bottom}" for value, _ in ticks)
+
+
+def below(ticks: Ticks, across: Scale, y: float, width: float) -> str:
+    """Return the words of ticks in a line, kept within a width."""
+    return "".join(
+        text(_within(across(value), words, 0, width), y, words, class_="mid")
+        for value, words in ticks
+    )
 
 
 def spaced(ticks: Ticks, scale: Scale) -> Ticks:
