@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -152,14 +153,11 @@ class Limits:
         ]
         steps = [(list(arrays[: mix.reads]), written[: mix.writes]) for mix in launches]
 
-        def call(variant: int) -> Callable[[], None]:
-            def run() -> None:
-                for reads, writes in steps:
-                    move(reads, writes, variant)
+        def run(variant: int) -> None:
+            for reads, writes in steps:
+                move(reads, writes, variant)
 
-            return run
-
-        return call, self.probe.variants
+        return (lambda variant: partial(run, variant)), self.probe.variants
 
     def _measure(
         self, case: Case, pass_: PassName, timer: Timer, reads: Sequence[Tensor], timing: Timing

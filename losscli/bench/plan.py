@@ -111,6 +111,7 @@ class Task:
     timing: Timing
     mode: Mode = DEVICE
     loosened: float | None = None
+    """ULP that the config allows this case."""
     table: str = ""
     limited: bool = field(default=True, repr=False)
     peaks: bool = field(default=True, repr=False)

@@ -37,8 +37,7 @@ from losscli.truth.inputs import make_inputs
 
 def _make_contents(task: Task) -> Contents:
     labels = any(each.setting.labels for each in task.files.values())
-    operands = make_inputs(task.case, task.reference, labels=labels)
-    return Contents(task.case, operands, task.loosened, task.right, task.reference)
+    return Contents(task, make_inputs(task.case, task.reference, labels=labels))
 
 
 BUSY_NOTE = "other programs are running on this machine: times will be longer and vary more"
@@ -70,8 +69,7 @@ class Runner:
         show: Callable[[Sequence[BenchResult]], object] | None = None,
     ) -> None:
         """``notify`` and ``show`` get what the user sees; tests and ranks replace the others."""
-        self.device = device
-        self.free_bytes = free_bytes
+        self.device, self.free_bytes = device, free_bytes
         self.limits = limits or Limits(device)
         self.conditions = conditions or look_at(device)
         self.notify = cache(notify)

@@ -123,10 +123,9 @@ class _Listing:
         rules = excluded(self.config, self.device)
         if not self.runs and not self.reasons:
             refuse_empty(rules)
-        rows = count(len(self.sizes), "row")
         largest, free = format_bytes(max(self.sizes, default=0)), format_bytes(self.free)
         misfits = f"{self.misfits or 'none'} too large for the {free} free on {self.device}"
-        emit(f"{rows} to run, the largest {largest}; {misfits}")
+        emit(f"{count(len(self.sizes), 'row')} to run, the largest {largest}; {misfits}")
         for rule in rules:
             show(str(rule))
         if not self.runs:

@@ -67,9 +67,8 @@ def command(
         raise UsageError(f"no runs in {runs_directory()}. `losscli bench --save NAME` saves one.")
 
     def kept(result: BenchResult) -> bool:
-        return keeps(
-            filters, row_of(result.case, result.implementation, result.pass_, result.table)
-        )
+        row = row_of(result.case, result.implementation, result.pass_, result.table)
+        return keeps(filters, row)
 
     found = history(runs, order, kept)
     if not found.commits:

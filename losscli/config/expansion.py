@@ -44,10 +44,8 @@ def keeps(filters: Sequence[Filter], row: Mapping[str, object]) -> bool:
 
     def meets(condition: Condition) -> bool:
         given, values = row.get(condition.axis), condition.values
-        found = given in values
-        if isinstance(given, str) and not found:
-            found = any(fnmatchcase(given, str(value)) for value in values)
-        return found != condition.negated
+        matches = isinstance(given, str) and any(fnmatchcase(given, str(v)) for v in values)
+        return (matches or given in values) != condition.negated
 
     return not filters or any(all(map(meets, filter)) for filter in filters)
 

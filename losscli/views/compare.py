@@ -196,13 +196,12 @@ def _failures(compared: Comparisons) -> list[str]:
     ]
     if cut := compared.cut_off():
         lines.append(f"FAILED: the last line of {', '.join(cut)} is cut off; results are missing")
-    missing, undecided = compared.missing(), compared.undecided()
-    if missing:
+    if missing := compared.missing():
         rows = _counted([each.implementation for _, each in missing], "missing")
         names = [label(each) for _, each in missing]
         lines += listed(f"FAILED: {rows}; --no-fail-on-missing accepts that", names)
     accepts = "--no-fail-on-undecided accepts that"
-    if undecided:
+    if undecided := compared.undecided():
         names = [row.after.implementation for _, row in undecided]
         rows = _counted(names, "too noisy to rule out a slowdown")
         lines.append(f"FAILED: {rows}; {accepts}")

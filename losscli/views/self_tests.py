@@ -25,8 +25,7 @@ def of_checks(run: Run) -> Document:
     for name, own in grouped(results, lambda result: result.implementation).items():
         found = Counter(map(_cell, own)).most_common()
         rows.append([name, str(len(own)), ", ".join(f"{cell} {number}" for cell, number in found)])
-    failed = grouped(results, lambda result: result.legitimate)
-    wrong, legitimate = ([r.failed for r in failed.get(kind, [])] for kind in (False, True))
+    wrong, legitimate = ([r.failed for r in results if r.legitimate == it] for it in (False, True))
     answer = f"self-test: {sum(wrong)} of {len(wrong)} wrong implementations caught"
     answer += f", {legitimate.count(False)} of {len(legitimate)} legitimate ones passed"
     headers = ["implementation", "losses", "failed by, and for how many losses"]
