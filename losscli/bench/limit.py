@@ -113,8 +113,7 @@ class Limits:
         if (again or not known) and (case.operations(pass_) or self._load()):
             found = self._measure(case, pass_, timer, reads, timing)
             self.found[key] = faster(known, found) if known else found
-        found = self.found.get(key) or Limit(reason=self.missing)
-        return scaled(found, case, pass_)
+        return scaled(self.found.get(key) or Limit(reason=self.missing), case, pass_)
 
     def contender(
         self, case: Case, pass_: PassName, timer: Timer, reads: Sequence[Tensor]

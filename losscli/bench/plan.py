@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Self
 
-from losscli.bench.memory_plan import those_that_fit
+from losscli.bench.memory_plan import Fitting, those_that_fit
 from losscli.build.targets import BENCH, Target, shared
 from losscli.cases.axes import DEVICE, GRAPH, HOST, WARM, Cache, Mode, PassName
 from losscli.cases.case import Case
@@ -169,9 +169,7 @@ def libraries_of(tasks: Sequence[Task], device: str) -> list[Target]:
     return [*dict.fromkeys((*shared(kind), *libraries(asked, device), Target(BENCH, kind)))]
 
 
-def lineup(
-    task: Task, pass_: PassName, free: int
-) -> tuple[list[Implementation], dict[str, Reason]]:
+def lineup(task: Task, pass_: PassName, free: int) -> Fitting:
     """Return the implementations that can run a pass, and why others cannot; build nothing."""
     case = task.case
     if why := case.impossible or unavailable(task.mode, case.device, case.placement):

@@ -214,11 +214,10 @@ def share(timing: Timing) -> Timing:
 def environment(device: str, tasks: Sequence[Task]) -> dict[str, object]:
     """Return facts of a run: a file's commit, kernels not built here, a CPU's allocator."""
     asked = (task.find(n) for task in tasks for names in task.passes.values() for n in names)
-    file = next((each.file for each in asked if each.file), None)
     facts: dict[str, object] = {}
     if kernels := kernels_of_wheel(libraries_of(tasks, device)):
         facts["kernels"] = kernels
-    if file:
+    if file := next((each.file for each in asked if each.file), None):
         facts["file_commit"] = commit_of_file(file.path, file.revision)
     if device != "cpu":
         return facts

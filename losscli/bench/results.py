@@ -107,10 +107,8 @@ def explain(result: BenchResult) -> str:
     facts = [f"{len(seconds.samples)} samples" + f" of {processes} processes" * (processes > 1)]
     if result.discarded:
         facts.append(f"{result.discarded} discarded while throttled")
-    facts.append(
-        f"median within {width:.2%}" if math.isfinite(width) else "too few for an interval"
-    )
-    notes = [f"{result.stop or 'nothing left to sample'}: {', '.join(facts)}"]
+    known = f"median within {width:.2%}" if math.isfinite(width) else "too few for an interval"
+    notes = [f"{result.stop or 'nothing left to sample'}: {', '.join([*facts, known])}"]
     if result.impossible and result.limit_share:
         notes.insert(0, f"IMPOSSIBLE: {result.limit_share:.0%} of the measured limit")
     if result.waits:

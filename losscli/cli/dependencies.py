@@ -75,7 +75,5 @@ def _package(error: BaseException) -> str | None:
 
 def _third_party(module: str) -> str | None:
     name = module.partition(".")[0]
-    own = name in ("", "losscli", "__main__") or (
-        name in sys.stdlib_module_names and name in sys.modules
-    )
-    return None if own else name
+    own = {"", "losscli", "__main__"} | (sys.stdlib_module_names & sys.modules.keys())
+    return None if name in own else name

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from losscli.bench.memory_plan import MemoryPlan, plan_memory, those_that_fit
+from losscli.bench.memory_plan import Fitting, MemoryPlan, plan_memory, those_that_fit
 from losscli.bench.plan import unavailable
 from losscli.cases.axes import FORWARD_BACKWARD, Mode, PassName
 from losscli.cases.case import Case
@@ -25,8 +25,6 @@ from losscli.views.phrases import count, short_pass
 
 DOES_NOT_FIT = "does not fit"
 
-Fitting = tuple[list[Implementation], dict[str, Reason]]
-"""The implementations that fit, and why others do not, by name."""
 Fit = Callable[[Case, PassName, Sequence[Implementation], int], Fitting]
 """``f(case, pass, implementations, free)``."""
 NeededBytes = Callable[[Case, PassName, Sequence[Implementation]], int]

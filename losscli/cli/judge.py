@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -179,6 +179,8 @@ def command(
     """
     if bool(files) == bool(jobs):
         raise UsageError("name either files to judge or --jobs FILE.")
+    if twice := next((file for file in files if files.count(file) > 1), ""):
+        raise UsageError(f"'{twice}' is named twice. Name each file once.")
     resumed = resume is not None
     if resume is not None:
         output = _resumed(resume, output, format)
@@ -188,12 +190,12 @@ def command(
 
     # What follows takes long to import: an error above answers at once.
     from losscli.cli.running import follow
-    from losscli.judge.batch import judge_batch, read_finished
+    from losscli.judge.batch import judge_batch, read_finished, read_job
     from losscli.judge.verdict_cache import user_verdicts
     from losscli.report.verdict_block import line, summary
     from losscli.report.verdict_writer import VerdictWriter
 
-    items = _jobs(jobs, fields) if jobs else _files(files, fields)
+    items = _jobs(jobs, fields) if jobs else [read_job({**fields, "file": each}) for each in files]
     read = read_finished(output) if resumed and output else []
     earlier = [verdict for verdict in read if verdict.correct is not None]
     if finished := {verdict.id for verdict in earlier}:
@@ -254,14 +256,6 @@ def _fields(*, no_time: bool, **given: Any) -> dict[str, Any]:
         given["arguments"] = [name.strip() for name in given["arguments"].split(",")]
     fields = {name: value for name, value in given.items() if value}
     return {**fields, "timed": False} if no_time else fields
-
-
-def _files(files: Sequence[str], fields: Mapping[str, Any]) -> list[Item]:
-    from losscli.judge.batch import read_job
-
-    if twice := next((file for file in files if files.count(file) > 1), ""):
-        raise UsageError(f"'{twice}' is named twice. Name each file once.")
-    return [read_job({**fields, "file": file}) for file in files]
 
 
 def _jobs(name: str, fields: Mapping[str, Any]) -> Iterable[Item]:

@@ -111,8 +111,6 @@ def command(kind: str | None, format: str) -> None:
         return
     for name, entries in listing.items():
         headers = ("check", "finds") if name == "checks" else ()
-        losses = name == "losses"
-        table = (
-            _table_of_losses(entries) if losses else _laid_out([*entries.items()], ROOM, headers)
-        )
+        rows = [*entries.items()]
+        table = _table_of_losses(entries) if name == "losses" else _laid_out(rows, ROOM, headers)
         emit(table if kind else f"{name}:\n{textwrap.indent(table, BELOW_ITS_KIND)}")

@@ -214,19 +214,17 @@ def _output(value: str) -> Path | None:
     return None if value == "-" else writable("-o", Path(value))
 
 
-def writable(option: str, path: Path) -> Path:
+def writable(flag: str, path: Path) -> Path:
     """Raise an error for an option's file that cannot be written."""
     try:
         if path.is_dir():
-            raise UsageError(f"{option} '{path}' is a directory. Name a file.")
+            raise UsageError(f"{flag} '{path}' is a directory. Name a file.")
         if not path.parent.is_dir():
-            raise UsageError(
-                f"{option} '{path}': there is no directory '{path.parent}'. Create it."
-            )
+            raise UsageError(f"{flag} '{path}': there is no directory '{path.parent}'. Create it.")
         if not os.access(path if path.exists() else path.parent, os.W_OK):
-            raise UnfitError(f"{option} '{path}' cannot be written. Name another file.")
+            raise UnfitError(f"{flag} '{path}' cannot be written. Name another file.")
     except OSError as error:
-        raise UnfitError(f"{option} '{path}': {error.strerror}. Name another file.") from None
+        raise UnfitError(f"{flag} '{path}': {error.strerror}. Name another file.") from None
     return path
 
 

@@ -96,9 +96,8 @@ def _tables(node: Located, problems: Problems) -> list[Keys]:
                     item.fail(f"a table has no title. Add one, as in {example}.")
                 title = FIELDS["title"].read(keys["title"])
                 if title in tables:
-                    keys["title"].fail(
-                        f"another table has the title '{title}'. Change one of them."
-                    )
+                    message = f"another table has the title '{title}'. Change one of them."
+                    keys["title"].fail(message)
                 tables[title] = keys
     return list(tables.values())
 

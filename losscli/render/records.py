@@ -95,10 +95,8 @@ class Writer:
     @property
     def run(self) -> Run:
         """The run with its results so far and their headline."""
-        results = tuple(self._results)
-        run = replace(
-            self._run, results=results, result_count=len(results), unfinished=self.unfinished
-        )
+        found = tuple(self._results)
+        run = replace(self._run, results=found, result_count=len(found), unfinished=self.unfinished)
         return replace(run, headline=headline(run))
 
     def add(self, result: Result) -> None:

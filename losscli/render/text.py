@@ -159,9 +159,7 @@ def lay_out(
     import tabulate
 
     tabulate.MIN_PADDING = 0  # two more columns would not fit a terminal
-    sides = align or [
-        "right" if are_figures(column) else "left" for column in zip(*rows, strict=True)
-    ]
+    sides = align or ["right" if are_figures(each) else "left" for each in zip(*rows, strict=True)]
     if style == MARKDOWN:  # which has no room for headers of several lines
         headers = [header.replace("\n", " ") for header in headers]
     table = tabulate.tabulate(

@@ -116,11 +116,9 @@ def _speedups(verdict: Verdict, index: int) -> Iterator[Plot]:
             for other, (value, low, high) in speed.ratios.items():
                 points.setdefault(other, []).append(Point(speed.case, value, 0.0, low, high))
         if points:
-            name = f"speedup-file{index}-{slug(pass_)}"
+            key = f"speedup-file{index}-{slug(pass_)}"
             title = f"Speedup of the file, {long_name(pass_)}"
-            yield ratio_plots.forest(
-                name, title, points, sides=("slower", "faster than the others")
-            )
+            yield ratio_plots.forest(key, title, points, sides=("slower", "faster than the others"))
 
 
 def short(name: str) -> str:

@@ -1,12 +1,12 @@
 """A plot as SVG, for a page or a separate file, and the marks of implementations in it."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final
 
-from losscli.render.html.svg import LETTER, element, escape, number, polyline, text
+from losscli.render.html.svg import LETTER, Places, element, escape, number, polyline, text
 
 STYLES: Final = 10
 TEMPLATES = files("losscli.render.html") / "templates"
@@ -87,9 +87,7 @@ def unquoted(markup: str) -> str:
     return _QUOTED.sub(lambda found: f"={found[1]}{' /' if found[2] else ''}", markup)
 
 
-def marked(
-    places: Sequence[tuple[float, float]], name: str, labels: Iterable[str], class_: str
-) -> str:
+def marked(places: Places, name: str, labels: Iterable[str], class_: str) -> str:
     """Return a path with a mark at each place, which the group's style draws.
 
     Its title has the name and a line for each mark, from which the page's script makes tooltips.

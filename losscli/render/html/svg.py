@@ -14,6 +14,7 @@ _UNPRINTABLE = re.compile(
 """Characters that HTML or XML forbid, that control terminals, or that reverse text."""
 
 Ticks = list[tuple[float, str]]
+Places = Sequence[tuple[float, float]]
 
 LETTER = 7.2
 """Pixels of a letter, rounded up."""
@@ -59,7 +60,7 @@ def number(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def polyline(places: Sequence[tuple[float, float]]) -> str:
+def polyline(places: Places) -> str:
     """Return the path of a line."""
     return "M" + "L".join(f"{number(x)},{number(y)}" for x, y in places)
 
