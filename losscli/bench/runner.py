@@ -278,9 +278,7 @@ def _limited(result: BenchResult, limit: Limit, **fields: Any) -> BenchResult:
 def _with_ranks(result: BenchResult, entry: LocalPass | RemotePass) -> BenchResult:
     peaks = entry.contents.group.gather("reports its memory", entry.peak_extra_bytes)
     samples = zip(*(entry.warm.of_ranks if entry.warm else ()), strict=True)
-    ranks = tuple(
-        OfRank(number, summarize(own).median, peak)
-        for number, (own, peak) in enumerate(zip(samples, peaks, strict=True))
-    )
+    of_ranks = enumerate(zip(samples, peaks, strict=True))
+    ranks = tuple(OfRank(n, summarize(own).median, peak) for n, (own, peak) in of_ranks)
     most = max((peak for peak in peaks if peak is not None), default=None)
     return structs.replace(result, peak_extra_bytes=most, ranks=ranks)

@@ -81,10 +81,8 @@ def _refuse_ranks(ranks: int | None) -> None:
         raise UsageError(f"--ranks {ranks} splits nothing: the config has no placement. {advice}.")
     if _is_rank() and os.environ.get("WORLD_SIZE", "1") != "1" and "LOCAL_RANK" in os.environ:
         size = os.environ["WORLD_SIZE"]
-        raise UsageError(
-            f"torchrun has started {size} ranks, which would all do the same: the config has no "
-            f"placement. {advice}."
-        )
+        said = f"torchrun has started {size} ranks, which would all do the same"
+        raise UsageError(f"{said}: the config has no placement. {advice}.")
 
 
 def _check_split(block: Config) -> None:

@@ -138,10 +138,8 @@ def _timing(node: Located) -> Timing:
         else:
             timing = replace(timing, max_time=max(timing.min_time, timing.max_time))
     if not 0 < timing.max_time >= timing.min_time:
-        node.fail(
-            f"max_time ({timing.max_time:g} s) must be above 0 and no less than "
-            f"min_time ({timing.min_time:g} s)."
-        )
+        least = f"min_time ({timing.min_time:g} s)"
+        node.fail(f"max_time ({timing.max_time:g} s) must be above 0 and no less than {least}.")
     return timing
 
 

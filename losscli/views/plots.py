@@ -115,10 +115,8 @@ def _curves(
 ) -> Plot:
     """Return a plot; ``of_axis``: the results of all plots with the same axis."""
     unit = curve.unit
-    series = tuple(
-        Series(implementation, _points(own, curve, alone=alone))
-        for implementation, own in grouped(results, lambda r: r.implementation).items()
-    )
+    by_name = grouped(results, lambda r: r.implementation).items()
+    series = tuple(Series(each, _points(own, curve, alone=alone)) for each, own in by_name)
     limits = [(float(r.bytes), r.limit_gbps) for r in results if r.limit_gbps]
     roof = tuple(_binned(limits)) if unit == "GB/s" else ()
     if unit in ("fraction", "products"):

@@ -119,10 +119,8 @@ def upright(ticks: Ticks, across: Scale, top: float, bottom: float) -> str:
 
 def below(ticks: Ticks, across: Scale, y: float, width: float) -> str:
     """Return the words of ticks in a line, kept within a width."""
-    return "".join(
-        text(_within(across(value), words, 0, width), y, words, class_="mid")
-        for value, words in ticks
-    )
+    centres = ((_within(across(value), words, 0, width), words) for value, words in ticks)
+    return "".join(text(x, y, words, class_="mid") for x, words in centres)
 
 
 def spaced(ticks: Ticks, scale: Scale) -> Ticks:
