@@ -109,19 +109,16 @@ def command(
     (the report has the finished results).
     """
     if resume is not None and output is None and save is None:
-        raise UsageError(
-            "--resume needs -o PATH or --save NAME, where it writes the results that it adds."
-        )
+        outputs = "-o PATH or --save NAME, where it writes the results that it adds"
+        raise UsageError(f"--resume needs {outputs}.")
     began, report = perf_counter(), options.of_report(axes)
     given = {each.name: axes.pop(each.name) for each in fields(Timing)}
-    config = options.resolve_config(**axes).changed(
-        lambda block: replace(block, timing=_override(block.timing, given))
-    )
+    config = options.resolve_config(**axes)
+    config = config.changed(lambda block: replace(block, timing=_override(block.timing, given)))
     if config.blocks[0].placement:
         if (processes := given["processes"]) not in (None, 1):
-            raise UsageError(
-                f"--processes {processes} is not for ranks, which call together. Leave it out."
-            )
+            said = f"--processes {processes} is not for ranks, which call together."
+            raise UsageError(f"{said} Leave it out.")
         if resume is not None:
             raise UsageError("--resume continues no run over ranks. Leave it out.")
     config, place = arrange(config, ranks, part, listing=list_cases or dry_run)

@@ -51,9 +51,8 @@ def resolve_config(config: str | None, **options: Any) -> Config:
     loaded = load_config(config, overrides_of(**options))
     every = rows(loaded.blocks, "cpu")
     if loaded.filters and not any(kept_and_excluding(*row)[0] for row in every):
-        raise UsageError(
-            "--filter matches no case of the config. --list without --filter lists the cases."
-        )
+        advice = "--list without --filter lists the cases."
+        raise UsageError(f"--filter matches no case of the config. {advice}")
     return loaded
 
 

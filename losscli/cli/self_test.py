@@ -65,9 +65,8 @@ def command(
         raise UsageError(f"--ranks is only for checks: losscli self-test checks --ranks {ranks}.")
     if test is None and (output is not None or format not in ("table", "md")):
         given = "-o" if output is not None else f"--format {format}"
-        raise UsageError(
-            f"{given} takes one report, but two self-tests write two. Name one: timer or checks."
-        )
+        said = f"{given} takes one report, but two self-tests write two."
+        raise UsageError(f"{said} Name one: timer or checks.")
     if test == JUDGE and format not in FOR_JUDGE:
         raise UsageError(f"self-test judge writes {', '.join(FOR_JUDGE)}, not {format}.")
 

@@ -74,8 +74,7 @@ def _answer(results: Results, others: Sequence[str]) -> str:
     against = [words for name in others if (words := _against(timed, name))]
     compared = (name for name in others if any(name in r.speedup for r in timed))
     unclear = [NAMES.get(name, name) for name in compared if not _decided(timed, name)]
-    known = (result.limit_share for result in timed)
-    shares = [min(share, 1.0) for share in known if share and share < IMPOSSIBLE_SHARE]
+    shares = [min(s, 1.0) for r in timed if (s := r.limit_share) and s < IMPOSSIBLE_SHARE]
     if against:
         parts.append(f"is {', '.join(against[:NAMED])}")
     if shares and (against or unclear):
@@ -118,8 +117,7 @@ def _against(results: Results, other: str) -> str:
 
 
 def _decided(results: Results, other: str) -> list[float]:
-    known = (result for result in results if other in result.speedup)
-    return [result.speedup[other] for result in known if not _is_unclear(result, other)]
+    return [r.speedup[other] for r in results if other in r.speedup and not _is_unclear(r, other)]
 
 
 def _is_unclear(result: BenchResult, other: str) -> bool:

@@ -1,7 +1,7 @@
 """The report of `losscli compare`: what is slower, then the rows of each run."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from statistics import geometric_mean
 
 from losscli.compare.comparison import Comparison
@@ -219,9 +219,8 @@ def _failures(compared: Comparisons) -> list[str]:
     return [*lines, *listed(f"MEASURE AGAIN: {what}", again)]
 
 
-def _counted(implementations: Iterable[str], state: str) -> str:
+def _counted(found: Sequence[str], state: str) -> str:
     """Return ``3 rows of custom, reference are missing``."""
-    found = list(implementations)
     are = "is" if len(found) == 1 else "are"
     return f"{count(len(found), 'row')} of {', '.join(dict.fromkeys(found))} {are} {state}"
 

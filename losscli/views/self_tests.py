@@ -55,11 +55,10 @@ def of_timer(run: Run) -> Document:
     for r in results:
         actual = f"{r.right} times" if r.seconds is None else format_seconds(r.seconds)
         rows.append([r.test, r.subject, _expected(r), actual, r.status])
-    failed = (result for result in results if result.status == FAIL)
     return (
         Sentence(f"self-test of the timer: {passed} of {len(results)} parts passed"),
         Part(caption(run), (Table(["test", "call", "expected", "found", "status"], rows),)),
-        Notes([f"FAILED {result.test}, {result.subject}: {result.reason}" for result in failed]),
+        Notes([f"FAILED {r.test}, {r.subject}: {r.reason}" for r in results if r.status == FAIL]),
         Notes([_TIMER_LEGEND]),
     )
 

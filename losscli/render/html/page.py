@@ -141,10 +141,9 @@ def render_page(found: Sequence[Section]) -> str:
 def _in_script(value: object) -> str:
     """Return JSON that cannot end the script element."""
     text = json.dumps(finite(value), separators=(",", ":"), allow_nan=False, ensure_ascii=False)
-    escapes = str.maketrans(
-        {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "", "\u2029": ""}
-    )
-    return text.translate(escapes).encode("utf-8", "replace").decode()
+    escapes = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "", "\u2029": ""}
+    text = text.translate({ord(each): escape for each, escape in escapes.items()})
+    return text.encode("utf-8", "replace").decode()
 
 
 def _laid_out(table: Table, section: Section) -> dict[str, Any]:

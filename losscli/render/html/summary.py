@@ -102,8 +102,7 @@ def _compressed(data: bytes) -> str:
 
 
 def _samples(results: Sequence[BenchResult]) -> str:
-    known = (result.seconds for result in results if result.seconds)
-    logs = [math.log(sample / each.median) for each in known for sample in each.samples]
+    logs = [math.log(x / r.seconds.median) for r in results if r.seconds for x in r.seconds.samples]
     steps = [min(max(round(_STEPS * log), -(2**15)), 2**15 - 1) for log in logs]
     data = struct.pack(f"<{len(steps)}h", *steps)
     return _compressed(data[::2] + data[1::2])  # smaller than interleaved
