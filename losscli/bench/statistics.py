@@ -16,14 +16,8 @@ TAIL = 40
 def summarize(samples: Sequence[float]) -> Seconds:
     """Return the distribution of one or more samples in seconds."""
     ordered = sorted(samples)
-    return Seconds(
-        median=quantile(ordered, 0.5),
-        p20=quantile(ordered, 0.2),
-        p80=quantile(ordered, 0.8),
-        min=ordered[0],
-        samples=tuple(samples),
-        interval=median_interval(samples),
-    )
+    median, p20, p80 = (quantile(ordered, part) for part in (0.5, 0.2, 0.8))
+    return Seconds(median, p20, p80, ordered[0], tuple(samples), median_interval(samples))
 
 
 def summarize_processes(taken: Sequence[Sequence[float]]) -> Seconds:

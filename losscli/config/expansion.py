@@ -53,14 +53,9 @@ def keeps(filters: Sequence[Filter], row: Mapping[str, object]) -> bool:
 def row_of(case: Case, implementation: str, pass_: PassName, table: str) -> dict[str, object]:
     """Return what filters and rules look at, by the names of axes."""
     names = ("loss", "size", "dtype", "reduction", "distribution", "layout", "grad_output")
-    return {
-        **case.params,
-        **{name: getattr(case, name) for name in names},
-        "device": case.device.partition(":")[0],
-        "implementation": implementation,
-        "pass": pass_,
-        "table": table,
-    }
+    device = case.device.partition(":")[0]
+    own = {"device": device, "implementation": implementation, "pass": pass_, "table": table}
+    return {**case.params, **{name: getattr(case, name) for name in names}, **own}
 
 
 def expand(config: Config, device: str) -> Iterator[Case]:

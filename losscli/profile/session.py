@@ -128,10 +128,9 @@ def decide(
 
 
 def _uncoalesced(launch: Launch) -> tuple[Bound, str] | None:
-    for touched, useful, what in (
-        (launch.loaded_bytes, launch.useful_loads, "loads"),
-        (launch.stored_bytes, launch.useful_stores, "stores"),
-    ):
+    loads = launch.loaded_bytes, launch.useful_loads, "loads"
+    stores = launch.stored_bytes, launch.useful_stores, "stores"
+    for touched, useful, what in (loads, stores):
         much = touched is not None and touched >= LOADED * (launch.dram_bytes or 0.0)
         if much and useful is not None and useful < USEFUL:
             text = f"{what} use {useful:.0%} of the sectors of 32 bytes that they touch"

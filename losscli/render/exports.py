@@ -78,16 +78,8 @@ def _gauge(name: str, unit: str, help: str) -> list[str]:
 
 
 def _labels(name: str, result: BenchResult) -> dict[str, str]:
-    return {
-        "name": name,
-        "loss": result.case.loss,
-        "case": result.case.name,
-        "pass": result.pass_,
-        "implementation": result.implementation,
-        "mode": result.mode,
-        "cache": result.cache,
-        "table": result.table,
-    }
+    own = {"name": name, "loss": result.case.loss, "case": result.case.name, "pass": result.pass_}
+    return own | {key: getattr(result, key) for key in ("implementation", "mode", "cache", "table")}
 
 
 def _sample(name: str, labels: Mapping[str, str], value: float) -> str:

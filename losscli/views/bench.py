@@ -40,12 +40,9 @@ def view(run: Run, *, verbose: bool = False, columns: Sequence[str] = ()) -> Doc
     titled = (Part(title, (table,)) if title else table for title, table in shown.items())
     legend = _legend(ran, {header for table in shown.values() for header in table.headers})
     hint = ["-v explains the columns"] * bool(shown)
-    return (
-        *map(Sentence, answers(run)),
-        Part(caption(run), (*titled, Notes([legend] if verbose and shown else hint))),
-        Notes(_notes(run)),
-        Notes(slower_configurations(run)),
-    )
+    measured = Part(caption(run), (*titled, Notes([legend] if verbose and shown else hint)))
+    notes = Notes(_notes(run)), Notes(slower_configurations(run))
+    return *map(Sentence, answers(run)), measured, *notes
 
 
 def baseline_of(results: Results) -> str:

@@ -30,24 +30,17 @@ def view(compared: Comparisons) -> Document:
     runs |= {f"new: {name}": one.after for name, one in compared.comparisons.items()}
     record, failures = record_of(compared), (Notes(_failures(compared)),)
     verdicts = tuple(_verdicts(record, "other " * bool(compared.disturbed())))
-    return (
-        *(verdicts + failures if compared.regressions() else failures + verdicts),
-        Notes(_details(compared)),
-        Notes([_caption(title, run) for title, run in runs.items()]),
-        *_parts(record),
-    )
+    answer = verdicts + failures if compared.regressions() else failures + verdicts
+    captions = Notes([_caption(title, run) for title, run in runs.items()])
+    return *answer, Notes(_details(compared)), captions, *_parts(record)
 
 
 def of_record(record: ComparisonRecord) -> Document:
     """Return the report of a comparison read from a file."""
     regressions = _regressions(record)
     why = Sentence("FAILED: rows are missing, undecided, failed or larger")
-    return (
-        *[why] * (record.failed and not regressions),
-        *_verdicts(record),
-        Notes(regressions),
-        *_parts(record),
-    )
+    failed = [why] * (record.failed and not regressions)
+    return *failed, *_verdicts(record), Notes(regressions), *_parts(record)
 
 
 def _parts(record: ComparisonRecord) -> Iterator[Part | Table | Notes]:

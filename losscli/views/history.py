@@ -29,17 +29,12 @@ def _points(points: Sequence[MeasuredCommit]) -> Table:
     times = [point.seconds for point in points]
     low, high = min(times), max(times)
     ends = f"{format_seconds(low, 3)} to {format_seconds(high, 3)}"
-    rows = [
-        [
-            point.commit,
-            point.created[:16].replace("T", " "),
-            str(point.runs),
-            format_seconds(point.seconds),
-            "-" if point.peak_extra_bytes is None else format_bytes(point.peak_extra_bytes),
-            "." * round((PLOT - 1) * (point.seconds - low) / (high - low or 1)) + "*",
-        ]
-        for point in points
-    ]
+    rows = []
+    for point in points:
+        cells = [point.commit, point.created[:16].replace("T", " "), str(point.runs)]
+        memory = "-" if point.peak_extra_bytes is None else format_bytes(point.peak_extra_bytes)
+        place = round((PLOT - 1) * (point.seconds - low) / (high - low or 1))
+        rows.append([*cells, format_seconds(point.seconds), memory, "." * place + "*"])
     headers = ["commit", "created", "runs", "median", "temp mem", ends]
     return Table(headers, rows, align=["left", "left", "right", "right", "right", "left"])
 
