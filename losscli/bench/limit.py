@@ -146,8 +146,8 @@ class Limits:
         assert self.probe
         move, launches, count = self.probe.move, mixes(case, pass_), _bytes_of_array(case, pass_)
         arrays = [_array(tensor, count) for tensor in reads if tensor.numel() == case.elements]
-        array = partial(torch.empty, arrays[0].nbytes, dtype=torch.uint8, device=self.device)
-        written = [array() for _ in range(max(mix.writes for mix in launches))]
+        empty = partial(torch.empty, arrays[0].nbytes, dtype=torch.uint8, device=self.device)
+        written = [empty() for _ in range(max(mix.writes for mix in launches))]
         steps = [(list(arrays[: mix.reads]), written[: mix.writes]) for mix in launches]
 
         def run(variant: int) -> None:

@@ -81,7 +81,8 @@ def command(
 
     paths = find_inputs(names, output)
     baseline, *others = [(name, read_run(paths[name], "bench")) for name in names]
-    tolerated, threshold = by_metric.get(TIME, TOLERATED), by_metric.pop(TIME, math.inf)
+    tolerated = by_metric.get(TIME, TOLERATED)
+    threshold = by_metric.pop(TIME, math.inf)
     found = {name: compare(baseline[1], run, tolerated) for name, run in others}
     for name, comparison in found.items():
         if not comparison.comparable and not force:

@@ -90,7 +90,7 @@ def device_option(verb: str = "Run on device NAME", **more: Any) -> Decorator:
 
 
 def number_option(flag: str, help: str) -> Decorator:
-    """Return an option that takes a number N of what its name has, from 1 to 1024."""
+    """Return an option that takes a whole number from 1 to 1024; errors name it as the flag."""
     kind = fields.whole_number(f"number of {flag.removeprefix('--')}", 1, 1024)
     return option(flag, type=kind, metavar="N", help=help)
 

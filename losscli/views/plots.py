@@ -179,10 +179,9 @@ def _on_axis(ulp: float | None) -> float | None:
 def of_verify(run: Run) -> Iterator[Part]:
     """Yield the part with a verify run's errors and PyTorch's."""
     drawn = []
-    for name, title, field in (
-        ("ulp-loss", "Error of the loss, over size", "value_ulp"),
-        ("ulp-gradient", "Error of the gradients, over size", "grad_ulp"),
-    ):
+    loss = ("ulp-loss", "Error of the loss, over size", "value_ulp")
+    gradients = ("ulp-gradient", "Error of the gradients, over size", "grad_ulp")
+    for name, title, field in (loss, gradients):
         places: dict[str, list[tuple[float, float]]] = {}
         for result in run.of(VerifyResult):
             size = float(sum(result.case.operand_bytes.values()))
