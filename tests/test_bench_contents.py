@@ -116,8 +116,7 @@ def test_bits_that_were_right_are_not_judged_again(monkeypatch):
     right, wrong = loss(held), loss(held) + 1
     assert held.judge("theirs", "forward", right).status == "pass"
     assert held.judge("theirs", "forward", wrong).status == "fail"
-    known = Task(held.case, {}, Timing(), right=held.right)
-    elsewhere = Contents(known, make_inputs(held.case))
+    elsewhere = Contents(Task(held.case, {}, Timing(), right=held.right), make_inputs(held.case))
     monkeypatch.setattr(Gate, "judge", lambda *_, **__: Mock(status="warn"))
     assert elsewhere.judge("theirs", "forward", right.clone()).status == "pass"
     assert elsewhere.judge("theirs", "forward", wrong).status == "warn"
