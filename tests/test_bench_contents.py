@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from losscli.bench.passes import Contents
+from losscli.bench.plan import Task
 from losscli.cases.axes import DISTRIBUTIONS
+from losscli.config.schema import Timing
 from losscli.implementations import find_implementation
 from losscli.implementations.requests import Forward
 from losscli.implementations.subject import bind
@@ -18,13 +20,9 @@ from tests.machinery import MACHINERY
 from tests.parameters import naming
 
 
-def case(loss="mse", shape=(16, 64), **changes):
-    return case_of(loss, shape, **changes)
-
-
-def contents(**changes):
-    made = case(**changes)
-    return Contents(made, make_inputs(made))
+def contents(loss="mse", shape=(16, 64), **changes):
+    made = case_of(loss, shape, **changes)
+    return Contents(Task(made, {}, Timing()), make_inputs(made))
 
 
 def loss(held):
@@ -47,8 +45,8 @@ def test_subnormal_contents_are_restored_and_values_too_large_to_double_are_nega
     for values in ([6e-8, -6e-8, 1.8e-7, 0.0], [100.0, -64.5]):
         held = torch.tensor(values, dtype=torch.float16)
         before = held.clone()
-        of = case(dtype="float16", shape=(len(values),))
-        contents_of = Contents(of, pair(held, torch.zeros_like(held)))
+        of = case_of("mse", (len(values),), dtype="float16")
+        contents_of = Contents(Task(of, {}, Timing()), pair(held, torch.zeros_like(held)))
         contents_of.change()
         assert values[0] < 1 or torch.equal(held, -before)
         contents_of.change()
@@ -118,7 +116,7 @@ def test_bits_that_were_right_are_not_judged_again(monkeypatch):
     right, wrong = loss(held), loss(held) + 1
     assert held.judge("theirs", "forward", right).status == "pass"
     assert held.judge("theirs", "forward", wrong).status == "fail"
-    elsewhere = Contents(held.case, make_inputs(held.case), right=held.right)
+    elsewhere = Contents(Task(held.case, {}, Timing(), right=held.right), make_inputs(held.case))
     monkeypatch.setattr(Gate, "judge", lambda *_, **__: Mock(status="warn"))
     assert elsewhere.judge("theirs", "forward", right.clone()).status == "pass"
     assert elsewhere.judge("theirs", "forward", wrong).status == "warn"

@@ -108,8 +108,7 @@ class GpuConditions(Conditions):
     def record(self) -> dict[str, Any]:
         ranges = {name: [min(seen), max(seen)] for name, seen in self._seen.items()}
         told = [name for bit, name in TOLD_REASONS.items() if self._reasons & bit]
-        others = self.others()
-        known = {} if others is None else {"others": others}
+        known = {} if (others := self.others()) is None else {"others": others}
         return {**ranges, "throttle_reasons": told, **known}
 
     def others(self) -> float | None:
@@ -124,8 +123,7 @@ class GpuConditions(Conditions):
         return max(used, default=0) / 100
 
     def _note(self, name: str, unit: float, ask: Callable[..., float], *arguments: Any) -> None:
-        value = self._ask(ask, *arguments)
-        if value is not None:
+        if (value := self._ask(ask, *arguments)) is not None:
             self._seen.setdefault(name, []).append(value * unit)
 
     def _ask(self, ask: Callable[..., Any], *arguments: Any) -> Any:

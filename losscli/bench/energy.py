@@ -75,8 +75,7 @@ def cpu_meter() -> Meter:
     folder = kernel_files.SYS / "class/powercap"
     zones = (p for p in folder.glob("intel-rapl:*") if p.name.count(":") == 1)
     # Another zone, psys, holds the packages and more.
-    found = sorted(p for p in zones if _name(p).startswith("package"))
-    if not found:
+    if not (found := sorted(p for p in zones if _name(p).startswith("package"))):
         raise UnreadableError("this system has no RAPL counter (/sys/class/powercap)")
     packages = [
         _Zone(path, _number(path / "max_energy_range_uj"), _number(path / "energy_uj"))

@@ -10,7 +10,8 @@ bytes. Where forward reads a few elements of the prediction, one array of that m
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -82,20 +83,18 @@ _Key = tuple[object, ...]
 Calls = Callable[[int], Callable[[], None]]
 
 
+@dataclass
 class Limits:
     """Measures limits on one device and keeps them."""
 
-    def __init__(
-        self,
-        device: str,
-        load_probe: Callable[[str], BandwidthProbe] = _load_probe,
-        *,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self.device, self.load_probe, self.clock = device, load_probe, clock
-        self.probe: BandwidthProbe | None = None
-        self.missing = ""
-        self.found: dict[_Key, Limit] = {}
+    device: str
+    load_probe: Callable[[str], BandwidthProbe] = _load_probe
+    _: KW_ONLY
+    clock: Callable[[], float] = time.perf_counter
+    probe: BandwidthProbe | None = None
+    missing: str = ""
+    """Why there is no probe."""
+    found: dict[_Key, Limit] = field(default_factory=dict)
 
     def find(
         self,
@@ -114,15 +113,13 @@ class Limits:
         if (again or not known) and (case.operations(pass_) or self._load()):
             found = self._measure(case, pass_, timer, reads, timing)
             self.found[key] = faster(known, found) if known else found
-        found = self.found.get(key) or Limit(reason=self.missing)
-        return scaled(found, case, pass_)
+        return scaled(self.found.get(key) or Limit(reason=self.missing), case, pass_)
 
     def contender(
         self, case: Case, pass_: PassName, timer: Timer, reads: Sequence[Tensor]
     ) -> Contender | None:
         """Return a pass's probe, to sample with the implementations; None without a limit."""
-        key = _key(case, pass_, timer)
-        known = self.found.get(key) if _is_limited(case) else None
+        known = self.found.get(_key(case, pass_, timer)) if _is_limited(case) else None
         if known is None or known.seconds is None:
             return None
         try:
@@ -149,20 +146,15 @@ class Limits:
         assert self.probe
         move, launches, count = self.probe.move, mixes(case, pass_), _bytes_of_array(case, pass_)
         arrays = [_array(tensor, count) for tensor in reads if tensor.numel() == case.elements]
-        written = [
-            torch.empty(arrays[0].nbytes, dtype=torch.uint8, device=self.device)
-            for _ in range(max(mix.writes for mix in launches))
-        ]
+        empty = partial(torch.empty, arrays[0].nbytes, dtype=torch.uint8, device=self.device)
+        written = [empty() for _ in range(max(mix.writes for mix in launches))]
         steps = [(list(arrays[: mix.reads]), written[: mix.writes]) for mix in launches]
 
-        def call(variant: int) -> Callable[[], None]:
-            def run() -> None:
-                for reads, writes in steps:
-                    move(reads, writes, variant)
+        def run(variant: int) -> None:
+            for reads, writes in steps:
+                move(reads, writes, variant)
 
-            return run
-
-        return call, self.probe.variants
+        return (lambda variant: partial(run, variant)), self.probe.variants
 
     def _measure(
         self, case: Case, pass_: PassName, timer: Timer, reads: Sequence[Tensor], timing: Timing
@@ -180,8 +172,7 @@ class Limits:
             contender.run(contender.call)
             contender.warm = warm and replace(warm, call=contender.call, name=contender.name)
         interleave(timer, contenders, timing, seed=case.seed, clock=self.clock)
-        failure = next((c.failure for c in contenders if c.failure), None)
-        if failure:
+        if failure := next((c.failure for c in contenders if c.failure), None):
             return _out_of_reach(failure)
         medians = [summarize(contender.samples).median for contender in contenders]
         return Limit(min(medians), variant=medians.index(min(medians)))
@@ -237,8 +228,7 @@ def _array(tensor: Tensor, count: int) -> Tensor:
     storage = tensor.untyped_storage()
     if storage.nbytes() < count:
         return torch.zeros(count, dtype=torch.uint8, device=tensor.device)
-    array = torch.empty(0, dtype=torch.uint8, device=tensor.device)
-    return array.set_(storage, 0, (count,), (1,))
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, 0, (count,), (1,))
 
 
 def _out_of_reach(error: Exception) -> Limit:

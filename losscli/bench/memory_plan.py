@@ -71,13 +71,17 @@ def plan_memory(
     return MemoryPlan(inputs, outputs, temporaries, reserve, graphs)
 
 
+Fitting = tuple[list[Implementation], dict[str, Reason]]
+"""The implementations that fit, and why others do not, by name."""
+
+
 def those_that_fit(
     case: Case,
     pass_: PassName,
     implementations: Sequence[Implementation],
     free: int,
     mode: Mode = DEVICE,
-) -> tuple[list[Implementation], dict[str, Reason]]:
+) -> Fitting:
     """Return the implementations that fit, and why each larger one does not."""
     able = list(implementations)
     reasons: dict[str, Reason] = {}

@@ -12,11 +12,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from losscli.bench.plan import Right
+from losscli.bench.plan import Task
 from losscli.bench.sampling import Contender
 from losscli.cases.axes import FORWARD, FORWARD_BACKWARD, PassName
-from losscli.cases.case import Case
-from losscli.implementations import Implementation
 from losscli.implementations.local import Operands
 from losscli.implementations.passes import Pass
 from losscli.implementations.requests import toggle
@@ -41,25 +39,16 @@ LARGEST_DOUBLED = 64.0
 class Contents:
     """The operands of a case, whose prediction changes, and their gates."""
 
-    def __init__(
-        self,
-        case: Case,
-        operands: Operands,
-        loosened: float | None = None,
-        right: Right | None = None,
-        reference: Implementation | None = None,
-    ) -> None:
-        """``loosened``: ULP that the config allows this case; ``right``: known right results."""
-        self.case, self.operands = case, operands
-        self.loosened, self.reference = loosened, reference
-        self.right = dict(right or {})
+    def __init__(self, task: Task, operands: Operands) -> None:
+        self.task, self.case, self.operands = task, task.case, operands
+        self.right = dict(task.right)
         self.group = Group()
         self.changed = False
         self._gates: dict[bool, Gate] = {}
         input = self.prediction = next(iter(operands.values()))
         ends = [float(x) for x in torch.aminmax(input)] if input.numel() else [0.0]
         small = max(map(abs, ends)) <= LARGEST_DOUBLED
-        domain = case.spec.operands[0].domain
+        domain = self.case.spec.operands[0].domain
         self._first = input[(slice(1),) * input.dim()]
         doubles = small and all(domain.holds(DOUBLED_WITHIN * end) for end in ends)
         self._reverses = not domain.is_real and not doubles
@@ -82,7 +71,7 @@ class Contents:
 
     def gate_of(self, operands: Operands) -> Gate:
         """Return the gate for other operands of the case."""
-        return Gate(self.case, operands, self.loosened, self.reference)
+        return Gate(self.case, operands, self.task.loosened, self.task.reference)
 
     def judge(
         self, name: str, pass_: PassName, *results: Tensor | None, incoming: float = 1.0

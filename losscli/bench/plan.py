@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Self
 
-from losscli.bench.memory_plan import those_that_fit
+from losscli.bench.memory_plan import Fitting, those_that_fit
 from losscli.build.targets import BENCH, Target, shared
 from losscli.cases.axes import DEVICE, GRAPH, HOST, WARM, Cache, Mode, PassName
 from losscli.cases.case import Case
@@ -111,6 +111,7 @@ class Task:
     timing: Timing
     mode: Mode = DEVICE
     loosened: float | None = None
+    """ULP that the config allows this case."""
     table: str = ""
     limited: bool = field(default=True, repr=False)
     peaks: bool = field(default=True, repr=False)
@@ -168,9 +169,7 @@ def libraries_of(tasks: Sequence[Task], device: str) -> list[Target]:
     return [*dict.fromkeys((*shared(kind), *libraries(asked, device), Target(BENCH, kind)))]
 
 
-def lineup(
-    task: Task, pass_: PassName, free: int
-) -> tuple[list[Implementation], dict[str, Reason]]:
+def lineup(task: Task, pass_: PassName, free: int) -> Fitting:
     """Return the implementations that can run a pass, and why others cannot; build nothing."""
     case = task.case
     if why := case.impossible or unavailable(task.mode, case.device, case.placement):
@@ -243,8 +242,7 @@ def seconds_of(task: Task) -> float:
     kind = task.case.device.partition(":")[0]
     processes = task.timing.processes or 1
     checked = len(task) * task.case.elements * SECONDS_PER_ELEMENT[kind] * processes
-    sampled = SAMPLED * max(task.timing.max_time, task.timing.min_time)
-    return checked + len(task.passes) * sampled
+    return checked + len(task.passes) * SAMPLED * max(task.timing.max_time, task.timing.min_time)
 
 
 def seconds_of_all(tasks: Sequence[Task]) -> float:
@@ -256,22 +254,17 @@ def seconds_of_all(tasks: Sequence[Task]) -> float:
     return START_SECONDS[kind] * processes + sum(map(seconds_of, tasks))
 
 
+@dataclass(frozen=True)
 class Schedule:
     """The tasks of a run, each with its share of the time left when it begins."""
 
-    def __init__(
-        self,
-        tasks: Sequence[Task],
-        budget: float,
-        elapsed: Callable[[], float],
-        build: Callable[[Sequence[Task]], object] = lambda tasks: None,
-    ) -> None:
-        """``budget``: seconds of the run; ``elapsed`` returns those since it began.
-
-        ``build`` builds what tasks need: first for one task, so that its results come soon, then
-        for all.
-        """
-        self.tasks, self.budget, self.elapsed, self.build = tasks, budget, elapsed, build
+    tasks: Sequence[Task]
+    budget: float
+    """Seconds of the run."""
+    elapsed: Callable[[], float]
+    """Returns the seconds since it began."""
+    build: Callable[[Sequence[Task]], object] = lambda tasks: None
+    """Builds what tasks need: first for one, so that its results come soon, then for all."""
 
     def __iter__(self) -> Iterator[Task]:
         weights = [*map(seconds_of, self.tasks)]

@@ -7,8 +7,6 @@ their allocator keeps freed memory, and one more process with the default alloca
 difference.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -18,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
+from typing import Self
 
 from msgspec import structs
 
@@ -31,6 +30,7 @@ from losscli.machine import allocator
 from losscli.machine.commits import commit_of_file
 from losscli.processes import Process, how_ended
 from losscli.reasons import Code, Reason
+from losscli.runs.grouping import collected
 from losscli.runs.records import FAILED, SKIPPED, BenchResult, BenchStatus
 
 COMMAND: tuple[str, ...] = (sys.executable, "-m", "losscli.bench.worker")
@@ -100,7 +100,7 @@ class Processes:
         self._workers: dict[int, MeasuringProcess] = {}
         self._runner = cache(partial(Runner, device, notify=notify, show=show))
 
-    def __enter__(self) -> Processes:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -147,8 +147,7 @@ class Processes:
                 result = merge(found[pass_, name] or [skipped] * turns.limited)
                 other = default.get((pass_, name))
                 if result.seconds and other and other.seconds:
-                    median = other.seconds.median
-                    result = structs.replace(result, default_allocator_seconds=median)
+                    result = structs.replace(result, default_allocator_seconds=other.seconds.median)
                 merged.append(result)
             yield from compared(merged)
 
@@ -193,10 +192,8 @@ class Processes:
                 for name in names
                 if pass_ not in told
             ]
-        passes: dict[PassName, tuple[str, ...]] = {}
-        for each in results:
-            if each.seconds:
-                passes[each.pass_] = (*passes.get(each.pass_, ()), each.implementation)
+        timed = collected((each.pass_, each.implementation) for each in results if each.seconds)
+        passes = {pass_: tuple(names) for pass_, names in timed.items()}
         return results, replace(task, passes=passes, right=right, peaks=False, energy=False)
 
 
@@ -217,11 +214,10 @@ def share(timing: Timing) -> Timing:
 def environment(device: str, tasks: Sequence[Task]) -> dict[str, object]:
     """Return facts of a run: a file's commit, kernels not built here, a CPU's allocator."""
     asked = (task.find(n) for task in tasks for names in task.passes.values() for n in names)
-    file = next((each.file for each in asked if each.file), None)
     facts: dict[str, object] = {}
     if kernels := kernels_of_wheel(libraries_of(tasks, device)):
         facts["kernels"] = kernels
-    if file:
+    if file := next((each.file for each in asked if each.file), None):
         facts["file_commit"] = commit_of_file(file.path, file.revision)
     if device != "cpu":
         return facts

@@ -109,7 +109,7 @@ class _SplitContents(Contents):
     """Whole operands, by which every rank judges, and this rank's shards, which are timed."""
 
     def __init__(self, task: Task, group: Group) -> None:
-        super().__init__(task.case, make_inputs(task.case), task.loosened, task.right)
+        super().__init__(task, make_inputs(task.case))
         self.group = group
         self.shards = shards_of(self.case, self.operands, group)
         self._split = next(iter(self.shards)) in CUTS[self.case.loss]

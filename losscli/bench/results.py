@@ -15,10 +15,8 @@ from losscli.errors import first_line
 from losscli.implementations.errors import SubjectError
 from losscli.machine import memory
 from losscli.reasons import Code, Reason
-from losscli.runs.measurements import Error
 from losscli.runs.records import FAILED, HOST_GAPS, OK, SKIPPED, BenchResult, BenchStatus, Stop
 
-_NO_ERROR = Error()
 _STOPS: tuple[Stop, ...] = get_args(Stop)
 """Stop reasons in order: the last one of several processes counts."""
 
@@ -28,7 +26,6 @@ def untimed(
     pass_: PassName,
     name: str,
     why: Reason | Exception,
-    error: Error = _NO_ERROR,
     status: BenchStatus = FAILED,
     **fields: Any,
 ) -> BenchResult:
@@ -43,7 +40,7 @@ def untimed(
         text = f"raised {type(why).__name__}: {first_line(why)}"
         status, why = FAILED, Reason(Code.RAISED, text)
     common = {"table": task.table, "mode": task.mode, "cache": task.cache, **fields}
-    return BenchResult(task.case, name, pass_, status, why.text, why.code, error=error, **common)
+    return BenchResult(task.case, name, pass_, status, why.text, why.code, **common)
 
 
 def timed(
@@ -63,8 +60,7 @@ def merge(found: Sequence[BenchResult]) -> BenchResult:
     if len(found) == 1:
         return first
     right = [each for each in found if each.seconds]
-    lost = next((each for each in found if not each.seconds), None)
-    if lost:
+    if lost := next((each for each in found if not each.seconds), None):
         where = f"in process {len(right) + 1}, correct in those before: " if right else ""
         return replace(lost, reason=f"{where}{lost.reason}")
     seconds = summarize_processes([each.seconds.samples for each in right if each.seconds])
@@ -111,10 +107,8 @@ def explain(result: BenchResult) -> str:
     facts = [f"{len(seconds.samples)} samples" + f" of {processes} processes" * (processes > 1)]
     if result.discarded:
         facts.append(f"{result.discarded} discarded while throttled")
-    facts.append(
-        f"median within {width:.2%}" if math.isfinite(width) else "too few for an interval"
-    )
-    notes = [f"{result.stop or 'nothing left to sample'}: {', '.join(facts)}"]
+    known = f"median within {width:.2%}" if math.isfinite(width) else "too few for an interval"
+    notes = [f"{result.stop or 'nothing left to sample'}: {', '.join([*facts, known])}"]
     if result.impossible and result.limit_share:
         notes.insert(0, f"IMPOSSIBLE: {result.limit_share:.0%} of the measured limit")
     if result.waits:
@@ -135,8 +129,7 @@ def _conditions(seen: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _joined(key: str, values: Sequence[Any]) -> Any:
-    known = [value for value in values if value is not None]
-    if not known:
+    if not (known := [value for value in values if value is not None]):
         return None
     if all(isinstance(value, list | tuple) for value in known):
         items = [item for value in known for item in value]

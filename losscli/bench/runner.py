@@ -37,8 +37,7 @@ from losscli.truth.inputs import make_inputs
 
 def _make_contents(task: Task) -> Contents:
     labels = any(each.setting.labels for each in task.files.values())
-    operands = make_inputs(task.case, task.reference, labels=labels)
-    return Contents(task.case, operands, task.loosened, task.right, task.reference)
+    return Contents(task, make_inputs(task.case, task.reference, labels=labels))
 
 
 BUSY_NOTE = "other programs are running on this machine: times will be longer and vary more"
@@ -70,8 +69,7 @@ class Runner:
         show: Callable[[Sequence[BenchResult]], object] | None = None,
     ) -> None:
         """``notify`` and ``show`` get what the user sees; tests and ranks replace the others."""
-        self.device = device
-        self.free_bytes = free_bytes
+        self.device, self.free_bytes = device, free_bytes
         self.limits = limits or Limits(device)
         self.conditions = conditions or look_at(device)
         self.notify = cache(notify)
@@ -100,8 +98,7 @@ class Runner:
             found = {name: lost(name, why, status=SKIPPED) for name, why in reasons.items()}
             budget = task.budget.after(self.clock() - began, len(lineups) - number)
             # If one rank stopped in the middle, the others would wait for its calls.
-            rings = not task.case.placement
-            with suppress(TimeIsUp), alarm(budget.left, rings=rings):
+            with suppress(TimeIsUp), alarm(budget.left, rings=not task.case.placement):
                 try:
                     contents = contents or (self.contents(task) if able else None)
                 except Exception as error:
@@ -144,7 +141,7 @@ class Runner:
             collective = self.exchange(case, pass_, timer) if self.exchange else None
         with gradients(pass_):
             for implementation in implementations:
-                admitted = _admit(contents, task, pass_, implementation, passes, evicts)
+                admitted = _admit(contents, task, implementation, passes, evicts)
                 if isinstance(admitted, BenchResult):
                     found[implementation.name] = admitted
                 else:
@@ -172,18 +169,13 @@ class Runner:
                 limit = scaled(Limit(summarize(mover.samples).median), case.shard, pass_)
             around = {"stop": stop, "conditions": conditions, "collective": collective}
             for entry in entries:
-                result = _conclude(task, entry, around)
-                found[entry.name] = _limited(result, limit) if result.seconds else result
+                found[entry.name] = _limited(_conclude(task, entry, around), limit)
                 entry.close()
         mover = None  # frees memory for the next measurement of the limit
         if any(result.impossible for result in found.values()):
             # The memory may have been slower a moment ago.
             limit = faster(limit, find(again=True, timing=timing))
-            found |= {
-                name: _limited(each, limit, limit_repeated=True)
-                for name, each in found.items()
-                if each.seconds
-            }
+            found |= {n: _limited(each, limit, limit_repeated=True) for n, each in found.items()}
         if is_busy(conditions) and any(result.seconds for result in found.values()):
             self.notify(BUSY_NOTE)
 
@@ -202,29 +194,27 @@ def _moves(case: Case, pass_: PassName) -> bool:
 def _admit(
     contents: Contents,
     task: Task,
-    pass_: PassName,
     implementation: Implementation,
     passes: PassFactory,
     evicts: bool,
 ) -> LocalPass | RemotePass | BenchResult:
     case, name, captured = task.case, implementation.name, task.mode == GRAPH
-    lost = partial(untimed, task, pass_, name)
+    lost = partial(untimed, task, passes.pass_, name)
     try:
         entry: LocalPass | RemotePass
         if implementation.file:
             remote = RemoteSubject.bind(implementation, case)
-            entry = RemotePass(remote, pass_, contents, evicts=evicts, captured=captured)
+            entry = RemotePass(remote, passes.pass_, contents, evicts=evicts, captured=captured)
         else:
-            subject = LocalSubject.bind(implementation, case)
-            made = subject.repeated(passes, captured=captured)
-            entry = LocalPass(name, pass_, made, contents)
+            made = LocalSubject.bind(implementation, case).repeated(passes, captured=captured)
+            entry = LocalPass(name, passes.pass_, made, contents)
         verdict = entry.first()
     except LosscliError:
         raise
     except Exception as error:
         return lost(error)
     if verdict.status == FAIL:
-        return lost(Reason(verdict.code, verdict.reason), verdict.error)
+        return lost(Reason(verdict.code, verdict.reason), error=verdict.error)
     entry.error, entry.code = verdict.error, verdict.code
     return entry
 
@@ -244,14 +234,14 @@ def _conclude(task: Task, entry: LocalPass | RemotePass, around: Mapping[str, An
         return lost(entry.failure)
     if verdict and verdict.status == FAIL:
         text = f"correct before timing, wrong while timed: {verdict.reason}"
-        return lost(Reason(Code.WRONG_AFTER_WARM_UP, text), verdict.error)
+        return lost(Reason(Code.WRONG_AFTER_WARM_UP, text), error=verdict.error)
     if disagreement:
-        return lost(disagreement, entry.error)
+        return lost(disagreement, error=entry.error)
     no_time = around["stop"] == "budget"
     if not samples:
         text = f"every sample was taken while throttled; {entry.thrown_away} discarded"
         why = task.budget.used_up if no_time else Reason(Code.THROTTLED, text)
-        return lost(why, entry.error, SKIPPED)
+        return lost(why, status=SKIPPED, error=entry.error)
     on_host = task.case.device == "cpu" or task.mode == HOST
     result = timed(
         *(task, entry.pass_, entry.name, samples),
@@ -279,6 +269,8 @@ def _conclude(task: Task, entry: LocalPass | RemotePass, around: Mapping[str, An
 
 
 def _limited(result: BenchResult, limit: Limit, **fields: Any) -> BenchResult:
+    if not result.seconds:
+        return result
     gbps = result.bytes / 1e9 / limit.seconds if limit.seconds else None
     return structs.replace(result, limit_gbps=gbps, no_limit=limit.reason, **fields)
 
@@ -286,9 +278,7 @@ def _limited(result: BenchResult, limit: Limit, **fields: Any) -> BenchResult:
 def _with_ranks(result: BenchResult, entry: LocalPass | RemotePass) -> BenchResult:
     peaks = entry.contents.group.gather("reports its memory", entry.peak_extra_bytes)
     samples = zip(*(entry.warm.of_ranks if entry.warm else ()), strict=True)
-    ranks = tuple(
-        OfRank(number, summarize(own).median, peak)
-        for number, (own, peak) in enumerate(zip(samples, peaks, strict=True))
-    )
+    of_ranks = enumerate(zip(samples, peaks, strict=True))
+    ranks = tuple(OfRank(n, summarize(own).median, peak) for n, (own, peak) in of_ranks)
     most = max((peak for peak in peaks if peak is not None), default=None)
     return structs.replace(result, peak_extra_bytes=most, ranks=ranks)

@@ -108,8 +108,7 @@ def spinner_on_gpu(device: str) -> Callable[[float], Call]:
     per_second = cycles / differences[len(differences) // 2]
 
     def spinner(seconds: float) -> Call:
-        count = round(seconds * per_second)
-        return lambda: torch.cuda._sleep(count)
+        return partial(torch.cuda._sleep, round(seconds * per_second))
 
     return spinner
 
@@ -131,26 +130,23 @@ def _overhead(bench: Bench) -> TimerTestResult:
 
 def _fastest(bench: Bench, call: Call) -> float:
     """Return the shortest sample: other programs only lengthen work."""
-    warm = bench.timer.warm_up(call)
-    return min(bench.timer.measure([warm] * SAMPLES))
+    return min(bench.timer.measure([bench.timer.warm_up(call)] * SAMPLES))
 
 
 def _compare(
     bench: Bench, expected: str, subject: str, pair: Sequence[Call], runs: int
 ) -> TimerTestResult:
-    counts = Counter(_compared(bench, pair, seed) for seed in range(runs))
+    counts: Counter[str] = Counter()
+    for seed in range(runs):
+        contenders = [Contender(name, call) for name, call in zip("ab", pair, strict=True)]
+        for contender in contenders:
+            contender.warm_up(bench.timer)
+        interleave(bench.timer, contenders, TIMING, seed=seed, clock=bench.clock)
+        counts[paired_ratios({c.name: c.samples for c in contenders})["a"]["b"].verdict] += 1
     right = counts.pop(expected, 0)
     reason = ", ".join(f"{count} times {verdict}" for verdict, count in counts.items())
     status: TestStatus = PASS if right >= RIGHT * runs else FAIL
     return TimerTestResult(expected, subject, status, reason, right=right, runs=runs)
-
-
-def _compared(bench: Bench, pair: Sequence[Call], seed: int) -> str:
-    contenders = [Contender(name, call) for name, call in zip("ab", pair, strict=True)]
-    for contender in contenders:
-        contender.warm_up(bench.timer)
-    interleave(bench.timer, contenders, TIMING, seed=seed, clock=bench.clock)
-    return paired_ratios({c.name: c.samples for c in contenders})["a"]["b"].verdict
 
 
 def _repeat(call: Call, times: int) -> Call:

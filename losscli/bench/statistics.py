@@ -16,14 +16,8 @@ TAIL = 40
 def summarize(samples: Sequence[float]) -> Seconds:
     """Return the distribution of one or more samples in seconds."""
     ordered = sorted(samples)
-    return Seconds(
-        median=quantile(ordered, 0.5),
-        p20=quantile(ordered, 0.2),
-        p80=quantile(ordered, 0.8),
-        min=ordered[0],
-        samples=tuple(samples),
-        interval=median_interval(samples),
-    )
+    median, p20, p80 = (quantile(ordered, part) for part in (0.5, 0.2, 0.8))
+    return Seconds(median, p20, p80, ordered[0], tuple(samples), median_interval(samples))
 
 
 def summarize_processes(taken: Sequence[Sequence[float]]) -> Seconds:
@@ -51,8 +45,7 @@ def median_interval(samples: Sequence[float]) -> tuple[float, float] | None:
     The number of samples below the median is binomial with p = 1/2, so two order statistics enclose
     it with a known probability, whatever the distribution.
     """
-    index = _rank(len(samples))
-    if index is None:
+    if (index := _rank(len(samples))) is None:
         return None
     ordered = sorted(samples)
     return ordered[index], ordered[-1 - index]
@@ -86,10 +79,9 @@ def speedups(timed: Mapping[str, Seconds]) -> dict[str, dict[str, Speedup]]:
     found = [paired_ratios({name: each[n] for name, each in taken.items()}) for n in range(count)]
     if count < 2:
         return found[0] if found else {}
-    rounds = {name: sum(map(len, samples)) for name, samples in taken.items()}
     return {
         name: {
-            other: _of_processes([each[name][other] for each in found], rounds[name])
+            other: _of_processes([each[name][other] for each in found], sum(map(len, taken[name])))
             for other in others
         }
         for name, others in found[0].items()
@@ -101,10 +93,9 @@ def _of_processes(found: Sequence[Speedup], rounds: int) -> Speedup:
     logs = [math.log(ratio.value) for ratio in found]
     half = next_run_half_width(logs, [_log_error(ratio.low, ratio.high) for ratio in found])
     log = math.fsum(logs) / len(logs)
-    confident = _rank(rounds) is not None
     values = tuple(ratio.value for ratio in found)
     low, value, high = (math.exp(log + step) for step in (-half, 0.0, half))
-    return Speedup(value, low, high, confident, values)
+    return Speedup(value, low, high, _rank(rounds) is not None, values)
 
 
 def paired_ratios(samples: Mapping[str, Sequence[float]]) -> dict[str, dict[str, Speedup]]:

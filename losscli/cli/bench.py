@@ -19,7 +19,7 @@ from losscli.cli import options
 from losscli.cli.completion import OneOf
 from losscli.cli.ranks import arrange, facts_of, load, ranks_of_config_option, run_in_ranks
 from losscli.cli.variables import option, switch
-from losscli.config.fields import check_processes, whole_number
+from losscli.config.fields import check_processes
 from losscli.config.schema import PROCESSES, Timing
 from losscli.console.notes import has_status, note, say
 from losscli.console.streams import emit
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from losscli.bench.plan import Task
     from losscli.runs.records import BenchResult, Run
 
-_PROCESSES = f"{PROCESSES['cpu']} on a CPU and {PROCESSES['cuda']} on a GPU"
 _time_option = partial(option, type=parse_seconds, metavar="TIME")
 
 
@@ -62,15 +61,10 @@ _time_option = partial(option, type=parse_seconds, metavar="TIME")
     "--processes",
     type=check_processes,
     metavar="N",
-    help=f"Sample each case in N fresh processes; with 1, sample in the process of the command. By "
-    f"default {_PROCESSES}.",
+    help="Sample each case in N fresh processes; with 1, sample in the process of the command. By "
+    f"default {PROCESSES['cpu']} on a CPU and {PROCESSES['cuda']} on a GPU.",
 )
-@option(
-    "--threads",
-    type=whole_number("number of threads", 1, 1024),
-    metavar="N",
-    help="Use N threads on the CPU.",
-)
+@options.number_option("--threads", "Use N threads on the CPU.")
 @ranks_of_config_option
 @option("--save", type=check_run_name, metavar="NAME", help="Save the run as NAME.")
 @switch("--force", help="Let --save overwrite a run of the same name.")
@@ -115,19 +109,16 @@ def command(
     (the report has the finished results).
     """
     if resume is not None and output is None and save is None:
-        raise UsageError(
-            "--resume needs -o PATH or --save NAME, where it writes the results that it adds."
-        )
+        outputs = "-o PATH or --save NAME, where it writes the results that it adds"
+        raise UsageError(f"--resume needs {outputs}.")
     began, report = perf_counter(), options.of_report(axes)
     given = {each.name: axes.pop(each.name) for each in fields(Timing)}
-    config = options.resolve_config(**axes).changed(
-        lambda block: replace(block, timing=_override(block.timing, given))
-    )
+    config = options.resolve_config(**axes)
+    config = config.changed(lambda block: replace(block, timing=_override(block.timing, given)))
     if config.blocks[0].placement:
         if (processes := given["processes"]) not in (None, 1):
-            raise UsageError(
-                f"--processes {processes} is not for ranks, which call together. Leave it out."
-            )
+            said = f"--processes {processes} is not for ranks, which call together."
+            raise UsageError(f"{said} Leave it out.")
         if resume is not None:
             raise UsageError("--resume continues no run over ranks. Leave it out.")
     config, place = arrange(config, ranks, part, listing=list_cases or dry_run)

@@ -113,30 +113,22 @@ def _needed(command: str, losses: tuple[str, ...], device: str) -> list[Target]:
 
     config = load_config(CONFIGS[command], {"losses": losses} if losses else {})
     asked = ((row[1], row[2]) for row in rows(config.blocks, device) if asked_for(*row))
-    probe = [Target(BENCH, device)] if command == "bench" else []
-    return [*libraries(asked, device), *probe]
-
-
-_MEMORY = {
-    "shared": "shared_bytes",
-    "stack": "stack_bytes",
-    "spill stores": "spill_store_bytes",
-    "spill loads": "spill_load_bytes",
-}
+    return [*libraries(asked, device), *[Target(BENCH, device)] * (command == "bench")]
 
 
 def _show_kernels(logs: Sequence[str]) -> None:
     from losscli.build.diagnosis import kernels_of, readable_names
 
-    kernels = [kernel for log in logs for kernel in kernels_of(log)]
-    if not kernels:
+    if not (kernels := [kernel for log in logs for kernel in kernels_of(log)]):
         return
     names = readable_names([kernel.kernel for kernel in kernels])
-    rows = []
+    rows, spills = [], 0
     for name, kernel in zip(names, kernels, strict=True):
-        memory = (format_bytes(getattr(kernel, field)) for field in _MEMORY.values())
+        spilled = kernel.spill_store_bytes, kernel.spill_load_bytes
+        memory = map(format_bytes, (kernel.shared_bytes, kernel.stack_bytes, *spilled))
         rows.append((name, kernel.architecture, str(kernel.registers), *memory))
-    spills = sum(kernel.spill_store_bytes > 0 or kernel.spill_load_bytes > 0 for kernel in kernels)
+        spills += any(spilled)
     answer = Sentence(f"{len(kernels)} kernels, {spills} of them spill registers")
-    table = Table(("kernel", "architecture", "registers", *_MEMORY), rows)
+    headers = ("kernel", "architecture", "registers", "shared", "stack")
+    table = Table((*headers, "spill stores", "spill loads"), rows)
     emit("\n" + text((answer, table)))

@@ -106,14 +106,11 @@ def show(file: str | None, format: str, **options: Any) -> None:
     cases override the file, as they do in verify and bench; those of timing are not taken.
     """
     overrides = overrides_of(**options)
-    keys = shown(*load(file, overrides), {key: _source(key) for key in overrides})
-    emit(json.dumps(keys, indent=2) if format == "json" else "\n".join(yaml_lines(keys)))
-
-
-def _source(key: str) -> str:
     context = click.get_current_context()
-    given = next(option for option in context.command.params if option.name == key)
-    return variable_of(context, given) or "command line"
+    given = {each.name: variable_of(context, each) for each in context.command.params}
+    sources = {key: given[key] or "command line" for key in overrides}
+    keys = shown(*load(file, overrides), sources)
+    emit(json.dumps(keys, indent=2) if format == "json" else "\n".join(yaml_lines(keys)))
 
 
 @command.command("schema")

@@ -26,8 +26,7 @@ def require() -> None:
 
 def trouble(error: BaseException) -> str | None:
     """Return which package an error comes from, and what to do; None for losscli's own."""
-    name = _package(error)
-    if name is None:
+    if (name := _package(error)) is None:
         return None
     if name in sys.stdlib_module_names:
         return f"this Python has no module '{name}'. Install a complete Python."
@@ -63,8 +62,10 @@ def _missing(*names: str) -> str:
 
 
 def _package(error: BaseException) -> str | None:
-    if broken := _half_imported(error):
-        return broken
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        name = _third_party(frame.f_globals.get("__name__", ""))
+        if name and frame.f_code.co_name == "<module>" and name not in sys.modules:
+            return name  # which is half imported
     if isinstance(error, ImportError) and error.name:
         return _third_party(error.name)
     if isinstance(error, AttributeError) and isinstance(error.obj, ModuleType):
@@ -72,17 +73,7 @@ def _package(error: BaseException) -> str | None:
     return None
 
 
-def _half_imported(error: BaseException) -> str | None:
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        name = _third_party(frame.f_globals.get("__name__", ""))
-        if name and frame.f_code.co_name == "<module>" and name not in sys.modules:
-            return name
-    return None
-
-
 def _third_party(module: str) -> str | None:
     name = module.partition(".")[0]
-    own = name in ("", "losscli", "__main__") or (
-        name in sys.stdlib_module_names and name in sys.modules
-    )
-    return None if own else name
+    own = {"", "losscli", "__main__"} | (sys.stdlib_module_names & sys.modules.keys())
+    return None if name in own else name

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from losscli.bench.memory_plan import MemoryPlan, plan_memory, those_that_fit
+from losscli.bench.memory_plan import Fitting, MemoryPlan, plan_memory, those_that_fit
 from losscli.bench.plan import unavailable
 from losscli.cases.axes import FORWARD_BACKWARD, Mode, PassName
 from losscli.cases.case import Case
@@ -25,8 +25,6 @@ from losscli.views.phrases import count, short_pass
 
 DOES_NOT_FIT = "does not fit"
 
-Fitting = tuple[list[Implementation], dict[str, Reason]]
-"""The implementations that fit, and why others do not, by name."""
 Fit = Callable[[Case, PassName, Sequence[Implementation], int], Fitting]
 """``f(case, pass, implementations, free)``."""
 NeededBytes = Callable[[Case, PassName, Sequence[Implementation]], int]
@@ -123,10 +121,9 @@ class _Listing:
         rules = excluded(self.config, self.device)
         if not self.runs and not self.reasons:
             refuse_empty(rules)
-        rows = count(len(self.sizes), "row")
         largest, free = format_bytes(max(self.sizes, default=0)), format_bytes(self.free)
         misfits = f"{self.misfits or 'none'} too large for the {free} free on {self.device}"
-        emit(f"{rows} to run, the largest {largest}; {misfits}")
+        emit(f"{count(len(self.sizes), 'row')} to run, the largest {largest}; {misfits}")
         for rule in rules:
             show(str(rule))
         if not self.runs:
@@ -164,8 +161,7 @@ def _names(implementations: Sequence[Implementation]) -> str:
 
 def print_names(config: Config, device: str) -> None:
     """Print the name of each case; UsageError if there is none."""
-    names = dict.fromkeys(case.name for case, *_ in _Listing(config, device).groups())
-    if not names:
+    if not (names := dict.fromkeys(case.name for case, *_ in _Listing(config, device).groups())):
         refuse_empty(excluded(config, device))
     for name in names:
         show(name)

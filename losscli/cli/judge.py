@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from losscli.cases.axes import DTYPES
+from losscli.cli import options
 from losscli.cli.completion import OneOf
-from losscli.cli.options import axis, examples, hold, named_axis, output_option, writable
 from losscli.cli.variables import option, switch
-from losscli.config.fields import check_device, whole_number
+from losscli.config.fields import check_device
 from losscli.config.sizes import parse_size
 from losscli.console.notes import note, say
 from losscli.console.streams import tell
@@ -34,20 +34,18 @@ _LIMITS = ("build_seconds", "call_seconds", "total_seconds", "memory_bytes")
 
 
 def _seconds(text: str) -> float:
-    seconds = parse_seconds(text)
-    if not seconds:
-        raise UsageError(f"'{text}' is not a time limit. Write 30s or 10m.")
-    return seconds
+    if seconds := parse_seconds(text):
+        return seconds
+    raise UsageError(f"'{text}' is not a time limit. Write 30s or 10m.")
 
 
 _limit = partial(option, type=_seconds, metavar="TIME")
 
 
 def _memory(text: str) -> int:
-    memory = int(parse_memory(text))
-    if not memory:
-        raise UsageError(f"'{text}' is no memory. Write 512MB or 4GiB.")
-    return memory
+    if memory := int(parse_memory(text)):
+        return memory
+    raise UsageError(f"'{text}' is no memory. Write 512MB or 4GiB.")
 
 
 def _engine(text: str) -> Address | str:
@@ -94,15 +92,17 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
     metavar="NAME",
     help="Judge on device NAME: auto, cpu, cuda (all GPUs) or cuda:N.",
 )
-@axis("--size", "sizes", "SIZE", parse_size, "Time at size SIZE: 1024x1024 or 32K.")
-@named_axis("--dtype", "dtypes", "dtype", DTYPES)
+@options.axis("--size", "sizes", "SIZE", parse_size, "Time at size SIZE: 1024x1024 or 32K.")
+@options.named_axis("--dtype", "dtypes", "dtype", DTYPES)
 @option(
     "--reduction",
     type=OneOf("reduction", REDUCTIONS),
     help=f"Judge with reduction {', '.join(REDUCTIONS)}; by default all that it "
     "takes, and its usual one, mean if it has it, is timed.",
 )
-@axis("--param", "parameters", "NAME=VALUE", _parameter, "Set a parameter of the loss: beta=0.5.")
+@options.axis(
+    "--param", "parameters", "NAME=VALUE", _parameter, "Set a parameter of the loss: beta=0.5."
+)
 @switch("--quick", help="Run fewer checks and a short timing.")
 @switch("--no-time", help="Time nothing.")
 @switch("--require-isolation", help="Judge nothing if a part of the isolation is missing.")
@@ -128,12 +128,10 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
     metavar="FILE",
     help="Judge only the jobs that have no verdict in FILE or are NOT JUDGED; append to FILE.",
 )
-@option(
+@options.number_option(
     "--workers",
-    type=whole_number("number of workers", 1, 1024),
-    metavar="N",
-    help="Build and check N files at once; by default as many as cores and memory allow. A "
-    "device times only one file at a time.",
+    "Build and check N files at once; by default as many as cores and memory allow. A device times "
+    "only one file at a time.",
 )
 @option(
     "--on",
@@ -149,8 +147,8 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
     help="Write verdicts as table, json or jsonl (one per line, as they finish). By default table, "
     "and jsonl with --jobs or --resume.",
 )
-@output_option
-@examples(
+@options.output_option
+@options.examples(
     "losscli judge my_kernel.py",
     "losscli judge my_kernel.py --loss huber --param delta=0.5 --quick",
     "losscli judge --jobs jobs.jsonl --workers 4 -o verdicts.jsonl",
@@ -167,7 +165,7 @@ def command(
     strict: bool,
     format: str | None,
     output: Path | None,
-    **options: Any,
+    **given: Any,
 ) -> int:
     """Judge loss kernels: whether they build, are right, and are fast.
 
@@ -181,25 +179,26 @@ def command(
     """
     if bool(files) == bool(jobs):
         raise UsageError("name either files to judge or --jobs FILE.")
+    if twice := next((file for file in files if files.count(file) > 1), ""):
+        raise UsageError(f"'{twice}' is named twice. Name each file once.")
     resumed = resume is not None
     if resume is not None:
         output = _resumed(resume, output, format)
     format = format or ("jsonl" if jobs is not None or resumed else "table")
-    fields = _fields(**options)
-    hold(output)
+    fields = _fields(**given)
+    options.hold(output)
 
     # What follows takes long to import: an error above answers at once.
     from losscli.cli.running import follow
-    from losscli.judge.batch import judge_batch, read_finished
+    from losscli.judge.batch import judge_batch, read_finished, read_job
     from losscli.judge.verdict_cache import user_verdicts
     from losscli.report.verdict_block import line, summary
     from losscli.report.verdict_writer import VerdictWriter
 
-    items = _jobs(jobs, fields) if jobs else _files(files, fields)
+    items = _jobs(jobs, fields) if jobs else [read_job({**fields, "file": each}) for each in files]
     read = read_finished(output) if resumed and output else []
     earlier = [verdict for verdict in read if verdict.correct is not None]
-    finished = {verdict.id for verdict in earlier}
-    if finished:
+    if finished := {verdict.id for verdict in earlier}:
         note(f"{len(finished)} verdicts are already in {output}")
     # The nodes of a cluster have caches of their own machines.
     cache = user_verdicts() if on is None and not no_cache else None
@@ -242,8 +241,7 @@ def _pool(
     if engine is None:
         from losscli.judge.pool import LocalPool, usable_gpus
 
-        gpus = [] if device == "cpu" else usable_gpus()
-        return LocalPool(workers, gpus=gpus, notify=note)
+        return LocalPool(workers, gpus=[] if device == "cpu" else usable_gpus(), notify=note)
     from losscli.judge.farm import Farm
     from losscli.judge.ray_cluster import RayCluster
 
@@ -251,21 +249,13 @@ def _pool(
     return Farm(cluster, workers=workers, cached=cached, notify=note)
 
 
-def _fields(*, no_time: bool, **options: Any) -> dict[str, Any]:
-    limits = {name: value for name in _LIMITS if (value := options.pop(name)) is not None}
-    options |= {"parameters": dict(options["parameters"]), "limits": limits}
-    if options["arguments"]:
-        options["arguments"] = [name.strip() for name in options["arguments"].split(",")]
-    given = {name: value for name, value in options.items() if value}
-    return {**given, "timed": False} if no_time else given
-
-
-def _files(files: Sequence[str], fields: Mapping[str, Any]) -> list[Item]:
-    from losscli.judge.batch import read_job
-
-    if twice := next((file for file in files if files.count(file) > 1), ""):
-        raise UsageError(f"'{twice}' is named twice. Name each file once.")
-    return [read_job({**fields, "file": file}) for file in files]
+def _fields(*, no_time: bool, **given: Any) -> dict[str, Any]:
+    limits = {name: value for name in _LIMITS if (value := given.pop(name)) is not None}
+    given |= {"parameters": dict(given["parameters"]), "limits": limits}
+    if given["arguments"]:
+        given["arguments"] = [name.strip() for name in given["arguments"].split(",")]
+    fields = {name: value for name, value in given.items() if value}
+    return {**fields, "timed": False} if no_time else fields
 
 
 def _jobs(name: str, fields: Mapping[str, Any]) -> Iterable[Item]:
@@ -293,4 +283,4 @@ def _resumed(resume: str, output: Path | None, format: str | None) -> Path:
         raise UsageError("--resume FILE adds to FILE and takes no other -o. Leave out -o.")
     if format not in (None, "jsonl"):
         raise UsageError(f"--resume continues an output in jsonl, not in {format}.")
-    return writable("--resume", path)
+    return options.writable("--resume", path)

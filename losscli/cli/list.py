@@ -64,11 +64,6 @@ def _devices() -> dict[str, str]:
     return cpu | {g.name: f"{g.model}, {format_bytes(g.memory_bytes)}{note}" for g in gpus}
 
 
-def _configs() -> dict[str, str]:
-    texts = {path.name: path.read_text(encoding="utf-8") for path in shipped_configs().values()}
-    return {name: text.partition("\n")[0].lstrip("# ") for name, text in texts.items()}
-
-
 def _table_of_losses(losses: Entries) -> str:
     blocks = []
     for name, loss in losses.items():
@@ -93,7 +88,10 @@ KINDS: dict[str, Callable[[], Entries]] = {
     "implementations": lambda: {i.name: i.description for i in IMPLEMENTATIONS.values()},
     "checks": lambda: CATCHES,
     "devices": _devices,
-    "configs": _configs,
+    "configs": lambda: {
+        path.name: path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
+        for path in shipped_configs().values()
+    },
     "columns": lambda: {
         name: column.meaning if column.header == name else column.told
         for name, column in COLUMNS.items()
@@ -113,8 +111,6 @@ def command(kind: str | None, format: str) -> None:
         return
     for name, entries in listing.items():
         headers = ("check", "finds") if name == "checks" else ()
-        losses = name == "losses"
-        table = (
-            _table_of_losses(entries) if losses else _laid_out([*entries.items()], ROOM, headers)
-        )
+        rows = [*entries.items()]
+        table = _table_of_losses(entries) if name == "losses" else _laid_out(rows, ROOM, headers)
         emit(table if kind else f"{name}:\n{textwrap.indent(table, BELOW_ITS_KIND)}")

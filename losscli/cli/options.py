@@ -14,7 +14,7 @@ from losscli.cli.completion import Complete, OneOf, listed
 from losscli.cli.variables import option, switch
 from losscli.config import fields
 from losscli.config.fields import check_name
-from losscli.config.filters import parse_filter
+from losscli.config.filters import Read, parse_filter
 from losscli.config.loader import load_config, shipped_configs
 from losscli.config.schema import Config
 from losscli.config.sizes import parse_size
@@ -51,9 +51,8 @@ def resolve_config(config: str | None, **options: Any) -> Config:
     loaded = load_config(config, overrides_of(**options))
     every = rows(loaded.blocks, "cpu")
     if loaded.filters and not any(kept_and_excluding(*row)[0] for row in every):
-        raise UsageError(
-            "--filter matches no case of the config. --list without --filter lists the cases."
-        )
+        advice = "--list without --filter lists the cases."
+        raise UsageError(f"--filter matches no case of the config. {advice}")
     return loaded
 
 
@@ -90,6 +89,12 @@ def device_option(verb: str = "Run on device NAME", **more: Any) -> Decorator:
     return option("--device", type=fields.check_device, metavar="NAME", help=help, **more)
 
 
+def number_option(flag: str, help: str) -> Decorator:
+    """Return an option that takes a whole number from 1 to 1024; errors name it as the flag."""
+    kind = fields.whole_number(f"number of {flag.removeprefix('--')}", 1, 1024)
+    return option(flag, type=kind, metavar="N", help=help)
+
+
 keep_going_option = option(
     "--keep-going/--fail-fast",
     default=True,
@@ -98,12 +103,7 @@ keep_going_option = option(
 
 
 def axis(
-    flag: str,
-    field: str,
-    metavar: str,
-    read: Callable[[str], Any],
-    help: str,
-    complete: Complete | None = None,
+    flag: str, field: str, metavar: str, read: Read, help: str, complete: Complete | None = None
 ) -> Decorator:
     """Return an axis: a repeatable option that takes comma-separated values."""
 
@@ -213,19 +213,17 @@ def _output(value: str) -> Path | None:
     return None if value == "-" else writable("-o", Path(value))
 
 
-def writable(option: str, path: Path) -> Path:
+def writable(flag: str, path: Path) -> Path:
     """Raise an error for an option's file that cannot be written."""
     try:
         if path.is_dir():
-            raise UsageError(f"{option} '{path}' is a directory. Name a file.")
+            raise UsageError(f"{flag} '{path}' is a directory. Name a file.")
         if not path.parent.is_dir():
-            raise UsageError(
-                f"{option} '{path}': there is no directory '{path.parent}'. Create it."
-            )
+            raise UsageError(f"{flag} '{path}': there is no directory '{path.parent}'. Create it.")
         if not os.access(path if path.exists() else path.parent, os.W_OK):
-            raise UnfitError(f"{option} '{path}' cannot be written. Name another file.")
+            raise UnfitError(f"{flag} '{path}' cannot be written. Name another file.")
     except OSError as error:
-        raise UnfitError(f"{option} '{path}': {error.strerror}. Name another file.") from None
+        raise UnfitError(f"{flag} '{path}': {error.strerror}. Name another file.") from None
     return path
 
 

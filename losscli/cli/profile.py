@@ -1,7 +1,5 @@
 """`losscli profile`: what bounds one call of a loss."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path
@@ -103,10 +101,9 @@ def command(
     return EXIT_OK
 
 
-def _only(tasks: list[Task], words: tuple[str, ...]) -> Task:
+def _only(tasks: list["Task"], words: tuple[str, ...]) -> "Task":
     asked = [word for each in words for word in each.split()]
-    found = [task for task in tasks if {*asked} <= {*task.case.name.split()}]
-    if not found:
+    if not (found := [task for task in tasks if {*asked} <= {*task.case.name.split()}]):
         named = f"has {' '.join(asked)!r} in its name" if asked else "is left"
         raise UsageError(f"no case {named}. `losscli profile --list` lists the cases.")
     passes = ((task.case.name, *each) for task in found for each in task.passes.items())

@@ -1,7 +1,5 @@
 """The option ``--ranks``, and what a command does in several ranks."""
 
-from __future__ import annotations
-
 import os
 import socket
 import sys
@@ -10,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from losscli.cli.options import Decorator
-from losscli.cli.variables import option
-from losscli.config.fields import whole_number
+from losscli.cli.options import number_option
 from losscli.config.schema import Config
 from losscli.console.notes import LOADING, QUIET_VARIABLE, status
 from losscli.errors import UnfitError, UsageError
@@ -26,14 +22,10 @@ if TYPE_CHECKING:
     from losscli.ranks.group import Group
 
 
-def ranks_option(help: str) -> Decorator:
-    """Return --ranks."""
-    return option("--ranks", type=whole_number("number of ranks", 1, 1024), metavar="N", help=help)
-
-
-ranks_of_config_option = ranks_option(
+ranks_of_config_option = number_option(
+    "--ranks",
     "Split the operands over N processes (ranks), for a config that has a placement, such as "
-    "sharded."
+    "sharded.",
 )
 
 
@@ -69,8 +61,7 @@ def place_of(ranks: int | None, config_device: str, *, listing: bool = False) ->
         from losscli.ranks.launch import launch
 
         click.get_current_context().exit(launch(ranks, sys.argv[1:]))
-    place = Place.of_environment()
-    if place is None:
+    if (place := Place.of_environment()) is None:
         raise UsageError(f"operands are split over ranks, but no ranks were started. {ADVICE}.")
     if ranks not in (None, place.size):
         raise UsageError(f"--ranks {ranks} within {place.size} ranks of torchrun. Leave out one.")
@@ -90,10 +81,8 @@ def _refuse_ranks(ranks: int | None) -> None:
         raise UsageError(f"--ranks {ranks} splits nothing: the config has no placement. {advice}.")
     if _is_rank() and os.environ.get("WORLD_SIZE", "1") != "1" and "LOCAL_RANK" in os.environ:
         size = os.environ["WORLD_SIZE"]
-        raise UsageError(
-            f"torchrun has started {size} ranks, which would all do the same: the config has no "
-            f"placement. {advice}."
-        )
+        said = f"torchrun has started {size} ranks, which would all do the same"
+        raise UsageError(f"{said}: the config has no placement. {advice}.")
 
 
 def _check_split(block: Config) -> None:
@@ -149,7 +138,7 @@ def device_of(config_device: str, place: Place | None) -> str:
     return resolve_device(f"cuda:{place.local_rank}") if place and found != "cpu" else found
 
 
-def facts_of(group: Group, device: str) -> dict[str, Any]:
+def facts_of(group: "Group", device: str) -> dict[str, Any]:
     """Return what a record holds of all ranks: their devices."""
     own = {
         "rank": group.rank,

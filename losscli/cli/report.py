@@ -48,10 +48,8 @@ def command(
     if page and output is None and sys.stdout.isatty():
         raise UsageError("a terminal cannot show a page. Name a file with -o.")
     if page and find_spec("jinja2") is None:
-        raise UnfitError(
-            "the page needs Jinja2, which is not installed. Install it with `pip install "
-            "'losscli[report]'`, or choose --format svg."
-        )
+        advice = "Install it with `pip install 'losscli[report]'`, or choose --format svg."
+        raise UnfitError(f"the page needs Jinja2, which is not installed. {advice}")
     from losscli.render.html.any_record import read_record
     from losscli.render.html.page import render_page, sections
 

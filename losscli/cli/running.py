@@ -103,8 +103,7 @@ def run_jobs(
         finished = True
     if writer is None:  # another rank reports
         return EXIT_OK if finished else EXIT_INTERRUPTED
-    results = writer.run.results
-    if results:
+    if results := writer.run.results:
         publish(run.kind, lambda: render(writer.run, "md", **shown))
     if output and results:
         say(f"{conclusion(writer.run)}\n")
@@ -124,8 +123,7 @@ def run_jobs(
         too_large = getattr(results[0], "code", None) == Code.INSUFFICIENT_MEMORY
         advice = " Choose a smaller --size." * too_large
         raise UnfitError(f"nothing could run: {results[0].reason}.{advice}")
-    failed = any(result.status in (FAIL, FAILED) for result in results)
-    return EXIT_FAILED if failed else EXIT_OK
+    return EXIT_FAILED if any(each.status in (FAIL, FAILED) for each in results) else EXIT_OK
 
 
 def follow(

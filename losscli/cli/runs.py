@@ -214,8 +214,7 @@ def _remove(names: Sequence[str]) -> None:
 
 
 def _find(name: str) -> Path:
-    runs = _runs()
-    if not runs:
+    if not (runs := _runs()):
         raise UsageError(f"there is no run '{name}': {_NONE.format(runs_directory())}")
     if name not in runs:
         raise UsageError(unknown("run", name, runs))

@@ -1,29 +1,23 @@
 """`losscli self-test`: whether timer, checks and judge can be trusted here."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Generator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from losscli.cli import options
 from losscli.cli.completion import OneOf
-from losscli.cli.options import device_option, examples, hold, keep_going_option, output_options
-from losscli.cli.ranks import device_of, facts_of, place_of, ranks_option, run_in_ranks
+from losscli.cli.ranks import device_of, facts_of, place_of, run_in_ranks
 from losscli.console.notes import note
 from losscli.console.streams import emit, tell
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UsageError, worst
 from losscli.machine.devices import let_threads_sleep
 from losscli.ranks.place import Place
-
-if TYPE_CHECKING:
-    from losscli.judge.selftest import Judged
-    from losscli.judge.verdict import Verdict
 
 TIMER, CHECKS, JUDGE = TESTS = ("timer", "checks", "judge")
 FOR_JUDGE = ("table", "md", "json")
@@ -33,13 +27,15 @@ FOR_JUDGE = ("table", "md", "json")
 @click.argument(
     "test", type=OneOf("self-test", TESTS), metavar=f"[{'|'.join(TESTS)}]", required=False
 )
-@device_option(default="auto", show_default=True)
-@ranks_option(
-    "Run the checks on losses whose operands are split over N processes (ranks); only for `checks`."
+@options.device_option(default="auto", show_default=True)
+@options.number_option(
+    "--ranks",
+    "Run the checks on losses whose operands are split over N processes (ranks); only for "
+    "`checks`.",
 )
-@keep_going_option
-@output_options
-@examples(
+@options.keep_going_option
+@options.output_options
+@options.examples(
     "losscli self-test",
     "losscli self-test checks --ranks 2",
     "losscli self-test timer --device cuda",
@@ -69,9 +65,8 @@ def command(
         raise UsageError(f"--ranks is only for checks: losscli self-test checks --ranks {ranks}.")
     if test is None and (output is not None or format not in ("table", "md")):
         given = "-o" if output is not None else f"--format {format}"
-        raise UsageError(
-            f"{given} takes one report, but two self-tests write two. Name one: timer or checks."
-        )
+        said = f"{given} takes one report, but two self-tests write two."
+        raise UsageError(f"{said} Name one: timer or checks.")
     if test == JUDGE and format not in FOR_JUDGE:
         raise UsageError(f"self-test judge writes {', '.join(FOR_JUDGE)}, not {format}.")
 
@@ -79,7 +74,7 @@ def command(
         let_threads_sleep(os.environ)
 
     place = None if ranks is None else place_of(ranks, device)
-    hold(output, kind="" if test == JUDGE else "self-test")
+    options.hold(output, kind="" if test == JUDGE else "self-test")
     if test == JUDGE:
         return _judge(device, keep_going, format, output)
     report: dict[str, Any] = {"format": format, "output": output, "keep_going": keep_going}
@@ -129,11 +124,14 @@ def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> i
     from losscli.cli.running import follow
     from losscli.judge.batch import judge_batch
     from losscli.judge.pool import LocalPool
-    from losscli.judge.selftest import candidates, judged_files
+    from losscli.judge.selftest import Judged, candidates, judged_files
+    from losscli.judge.verdict import Verdict
     from losscli.machine.devices import resolve_device
     from losscli.render.output import write_report
+    from losscli.render.text import markdown, text
     from losscli.runs.encoding import json_line
     from losscli.runs.journal import kept
+    from losscli.views.self_tests import of_judge
 
     resolved = resolve_device(device)
     files = candidates(resolved)
@@ -161,7 +159,10 @@ def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> i
         interrupted = True
     if found:
         with kept("self-test", lambda: "\n".join(json_line(each.to_json()) for each in found)):
-            write_report(_report(found, format), format, output)
+            report = text(of_judge(found)) if format == "table" else markdown(of_judge(found))
+            if format == "json":
+                report = json.dumps([each.to_json() for each in found], indent=1)
+            write_report(report, format, output)
     left = f"{len(files) - len(found)} of {len(files)} files are not judged"
     if interrupted:
         tell(f"losscli: interrupted; {left}")
@@ -169,12 +170,3 @@ def _judge(device: str, keep_going: bool, format: str, output: Path | None) -> i
     if len(found) < len(files):
         note(left)
     return worst(each.exit_code for each in found)
-
-
-def _report(found: list[Judged], format: str) -> str:
-    from losscli.render.text import markdown, text
-    from losscli.views.self_tests import of_judge
-
-    if format == "json":
-        return json.dumps([each.to_json() for each in found], indent=1)
-    return text(of_judge(found)) if format == "table" else markdown(of_judge(found))

@@ -33,8 +33,7 @@ class Option(click.Option):
         try:
             return super().process_value(ctx, value)
         except UsageError as error:
-            variable = variable_of(ctx, self)
-            if not variable or type(error) is not UsageError:
+            if not (variable := variable_of(ctx, self)) or type(error) is not UsageError:
                 raise
             raise UsageError(f"{variable}: {error}") from None
 

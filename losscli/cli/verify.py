@@ -108,8 +108,7 @@ def command(
         if checks:
             from losscli.views.phrases import count
 
-            asked = sum(map(len, jobs))
-            emit(f"--check {','.join(checks)}: {count(asked, 'check')} to run")
+            emit(f"--check {','.join(checks)}: {count(sum(map(len, jobs)), 'check')} to run")
         return EXIT_OK
 
     facts, free_of = {}, memory.free_bytes

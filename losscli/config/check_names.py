@@ -8,13 +8,12 @@ from typing import Any
 from losscli.reasons import Facet
 
 _PLAIN = ("place", "facet", "catches", "advice", "formerly")
-_FOLDER = Path(__file__).parents[1] / "verify" / "checks"
 _CHECK = re.compile(r"^@check\(\n(.*?)^\)\ndef (\w+)", re.MULTILINE | re.DOTALL)
 
 
 def _read() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
-    for file in _FOLDER.glob("*.py"):
+    for file in (Path(__file__).parents[1] / "verify" / "checks").glob("*.py"):
         for fields, name in _CHECK.findall(file.read_text("utf-8")):
             call = ast.parse(f"check({fields})", mode="eval").body
             assert isinstance(call, ast.Call)

@@ -1,7 +1,5 @@
 """Expands a config into cases and selects its rows, without torch."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -46,10 +44,8 @@ def keeps(filters: Sequence[Filter], row: Mapping[str, object]) -> bool:
 
     def meets(condition: Condition) -> bool:
         given, values = row.get(condition.axis), condition.values
-        found = given in values
-        if isinstance(given, str) and not found:
-            found = any(fnmatchcase(given, str(value)) for value in values)
-        return found != condition.negated
+        matches = isinstance(given, str) and any(fnmatchcase(given, str(v)) for v in values)
+        return (matches or given in values) != condition.negated
 
     return not filters or any(all(map(meets, filter)) for filter in filters)
 
@@ -57,14 +53,9 @@ def keeps(filters: Sequence[Filter], row: Mapping[str, object]) -> bool:
 def row_of(case: Case, implementation: str, pass_: PassName, table: str) -> dict[str, object]:
     """Return what filters and rules look at, by the names of axes."""
     names = ("loss", "size", "dtype", "reduction", "distribution", "layout", "grad_output")
-    return {
-        **case.params,
-        **{name: getattr(case, name) for name in names},
-        "device": case.device.partition(":")[0],
-        "implementation": implementation,
-        "pass": pass_,
-        "table": table,
-    }
+    device = case.device.partition(":")[0]
+    own = {"device": device, "implementation": implementation, "pass": pass_, "table": table}
+    return {**case.params, **{name: getattr(case, name) for name in names}, **own}
 
 
 def expand(config: Config, device: str) -> Iterator[Case]:
@@ -77,13 +68,8 @@ def _expand(config: Config, device: str) -> Iterator[Case]:
     if FORWARD in config.passes and 1.0 not in grad_outputs:
         grad_outputs = (1.0, *grad_outputs)
     for choice, size, dtype, reduction, distribution, layout, grad_output in itertools.product(
-        config.losses,
-        config.sizes,
-        config.dtypes,
-        config.reductions,
-        config.inputs.distribution,
-        config.layouts,
-        grad_outputs,
+        *(config.losses, config.sizes, config.dtypes, config.reductions),
+        *(config.inputs.distribution, config.layouts, grad_outputs),
     ):
         spec = find_loss(choice.name)
         if not spec.takes(size):
@@ -91,8 +77,8 @@ def _expand(config: Config, device: str) -> Iterator[Case]:
         whole = config.whole_targets and spec.unit == ELEMENT
         usual = size if whole else spec.default_target_shape(size)
         shape, target = layouts.shapes_of(size, layout, usual)
-        axes = [choice.parameters.get(p.name, (p.default,)) for p in spec.parameters]
-        for values in itertools.product(*axes):
+        axes = {p.name: choice.parameters.get(p.name, (p.default,)) for p in spec.parameters}
+        for values in itertools.product(*axes.values()):
             yield Case(
                 loss=spec.name,
                 shape=shape,
@@ -101,7 +87,7 @@ def _expand(config: Config, device: str) -> Iterator[Case]:
                 # A loss without this reduction uses its own.
                 reduction=reduction if reduction in spec.reductions else spec.reductions[0],
                 device=device,
-                params=dict(zip((p.name for p in spec.parameters), values, strict=True)),
+                params=dict(zip(axes, values, strict=True)),
                 distribution=distribution,
                 seed=config.inputs.seed,
                 scale=config.inputs.scale,
@@ -120,7 +106,7 @@ def rows(tables: Iterable[Config], device: str) -> Iterator[tuple[Config, Case, 
                 yield table, case, name, pass_
 
 
-def excluded(config: Config, device: str) -> tuple[Exclusion, ...]:
+def excluded(config: Config, device: str) -> tuple["Exclusion", ...]:
     """Return each ``exclude`` rule that removes rows, with their number."""
     from losscli.runs.records import Exclusion  # takes a while to import
 

@@ -59,8 +59,7 @@ def check_grad_output(text: str) -> GradOutput:
     """Parse a grad_output: a finite number or ``changing``."""
     number = finite(text)
     if number is None and text != CHANGING:
-        choices = (CHANGING, "a finite number such as 0.5")
-        raise UsageError(unknown("grad_output", text, choices))
+        raise UsageError(unknown("grad_output", text, (CHANGING, "a finite number such as 0.5")))
     return text if number is None else number
 
 
@@ -229,15 +228,13 @@ def _powers(node: Located) -> tuple[Shape, ...]:
 
 def read_size(node: Located) -> Shape:
     """Read exactly one size."""
-    shapes = read_text(node, parse_size)
-    if len(shapes) != 1:
+    if len(shapes := read_text(node, parse_size)) != 1:
         node.fail(f"expected one size, found {len(shapes)} in '{node.text}'.")
     return shapes[0]
 
 
 def read_scale(node: Located) -> float:
     """Read a number above 0."""
-    value = _number(node)
-    if value <= 0:
+    if (value := _number(node)) <= 0:
         node.fail(f"expected a number above 0, found {value:g}.")
     return value

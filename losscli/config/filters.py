@@ -24,8 +24,7 @@ def parse_filter(text: str) -> Filter:
 
 
 def _condition(part: str, text: str) -> Condition:
-    match = re.fullmatch(r"([a-z_]+)\s*(!?=)\s*(.+)", part)
-    if match is None:
+    if (match := re.fullmatch(r"([a-z_]+)\s*(!?=)\s*(.+)", part)) is None:
         advice = "Write AXIS=VALUE, with commas between several, such as loss=mse,dtype=bfloat16."
         raise UsageError(f"'{text}' is not a filter. {advice}")
     axis, sign, values = match.groups()
@@ -40,8 +39,7 @@ def _condition(part: str, text: str) -> Condition:
 
 def _named(kind: str, candidates: Collection[str]) -> Read:
     def read(text: str) -> tuple[str, ...]:
-        found = tuple(name for name in candidates if fnmatchcase(name, text))
-        if not found:
+        if not (found := tuple(name for name in candidates if fnmatchcase(name, text))):
             raise UsageError(unknown(kind, text, candidates))
         return found
 

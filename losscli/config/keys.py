@@ -116,8 +116,7 @@ def _record(kind: type, what: str, **more: Any) -> Key:
     keys = _keys_of(kind, _VALUES)
 
     def read(node: Located) -> Any:
-        readers = {name: key.read for name, key in keys.items()}
-        values = fields.read_mapping(node, what, readers)
+        values = fields.read_mapping(node, what, {name: key.read for name, key in keys.items()})
         return kind(**{f"{n}_" if iskeyword(n) else n: value for n, value in values.items()})
 
     return Key(read, _object({name: key.schema for name, key in keys.items()}, **more))
@@ -139,10 +138,8 @@ def _timing(node: Located) -> Timing:
         else:
             timing = replace(timing, max_time=max(timing.min_time, timing.max_time))
     if not 0 < timing.max_time >= timing.min_time:
-        node.fail(
-            f"max_time ({timing.max_time:g} s) must be above 0 and no less than "
-            f"min_time ({timing.min_time:g} s)."
-        )
+        least = f"min_time ({timing.min_time:g} s)"
+        node.fail(f"max_time ({timing.max_time:g} s) must be above 0 and no less than {least}.")
     return timing
 
 

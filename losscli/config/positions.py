@@ -4,8 +4,6 @@ PyYAML reads YAML 1.1, in which ``1e-3`` is a string, ``on`` is true, ``12:30`` 
 is eight. So only its parser is used, and scalars follow the core schema of YAML 1.2.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -37,7 +35,7 @@ class Located:
     column: int
     text: str = ""
     """A scalar as written: ``0x10`` may be a size as well as sixteen."""
-    key: Located | None = None
+    key: "Located | None" = None
 
     def fail(self, message: str) -> NoReturn:
         """Raise a ConfigError that points here."""

@@ -6,7 +6,8 @@ import re
 from losscli.errors import UsageError
 from losscli.losses import Shape
 
-LARGEST = 2**44
+LARGEST_EXPONENT = 44
+LARGEST = 2**LARGEST_EXPONENT
 """Most elements of one tensor; a larger size is a typing error."""
 MOST_DIMENSIONS = 64
 """PyTorch's limit."""
@@ -39,20 +40,16 @@ def parse_size(text: str) -> tuple[Shape, ...]:
 def powers_of_two(start: int, stop: int, step: int = 1) -> tuple[Shape, ...]:
     """Return one-dimensional sizes 2^start, 2^(start+step), ... up to 2^stop."""
     text = f"pow2[{start}:{stop}:{step}]"
-    if not 0 <= start <= stop <= LARGEST.bit_length() - 1 or step < 1:
-        raise UsageError(
-            f"'{text}' is not a range of sizes. Write pow2[START:STOP:STEP] with "
-            f"0 <= START <= STOP <= {LARGEST.bit_length() - 1} and STEP at least 1."
-        )
+    if not 0 <= start <= stop <= LARGEST_EXPONENT or step < 1:
+        said = f"'{text}' is not a range of sizes. Write pow2[START:STOP:STEP] with"
+        raise UsageError(f"{said} 0 <= START <= STOP <= {LARGEST_EXPONENT} and STEP at least 1.")
     return tuple((2**exponent,) for exponent in range(start, stop + 1, step))
 
 
 def _geometric(start: int, stop: int, factor: int, text: str) -> tuple[Shape, ...]:
     if not 1 <= start <= stop or factor < 2:
-        raise UsageError(
-            f"'{text}' is not a range of sizes. Write START..STOP*FACTOR with START at least 1, "
-            "STOP no smaller and FACTOR at least 2, such as 1K..32K*2."
-        )
+        form = "START at least 1, STOP no smaller and FACTOR at least 2, such as 1K..32K*2"
+        raise UsageError(f"'{text}' is not a range of sizes. Write START..STOP*FACTOR with {form}.")
     shapes = []
     while start <= stop:
         shapes.append(_plausible((start,), text))
@@ -75,5 +72,5 @@ def _extent(part: str, text: str) -> int:
 
 def _plausible(shape: Shape, text: str) -> Shape:
     if math.prod(max(extent, 1) for extent in shape) > LARGEST:
-        raise UsageError(f"'{text}' has more than 2^{LARGEST.bit_length() - 1} elements.")
+        raise UsageError(f"'{text}' has more than 2^{LARGEST_EXPONENT} elements.")
     return shape

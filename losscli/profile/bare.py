@@ -1,12 +1,9 @@
 """The calls under a profiler: a few to warm up, and a marked one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,12 +11,10 @@ from losscli.cases.axes import PassName
 from losscli.cases.case import Case
 from losscli.implementations import Implementation
 from losscli.implementations.binding import binding
+from losscli.implementations.implementation import BoundLoss
 from losscli.implementations.local import LocalSubject
 from losscli.implementations.passes import PassFactory, gradients
 from losscli.truth.inputs import make_inputs
-
-if TYPE_CHECKING:
-    from losscli.implementations.implementation import BoundLoss
 
 WARM_UPS = 3
 """Calls before the marked one: builds, compiles and allocates."""
@@ -30,8 +25,7 @@ def run(case: Case, pass_: PassName, implementation: Implementation, trace: Path
 
     The marks are the CUDA profiler's and an NVTX range. A user's file runs outside any sandbox.
     """
-    operands = make_inputs(case)
-    passes = PassFactory(case, pass_, tuple(operands.values()))
+    passes = PassFactory(case, pass_, make_inputs(case).values())
     with gradients(pass_), TemporaryDirectory(prefix="losscli-") as scratch:
         call = LocalSubject.bind(_in_this_process(implementation, scratch), case).repeated(passes)
         for _ in range(WARM_UPS):
@@ -49,8 +43,7 @@ def run(case: Case, pass_: PassName, implementation: Implementation, trace: Path
 
 def _in_this_process(implementation: Implementation, scratch: str) -> Implementation:
     """Return an implementation whose file, if any, is imported here with its own folder."""
-    file = implementation.file
-    if not file:
+    if not (file := implementation.file):
         return implementation
     from losscli.implementations.sandbox.program import bound, import_source
 

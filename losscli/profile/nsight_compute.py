@@ -2,7 +2,6 @@
 
 import csv
 import io
-import math
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import Any
 
 from losscli.errors import UnfitError
 from losscli.profile.record import Launch
+from losscli.units import finite
 
 PROGRAM = "ncu"
 OPTIONS = ("--profile-from-start", "off", "--clock-control", "none", "--cache-control", "all")
@@ -76,8 +76,7 @@ class NoCountersError(UnfitError):
 
 def command(raw: Path, bare: Sequence[str]) -> tuple[str, ...]:
     """Return the command that profiles another one into ``raw``, or raise NoCountersError."""
-    program = shutil.which(PROGRAM)
-    if not program:
+    if not (program := shutil.which(PROGRAM)):
         raise NoCountersError(MISSING)
     return (program, *OPTIONS, "--metrics", ",".join(METRICS), "-f", "-o", str(raw), *bare)
 
@@ -109,13 +108,8 @@ def read(text: str) -> tuple[Launch, ...]:
 
 def _launch(row: Mapping[str, str]) -> Launch:
     def number(metric: str) -> float | None:
-        try:
-            found = float(row.get(metric, "").replace(",", ""))
-        except ValueError:
-            return None
-        if not math.isfinite(found):
-            return None
-        return found / 100 if "pct" in metric else found
+        found = finite(row.get(metric, "").replace(",", ""))
+        return found / 100 if found is not None and "pct" in metric else found
 
     fields: dict[str, Any] = {
         field: found if (found := number(metric)) is None or "pct" in metric else int(found)

@@ -103,10 +103,8 @@ def decide(
         return "matrix products", f"these alone take {fraction:.0%} of the call's time"
     if not launches:
         return "unknown", "the profiler saw no kernel"
-    at_limit: tuple[Bound, str] = (
-        "memory",
-        f"the limit alone takes {fraction:.0%} of the call's time",
-    )
+    at_limit: tuple[Bound, str]
+    at_limit = "memory", f"the limit alone takes {fraction:.0%} of the call's time"
     longest = max(launches, key=lambda each: each.seconds)
     busy = sum(each.seconds for each in launches)
     if longest.blocks is None:
@@ -130,10 +128,9 @@ def decide(
 
 
 def _uncoalesced(launch: Launch) -> tuple[Bound, str] | None:
-    for touched, useful, what in (
-        (launch.loaded_bytes, launch.useful_loads, "loads"),
-        (launch.stored_bytes, launch.useful_stores, "stores"),
-    ):
+    loads = launch.loaded_bytes, launch.useful_loads, "loads"
+    stores = launch.stored_bytes, launch.useful_stores, "stores"
+    for touched, useful, what in (loads, stores):
         much = touched is not None and touched >= LOADED * (launch.dram_bytes or 0.0)
         if much and useful is not None and useful < USEFUL:
             text = f"{what} use {useful:.0%} of the sectors of 32 bytes that they touch"

@@ -16,8 +16,7 @@ def read(text: str) -> tuple[tuple[Launch, ...], float | None]:
     """Return a trace's launches (or operators, longest first) and the GPU's idle time."""
     events = [each for each in json.loads(text)["traceEvents"] if each.get("ph") == "X"]
     on_gpu = [each for each in events if each.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
-    kernels = sorted(on_gpu, key=lambda each: float(each["ts"]))
-    if not kernels:
+    if not (kernels := sorted(on_gpu, key=lambda each: float(each["ts"]))):
         return tuple(_operators(events)), None
     gap = 0.0
     end = float(kernels[0]["ts"])

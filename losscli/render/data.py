@@ -54,16 +54,15 @@ def _csv_of(record: AnyRecord) -> str:
         likely = [_flatten(_FULL)] if record.kind == "bench" else rows
         return as_csv(dict.fromkeys(key for row in likely for key in row), rows)
     whole = _whole(record)
-    if isinstance(record, History):
-        rows = [
-            {key: value for key, value in row.items() if key not in ("points", "steps")} | point
-            for row in whole["rows"]
-            for point in row["points"]
-        ]
-    else:
+    if not isinstance(record, History):
         rows = [row for one in whole.get("comparisons", ()) for row in one["rows"]]
-    without = ("case", "commit") if isinstance(record, History) else ("run", "case")
-    return as_csv(rows[0] if rows else without, rows)
+        return as_csv(rows[0] if rows else ("run", "case"), rows)
+    rows = [
+        {key: value for key, value in row.items() if key not in ("points", "steps")} | point
+        for row in whole["rows"]
+        for point in row["points"]
+    ]
+    return as_csv(rows[0] if rows else ("case", "commit"), rows)
 
 
 DATA: Mapping[str, Callable[[AnyRecord], str]] = {

@@ -68,8 +68,7 @@ def _openmetrics(run: Run) -> str:
     for metric, of in METRICS.items():
         name = f"losscli_{metric}_{of.unit}"
         values = ((labels, of.of(result)) for labels, result, _ in rows)
-        samples = [_sample(name, labels, v) for labels, v in values if v is not None]
-        if samples:
+        if samples := [_sample(name, labels, v) for labels, v in values if v is not None]:
             lines += [*_gauge(name, of.unit, f"The {metric} of a call."), *samples]
     return "\n".join([*lines, "# EOF"])
 
@@ -79,16 +78,8 @@ def _gauge(name: str, unit: str, help: str) -> list[str]:
 
 
 def _labels(name: str, result: BenchResult) -> dict[str, str]:
-    return {
-        "name": name,
-        "loss": result.case.loss,
-        "case": result.case.name,
-        "pass": result.pass_,
-        "implementation": result.implementation,
-        "mode": result.mode,
-        "cache": result.cache,
-        "table": result.table,
-    }
+    own = {"name": name, "loss": result.case.loss, "case": result.case.name, "pass": result.pass_}
+    return own | {key: getattr(result, key) for key in ("implementation", "mode", "cache", "table")}
 
 
 def _sample(name: str, labels: Mapping[str, str], value: float) -> str:

@@ -83,8 +83,7 @@ def write_report(text: str, format: str, output: Path | None) -> None:
 
 def publish(title: str, render: Callable[[], str], environ: Mapping[str, str] = os.environ) -> None:
     """Append ``render()`` to the summary of a GitHub Actions step; only warn on failure."""
-    path = environ.get(STEP_SUMMARY)
-    if not path:
+    if not (path := environ.get(STEP_SUMMARY)):
         return
     markdown = printable(f"## losscli {title}\n\n{render()}")
     try:

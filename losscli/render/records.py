@@ -1,10 +1,8 @@
 """Write records in any format, and a run as its results come."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from msgspec.structs import replace
 
@@ -84,24 +82,21 @@ class Writer:
         self._run, self._shown = run, shown
         self.unfinished = True
         self._results = list(run.results)
-        self._journal: Journal | None = None
+        place = journal_of(output, saved)
+        self._journal = Journal(run, *place) if place else None
         self._is_in_journal = True
         """Whether the journal has the last result: a full disk may cut it off."""
-        if place := journal_of(output, saved):
-            self._journal = Journal(run, *place)
         if output and is_replaceable(output):
             self.output = output.resolve()
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> Self:
         return self
 
     @property
     def run(self) -> Run:
         """The run with its results so far and their headline."""
-        results = tuple(self._results)
-        run = replace(
-            self._run, results=results, result_count=len(results), unfinished=self.unfinished
-        )
+        found = tuple(self._results)
+        run = replace(self._run, results=found, result_count=len(found), unfinished=self.unfinished)
         return replace(run, headline=headline(run))
 
     def add(self, result: Result) -> None:

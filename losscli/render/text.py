@@ -159,14 +159,11 @@ def lay_out(
     import tabulate
 
     tabulate.MIN_PADDING = 0  # two more columns would not fit a terminal
-    sides = align or [
-        "right" if are_figures(column) else "left" for column in zip(*rows, strict=True)
-    ]
+    sides = align or ["right" if are_figures(each) else "left" for each in zip(*rows, strict=True)]
     if style == MARKDOWN:  # which has no room for headers of several lines
         headers = [header.replace("\n", " ") for header in headers]
-    table = tabulate.tabulate(
-        rows, headers, tablefmt=style if headers else "plain", colalign=sides, disable_numparse=True
-    )
+    style = style if headers else "plain"
+    table = tabulate.tabulate(rows, headers, style, colalign=sides, disable_numparse=True)
     return "\n".join(line.rstrip() for line in table.splitlines())
 
 

@@ -40,12 +40,9 @@ def view(run: Run, *, verbose: bool = False, columns: Sequence[str] = ()) -> Doc
     titled = (Part(title, (table,)) if title else table for title, table in shown.items())
     legend = _legend(ran, {header for table in shown.values() for header in table.headers})
     hint = ["-v explains the columns"] * bool(shown)
-    return (
-        *map(Sentence, answers(run)),
-        Part(caption(run), (*titled, Notes([legend] if verbose and shown else hint))),
-        Notes(_notes(run)),
-        Notes(slower_configurations(run)),
-    )
+    measured = Part(caption(run), (*titled, Notes([legend] if verbose and shown else hint)))
+    notes = Notes(_notes(run)), Notes(slower_configurations(run))
+    return *map(Sentence, answers(run)), measured, *notes
 
 
 def baseline_of(results: Results) -> str:
@@ -74,8 +71,7 @@ def _answer(results: Results, others: Sequence[str]) -> str:
     against = [words for name in others if (words := _against(timed, name))]
     compared = (name for name in others if any(name in r.speedup for r in timed))
     unclear = [NAMES.get(name, name) for name in compared if not _decided(timed, name)]
-    known = (result.limit_share for result in timed)
-    shares = [min(share, 1.0) for share in known if share and share < IMPOSSIBLE_SHARE]
+    shares = [min(s, 1.0) for r in timed if (s := r.limit_share) and s < IMPOSSIBLE_SHARE]
     if against:
         parts.append(f"is {', '.join(against[:NAMED])}")
     if shares and (against or unclear):
@@ -118,8 +114,7 @@ def _against(results: Results, other: str) -> str:
 
 
 def _decided(results: Results, other: str) -> list[float]:
-    known = (result for result in results if other in result.speedup)
-    return [result.speedup[other] for result in known if not _is_unclear(result, other)]
+    return [r.speedup[other] for r in results if other in r.speedup and not _is_unclear(r, other)]
 
 
 def _is_unclear(result: BenchResult, other: str) -> bool:
@@ -151,10 +146,8 @@ def line(result: BenchResult) -> str:
     name = f"{result.case.name}, {_what_was_timed(result)}, {result.implementation}"
     if not result.seconds:
         return f"{name}: {result.status}: {result.reason}"
-    versus_others = [
-        f"{figure(value)}x {NAMES.get(other, other)}" for other, value in result.speedup.items()
-    ]
-    return f"{name}: {', '.join([format_seconds(result.seconds.median), *versus_others])}"
+    ratios = [f"{figure(ratio)}x {NAMES.get(by, by)}" for by, ratio in result.speedup.items()]
+    return f"{name}: {', '.join([format_seconds(result.seconds.median), *ratios])}"
 
 
 def _legend(ran: Results, headers: Collection[str]) -> str:
@@ -228,15 +221,13 @@ def _default_allocator(results: Results) -> list[str]:
     def key(result: BenchResult) -> tuple[object, ...]:
         return result.table, result.case, result.pass_, result.mode
 
-    reference = {
-        key(r): r.default_allocator_seconds for r in results if r.implementation == REFERENCE
-    }
+    theirs = {key(r): r.default_allocator_seconds for r in results if r.implementation == REFERENCE}
     pairs: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for r in results:
-        theirs, own = reference.get(key(r)), r.default_allocator_seconds
+        their, own = theirs.get(key(r)), r.default_allocator_seconds
         fair, which = r.speedup.get(REFERENCE), (r.implementation, _what_was_timed(r))
-        if fair and own and theirs and not _is_unclear(r, REFERENCE):
-            pairs.setdefault(which, []).append((fair, theirs / own))
+        if fair and own and their and not _is_unclear(r, REFERENCE):
+            pairs.setdefault(which, []).append((fair, their / own))
     texts = []
     for (name, pass_), each in pairs.items():
         fair, default = map(geometric_mean, zip(*each, strict=True))
@@ -259,9 +250,8 @@ def _conditions(results: Results) -> list[str]:
         texts.append(f"{said} during {len(busy)} {of}: {cases}")
     if waited := sum(HOST_GAPS in result.conditions for result in timed):
         texts.append(f"the GPU waited for the host during samples of {waited} {of}")
-    reasons = Counter(
-        reason for result in timed for reason in result.conditions.get("throttle_reasons", ())
-    )
+    every = (result.conditions.get("throttle_reasons", ()) for result in timed)
+    reasons = Counter(reason for each in every for reason in each)
     return [*texts, *(f"the GPU was throttled during {n} {of}: {r}" for r, n in reasons.items())]
 
 
@@ -270,8 +260,7 @@ def slower_configurations(run: Run) -> list[str]:
     every = compared(run)
     found = [each for each in every if each.custom.seconds]
     slower = [each for each in found if each.slower_than]
-    near = (each for each in found if not each.slower_than)
-    open_ = [each for each in near if each.is_behind(each.best_baseline)]
+    open_ = [each for each in found if not each.slower_than and each.is_behind(each.best_baseline)]
     of = f"of {count(len(found), 'configuration')}"
     lines = []
     if slower:

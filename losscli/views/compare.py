@@ -1,7 +1,7 @@
 """The report of `losscli compare`: what is slower, then the rows of each run."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from statistics import geometric_mean
 
 from losscli.compare.comparison import Comparison
@@ -30,24 +30,17 @@ def view(compared: Comparisons) -> Document:
     runs |= {f"new: {name}": one.after for name, one in compared.comparisons.items()}
     record, failures = record_of(compared), (Notes(_failures(compared)),)
     verdicts = tuple(_verdicts(record, "other " * bool(compared.disturbed())))
-    return (
-        *(verdicts + failures if compared.regressions() else failures + verdicts),
-        Notes(_details(compared)),
-        Notes([_caption(title, run) for title, run in runs.items()]),
-        *_parts(record),
-    )
+    answer = verdicts + failures if compared.regressions() else failures + verdicts
+    captions = Notes([_caption(title, run) for title, run in runs.items()])
+    return *answer, Notes(_details(compared)), captions, *_parts(record)
 
 
 def of_record(record: ComparisonRecord) -> Document:
     """Return the report of a comparison read from a file."""
     regressions = _regressions(record)
     why = Sentence("FAILED: rows are missing, undecided, failed or larger")
-    return (
-        *[why] * (record.failed and not regressions),
-        *_verdicts(record),
-        Notes(regressions),
-        *_parts(record),
-    )
+    failed = [why] * (record.failed and not regressions)
+    return *failed, *_verdicts(record), Notes(regressions), *_parts(record)
 
 
 def _parts(record: ComparisonRecord) -> Iterator[Part | Table | Notes]:
@@ -196,13 +189,12 @@ def _failures(compared: Comparisons) -> list[str]:
     ]
     if cut := compared.cut_off():
         lines.append(f"FAILED: the last line of {', '.join(cut)} is cut off; results are missing")
-    missing, undecided = compared.missing(), compared.undecided()
-    if missing:
+    if missing := compared.missing():
         rows = _counted([each.implementation for _, each in missing], "missing")
         names = [label(each) for _, each in missing]
         lines += listed(f"FAILED: {rows}; --no-fail-on-missing accepts that", names)
     accepts = "--no-fail-on-undecided accepts that"
-    if undecided:
+    if undecided := compared.undecided():
         names = [row.after.implementation for _, row in undecided]
         rows = _counted(names, "too noisy to rule out a slowdown")
         lines.append(f"FAILED: {rows}; {accepts}")
@@ -220,9 +212,8 @@ def _failures(compared: Comparisons) -> list[str]:
     return [*lines, *listed(f"MEASURE AGAIN: {what}", again)]
 
 
-def _counted(implementations: Iterable[str], state: str) -> str:
+def _counted(found: Sequence[str], state: str) -> str:
     """Return ``3 rows of custom, reference are missing``."""
-    found = list(implementations)
     are = "is" if len(found) == 1 else "are"
     return f"{count(len(found), 'row')} of {', '.join(dict.fromkeys(found))} {are} {state}"
 

@@ -7,14 +7,8 @@ from losscli.implementations.sandbox.isolation_parts import missing
 from losscli.views.document import Document, Notes, Sentence, Side, State, Table, named_once
 from losscli.views.phrases import count
 
-STATES: dict[str, State] = {
-    OK: "good",
-    WARNING: "warn",
-    PROBLEM: "bad",
-    HELD: "good",
-    NOT_THERE: "warn",
-    NOT_HELD: "bad",
-}
+STATES: dict[str, State] = {OK: "good", WARNING: "warn", PROBLEM: "bad"}
+STATES |= {HELD: "good", NOT_THERE: "warn", NOT_HELD: "bad"}
 _LEFT: list[Side] = ["left"] * 4
 
 

@@ -1,7 +1,5 @@
 """A document: a report as plain data for each renderer, the answer first."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -113,7 +111,7 @@ class Part:
     """A document with a title."""
 
     title: str
-    document: Document
+    document: "Document"
     folded: bool = False
 
 

@@ -7,7 +7,7 @@ from losscli.compare.history import History, MeasuredCommit, MetricChange, RowHi
 from losscli.compare.metrics import MEMORY, METRICS
 from losscli.compare.row_keys import in_table, label
 from losscli.units import format_bytes, format_seconds
-from losscli.views.document import Document, Notes, Part, Side, Table, case_table
+from losscli.views.document import Document, Notes, Part, Table, case_table
 from losscli.views.phrases import count, listed, short_pass, shorten
 
 FEW = 4
@@ -29,20 +29,14 @@ def _points(points: Sequence[MeasuredCommit]) -> Table:
     times = [point.seconds for point in points]
     low, high = min(times), max(times)
     ends = f"{format_seconds(low, 3)} to {format_seconds(high, 3)}"
-    rows = [
-        [
-            point.commit,
-            point.created[:16].replace("T", " "),
-            str(point.runs),
-            format_seconds(point.seconds),
-            "-" if point.peak_extra_bytes is None else format_bytes(point.peak_extra_bytes),
-            "." * round((PLOT - 1) * (point.seconds - low) / (high - low or 1)) + "*",
-        ]
-        for point in points
-    ]
+    rows = []
+    for point in points:
+        cells = [point.commit, point.created[:16].replace("T", " "), str(point.runs)]
+        memory = "-" if point.peak_extra_bytes is None else format_bytes(point.peak_extra_bytes)
+        place = round((PLOT - 1) * (point.seconds - low) / (high - low or 1))
+        rows.append([*cells, format_seconds(point.seconds), memory, "." * place + "*"])
     headers = ["commit", "created", "runs", "median", "temp mem", ends]
-    sides: list[Side] = ["left", "left", "right", "right", "right", "left"]
-    return Table(headers, rows, align=sides)
+    return Table(headers, rows, align=["left", "left", "right", "right", "right", "left"])
 
 
 def _summary(series: Sequence[RowHistory]) -> Table:
@@ -55,8 +49,7 @@ def _summary(series: Sequence[RowHistory]) -> Table:
         cells += [str(sum(point.runs for point in each.points)), format_seconds(first)]
         cells += [format_seconds(last), f"{last / first:.3f}", str(len(each.steps))]
         rows.append(cells)
-    headers = ["pass", "impl", "runs", "first", "last", "last/first", "changes"]
-    return case_table(headers, rows)
+    return case_table(["pass", "impl", "runs", "first", "last", "last/first", "changes"], rows)
 
 
 def _changes(found: History) -> list[str]:

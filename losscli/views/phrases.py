@@ -6,7 +6,7 @@ from typing import Any
 
 from losscli.cases.axes import WARM
 from losscli.compare.row_keys import mode_and_cache
-from losscli.runs.grouping import grouped
+from losscli.runs.grouping import collected, grouped
 from losscli.runs.records import SKIPPED, BenchResult, Run, TimerTestResult, VerifyResult
 from losscli.units import first_of
 
@@ -40,11 +40,10 @@ def shorten(implementation: str) -> str:
 
 def machine(environment: Mapping[str, Any], *before: object) -> list[str]:
     """Return the given words, the processor, its threads and the torch version."""
-    on_cpu = environment.get("device") == "cpu"
     words = [
         *before,
         environment.get("gpu") or environment.get("cpu"),
-        f"{environment.get('threads')} threads" if on_cpu else "",
+        f"{environment.get('threads')} threads" if environment.get("device") == "cpu" else "",
         count(len(environment["ranks"]), "rank") if environment.get("ranks") else "",
         f"torch {environment['torch']}" if environment.get("torch") else "",
         f"kernels: {environment['kernels']}" if environment.get("kernels") else "",
@@ -64,14 +63,12 @@ def caption(run: Run) -> str:
 def skips(results: Iterable[BenchResult | VerifyResult]) -> list[str]:
     """Return a line for each reason, with the implementations and cases skipped for it."""
     skipped = (result for result in results if result.status == SKIPPED)
-    together: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     alike = grouped(skipped, lambda result: (result.implementation, result.reason))
-    for (implementation, reason), found in alike.items():
-        cases = tuple(dict.fromkeys(result.case.name for result in found))
-        together.setdefault((reason, cases), []).append(implementation)
+    cases = {key: tuple(dict.fromkeys(r.case.name for r in own)) for key, own in alike.items()}
+    together = collected(((reason, names), name) for (name, reason), names in cases.items())
     return [
-        f"skipped {', '.join(implementations)} ({first_of(cases, _NAMED)}): {reason}"
-        for (reason, cases), implementations in together.items()
+        f"skipped {', '.join(implementations)} ({first_of(names, _NAMED)}): {reason}"
+        for (reason, names), implementations in together.items()
     ]
 
 

@@ -26,14 +26,6 @@ _ALIKE = 4.0
 """Sizes within this factor are about the same."""
 _HIGHEST = 1.25
 """The largest fraction that is drawn; the table has what is higher."""
-_LIMIT = (
-    "How much of the peak memory bandwidth each implementation reaches: copy kernels with the same "
-    "traffic, measured in the same run, are 100 %."
-)
-_BARE = (
-    "How close each implementation comes to the speed of its bare matrix products, measured in the "
-    "same run: 100 %."
-)
 _MANY = "A line is the median of cases of about the same size."
 _SAMPLES = (
     "Each tick is a sample, each line of ticks a process, drawn by the distance from the median of "
@@ -57,11 +49,13 @@ class _Curve:
 
 
 _SHARES = {
-    _LIMIT: _Curve(
+    "How much of the peak memory bandwidth each implementation reaches: copy kernels with the same "
+    "traffic, measured in the same run, are 100 %.": _Curve(
         *("limit", "Fraction of peak bandwidth", "fraction"),
         lambda r: None if r.operations else _share(r),
     ),
-    _BARE: _Curve(
+    "How close each implementation comes to the speed of its bare matrix products, measured in the "
+    "same run: 100 %.": _Curve(
         *("limit", "Fraction of the matrix products' speed", "products"),
         lambda r: _share(r) if r.operations else None,
     ),
@@ -92,8 +86,7 @@ def of_bench(run: Run) -> Iterator[Part]:
         yield Part("Time and GB/s", (lead, *drawn, *more))
     yield from speedups(results, baseline_of(results))
     yield from _samples(results)
-    errors = [plot for curve in _ULPS for plot in _over_size(run, results, curve)[0]]
-    if errors:
+    if errors := [plot for curve in _ULPS for plot in _over_size(run, results, curve)[0]]:
         yield Part("Errors", (Sentence(_ERRORS), *errors))
 
 
@@ -122,10 +115,8 @@ def _curves(
 ) -> Plot:
     """Return a plot; ``of_axis``: the results of all plots with the same axis."""
     unit = curve.unit
-    series = tuple(
-        Series(implementation, _points(own, curve, alone=alone))
-        for implementation, own in grouped(results, lambda r: r.implementation).items()
-    )
+    by_name = grouped(results, lambda r: r.implementation).items()
+    series = tuple(Series(each, _points(own, curve, alone=alone)) for each, own in by_name)
     limits = [(float(r.bytes), r.limit_gbps) for r in results if r.limit_gbps]
     roof = tuple(_binned(limits)) if unit == "GB/s" else ()
     if unit in ("fraction", "products"):
@@ -188,10 +179,9 @@ def _on_axis(ulp: float | None) -> float | None:
 def of_verify(run: Run) -> Iterator[Part]:
     """Yield the part with a verify run's errors and PyTorch's."""
     drawn = []
-    for name, title, field in (
-        ("ulp-loss", "Error of the loss, over size", "value_ulp"),
-        ("ulp-gradient", "Error of the gradients, over size", "grad_ulp"),
-    ):
+    loss = ("ulp-loss", "Error of the loss, over size", "value_ulp")
+    gradients = ("ulp-gradient", "Error of the gradients, over size", "grad_ulp")
+    for name, title, field in (loss, gradients):
         places: dict[str, list[tuple[float, float]]] = {}
         for result in run.of(VerifyResult):
             size = float(sum(result.case.operand_bytes.values()))

@@ -28,10 +28,8 @@ def view(profile: Profile) -> Document:
         lines.append(f"the warps of {_short(longest.name)} spend {share}")
     call = f"{profile.case}, {long_name(profile.pass_)}, {profile.implementation}"
     table = Table([*columns], [*zip(*columns.values(), strict=True)])
-    return (
-        Sentence(f"bound by {profile.bound}: {profile.why}"),
-        Part(f"{call} on {profile.device}", (table, Notes(lines))),
-    )
+    answer = Sentence(f"bound by {profile.bound}: {profile.why}")
+    return answer, Part(f"{call} on {profile.device}", (table, Notes(lines)))
 
 
 def _times(profile: Profile) -> str:

@@ -47,8 +47,7 @@ def speedups(every: Results, baseline: str) -> Iterator[Part]:
     ) -> Plot:
         by_name = grouped(found, lambda r: r.implementation)
         points = {each: of(own, baseline, **more) for each, own in by_name.items()}
-        sides = ("slower", f"faster than {baseline}")
-        return forest(f"speedup-{name}", title, points, sides=sides)
+        return forest(f"speedup-{name}", title, points, sides=("slower", f"faster than {baseline}"))
 
     for pass_, of_pass in grouped(results, timed_pass).items():
         number = len({r.case for r in of_pass})

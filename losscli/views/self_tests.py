@@ -25,8 +25,7 @@ def of_checks(run: Run) -> Document:
     for name, own in grouped(results, lambda result: result.implementation).items():
         found = Counter(map(_cell, own)).most_common()
         rows.append([name, str(len(own)), ", ".join(f"{cell} {number}" for cell, number in found)])
-    failed = grouped(results, lambda result: result.legitimate)
-    wrong, legitimate = ([r.failed for r in failed.get(kind, [])] for kind in (False, True))
+    wrong, legitimate = ([r.failed for r in results if r.legitimate == it] for it in (False, True))
     answer = f"self-test: {sum(wrong)} of {len(wrong)} wrong implementations caught"
     answer += f", {legitimate.count(False)} of {len(legitimate)} legitimate ones passed"
     headers = ["implementation", "losses", "failed by, and for how many losses"]
@@ -56,11 +55,10 @@ def of_timer(run: Run) -> Document:
     for r in results:
         actual = f"{r.right} times" if r.seconds is None else format_seconds(r.seconds)
         rows.append([r.test, r.subject, _expected(r), actual, r.status])
-    failed = (result for result in results if result.status == FAIL)
     return (
         Sentence(f"self-test of the timer: {passed} of {len(results)} parts passed"),
         Part(caption(run), (Table(["test", "call", "expected", "found", "status"], rows),)),
-        Notes([f"FAILED {result.test}, {result.subject}: {result.reason}" for result in failed]),
+        Notes([f"FAILED {r.test}, {r.subject}: {r.reason}" for r in results if r.status == FAIL]),
         Notes([_TIMER_LEGEND]),
     )
 

@@ -148,8 +148,7 @@ def _counts(result: VerifyResult) -> bool:
 def _cell(of_check: Results, loss: str) -> str:
     if all(result.status == SKIPPED for result in of_check):
         return "skipped"  # once for all losses, where the device is why
-    ran = [r for r in of_check if r.case.loss == loss and r.status != SKIPPED]
-    if not ran:
+    if not (ran := [r for r in of_check if r.case.loss == loss and r.status != SKIPPED]):
         return "skipped" if any(r.case.loss == loss for r in of_check) else "-"
     status: VerifyStatus = _worst(ran)
     bad = sum(result.status == status for result in ran)
@@ -194,8 +193,7 @@ def _worst(results: Results) -> VerifyStatus:
 
 def _check(results: Results, name: str) -> VerifyResult | None:
     """Return the result of a check, or of an operand's gradient, if it ran."""
-    names = (name, f"{name}_gradient")
-    return next((result for result in results if result.check in names), None)
+    return next((each for each in results if each.check in (name, f"{name}_gradient")), None)
 
 
 def _errors_table(results: Results) -> Table:
@@ -238,8 +236,7 @@ def _relative(result: VerifyResult | None) -> str:
 
 def _ulp(checks: Results, operand: str) -> str:
     """Return the error of a loss or gradient and, after a slash, what always passes."""
-    result = _check(checks, operand)
-    if result is None or result.error.ulp is None:
+    if (result := _check(checks, operand)) is None or result.error.ulp is None:
         return "-"
     return f"{format_ulp(result.error.ulp)}/{_allowed_ulp(result):g}"
 

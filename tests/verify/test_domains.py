@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from losscli.bench.passes import Contents
+from losscli.bench.plan import Task
 from losscli.cases.axes import DISTRIBUTIONS, DTYPES
+from losscli.config.schema import Timing
 from losscli.implementations import find_implementation
 from losscli.losses import LOSSES, Domain, Operand, Tolerance
 from losscli.losses.domain import COUNTS, LOG_PROBABILITIES, POSITIVE, PROBABILITIES
@@ -145,7 +147,7 @@ def test_values_that_the_reference_refuses_are_not_planted(make_case, loss):
 def test_contents_change_within_the_domain_and_come_back(make_case, loss, shape):
     name, _ = loss
     case = make_case(name, shape=shape, distribution="normal")
-    contents = Contents(case, make_inputs(case))
+    contents = Contents(Task(case, {}, Timing()), make_inputs(case))
     before = contents.prediction.clone()
     domain: Domain = case.spec.operands[0].domain
     contents.change()

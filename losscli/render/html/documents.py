@@ -2,7 +2,7 @@
 
 import shlex
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import TypeGuard
 
@@ -36,26 +36,24 @@ def document_of(record: Reported | Comparisons) -> tuple[Part, ...]:
     if isinstance(record, Verdicts):
         return tuple(_of_verdicts(record))
     if isinstance(record, Comparisons):  # bench runs compared with the first
-        return _arranged(compare.view(record), _plots_of(record_of(record)))
+        return _arranged(compare.view(record), _changes(record_of(record)))
     if isinstance(record, ComparisonRecord):
-        return _arranged(compare.of_record(record), _plots_of(record))
+        return _arranged(compare.of_record(record), _changes(record))
     known = {"bench": plots.of_bench, "verify": plots.of_verify}
-    drawn = tuple(known[record.kind](record)) if record.kind in known else ()
+    drawn = known[record.kind](record) if record.kind in known else ()
     cut = "The last line of the file is cut off; results may be missing."
     notes = (Notes([cut] * record.cut_off, "warn"),)
     return (*_arranged((*view(record, verbose=True), *notes), drawn), _environment(record))
 
 
-def _plots_of(record: ComparisonRecord) -> tuple[Part, ...]:
-    parts = []
+def _changes(record: ComparisonRecord) -> Iterator[Part]:
     for index, one in enumerate(record.comparisons, 1):
         name = f"changes-{index}" if len(record.comparisons) > 1 else "changes"
         if drawn := ratio_plots.of_comparison(one, name):
-            parts.append(Part(f"Changes of {short(one.run)}", drawn))
-    return tuple(parts)
+            yield Part(f"Changes of {short(one.run)}", drawn)
 
 
-def _arranged(document: Document, drawn: Sequence[Part]) -> tuple[Part, ...]:
+def _arranged(document: Document, drawn: Iterable[Part]) -> tuple[Part, ...]:
     first = tuple(each for each in document if isinstance(each, Sentence | Notes))
     rest = tuple(each for each in document if not isinstance(each, Sentence | Notes))
     return Part("Result", first), *drawn, Part("All results", rest)
@@ -100,11 +98,10 @@ def _of_verdicts(record: Verdicts) -> Iterator[Part]:
             rows.append((v.file or v.id, v.word, v.against, why))
         yield Part("All results", (Table(("file", "verdict", "against", "first reason"), rows),))
     for index, verdict in enumerate(verdicts, 1):
-        drawn = tuple(_speedups(verdict, index))
         said, _, times = block(verdict).partition("\n\n")
         found = (Verbatim(said, wraps=True), *[Verbatim(times)] * bool(times))
         word = Sentence(verdict.word, state_of(verdict.word))
-        yield Part(verdict.file or verdict.id, (word, *drawn, *found))
+        yield Part(verdict.file or verdict.id, (word, *_speedups(verdict, index), *found))
     facts = {"command": " ".join(record.command), "created": record.created}
     for name in ("losscli", "torch", "kind_of_machine"):
         values = dict.fromkeys(getattr(verdict, name) for verdict in verdicts)
@@ -119,12 +116,9 @@ def _speedups(verdict: Verdict, index: int) -> Iterator[Plot]:
             for other, (value, low, high) in speed.ratios.items():
                 points.setdefault(other, []).append(Point(speed.case, value, 0.0, low, high))
         if points:
-            yield ratio_plots.forest(
-                f"speedup-file{index}-{slug(pass_)}",
-                f"Speedup of the file, {long_name(pass_)}",
-                points,
-                sides=("slower", "faster than the others"),
-            )
+            key = f"speedup-file{index}-{slug(pass_)}"
+            title = f"Speedup of the file, {long_name(pass_)}"
+            yield ratio_plots.forest(key, title, points, sides=("slower", "faster than the others"))
 
 
 def short(name: str) -> str:

@@ -116,14 +116,9 @@ def render_page(found: Sequence[Section]) -> str:
         shared = "".join(element("g", frame, id=name) for frame, name in frames.items() if frame)
         return unquoted(picture.markers(sorted(set(found[0].styles.values()))) + shared)
 
-    environment.globals |= {
-        "laid_out": _laid_out,
-        "grouped_notes": _grouped_notes,
-        "picture": in_page,
-        "definitions": definitions,
-        "kind": lambda block: type(block).__name__,
-        "state_in": state_in,
-    }
+    environment.globals |= {"picture": in_page, "definitions": definitions, "state_in": state_in}
+    environment.globals |= {"laid_out": _laid_out, "grouped_notes": _grouped_notes}
+    environment.globals["kind"] = lambda block: type(block).__name__
     script = (picture.TEMPLATES / "script.js").read_text(encoding="utf-8")
     text = environment.get_template("page.html.j2").render(
         sections=found,
@@ -141,10 +136,9 @@ def render_page(found: Sequence[Section]) -> str:
 def _in_script(value: object) -> str:
     """Return JSON that cannot end the script element."""
     text = json.dumps(finite(value), separators=(",", ":"), allow_nan=False, ensure_ascii=False)
-    escapes = str.maketrans(
-        {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "", "\u2029": ""}
-    )
-    return text.translate(escapes).encode("utf-8", "replace").decode()
+    escapes = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "", "\u2029": ""}
+    text = text.translate({ord(each): escape for each, escape in escapes.items()})
+    return text.encode("utf-8", "replace").decode()
 
 
 def _laid_out(table: Table, section: Section) -> dict[str, Any]:

@@ -1,12 +1,12 @@
 """A plot as SVG, for a page or a separate file, and the marks of implementations in it."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Final
 
-from losscli.render.html.svg import LETTER, element, escape, number, polyline, text
+from losscli.render.html.svg import LETTER, Places, element, escape, number, polyline, text
 
 STYLES: Final = 10
 TEMPLATES = files("losscli.render.html") / "templates"
@@ -36,9 +36,8 @@ class Picture:
     def in_page(self, frame: str) -> str:
         """Return the element for a page, which has the legend, the colours and the frame's id."""
         axes = element("use", href=f"#{frame}") if self.frame else ""
-        box = f"0 0 {self.width} {self.height}"
         body = self._words() + unquoted(axes + self.drawn)
-        return element("svg", body, role="img", viewBox=box)
+        return element("svg", body, role="img", viewBox=f"0 0 {self.width} {self.height}")
 
     def standalone(self) -> str:
         """Return a separate file, with title, legend and both themes."""
@@ -48,29 +47,18 @@ class Picture:
         style = f"{stylesheet('colours.css')}{stylesheet('plot.css')}"
         ground = element("rect", width=width, height=height, class_="ground")
         head = text(12, 20, self.title, class_="head")
-        keys = "".join(
-            element(
-                "g",
-                element("path", d=f"M{x} {y - 4}h14", class_="whisker")
-                + element("path", d=f"M{x + 7} {y - 4}h0", class_="dots")
-                + text(x + 19, y, label, class_="key"),
-                class_=f"s{index}",
-            )
-            for row, line in enumerate(lines)
-            for x, index, label in line
-            for y in [40 + _LEGEND_HEIGHT * row]
-        )
+        keys = ""
+        for row, line in enumerate(lines):
+            y = 40 + _LEGEND_HEIGHT * row
+            for x, index, label in line:
+                key = element("path", d=f"M{x} {y - 4}h14", class_="whisker")
+                key += element("path", d=f"M{x + 7} {y - 4}h0", class_="dots")
+                keys += element("g", key + text(x + 19, y, label, class_="key"), class_=f"s{index}")
         marks = markers(sorted({index for index, _ in self.legend}))
         body = element("g", self.frame + self.drawn, transform=f"translate(12 {top})")
-        return element(
-            "svg",
-            f"{self._words()}<style>{style}</style>{marks}{ground}{head}{keys}{body}",
-            xmlns="http://www.w3.org/2000/svg",
-            role="img",
-            width=width,
-            height=height,
-            viewBox=f"0 0 {width} {height}",
-        )
+        size = {"width": width, "height": height, "viewBox": f"0 0 {width} {height}"}
+        content = f"{self._words()}<style>{style}</style>{marks}{ground}{head}{keys}{body}"
+        return element("svg", content, xmlns="http://www.w3.org/2000/svg", role="img", **size)
 
     def _words(self) -> str:
         return element("title", escape(self.title)) + element("desc", escape(self.description))
@@ -90,8 +78,7 @@ class Picture:
 
 def stylesheet(name: str) -> str:
     """Return a style sheet of the templates without comments and superfluous space."""
-    source = (TEMPLATES / name).read_text(encoding="utf-8")
-    plain = re.sub(r"/\*.*?\*/", "", source, flags=re.DOTALL)
+    plain = re.sub(r"/\*.*?\*/", "", (TEMPLATES / name).read_text("utf-8"), flags=re.DOTALL)
     return re.sub(r"\s*([{};,])\s*", r"\1", re.sub(r"\s+", " ", plain)).strip()
 
 
@@ -100,34 +87,24 @@ def unquoted(markup: str) -> str:
     return _QUOTED.sub(lambda found: f"={found[1]}{' /' if found[2] else ''}", markup)
 
 
-def marked(
-    places: Sequence[tuple[float, float]], name: str, labels: Iterable[str], class_: str
-) -> str:
+def marked(places: Places, name: str, labels: Iterable[str], class_: str) -> str:
     """Return a path with a mark at each place, which the group's style draws.
 
     Its title has the name and a line for each mark, from which the page's script makes tooltips.
     """
     words = "\n".join(" ".join(each.split()) for each in (name, *labels))
     drawn = places if places[1:] else [*places, *places]  # a path of one point is not drawn
-    title = element("title", escape(words))
-    return element("path", title, d=polyline(drawn), class_=class_)
+    return element("path", element("title", escape(words)), d=polyline(drawn), class_=class_)
 
 
 def markers(styles: Iterable[int]) -> str:
     """Return the markers of styles, to which ``plot.css`` refers."""
-    return element(
-        "defs",
-        "".join(
-            element(
-                "marker",
-                element("path", d=shape_at(style, 0, 0), class_=f"mark s{style}"),
-                id=f"m{style}",
-                markerUnits="userSpaceOnUse",
-                overflow="visible",
-            )
-            for style in styles
-        ),
-    )
+    found = ""
+    for style in styles:
+        shape = element("path", d=shape_at(style, 0, 0), class_=f"mark s{style}")
+        more = {"id": f"m{style}", "markerUnits": "userSpaceOnUse", "overflow": "visible"}
+        found += element("marker", shape, **more)
+    return element("defs", found)
 
 
 def shape_at(style: int, x: float, y: float) -> str:

@@ -151,10 +151,8 @@ def _bars(style: int, name: str, bars: Sequence[tuple[Point, float]], across: sv
     lines = "".join(f"M{low},{y}H{high}" for low, y, high in seen)
     whiskers = svg.element("path", d=lines, class_="whisker") if lines else ""
     marks = marked([(across(point.x), y) for point, y in bars], name, (), "dots")
-    words = "".join(
-        svg.text(WIDTH, y + 4, f"{ratio(p.x)} ({ratio(p.low)[:-1]}-{ratio(p.high)[:-1]})")
-        for p, y in bars
-    )
+    told = ((f"{ratio(p.x)} ({ratio(p.low)[:-1]}-{ratio(p.high)[:-1]})", y) for p, y in bars)
+    words = "".join(svg.text(WIDTH, y + 4, text) for text, y in told)
     return svg.element("g", whiskers + marks + words, class_=f"s{style} value")
 
 

@@ -40,15 +40,14 @@ def _of_bench(run: Run) -> dict[str, Any]:
     names = case_names(results)
     index = {case: number for number, case in enumerate(names)}
     implementations = list(dict.fromkeys(r.implementation for r in results))
+    rows = [_row(r, index[r.case], implementations.index(r.implementation)) for r in results]
     return {
         "kind": "bench",
         "created": run.created,
         "cases": list(names.values()),
         "implementations": implementations,
         "columns": _COLUMNS,
-        "rows": _packed(
-            [_row(r, index[r.case], implementations.index(r.implementation)) for r in results]
-        ),
+        "rows": _packed(rows),
         "samples": {
             "encoding": ENCODING,
             "counts": [len(r.seconds.samples) if r.seconds else 0 for r in results],
@@ -103,8 +102,7 @@ def _compressed(data: bytes) -> str:
 
 
 def _samples(results: Sequence[BenchResult]) -> str:
-    known = (result.seconds for result in results if result.seconds)
-    logs = [math.log(sample / each.median) for each in known for sample in each.samples]
+    logs = [math.log(x / r.seconds.median) for r in results if r.seconds for x in r.seconds.samples]
     steps = [min(max(round(_STEPS * log), -(2**15)), 2**15 - 1) for log in logs]
     data = struct.pack(f"<{len(steps)}h", *steps)
     return _compressed(data[::2] + data[1::2])  # smaller than interleaved

@@ -1,7 +1,5 @@
 """SVG elements as text, and scales with ticks."""
 
-from __future__ import annotations
-
 import html
 import math
 import re
@@ -16,6 +14,7 @@ _UNPRINTABLE = re.compile(
 """Characters that HTML or XML forbid, that control terminals, or that reverse text."""
 
 Ticks = list[tuple[float, str]]
+Places = Sequence[tuple[float, float]]
 
 LETTER = 7.2
 """Pixels of a letter, rounded up."""
@@ -61,22 +60,9 @@ def number(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def polyline(places: Sequence[tuple[float, float]]) -> str:
+def polyline(places: Places) -> str:
     """Return the path of a line."""
     return "M" + "L".join(f"{number(x)},{number(y)}" for x, y in places)
-
-
-def upright(ticks: Ticks, across: Scale, top: float, bottom: float) -> str:
-    """Return the path of a vertical line at each tick."""
-    return "".join(f"M{number(across(value))},{top}V{bottom}" for value, _ in ticks)
-
-
-def below(ticks: Ticks, across: Scale, y: float, width: float) -> str:
-    """Return the words of ticks in a line, kept within a width."""
-    return "".join(
-        text(_within(across(value), words, 0, width), y, words, class_="mid")
-        for value, words in ticks
-    )
 
 
 @dataclass(frozen=True)
@@ -124,6 +110,17 @@ class Axis:
         if high <= low:
             high = low * 2 if self.log else low + 1
         return Scale(low, high, start, end, self.log)
+
+
+def upright(ticks: Ticks, across: Scale, top: float, bottom: float) -> str:
+    """Return the path of a vertical line at each tick."""
+    return "".join(f"M{number(across(value))},{top}V{bottom}" for value, _ in ticks)
+
+
+def below(ticks: Ticks, across: Scale, y: float, width: float) -> str:
+    """Return the words of ticks in a line, kept within a width."""
+    centres = ((_within(across(value), words, 0, width), words) for value, words in ticks)
+    return "".join(text(x, y, words, class_="mid") for x, words in centres)
 
 
 def spaced(ticks: Ticks, scale: Scale) -> Ticks:
