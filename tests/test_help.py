@@ -47,6 +47,13 @@ def test_help_has_examples_that_the_command_accepts(capsys, monkeypatch, tmp_pat
     assert re.findall(in_a_line_of_its_own, capsys.readouterr().out, re.MULTILINE)
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_help_of_a_command_has_more_than_60_lines_of_80_columns(name):
+    command = main.group.get_command(click.Context(main.group), name)
+    context = click.Context(command, info_name=f"losscli {name}", terminal_width=80)
+    assert len(command.get_help(context).splitlines()) <= 60
+
+
 def test_version_names_torch_compiler_and_cache_without_importing_torch(monkeypatch, tmp_path):
     monkeypatch.setenv("LOSSCLI_CACHE_DIR", str(tmp_path))
     result = run_without_torch("--version")

@@ -33,7 +33,7 @@ def test_help_shows_a_variable(capsys, name):
     assert main.run([name, "--help"]) == EXIT_OK
     out = " ".join(capsys.readouterr().out.split())
     prefix = f"LOSSCLI_{name.upper().replace('-', '_')}_"
-    assert f"An environment variable can set each option, e.g. {prefix}" in out
+    assert f"Environment variables set options not given, e.g. {prefix}" in out
     assert "LOSSCLI_QUIET" in out
 
 

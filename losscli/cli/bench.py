@@ -39,30 +39,27 @@ _time_option = partial(option, type=parse_seconds, metavar="TIME")
 @click.command("bench")
 @options.axis_options
 @_time_option("--min-time", help="Sample each pass of a case for at least TIME.")
-@_time_option(
-    "--max-time", help="Stop sampling a pass of a case after TIME, once it has three samples."
-)
-@_time_option("--budget", help="End the whole run after TIME; skip rows for which no time is left.")
+@_time_option("--max-time", help="Stop sampling a pass after TIME and three samples.")
+@_time_option("--budget", help="End the run after TIME; skip what is left then.")
 @option(
     "--confidence",
     type=parse_fraction,
     metavar="FRACTION",
-    help="Stop sampling when the confidence interval of each median is within FRACTION (e.g. 1%) "
-    "of it.",
+    help="Stop when each median's interval is within FRACTION.",
 )
 @option(
     "--cache",
     type=OneOf("cache", CACHES),
     metavar="STATE",
-    help=f"Time with caches in this state: {' or '.join(CACHES)}.",
+    help=f"Time with a {' or a '.join(CACHES)} cache.",
 )
 @options.named_axis("--mode", "mode", "mode", MODES)
 @option(
     "--processes",
     type=check_processes,
     metavar="N",
-    help="Sample each case in N fresh processes; with 1, sample in the process of the command. By "
-    f"default {PROCESSES['cpu']} on a CPU and {PROCESSES['cuda']} on a GPU.",
+    help=f"Sample in N fresh processes, by default {PROCESSES['cpu']} on a CPU, "
+    f"{PROCESSES['cuda']} on a GPU; with 1 in the command's own.",
 )
 @options.number_option("--threads", "Use N threads on the CPU.")
 @ranks_of_config_option
@@ -70,19 +67,16 @@ _time_option = partial(option, type=parse_seconds, metavar="TIME")
 @switch("--force", help="Let --save overwrite a run of the same name.")
 @option(
     "--resume",
-    metavar="FILE",
-    help="Continue the interrupted run in FILE, a path or a saved name; needs -o or --save.",
+    metavar="RUN",
+    help="Continue the interrupted RUN; needs -o or --save.",
     shell_complete=options.COMPLETE_RUNS,
 )
 @options.columns_option
 @options.verbose_option
 @options.output_options
 @options.examples(
-    "losscli bench",
     "losscli bench --loss mse --size 8Kx8K --dtype float32,bfloat16",
-    "losscli bench -c full.yaml --dry-run",
-    "losscli bench --budget 30s",
-    "losscli bench --columns median,p95,p99,max,memory",
+    "losscli bench --budget 30s --columns median,p95,p99,max,memory",
     "losscli bench --loss hinge --impl custom,reference,my_kernel.py --save mine",
     "losscli bench -c full.yaml --part 3/16 --format json -o part3.json",
 )
@@ -101,9 +95,8 @@ def command(
 ) -> int:
     """Time implementations side by side, after checking each against the oracle.
 
-    Without -c, bench runs the cases of default.yaml.
-
-    Options that choose cases take several values: --dtype float32,bfloat16.
+    Without -c, bench runs the cases of default.yaml. Options that choose cases take several values:
+    --dtype float32,bfloat16.
 
     Exit codes: 1 an implementation is wrong, 4 no case could run on this machine, 130 interrupted
     (the report has the finished results).

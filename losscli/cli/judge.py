@@ -72,33 +72,31 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 @option(
     "--loss",
     type=OneOf("loss", EVERY_LOSS),
-    help="Judge against a loss of losscli: a name in `losscli list losses`, or weighted_NAME for "
-    "one with a weight.",
+    help="Judge against this loss of `losscli list losses`.",
 )
 @option("--reference", metavar="FILE", help="Judge against the Model in FILE, in float64.")
 @option(
     "--call",
     metavar="EXPRESSION",
-    help="Call the file by this Python expression, e.g. 'fused(input, target)[0].mean()'.",
+    help="Call it by this expression: 'fused(input, target)[0]'.",
 )
 @option(
     "--arguments",
     metavar="NAMES",
-    help="Pass the operands in this order, e.g. target,input; by default match them by name.",
+    help="Order of the operands, as target,input; else by name.",
 )
 @option(
     "--device",
     type=check_device,
     metavar="NAME",
-    help="Judge on device NAME: auto, cpu, cuda (all GPUs) or cuda:N.",
+    help="Device: auto, cpu, cuda (all GPUs) or cuda:N.",
 )
 @options.axis("--size", "sizes", "SIZE", parse_size, "Time at size SIZE: 1024x1024 or 32K.")
 @options.named_axis("--dtype", "dtypes", "dtype", DTYPES)
 @option(
     "--reduction",
     type=OneOf("reduction", REDUCTIONS),
-    help=f"Judge with reduction {', '.join(REDUCTIONS)}; by default all that it "
-    "takes, and its usual one, mean if it has it, is timed.",
+    help=f"Reduction: {', '.join(REDUCTIONS)}; by default all that it takes.",
 )
 @options.axis(
     "--param", "parameters", "NAME=VALUE", _parameter, "Set a parameter of the loss: beta=0.5."
@@ -120,9 +118,9 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
     *("--memory", "memory_bytes"),
     type=_memory,
     metavar="BYTES",
-    help="Stop a file that uses more memory than BYTES, e.g. 4GB (4 * 10^9) or 4GiB (4 * 2^30).",
+    help="Stop a file that uses more memory: 4GB, 4GiB.",
 )
-@option("--jobs", metavar="FILE", help="Read jobs from FILE, one JSON object per line; - is stdin.")
+@option("--jobs", metavar="FILE", help="Read jobs from FILE, a JSON object a line; - is stdin.")
 @option(
     "--resume",
     metavar="FILE",
@@ -130,22 +128,20 @@ def _parameter(text: str) -> tuple[tuple[str, float]]:
 )
 @options.number_option(
     "--workers",
-    "Build and check N files at once; by default as many as cores and memory allow. A device times "
-    "only one file at a time.",
+    "Build and check N files at once, by default as many as cores and memory allow.",
 )
 @option(
     "--on",
     type=_engine,
     metavar="ENGINE",
-    help="Judge on a Ray cluster: ray, or ray://HOST:PORT of a Ray Client server.",
+    help="Judge on a Ray cluster: ray or ray://HOST:PORT.",
 )
 @switch("--no-cache", help="Judge again what was judged before.")
-@switch("--strict", help="Also exit with 1 for a file that is RIGHT WITHIN LIMITS.")
+@switch("--strict", help="Exit with 1 for RIGHT WITHIN LIMITS too.")
 @option(
     "--format",
     type=OneOf("format", FORMATS),
-    help="Write verdicts as table, json or jsonl (one per line, as they finish). By default table, "
-    "and jsonl with --jobs or --resume.",
+    help="Write table, json or jsonl, the default with --jobs.",
 )
 @options.output_option
 @options.examples(

@@ -67,7 +67,7 @@ _quiet = partial(
     _switch,
     ["-q", "--quiet"],
     callback=_remember_quiet,
-    help="Write no progress and no notes to standard error, only errors.",
+    help="Write only errors to standard error.",
 )
 _version = _switch(
     ["--version"],

@@ -80,7 +80,7 @@ def examples(*lines: str, after: str = "") -> Decorator:
 def format_option(formats: Sequence[str], help: str) -> Decorator:
     """Return --format, whose default is the first format."""
     kind = OneOf("format", formats)
-    return option("--format", type=kind, default=formats[0], show_default=True, help=help)
+    return option("--format", type=kind, default=formats[0], help=help)
 
 
 def device_option(verb: str = "Run on device NAME", **more: Any) -> Decorator:
@@ -98,7 +98,7 @@ def number_option(flag: str, help: str) -> Decorator:
 keep_going_option = option(
     "--keep-going/--fail-fast",
     default=True,
-    help="Continue after a failure (default), or stop at the first.",
+    help="Stop at the first failure; default: --keep-going.",
 )
 
 
@@ -120,7 +120,7 @@ def named_axis(flag: str, field: str, kind: str, candidates: Collection[str]) ->
     return axis(
         *(flag, field, "NAME"),
         lambda text: (check_name(kind, text, candidates),),
-        f"Choose the {kind}: {', '.join(candidates)}.",
+        f"{field.capitalize()}: {', '.join(candidates)}.",
         listed(lambda: candidates, commas=True),
     )
 
@@ -128,7 +128,7 @@ def named_axis(flag: str, field: str, kind: str, candidates: Collection[str]) ->
 columns_option = axis(
     *("--columns", "columns", "NAME"),
     lambda text: (check_name("column", FORMER_COLUMNS.get(text, text), COLUMNS),),
-    f"Choose the columns of the tables: {', '.join(COLUMNS)}.",
+    "Columns of the tables: `losscli list columns`.",
     listed(lambda: COLUMNS, commas=True),
 )
 _LOSSES: Mapping[str, Collection[str]] = {
@@ -145,8 +145,7 @@ def _losses(text: str) -> tuple[str, ...]:
 
 COMPLETE_RUNS = listed(saved_runs, files=True)
 _LOSS_HELP = (
-    "Choose the loss: a name in `losscli list losses`, weighted_NAME for one with a weight, or a "
-    "group: all (elementwise losses), weighted (these with a weight), rows, linear."
+    "Losses of `losscli list losses`, weighted_NAME, or all (elementwise), weighted, rows, linear."
 )
 
 
@@ -160,8 +159,7 @@ axis_options_of_config = _together(
     loss_axis(),
     axis(
         *("--size", "sizes", "SIZE", parse_size),
-        "Choose the size: 1024x1024, 32K, 1K..32K*2 (by factors of 2) or pow2[10:30:5] "
-        "(2^10, 2^15, ...).",
+        "Sizes: 1024x1024, 32K, 1K..32K*2 or pow2[10:30:5].",
     ),
     named_axis("--dtype", "dtypes", "dtype", DTYPES),
     named_axis("--reduction", "reductions", "reduction", REDUCTIONS),
@@ -169,16 +167,13 @@ axis_options_of_config = _together(
     axis(
         *("--grad-output", "grad_outputs", "VALUE"),
         lambda text: (fields.check_grad_output(text),),
-        f"Choose the grad_output of forward_backward: a number, or {CHANGING}: another one in "
-        "every call.",
+        f"grad_output: a number, or {CHANGING} in every call.",
     ),
     named_axis("--layout", "layouts", "layout", LAYOUTS),
     axis(
         *("--impl", "implementations", "NAME"),
         lambda text: (find_implementation(text).name,),
-        "Choose the implementation: custom (losscli's), reference, functional, compile or another "
-        "of `losscli list implementations`, or your own file: FILE.py, FILE.py:FUNCTION or "
-        "FILE.py@REVISION.",
+        "Names in `losscli list implementations`, FILE.py, FILE.py:FUNCTION or FILE.py@REVISION.",
         listed(lambda: IMPLEMENTATIONS, files=True, commas=True),
     ),
     device_option(),
@@ -190,14 +185,13 @@ filter_option = option(
     multiple=True,
     type=parse_filter,
     metavar="FILTER",
-    help="Keep only results that match FILTER, such as loss=mse,dtype=bfloat16 or size!=1Kx1K or "
-    "'impl=custom*|compile'.",
+    help="Keep results that match, such as loss=mse,size!=1Kx1K or 'impl=custom*|compile'.",
 )
 choosing_options = _together(
     option(
         *("-c", "--config"),
         metavar="FILE",
-        help="Read the YAML file FILE, or a shipped config (`losscli list configs`).",
+        help="A YAML file, or a name in `losscli list configs`.",
         shell_complete=listed(shipped_configs, files=True),
     ),
     axis_options_of_config,
@@ -278,7 +272,7 @@ def output_to(help: str) -> Decorator:
 output_option = output_to("Write the report to PATH; - is standard output.")
 """-o alone, for commands with their own formats."""
 output_options = _together(
-    format_option(FORMATS, f"Write the report as {', '.join(FORMATS[:-1])} or {FORMATS[-1]}."),
+    format_option(FORMATS, f"Report as {', '.join(FORMATS[:-1])} or {FORMATS[-1]}."),
     output_option,
 )
 """A command receives ``format`` and ``output``, a path or None."""
@@ -302,12 +296,12 @@ def listing_format(
 
 axis_options = _together(
     choosing_options,
-    switch("--dry-run", help="Show the cases, their memory and which fit; run nothing."),
+    switch("--dry-run", help="Show which cases fit the memory; run nothing."),
     option(
         "--part",
         type=parse_part,
         metavar="K/N",
-        help="Run part K of N; all parts take about equally long.",
+        help="Run part K of N; all take about equally long.",
     ),
     keep_going_option,
 )

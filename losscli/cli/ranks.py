@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
 
 ranks_of_config_option = number_option(
-    "--ranks",
-    "Split the operands over N processes (ranks), for a config that has a placement, such as "
-    "sharded.",
+    "--ranks", "Run N processes (ranks), for configs such as sharded."
 )
 
 

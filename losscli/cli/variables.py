@@ -28,6 +28,11 @@ class Option(click.Option):
         value = self.resolve_envvar_value(ctx)
         return [value] if value and self.multiple else super().value_from_envvar(ctx)
 
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return the switch that changes the default alone, and the help."""
+        record = super().get_help_record(ctx)
+        return (self.secondary_opts[0], record[1]) if record and self.secondary_opts else record
+
     def process_value(self, ctx: click.Context, value: Any) -> Any:
         """Return the converted value."""
         try:
@@ -63,9 +68,8 @@ def add_variables(command: click.Command, name: str) -> None:
     example = next((option for option in options if not option.is_flag), options[0])
     shared = [found[1] for option in options if len(found := variables_of(name, option)) > 1]
     command.epilog = (
-        f"An environment variable can set each option, e.g. {variables_of(name, example)[0]} for "
-        f"{long_name(example)}; the command line overrides it.\n"
-        f"{', '.join(shared[:-1])} and {shared[-1]} apply to all commands.\n"
+        f"Environment variables set options not given, e.g. {variables_of(name, example)[0]} for "
+        f"{long_name(example)}; {', '.join(shared[:-1])} and {shared[-1]} in all commands.\n"
     )
 
 
