@@ -19,9 +19,8 @@ from losscli.units import format_bytes
 from .computing import Losses, by_formula, composed
 from .kernels import Settings
 from .operands import Operands, check_classes, check_mask, check_shape, is_eager, operands_of
-from .parts import Shard
 from .products import Layer
-from .rows import Rows
+from .rows import Rows, Shard
 
 _SMALL = 1 / 16
 """The fraction of a GPU's memory up to which logits are computed whole without checking."""
@@ -90,7 +89,13 @@ def compute_cross_entropy(
         name, operands, weight, settings, inner, memory_budget, shard, with_log_sums=return_lse
     )
     if token_weight is not None:
-        losses = _weighted(losses, token_weight, operands, weight, settings, reduction, shard)
+        weights = token_weight.to(losses.dtype)
+        losses = losses * weights
+        losses = losses if reduction == "none" else losses.sum()
+        if reduction == "mean":
+            classes = len(operands.weight) if shard is None else shard.classes
+            rows = Rows(operands.class_numbers, classes, weight, settings, reduction, True, False)
+            losses = losses / rows.weighted(weights.reshape(-1)).sum()
     losses = losses if wide else losses.to(operands.dtype)
     if return_lse:
         assert log_sums is not None
@@ -164,9 +169,8 @@ def _compute(
         else:
             hidden, target = hidden.index_select(0, kept), target.index_select(0, kept)
     layer = Layer(hidden, operands.weight, operands.bias)
-    first = 0 if shard is None else shard.first
     rows = Rows(
-        target, classes, class_weight, settings, reduction, kept is None, with_log_sums, first
+        target, classes, class_weight, settings, reduction, kept is None, with_log_sums, shard
     )
     if not eager:
         if shard is not None:
@@ -176,17 +180,22 @@ def _compute(
         losses, log_sums = composed(rows, layer)
         shape = (*losses.shape[:-1], *operands.shape) if reduction == "none" else ()
         return losses.reshape(shape), log_sums
-    size = _size(layer, rows, shard)
+    size = _size(layer, rows)
     plan = _plan(name, size, budget, hidden.device)
     if shard is None and not _has_kernels(plan, hidden.device.type, with_log_sums):
         losses, log_sums = by_formula(rows, layer, budget)
         return _placed(losses, rows, operands, kept), log_sums
     try:
-        losses, log_sums = Losses.apply(*layer, rows, plan, shard)  # type: ignore[no-untyped-call]
+        losses, log_sums = Losses.apply(*layer, rows, plan)  # type: ignore[no-untyped-call]
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        raise torch.OutOfMemoryError(_advice(name, plan, size)) from error
+        smallest = least(size)
+        raise torch.OutOfMemoryError(
+            f"{name}: out of memory with the plan {plan.kind!r}, which takes "
+            f"{format_bytes(plan.bytes)} besides operands and gradients. Give a smaller "
+            f"memory_budget; the least is {smallest.bytes} bytes ({format_bytes(smallest.bytes)})"
+        ) from error
     return _placed(losses, rows, operands, kept), log_sums
 
 
@@ -209,7 +218,7 @@ def _placed(losses: Tensor, rows: Rows, operands: Operands, kept: Tensor | None)
     return losses.reshape((*losses.shape[:-1], *operands.shape))
 
 
-def _size(layer: Layer, rows: Rows, shard: Shard | None) -> Size:
+def _size(layer: Layer, rows: Rows) -> Size:
     hidden, weight, _ = layer
     wanted = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in layer)
     return Size(
@@ -219,7 +228,7 @@ def _size(layer: Layer, rows: Rows, shard: Shard | None) -> Size:
         item=hidden.element_size(),
         gradients=wanted,
         # Forward knows no gradient before the ranks' exchange.
-        whole=not rows.settings.entropy and shard is None,
+        whole=not rows.settings.entropy and rows.shard is None,
         reduced=rows.reduction != "none" and not rows.weigh_apart(hidden.dtype),
         bent=rows.settings.softcap != 0,
     )
@@ -238,33 +247,3 @@ def _plan(name: str, size: Size, budget: int | None, device: torch.device) -> Pl
         return choose(size, budget, free_bytes(str(device)) if budget is None else 0)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
-
-
-def _advice(name: str, plan: Plan, size: Size) -> str:
-    smallest = least(size)
-    return (
-        f"{name}: out of memory with the plan {plan.kind!r}, which takes "
-        f"{format_bytes(plan.bytes)} besides operands and gradients. Give a smaller memory_budget; "
-        f"the least is {smallest.bytes} bytes ({format_bytes(smallest.bytes)})"
-    )
-
-
-def _weighted(
-    losses: Tensor,
-    token_weight: Tensor,
-    operands: Operands,
-    class_weight: Tensor | None,
-    settings: Settings,
-    reduction: str,
-    shard: Shard | None,
-) -> Tensor:
-    weights = token_weight.to(losses.dtype)
-    losses = losses * weights
-    if reduction == "none":
-        return losses
-    if reduction == "sum":
-        return losses.sum()
-    numbers = operands.class_numbers
-    classes = len(operands.weight) if shard is None else shard.classes
-    rows = Rows(numbers, classes, class_weight, settings, reduction, True, False)
-    return losses.sum() / rows.weighted(weights.reshape(-1)).sum()

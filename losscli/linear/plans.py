@@ -1,4 +1,4 @@
-"""Forward and backward of each plan; see losscli/losses/linear/plan.py.
+"""Forward and backward of each plan; see losscli/losses/linear/logits_plan.py.
 
 Forward returns the losses, the log-sum-exps and what backward needs; backward returns the gradients
 of hidden states, weight and bias.
@@ -14,7 +14,7 @@ from losscli.losses.linear.logits_plan import CHUNKS, ROWS, SLICES, WHOLE, Plan
 
 from . import products
 from .kernels import log_sums_of, losses_in_place
-from .parts import Found, Part, Shard, finished, scaled
+from .parts import Found, Part, finished, scaled
 from .products import Layer
 from .rows import Rows
 
@@ -109,7 +109,7 @@ def _chunks_backward(
 
 
 def _slices_forward(
-    rows: Rows, plan: Plan, layer: Layer, wanted: tuple[bool, ...], shard: Shard | None = None
+    rows: Rows, plan: Plan, layer: Layer, wanted: tuple[bool, ...]
 ) -> tuple[Tensor, Tensor | None, list[Tensor | None]]:
     numbers, kept_logits = [], []
     for k, classes in enumerate(products.parts(len(layer.weight), plan.part)):
@@ -118,7 +118,7 @@ def _slices_forward(
             kept_logits.append(logits)
         numbers.append(Part(rows, logits, rows.first + classes.start).numbers())
         del logits
-    losses, log_sums, found = finished(rows, numbers, plan.part, len(layer.weight), shard)
+    losses, log_sums, found = finished(rows, numbers, plan.part, len(layer.weight))
     return losses, log_sums, [*found, *kept_logits]
 
 
@@ -129,7 +129,6 @@ def _slices_backward(
     incoming: Tensor,
     kept: list[Tensor],
     wanted: tuple[bool, ...],
-    shard: Shard | None = None,
 ) -> list[Tensor | None]:
     hidden, weight, _ = layer
     fields = len(Found._fields)
@@ -160,7 +159,8 @@ def _slices_backward(
         del gradient
     del times_powers
     if of_hidden is not None:
-        of_hidden = shard.summed(of_hidden) if shard and shard.summed else of_hidden
+        if rows.shard and rows.shard.summed:
+            of_hidden = rows.shard.summed(of_hidden)
         of_hidden = of_hidden if powers is None else of_hidden.mul_(powers.unsqueeze(1))
         of_hidden = of_hidden.to(hidden.dtype)
     return [of_hidden, of_weight, of_bias]

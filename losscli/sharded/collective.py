@@ -18,8 +18,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, distributed
 
-from losscli.linear.parts import Shard, Whole, join
-from losscli.linear.rows import Rows
+from losscli.linear.parts import join
+from losscli.linear.rows import Rows, Shard, Whole
 from losscli.ranks.shards import gather_into
 
 _WORDS = 2

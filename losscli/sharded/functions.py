@@ -151,10 +151,10 @@ def _losses(
     if not target.is_cuda:
         counted = target != settings.ignore_index if may_ignore else True
         operands.check_classes(name, target, ranks.classes, counted)
-    rows = Rows(target, ranks.classes, weight, settings, reduction, may_ignore, False, ranks.first)
-    found: Tensor = _Losses.apply(  # type: ignore[no-untyped-call]
-        logits.reshape(target.numel(), width), rows, ranks.shard()
-    )
+    shard = ranks.shard()
+    rows = Rows(target, ranks.classes, weight, settings, reduction, may_ignore, False, shard)
+    of_rows = logits.reshape(target.numel(), width)
+    found: Tensor = _Losses.apply(of_rows, rows)  # type: ignore[no-untyped-call]
     return found.to(widened(logits.dtype))
 
 
@@ -162,23 +162,22 @@ class _Losses(torch.autograd.Function):
     """The losses of rows; only first derivatives."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, rows: Rows, shard: parts.Shard) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, rows: Rows) -> Tensor:
         width = logits.shape[1]
         numbers = parts.Part(rows, logits, rows.first).numbers()
-        losses, _, found = parts.finished(rows, [numbers], width, width, shard)
-        ctx.name = shard.name
+        losses, _, found = parts.finished(rows, [numbers], width, width)
         ctx.rows = replace(rows, target=rows.target[:0], class_weight=None)
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(logits, rows.target, rows.class_weight, *found)
         return losses
 
     @staticmethod
-    def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor, None, None]:
-        parts.refuse_second_derivatives(ctx.name)
+    def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor, None]:
+        parts.refuse_second_derivatives(ctx.rows.shard.name)
         logits, target, class_weight, *found = ctx.saved_tensors
         rows = replace(ctx.rows, target=target, class_weight=class_weight)
         part = parts.Part(rows, logits, rows.first)
-        return part.gradient(parts.Found(*found), incoming), None, None
+        return part.gradient(parts.Found(*found), incoming), None
 
 
 def check_plain(name: str, *tensors: Tensor | None) -> None:
