@@ -1,9 +1,7 @@
 """Calls of fused linear losses: checks, a plan, and reduction."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -43,7 +41,7 @@ class Given(NamedTuple):
     """Whether a 16-bit loss stays in float32."""
 
     @classmethod
-    def taken(cls, arguments: dict[str, Any]) -> Given:
+    def taken(cls, arguments: dict[str, Any]) -> Self:
         """Take them out of a public function's arguments."""
         hidden, weight, numbers = (arguments.pop(each) for each in list(arguments)[:3])
         return cls(hidden, weight, numbers, arguments.pop("linear_bias"))

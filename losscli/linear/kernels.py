@@ -39,11 +39,7 @@ class Settings(NamedTuple):
 
 
 def losses_in_place(
-    logits: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    settings: Settings,
-    reduction: str = "none",
+    logits: Tensor, target: Tensor, weight: Tensor | None, settings: Settings, reduction: str
 ) -> Tensor:
     """Return cross entropy; overwrite the logits with its gradient."""
     loss: Tensor = torch.ops.losscli.cross_entropy_with_grad_(

@@ -5,8 +5,6 @@ and the log-sum-exp relative to it. Joined parts have the same for all classes, 
 computes its gradient. The formulas are in csrc/parts.
 """
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The rows of a call to a fused linear loss, and a rank's shard of their classes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,7 +33,7 @@ class Shard:
     first: int
     classes: int
     """The number of classes on all ranks."""
-    exchange: Callable[[Rows, Tensor], Whole]
+    exchange: Callable[["Rows", Tensor], Whole]
     """Combines this rank's numbers with all others."""
     summed: Callable[[Tensor], Tensor] | None
     """Sums a tensor over the ranks; None to leave gradients partial."""

@@ -48,9 +48,7 @@ def _find(kind: type[Kind], package: ModuleType) -> dict[str, Kind]:
 
 
 LOSSES: dict[str, LossSpec] = _find(LossSpec, elementwise)
-WEIGHTED: dict[str, LossSpec] = {
-    spec.name: spec for spec in (weighted(each) for each in LOSSES.values())
-}
+WEIGHTED: dict[str, LossSpec] = {spec.name: spec for spec in map(weighted, LOSSES.values())}
 """Weighted losses ``weighted_NAME``, chosen by name and not part of ``all``."""
 EVERY_ROW_LOSS: dict[str, RowSpec] = {
     each.name: each for spec in _find(RowSpec, rows).values() for each in operators_of(spec)

@@ -6,19 +6,15 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from losscli.machine.pytorch import Tensor, torch
 
 from . import operators
+from .fields import Parameter
 from .formulas import REDUCTIONS, promoted, widened
 from .kinds import explain, refuse_script
-from .shapes import broadcasts_to
-
-if TYPE_CHECKING:
-    from .fields import Parameter
-    from .shapes import Shapes
-
+from .shapes import Shapes, broadcasts_to
 
 WEIGHTED = "weighted_"
 

@@ -5,14 +5,12 @@ classes and rows, its sum of class weights for label smoothing, then a few numbe
 first two are XORed with a digest of what ranks must agree on.
 """
 
-from __future__ import annotations
-
 import functools
 import operator
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 import torch
@@ -37,7 +35,7 @@ class Ranks:
     rank: int
     sizes: tuple[int, ...]
     """Each rank's number of classes."""
-    digest: int = 0
+    digest: int
 
     @classmethod
     def of(
@@ -47,8 +45,8 @@ class Ranks:
         width: int,
         sizes: Sequence[int] | None,
         device: torch.device,
-        alike: Sequence[Any] = (),
-    ) -> Ranks:
+        alike: Sequence[Any],
+    ) -> Self:
         """Return the ranks of a ``group``; see ``OF_SHARDS`` for that, ``sizes`` and errors.
 
         ``width`` is this rank's number of classes; ``alike`` must be equal on all ranks.

@@ -118,7 +118,7 @@ def of_hidden_states(name: str, compute: Callable[..., Any], operands: dict[str,
     }
     given = Given.taken(settings)
     if layout.classes is not None:
-        of_shard = shard_of(name, given.linear_weight, **layout.ranks(classes))
+        of_shard = shard_of(name, len(given.linear_weight), **layout.ranks(classes))
         given = given._replace(of_shard=of_shard)
     reduction = settings.get("reduction", "none")
     if reduction == "none" or not layout.rows:

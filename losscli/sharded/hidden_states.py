@@ -108,24 +108,18 @@ def _computed(
     tensors = [each for each in given.values() if isinstance(each, Tensor)]
     operands = Given.taken(given)
     check_plain(name, *operands[:3], *tensors)
-    weight = operands.linear_weight
-    of_shard = shard_of(name, weight, group, sizes, reduces=reduce_input_gradient)
+    width = len(operands.linear_weight)
+    of_shard = shard_of(name, width, group, sizes, reduces=reduce_input_gradient)
     return compute(name, operands._replace(of_shard=of_shard), **given)
 
 
 def shard_of(
-    name: str,
-    linear_weight: Tensor,
-    group: Any,
-    sizes: Sequence[int] | None,
-    *,
-    reduces: bool = True,
+    name: str, width: int, group: Any, sizes: Sequence[int] | None, *, reduces: bool = True
 ) -> Callable[..., Shard]:
-    """Return a function that makes this rank's shard, with ``linear_weight``'s classes."""
+    """Return a function that makes this rank's shard, of ``width`` classes."""
 
     def shard(hidden: Tensor, *alike: Any) -> Shard:
         every = (hidden.dtype, *alike)
-        ranks = Ranks.of(name, group, len(linear_weight), sizes, hidden.device, every)
-        return ranks.shard(reduces=reduces)
+        return Ranks.of(name, group, width, sizes, hidden.device, every).shard(reduces=reduces)
 
     return shard
