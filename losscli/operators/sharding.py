@@ -5,8 +5,9 @@ A mean is one of shard means weighted by their share of elements, so shards may 
 sharding strategy of torch cannot do this: it knows no shard's size and changes no arguments.
 """
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,21 +18,9 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._redistribute import redistribute_local_tensor
 
-from losscli.losses import LossSpec
+from losscli.losses import LOSSES, WEIGHTED
 
 from .elementwise import arguments_of, divisor_of
-
-
-def register(specs: Iterable[LossSpec]) -> None:
-    """Make the operators of losses accept DTensors, if this torch supports it."""
-    dispatcher = getattr(DTensor, "_op_dispatcher", None)
-    handlers = getattr(dispatcher, "_custom_op_handlers", None)
-    if handlers is None:
-        return  # DTensor raises its error
-    for spec in specs:
-        for suffix, rule in _RULES.items():
-            operator = getattr(torch.ops.losscli, spec.name + suffix).default
-            handlers[operator] = partial(_handle, rule, len(spec.operands))
 
 
 def _handle(
@@ -214,3 +203,10 @@ def _meta(argument: Any) -> Any:
     return torch.empty_strided(
         argument.shape, argument.stride(), dtype=argument.dtype, device="meta"
     )
+
+
+# Of a torch that does not support it, DTensor raises its error.
+_handlers = getattr(getattr(DTensor, "_op_dispatcher", None), "_custom_op_handlers", {})
+for _spec, (_suffix, _rule) in itertools.product((LOSSES | WEIGHTED).values(), _RULES.items()):
+    _operator = getattr(torch.ops.losscli, _spec.name + _suffix).default
+    _handlers[_operator] = partial(_handle, _rule, len(_spec.operands))
