@@ -181,11 +181,7 @@ def _duration(plans: Sequence[Plan], jobs: int) -> str:
 
 
 def build(
-    device: str,
-    targets_of: Callable[[str], Iterable[Target]],
-    *,
-    force: bool = False,
-    notify: Notify,
+    device: str, targets_of: Callable[[str], Iterable[Target]], notify: Notify, force: bool = False
 ) -> list[BuildResult]:
     """Build the libraries for CPU and CUDA in parallel, whatever the wheel has.
 

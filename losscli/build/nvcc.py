@@ -12,7 +12,7 @@ from losscli.errors import UnfitError, UsageError
 from losscli.machine.commands import command_in
 from losscli.machine.pytorch import torch
 
-from .toolchain import Tool, dotted, read_version, require_program, version_text, which
+from .toolchain import Tool, as_numbers, dotted, read_version, require_program, version_text, which
 
 VARIABLE = "LOSSCLI_CUDA_ARCHITECTURES"
 OLDEST = (7, 0)
@@ -216,13 +216,9 @@ def _programs_by_place(environ: Mapping[str, str]) -> Iterator[tuple[str, list[P
             yield f"{name}={environ[name]}", [Path(environ[name]) / "bin" / "nvcc"]
     on_path = which("nvcc", environ)
     yield "the PATH", [Path(on_path)] if on_path else []
-    newest_first = sorted(USUAL_PLACE.glob("cuda-*"), key=_version_in_name, reverse=True)
+    toolkits = USUAL_PLACE.glob("cuda-*")
+    newest_first = sorted(toolkits, key=lambda folder: as_numbers(folder.name), reverse=True)
     folders = [USUAL_PLACE / "cuda", *newest_first]
     yield f"{USUAL_PLACE}/cuda*", [folder / "bin" / "nvcc" for folder in folders]
     packages = Path(sysconfig.get_path("purelib")) / "nvidia"
     yield str(packages), sorted(packages.glob("*/bin/nvcc"))
-
-
-def _version_in_name(folder: Path) -> tuple[int, ...]:
-    numbers = folder.name.removeprefix("cuda-").split(".")
-    return tuple(int(number) for number in numbers if number.isdecimal())

@@ -215,7 +215,7 @@ def module_of(
     arguments: Callable[..., Arguments],
     calls: Calls,
     operands: Sequence[str],
-    kept: Sequence[str] = (),
+    kept: Sequence[str],
 ) -> type[_LossModule]:
     """Return a loss's module, whose settings are the function's.
 
