@@ -144,7 +144,6 @@ class Requirements:
     @property
     def advice(self) -> str:
         """Advice on what to install."""
-        major = MINIMUM_CUDA[0]
         if self.newest_gpu and self.newest_gpu < DROPPED[1]:
             major = DROPPED[0][0] - 1
             if self.torch and self.torch[0] != major:
@@ -157,8 +156,8 @@ class Requirements:
                 f"Update the driver to one for CUDA {self.torch[0]}, or install a torch built for "
                 f"CUDA {self.driver[0]} and a toolkit of that version."
             )
-        elif self.torch or self.driver:
-            major = (self.torch or self.driver or MINIMUM_CUDA)[0]
+        elif known := self.torch or self.driver:
+            major = known[0]
         else:
             return f"Install CUDA {dotted(MINIMUM_CUDA)} or newer and name its nvcc in CUDACXX."
         return f"Install a CUDA {major} toolkit and name its nvcc in CUDACXX."

@@ -1,6 +1,7 @@
 """Calls of fused linear losses: checks, a plan, and reduction."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -82,17 +83,15 @@ def compute_cross_entropy(
             f"{name}: a mean over ranks takes weight or token_weight, not both; call it with "
             "reduction='none' and divide the sum"
         )
+    classes = len(operands.weight) if shard is None else shard.classes
     inner = reduction if token_weight is None else "none"
-    losses, log_sums = _compute(
-        name, operands, weight, settings, inner, memory_budget, shard, with_log_sums=return_lse
-    )
+    rows = Rows(operands.class_numbers, classes, weight, settings, inner, True, return_lse, shard)
+    losses, log_sums = _compute(name, operands, rows, memory_budget)
     if token_weight is not None:
         weights = token_weight.to(losses.dtype)
         losses = losses * weights
         losses = losses if reduction == "none" else losses.sum()
         if reduction == "mean":
-            classes = len(operands.weight) if shard is None else shard.classes
-            rows = Rows(operands.class_numbers, classes, weight, settings, reduction, True, False)
             losses = losses / rows.weighted(weights.reshape(-1)).sum()
     losses = losses if wide else losses.to(operands.dtype)
     if return_lse:
@@ -115,17 +114,17 @@ def compute_token_log_probs(
     hidden, linear_weight, tokens, bias, of_shard, _ = given
     operands = operands_of(name, hidden, linear_weight, tokens, bias, "tokens")
     check_mask(name, mask, operands.shape, "tokens")
+    numbers = operands.class_numbers
     if mask is not None:
-        numbers = operands.class_numbers
-        operands = operands._replace(
-            class_numbers=torch.where(mask.reshape(-1), numbers, _NO_TOKEN)
-        )
+        numbers = torch.where(mask.reshape(-1), numbers, _NO_TOKEN)
     settings = Settings(_NO_TOKEN, 0.0, temperature, softcap, 0.0, entropy)
     check_settings(name, settings)
     shard = None
     if of_shard is not None:
         shard = of_shard(operands.hidden, *settings, bias is None)
-    found, _ = _compute(name, operands, None, settings, "none", memory_budget, shard)
+    classes = len(operands.weight) if shard is None else shard.classes
+    rows = Rows(numbers, classes, None, settings, "none", True, False, shard)
+    found, _ = _compute(name, operands, rows, memory_budget)
     return (found[0], found[1]) if entropy else -found
 
 
@@ -143,44 +142,33 @@ def check_class_weight(name: str, weight: Tensor | None) -> None:
 
 
 def _compute(
-    name: str,
-    operands: Operands,
-    class_weight: Tensor | None,
-    settings: Settings,
-    reduction: str,
-    budget: int | None,
-    shard: Shard | None,
-    *,
-    with_log_sums: bool = False,
+    name: str, operands: Operands, rows: Rows, budget: int | None
 ) -> tuple[Tensor, Tensor | None]:
-    hidden, target = operands.hidden, operands.class_numbers
-    classes = len(operands.weight) if shard is None else shard.classes
+    hidden, target, ignore_index = operands.hidden, rows.target, rows.settings.ignore_index
     kept = None
     eager = is_eager(hidden, operands.weight, operands.bias, target)
     if eager and not target.is_cuda:
-        check_classes(name, target, classes, target != settings.ignore_index)
+        check_classes(name, target, rows.classes, target != ignore_index)
     is_captured = hidden.is_cuda and torch.cuda.is_current_stream_capturing()
-    if eager and not (with_log_sums or is_captured):
-        kept = (target != settings.ignore_index).nonzero().squeeze(1)
+    if eager and not (rows.with_log_sums or is_captured):
+        kept = (target != ignore_index).nonzero().squeeze(1)
         if len(kept) == len(target):
             kept = None
         else:
-            hidden, target = hidden.index_select(0, kept), target.index_select(0, kept)
+            hidden = hidden.index_select(0, kept)
+            rows = replace(rows, target=target.index_select(0, kept), may_ignore=False)
     layer = Layer(hidden, operands.weight, operands.bias)
-    rows = Rows(
-        target, classes, class_weight, settings, reduction, kept is None, with_log_sums, shard
-    )
     if not eager:
-        if shard is not None:
+        if rows.shard is not None:
             raise NotImplementedError(
                 f"{name}: losses over ranks take plain tensors, and nothing traces them"
             )
         losses, log_sums = composed(rows, layer)
-        shape = (*losses.shape[:-1], *operands.shape) if reduction == "none" else ()
+        shape = (*losses.shape[:-1], *operands.shape) if rows.reduction == "none" else ()
         return losses.reshape(shape), log_sums
     size = _size(layer, rows)
     plan = _plan(name, size, budget, hidden.device)
-    if shard is None and not _has_kernels(plan, hidden.device.type, with_log_sums):
+    if rows.shard is None and not _has_kernels(plan, hidden.device.type, rows.with_log_sums):
         losses, log_sums = by_formula(rows, layer, budget)
         return _placed(losses, rows, operands, kept), log_sums
     try:

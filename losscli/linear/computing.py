@@ -51,8 +51,7 @@ class Losses(torch.autograd.Function):
         with _without_autocast(hidden):
             if not torch.is_grad_enabled():
                 _, computed = PLANS[ctx.plan.kind]
-                found = computed(rows, ctx.plan, layer, incoming, kept, wanted)
-                return (*found, None, None)
+                return (*computed(rows, ctx.plan, layer, incoming, kept, wanted), None, None)
             if rows.shard:
                 refuse_second_derivatives(rows.shard.name)
             # Views, so that relations between operands do not enter the gradient.

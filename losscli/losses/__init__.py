@@ -39,10 +39,8 @@ Kind = TypeVar("Kind", LossSpec, RowSpec, LinearSpec)
 
 
 def _find(kind: type[Kind], package: ModuleType) -> dict[str, Kind]:
-    files = [
-        import_module(f"{package.__name__}.{module.name}")
-        for module in pkgutil.iter_modules(package.__path__)
-    ]
+    prefix = f"{package.__name__}."
+    files = [import_module(file.name) for file in pkgutil.iter_modules(package.__path__, prefix)]
     specs = [spec for file in files for spec in vars(file).values() if isinstance(spec, kind)]
     return {spec.name: spec for spec in sorted(specs, key=lambda spec: spec.name)}
 

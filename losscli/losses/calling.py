@@ -185,8 +185,7 @@ class Calls:
 
         signature = inspect.signature(arguments)
         signature = signature.replace(parameters=[*signature.parameters.values(), *further])
-        name = f"{arguments.__name__}_with_grad"
-        loss_with_grad.__name__ = loss_with_grad.__qualname__ = name
+        loss_with_grad.__name__ = loss_with_grad.__qualname__ = f"{arguments.__name__}_with_grad"
         described = "".join(f"\n    {each.name}: {text}" for each, text in further.items())
         loss_with_grad.__doc__ = WITH_GRAD.format(
             name=arguments.__name__,

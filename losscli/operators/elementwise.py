@@ -169,8 +169,7 @@ def _vmap_double_backward(
     )
     if reduction != "none":
         of_grad_output = batch.total(of_grad_output) / divisor_of(batch.shape, reduction)
-        shape = _shape(grad_output, dims[count])
-        of_grad_output = of_grad_output.reshape(info.batch_size, *shape)
+        of_grad_output = of_grad_output.reshape(info.batch_size, *_shape(grad_output, dims[count]))
     results = (
         of_grad_output.to(grad_output.dtype),
         *(batch.as_operand(gradient, k) for k, gradient in enumerate(of_operands)),

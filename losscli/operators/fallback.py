@@ -217,8 +217,7 @@ def _with_grad_in_place(spec: RowSpec, first: Tensor, *others: Any) -> Tensor:
 
 def _backward(spec: LossSpec | RowSpec, grad_output: Tensor, *arguments: Any) -> Any:
     *given, wanted = arguments
-    gradients = _gradients(spec, grad_output, given, wanted)
-    return wanted_of(given[: len(wanted)], gradients, wanted)
+    return wanted_of(given[: len(wanted)], _gradients(spec, grad_output, given, wanted), wanted)
 
 
 def _gradients(

@@ -36,9 +36,7 @@ _SPECS = (*LOSSES.values(), *WEIGHTED.values())
 
 def incoming(grad_output: Tensor | float) -> tuple[Tensor | None, float]:
     """Return grad_output as ``NAME_with_grad`` takes it: a tensor, or a factor."""
-    if isinstance(grad_output, Tensor):
-        return grad_output, 1.0
-    return None, float(grad_output)
+    return (grad_output, 1.0) if isinstance(grad_output, Tensor) else (None, float(grad_output))
 
 
 class _Stub:

@@ -34,8 +34,7 @@ def selective_log_softmax(
 ) -> Tensor:
     """Return each row's log-probability of ``index``, 0 where ``row_mask`` is 0."""
     _check_rows(logits, index)
-    found = token_log_probs(logits, index, temperature=temperature)
-    return _finished(found, logits, row_mask)
+    return _finished(token_log_probs(logits, index, temperature=temperature), logits, row_mask)
 
 
 def selective_log_softmax_and_entropy(

@@ -66,7 +66,7 @@ def linear_cross_entropy(
     Returns:
         As :func:`losscli.functional.linear_cross_entropy`, bitwise equal on all ranks.
     """
-    return _computed("linear_cross_entropy", compute_cross_entropy, **locals())
+    return _computed("linear_cross_entropy", compute_cross_entropy, locals())
 
 
 @public(_OF_SHARDED_WEIGHT)
@@ -93,23 +93,15 @@ def linear_token_log_probs(
     Returns:
         As :func:`losscli.functional.linear_token_log_probs`, bitwise equal on all ranks.
     """
-    return _computed("linear_token_log_probs", compute_token_log_probs, **locals())
+    return _computed("linear_token_log_probs", compute_token_log_probs, locals())
 
 
-def _computed(
-    name: str,
-    compute: Callable[..., Any],
-    *,
-    group: Any,
-    sizes: Sequence[int] | None,
-    reduce_input_gradient: bool,
-    **given: Any,
-) -> Any:
+def _computed(name: str, compute: Callable[..., Any], given: dict[str, Any]) -> Any:
+    group, sizes, reduces = map(given.pop, ("group", "sizes", "reduce_input_gradient"))
     tensors = [each for each in given.values() if isinstance(each, Tensor)]
     operands = Given.taken(given)
     check_plain(name, *operands[:3], *tensors)
-    width = len(operands.linear_weight)
-    of_shard = shard_of(name, width, group, sizes, reduces=reduce_input_gradient)
+    of_shard = shard_of(name, len(operands.linear_weight), group, sizes, reduces=reduces)
     return compute(name, operands._replace(of_shard=of_shard), **given)
 
 
