@@ -101,23 +101,16 @@ def compute_cross_entropy(
 
 
 def compute_token_log_probs(
-    name: str,
-    given: Given,
-    *,
-    temperature: float,
-    softcap: float,
-    mask: Tensor | None,
-    entropy: bool,
-    memory_budget: int | None,
+    name: str, given: Given, *, mask: Tensor | None, memory_budget: int | None, **of_logits: Any
 ) -> Any:
-    """Compute ``linear_token_log_probs``."""
+    """Compute ``linear_token_log_probs``; ``of_logits`` are its settings."""
     hidden, linear_weight, tokens, bias, of_shard, _ = given
     operands = operands_of(name, hidden, linear_weight, tokens, bias, "tokens")
     check_mask(name, mask, operands.shape, "tokens")
     numbers = operands.class_numbers
     if mask is not None:
         numbers = torch.where(mask.reshape(-1), numbers, _NO_TOKEN)
-    settings = Settings(_NO_TOKEN, 0.0, temperature, softcap, 0.0, entropy)
+    settings = Settings(_NO_TOKEN, **of_logits)
     check_settings(name, settings)
     shard = None
     if of_shard is not None:
@@ -125,7 +118,7 @@ def compute_token_log_probs(
     classes = len(operands.weight) if shard is None else shard.classes
     rows = Rows(numbers, classes, None, settings, "none", True, False, shard)
     found, _ = _compute(name, operands, rows, memory_budget)
-    return (found[0], found[1]) if entropy else -found
+    return (found[0], found[1]) if settings.entropy else -found
 
 
 def check_settings(name: str, settings: Settings, reduction: str = "none") -> None:

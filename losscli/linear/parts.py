@@ -141,16 +141,10 @@ class Part:
 
     def gradient(self, found: Found, incoming: Tensor) -> Tensor:
         """Return the gradient of these logits, in their dtype."""
+        of_rows = (self.rows.target, found.numbers, found.totals)
+        of_classes = (self.weight, found.total_weight, self.first)
         gradient: Tensor = operators(incoming).part_gradient(
-            incoming,
-            self.logits,
-            self.rows.target,
-            found.numbers,
-            found.totals,
-            self.weight,
-            found.total_weight,
-            self.first,
-            *self.rows.of_parts,
+            incoming, self.logits, *of_rows, *of_classes, *self.rows.of_parts
         )
         return gradient
 

@@ -187,10 +187,9 @@ class Calls:
         signature = signature.replace(parameters=[*signature.parameters.values(), *further])
         loss_with_grad.__name__ = loss_with_grad.__qualname__ = f"{arguments.__name__}_with_grad"
         described = "".join(f"\n    {each.name}: {text}" for each, text in further.items())
+        first, more = next(iter(signature.parameters)), f", and\n\nArgs:{described}"
         loss_with_grad.__doc__ = WITH_GRAD.format(
-            name=arguments.__name__,
-            first=next(iter(signature.parameters)),
-            further=f", and\n\nArgs:{described}" if further else ".",
+            name=arguments.__name__, first=first, further=more if further else "."
         )
         show(loss_with_grad, signature, "tuple[Tensor, Tensor]")
         return loss_with_grad

@@ -233,12 +233,10 @@ def _gradients(
             x.requires_grad_() if x.is_leaf and w else x for x, w in zip(views, wanted, strict=True)
         ]
         value = loss(spec, *views, *given[count:])
+        leaves = [view for view, wants in zip(views, wanted, strict=True) if wants]
+        output = grad_output.to(value.dtype).expand(value.shape)
         found = torch.autograd.grad(
-            value,
-            [view for view, wants in zip(views, wanted, strict=True) if wants],
-            grad_output.to(value.dtype).expand(value.shape),
-            create_graph=recorded,
-            materialize_grads=True,
+            value, leaves, output, create_graph=recorded, materialize_grads=True
         )
     each = iter(found)
     return [next(each) if w else torch.zeros_like(v) for v, w in zip(views, wanted, strict=True)]

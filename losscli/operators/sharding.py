@@ -59,13 +59,8 @@ def _with_grad(
 def _backward(operator: OpOverload, count: int, arguments: list[Any], forms: Any) -> Any:
     plan = _Plan(operator, arguments[1 : 1 + count])
     reduction, *settings, wanted = arguments[1 + count :]
-    gradients = operator(
-        plan.incoming(arguments[0], reduction),
-        *plan.locals,
-        "none" if reduction == "none" else "sum",
-        *settings,
-        wanted,
-    )
+    settings = ["none" if reduction == "none" else "sum", *settings, wanted]
+    gradients = operator(plan.incoming(arguments[0], reduction), *plan.locals, *settings)
     return tuple(
         plan.gradient(gradient, k, form) if wanted[k] else plan.wrap(gradient, form)
         for k, (gradient, form) in enumerate(zip(gradients, forms, strict=True))
@@ -78,13 +73,10 @@ def _double_backward(
     vectors, (grad_output, *rest) = arguments[:count], arguments[count:]
     plan = _Plan(operator, rest[:count])
     reduction, *settings = rest[count:]
-    of_grad_output, *of_operands = operator(
-        *(plan.local(vector, plan.placements[k]) for k, vector in enumerate(vectors)),
-        plan.incoming(grad_output, reduction),
-        *plan.locals,
-        "none" if reduction == "none" else "sum",
-        *settings,
-    )
+    vectors = [plan.local(vector, plan.placements[k]) for k, vector in enumerate(vectors)]
+    incoming = plan.incoming(grad_output, reduction)
+    settings = ["none" if reduction == "none" else "sum", *settings]
+    of_grad_output, *of_operands = operator(*vectors, incoming, *plan.locals, *settings)
     if reduction == "none":
         first = plan.wrap(of_grad_output, forms[0], plan.of_elements)
     else:

@@ -1,6 +1,6 @@
 """Logits of a linear layer that are computed only if something reads them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import torch
@@ -39,13 +39,7 @@ class LazyLogits(Tensor):
         return self._value
 
     @classmethod
-    def __torch_function__(
-        cls,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # What bypasses the dispatcher, such as Triton, reads the logits' memory.
         with torch._C.DisableTorchFunctionSubclass():
             if func in _OF_MEMORY:
@@ -53,13 +47,7 @@ class LazyLogits(Tensor):
             return func(*args, **(kwargs or {}))
 
     @classmethod
-    def __torch_dispatch__(  # type: ignore[override]
-        cls,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         named = dict(kwargs or {})
         if func is _aten._to_copy.default and [*named] == ["dtype"]:
             # As mixed precision does with all that a model returns.

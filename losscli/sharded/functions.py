@@ -18,7 +18,7 @@ from losscli.losses.making import OF_CLASSES, OF_ROWS, public
 from losscli.losses.rows.logit_pairs import ARGUMENTS, KL_DIVERGENCE
 from losscli.losses.shapes import class_remedy
 
-from .collective import Ranks
+from .collective import Ranks, ranks_of
 
 OF_SHARDS = {
     **OF_ROWS,
@@ -144,8 +144,8 @@ def _losses(
 ) -> Tensor:
     """Return the losses of logits ``(..., C_r)``, ``(N)``, in at least float32."""
     width = logits.shape[-1]
-    alike = (logits.dtype, *settings, reduction, weight is None)
-    ranks = Ranks.of(name, group, width, sizes, logits.device, alike)
+    alike = (*settings, reduction, weight is None)
+    ranks = ranks_of(name, group, width, sizes, logits, *alike)
     target = numbers.reshape(-1).long()
     may_ignore = name != "token_log_probs"
     if not target.is_cuda:
@@ -219,8 +219,8 @@ def _divergence_of(name: str, docstring: str) -> Callable[..., Tensor]:
             raise ValueError(f"{name}: input must be (..., C_r), but is a number")
         shape, width = input.shape[:-1], input.shape[-1]
         operands.check_mask(name, mask, shape, "the rows")
-        alike = (input.dtype, target.dtype, float(temperature), reduction, mask is None)
-        ranks = Ranks.of(name, group, width, sizes, input.device, alike)
+        alike = (target.dtype, float(temperature), reduction, mask is None)
+        ranks = ranks_of(name, group, width, sizes, input, *alike)
         of_rows = None if mask is None else mask.reshape(-1)
         rows = shape.numel()
         pair = [logits.reshape(rows, width) for logits in (input, target)]

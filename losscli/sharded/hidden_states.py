@@ -12,7 +12,7 @@ from losscli.linear.functions import OF_HIDDEN_STATES
 from losscli.linear.rows import Shard
 from losscli.losses.making import public
 
-from .collective import Ranks
+from .collective import ranks_of
 from .functions import OF_SHARDS, check_plain
 
 _OF_SHARDED_WEIGHT = {
@@ -111,7 +111,6 @@ def shard_of(
     """Return a function that makes this rank's shard, of ``width`` classes."""
 
     def shard(hidden: Tensor, *alike: Any) -> Shard:
-        every = (hidden.dtype, *alike)
-        return Ranks.of(name, group, width, sizes, hidden.device, every).shard(reduces=reduces)
+        return ranks_of(name, group, width, sizes, hidden, *alike).shard(reduces=reduces)
 
     return shard

@@ -31,12 +31,8 @@ def _terms(
     if estimator != 3:
         return {}
     d = reference_log_probs - log_probs
-    slope = d.exp().clamp(min=1.0)
-    return {
-        LOSS: d.expm1().abs().maximum(d.abs()),
-        "log_probs": slope,
-        "reference_log_probs": slope,
-    }
+    loss, slope = d.expm1().abs().maximum(d.abs()), d.exp().clamp(min=1.0)
+    return {LOSS: loss, "log_probs": slope, "reference_log_probs": slope}
 
 
 CALLS = Calls("kl_estimate")
