@@ -1,7 +1,5 @@
 """The pytest fixture ``losscli_bench``; pytest always imports this, so it imports little."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import os
@@ -38,7 +36,7 @@ class LosscliBench:
 
     def time(
         self, kernel: Kernel, *options: str, faster_than: str = "", by: float = 1.0
-    ) -> list[BenchResult]:
+    ) -> "list[BenchResult]":
         """Time a kernel and the reference as `losscli bench` does, and return its results.
 
         The test fails if the kernel is wrong, and is skipped where it cannot run.

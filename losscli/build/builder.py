@@ -143,8 +143,7 @@ class Builder:
             damaged = {plan.name: damage for plan in plans if (damage := self.cache.damage(plan))}
             for plan in plans:
                 if plan.name in damaged:
-                    path = self.cache.library(plan)
-                    self.notify(f"{path} is damaged: {damaged[plan.name]}")
+                    self.notify(f"{self.cache.library(plan)} is damaged: {damaged[plan.name]}")
             names = first_of([plan.name for plan in plans], 6)
             self.notify(f"building for this machine: {names}; takes about {_duration(plans, jobs)}")
             self.cache.drop_unused(time.time())
@@ -181,11 +180,7 @@ def _duration(plans: Sequence[Plan], jobs: int) -> str:
 
 
 def build(
-    device: str,
-    targets_of: Callable[[str], Iterable[Target]],
-    *,
-    force: bool = False,
-    notify: Notify,
+    device: str, targets_of: Callable[[str], Iterable[Target]], notify: Notify, force: bool = False
 ) -> list[BuildResult]:
     """Build the libraries for CPU and CUDA in parallel, whatever the wheel has.
 

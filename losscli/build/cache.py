@@ -222,8 +222,7 @@ def describe(plan: Plan, built: Path) -> Manifest:
 def configuration_key(plan: Plan) -> str:
     """Hash all but the sources: commands, compilers, PyTorch, CPU."""
     assert plan.tool
-    commands = render([(plan.target.name, plan)])
-    return _key(commands, plan.tool.identity, *_ingredients(plan))
+    return _key(render([(plan.target.name, plan)]), plan.tool.identity, *_ingredients(plan))
 
 
 def portable_key(plan: Plan) -> str:

@@ -144,15 +144,8 @@ def kernels_of(log: str) -> list[KernelResources]:
                 frame = (int(match["stack"]), int(match["stores"]), int(match["loads"]))
         elif entry and (match := _USED.search(line)):
             shared = _SHARED.search(line)
-            kernels.append(
-                KernelResources(
-                    entry["name"],
-                    entry["arch"],
-                    int(match["registers"]),
-                    int(shared[1]) if shared else 0,
-                    *frame,
-                )
-            )
+            used = (int(match["registers"]), int(shared[1]) if shared else 0)
+            kernels.append(KernelResources(entry["name"], entry["arch"], *used, *frame))
             entry = None
     return kernels
 

@@ -12,7 +12,7 @@ from losscli.errors import UnfitError, UsageError
 from losscli.machine.commands import command_in
 from losscli.machine.pytorch import torch
 
-from .toolchain import Tool, dotted, read_version, require_program, version_text, which
+from .toolchain import Tool, as_numbers, dotted, read_version, require_program, version_text, which
 
 VARIABLE = "LOSSCLI_CUDA_ARCHITECTURES"
 OLDEST = (7, 0)
@@ -144,7 +144,6 @@ class Requirements:
     @property
     def advice(self) -> str:
         """Advice on what to install."""
-        major = MINIMUM_CUDA[0]
         if self.newest_gpu and self.newest_gpu < DROPPED[1]:
             major = DROPPED[0][0] - 1
             if self.torch and self.torch[0] != major:
@@ -157,8 +156,8 @@ class Requirements:
                 f"Update the driver to one for CUDA {self.torch[0]}, or install a torch built for "
                 f"CUDA {self.driver[0]} and a toolkit of that version."
             )
-        elif self.torch or self.driver:
-            major = (self.torch or self.driver or MINIMUM_CUDA)[0]
+        elif known := self.torch or self.driver:
+            major = known[0]
         else:
             return f"Install CUDA {dotted(MINIMUM_CUDA)} or newer and name its nvcc in CUDACXX."
         return f"Install a CUDA {major} toolkit and name its nvcc in CUDACXX."
@@ -216,13 +215,9 @@ def _programs_by_place(environ: Mapping[str, str]) -> Iterator[tuple[str, list[P
             yield f"{name}={environ[name]}", [Path(environ[name]) / "bin" / "nvcc"]
     on_path = which("nvcc", environ)
     yield "the PATH", [Path(on_path)] if on_path else []
-    newest_first = sorted(USUAL_PLACE.glob("cuda-*"), key=_version_in_name, reverse=True)
+    toolkits = USUAL_PLACE.glob("cuda-*")
+    newest_first = sorted(toolkits, key=lambda folder: as_numbers(folder.name), reverse=True)
     folders = [USUAL_PLACE / "cuda", *newest_first]
     yield f"{USUAL_PLACE}/cuda*", [folder / "bin" / "nvcc" for folder in folders]
     packages = Path(sysconfig.get_path("purelib")) / "nvidia"
     yield str(packages), sorted(packages.glob("*/bin/nvcc"))
-
-
-def _version_in_name(folder: Path) -> tuple[int, ...]:
-    numbers = folder.name.removeprefix("cuda-").split(".")
-    return tuple(int(number) for number in numbers if number.isdecimal())

@@ -141,10 +141,11 @@ def make_plan(target: Target, csrc: Path, torch: TorchInstall, variant: str = ""
         # time one by one, 34 in three groups, 15 in one), a loss's a fifth.
         steps = [_compile(target, flags, *units)] if units else []
     else:
+        # A file NAME.dtype.cu is compiled for each dtype by itself.
         steps = [
             _compile(target, flags, source, dtype=dtype)
             for source in units
-            for dtype in _variants(source)
+            for dtype in (ITEM_BYTES if PurePosixPath(source).suffixes[:-1] == [".dtype"] else [""])
         ]
     if not steps:
         raise UnfitError(
@@ -205,11 +206,6 @@ def _flags(target: Target, torch: TorchInstall, variant: str) -> tuple[str, ...]
         }
     flags = (*flags, *(f"-DLOSSCLI_{name}={value}" for name, value in defined.items()))
     return (*flags, "-DLOSSCLI_STRATEGIES") if target.part == STRATEGIES else flags
-
-
-def _variants(source: str) -> tuple[str, ...]:
-    """Return the dtypes that a file is compiled for one by one; ``""`` for all at once."""
-    return tuple(ITEM_BYTES) if PurePosixPath(source).suffixes[:-1] == [".dtype"] else ("",)
 
 
 def _compile(

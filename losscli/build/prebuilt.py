@@ -23,6 +23,7 @@ from .cache import MANIFEST, Manifest, portable_key
 from .nvcc import parse_version
 from .plan import Plan
 from .targets import CPU, TORCH, Target
+from .toolchain import as_numbers
 
 FOLDER = Path(__file__).parents[1] / "prebuilt"
 LEVELS = {
@@ -122,8 +123,3 @@ def glibc() -> tuple[int, ...]:
     """Return glibc's version; (0, 0) for another C library."""
     name, version = platform.libc_ver()
     return as_numbers(version) if name == "glibc" else (0, 0)
-
-
-def as_numbers(version: str) -> tuple[int, ...]:
-    """Return ``(2, 34)`` for ``2.34``."""
-    return tuple(int(number) for number in re.findall(r"\d+", version)) or (0, 0)

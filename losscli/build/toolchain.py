@@ -113,3 +113,8 @@ def read_version(pattern: str, text: str, name: str) -> tuple[int, int]:
 def dotted(version: Iterable[int]) -> str:
     """Return ``12.4``."""
     return ".".join(map(str, version))
+
+
+def as_numbers(version: str) -> tuple[int, ...]:
+    """Return ``(2, 34)`` for ``2.34``."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)) or (0, 0)

@@ -8,8 +8,7 @@ import os
 import re
 import signal
 import socket
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 Scene = Mapping[str, Any]
@@ -45,9 +44,8 @@ def _list_processes(scene: Scene) -> str:
         return "its command line" if scene["name"] in file.read() else ""
 
 
-def _kill_process(scene: Scene) -> str:
+def _kill_process(scene: Scene) -> None:
     os.kill(scene["victim"], signal.SIGKILL)
-    return ""
 
 
 def _enter_memory(scene: Scene) -> str:
@@ -59,17 +57,15 @@ def _enter_memory(scene: Scene) -> str:
         return "it is its debugger"
 
 
-def _send_by_udp(scene: Scene) -> str:
+def _send_by_udp(scene: Scene) -> None:
     """Send to a program, which reports what arrived."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         sender.sendto(b"hello", ("127.0.0.1", scene["udp"]))
-    return ""
 
 
-def _leave_files(scene: Scene) -> str:
+def _leave_files(scene: Scene) -> None:
     """Leave files for the next worker; the judge checks afterwards."""
-    _made({path: partial(_write, path) for path in scene["lasting"]})
-    return ""
+    _made(_write, scene["lasting"])
 
 
 def _change_attributes(scene: Scene) -> str:
@@ -80,7 +76,7 @@ def _change_attributes(scene: Scene) -> str:
         "times": lambda: os.utime(path, (0, 0)),
         "attributes": lambda: os.setxattr(path, "user.doctor", b"1"),
     }
-    return _made(changes)
+    return _made(lambda name: changes[name](), changes)
 
 
 def _hold_capabilities(scene: Scene) -> str:
@@ -126,7 +122,7 @@ def _reach_kernel(scene: Scene) -> str:
             if error.errno in _REFUSED:
                 raise
 
-    return _made({name: partial(call, name) for name in calls})
+    return _made(call, calls)
 
 
 def _open_many_files(scene: Scene) -> str:
@@ -231,17 +227,14 @@ def _read(path: str) -> str:
 
 
 def _open(flags: int, *paths: str) -> str:
-    def opened(path: str) -> None:
-        os.close(os.open(path, flags))
-
-    return _made({path: partial(opened, path) for path in paths})
+    return _made(lambda path: os.close(os.open(path, flags)), paths)
 
 
-def _made(attempts: Mapping[str, Callable[[], object]]) -> str:
+def _made(attempt: Callable[[str], object], names: Iterable[str]) -> str:
     made, refusals = [], []
-    for name, attempt in attempts.items():
+    for name in names:
         try:
-            attempt()
+            attempt(name)
             made.append(name)
         except OSError as error:
             refusals.append(error)
@@ -259,8 +252,8 @@ class Attack(NamedTuple):
 
     part: str
     tries: str
-    attempt: Callable[[Scene], str]
-    """Returns what it reached; an empty string or an exception means nothing."""
+    attempt: Callable[[Scene], str | None]
+    """Returns what it reached; an empty string, None or an exception means nothing."""
     outcome: str = ""
     """The scene's property with the outcome, if the attempt cannot tell."""
     alone: bool = False
@@ -321,7 +314,7 @@ def run(tries: Sequence[str], scene: Scene) -> None:
     for attack in ATTACKS:
         if attack.tries in tries:
             try:
-                line = {"got": attack.attempt(scene)}
+                line = {"got": attack.attempt(scene) or ""}
             except Exception as error:
                 refused = error.strerror if isinstance(error, OSError) else None
                 line = {"got": "", "refused": refused or type(error).__name__}

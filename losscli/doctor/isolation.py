@@ -1,7 +1,5 @@
 """Test the judge's sandbox: attack it from a worker and check the outcome."""
 
-from __future__ import annotations
-
 import ctypes
 import inspect
 import json
@@ -73,13 +71,6 @@ class Siege(CommandRecord, frozen=True, kw_only=True):
         return sum(each.state == state for each in self.results)
 
 
-@contextmanager
-def set_up() -> Iterator[Scene]:
-    """Yield the targets of attacks; remove them when the block ends."""
-    with ExitStack() as made:
-        yield Scene(made)
-
-
 class Scene:
     """The targets of attacks."""
 
@@ -113,6 +104,8 @@ class Scene:
         written = [lock, shared, locks.parent / name, Path("/dev", name), *map(Path, self.lasting)]
         for path in written:
             made.callback(path.unlink, missing_ok=True)
+        key, libc = secrets.randbelow(2**31 - 1) + 1, ctypes.CDLL(None)
+        made.callback(libc.shmctl, libc.shmget(key, 4096, _IPC_CREATE), _IPC_REMOVE, None)
         self.facts = {
             "name": name,
             "secret": secret,
@@ -122,7 +115,7 @@ class Scene:
             "udp": self.udp.server_address[1],
             "folder": self.folder,
             "temporary": temporary,
-            "segment": _segment(made),
+            "segment": key,
             "lasting": self.lasting,
             "lock": str(lock),
             "cache": str(locks.parent),
@@ -156,11 +149,11 @@ class Scene:
         return ", ".join(path for path in self.lasting if os.path.exists(path))
 
 
-def _segment(made: ExitStack) -> int:
-    key, libc = secrets.randbelow(2**31 - 1) + 1, ctypes.CDLL(None)
-    found = libc.shmget(key, 4096, _IPC_CREATE)
-    made.callback(libc.shmctl, found, _IPC_REMOVE, None)
-    return key
+@contextmanager
+def set_up() -> Iterator[Scene]:
+    """Yield the targets of attacks; remove them when the block ends."""
+    with ExitStack() as made:
+        yield Scene(made)
 
 
 def besiege(device: str, progress: Callable[[str], None] = lambda tries: None) -> Siege:
@@ -180,12 +173,8 @@ def besiege(device: str, progress: Callable[[str], None] = lambda tries: None) -
                 is_promised = attack.part in reached and (device == "cpu" or attack.on_cuda)
                 state: State = HELD if not got else NOT_HELD if is_promised else NOT_THERE
                 tried.append(Tried(attack.part, attack.tries, state, how))
-    return Siege(
-        device=device,
-        user="root" if os.getuid() == 0 else "a user",
-        reached=reached,
-        results=tried,
-    )
+    user = "root" if os.getuid() == 0 else "a user"
+    return Siege(device=device, user=user, reached=reached, results=tried)
 
 
 def _attempts(

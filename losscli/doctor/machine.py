@@ -108,12 +108,6 @@ class Machine:
         """Whether the device is a GPU that the driver shows."""
         return self.device in {gpu.name for gpu in self.driver.gpus}
 
-    @property
-    def uuids(self) -> set[str]:
-        """The GPU's UUIDs; torch and the driver may differ in a partition."""
-        by_driver = {gpu.uuid for gpu in self.driver.gpus if gpu.name == self.device}
-        return {self.torch.uuid if self.torch else "", *by_driver} - {""}
-
     @cached_property
     def compilers(self) -> Compilers:
         """The compilers, found as a build does."""
@@ -142,23 +136,24 @@ class Machine:
     @cached_property
     def gpu_state(self) -> dict[str, str] | None:
         """nvidia-smi's facts about the GPU, or None."""
-        query = f"--query-gpu={','.join(GPU_FIELDS)}"
-        rows = _rows(query, GPU_FIELDS) or []
+        rows = _rows("gpu", GPU_FIELDS) or []
         return next((row for row in rows if self._is_ours(row["uuid"])), None)
 
     @cached_property
     def gpu_processes(self) -> list[dict[str, str]] | None:
         """nvidia-smi's processes on the GPU, or None."""
-        rows = _rows(f"--query-compute-apps={','.join(PROCESS_FIELDS)}", PROCESS_FIELDS)
-        if rows is None:
-            return None
-        return [row for row in rows if self._is_ours(row["gpu_uuid"])]
+        rows = _rows("compute-apps", PROCESS_FIELDS)
+        return rows and [row for row in rows if self._is_ours(row["gpu_uuid"])]
 
     def _is_ours(self, name: str) -> bool:
-        return any(uuid in name for uuid in self.uuids)
+        ours = [gpu.uuid for gpu in self.driver.gpus if gpu.name == self.device]
+        if self.torch:  # which may differ from the driver in a partition
+            ours.append(self.torch.uuid)
+        return any(uuid and uuid in name for uuid in ours)
 
 
-def _rows(query: str, names: tuple[str, ...]) -> list[dict[str, str]] | None:
+def _rows(of: str, names: tuple[str, ...]) -> list[dict[str, str]] | None:
+    query = f"--query-{of}={','.join(names)}"
     text = printed(["nvidia-smi", query, "--format=csv,noheader,nounits"])
     if text is None:
         return None

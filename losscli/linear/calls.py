@@ -1,9 +1,8 @@
 """Calls of fused linear losses: checks, a plan, and reduction."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -19,9 +18,8 @@ from losscli.units import format_bytes
 from .computing import Losses, by_formula, composed
 from .kernels import Settings
 from .operands import Operands, check_classes, check_mask, check_shape, is_eager, operands_of
-from .parts import Shard
 from .products import Layer
-from .rows import Rows
+from .rows import Rows, Shard
 
 _SMALL = 1 / 16
 """The fraction of a GPU's memory up to which logits are computed whole without checking."""
@@ -44,7 +42,7 @@ class Given(NamedTuple):
     """Whether a 16-bit loss stays in float32."""
 
     @classmethod
-    def taken(cls, arguments: dict[str, Any]) -> Given:
+    def taken(cls, arguments: dict[str, Any]) -> Self:
         """Take them out of a public function's arguments."""
         hidden, weight, numbers = (arguments.pop(each) for each in list(arguments)[:3])
         return cls(hidden, weight, numbers, arguments.pop("linear_bias"))
@@ -85,12 +83,16 @@ def compute_cross_entropy(
             f"{name}: a mean over ranks takes weight or token_weight, not both; call it with "
             "reduction='none' and divide the sum"
         )
+    classes = len(operands.weight) if shard is None else shard.classes
     inner = reduction if token_weight is None else "none"
-    losses, log_sums = _compute(
-        name, operands, weight, settings, inner, memory_budget, shard, with_log_sums=return_lse
-    )
+    rows = Rows(operands.class_numbers, classes, weight, settings, inner, True, return_lse, shard)
+    losses, log_sums = _compute(name, operands, rows, memory_budget)
     if token_weight is not None:
-        losses = _weighted(losses, token_weight, operands, weight, settings, reduction, shard)
+        weights = token_weight.to(losses.dtype)
+        losses = losses * weights
+        losses = losses if reduction == "none" else losses.sum()
+        if reduction == "mean":
+            losses = losses / rows.weighted(weights.reshape(-1)).sum()
     losses = losses if wide else losses.to(operands.dtype)
     if return_lse:
         assert log_sums is not None
@@ -99,31 +101,24 @@ def compute_cross_entropy(
 
 
 def compute_token_log_probs(
-    name: str,
-    given: Given,
-    *,
-    temperature: float,
-    softcap: float,
-    mask: Tensor | None,
-    entropy: bool,
-    memory_budget: int | None,
+    name: str, given: Given, *, mask: Tensor | None, memory_budget: int | None, **of_logits: Any
 ) -> Any:
-    """Compute ``linear_token_log_probs``."""
+    """Compute ``linear_token_log_probs``; ``of_logits`` are its settings."""
     hidden, linear_weight, tokens, bias, of_shard, _ = given
     operands = operands_of(name, hidden, linear_weight, tokens, bias, "tokens")
     check_mask(name, mask, operands.shape, "tokens")
+    numbers = operands.class_numbers
     if mask is not None:
-        numbers = operands.class_numbers
-        operands = operands._replace(
-            class_numbers=torch.where(mask.reshape(-1), numbers, _NO_TOKEN)
-        )
-    settings = Settings(_NO_TOKEN, 0.0, temperature, softcap, 0.0, entropy)
+        numbers = torch.where(mask.reshape(-1), numbers, _NO_TOKEN)
+    settings = Settings(_NO_TOKEN, **of_logits)
     check_settings(name, settings)
     shard = None
     if of_shard is not None:
         shard = of_shard(operands.hidden, *settings, bias is None)
-    found, _ = _compute(name, operands, None, settings, "none", memory_budget, shard)
-    return (found[0], found[1]) if entropy else -found
+    classes = len(operands.weight) if shard is None else shard.classes
+    rows = Rows(numbers, classes, None, settings, "none", True, False, shard)
+    found, _ = _compute(name, operands, rows, memory_budget)
+    return (found[0], found[1]) if settings.entropy else -found
 
 
 def check_settings(name: str, settings: Settings, reduction: str = "none") -> None:
@@ -140,53 +135,46 @@ def check_class_weight(name: str, weight: Tensor | None) -> None:
 
 
 def _compute(
-    name: str,
-    operands: Operands,
-    class_weight: Tensor | None,
-    settings: Settings,
-    reduction: str,
-    budget: int | None,
-    shard: Shard | None,
-    *,
-    with_log_sums: bool = False,
+    name: str, operands: Operands, rows: Rows, budget: int | None
 ) -> tuple[Tensor, Tensor | None]:
-    hidden, target = operands.hidden, operands.class_numbers
-    classes = len(operands.weight) if shard is None else shard.classes
+    hidden, target, ignore_index = operands.hidden, rows.target, rows.settings.ignore_index
     kept = None
     eager = is_eager(hidden, operands.weight, operands.bias, target)
     if eager and not target.is_cuda:
-        check_classes(name, target, classes, target != settings.ignore_index)
+        check_classes(name, target, rows.classes, target != ignore_index)
     is_captured = hidden.is_cuda and torch.cuda.is_current_stream_capturing()
-    if eager and not (with_log_sums or is_captured):
-        kept = (target != settings.ignore_index).nonzero().squeeze(1)
+    if eager and not (rows.with_log_sums or is_captured):
+        kept = (target != ignore_index).nonzero().squeeze(1)
         if len(kept) == len(target):
             kept = None
         else:
-            hidden, target = hidden.index_select(0, kept), target.index_select(0, kept)
+            hidden = hidden.index_select(0, kept)
+            rows = replace(rows, target=target.index_select(0, kept), may_ignore=False)
     layer = Layer(hidden, operands.weight, operands.bias)
-    first = 0 if shard is None else shard.first
-    rows = Rows(
-        target, classes, class_weight, settings, reduction, kept is None, with_log_sums, first
-    )
     if not eager:
-        if shard is not None:
+        if rows.shard is not None:
             raise NotImplementedError(
                 f"{name}: losses over ranks take plain tensors, and nothing traces them"
             )
         losses, log_sums = composed(rows, layer)
-        shape = (*losses.shape[:-1], *operands.shape) if reduction == "none" else ()
+        shape = (*losses.shape[:-1], *operands.shape) if rows.reduction == "none" else ()
         return losses.reshape(shape), log_sums
-    size = _size(layer, rows, shard)
+    size = _size(layer, rows)
     plan = _plan(name, size, budget, hidden.device)
-    if shard is None and not _has_kernels(plan, hidden.device.type, with_log_sums):
+    if rows.shard is None and not _has_kernels(plan, hidden.device.type, rows.with_log_sums):
         losses, log_sums = by_formula(rows, layer, budget)
         return _placed(losses, rows, operands, kept), log_sums
     try:
-        losses, log_sums = Losses.apply(*layer, rows, plan, shard)  # type: ignore[no-untyped-call]
+        losses, log_sums = Losses.apply(*layer, rows, plan)  # type: ignore[no-untyped-call]
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        raise torch.OutOfMemoryError(_advice(name, plan, size)) from error
+        smallest = least(size)
+        raise torch.OutOfMemoryError(
+            f"{name}: out of memory with the plan {plan.kind!r}, which takes "
+            f"{format_bytes(plan.bytes)} besides operands and gradients. Give a smaller "
+            f"memory_budget; the least is {smallest.bytes} bytes ({format_bytes(smallest.bytes)})"
+        ) from error
     return _placed(losses, rows, operands, kept), log_sums
 
 
@@ -209,7 +197,7 @@ def _placed(losses: Tensor, rows: Rows, operands: Operands, kept: Tensor | None)
     return losses.reshape((*losses.shape[:-1], *operands.shape))
 
 
-def _size(layer: Layer, rows: Rows, shard: Shard | None) -> Size:
+def _size(layer: Layer, rows: Rows) -> Size:
     hidden, weight, _ = layer
     wanted = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in layer)
     return Size(
@@ -219,7 +207,7 @@ def _size(layer: Layer, rows: Rows, shard: Shard | None) -> Size:
         item=hidden.element_size(),
         gradients=wanted,
         # Forward knows no gradient before the ranks' exchange.
-        whole=not rows.settings.entropy and shard is None,
+        whole=not rows.settings.entropy and rows.shard is None,
         reduced=rows.reduction != "none" and not rows.weigh_apart(hidden.dtype),
         bent=rows.settings.softcap != 0,
     )
@@ -238,33 +226,3 @@ def _plan(name: str, size: Size, budget: int | None, device: torch.device) -> Pl
         return choose(size, budget, free_bytes(str(device)) if budget is None else 0)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
-
-
-def _advice(name: str, plan: Plan, size: Size) -> str:
-    smallest = least(size)
-    return (
-        f"{name}: out of memory with the plan {plan.kind!r}, which takes "
-        f"{format_bytes(plan.bytes)} besides operands and gradients. Give a smaller memory_budget; "
-        f"the least is {smallest.bytes} bytes ({format_bytes(smallest.bytes)})"
-    )
-
-
-def _weighted(
-    losses: Tensor,
-    token_weight: Tensor,
-    operands: Operands,
-    class_weight: Tensor | None,
-    settings: Settings,
-    reduction: str,
-    shard: Shard | None,
-) -> Tensor:
-    weights = token_weight.to(losses.dtype)
-    losses = losses * weights
-    if reduction == "none":
-        return losses
-    if reduction == "sum":
-        return losses.sum()
-    numbers = operands.class_numbers
-    classes = len(operands.weight) if shard is None else shard.classes
-    rows = Rows(numbers, classes, class_weight, settings, reduction, True, False)
-    return losses.sum() / rows.weighted(weights.reshape(-1)).sum()

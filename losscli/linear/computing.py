@@ -12,7 +12,7 @@ from losscli.losses.formulas import widened
 from losscli.losses.linear.logits_plan import Plan
 
 from . import products
-from .parts import Shard, refuse_second_derivatives
+from .parts import refuse_second_derivatives
 from .plans import PLANS
 from .products import Layer
 from .rows import Rows
@@ -28,22 +28,13 @@ class Losses(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        rows: Rows,
-        plan: Plan,
-        shard: Shard | None = None,
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, rows: Rows, plan: Plan
     ) -> tuple[Tensor, Tensor | None]:
         """Return the losses and any log-sum-exps."""
         wanted = ctx.needs_input_grad[:3]
         with _without_autocast(hidden):
             forward, _ = PLANS[plan.kind]
-            of_ranks = () if shard is None else (shard,)
-            layer = Layer(hidden, weight, bias)
-            losses, log_sums, kept = forward(rows, plan, layer, wanted, *of_ranks)
-        ctx.of_ranks = of_ranks
+            losses, log_sums, kept = forward(rows, plan, Layer(hidden, weight, bias), wanted)
         ctx.rows, ctx.plan = replace(rows, target=rows.target[:0], class_weight=None), plan
         if any(wanted):
             ctx.save_for_backward(hidden, weight, bias, rows.target, rows.class_weight, *kept)
@@ -60,10 +51,9 @@ class Losses(torch.autograd.Function):
         with _without_autocast(hidden):
             if not torch.is_grad_enabled():
                 _, computed = PLANS[ctx.plan.kind]
-                found = computed(rows, ctx.plan, layer, incoming, kept, wanted, *ctx.of_ranks)
-                return (*found, None, None, None)
-            for shard in ctx.of_ranks:
-                refuse_second_derivatives(shard.name)
+                return (*computed(rows, ctx.plan, layer, incoming, kept, wanted), None, None)
+            if rows.shard:
+                refuse_second_derivatives(rows.shard.name)
             # Views, so that relations between operands do not enter the gradient.
             views: list[Any] = [None if x is None else x.view_as(x) for x in layer]
             losses, _ = composed(rows, Layer(*views))
@@ -72,7 +62,7 @@ class Losses(torch.autograd.Function):
                 losses, [views[k] for k in places], incoming.to(losses.dtype), create_graph=True
             )
         of_operands = (of_views[places.index(k)] if k in places else None for k in range(3))
-        return (*of_operands, None, None, None)
+        return (*of_operands, None, None)
 
 
 def _without_autocast(tensor: Tensor) -> AbstractContextManager[None]:

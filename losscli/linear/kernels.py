@@ -1,6 +1,6 @@
 """Row kernels applied to logits: losses, log-sum-exps and gradients."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -39,11 +39,7 @@ class Settings(NamedTuple):
 
 
 def losses_in_place(
-    logits: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    settings: Settings,
-    reduction: str = "none",
+    logits: Tensor, target: Tensor, weight: Tensor | None, settings: Settings, reduction: str
 ) -> Tensor:
     """Return cross entropy; overwrite the logits with its gradient."""
     loss: Tensor = torch.ops.losscli.cross_entropy_with_grad_(
@@ -57,11 +53,10 @@ def part_numbers(logits: Tensor, number: Tensor, settings: Settings) -> Tensor:
 
     See csrc/parts/kernels.h. The logits are from before the softcap.
     """
-    call = torch.ops.losscli.token_log_probs
+    call: Callable[..., Tensor] = torch.ops.losscli.token_log_probs
     rest = ("none", settings.divisor, _OF_PART + settings.entropy)
     if not settings.softcap:
-        found: Tensor = call(logits, number, *rest)
-        return found
+        return call(logits, number, *rest)
     parts = [call(bent, number[rows], *rest) for rows, bent in _some_bent(logits, settings)]
     return torch.cat(parts, 1)
 

@@ -5,10 +5,7 @@ and the log-sum-exp relative to it. Joined parts have the same for all classes, 
 computes its gradient. The formulas are in csrc/parts.
 """
 
-from __future__ import annotations
-
 import functools
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -21,21 +18,7 @@ from losscli.operators import loading
 
 from . import products
 from .kernels import part_numbers, weighed_logits
-from .rows import Rows
-
-
-@dataclass(frozen=True)
-class Shard:
-    """A rank's classes, and how ranks combine their numbers."""
-
-    name: str
-    first: int
-    classes: int
-    """The number of classes on all ranks."""
-    exchange: Callable[[Rows, Tensor], Whole]
-    """Combines this rank's numbers with all others."""
-    summed: Callable[[Tensor], Tensor] | None
-    """Sums a tensor over the ranks; None to leave gradients partial."""
+from .rows import Rows, Whole
 
 
 def refuse_second_derivatives(name: str) -> None:
@@ -45,18 +28,6 @@ def refuse_second_derivatives(name: str) -> None:
             f"{name}: losses over ranks have first derivatives alone: call backward without "
             "create_graph=True, or the loss of gathered logits"
         )
-
-
-class Whole(NamedTuple):
-    """The rows, from all parts."""
-
-    numbers: Tensor
-    """``(numbers, N)``, as for a part."""
-    values: Tensor
-    """``(3, N)``: each row's loss, weight in a mean, and whether it counts; with entropies ``(2,
-    N)``, log-probabilities and entropies."""
-    total_weight: Tensor | None
-    """The sum of all class weights, if label smoothing needs it."""
 
 
 _load = functools.cache(loading.load_parts)
@@ -100,9 +71,10 @@ class Found(NamedTuple):
 
 
 def finished(
-    rows: Rows, parts: list[Tensor], width: int, classes: int, shard: Shard | None = None
+    rows: Rows, parts: list[Tensor], width: int, classes: int
 ) -> tuple[Tensor, Tensor | None, Found]:
     """Return losses, log-sum-exps and what backward needs, from parts of ``width`` classes."""
+    shard = rows.shard
     if shard is not None and len(parts) == 1:
         whole = shard.exchange(rows, parts[0])
     else:
@@ -169,16 +141,10 @@ class Part:
 
     def gradient(self, found: Found, incoming: Tensor) -> Tensor:
         """Return the gradient of these logits, in their dtype."""
+        of_rows = (self.rows.target, found.numbers, found.totals)
+        of_classes = (self.weight, found.total_weight, self.first)
         gradient: Tensor = operators(incoming).part_gradient(
-            incoming,
-            self.logits,
-            self.rows.target,
-            found.numbers,
-            found.totals,
-            self.weight,
-            found.total_weight,
-            self.first,
-            *self.rows.of_parts,
+            incoming, self.logits, *of_rows, *of_classes, *self.rows.of_parts
         )
         return gradient
 

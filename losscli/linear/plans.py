@@ -1,4 +1,4 @@
-"""Forward and backward of each plan; see losscli/losses/linear/plan.py.
+"""Forward and backward of each plan; see losscli/losses/linear/logits_plan.py.
 
 Forward returns the losses, the log-sum-exps and what backward needs; backward returns the gradients
 of hidden states, weight and bias.
@@ -14,14 +14,16 @@ from losscli.losses.linear.logits_plan import CHUNKS, ROWS, SLICES, WHOLE, Plan
 
 from . import products
 from .kernels import log_sums_of, losses_in_place
-from .parts import Found, Part, Shard, finished, scaled
+from .parts import Found, Part, finished, scaled
 from .products import Layer
 from .rows import Rows
 
+Wanted = tuple[bool, ...]
+"""Whether hidden states, weight and bias need a gradient."""
+Results = tuple[Tensor, Tensor | None, list[Any]]
 
-def _whole_forward(
-    rows: Rows, _: Plan, layer: Layer, __: tuple[bool, ...]
-) -> tuple[Tensor, Tensor | None, list[Tensor]]:
+
+def _whole_forward(rows: Rows, _: Plan, layer: Layer, __: Wanted) -> Results:
     logits = layer.logits()
     log_sums = log_sums_of(logits, rows.settings) if rows.with_log_sums else None
     # A float16 gradient divided by the number of rows would underflow for most classes.
@@ -36,14 +38,9 @@ def _whole_forward(
 
 
 def _whole_backward(
-    rows: Rows,
-    __: Plan,
-    layer: Layer,
-    incoming: Tensor,
-    kept: list[Tensor],
-    wanted: tuple[bool, ...],
+    rows: Rows, _: Plan, layer: Layer, incoming: Tensor, kept: list[Tensor], wanted: Wanted
 ) -> list[Tensor | None]:
-    hidden, weight, _ = layer
+    hidden, weight = layer[:2]
     gradient, factor = kept
     of_rows = (incoming * factor).expand(len(hidden))
     if rows.weigh_apart(hidden.dtype):
@@ -67,9 +64,7 @@ def _whole_backward(
     return found
 
 
-def _chunks_forward(
-    rows: Rows, plan: Plan, layer: Layer, wanted: tuple[bool, ...]
-) -> tuple[Tensor, Tensor | None, list[Tensor]]:
+def _chunks_forward(rows: Rows, plan: Plan, layer: Layer, wanted: Wanted) -> Results:
     hidden, weight, _ = layer
     of_weight = of_bias = None
     losses, log_sums, of_hidden = [], [], []
@@ -77,7 +72,7 @@ def _chunks_forward(
         logits, target = layer.of_rows(part).logits(), rows.target[part]
         if rows.with_log_sums:
             log_sums.append(log_sums_of(logits, rows.settings))
-        losses.append(losses_in_place(logits, target, rows.class_weight, rows.settings))
+        losses.append(losses_in_place(logits, target, rows.class_weight, rows.settings, "none"))
         if wanted[0]:
             of_hidden.append(products.wide(logits, weight))
         if wanted[1]:
@@ -98,7 +93,7 @@ def _chunks_forward(
 
 
 def _chunks_backward(
-    _: Rows, __: Plan, layer: Layer, incoming: Tensor, kept: list[Tensor], wanted: tuple[bool, ...]
+    _: Rows, __: Plan, layer: Layer, incoming: Tensor, kept: list[Tensor], wanted: Wanted
 ) -> list[Tensor | None]:
     *gradients, factor = kept
     by = incoming * factor
@@ -108,9 +103,7 @@ def _chunks_backward(
     ]
 
 
-def _slices_forward(
-    rows: Rows, plan: Plan, layer: Layer, wanted: tuple[bool, ...], shard: Shard | None = None
-) -> tuple[Tensor, Tensor | None, list[Tensor | None]]:
+def _slices_forward(rows: Rows, plan: Plan, layer: Layer, wanted: Wanted) -> Results:
     numbers, kept_logits = [], []
     for k, classes in enumerate(products.parts(len(layer.weight), plan.part)):
         logits = layer.of_classes(classes).logits()
@@ -118,18 +111,12 @@ def _slices_forward(
             kept_logits.append(logits)
         numbers.append(Part(rows, logits, rows.first + classes.start).numbers())
         del logits
-    losses, log_sums, found = finished(rows, numbers, plan.part, len(layer.weight), shard)
+    losses, log_sums, found = finished(rows, numbers, plan.part, len(layer.weight))
     return losses, log_sums, [*found, *kept_logits]
 
 
 def _slices_backward(
-    rows: Rows,
-    plan: Plan,
-    layer: Layer,
-    incoming: Tensor,
-    kept: list[Tensor],
-    wanted: tuple[bool, ...],
-    shard: Shard | None = None,
+    rows: Rows, plan: Plan, layer: Layer, incoming: Tensor, kept: list[Tensor], wanted: Wanted
 ) -> list[Tensor | None]:
     hidden, weight, _ = layer
     fields = len(Found._fields)
@@ -160,7 +147,8 @@ def _slices_backward(
         del gradient
     del times_powers
     if of_hidden is not None:
-        of_hidden = shard.summed(of_hidden) if shard and shard.summed else of_hidden
+        if rows.shard and rows.shard.summed:
+            of_hidden = rows.shard.summed(of_hidden)
         of_hidden = of_hidden if powers is None else of_hidden.mul_(powers.unsqueeze(1))
         of_hidden = of_hidden.to(hidden.dtype)
     return [of_hidden, of_weight, of_bias]

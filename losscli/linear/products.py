@@ -1,9 +1,7 @@
 """Matrix products; products of 16 bits return float32 sums."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -28,11 +26,11 @@ class Layer(NamedTuple):
         """Return all logits."""
         return linear(self.hidden, self.weight, self.bias)
 
-    def of_rows(self, rows: slice) -> Layer:
+    def of_rows(self, rows: slice) -> Self:
         """Return the layer with some rows."""
         return self._replace(hidden=self.hidden[rows])
 
-    def of_classes(self, classes: slice) -> Layer:
+    def of_classes(self, classes: slice) -> Self:
         """Return the layer with some classes."""
         bias = None if self.bias is None else self.bias[classes]
         return self._replace(weight=self.weight[classes], bias=bias)

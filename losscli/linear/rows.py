@@ -1,7 +1,9 @@
-"""The rows of a call to a fused linear loss."""
+"""The rows of a call to a fused linear loss, and a rank's shard of their classes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,6 +11,32 @@ from torch import Tensor
 from losscli.losses.formulas import widened
 
 from .kernels import Settings
+
+
+class Whole(NamedTuple):
+    """The rows, from all parts."""
+
+    numbers: Tensor
+    """``(numbers, N)``, as for a part."""
+    values: Tensor
+    """``(3, N)``: each row's loss, weight in a mean, and whether it counts; with entropies ``(2,
+    N)``, log-probabilities and entropies."""
+    total_weight: Tensor | None
+    """The sum of all class weights, if label smoothing needs it."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A rank's classes, and how ranks combine their numbers."""
+
+    name: str
+    first: int
+    classes: int
+    """The number of classes on all ranks."""
+    exchange: Callable[["Rows", Tensor], Whole]
+    """Combines this rank's numbers with all others."""
+    summed: Callable[[Tensor], Tensor] | None
+    """Sums a tensor over the ranks; None to leave gradients partial."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +51,13 @@ class Rows:
     reduction: str
     may_ignore: bool
     with_log_sums: bool
-    first: int = 0
-    """The first class whose logits and weights are here."""
+    shard: Shard | None = None
+    """The classes whose logits and weights are here; None for all."""
+
+    @property
+    def first(self) -> int:
+        """The first class whose logits and weights are here."""
+        return self.shard.first if self.shard else 0
 
     @cached_property
     def known(self) -> Tensor:

@@ -39,18 +39,14 @@ Kind = TypeVar("Kind", LossSpec, RowSpec, LinearSpec)
 
 
 def _find(kind: type[Kind], package: ModuleType) -> dict[str, Kind]:
-    files = [
-        import_module(f"{package.__name__}.{module.name}")
-        for module in pkgutil.iter_modules(package.__path__)
-    ]
+    prefix = f"{package.__name__}."
+    files = [import_module(file.name) for file in pkgutil.iter_modules(package.__path__, prefix)]
     specs = [spec for file in files for spec in vars(file).values() if isinstance(spec, kind)]
     return {spec.name: spec for spec in sorted(specs, key=lambda spec: spec.name)}
 
 
 LOSSES: dict[str, LossSpec] = _find(LossSpec, elementwise)
-WEIGHTED: dict[str, LossSpec] = {
-    spec.name: spec for spec in (weighted(each) for each in LOSSES.values())
-}
+WEIGHTED: dict[str, LossSpec] = {spec.name: spec for spec in map(weighted, LOSSES.values())}
 """Weighted losses ``weighted_NAME``, chosen by name and not part of ``all``."""
 EVERY_ROW_LOSS: dict[str, RowSpec] = {
     each.name: each for spec in _find(RowSpec, rows).values() for each in operators_of(spec)

@@ -6,19 +6,15 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from losscli.machine.pytorch import Tensor, torch
 
 from . import operators
+from .fields import Parameter
 from .formulas import REDUCTIONS, promoted, widened
 from .kinds import explain, refuse_script
-from .shapes import broadcasts_to
-
-if TYPE_CHECKING:
-    from .fields import Parameter
-    from .shapes import Shapes
-
+from .shapes import Shapes, broadcasts_to
 
 WEIGHTED = "weighted_"
 
@@ -189,13 +185,11 @@ class Calls:
 
         signature = inspect.signature(arguments)
         signature = signature.replace(parameters=[*signature.parameters.values(), *further])
-        name = f"{arguments.__name__}_with_grad"
-        loss_with_grad.__name__ = loss_with_grad.__qualname__ = name
+        loss_with_grad.__name__ = loss_with_grad.__qualname__ = f"{arguments.__name__}_with_grad"
         described = "".join(f"\n    {each.name}: {text}" for each, text in further.items())
+        first, more = next(iter(signature.parameters)), f", and\n\nArgs:{described}"
         loss_with_grad.__doc__ = WITH_GRAD.format(
-            name=arguments.__name__,
-            first=next(iter(signature.parameters)),
-            further=f", and\n\nArgs:{described}" if further else ".",
+            name=arguments.__name__, first=first, further=more if further else "."
         )
         show(loss_with_grad, signature, "tuple[Tensor, Tensor]")
         return loss_with_grad

@@ -59,9 +59,7 @@ class Domain:
 
     def inside(self, values: Tensor, margin: float = 0.0) -> Tensor:
         """Clamp values to the domain, at least ``margin`` away from its ends."""
-        if self.is_real:
-            return values
-        return values.clamp(self.low + margin, self.high - margin)
+        return values if self.is_real else values.clamp(self.low + margin, self.high - margin)
 
 
 REAL = Domain("any number")

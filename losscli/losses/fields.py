@@ -1,12 +1,10 @@
 """What a spec consists of: operands, parameters, tolerances, and properties for checks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Literal
+from typing import Literal, Self
 
 from losscli.machine.pytorch import Tensor
 from losscli.units import format_memory
@@ -247,7 +245,7 @@ class Relations:
     distance: str = ""
     """A loss that is this one plus a constant in the prediction, 0 for equal operands; or empty."""
 
-    def of_form(self, prefix: str) -> Relations:
+    def of_form(self, prefix: str) -> Self:
         """Return a form's relations, to losses with the same prefix."""
         numbered, mirror, distance = (
             name and f"{prefix}{name}" for name in (self.numbered, self.mirror, self.distance)

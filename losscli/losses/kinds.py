@@ -1,7 +1,5 @@
 """Explains, once a call has failed, which argument has the wrong type."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
@@ -50,7 +48,7 @@ def no_kernel_takes(tensor: Tensor) -> str:
     return ""
 
 
-def not_floating(*dtypes: torch.dtype) -> str:
+def not_floating(*dtypes: "torch.dtype") -> str:
     """Return what is wrong with operands of other dtypes, to follow their names."""
     way = "convert with .float()"
     if any(dtype.is_complex for dtype in dtypes):

@@ -150,16 +150,8 @@ def _entries(section: str) -> dict[str, str]:
 
 
 def _section(title: str, entries: Mapping[str, str]) -> str:
-    lines = [
-        textwrap.fill(
-            f"{name}: {' '.join(text.split())}",
-            width=96,
-            initial_indent="    ",
-            subsequent_indent=" " * 8,
-            break_on_hyphens=False,
-        )
-        for name, text in entries.items()
-    ]
+    wrapper = textwrap.TextWrapper(96, " " * 4, " " * 8, break_on_hyphens=False)
+    lines = [wrapper.fill(f"{name}: {' '.join(text.split())}") for name, text in entries.items()]
     return "\n".join([f"{title}:", *lines]) if lines else ""
 
 
@@ -215,7 +207,7 @@ def module_of(
     arguments: Callable[..., Arguments],
     calls: Calls,
     operands: Sequence[str],
-    kept: Sequence[str] = (),
+    kept: Sequence[str],
 ) -> type[_LossModule]:
     """Return a loss's module, whose settings are the function's.
 

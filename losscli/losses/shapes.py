@@ -4,6 +4,7 @@ import operator
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from math import prod
 
 from losscli.machine.pytorch import Tensor, torch
@@ -15,15 +16,13 @@ Shape = tuple[int, ...]
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
     """Return the broadcast shape; ValueError if the shapes do not broadcast."""
-    dimensions = max(map(len, shapes), default=0)
     whole = []
-    full = [(1,) * (dimensions - len(shape)) + tuple(shape) for shape in shapes]
-    for extents in zip(*full, strict=True):
+    for extents in zip_longest(*map(reversed, shapes), fillvalue=1):
         own = {*extents} - {1}
         if len(own) > 1:
             raise ValueError(f"the shapes {shapes} do not broadcast")
         whole.append(own.pop() if own else 1)
-    return tuple(whole)
+    return tuple(reversed(whole))
 
 
 def broadcasts_to(shape: Shape, whole: Shape) -> bool:

@@ -1,7 +1,5 @@
 """The spec of a loss."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +20,7 @@ ROW: Unit = "row"
 HIDDEN_STATE: Unit = "hidden state"
 MODEL: Unit = "model"
 """What has its own loss: an element, a row, a hidden state, or a whole ``Model`` call."""
-LossFunction = Callable[..., "Tensor"]
+LossFunction = Callable[..., Tensor]
 """``f(*operands, reduction, **parameters) -> loss``, with operands in the spec's order."""
 
 
@@ -157,7 +155,7 @@ class Spec:
         """Return all parameters in order, with defaults."""
         return {p.name: float(given.get(p.name, p.default)) for p in self.parameters}
 
-    def dtype_of(self, operands: Mapping[str, Tensor]) -> torch.dtype:
+    def dtype_of(self, operands: Mapping[str, Tensor]) -> "torch.dtype":
         """Return the loss's dtype: promoted, and for some losses at least float32."""
         found = reduce(torch.promote_types, (operands[name].dtype for name in self.promoted))
         return torch.promote_types(found, torch.float32) if self.wide else found

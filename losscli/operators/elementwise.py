@@ -138,14 +138,9 @@ def _vmap_with_grad(operator: OpOverload, count: int, info: Any, dims: Any, *arg
 def _vmap_backward(operator: OpOverload, count: int, info: Any, dims: Any, *arguments: Any) -> Any:
     reduction, *settings, wanted = arguments[1 + count :]
     batch = _Batch(info.batch_size, arguments[1 : 1 + count], dims[1 : 1 + count])
-    of_each_sample = [k for k in range(count) if wanted[k]]
-    gradients = operator(
-        batch.incoming(arguments[0], dims[0], reduction),
-        *batch.operands(of_each_sample=of_each_sample),
-        "none",
-        *settings,
-        wanted,
-    )
+    grad_output = batch.incoming(arguments[0], dims[0], reduction)
+    operands = batch.operands(of_each_sample=[k for k in range(count) if wanted[k]])
+    gradients = operator(grad_output, *operands, "none", *settings, wanted)
     results = tuple(
         batch.as_operand(gradient, k) if wanted[k] else gradient
         for k, gradient in enumerate(gradients)
@@ -159,18 +154,13 @@ def _vmap_double_backward(
     first = count + 1
     grad_output, reduction, *settings = arguments[count], *arguments[first + count :]
     batch = _Batch(info.batch_size, arguments[first : first + count], dims[first : first + count])
-    everyone = range(count)
-    of_grad_output, *of_operands = operator(
-        *(batch.aligned(arguments[k], dims[k], expand=True) for k in everyone),
-        batch.incoming(grad_output, dims[count], reduction),
-        *batch.operands(of_each_sample=everyone),
-        "none",
-        *settings,
-    )
+    vectors = [batch.aligned(arguments[k], dims[k], expand=True) for k in range(count)]
+    incoming = batch.incoming(grad_output, dims[count], reduction)
+    operands = batch.operands(of_each_sample=range(count))
+    of_grad_output, *of_operands = operator(*vectors, incoming, *operands, "none", *settings)
     if reduction != "none":
         of_grad_output = batch.total(of_grad_output) / divisor_of(batch.shape, reduction)
-        shape = _shape(grad_output, dims[count])
-        of_grad_output = of_grad_output.reshape(info.batch_size, *shape)
+        of_grad_output = of_grad_output.reshape(info.batch_size, *_shape(grad_output, dims[count]))
     results = (
         of_grad_output.to(grad_output.dtype),
         *(batch.as_operand(gradient, k) for k, gradient in enumerate(of_operands)),

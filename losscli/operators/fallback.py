@@ -6,7 +6,7 @@ processes that measure or check kernels.
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -101,19 +101,21 @@ def compute(
     """Compute ``NAME`` + ``suffix``; ``below_autograd``: the dispatcher has passed autograd."""
     if suffix not in _COMPUTED:
         raise BuildError(f"{spec.name}{suffix} has no formula, only kernels")
-    tensors = [x for x in arguments if isinstance(x, Tensor)]
-    kind = next((x.device.type for x in tensors if not x.is_cpu), "cpu")
     computed = _COMPUTED[suffix]
-    if below_autograd:
-        if not suffix:
-            return loss(spec, *arguments)
+    if below_autograd and suffix:
         with _autograd_keys():
             return computed(spec, *map(_plain, arguments))
-    if kind not in DEVICES or not torch.is_autocast_enabled(kind):
+    kind = device_of(x for x in arguments if isinstance(x, Tensor))
+    if below_autograd or kind not in DEVICES or not torch.is_autocast_enabled(kind):
         return computed(spec, *arguments)
     # As kernels do; see csrc/torch/boxed.h.
     with torch.autocast(kind, enabled=False):
         return computed(spec, *(_of_autocast(each, kind) for each in arguments))
+
+
+def device_of(tensors: Iterable[Tensor]) -> str:
+    """Return the tensors' kind of device: the first other than the CPU, if any."""
+    return next((x.device.type for x in tensors if not x.is_cpu), "cpu")
 
 
 def _of_autocast(argument: Any, kind: str) -> Any:
@@ -215,8 +217,7 @@ def _with_grad_in_place(spec: RowSpec, first: Tensor, *others: Any) -> Tensor:
 
 def _backward(spec: LossSpec | RowSpec, grad_output: Tensor, *arguments: Any) -> Any:
     *given, wanted = arguments
-    gradients = _gradients(spec, grad_output, given, wanted)
-    return wanted_of(given[: len(wanted)], gradients, wanted)
+    return wanted_of(given[: len(wanted)], _gradients(spec, grad_output, given, wanted), wanted)
 
 
 def _gradients(
@@ -232,12 +233,10 @@ def _gradients(
             x.requires_grad_() if x.is_leaf and w else x for x, w in zip(views, wanted, strict=True)
         ]
         value = loss(spec, *views, *given[count:])
+        leaves = [view for view, wants in zip(views, wanted, strict=True) if wants]
+        output = grad_output.to(value.dtype).expand(value.shape)
         found = torch.autograd.grad(
-            value,
-            [view for view, wants in zip(views, wanted, strict=True) if wants],
-            grad_output.to(value.dtype).expand(value.shape),
-            create_graph=recorded,
-            materialize_grads=True,
+            value, leaves, output, create_graph=recorded, materialize_grads=True
         )
     each = iter(found)
     return [next(each) if w else torch.zeros_like(v) for v, w in zip(views, wanted, strict=True)]

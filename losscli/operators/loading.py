@@ -1,7 +1,5 @@
 """Loads libraries when first needed, and builds missing ones."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import threading
@@ -85,7 +83,7 @@ def _obtain(wanted: Sequence[Target]) -> list[Path]:
 
 
 @functools.cache
-def _compilers() -> Compilers:
+def _compilers() -> "Compilers":
     from losscli.build.compilers import Compilers
     from losscli.build.plan import installed_torch
 

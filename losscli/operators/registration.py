@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -35,9 +36,7 @@ _SPECS = (*LOSSES.values(), *WEIGHTED.values())
 
 def incoming(grad_output: Tensor | float) -> tuple[Tensor | None, float]:
     """Return grad_output as ``NAME_with_grad`` takes it: a tensor, or a factor."""
-    if isinstance(grad_output, Tensor):
-        return grad_output, 1.0
-    return None, float(grad_output)
+    return (grad_output, 1.0) if isinstance(grad_output, Tensor) else (None, float(grad_output))
 
 
 class _Stub:
@@ -50,7 +49,7 @@ class _Stub:
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         given = arguments_of(self.operator, arguments, named)
         tensors = {n: each for n, each in given.items() if isinstance(each, Tensor)}
-        device = _device(tensors.values())
+        device = fallback.device_of(tensors.values())
         for n, each in tensors.items():
             if wrong := no_kernel_takes(each):
                 raise NotImplementedError(f"{self.operator.name()}: {n} {wrong}")
@@ -67,8 +66,10 @@ class _Stub:
         if self.operator.namespace == _OF_BENCH:
             loading.load_loss(self.spec.name, device, strategies=True)
             return True
-        is_eager = device in DEVICES and not any(map(_is_traced, tensors))
-        if self.key == _KERNELS or is_eager:
+        is_traced = torch._C._len_torch_dispatch_stack() or any(
+            torch._C._dispatch_keys(each).has(torch._C.DispatchKey.Python) for each in tensors
+        )
+        if self.key == _KERNELS or (device in DEVICES and not is_traced):
             # With the binding, so that they are built in parallel.
             return fallback.has_kernels(self.spec.name, device)
         return fallback.has_binding()
@@ -87,23 +88,6 @@ class _Stub:
             yield
         finally:
             running.discard(self)
-
-
-def _device(tensors: Iterable[Tensor]) -> str:
-    kinds = [tensor.device.type for tensor in tensors]
-    return next((kind for kind in kinds if kind != "cpu"), "cpu")
-
-
-def _is_traced(tensor: Tensor) -> bool:
-    if torch._C._len_torch_dispatch_stack():
-        return True
-    return torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python)
-
-
-def _take_dtensors() -> None:
-    from . import sharding
-
-    sharding.register(_SPECS)
 
 
 def when_imported(name: str, register: Callable[[], object]) -> None:
@@ -179,4 +163,4 @@ for _row_spec in ROW_LOSSES.values():
 for _spec in _SPECS:
     _define(_spec)
 bound.incoming, bound.is_compiling = incoming, torch.compiler.is_compiling
-when_imported("torch.distributed.tensor", _take_dtensors)
+when_imported("torch.distributed.tensor", partial(import_module, "losscli.operators.sharding"))

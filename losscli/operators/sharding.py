@@ -5,8 +5,9 @@ A mean is one of shard means weighted by their share of elements, so shards may 
 sharding strategy of torch cannot do this: it knows no shard's size and changes no arguments.
 """
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,21 +18,9 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._redistribute import redistribute_local_tensor
 
-from losscli.losses import LossSpec
+from losscli.losses import LOSSES, WEIGHTED
 
 from .elementwise import arguments_of, divisor_of
-
-
-def register(specs: Iterable[LossSpec]) -> None:
-    """Make the operators of losses accept DTensors, if this torch supports it."""
-    dispatcher = getattr(DTensor, "_op_dispatcher", None)
-    handlers = getattr(dispatcher, "_custom_op_handlers", None)
-    if handlers is None:
-        return  # DTensor raises its error
-    for spec in specs:
-        for suffix, rule in _RULES.items():
-            operator = getattr(torch.ops.losscli, spec.name + suffix).default
-            handlers[operator] = partial(_handle, rule, len(spec.operands))
 
 
 def _handle(
@@ -70,13 +59,8 @@ def _with_grad(
 def _backward(operator: OpOverload, count: int, arguments: list[Any], forms: Any) -> Any:
     plan = _Plan(operator, arguments[1 : 1 + count])
     reduction, *settings, wanted = arguments[1 + count :]
-    gradients = operator(
-        plan.incoming(arguments[0], reduction),
-        *plan.locals,
-        "none" if reduction == "none" else "sum",
-        *settings,
-        wanted,
-    )
+    settings = ["none" if reduction == "none" else "sum", *settings, wanted]
+    gradients = operator(plan.incoming(arguments[0], reduction), *plan.locals, *settings)
     return tuple(
         plan.gradient(gradient, k, form) if wanted[k] else plan.wrap(gradient, form)
         for k, (gradient, form) in enumerate(zip(gradients, forms, strict=True))
@@ -89,13 +73,10 @@ def _double_backward(
     vectors, (grad_output, *rest) = arguments[:count], arguments[count:]
     plan = _Plan(operator, rest[:count])
     reduction, *settings = rest[count:]
-    of_grad_output, *of_operands = operator(
-        *(plan.local(vector, plan.placements[k]) for k, vector in enumerate(vectors)),
-        plan.incoming(grad_output, reduction),
-        *plan.locals,
-        "none" if reduction == "none" else "sum",
-        *settings,
-    )
+    vectors = [plan.local(vector, plan.placements[k]) for k, vector in enumerate(vectors)]
+    incoming = plan.incoming(grad_output, reduction)
+    settings = ["none" if reduction == "none" else "sum", *settings]
+    of_grad_output, *of_operands = operator(*vectors, incoming, *plan.locals, *settings)
     if reduction == "none":
         first = plan.wrap(of_grad_output, forms[0], plan.of_elements)
     else:
@@ -214,3 +195,10 @@ def _meta(argument: Any) -> Any:
     return torch.empty_strided(
         argument.shape, argument.stride(), dtype=argument.dtype, device="meta"
     )
+
+
+# Of a torch that does not support it, DTensor raises its error.
+_handlers = getattr(getattr(DTensor, "_op_dispatcher", None), "_custom_op_handlers", {})
+for _spec, (_suffix, _rule) in itertools.product((LOSSES | WEIGHTED).values(), _RULES.items()):
+    _operator = getattr(torch.ops.losscli, _spec.name + _suffix).default
+    _handlers[_operator] = partial(_handle, _rule, len(_spec.operands))

@@ -1,9 +1,7 @@
 """Logits of a linear layer that are computed only if something reads them."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -25,14 +23,11 @@ class LazyLogits(Tensor):
 
     @staticmethod
     def __new__(
-        cls,
-        compute: Callable[[], Tensor],
-        shape: Sequence[int],
-        dtype: torch.dtype,
-        device: torch.device,
-    ) -> LazyLogits:
-        """Describe what ``compute`` will return."""
-        self: LazyLogits = Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)
+        cls, compute: Callable[[], Tensor], shape: Sequence[int], dtype: torch.dtype, like: Tensor
+    ) -> Self:
+        """Describe what ``compute`` will return, on the device of ``like``."""
+        device = like.device
+        self: Self = Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)
         self._compute, self._value = compute, None
         return self
 
@@ -44,13 +39,7 @@ class LazyLogits(Tensor):
         return self._value
 
     @classmethod
-    def __torch_function__(
-        cls,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # What bypasses the dispatcher, such as Triton, reads the logits' memory.
         with torch._C.DisableTorchFunctionSubclass():
             if func in _OF_MEMORY:
@@ -58,18 +47,12 @@ class LazyLogits(Tensor):
             return func(*args, **(kwargs or {}))
 
     @classmethod
-    def __torch_dispatch__(  # type: ignore[override]
-        cls,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         named = dict(kwargs or {})
         if func is _aten._to_copy.default and [*named] == ["dtype"]:
             # As mixed precision does with all that a model returns.
             logits, dtype = args[0], named["dtype"]
-            cast = cls(lambda: logits.value().to(dtype), logits.shape, dtype, logits.device)
+            cast = cls(lambda: logits.value().to(dtype), logits.shape, dtype, logits)
             cast.layer = logits.layer
             return cast
         args, named = tree_map_only(LazyLogits, LazyLogits.value, (args, named))
@@ -119,8 +102,7 @@ class _Linear(torch.autograd.Function):
             logits: Tensor = _aten.linear(*(x if x is None else x.to(dtype) for x in plain))
             return logits
 
-        shape = (*hidden.shape[:-1], len(weight))
-        return LazyLogits(compute, shape, dtype, hidden.device)
+        return LazyLogits(compute, (*hidden.shape[:-1], len(weight)), dtype, hidden)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:

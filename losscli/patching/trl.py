@@ -34,8 +34,7 @@ def selective_log_softmax(
 ) -> Tensor:
     """Return each row's log-probability of ``index``, 0 where ``row_mask`` is 0."""
     _check_rows(logits, index)
-    found = token_log_probs(logits, index, temperature=temperature)
-    return _finished(found, logits, row_mask)
+    return _finished(token_log_probs(logits, index, temperature=temperature), logits, row_mask)
 
 
 def selective_log_softmax_and_entropy(
@@ -64,13 +63,9 @@ def _check_rows(logits: Tensor, index: Tensor) -> None:
 
 
 def _finished(found: Tensor, logits: Tensor, row_mask: Tensor | None) -> Tensor:
-    if not (logits.is_cuda and _has_kernel()):
-        found = found.to(logits.dtype)
-    return found if row_mask is None else found.masked_fill(row_mask == 0, 0.0)
-
-
-def _has_kernel() -> bool:
     from trl.trainer import utils
 
     # TRL's kernel returns float32.
-    return hasattr(utils, "_fused_logprob_entropy")
+    if not (logits.is_cuda and hasattr(utils, "_fused_logprob_entropy")):
+        found = found.to(logits.dtype)
+    return found if row_mask is None else found.masked_fill(row_mask == 0, 0.0)

@@ -5,7 +5,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, NoReturn, TypeVar
 
@@ -63,23 +64,19 @@ class ProcessGroup(Group):
             raise RankError(text, is_told=self.rank > 0) from error
         store.set_timeout(timeout)
         self._store = dist.distributed_c10d.PrefixStore("losscli", store)
-        try:
+        with self._naming_missing_ranks():
             dist.init_process_group(
                 backend, store=store, rank=rank, world_size=size, timeout=timeout, **more
             )
             longer = timeout + timedelta(seconds=AGREEMENT_SECONDS)
             # The default group may have unfinished collectives.
             self._agreements = dist.new_group(backend="gloo", timeout=longer)
-        except RuntimeError as error:
-            self._lost(error)
         self._one = torch.zeros((), device=device)
 
     def gather(self, step: str, value: T) -> list[T]:
         told: list[Any] = [None] * self.size
-        try:
+        with self._naming_missing_ranks():
             dist.all_gather_object(told, (step, value), self._agreements)
-        except RuntimeError as error:
-            self._lost(error)
         steps = [each for each, _ in told]
         if len({*steps}) > 1:
             disagree(self, steps)
@@ -89,18 +86,14 @@ class ProcessGroup(Group):
         if self.device != "cpu":
             dist.all_reduce(self._one)
             return
-        try:
+        with self._naming_missing_ranks():
             dist.barrier(self._agreements)
-        except RuntimeError as error:
-            self._lost(error)
 
     def check(self) -> None:
-        try:
+        with self._naming_missing_ranks():
             dist.all_reduce(self._one)
             if self.device != "cpu":
                 torch.cuda.synchronize(self.device)
-        except RuntimeError as error:
-            self._lost(error)
 
     def close(self) -> None:
         """Leave the group; a thread that freed tensors while Python exits would abort."""
@@ -108,8 +101,14 @@ class ProcessGroup(Group):
         dist.destroy_process_group()
         gc.collect()
 
-    def _lost(self, error: RuntimeError) -> NoReturn:
-        """Raise RankError that names missing ranks; the first remaining rank reports it."""
+    @contextmanager
+    def _naming_missing_ranks(self) -> Iterator[None]:
+        """Turn a failed collective's error into RankError; the first remaining rank reports it."""
+        try:
+            yield
+            return
+        except RuntimeError as error:
+            failure = error
         self._store.set(f"here/{self.rank}", "")
         missing: list[int] = []
         end = time.monotonic() + ROLL_CALL_SECONDS
@@ -128,8 +127,8 @@ class ProcessGroup(Group):
             text += f" of {self.size} ended, or did not come within the {TIMEOUT_VARIABLE} of "
             text += f"{seconds_of_collectives()} s"
         else:
-            text = f"a collective of all {self.size} ranks failed: {first_line(error)}"
-        raise RankError(f"{text}.", is_told=self.rank != min(here)) from error
+            text = f"a collective of all {self.size} ranks failed: {first_line(failure)}"
+        raise RankError(f"{text}.", is_told=self.rank != min(here)) from failure
 
 
 _joined: list[ProcessGroup] = []

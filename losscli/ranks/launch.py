@@ -1,7 +1,5 @@
 """Restarts this command in several ranks with torchrun."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal
@@ -43,7 +41,7 @@ def launch(ranks: int, arguments: Sequence[str]) -> int:
     return EXIT_OK
 
 
-def exit_code(failures: Mapping[int, ProcessFailure]) -> int:
+def exit_code(failures: Mapping[int, "ProcessFailure"]) -> int:
     """Return the exit code of failed ranks; RankError if a signal ended one."""
     first = min((each.timestamp for each in failures.values()), default=0)
     killed = {

@@ -1,10 +1,9 @@
 """This process's place among the ranks, from torchrun's variables; without torch."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Self
 
 from losscli.errors import UsageError
 
@@ -27,7 +26,7 @@ class Place:
     """Its number on its machine, which selects its GPU."""
 
     @classmethod
-    def of_environment(cls, environ: Mapping[str, str] = os.environ) -> Place | None:
+    def of_environment(cls, environ: Mapping[str, str] = os.environ) -> Self | None:
         """Return this process's place, if any; UsageError if torchrun's variables are invalid."""
         missing = [name for name in VARIABLES if not environ.get(name)]
         if len(missing) == len(VARIABLES):

@@ -1,12 +1,11 @@
 """How operands are split over ranks, and for which losses; without torch."""
 
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import Final, Literal
 
 Placement = Literal["", "vocabulary"]
-WHOLE: Placement
-VOCABULARY: Placement
-WHOLE, VOCABULARY = get_args(Placement)
+WHOLE: Final = ""
+VOCABULARY: Final = "vocabulary"
 PLACEMENTS: tuple[Placement, ...] = (VOCABULARY,)
 """``vocabulary``: each rank has some of the classes of every row."""
 

@@ -5,8 +5,6 @@ classes and rows, its sum of class weights for label smoothing, then a few numbe
 first two are XORed with a digest of what ranks must agree on.
 """
 
-from __future__ import annotations
-
 import functools
 import operator
 import zlib
@@ -18,8 +16,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, distributed
 
-from losscli.linear.parts import Shard, Whole, join
-from losscli.linear.rows import Rows
+from losscli.linear.parts import join
+from losscli.linear.rows import Rows, Shard, Whole
 from losscli.ranks.shards import gather_into
 
 _WORDS = 2
@@ -37,35 +35,7 @@ class Ranks:
     rank: int
     sizes: tuple[int, ...]
     """Each rank's number of classes."""
-    digest: int = 0
-
-    @classmethod
-    def of(
-        cls,
-        name: str,
-        group: Any,
-        width: int,
-        sizes: Sequence[int] | None,
-        device: torch.device,
-        alike: Sequence[Any] = (),
-    ) -> Ranks:
-        """Return the ranks of a ``group``; see ``OF_SHARDS`` for that, ``sizes`` and errors.
-
-        ``width`` is this rank's number of classes; ``alike`` must be equal on all ranks.
-        """
-        group = _process_group(name, group)
-        rank, count = distributed.get_rank(group), distributed.get_world_size(group)
-        if sizes is None:
-            of_group = _known_sizes.setdefault(group, {})
-            found = of_group.get(width)
-            if found is None:
-                mine = torch.full((1,), width, dtype=torch.int64, device=device)
-                found = of_group[width] = tuple(_all_gathered(mine, group).flatten().tolist())
-        else:
-            found = _taken_sizes(name, sizes, rank, count, width)
-        if not any(found):
-            raise ValueError(f"{name}: one rank at least must have a class, but none has any")
-        return cls(name, group, rank, found, _digest(name, *alike))
+    digest: int
 
     @property
     def first(self) -> int:
@@ -164,6 +134,29 @@ class Ranks:
             f"{self.name}: all ranks must have the same rows, and call the same loss with the same "
             f"settings, but rank {self.rank} of the group has {rows} rows and other ranks have not"
         )
+
+
+def ranks_of(
+    name: str, group: Any, width: int, sizes: Sequence[int] | None, like: Tensor, *alike: Any
+) -> Ranks:
+    """Return the ranks of a ``group``; see ``OF_SHARDS`` for that, ``sizes`` and errors.
+
+    ``width`` is this rank's number of classes; the dtype of ``like`` and what is ``alike`` must be
+    equal on all ranks.
+    """
+    group = _process_group(name, group)
+    rank, count = distributed.get_rank(group), distributed.get_world_size(group)
+    if sizes is None:
+        of_group = _known_sizes.setdefault(group, {})
+        found = of_group.get(width)
+        if found is None:
+            mine = torch.full((1,), width, dtype=torch.int64, device=like.device)
+            found = of_group[width] = tuple(_all_gathered(mine, group).flatten().tolist())
+    else:
+        found = _taken_sizes(name, sizes, rank, count, width)
+    if not any(found):
+        raise ValueError(f"{name}: one rank at least must have a class, but none has any")
+    return Ranks(name, group, rank, found, _digest(name, like.dtype, *alike))
 
 
 def _process_group(name: str, group: Any) -> Any:

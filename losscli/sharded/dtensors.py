@@ -41,8 +41,10 @@ def of_rows(calls: RowCalls, given: Arguments) -> Any:
     layout = Layout.of(name, first, dim)
     of_ranks = _OF_RANKS.get(operator)
     if layout.classes is not None and of_ranks is None:
+        form = operator.partition(f"{name}_with_")[2]
+        where = f" where {spec.names[1]} has {form}" if form else ""
         raise NotImplementedError(
-            f"{name}: its classes cannot be sharded{_where(name, spec)}, only its rows; "
+            f"{name}: its classes cannot be sharded{where}, only its rows; "
             f"redistribute to Replicate() along dimension {layout.classes} of the mesh. Sharded "
             f"classes have {', '.join(_OF_RANKS)}"
         )
@@ -81,11 +83,6 @@ def of_rows(calls: RowCalls, given: Arguments) -> Any:
     return layout.loss(total, given.reduction, shape)
 
 
-def _where(name: str, spec: RowSpec) -> str:
-    form = spec.name.partition(f"{name}_with_")[2]
-    return f" where {spec.names[1]} has {form}" if form else ""
-
-
 def _places(
     layout: Layout, spec: RowSpec, operand: Any, k: int, first: Tensor, dim: int
 ) -> list[Any]:
@@ -118,7 +115,7 @@ def of_hidden_states(name: str, compute: Callable[..., Any], operands: dict[str,
     }
     given = Given.taken(settings)
     if layout.classes is not None:
-        of_shard = shard_of(name, given.linear_weight, **layout.ranks(classes))
+        of_shard = shard_of(name, len(given.linear_weight), **layout.ranks(classes))
         given = given._replace(of_shard=of_shard)
     reduction = settings.get("reduction", "none")
     if reduction == "none" or not layout.rows:
@@ -129,8 +126,7 @@ def of_hidden_states(name: str, compute: Callable[..., Any], operands: dict[str,
     log_sums: list[Tensor] = []
 
     def parts() -> tuple[Tensor, Tensor]:
-        wide = given._replace(wide=True)
-        total = compute(name, wide, **settings | {"reduction": "sum"})
+        total = compute(name, given._replace(wide=True), **settings | {"reduction": "sum"})
         if settings["return_lse"]:
             total, of_rows = total
             log_sums.append(of_rows)

@@ -18,7 +18,7 @@ from losscli.losses.making import OF_CLASSES, OF_ROWS, public
 from losscli.losses.rows.logit_pairs import ARGUMENTS, KL_DIVERGENCE
 from losscli.losses.shapes import class_remedy
 
-from .collective import Ranks
+from .collective import Ranks, ranks_of
 
 OF_SHARDS = {
     **OF_ROWS,
@@ -144,17 +144,17 @@ def _losses(
 ) -> Tensor:
     """Return the losses of logits ``(..., C_r)``, ``(N)``, in at least float32."""
     width = logits.shape[-1]
-    alike = (logits.dtype, *settings, reduction, weight is None)
-    ranks = Ranks.of(name, group, width, sizes, logits.device, alike)
+    alike = (*settings, reduction, weight is None)
+    ranks = ranks_of(name, group, width, sizes, logits, *alike)
     target = numbers.reshape(-1).long()
     may_ignore = name != "token_log_probs"
     if not target.is_cuda:
         counted = target != settings.ignore_index if may_ignore else True
         operands.check_classes(name, target, ranks.classes, counted)
-    rows = Rows(target, ranks.classes, weight, settings, reduction, may_ignore, False, ranks.first)
-    found: Tensor = _Losses.apply(  # type: ignore[no-untyped-call]
-        logits.reshape(target.numel(), width), rows, ranks.shard()
-    )
+    shard = ranks.shard()
+    rows = Rows(target, ranks.classes, weight, settings, reduction, may_ignore, False, shard)
+    of_rows = logits.reshape(target.numel(), width)
+    found: Tensor = _Losses.apply(of_rows, rows)  # type: ignore[no-untyped-call]
     return found.to(widened(logits.dtype))
 
 
@@ -162,23 +162,22 @@ class _Losses(torch.autograd.Function):
     """The losses of rows; only first derivatives."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, rows: Rows, shard: parts.Shard) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, rows: Rows) -> Tensor:
         width = logits.shape[1]
         numbers = parts.Part(rows, logits, rows.first).numbers()
-        losses, _, found = parts.finished(rows, [numbers], width, width, shard)
-        ctx.name = shard.name
+        losses, _, found = parts.finished(rows, [numbers], width, width)
         ctx.rows = replace(rows, target=rows.target[:0], class_weight=None)
         if ctx.needs_input_grad[0]:
             ctx.save_for_backward(logits, rows.target, rows.class_weight, *found)
         return losses
 
     @staticmethod
-    def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor, None, None]:
-        parts.refuse_second_derivatives(ctx.name)
+    def backward(ctx: Any, incoming: Tensor) -> tuple[Tensor, None]:
+        parts.refuse_second_derivatives(ctx.rows.shard.name)
         logits, target, class_weight, *found = ctx.saved_tensors
         rows = replace(ctx.rows, target=target, class_weight=class_weight)
         part = parts.Part(rows, logits, rows.first)
-        return part.gradient(parts.Found(*found), incoming), None, None
+        return part.gradient(parts.Found(*found), incoming), None
 
 
 def check_plain(name: str, *tensors: Tensor | None) -> None:
@@ -220,8 +219,8 @@ def _divergence_of(name: str, docstring: str) -> Callable[..., Tensor]:
             raise ValueError(f"{name}: input must be (..., C_r), but is a number")
         shape, width = input.shape[:-1], input.shape[-1]
         operands.check_mask(name, mask, shape, "the rows")
-        alike = (input.dtype, target.dtype, float(temperature), reduction, mask is None)
-        ranks = Ranks.of(name, group, width, sizes, input.device, alike)
+        alike = (target.dtype, float(temperature), reduction, mask is None)
+        ranks = ranks_of(name, group, width, sizes, input, *alike)
         of_rows = None if mask is None else mask.reshape(-1)
         rows = shape.numel()
         pair = [logits.reshape(rows, width) for logits in (input, target)]

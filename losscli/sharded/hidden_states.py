@@ -9,10 +9,10 @@ from torch import Tensor
 
 from losscli.linear.calls import Given, compute_cross_entropy, compute_token_log_probs
 from losscli.linear.functions import OF_HIDDEN_STATES
-from losscli.linear.parts import Shard
+from losscli.linear.rows import Shard
 from losscli.losses.making import public
 
-from .collective import Ranks
+from .collective import ranks_of
 from .functions import OF_SHARDS, check_plain
 
 _OF_SHARDED_WEIGHT = {
@@ -66,7 +66,7 @@ def linear_cross_entropy(
     Returns:
         As :func:`losscli.functional.linear_cross_entropy`, bitwise equal on all ranks.
     """
-    return _computed("linear_cross_entropy", compute_cross_entropy, **locals())
+    return _computed("linear_cross_entropy", compute_cross_entropy, locals())
 
 
 @public(_OF_SHARDED_WEIGHT)
@@ -93,39 +93,24 @@ def linear_token_log_probs(
     Returns:
         As :func:`losscli.functional.linear_token_log_probs`, bitwise equal on all ranks.
     """
-    return _computed("linear_token_log_probs", compute_token_log_probs, **locals())
+    return _computed("linear_token_log_probs", compute_token_log_probs, locals())
 
 
-def _computed(
-    name: str,
-    compute: Callable[..., Any],
-    *,
-    group: Any,
-    sizes: Sequence[int] | None,
-    reduce_input_gradient: bool,
-    **given: Any,
-) -> Any:
+def _computed(name: str, compute: Callable[..., Any], given: dict[str, Any]) -> Any:
+    group, sizes, reduces = map(given.pop, ("group", "sizes", "reduce_input_gradient"))
     tensors = [each for each in given.values() if isinstance(each, Tensor)]
     operands = Given.taken(given)
     check_plain(name, *operands[:3], *tensors)
-    weight = operands.linear_weight
-    of_shard = shard_of(name, weight, group, sizes, reduces=reduce_input_gradient)
+    of_shard = shard_of(name, len(operands.linear_weight), group, sizes, reduces=reduces)
     return compute(name, operands._replace(of_shard=of_shard), **given)
 
 
 def shard_of(
-    name: str,
-    linear_weight: Tensor,
-    group: Any,
-    sizes: Sequence[int] | None,
-    *,
-    reduces: bool = True,
+    name: str, width: int, group: Any, sizes: Sequence[int] | None, *, reduces: bool = True
 ) -> Callable[..., Shard]:
-    """Return a function that makes this rank's shard, with ``linear_weight``'s classes."""
+    """Return a function that makes this rank's shard, of ``width`` classes."""
 
     def shard(hidden: Tensor, *alike: Any) -> Shard:
-        every = (hidden.dtype, *alike)
-        ranks = Ranks.of(name, group, len(linear_weight), sizes, hidden.device, every)
-        return ranks.shard(reduces=reduces)
+        return ranks_of(name, group, width, sizes, hidden, *alike).shard(reduces=reduces)
 
     return shard

@@ -1,10 +1,8 @@
 """How an operand lies over a mesh of ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -25,7 +23,7 @@ class Layout:
     """The mesh dimension that shards the classes."""
 
     @classmethod
-    def of(cls, name: str, of: DTensor, dim: int | None) -> Layout:
+    def of(cls, name: str, of: DTensor, dim: int | None) -> Self:
         """Return an operand's layout; ``dim`` is its class dimension, if any."""
         rows, classes = {}, None
         for k, placement in enumerate(of.placements):

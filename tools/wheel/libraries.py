@@ -24,9 +24,9 @@ from losscli.build.plan import (
     make_plan,
     with_torch,
 )
-from losscli.build.prebuilt import LEVELS, Prebuilt, as_numbers, cuda_variant, torch_variant
+from losscli.build.prebuilt import LEVELS, Prebuilt, cuda_variant, torch_variant
 from losscli.build.targets import BENCH, CPU, CUDA, TORCH, Target, production
-from losscli.build.toolchain import Tool, dotted, find_compiler
+from losscli.build.toolchain import Tool, as_numbers, dotted, find_compiler
 from losscli.console.notes import note
 from losscli.errors import BuildError, UnfitError, UsageError, first_line
 from losscli.losses import LINEAR_LOSSES

@@ -85,18 +85,13 @@ def gaussian_nll_loss(
         ValueError: ``var`` has another shape, or a variance is negative and is a number or on the
             CPU. On a GPU, and under a compiler or ``vmap``, its loss is NaN.
     """
-    operands = (input, target, _variance(input, var))
-    return Arguments(operands, reduction, (float(full), eps), weight)
-
-
-def _variance(input: Tensor, var: Tensor | float) -> Tensor:
     if not isinstance(var, torch.Tensor):
         if var < 0:
             raise ValueError(NEGATIVE)
-        return input.new_full((), var).expand(input.shape)
-    if var.shape != input.shape and var.shape == input.shape[:-1]:
-        return var.unsqueeze(-1)
-    return var
+        var = input.new_full((), var).expand(input.shape)
+    elif var.shape != input.shape and var.shape == input.shape[:-1]:
+        var = var.unsqueeze(-1)
+    return Arguments((input, target, var), reduction, (float(full), eps), weight)
 
 
 def _is_variance(shape: Shape, input: Shape) -> bool:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import math
 
-from losscli.machine.pytorch import Tensor, torch
+from losscli.machine.pytorch import Tensor
 
 from ..calling import Arguments
 from ..domain import SIGNS
 from ..fields import Operand, Parameter, last_dimension
-from ..formulas import fixed, product, reduce
+from ..formulas import fixed, product, reduced
 from ..making import element_loss
-
-
-def _reference(input: Tensor, target: Tensor, *, reduction: str, margin: float) -> Tensor:
-    return reduce(torch.clamp(margin - input * target, min=0), reduction)
 
 
 def hinge_loss(
@@ -46,7 +42,7 @@ SPEC = element_loss(
     parameters=(
         Parameter("margin", 1.0, -math.inf, "input * target from which the loss is 0", 1.3),
     ),
-    reference=_reference,
+    reference=reduced(lambda x, y, margin: (margin - x * y).clamp(min=0)),
     kinks=lambda parameters: (parameters["margin"],),
     branch_coordinate=product,
     branches=fixed(("linear", "clamped")),

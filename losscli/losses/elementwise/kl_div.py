@@ -38,10 +38,6 @@ PROBABILITY = Operand("target", "probabilities", domain=PROBABILITIES, smooth=SM
 LOG_PROBABILITY = Operand("target", "log-probabilities", domain=LOG_PROBABILITIES)
 
 
-def _operands_of(parameters: Mapping[str, float]) -> tuple[Operand, ...]:
-    return INPUT, LOG_PROBABILITY if parameters["log_target"] else PROBABILITY
-
-
 def kl_div(
     input: Tensor,
     target: Tensor,
@@ -80,7 +76,7 @@ SPEC = element_loss(
     "KLDivLoss",
     calls=Calls("kl_div", shapes=BROADCAST, reductions=(*REDUCTIONS, BATCHMEAN)),
     formula="y * (log(y) - x)",
-    operands_of=_operands_of,
+    operands_of=lambda given: (INPUT, LOG_PROBABILITY if given["log_target"] else PROBABILITY),
     parameters=(switch("log_target", False, "whether the target holds logarithms"),),
     elements=_elements,
     functional=torchs_own(aten.kl_div),  # it takes no integers

@@ -12,10 +12,6 @@ from ..formulas import reduce
 from ..making import element_loss
 
 
-def _elements(log_probs: Tensor, reference_log_probs: Tensor, *, estimator: float) -> Tensor:
-    return _estimated(reference_log_probs - log_probs, estimator)
-
-
 def _estimated(d: Tensor, estimator: float) -> Tensor:
     if estimator == 3:
         return d.expm1() - d  # which keeps its digits where both agree
@@ -35,12 +31,8 @@ def _terms(
     if estimator != 3:
         return {}
     d = reference_log_probs - log_probs
-    slope = d.exp().clamp(min=1.0)
-    return {
-        LOSS: d.expm1().abs().maximum(d.abs()),
-        "log_probs": slope,
-        "reference_log_probs": slope,
-    }
+    loss, slope = d.expm1().abs().maximum(d.abs()), d.exp().clamp(min=1.0)
+    return {LOSS: loss, "log_probs": slope, "reference_log_probs": slope}
 
 
 CALLS = Calls("kl_estimate")
@@ -87,7 +79,7 @@ SPEC = element_loss(
             other=2.0,
         ),
     ),
-    elements=_elements,
+    elements=lambda x, y, estimator: _estimated(y - x, estimator),
     functional=_as_written,
     temporaries=6,
     terms=Terms(

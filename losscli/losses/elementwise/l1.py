@@ -6,13 +6,9 @@ from losscli.machine.pytorch import Tensor, torch
 
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
-from ..formulas import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES, reduce
+from ..formulas import KINK_AT_ZERO, LINEAR_ON_BOTH_SIDES, reduced
 from ..making import element_loss
 from ..shapes import WARNED
-
-
-def _reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    return reduce((input - target).abs(), reduction)
 
 
 def _functional(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
@@ -41,7 +37,7 @@ SPEC = element_loss(
     "L1Loss",
     calls=Calls("l1", by_weights=True, shapes=WARNED),
     formula="|x - y|",
-    reference=_reference,
+    reference=reduced(lambda x, y: (x - y).abs()),
     functional=_functional,
     kinks=KINK_AT_ZERO,
     branches=LINEAR_ON_BOTH_SIDES,

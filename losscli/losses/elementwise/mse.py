@@ -6,13 +6,9 @@ from losscli.machine.pytorch import Tensor
 
 from .. import aten
 from ..calling import Arguments, Calls, reduction_of
-from ..formulas import QUADRATIC, reduce, torchs_own
+from ..formulas import QUADRATIC, reduced, torchs_own
 from ..making import element_loss
 from ..shapes import WARNED
-
-
-def _reference(input: Tensor, target: Tensor, *, reduction: str) -> Tensor:
-    return reduce((input - target) ** 2, reduction)
 
 
 def mse_loss(
@@ -33,7 +29,7 @@ SPEC = element_loss(
     "MSELoss",
     calls=Calls("mse", by_weights=True, shapes=WARNED),
     formula="(x - y)^2",
-    reference=_reference,
+    reference=reduced(lambda x, y: (x - y) ** 2),
     # Its backward takes one dtype. After torch 2.11 it promotes, and on a GPU rounds both
     # operands to the gradient's dtype.
     functional=torchs_own(aten.mse_loss),

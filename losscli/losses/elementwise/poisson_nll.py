@@ -92,8 +92,7 @@ def poisson_nll_loss(
         eps: keeps the logarithm of a rate of 0 finite; at least 0.
     """
     reduction = reduction_of(reduction, size_average, reduce)
-    parameters = (float(log_input), float(full), eps)
-    return Arguments((input, target), reduction, parameters, weight)
+    return Arguments((input, target), reduction, (float(log_input), float(full), eps), weight)
 
 
 SPEC = element_loss(

@@ -159,8 +159,7 @@ def policy_loss(
     if kl_coefficient:
         if reference_log_probs is None:
             raise ValueError("policy: a kl_coefficient needs reference_log_probs")
-        estimated = (log_probs, _constant(reference_log_probs))
-        terms = _arguments(counted, estimated, (kl_estimator,))
+        terms = _arguments(counted, (log_probs, _constant(reference_log_probs)), (kl_estimator,))
         added = Added(kl_coefficient, kl_estimate.CALLS, terms)
     parameters = (clip_low, clip_high, dual_clip, float(cispo))
     return _arguments(counted, operands, parameters, weight)._replace(added=added)

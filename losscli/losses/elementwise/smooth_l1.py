@@ -22,11 +22,6 @@ def _reference(input: Tensor, target: Tensor, *, reduction: str, beta: float) ->
     return aten.smooth_l1_loss(input, target, reduction=reduction, beta=beta)
 
 
-def _kinks(parameters: Mapping[str, float]) -> tuple[float, ...]:
-    beta = parameters["beta"]
-    return (-beta, beta) if beta > 0 else (0.0,)
-
-
 def _branches(parameters: Mapping[str, float]) -> tuple[str, ...]:
     below, above = "linear below", "linear above"
     return (below, "quadratic", above) if parameters["beta"] > 0 else (below, above)
@@ -63,6 +58,6 @@ SPEC = element_loss(
         Parameter("beta", 1.0, 0.0, "where the quadratic part ends; 0 gives the L1 loss", 0.7),
     ),
     reference=_reference,
-    kinks=_kinks,
+    kinks=lambda given: (-given["beta"], given["beta"]) if given["beta"] > 0 else (0.0,),
     branches=_branches,
 )

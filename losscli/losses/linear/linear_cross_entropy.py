@@ -37,7 +37,7 @@ def _functional(
     **_: float,
 ) -> Tensor:
     options: Any = torch.nn
-    loss: Tensor = aten.linear_cross_entropy(
+    return aten.linear_cross_entropy(
         input,
         linear_weight,
         target,
@@ -46,7 +46,6 @@ def _functional(
         ignore_index=int(ignore_index),
         options=options.LinearCrossEntropyOptions(),
     )
-    return loss
 
 
 SPEC = LinearSpec(

@@ -1,7 +1,5 @@
 """Calls the operators of row-wise losses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from losscli.machine.pytorch import Tensor, torch
@@ -84,7 +82,7 @@ class RowCalls(Calls):
         return checked
 
 
-def _dtype_of(operands: tuple[Tensor, ...]) -> torch.dtype:
+def _dtype_of(operands: tuple[Tensor, ...]) -> "torch.dtype":
     first, second, *_ = operands
     if not second.is_floating_point():
         return first.dtype

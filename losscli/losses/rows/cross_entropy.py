@@ -284,7 +284,6 @@ def _check_classes(input: Tensor) -> None:
 
 _INPUT = Operand("input", "logits")
 _WEIGHT = class_weight(of_classes, roundings=4)
-_WEIGHT_OF_NUMBERS = replace(_WEIGHT, torch_differentiates=False)
 _PROBABILITIES = Operand(
     "target", "probability of each class", domain=PROBABILITIES, composed=True, roundings=4
 )
@@ -294,7 +293,7 @@ SPEC = row_loss(
     calls=RowCalls("cross_entropy", in_place=True),
     kept=("weight",),
     formula="sum of w * p * (lse - x) + z_loss * lse^2, lse = log(sum of exp(x))",
-    operands=(_INPUT, TARGET, _WEIGHT_OF_NUMBERS),
+    operands=(_INPUT, TARGET, replace(_WEIGHT, torch_differentiates=False)),
     forms={_OF_PROBABILITIES: (_INPUT, _PROBABILITIES, _WEIGHT)},
     parameters=PARAMETERS,
     second_dimension=True,

@@ -99,11 +99,9 @@ def multi_margin_loss(
     one_row = len(shape) < 2 or (shape[0] == 1 and not target.dim())
     if one_row:  # its loss has the shape of its target
         input = input.reshape(1, -1) if target.dim() else input.reshape(-1)
+    operands = (input, target, weight)
     return Arguments(
-        (input, target, weight),
-        reduction,
-        (p, margin),
-        restored=lambda gradient: gradient.reshape(shape),
+        operands, reduction, (p, margin), restored=lambda gradient: gradient.reshape(shape)
     )
 
 

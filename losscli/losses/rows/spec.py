@@ -166,12 +166,7 @@ def _role(operand: Operand) -> str:
 
 
 def counts_of_classes(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    *,
-    ignore_index: float = -100,
-    **_: float,
+    input: Tensor, target: Tensor, weight: Tensor | None = None, *, ignore_index: float, **_: float
 ) -> Tensor:
     """Return each row's weight in a mean over class indices."""
     kept = target.long() != int(ignore_index)

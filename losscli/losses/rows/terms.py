@@ -6,13 +6,11 @@ rounding of the quotient. A logarithm is a difference of ``x / T`` and ``lse``, 
 relative to 1, as its sum of exponentials is.
 """
 
-from __future__ import annotations
-
 from collections import UserDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from losscli.machine.pytorch import Tensor, torch
 
@@ -55,7 +53,7 @@ class Softmax:
     """A probability plus the rounding of its exponent."""
 
     @classmethod
-    def of(cls, logits: Tensor, temperature: float, *, computed: bool = False) -> Softmax:
+    def of(cls, logits: Tensor, temperature: float, *, computed: bool = False) -> Self:
         """Return the softmax along the last dimension; ``computed``: the logits are rounded too."""
         scaled = logits / temperature
         log = torch.log_softmax(scaled, -1)
@@ -73,7 +71,7 @@ class Softmax:
             weight = weight.fmax((probability / limits.eps).clamp(max=limits.tiny))
         return cls(probability, log, of_sum.fmax(scaled.abs()), weight)
 
-    def error(self, dtype: torch.dtype, ulp: float) -> Tensor:
+    def error(self, dtype: "torch.dtype", ulp: float) -> Tensor:
         """Return how far probabilities may be off in a dtype.
 
         With ``u`` half the spacing at 1, the exponent ``x / T - lse`` is off by ``(3 * size +

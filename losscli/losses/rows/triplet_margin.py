@@ -45,12 +45,6 @@ def _rows(
     return (distance(anchor, positive) - other + margin).clamp_min(0)
 
 
-def _from_kinks(
-    anchor: Tensor, positive: Tensor, negative: Tensor, *, p: float, eps: float, **_: float
-) -> tuple[Tensor, ...]:
-    return (anchor - positive + eps, anchor - negative + eps) if p == 1 else ()
-
-
 def _terms(
     anchor: Tensor,
     positive: Tensor,
@@ -201,7 +195,7 @@ SPEC = row_loss(
     ),
     reference=in_float32(_rows),
     **OF_VECTORS,
-    from_kinks=_from_kinks,
+    from_kinks=lambda a, b, c, p, eps, **_: (a - b + eps, a - c + eps) if p == 1 else (),
     relations=Relations(reordered=True),
     terms=Terms(_terms, "two distances and a margin, whose gradients are differences of vectors"),
 )
