@@ -9,7 +9,6 @@ from losscli.errors import one_line, printable
 
 QUIET_VARIABLE = "LOSSCLI_QUIET"
 LOADING = "loading PyTorch, a few seconds"
-_TRUE = ("1", "on", "t", "true", "y", "yes")
 _CLEAR = "\r\033[K"
 
 _shown = ""
@@ -22,7 +21,7 @@ def is_quiet() -> bool:
 
 def is_on(variable: str) -> bool:
     """Tell whether a variable switches its option on."""
-    return os.environ.get(variable, "").strip().lower() in _TRUE
+    return os.environ.get(variable, "").strip().lower() in ("1", "on", "t", "true", "y", "yes")
 
 
 def note(text: str) -> None:

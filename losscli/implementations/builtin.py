@@ -123,8 +123,7 @@ def _same_as_reference(case: Case) -> Reason | None:
 
 @cache
 def _torch_has_linear_losses() -> bool:
-    major, minor = version("torch").split(".")[:2]
-    return (int(major), int(minor)) >= (2, 13)
+    return tuple(map(int, version("torch").split(".")[:2])) >= (2, 13)
 
 
 STRATEGIES = {
@@ -181,9 +180,9 @@ def libraries(asked: Iterable[tuple[Case, str]], device: str) -> list[Target]:
     found: dict[Target, None] = {}
     for case, name in asked:
         if is_own(name) and not IMPLEMENTATIONS[name].unavailable(case):
-            # The kernels of fused linear losses join the parts of rows.
-            losses = (case.loss, *(COMPOSING if case.placement else ()))
-            for loss in losses:
+            # The kernels of these losses compute the parts of rows that ranks have.
+            of_parts = ("cross_entropy", "token_log_probs") if case.placement else ()
+            for loss in (case.loss, *of_parts):
                 found |= dict.fromkeys(needed(loss, kind, strategies=name != CUSTOM))
     return list(found)
 
@@ -215,9 +214,6 @@ def _sent(one: Implementation) -> tuple[Callable[..., Implementation], tuple[obj
 
 copyreg.pickle(Implementation, _sent)
 
-
-COMPOSING = ("cross_entropy", "token_log_probs")
-"""The losses whose kernels compute parts of rows."""
 
 TORCHS_OWN = (IMPLEMENTATIONS["reference"], IMPLEMENTATIONS["functional"])
 """PyTorch's own formulas, even if others are registered under these names later."""

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 
 from losscli.implementations.errors import SubjectError
-from losscli.implementations.local import LocalSubject, Operands, Request
+from losscli.implementations.local import LocalSubject, Operands, Request, leaves_of
 from losscli.implementations.passes import capture_graph
 from losscli.implementations.requests import Answer, AnswerOf, Call, ForEachGradOutput, accept_each
 from losscli.processes.garbage import without_garbage_collection
@@ -141,10 +141,8 @@ class MakeGraphedCallables(ForEachGradOutput, frozen=True):
 
     def perform(self, local: LocalSubject) -> Iterator[Answer]:
         call = self.call
-        sample = tuple(
-            operand.detach().clone().requires_grad_(name in call.wrt)
-            for name, operand in call.operands.items()
-        )
+        copies = {name: operand.clone() for name, operand in call.operands.items()}
+        sample = tuple(leaves_of(copies, call.wrt).values())
         function: Any
         with torch.cuda.device(local.device):
             with local.blamed(), without_garbage_collection(), warnings.catch_warnings():
@@ -153,10 +151,7 @@ class MakeGraphedCallables(ForEachGradOutput, frozen=True):
                 function = torch.cuda.make_graphed_callables(local.function, sample)
             for grad_output in self.grad_outputs:
                 # The sample's nodes belong to another stream; these have the same memory.
-                own = {
-                    name: leaf.detach().requires_grad_(name in call.wrt)
-                    for name, leaf in zip(call.operands, sample, strict=True)
-                }
+                own = leaves_of(copies, call.wrt)
                 with local.blamed():
                     loss = function(*own.values())
                 answer = call.backward(local, loss, own, grad_output)

@@ -48,9 +48,8 @@ class _Eager:
         self.release()
         peak = measure_peak(self.compute, device)
         kept = [self.loss, *self.gradients]
-        kept_bytes = sum(t.numel() * t.element_size() for t in kept if t is not None)
         self.release()
-        return max(peak - kept_bytes, 0)
+        return max(peak - sum(t.nbytes for t in kept if t is not None), 0)
 
     @property
     def gradients(self) -> tuple[Tensor | None, ...]:

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +15,8 @@ from losscli.ranks.group import Group, joined, together
 from losscli.ranks.placements import CUTS, dimension
 from losscli.ranks.shards import Cut, cut, put_together, shared
 from losscli.reasons import Code
+
+T = TypeVar("T")
 
 
 def of_whole(case: Case, bind: Callable[[Case], BoundLoss]) -> BoundLoss:
@@ -31,12 +34,10 @@ def of_whole(case: Case, bind: Callable[[Case], BoundLoss]) -> BoundLoss:
         parts = [
             Cut.apply(whole, cuts[name])  # type: ignore[no-untyped-call]
             if name in cuts
-            else shared(whole, partial(_equal_gradient, group, name))
+            else shared(whole, partial(check_equal, group, f"{name} gradient"))
             for name, whole in zip(names, wholes, strict=True)
         ]
-        found = together(group, lambda: function(*parts))
-        check_equal(group, "loss", found)
-        return found
+        return check_equal(group, "loss", together(group, lambda: function(*parts)))
 
     return loss
 
@@ -58,24 +59,19 @@ def whole_gradients(
     for name, gradient in zip(case.spec.trained, gradients, strict=False):
         dim = CUTS[case.loss].get(name)
         if gradient is None or dim is None:
-            check_equal(group, f"{name} gradient", gradient)
-            found.append(gradient)
+            found.append(check_equal(group, f"{name} gradient", gradient))
         else:
             found.append(put_together(gradient, dim, case.classes))
     return found
 
 
-def check_equal(group: Group, what: str, result: object) -> None:
-    """Raise SubjectError on all ranks unless they have bitwise equal results."""
+def check_equal(group: Group, what: str, result: T) -> T:
+    """Return a result; SubjectError on all ranks unless theirs are bitwise equal."""
     bits = group.gather(f"compares a {what}", _bits(result))
     other = next((rank for rank, each in enumerate(bits) if each != bits[0]), None)
     if other is not None:
         raise SubjectError(f"rank {other} has another {what} than rank 0", Code.WRONG)
-
-
-def _equal_gradient(group: Group, name: str, gradient: Tensor) -> Tensor:
-    check_equal(group, f"{name} gradient", gradient)
-    return gradient
+    return result
 
 
 def _bits(result: object) -> tuple[object, ...]:

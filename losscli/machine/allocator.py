@@ -10,6 +10,7 @@ import os
 import platform
 import resource
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from pathlib import Path
 
 from losscli.machine.pytorch import torch
@@ -103,27 +104,22 @@ def _cpu_peak(call: Callable[[], object]) -> int:
     with _silent_stderr(), profile(profile_memory=True) as profiler:
         call()
     events = profiler.kineto_results.events()
-    allocations = [
-        (event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"
-    ]
-    held = peak = 0
-    for _, count in sorted(allocations, key=lambda allocation: allocation[0]):
-        held += count
-        peak = max(peak, held)
-    return peak
+    changes = sorted(
+        (event for event in events if event.name() == "[memory]"), key=lambda each: each.start_ns()
+    )
+    return max(accumulate((each.nbytes() for each in changes), initial=0))
 
 
 @contextlib.contextmanager
 def _silent_stderr() -> Iterator[None]:
     kept = os.dup(2)
-    sink = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(sink, 2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
     try:
         yield
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-        os.close(sink)
 
 
 def used_bytes(device: str) -> int:

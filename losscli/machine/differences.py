@@ -44,8 +44,9 @@ class Difference(Record, frozen=True):
         return self.grade == NOT_COMPARABLE
 
     def __str__(self) -> str:
-        label = LABELS.get(self.fact, self.fact)
-        return f"{label}: {_written(self.before)}, then {_written(self.after)}"
+        both = (self.before, self.after)
+        before, after = ("unknown" if value is None else value for value in both)
+        return f"{LABELS.get(self.fact, self.fact)}: {before}, then {after}"
 
 
 def differences(
@@ -79,7 +80,3 @@ def parts_ways(difference: Difference) -> bool:
 def _kind(facts: Mapping[str, Any]) -> str:
     device = str(facts.get("device", CPU)).partition(":")[0]
     return device if device in _DECISIVE else CPU
-
-
-def _written(value: Any) -> str:
-    return "unknown" if value is None else str(value)

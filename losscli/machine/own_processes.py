@@ -2,6 +2,7 @@
 
 import os
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,12 +38,8 @@ def own_seconds() -> float:
 
 
 def _first() -> int:
-    ours = os.getpid()
-    for parent in ancestors(ours)[1:]:
-        if not _is_losscli(parent):
-            break
-        ours = parent
-    return ours
+    own, *above = ancestors(os.getpid())
+    return [own, *takewhile(_is_losscli, above)][-1]
 
 
 def children(pid: int) -> list[int]:
