@@ -77,9 +77,7 @@ class Signature:
         known = {*INPUT_NAMES, *TARGET_NAMES, *operands}
         return self.anything or (len(names) == 2 and {*names} <= known)
 
-    def order(
-        self, operands: tuple[str, ...] = PAIR, given: tuple[str, ...] = ()
-    ) -> tuple[str, ...]:
+    def order(self, operands: tuple[str, ...], given: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the operands to pass by position; the others go by keyword.
 
         Arguments are matched by name, then by the usual names of input and target, then in order.

@@ -16,7 +16,7 @@ from losscli.processes.garbage import without_garbage_collection
 _HELD_UP_CYCLES = 20_000_000
 """About 10 ms, in which all work is queued; work on a stray stream starts too early."""
 _WARM_UPS = 2
-"""Calls before a capture, which forbids setup."""
+"""Calls before a capture, which forbids setup; on a side stream, as PyTorch requires."""
 
 
 class _Captured(NamedTuple):
@@ -37,7 +37,7 @@ class Capture(Request[None], frozen=True):
         local.captured.clear()
         with torch.cuda.device(local.device):
             for call in self.calls:
-                _warm_up(local, call)
+                local.send(OnStreams([[call] * _WARM_UPS]))
                 graph = torch.cuda.CUDAGraph()
                 try:
                     with local.blamed(), capture_graph(graph, torch.cuda.Stream()):
@@ -113,7 +113,7 @@ class BackwardReplays(ForEachGradOutput, frozen=True):
     def perform(self, local: LocalSubject) -> Iterator[Answer]:
         call = self.call
         with torch.cuda.device(local.device):
-            _warm_up(local, call)
+            local.send(OnStreams([[call] * _WARM_UPS]))
             graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
             read = self.grad_outputs[0].clone()
             stream.wait_stream(torch.cuda.current_stream())
@@ -157,8 +157,3 @@ class MakeGraphedCallables(ForEachGradOutput, frozen=True):
                 answer = call.backward(local, loss, own, grad_output)
                 local.finish()
                 yield answer.copy()
-
-
-def _warm_up(local: LocalSubject, call: Call) -> None:
-    """Call on a side stream, as PyTorch requires."""
-    local.send(OnStreams([[call] * _WARM_UPS]))

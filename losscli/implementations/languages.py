@@ -25,8 +25,6 @@ LANGUAGES = (
     Language("CuTe DSL", "cutlass", "nvidia-cutlass-dsl"),
     Language("TileLang", "tilelang", "tilelang", ("tilelang.autotuner.tuner", "AutoTuner", "run")),
 )
-
-
 _COMPILER = ("torch.utils", "cpp_extension", "_jit_compile")
 """Compiles C++ and CUDA, perhaps in the first call."""
 

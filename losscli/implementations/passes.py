@@ -189,8 +189,7 @@ class PassFactory:
     @property
     def full_grad_output(self) -> Tensor | None:
         """The grad_output; None if it is a scalar."""
-        first = next((tensor for _, tensor in self.grad_outputs), None)
-        return first if first is not None and first.dim() else None
+        return next((tensor for _, tensor in self.grad_outputs if tensor.dim()), None)
 
     def capture(self, function: BoundLoss) -> Captured:
         """Return one implementation's pass, captured in a graph."""

@@ -73,9 +73,7 @@ class Workers:
         finally:
             self.logs[worker.file] = worker.end()
 
-    def _start(
-        self, implementation: Implementation, device: str, *, unmarked: bool = False
-    ) -> Worker:
+    def _start(self, implementation: Implementation, device: str, unmarked: bool = False) -> Worker:
         assert implementation.file
         try:
             return Worker(implementation.file, device, implementation.setting, unmarked=unmarked)
@@ -95,8 +93,7 @@ class Workers:
     def renew(self, file: Source) -> None:
         """End the workers of a file and forget earlier deaths: it is called in another way now."""
         self.end(file)
-        for deaths in (own for (each, _), own in self._deaths.items() if each == file):
-            deaths.clear()
+        self._deaths = {key: own for key, own in self._deaths.items() if key[0] != file}
 
     def end_others(self, files: Collection[Source | None]) -> None:
         """End the workers of all files except these."""

@@ -48,8 +48,9 @@ class Forward(Request[Tensor], frozen=True):
     wrt: tuple[str, ...] = ()
 
     def perform(self, local: LocalSubject) -> Tensor:
-        loss, _ = local.forward(self.operands, self.wrt, differentiable=False)
-        return loss.detach()
+        with local.blamed(), torch.set_grad_enabled(bool(self.wrt)):
+            leaves = leaves_of(self.operands, self.wrt)
+            return plain(local.function(*leaves.values())).detach()
 
 
 class Call(Request[Answer], frozen=True):

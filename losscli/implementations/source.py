@@ -185,7 +185,7 @@ class Source:
             module = EVERY_LOSS[loss].module.__name__
             wanted = [module] if module in found and found[module].kind == "module" else []
         if not wanted:
-            wanted = _losses(found, self._own, operands) or _losses(found, self._public, operands)
+            wanted = self._losses(self._own, operands) or self._losses(self._public, operands)
         if not wanted:
             function = names[0] if loss else "with the name of a loss"
             text = f"{self.named}: expected a function {function} or a class {MODULE}"
@@ -211,6 +211,16 @@ class Source:
     def _own(self) -> list[str]:
         """Those that the file itself defines."""
         return [name for name in self._public if not self.parsed.definitions[name].imported]
+
+    def _losses(self, public: Sequence[str], operands: tuple[str, ...]) -> list[str]:
+        """Return the names of those that may be losses, preferably ``X_loss`` functions."""
+        found = self.parsed.definitions
+        named = {*EVERY_LOSS, *chain.from_iterable(map(_function_names, EVERY_LOSS))}
+        others = {REFERENCE_MODULE, "get_inputs", "get_init_inputs", *named}
+        losses = [name for name in public if name.endswith("_loss")] or public
+        losses = [name for name in losses if name not in others]
+        functions = [name for name in losses if found[name].kind == "function"] or losses
+        return [n for n in functions if n.endswith("_loss") or found[n].signature.is_loss(operands)]
 
     def of_only_definition(self) -> Source:
         """Return the source of the only function or module; the source itself if not just one."""
@@ -269,22 +279,6 @@ class Source:
     def defines(self, name: str) -> bool:
         """Tell whether the file defines a name or compiled module."""
         return name in self.parsed.definitions or name in self.parsed.compiled
-
-
-def _losses(
-    found: Mapping[str, Definition], public: Sequence[str], operands: tuple[str, ...]
-) -> list[str]:
-    """Return the names of definitions that may be losses, preferably ``X_loss`` functions."""
-    named = {*EVERY_LOSS, *chain.from_iterable(map(_function_names, EVERY_LOSS))}
-    others = {REFERENCE_MODULE, "get_inputs", "get_init_inputs", *named}
-    losses = [name for name in public if name.endswith("_loss")] or public
-    losses = [name for name in losses if name not in others]
-    functions = [name for name in losses if found[name].kind == "function"]
-    return [
-        name
-        for name in functions or losses
-        if name.endswith("_loss") or found[name].signature.is_loss(operands)
-    ]
 
 
 def signature_for(definition: Definition, spec: Spec) -> Signature:

@@ -80,8 +80,7 @@ def loss_parallel(case: Case) -> BoundLoss:
 
     _allow_loss_parallel()
     mesh = _mesh(case.device.partition(":")[0], case.ranks)
-    settings: dict[str, Any] = {"ignore_index": case.settings["ignore_index"]}
-    settings["reduction"] = case.reduction
+    settings = {"ignore_index": case.settings["ignore_index"], "reduction": case.reduction}
 
     def loss(input: Tensor, target: Tensor) -> Tensor:
         shape = torch.Size((len(input), case.classes))

@@ -107,7 +107,7 @@ def _cpu_peak(call: Callable[[], object]) -> int:
     changes = sorted(
         (event for event in events if event.name() == "[memory]"), key=lambda each: each.start_ns()
     )
-    return max(accumulate((each.nbytes() for each in changes), initial=0))
+    return int(max(accumulate((each.nbytes() for each in changes), initial=0)))
 
 
 @contextlib.contextmanager

@@ -25,8 +25,6 @@ LABELS = {
     "gpu_capability": "compute capability", "gpu_driver": "driver", "python": "Python",
 }  # fmt: skip
 """What people call the facts of an environment."""
-
-
 NOT_COMPARABLE, NOTED = "not comparable", "note"
 
 

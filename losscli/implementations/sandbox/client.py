@@ -25,7 +25,7 @@ from losscli.cases.model_case import ModelCase
 from losscli.errors import UnfitError, printable
 from losscli.implementations import errors
 from losscli.implementations.allowance import Allowance
-from losscli.implementations.implementation import PLAIN, Mend, Setting
+from losscli.implementations.implementation import PLAIN, Mends, Setting
 from losscli.implementations.local import R
 from losscli.implementations.requests import Request
 from losscli.implementations.sandbox import wire, zygote
@@ -124,12 +124,7 @@ class Worker:
             raise
 
     def ask(
-        self,
-        request: Request[R],
-        *,
-        case: Case | None = None,
-        generation: int = 0,
-        mends: tuple[Mend, ...] = (),
+        self, request: Request[R], case: Case | None = None, generation: int = 0, mends: Mends = ()
     ) -> R:
         """Return the response to a request, for the subject of a case if there is one.
 
@@ -224,9 +219,7 @@ class Worker:
             return self._forged("an error of losscli itself")
         if raised.broke:
             return self._fatal(Code.DEVICE_ERROR, raised.text)
-        error = errors.SubjectError(raised.text, raised.code)
-        error.refused = raised.refused
-        return error
+        return errors.SubjectError(raised.text, raised.code, refused=raised.refused)
 
     def _ended(self) -> errors.SandboxError:
         if self._flooded:

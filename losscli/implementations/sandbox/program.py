@@ -175,15 +175,14 @@ def _of_two_functions(
 
 def _evaluated(module: ModuleType, how: Binding) -> Callable[..., Tensor]:
     code = compile(how.expression, "--call", "eval")
-    settings = dict(how.settings)
 
     def called(*operands: Tensor) -> Tensor:
-        given = {**settings, **dict(zip(how.names, operands, strict=True))}
+        given = {**how.settings, **dict(zip(how.names, operands, strict=True))}
         try:
             found: Tensor = eval(code, vars(module), given)
         except NameError as error:
             there = [name for name in vars(module) if not name.startswith("_")]
-            told = f"{error}; there are {', '.join([*how.names, *settings])}"
+            told = f"{error}; there are {', '.join([*how.names, *how.settings])}"
             raise NameError(f"{told} and, in the file, {', '.join(there)}") from None
         return found
 

@@ -141,9 +141,8 @@ class TimedPass:
 
     def drop_gradients(self) -> int:
         """Drop gradients; return their bytes."""
-        count = 0
+        count = sum(leaf.grad.nbytes for leaf in self.leaves if leaf.grad is not None)
         for leaf in self.leaves:
-            count += 0 if leaf.grad is None else leaf.grad.nbytes
             leaf.grad = None
         return count
 

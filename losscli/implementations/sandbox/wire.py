@@ -17,7 +17,7 @@ from torch import Tensor
 
 from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
-from losscli.implementations.implementation import Mend
+from losscli.implementations.implementation import Mends
 from losscli.processes import Channel
 from losscli.reasons import Code
 
@@ -54,7 +54,7 @@ class Asked(msgspec.Struct):
     """The case, if it is a Model's."""
     generation: int = 0
     """The implementation is bound again for each."""
-    mends: tuple[Mend, ...] = ()
+    mends: Mends = ()
 
 
 class Ready(msgspec.Struct, tag="ready"):

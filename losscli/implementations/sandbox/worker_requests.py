@@ -20,7 +20,7 @@ from losscli.cases.case import Case
 from losscli.cases.model_case import Argument, ModelCase
 from losscli.implementations import binding
 from losscli.implementations.errors import SubjectError
-from losscli.implementations.implementation import BoundLoss, Implementation, Mend
+from losscli.implementations.implementation import BoundLoss, Implementation, Mends
 from losscli.implementations.languages import Tuning
 from losscli.implementations.local import LocalSubject, R_co
 from losscli.implementations.process_state import ProcessState, StateChange
@@ -45,7 +45,7 @@ class State:
     def __init__(self, device: str, scratch: str, tuning: Tuning) -> None:
         self.device, self.scratch, self.tuning, self.number = device, scratch, tuning, 0
         self.module: ModuleType | None = None
-        self.subjects: dict[tuple[Case, int, tuple[Mend, ...]], LocalSubject] = {}
+        self.subjects: dict[tuple[Case, int, Mends], LocalSubject] = {}
         self.local: LocalSubject | None = None
         """The subject of a request's case, if it has one."""
         self.timed: Any
@@ -57,7 +57,7 @@ class State:
         self.source: tuple[str, str, str, str]
         self.order: tuple[str, ...] = ()
 
-    def subject(self, case: Case, generation: int, mends: tuple[Mend, ...]) -> LocalSubject:
+    def subject(self, case: Case, generation: int, mends: Mends) -> LocalSubject:
         """Return the subject of a case, bound once for each generation."""
         key = case, generation, mends
         if key not in self.subjects:
@@ -67,20 +67,17 @@ class State:
             self.subjects[key] = LocalSubject.bind(implementation, case)
         return self.subjects[key]
 
-    def _bind(self, case: Case, *, mends: tuple[Mend, ...]) -> BoundLoss:
+    def _bind(self, case: Case, *, mends: Mends) -> BoundLoss:
         """Return the file's definition as a case calls it; note changes by its constructor."""
+        assert self.module is not None
         before = ProcessState.read()
         try:
-            return self._function(case, mends)
+            if isinstance(case, ModelCase):
+                return BoundModel(self.module, self.file.definition(""), case, copies=bool(mends))
+            function = bound(self.module, self.binding(case))
         finally:
             for change in before.restore():
                 self.constructed.setdefault(change, False)
-
-    def _function(self, case: Case, mends: tuple[Mend, ...]) -> BoundLoss:
-        assert self.module is not None
-        if isinstance(case, ModelCase):
-            return BoundModel(self.module, self.file.definition(""), case, copies=bool(mends))
-        function = bound(self.module, self.binding(case))
         if "operands" in mends:
             function = binding.on_copies(function)
         if "gradients" in mends:
