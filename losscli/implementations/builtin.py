@@ -59,8 +59,7 @@ def _functional(case: Case) -> BoundLoss:
 
 def _compile(case: Case) -> BoundLoss:
     torch.compiler.reset()
-    compiled: BoundLoss = torch.compile(_reference(case), dynamic=False, fullgraph=True)
-    return compiled
+    return torch.compile(_reference(case), dynamic=False, fullgraph=True)
 
 
 def _takes_no_split(name: str, case: Case) -> Reason | None:

@@ -45,8 +45,7 @@ def reset_persisting_cache(before: PersistingCache) -> None:
     """Restore a reservation and evict persisting lines."""
     if driver := cuda_driver():
         torch.cuda.synchronize()
-        window = struct.pack(_WINDOW, 0, 0, 0.0, 0, 0)
-        none = ctypes.create_string_buffer(window, _ATTRIBUTE_BYTES)
+        none = ctypes.create_string_buffer(struct.pack(_WINDOW, 0, 0, 0.0, 0, 0), _ATTRIBUTE_BYTES)
         driver.cuStreamSetAttribute(_stream(), _ACCESS_POLICY_WINDOW, none)
         driver.cuCtxResetPersistingL2Cache()
         driver.cuCtxSetLimit(_PERSISTING_L2_CACHE_SIZE, ctypes.c_size_t(before.bytes))

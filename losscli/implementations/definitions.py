@@ -294,8 +294,7 @@ def _paired(found: dict[str, Definition]) -> dict[str, Definition]:
     paired = dict(found)
     for (name, definition), (forward, backward) in product(found.items(), PAIRED):
         twin = found.get(f"{name.removesuffix(forward)}{backward}")
-        functions = twin and {twin.kind, definition.kind} == {"function"}
-        if name.endswith(forward) and functions:
+        if name.endswith(forward) and twin and {twin.kind, definition.kind} == {"function"}:
             paired[name] = replace(definition, backward=twin)
     return paired
 

@@ -82,8 +82,8 @@ def _wrapper(defined: re.Match[str], functions: dict[str, str], holder: str) -> 
 
 def _split(arguments: str) -> list[str]:
     """Split declared arguments, whose types may have commas in angle brackets."""
-    plain = re.sub(r"<[^<>]*>", "", arguments)
-    return [each.strip() for each in plain.split(",") if each.strip()]
+    plain = re.sub(r"<[^<>]*>", "", arguments).split(",")
+    return [each.strip() for each in plain if each.strip()]
 
 
 def _name_of(declared: str) -> str:

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, cast
 
 import torch
 
@@ -17,14 +17,6 @@ _HELD_UP_CYCLES = 20_000_000
 """About 10 ms, in which all work is queued; work on a stray stream starts too early."""
 _WARM_UPS = 2
 """Calls before a capture, which forbids setup; on a side stream, as PyTorch requires."""
-
-
-class _Captured(NamedTuple):
-    """A captured call; each replay writes to ``answer``."""
-
-    graph: torch.cuda.CUDAGraph
-    call: Call
-    answer: Answer
 
 
 class Capture(Request[None], frozen=True):
@@ -47,7 +39,7 @@ class Capture(Request[None], frozen=True):
                     first_error = error.__cause__.__context__ if error.__cause__ else None
                     cause = first_error if isinstance(first_error, SubjectError) else error
                     raise SubjectError(f"in a graph capture: {cause}") from error
-                local.captured.append(_Captured(graph, call, answer))
+                local.captured.append((graph, call, answer))
 
 
 class Replay(AnswerOf, frozen=True):
@@ -59,11 +51,11 @@ class Replay(AnswerOf, frozen=True):
     """Copied into the operands first; None leaves them."""
 
     def perform(self, local: LocalSubject) -> Answer:
-        captured: _Captured = local.captured[self.number]
+        graph, call, answer = local.captured[self.number]
         with local.blamed():
-            captured.call.fill(self.contents)
-            captured.graph.replay()
-            return captured.answer.copy()
+            call.fill(self.contents)
+            graph.replay()
+            return cast(Answer, answer.copy())
 
 
 class FreeGraphs(Request[None], frozen=True):
@@ -74,8 +66,8 @@ class FreeGraphs(Request[None], frozen=True):
     def perform(self, local: LocalSubject) -> None:
         with torch.cuda.device(local.device):
             torch.cuda.synchronize()
-            for captured in local.captured:
-                captured.graph.reset()
+            for graph, _, _ in local.captured:
+                graph.reset()
             local.captured.clear()
             torch.cuda.empty_cache()
 

@@ -92,7 +92,7 @@ class LocalSubject(Subject):
     timed: BoundLoss
     """Takes bench's operands: whole ones, or this rank's shards."""
     captured: list[Any] = field(default_factory=list, init=False, compare=False)
-    """The calls captured in CUDA graphs, by number."""
+    """CUDA graphs by number, each with its call and the answer that each replay writes to."""
     _others: dict[Case, LocalSubject] = field(default_factory=dict, init=False, compare=False)
     """The implementation bound to other cases."""
 

@@ -233,8 +233,7 @@ class Source:
     def _defined_elsewhere(self) -> Definition | None:
         origins = self.parsed.origins
         anywhere = [(module, self.name) for module in self.parsed.open_imports]
-        is_package = self.path.name == "__init__.py"
-        package = self.module if is_package else self.module.rpartition(".")[0]
+        package = self.module if self.path.name == "__init__.py" else self.module.rpartition(".")[0]
         for module, name in [origins[self.name]] if self.name in origins else anywhere:
             with suppress(ImportError, UsageError, NotJudgeableError):
                 found = Source.find(f"{resolve_name(module, package)}:{name}")

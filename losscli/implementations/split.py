@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from losscli.implementations.implementation import BoundLoss
 from losscli.losses import HIDDEN_STATE, aten
@@ -36,8 +36,7 @@ def gathered(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
     cuts, classes, names = CUTS[case.loss], case.classes, case.spec.names
 
     def together(shard: Tensor, dim: int) -> Tensor:
-        whole: Tensor = PutTogether.apply(shard, dim, classes)  # type: ignore[no-untyped-call]
-        return whole
+        return cast(Tensor, PutTogether.apply(shard, dim, classes))  # type: ignore[no-untyped-call]
 
     def of_logits(*shards: Tensor) -> Tensor:
         wholes = (
@@ -88,8 +87,7 @@ def loss_parallel(case: Case) -> BoundLoss:
             input, mesh, [Shard(-1)], run_check=False, shape=shape, stride=(case.classes, 1)
         )
         found: Any = aten.cross_entropy(logits, target, **settings)
-        local: Tensor = found.full_tensor()
-        return local
+        return cast(Tensor, found.full_tensor())
 
     return loss
 

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, cast
@@ -63,11 +64,7 @@ def import_source(source: str, path: str, name: str, scratch: str) -> ModuleType
 
 def packages_of(path: Path) -> list[Path]:
     """Return the folders of a file's packages, the outermost first."""
-    found: list[Path] = []
-    while (path.parent / "__init__.py").is_file():
-        path = path.parent
-        found.insert(0, path)
-    return found
+    return [*takewhile(lambda each: (each / "__init__.py").is_file(), path.parents)][::-1]
 
 
 def _import_packages(path: Path) -> list[str]:
@@ -122,8 +119,7 @@ def bound(module: ModuleType, how: Binding) -> Callable[..., Tensor]:
     def called(*operands: Tensor) -> Tensor:
         given = dict(zip(how.names, operands, strict=True))
         by_name = {name: given[name] for name in how.names if name not in how.order}
-        loss: Tensor = function(*[given[name] for name in how.order], **by_name)
-        return loss
+        return cast(Tensor, function(*[given[name] for name in how.order], **by_name))
 
     return called
 

@@ -36,8 +36,7 @@ def serve(channel: int, operands: int, results: int, walls: Walls) -> None:
         while (data := connection.receive()) is not None:
             reply = _reply(wire.ASKED.decode(data), tensors, state)
             if os.getpid() != own:
-                forked = wire.Raised("a call returned in a second process", "forked")
-                wire.send(connection, forked)
+                wire.send(connection, wire.Raised("a call returned in a second process", "forked"))
                 os._exit(1)
             wire.send(connection, reply)
 

@@ -134,8 +134,7 @@ class TimedPass:
     def _flip(self, flip: Flip) -> None:
         with torch.no_grad():
             whole = self.prediction
-            rows = whole[flip.start : flip.stop] if whole.dim() else whole
-            toggle(rows, self.case)
+            toggle(whole[flip.start : flip.stop] if whole.dim() else whole, self.case)
         self.drop_gradients()
         self.call.prepare()
 

@@ -179,8 +179,7 @@ class JudgeEnd:
         if device.type not in ("cpu", "cuda"):
             raise ValueError(f"a tensor on {device}")
         count = math.prod(result.shape) * dtype.itemsize
-        data = _read(self.results, result.at, count, device)
-        return data.view(dtype).view(result.shape)
+        return _read(self.results, result.at, count, device).view(dtype).view(result.shape)
 
 
 class WorkerEnd:

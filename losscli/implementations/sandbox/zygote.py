@@ -210,8 +210,7 @@ def _close_in(walls: Walls, channel: int, prefix: str) -> None:
         os.chdir(walls.scratch)
         walls.give_up()
     except Exception as error:
-        report = wire.Raised(str(error), "error")
-        wire.send(Channel(socket.socket(fileno=channel)), report)
+        wire.send(Channel(socket.socket(fileno=channel)), wire.Raised(str(error), "error"))
         raise
 
 
