@@ -36,9 +36,7 @@ def persisting_cache() -> PersistingCache | None:
     size, window = ctypes.c_size_t(), ctypes.create_string_buffer(_ATTRIBUTE_BYTES)
     failed = driver.cuCtxGetLimit(ctypes.byref(size), _PERSISTING_L2_CACHE_SIZE)
     failed = failed or driver.cuStreamGetAttribute(_stream(), _ACCESS_POLICY_WINDOW, window)
-    if failed:
-        return None
-    return PersistingCache(size.value, struct.unpack_from(_WINDOW, window)[1])
+    return None if failed else PersistingCache(size.value, struct.unpack_from(_WINDOW, window)[1])
 
 
 def reset_persisting_cache(before: PersistingCache) -> None:

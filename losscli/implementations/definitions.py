@@ -272,12 +272,9 @@ def _found(tree: ast.Module) -> Iterator[Definition]:
             if forward and any(ast.unparse(base).endswith("Function") for base in node.bases):
                 yield Definition(node.name, "function", _signature(forward.args, bound=True))
             elif forward or any("Module" in ast.unparse(base) for base in node.bases):
-                yield Definition(
-                    node.name,
-                    "module",
-                    _signature(forward.args, bound=True) if forward else UNKNOWN,
-                    _signature(made.args, bound=True) if made else NO_ARGUMENTS,
-                )
+                called = _signature(forward.args, bound=True) if forward else UNKNOWN
+                constructor = _signature(made.args, bound=True) if made else NO_ARGUMENTS
+                yield Definition(node.name, "module", called, constructor)
         elif isinstance(node, ast.Assign) and not isinstance(node.value, ast.Constant):
             for name in _bound(node):
                 if name.endswith("_loss"):
@@ -310,11 +307,6 @@ def _signature(arguments: ast.arguments, *, bound: bool = False) -> Signature:
     for name, value in values.items():
         with suppress(ValueError):
             defaults[name] = ast.literal_eval(value)
-    return Signature(
-        tuple(given),
-        required,
-        keywords=frozenset({*given, *only_named} - only),
-        anything=arguments.vararg is not None and not given,
-        needed=frozenset({*only_named} - {*values}),
-        defaults=defaults,
-    )
+    keywords, needed = frozenset({*given, *only_named} - only), frozenset({*only_named} - {*values})
+    anything = arguments.vararg is not None and not given
+    return Signature(tuple(given), required, keywords, anything, needed, defaults)

@@ -152,12 +152,11 @@ class Source:
         """Whether its text imports and names no file of its folder."""
         folder, parsed = self.path.parent, self.parsed
         modules = {name.lstrip(".") for name in parsed.imports}
+        texts = (*parsed.texts, *extension.included(self.text))
         return not (
             parsed.names_itself
             or any((folder / f"{m}.py").exists() or (folder / m).is_dir() for m in modules)
-            or any(
-                isfile(folder / text) for text in (*parsed.texts, *extension.included(self.text))
-            )
+            or any(isfile(folder / text) for text in texts)
         )
 
     def definition(self, loss: str) -> Definition:

@@ -25,17 +25,14 @@ def of_whole(case: Case, bind: Callable[[Case], BoundLoss]) -> BoundLoss:
     bound = cache(lambda classes: bind(case.reshaped((*case.shape[:-1], classes))))
 
     def loss(*wholes: Tensor) -> Tensor:
-        classes = next(
-            whole.shape[dimension(cuts[name], whole.dim())]
-            for name, whole in zip(names, wholes, strict=True)
-            if name in cuts
-        )
-        function = bound(classes)
+        given = dict(zip(names, wholes, strict=True))
+        first = next(name for name in names if name in cuts)
+        function = bound(given[first].shape[dimension(cuts[first], given[first].dim())])
         parts = [
             Cut.apply(whole, cuts[name])  # type: ignore[no-untyped-call]
             if name in cuts
             else shared(whole, partial(check_equal, group, f"{name} gradient"))
-            for name, whole in zip(names, wholes, strict=True)
+            for name, whole in given.items()
         ]
         return check_equal(group, "loss", together(group, lambda: function(*parts)))
 

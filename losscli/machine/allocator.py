@@ -89,25 +89,19 @@ GPU_BLOCK_BYTES = 512
 def measure_peak(call: Callable[[], object], device: str) -> int:
     """Return a call's peak memory, less what was allocated before."""
     if device == "cpu":
-        return _cpu_peak(call)
+        from torch.autograd.profiler import profile
+
+        with _silent_stderr(), profile(profile_memory=True) as profiler:
+            call()
+        events = (e for e in profiler.kineto_results.events() if e.name() == "[memory]")
+        changes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
+        return int(max(accumulate(changes, initial=0)))
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
     call()
     torch.cuda.synchronize(device)
     return torch.cuda.max_memory_allocated(device) - before
-
-
-def _cpu_peak(call: Callable[[], object]) -> int:
-    from torch.autograd.profiler import profile
-
-    with _silent_stderr(), profile(profile_memory=True) as profiler:
-        call()
-    events = profiler.kineto_results.events()
-    changes = sorted(
-        (event for event in events if event.name() == "[memory]"), key=lambda each: each.start_ns()
-    )
-    return int(max(accumulate((each.nbytes() for each in changes), initial=0)))
 
 
 @contextlib.contextmanager

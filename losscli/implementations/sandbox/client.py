@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -68,7 +69,7 @@ class Worker:
         most_bytes = allowance.bytes_of(free_bytes("cpu"))
         self.allowance = structs.replace(allowance, memory_bytes=most_bytes)
         self.died: errors.SandboxError | None = None
-        self._flooded = self.tuned = self._has_run = False
+        self.tuned = self._has_run = False
         self.reached: tuple[str, ...] = ()
         """The isolation it runs under."""
         self._own_scratch: Path | None = None
@@ -78,7 +79,7 @@ class Worker:
         ours, theirs = socket.socketpair()
         self.status, status_end = os.pipe()
         self.channel = Channel(ours)
-        self.log = Log(self.allowance.output_bytes, self._flood)
+        self.log = Log(self.allowance.output_bytes, partial(self._signal, signal.SIGTERM))
         wanted = Wanted(
             device=device,
             memory_bytes=most_bytes,
@@ -222,7 +223,7 @@ class Worker:
         return errors.SubjectError(raised.text, raised.code, refused=raised.refused)
 
     def _ended(self) -> errors.SandboxError:
-        if self._flooded:
+        if self.log.flooded:
             text = f"wrote more than {self.allowance.output_bytes} bytes of output"
             return self._fatal(Code.FLOODED_OUTPUT, text)
         told = self._status()
@@ -283,18 +284,14 @@ class Worker:
         ready, _, _ = select.select([self.status], [], [], END_SECONDS)
         return os.read(self.status, 64).decode() if ready else None
 
-    def _flood(self) -> None:
-        if not self._flooded:
-            self._flooded = True
-            self._signal(signal.SIGTERM)
-
 
 class Log:
     """The first and last parts of a worker's output."""
 
-    def __init__(self, most: int, flooded: Callable[[], None]) -> None:
+    def __init__(self, most: int, stop: Callable[[], object]) -> None:
+        """``stop`` is called once there are more than ``most`` bytes."""
         self.reading, self.writing = os.pipe()
-        self.most, self.flooded = most, flooded
+        self.most, self.stop, self.flooded = most, stop, False
         self.count = 0
         self.head, self.tail = b"", b""
         self._thread = threading.Thread(target=self._drain, daemon=True)
@@ -306,8 +303,9 @@ class Log:
             missing = _LOG_BYTES - len(self.head)
             self.head += data[:missing]
             self.tail = (self.tail + data[missing:])[-_LOG_BYTES:]
-            if self.count > self.most:
-                self.flooded()
+            if self.count > self.most and not self.flooded:
+                self.flooded = True
+                self.stop()
         os.close(self.reading)
 
     def end(self) -> str:

@@ -19,7 +19,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from losscli.cases.axes import FORWARD_BACKWARD, PassName
 from losscli.cases.model_case import ModelCase
-from losscli.implementations.local import LocalSubject, Operands, R_co, plain
+from losscli.implementations.local import LocalSubject, Operands, R_co, leaves_of, plain
 from losscli.implementations.passes import Pass, PassFactory, gradients
 from losscli.implementations.requests import toggle
 from losscli.implementations.sandbox.modules import BoundModel
@@ -107,11 +107,9 @@ class TimedPass:
             model = subject.function
             assert isinstance(model, BoundModel)
             self.leaves = model.hold(given)
-            wanted = {a.name for a in case.arguments if a.differentiable}
-            operands = tuple(
-                each.detach().requires_grad_(name in wanted and pass_ == FORWARD_BACKWARD)
-                for name, each in given.items()
-            )
+            trains = pass_ == FORWARD_BACKWARD
+            wanted = [a.name for a in case.arguments if trains and a.differentiable]
+            operands = tuple(leaves_of(given, wanted).values())
             self.leaves += [each for each in operands[1:] if each.requires_grad]
         passes = PassFactory(case, pass_, operands)
         with gradients(pass_):

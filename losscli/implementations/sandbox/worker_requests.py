@@ -173,11 +173,8 @@ class InputShapes(WorkerRequest[list[tuple[Shape, str]]], frozen=True):
                 given = give()
         except Exception:
             given = give()
-        return [
-            (tuple(each.shape), str(each.dtype).removeprefix("torch."))
-            for each in given
-            if isinstance(each, Tensor)
-        ]
+        tensors = (each for each in given if isinstance(each, Tensor))
+        return [(tuple(t.shape), str(t.dtype).removeprefix("torch.")) for t in tensors]
 
 
 class Unmarked(WorkerRequest[Iterable[Answer]], frozen=True):
