@@ -19,6 +19,7 @@ from losscli.implementations.call_expression import check_names, names_in
 from losscli.implementations.definitions import Definition, NotJudgeableError, Parsed, Signature
 from losscli.implementations.languages import languages_of
 from losscli.losses import EVERY_LOSS, Spec
+from losscli.machine.commits import content_at
 from losscli.reasons import Code, Reason
 
 MODULE = "ModelNew"
@@ -71,12 +72,7 @@ class Source:
         if not match:
             raise UsageError(f"expected {_FORMS}, given '{named}'.")
         path, revision = Path(match["path"]), match["revision"] or ""
-        if revision:
-            from losscli.machine.commits import content_at  # slow to import
-
-            data = content_at(path, revision)
-        else:
-            data = _now(path)
+        data = content_at(path, revision) if revision else _now(path)
         return cls(named, path.absolute(), revision, match["name"] or "", data)
 
     @property

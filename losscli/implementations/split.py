@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from losscli.implementations.implementation import BoundLoss
-from losscli.losses import HIDDEN_STATE, aten
+from losscli.losses import HIDDEN_STATE, aten, find_loss
 from losscli.machine.pytorch import Tensor, torch
 from losscli.ranks.placements import CUTS, share
 
@@ -60,8 +60,6 @@ def reference(case: Case) -> BoundLoss:
 
 
 def _of_logits(case: Case) -> Callable[..., Tensor]:
-    from losscli.losses import find_loss
-
     spec = find_loss(case.spec.function_name.removeprefix("linear_"))
     formula = spec.functional or spec.reference
     known = {parameter.name for parameter in spec.parameters}
@@ -104,18 +102,15 @@ def _allow_loss_parallel() -> ExitStack:
 
 @cache
 def _mesh(kind: str, ranks: int) -> Any:
-    from torch.distributed.device_mesh import init_device_mesh
-
-    return init_device_mesh(kind, (ranks,))
+    return torch.distributed.device_mesh.init_device_mesh(kind, (ranks,))
 
 
 def transformer_engine(case: Case) -> BoundLoss:
     """Bind TransformerEngine's cross entropy."""
-    import torch.distributed as dist
     from transformer_engine.pytorch.cross_entropy import parallel_cross_entropy
 
     params = case.settings
-    rest = (params["label_smoothing"], False, dist.group.WORLD, params["ignore_index"])
+    rest = (params["label_smoothing"], False, torch.distributed.group.WORLD, params["ignore_index"])
     return _of_rows(
         case, lambda logits, target: parallel_cross_entropy(logits[None], target[None], *rest)
     )
@@ -123,14 +118,13 @@ def transformer_engine(case: Case) -> BoundLoss:
 
 def liger(case: Case) -> BoundLoss:
     """Bind Liger Kernel's cross entropy."""
-    import torch.distributed as dist
     from liger_kernel.transformers.vocab_parallel_cross_entropy import (
         LigerVocabParallelCrossEntropy,
     )
 
     params = case.settings
     module = LigerVocabParallelCrossEntropy(params["ignore_index"], params["label_smoothing"])
-    ranks = dist.group.WORLD
+    ranks = torch.distributed.group.WORLD
     return _of_rows(case, lambda logits, target: module(logits[:, None], target[:, None], ranks))
 
 

@@ -89,9 +89,7 @@ GPU_BLOCK_BYTES = 512
 def measure_peak(call: Callable[[], object], device: str) -> int:
     """Return a call's peak memory, less what was allocated before."""
     if device == "cpu":
-        from torch.autograd.profiler import profile
-
-        with _silent_stderr(), profile(profile_memory=True) as profiler:
+        with _silent_stderr(), torch.autograd.profiler.profile(profile_memory=True) as profiler:
             call()
         events = (e for e in profiler.kineto_results.events() if e.name() == "[memory]")
         changes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]

@@ -168,8 +168,7 @@ def _holder(file: IO[str]) -> str:
 
 def _holders(file: IO[str]) -> list[int]:
     found = os.fstat(file.fileno())
-    device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}"
-    place = f"{device}:{found.st_ino}"
+    place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
     try:
         lines = (_PROC / "locks").read_text().splitlines()
     except OSError:
