@@ -8,7 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Self
+from contextlib import AbstractContextManager
 
 from losscli.console.streams import tell
 from losscli.errors import one_line, printable
@@ -65,7 +65,7 @@ def has_status() -> bool:
     return sys.stderr.isatty() and not is_quiet()
 
 
-class Progress:
+class Progress(AbstractContextManager["Progress"]):
     """A context that reports progress and the remaining time."""
 
     def __init__(
@@ -82,9 +82,6 @@ class Progress:
         self._start = clock()
         self._wait = FIRST_LINE
         self._next_line = self._start + self._wait
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         status("")

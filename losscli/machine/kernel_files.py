@@ -45,10 +45,9 @@ def groups(controller: str) -> Iterator[tuple[int, Path]]:
         else:
             continue
         folder = base / path.lstrip("/")
-        for group in [folder, *folder.parents]:
-            if not group.is_relative_to(base):
-                break
-            yield version, group
+        for group in (folder, *folder.parents):
+            if group.is_relative_to(base):
+                yield version, group
 
 
 def core_quota() -> float | None:

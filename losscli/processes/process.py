@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self
 
 from losscli.processes.channel import Channel
 
@@ -21,7 +20,7 @@ FALLBACK_VARIABLE = "LOSSCLI_FALLBACK"
 """See :mod:`losscli.operators.fallback`."""
 
 
-class Process:
+class Process(contextlib.AbstractContextManager["Process"]):
     """A process with a channel as its standard input; a context that kills it and its children.
 
     Its output goes to standard error. It has its own session, so Ctrl-C reaches only the command.
@@ -53,9 +52,6 @@ class Process:
                 raise
         _running.add(self)
         self.channel = Channel(ours, self.go_on)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
