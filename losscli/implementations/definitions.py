@@ -67,9 +67,8 @@ class Signature:
         leading = tuple(takewhile(kept.__contains__, self.names))
         behind = self.names[len(leading) : self.required]
         needed = self.needed | {name for name in behind if name in kept}
-        return replace(
-            self, names=leading, required=min(self.required, len(leading)), needed=needed
-        )
+        required = min(self.required, len(leading))
+        return replace(self, names=leading, required=required, needed=needed)
 
     def is_loss(self, operands: tuple[str, ...]) -> bool:
         """Tell whether the first two arguments are named after ``operands``."""

@@ -162,9 +162,7 @@ class LocalSubject(Subject):
 
 def leaves_of(operands: Operands, wrt: Sequence[str]) -> Operands:
     """Return the operands as leaves; those in ``wrt`` require grad."""
-    return {
-        name: operand.detach().requires_grad_(name in wrt) for name, operand in operands.items()
-    }
+    return {name: each.detach().requires_grad_(name in wrt) for name, each in operands.items()}
 
 
 def plain(result: object) -> Tensor:

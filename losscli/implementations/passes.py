@@ -180,9 +180,8 @@ class PassFactory:
         if pass_ == FORWARD_BACKWARD:
             shape = case.unreduced_shape if case.reduction == "none" else ()
             like = torch.empty(0, dtype=getattr(torch, case.loss_dtype), device=first.device)
-            self.grad_outputs = [
-                (v, like.new_full(shape, v)) for v in grad_output_values(case.grad_output)
-            ]
+            values = grad_output_values(case.grad_output)
+            self.grad_outputs = [(value, like.new_full(shape, value)) for value in values]
             self.trained = sorted(case.spec.names.index(name) for name in case.spec.trained)
         self.operands = self._with_leaves((first, *others))
 

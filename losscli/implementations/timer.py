@@ -202,9 +202,8 @@ class CudaTimer(_RankTimer):
         with without_garbage_collection(), torch.cuda.device(self.device):
             for batch in _batches(queue):
                 self._run_in_time(batch)
-                samples += [
-                    start.elapsed_time(end) * 1e-3 for start, end in self.events[: len(batch)]
-                ]
+                events = self.events[: len(batch)]
+                samples += [start.elapsed_time(end) * 1e-3 for start, end in events]
         return samples
 
     def _host_seconds(self, call: Call) -> float:

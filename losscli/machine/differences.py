@@ -6,8 +6,8 @@ from typing import Any
 from losscli.files.record import Record
 from losscli.machine.allocator import DEFAULT
 
+Facts = Mapping[str, Any]
 CPU = "cpu"
-
 _DECISIVE = {CPU: ("cpu", "threads", "allocator"), "cuda": ("gpu", "gpu_sms")}
 """Facts that make a device's times incomparable if they differ."""
 SOFTWARE = ("commit", "losscli", "torch", "torch_cuda", "gpu_driver", "compiler", "kernels")
@@ -47,9 +47,7 @@ class Difference(Record, frozen=True):
         return f"{LABELS.get(self.fact, self.fact)}: {before}, then {after}"
 
 
-def differences(
-    before: Mapping[str, Any], after: Mapping[str, Any], *, host: bool = False
-) -> list[Difference]:
+def differences(before: Facts, after: Facts, *, host: bool = False) -> list[Difference]:
     """Return environments' differences, the decisive first; ``host``: for host time too."""
     kind, other = _kind(before), _kind(after)
     if kind != other:
@@ -66,7 +64,7 @@ def differences(
     return sorted(found, key=lambda difference: not difference.decisive)
 
 
-def _fact(facts: Mapping[str, Any], fact: str) -> Any:
+def _fact(facts: Facts, fact: str) -> Any:
     return facts.get(fact, DEFAULT if fact == "allocator" else None)  # old records lack it
 
 
@@ -75,6 +73,6 @@ def parts_ways(difference: Difference) -> bool:
     return difference.decisive or difference.fact in SOFTWARE
 
 
-def _kind(facts: Mapping[str, Any]) -> str:
+def _kind(facts: Facts) -> str:
     device = str(facts.get("device", CPU)).partition(":")[0]
     return device if device in _DECISIVE else CPU

@@ -189,13 +189,10 @@ class Sample(TimedRequest[Samples], frozen=True):
     def perform_on(self, timed: TimedPass) -> Samples:
         assert timed.warm is not None
         timed.flips, timed.flipped = self.flips, 0
-        queue = [
-            replace(timed.warm, before=partial(timed.reach, n)) for n in range(len(self.flips))
-        ]
-        found = Samples([], None, [], 1.0)
+        steps = (partial(timed.reach, number) for number in range(len(self.flips)))
+        queue = [replace(timed.warm, before=step) for step in steps]
         seconds = timed.timer.measure(queue[: self.keep + 1])
-        if self.keep >= 0:
-            found = timed.answer(seconds)
+        found = timed.answer(seconds) if self.keep >= 0 else Samples([], None, [], 1.0)
         found.seconds = seconds + timed.timer.measure(queue[self.keep + 1 :])
         return found
 

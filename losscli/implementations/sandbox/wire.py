@@ -220,9 +220,7 @@ class WorkerEnd:
         for stored in self._stored:
             kept = self._kept[stored.key]
             pieces = _pieces(stored.at, kept)
-            if not all(
-                torch.equal(p.cpu(), _read(self.operands, at, p.numel())) for at, p in pieces
-            ):
+            if not all(torch.equal(p.cpu(), _read(self.operands, at, len(p))) for at, p in pieces):
                 _write(self.operands, stored.at, kept)
                 changed.append(stored.key)
         return changed

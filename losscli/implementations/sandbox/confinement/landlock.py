@@ -34,9 +34,7 @@ def version() -> int:
         return 0
 
 
-def restrict(
-    writable: Iterable[str], hidden: Iterable[str] = (), needed: Iterable[str] = ()
-) -> int:
+def restrict(writable: Iterable[str], hidden: Iterable[str], needed: Iterable[str]) -> int:
     """Restrict the files that this process and its children may read and write.
 
     Folders above ``hidden`` cannot be listed, as rules on folders include all below. ``needed``
