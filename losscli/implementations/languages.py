@@ -39,11 +39,8 @@ def version_of(package: str) -> str:
 
 def languages_of(imports: Collection[str]) -> tuple[str, ...]:
     """Return the kernel languages among imports, with versions."""
-    return tuple(
-        f"{each.name} {version_of(each.package) or '(not installed)'}"
-        for each in LANGUAGES
-        if each.module in imports
-    )
+    used = (each for each in LANGUAGES if each.module in imports)
+    return tuple(f"{each.name} {version_of(each.package) or '(not installed)'}" for each in used)
 
 
 class Tuning:

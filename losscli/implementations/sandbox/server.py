@@ -49,34 +49,28 @@ def _reply(asked: wire.Asked, tensors: wire.WorkerEnd, state: State) -> wire.Rep
     try:
         tensors.read(asked.storages)
         request = tensors.decode(asked.request, _any_request())
-        return _answer(asked, request, tensors, state)
+        # The operands have started CUDA.
+        state.before = state.before.completed()
+        state.local = None  # one that is bound anew is freed first
+        if case := asked.model or asked.case:
+            state.local = state.subject(case, asked.generation, asked.mends)
+        if request.keeps_operands:
+            tensors.keep()
+        if isinstance(request, WorkerRequest):
+            value = request.perform_at(state)
+        else:
+            assert state.local  # only requests to the worker itself come without a case
+            value = state.local.send(request)
+        raw = tensors.encode(list(value) if isinstance(value, Iterator) else value)
+        if request.drops_operands:
+            tensors.drop()
+        changed = [] if request.owns_operands else tensors.write_back()
+        return wire.Replied(asked.number, raw, changed)
     except Exception as error:
         raised = _raised(error, isinstance(request, Load), state.file)
         raised.broke = is_broken(state.device)
         raised.number = asked.number
         return raised
-
-
-def _answer(
-    asked: wire.Asked, request: Request[Any], tensors: wire.WorkerEnd, state: State
-) -> wire.Replied:
-    # The operands have started CUDA.
-    state.before = state.before.completed()
-    state.local = None  # one that is bound anew is freed first
-    if case := asked.model or asked.case:
-        state.local = state.subject(case, asked.generation, asked.mends)
-    if request.keeps_operands:
-        tensors.keep()
-    if isinstance(request, WorkerRequest):
-        value = request.perform_at(state)
-    else:
-        assert state.local  # only requests to the worker itself come without a case
-        value = state.local.send(request)
-    raw = tensors.encode(list(value) if isinstance(value, Iterator) else value)
-    if request.drops_operands:
-        tensors.drop()
-    changed = [] if request.owns_operands else tensors.write_back()
-    return wire.Replied(asked.number, raw, changed)
 
 
 @cache

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 from msgspec import Meta
-from torch import Tensor
+from torch import Tensor, nn
 
 from losscli.cases.case import Case
 from losscli.cases.model_case import Argument, ModelCase
@@ -26,7 +26,7 @@ from losscli.implementations.local import LocalSubject, R_co
 from losscli.implementations.process_state import ProcessState, StateChange
 from losscli.implementations.requests import Answer, Call, Request, accept_each
 from losscli.implementations.sandbox import program, scratch
-from losscli.implementations.sandbox.modules import BoundModel, arguments_of, make, state_of
+from losscli.implementations.sandbox.modules import BoundModel, arguments_of, make
 from losscli.implementations.sandbox.program import Binding, bound, import_source
 from losscli.implementations.source import Source
 from losscli.losses import Shape
@@ -240,7 +240,11 @@ class ModelState(WorkerRequest[tuple[dict[str, Tensor], list[str]]], frozen=True
 
     def perform_at(self, state: State) -> tuple[dict[str, Tensor], list[str]]:
         assert state.module is not None
-        return state_of(make(state.module, state.file.definition(""), state.device, self.seed))
+        made = make(state.module, state.file.definition(""), state.device, self.seed)
+        if not isinstance(made, nn.Module):
+            return {}, []
+        trained = [name for name, each in made.named_parameters() if each.requires_grad]
+        return dict(made.state_dict()), trained
 
 
 @contextmanager
