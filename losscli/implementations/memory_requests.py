@@ -66,8 +66,7 @@ class Growth(Request[int], frozen=True):
     def perform(self, local: LocalSubject) -> int:
         device, noise = local.device, GROWTH_CALLS * (GPU_BLOCK_BYTES - 1)
         if device == "cpu":
-            largest = max(each.nbytes for each in self.call.operands.values())
-            noise = GROWTH_CALLS * (largest // 4)
+            noise = GROWTH_CALLS * (max(each.nbytes for each in self.call.operands.values()) // 4)
             give_back()  # so that kept memory shows
         for _ in range(_WARM_UPS):
             local.send(self.call)

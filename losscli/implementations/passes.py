@@ -208,8 +208,7 @@ class PassFactory:
         self, function: BoundLoss, operands: Sequence[Tensor], grad_outputs: Sequence[Incoming]
     ) -> Forward | ForwardBackward:
         kind = ForwardBackward if self.pass_ == FORWARD_BACKWARD else Forward
-        leaves = [operands[place] for place in self.trained]
-        return kind(function, operands, leaves, grad_outputs)
+        return kind(function, operands, [operands[place] for place in self.trained], grad_outputs)
 
     def _with_leaves(self, operands: Sequence[Tensor]) -> tuple[Tensor, ...]:
         return tuple(

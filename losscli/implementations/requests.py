@@ -201,8 +201,7 @@ class JointGradients(Request[list[Gradients]], frozen=True):
         wanted: list[Tensor] = []
         terms: list[Tensor] = []
         for head in self.heads:
-            subject = local.bound_to(head.case)
-            loss, operands = subject.forward(head.call.operands, head.call.wrt)
+            loss, operands = local.bound_to(head.case).forward(head.call.operands, head.call.wrt)
             wanted += [operands[name] for name in head.call.wrt]
             terms.append(head.weight * (loss.sum() if loss.dim() else loss))
         with local.blamed():

@@ -17,7 +17,7 @@ from losscli.files.reading import SOURCE_BYTES, path_of_module, read_bytes
 from losscli.implementations import definitions, extension
 from losscli.implementations.call_expression import check_names, names_in
 from losscli.implementations.definitions import Definition, NotJudgeableError, Parsed, Signature
-from losscli.implementations.languages import languages_of
+from losscli.implementations.languages import LANGUAGES, version_of
 from losscli.losses import EVERY_LOSS, Spec
 from losscli.machine.commits import content_at
 from losscli.reasons import Code, Reason
@@ -136,7 +136,10 @@ class Source:
     @property
     def languages(self) -> tuple[str, ...]:
         """The imported kernel languages, with versions."""
-        return languages_of(self.parsed.imports)
+        used = (each for each in LANGUAGES if each.module in self.parsed.imports)
+        return tuple(
+            f"{each.name} {version_of(each.package) or '(not installed)'}" for each in used
+        )
 
     @property
     def imports_losscli(self) -> bool:

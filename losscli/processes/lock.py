@@ -90,9 +90,8 @@ def try_lock(file: IO[str], *, shared: bool = False) -> bool:
     """Take the lock if it is free; UnfitError if the file system has no locks."""
     import fcntl  # not there on Windows, where this module is to be importable all the same
 
-    mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
-        fcntl.flock(file, mode | fcntl.LOCK_NB)
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError as error:

@@ -141,9 +141,8 @@ def to_parent(grace: float = 0.0) -> Iterator[Channel]:
 
 def end_with_parent(*, gently: bool = False) -> None:
     """Have Linux kill this process, or send SIGTERM (``gently``), when its parent thread ends."""
-    number = signal.SIGTERM if gently else signal.SIGKILL
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM if gently else signal.SIGKILL)
 
 
 def _watch(parent: int, grace: float) -> None:

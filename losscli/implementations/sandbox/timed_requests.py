@@ -256,8 +256,7 @@ def _operators(found: profile, wall: float) -> Ran:
     """Return operators on a CPU; time outside of PyTorch's is the kernel's own."""
     of_torch, names = 0.0, set()
     for event in found.key_averages():
-        name = event.key.removeprefix("aten::")
-        if name.startswith(_NO_WORK):
+        if event.key.removeprefix("aten::").startswith(_NO_WORK):
             wall -= event.self_cpu_time_total * 1e-6
         elif event.key.startswith("aten::"):
             of_torch += event.self_cpu_time_total * 1e-6

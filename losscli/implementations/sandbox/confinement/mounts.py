@@ -150,7 +150,7 @@ def _mount_devices(nodes: Iterable[_Kept], bytes: int) -> None:
     for name, end in _STREAMS.items():
         os.symlink(f"/proc/self/fd{end}", f"/dev/{name}")
     os.mkdir("/dev/shm")
-    _mount("tmpfs", "/dev/shm", "tmpfs", _NOSUID | _NODEV, _size(bytes))
+    _mount("tmpfs", "/dev/shm", "tmpfs", _NOSUID | _NODEV, f"size={bytes},mode=700")
     _remount_read_only("/dev", _SMALL)
 
 
@@ -158,7 +158,7 @@ def _mount_scratch(bytes: int) -> str:
     names = (f"{SCRATCH}{number or ''}" for number in count())
     scratch = next(name for name in names if not os.path.lexists(name))
     os.mkdir(scratch)
-    _mount("tmpfs", scratch, "tmpfs", _NOSUID | _NODEV, _size(bytes))
+    _mount("tmpfs", scratch, "tmpfs", _NOSUID | _NODEV, f"size={bytes},mode=700")
     return scratch
 
 
@@ -196,10 +196,6 @@ def _remount_read_only(place: str, flags: int) -> None:
 
 def _mount_small(place: str) -> None:
     _mount("tmpfs", place, "tmpfs", _SMALL, "size=1m,mode=755")
-
-
-def _size(bytes: int) -> str:
-    return f"size={bytes},mode=700"
 
 
 def _mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
