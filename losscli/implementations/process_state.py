@@ -72,8 +72,7 @@ def _generators() -> dict[str, torch.Tensor]:
     states = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_initialized():
         with contextlib.suppress(RuntimeError):
-            for index, state in enumerate(torch.cuda.get_rng_state_all()):
-                states[f"cuda:{index}"] = state
+            states |= {f"cuda:{n}": own for n, own in enumerate(torch.cuda.get_rng_state_all())}
     return states
 
 

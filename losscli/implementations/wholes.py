@@ -52,14 +52,13 @@ def whole_gradients(
     case: Case, group: Group, gradients: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
     """Gather whole gradients from those of shards."""
-    found: list[Tensor | None] = []
-    for name, gradient in zip(case.spec.trained, gradients, strict=False):
-        dim = CUTS[case.loss].get(name)
-        if gradient is None or dim is None:
-            found.append(check_equal(group, f"{name} gradient", gradient))
-        else:
-            found.append(put_together(gradient, dim, case.classes))
-    return found
+    cuts = CUTS[case.loss]
+    return [
+        check_equal(group, f"{name} gradient", gradient)
+        if gradient is None or name not in cuts
+        else put_together(gradient, cuts[name], case.classes)
+        for name, gradient in zip(case.spec.trained, gradients, strict=False)
+    ]
 
 
 def check_equal(group: Group, what: str, result: T) -> T:

@@ -241,15 +241,12 @@ class Loop(TimedRequest[Seconds], frozen=True):
 
 
 def _kernels(found: profile) -> Ran:
+    events = [each for each in found.events() or () if str(each.device_type).endswith("CUDA")]
     times: dict[str, float] = {}
-    names = set()
-    for event in found.events() or ():
-        if not str(event.device_type).endswith("CUDA"):
-            continue
-        names.add(event.name)
+    for event in events:
         owner = next((who for who, pattern in _OWNERS if pattern.search(event.name)), OWN)
         times[owner] = times.get(owner, 0.0) + event.device_time_total
-    return _shares(len(names), times)
+    return _shares(len({event.name for event in events}), times)
 
 
 def _operators(found: profile, wall: float) -> Ran:

@@ -164,10 +164,9 @@ def _mount_scratch(bytes: int) -> str:
 
 def _mount_proc(*, writable: bool) -> None:
     """Mount a /proc of this namespace; CUDA must write to the files of processes."""
+    _mount("proc", "/proc", "proc", _SMALL if writable else _SMALL | _READ_ONLY)
     if not writable:
-        _mount("proc", "/proc", "proc", _SMALL | _READ_ONLY)
         return
-    _mount("proc", "/proc", "proc", _SMALL)
     with os.scandir("/proc") as entries:
         for entry in entries:
             known = entry.stat(follow_symlinks=False).st_mode
