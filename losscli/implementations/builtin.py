@@ -222,7 +222,6 @@ def find_implementation(name: str) -> Implementation:
     """Look up an implementation or read the named file; UsageError lists the candidates."""
     if is_file(name):
         return _of_name(name)
-    try:
-        return IMPLEMENTATIONS[name]
-    except KeyError:
-        raise UsageError(unknown("implementation", name, IMPLEMENTATIONS)) from None
+    if name not in IMPLEMENTATIONS:
+        raise UsageError(unknown("implementation", name, IMPLEMENTATIONS))
+    return IMPLEMENTATIONS[name]

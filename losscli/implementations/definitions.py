@@ -275,14 +275,12 @@ def _found(tree: ast.Module) -> Iterator[Definition]:
                 constructor = _signature(made.args, bound=True) if made else NO_ARGUMENTS
                 yield Definition(node.name, "module", called, constructor)
         elif isinstance(node, ast.Assign) and not isinstance(node.value, ast.Constant):
-            for name in _bound(node):
-                if name.endswith("_loss"):
-                    yield Definition(name, "function", UNKNOWN)
+            named = (name for name in _bound(node) if name.endswith("_loss"))
+            yield from (Definition(name, "function", UNKNOWN) for name in named)
         elif isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                name = alias.asname or alias.name
-                if name.endswith("_loss"):
-                    yield Definition(name, "function", UNKNOWN, imported=True)
+            imported = (alias.asname or alias.name for alias in node.names)
+            named = (name for name in imported if name.endswith("_loss"))
+            yield from (Definition(name, "function", UNKNOWN, imported=True) for name in named)
 
 
 def _paired(found: dict[str, Definition]) -> dict[str, Definition]:

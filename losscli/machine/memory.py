@@ -47,12 +47,10 @@ def cache_bytes(device: str) -> int:
     """Return the size of a device's last-level cache."""
     if device != "cpu":
         return int(torch.cuda.get_device_properties(device).L2_cache_size)
-    sizes = [DEFAULT_CACHE_BYTES]
-    for file in (kernel_files.SYS / "devices/system/cpu/cpu0/cache").glob("index*/size"):
-        match = re.fullmatch(r"(\d+)([KMG]?)", file.read_text().strip())
-        if match:
-            sizes.append(int(match[1]) * {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}[match[2]])
-    return max(sizes[1:] or sizes)
+    files = (kernel_files.SYS / "devices/system/cpu/cpu0/cache").glob("index*/size")
+    matches = (re.fullmatch(r"(\d+)([KMG]?)", file.read_text().strip()) for file in files)
+    scales = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+    return max((int(m[1]) * scales[m[2]] for m in matches if m), default=DEFAULT_CACHE_BYTES)
 
 
 def memory_bytes() -> int:
