@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 
 from losscli.machine import kernel_files
-from losscli.machine.kernel_files import groups, numbers
 from losscli.machine.pytorch import torch
 
 DEFAULT_CACHE_BYTES = 32 * 2**20
@@ -59,7 +58,7 @@ def memory_bytes() -> int:
 
 
 def _meminfo(key: str) -> int:
-    return numbers(kernel_files.PROC / "meminfo")[key] * 1024
+    return kernel_files.numbers(kernel_files.PROC / "meminfo")[key] * 1024
 
 
 def limit_bytes() -> int | None:
@@ -68,7 +67,7 @@ def limit_bytes() -> int | None:
 
 
 def _limits() -> Iterator[tuple[int, int]]:
-    for version, group in groups("memory"):
+    for version, group in kernel_files.groups("memory"):
         if version == 2:
             limit, usage, cached = "memory.max", "memory.current", "inactive_file"
         else:
@@ -77,7 +76,7 @@ def _limits() -> Iterator[tuple[int, int]]:
         try:
             most = int((group / limit).read_text())
             used = int((group / usage).read_text())
-            reclaimable = numbers(group / "memory.stat").get(cached, 0)
+            reclaimable = kernel_files.numbers(group / "memory.stat").get(cached, 0)
         except (OSError, ValueError):  # not there, or "max"
             continue
         yield most, max(most - used + reclaimable, 0)

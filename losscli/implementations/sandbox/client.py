@@ -19,7 +19,6 @@ from pathlib import Path
 
 import msgspec
 import torch
-from msgspec import structs
 
 from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
@@ -27,8 +26,7 @@ from losscli.errors import UnfitError, printable
 from losscli.implementations import errors
 from losscli.implementations.allowance import Allowance
 from losscli.implementations.implementation import PLAIN, Mends, Setting
-from losscli.implementations.local import R
-from losscli.implementations.requests import Request
+from losscli.implementations.local import R, Request
 from losscli.implementations.sandbox import wire, zygote
 from losscli.implementations.sandbox.confinement import Wanted, environment
 from losscli.implementations.sandbox.confinement.limits import TOO_MANY_PROCESSES, TOO_MUCH_MEMORY
@@ -67,7 +65,7 @@ class Worker:
         self.file, self.device = file, device
         allowance = setting.allowance or Allowance()
         most_bytes = allowance.bytes_of(free_bytes("cpu"))
-        self.allowance = structs.replace(allowance, memory_bytes=most_bytes)
+        self.allowance = msgspec.structs.replace(allowance, memory_bytes=most_bytes)
         self.died: errors.SandboxError | None = None
         self.tuned = self._has_run = False
         self.reached: tuple[str, ...] = ()

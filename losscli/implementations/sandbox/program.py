@@ -3,7 +3,6 @@
 It also runs from its source, so it imports and names nothing of this project; see ``Unmarked``.
 """
 
-import importlib
 import importlib.util
 import inspect
 import os

@@ -27,7 +27,6 @@ from losscli.implementations.process_state import ProcessState, StateChange
 from losscli.implementations.requests import Answer, Call, Request, accept_each
 from losscli.implementations.sandbox import program, scratch
 from losscli.implementations.sandbox.modules import BoundModel, arguments_of, make
-from losscli.implementations.sandbox.program import Binding, bound, import_source
 from losscli.implementations.source import Source
 from losscli.losses import Shape
 from losscli.machine.own_processes import children
@@ -74,7 +73,7 @@ class State:
         try:
             if isinstance(case, ModelCase):
                 return BoundModel(self.module, self.file.definition(""), case, copies=bool(mends))
-            function = bound(self.module, self.binding(case))
+            function = program.bound(self.module, self.binding(case))
         finally:
             for change in before.restore():
                 self.constructed.setdefault(change, False)
@@ -84,7 +83,7 @@ class State:
             function = binding.with_all_gradients(function, case)
         return binding.mended(function, case) if "results" in mends else function
 
-    def binding(self, case: Case) -> Binding:
+    def binding(self, case: Case) -> program.Binding:
         """Return how a case calls the file's definition."""
         return binding.binding(self.file, case, self.order)
 
@@ -118,7 +117,7 @@ class Load(WorkerRequest[None], frozen=True):
         beside, name = "" if file.revision else str(file.path), file.module or file.path.stem
         state.source = file.program, beside, name, state.scratch
         if not self.unmarked:
-            state.module = import_source(*state.source)
+            state.module = program.import_source(*state.source)
             state.tuning.watch()
 
 
