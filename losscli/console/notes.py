@@ -22,6 +22,7 @@ LONGEST_WAIT = 600.0
 _CLEAR = "\r\033[K"
 
 _shown = ""
+Clock = Callable[[], float]
 
 
 def is_quiet() -> bool:
@@ -69,11 +70,7 @@ class Progress(AbstractContextManager["Progress"]):
     """A context that reports progress and the remaining time."""
 
     def __init__(
-        self,
-        weights: Sequence[float],
-        *,
-        guess: float | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, weights: Sequence[float], *, guess: float | None = None, clock: Clock = time.monotonic
     ) -> None:
         """``guess``: the total seconds, used until the first job is finished."""
         self.weights, self._guess, self._clock = list(weights), guess, clock

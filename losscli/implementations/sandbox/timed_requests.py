@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, cast
 
 import msgspec
 import torch
@@ -104,9 +104,7 @@ class TimedPass:
         if isinstance(case, ModelCase):
             # As a user calls it: with its own parameters, for the gradients of all arguments.
             subject = subject.again()
-            model = subject.function
-            assert isinstance(model, BoundModel)
-            self.leaves = model.hold(given)
+            self.leaves = cast(BoundModel, subject.function).hold(given)
             trains = pass_ == FORWARD_BACKWARD
             wanted = [a.name for a in case.arguments if trains and a.differentiable]
             operands = tuple(leaves_of(given, wanted).values())
@@ -116,7 +114,7 @@ class TimedPass:
             self.call: Pass = subject.repeated(passes, captured=asked.captured)
         self.timer: Timer = make_timer(case.device, asked.evicts)
         self.threads = set(threading.enumerate())
-        self.warm: Warm | None = None
+        self.warm: Warm
         self.flips: Sequence[Flip] = ()
         self.flipped = 0
 
@@ -187,7 +185,6 @@ class Sample(TimedRequest[Samples], frozen=True):
     keep: int
 
     def perform_on(self, timed: TimedPass) -> Samples:
-        assert timed.warm is not None
         timed.flips, timed.flipped = self.flips, 0
         steps = (partial(timed.reach, number) for number in range(len(self.flips)))
         queue = [replace(timed.warm, before=step) for step in steps]

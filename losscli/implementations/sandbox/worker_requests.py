@@ -43,7 +43,8 @@ class State:
 
     def __init__(self, device: str, scratch: str, tuning: Tuning) -> None:
         self.device, self.scratch, self.tuning, self.number = device, scratch, tuning, 0
-        self.module: ModuleType | None = None
+        self.module: ModuleType
+        """The imported file, unless it is ``unmarked``."""
         self.subjects: dict[tuple[Case, int, Mends], LocalSubject] = {}
         self.local: LocalSubject | None = None
         """The subject of a request's case, if it has one."""
@@ -68,7 +69,6 @@ class State:
 
     def _bind(self, case: Case, *, mends: Mends) -> BoundLoss:
         """Return the file's definition as a case calls it; note changes by its constructor."""
-        assert self.module is not None
         before = ProcessState.read()
         try:
             if isinstance(case, ModelCase):
@@ -227,7 +227,6 @@ class ModelArguments(WorkerRequest[list[Argument]], frozen=True):
     """Descriptions of the arguments from ``get_inputs``."""
 
     def perform_at(self, state: State) -> list[Argument]:
-        assert state.module is not None
         return arguments_of(state.module)
 
 
@@ -238,7 +237,6 @@ class ModelState(WorkerRequest[tuple[dict[str, Tensor], list[str]]], frozen=True
     seed: int
 
     def perform_at(self, state: State) -> tuple[dict[str, Tensor], list[str]]:
-        assert state.module is not None
         made = make(state.module, state.file.definition(""), state.device, self.seed)
         if not isinstance(made, nn.Module):
             return {}, []

@@ -60,7 +60,7 @@ _X32 = 0x40000000
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 """Operations of a filter: load a word of the call; compare it; end."""
-_SET_DEATH_SIGNAL = 1
+_SET_PDEATHSIG = 1
 """The option of prctl with which a worker could outlive its keeper."""
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
 """Their offsets in the description of a call; an argument's lower half comes first."""
@@ -70,9 +70,7 @@ _STEP = struct.Struct("=HBBI")
 
 
 def program(
-    refused: Iterable[Refused],
-    families: Iterable[int],
-    options: Iterable[int] = (_SET_DEATH_SIGNAL,),
+    refused: Iterable[Refused], families: Iterable[int], options: Iterable[int] = (_SET_PDEATHSIG,)
 ) -> bytes:
     """Return a filter that refuses system calls, other socket families, and prctl options."""
     numbers = {kernel.number(name): each.error for each in refused for name in each.names.split()}
