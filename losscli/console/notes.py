@@ -14,6 +14,7 @@ from losscli.console.streams import tell
 from losscli.errors import one_line, printable
 from losscli.units import format_duration
 
+Clock = Callable[[], float]
 QUIET_VARIABLE = "LOSSCLI_QUIET"
 LOADING = "loading PyTorch, a few seconds"
 FIRST_LINE = 30.0
@@ -22,7 +23,6 @@ LONGEST_WAIT = 600.0
 _CLEAR = "\r\033[K"
 
 _shown = ""
-Clock = Callable[[], float]
 
 
 def is_quiet() -> bool:

@@ -31,12 +31,10 @@ def share_build(implementation: Implementation, device: str) -> Implementation:
     packed = worker.ask(Compiled())
     if packed.numel():
         path = scratch_directory() / f"built-{worker.file.sha256[:16]}"
-        try:
+        with suppress(OSError):
             path.write_bytes(packed.numpy().data)
-        except OSError:
-            path.unlink(missing_ok=True)
-        else:
             return implementation.but(built=str(path))
+        path.unlink(missing_ok=True)
     return implementation
 
 

@@ -55,20 +55,17 @@ def gathered(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
 
 def reference(case: Case) -> BoundLoss:
     """Bind the reference."""
-    of_hidden_states = case.spec.unit == HIDDEN_STATE
-    return gathered(_of_logits(case) if of_hidden_states else case.spec.reference, case)
-
-
-def _of_logits(case: Case) -> Callable[..., Tensor]:
+    if case.spec.unit != HIDDEN_STATE:
+        return gathered(case.spec.reference, case)
     spec = find_loss(case.spec.function_name.removeprefix("linear_"))
     formula = spec.functional or spec.reference
     known = {parameter.name for parameter in spec.parameters}
 
-    def loss(logits: Tensor, target: Tensor, **settings: Any) -> Tensor:
+    def of_logits(logits: Tensor, target: Tensor, **settings: Any) -> Tensor:
         kept = {n: value for n, value in settings.items() if n in known or n == "reduction"}
         return formula(logits, target, **kept)
 
-    return loss
+    return gathered(of_logits, case)
 
 
 def loss_parallel(case: Case) -> BoundLoss:

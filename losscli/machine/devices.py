@@ -29,10 +29,9 @@ class Gpu:
 
 def cuda_driver() -> ctypes.CDLL | None:
     """Return CUDA's driver library."""
-    try:
+    with suppress(OSError):
         return ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return None
+    return None
 
 
 def find_gpus() -> list[Gpu]:

@@ -71,12 +71,10 @@ def ancestors(pid: int) -> list[int]:
 
 
 def _read(pid: str) -> _Stat | None:
-    try:
-        told = (kernel_files.PROC / pid / "stat").read_bytes()
-    except OSError:
-        return None
-    fields = told.rpartition(b")")[2].split()
-    return _Stat(int(fields[1]), sum(map(int, fields[11:15])))
+    with suppress(OSError):
+        fields = (kernel_files.PROC / pid / "stat").read_bytes().rpartition(b")")[2].split()
+        return _Stat(int(fields[1]), sum(map(int, fields[11:15])))
+    return None
 
 
 def _is_losscli(pid: int) -> bool:

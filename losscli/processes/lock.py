@@ -178,11 +178,9 @@ def _holders(file: IO[str]) -> list[int]:
 
 
 def _named(pid: int) -> str:
-    try:
-        name = (_PROC / str(pid) / "comm").read_text().strip()
-    except OSError:
-        return f"process {pid}"
-    return f"process {pid} ({name})"
+    with contextlib.suppress(OSError):
+        return f"process {pid} ({(_PROC / str(pid) / 'comm').read_text().strip()})"
+    return f"process {pid}"
 
 
 def claim_folder(parent: Path) -> Path:

@@ -269,12 +269,11 @@ class Worker:
         """Signal the keeper, resume it if stopped, and tell whether it existed."""
         if not self.keeper:  # the signal would reach the judge's own group
             return False
-        try:
+        with suppress(ProcessLookupError):
             os.kill(self.keeper, number)
             os.kill(self.keeper, signal.SIGCONT)
-        except ProcessLookupError:
-            return False
-        return True
+            return True
+        return False
 
     def _status(self) -> str | None:
         """Return the exit code from the keeper: empty if killed, None if workers keep it alive."""
