@@ -39,9 +39,7 @@ warnings.filterwarnings("ignore", "Using a target size", UserWarning)
 def _custom(case: Case) -> BoundLoss:
     import losscli.functional  # noqa: F401 - defines the operators
 
-    if case.placement:
-        return split.custom(case)
-    return case.spec.bound(case.reduction, case.params)
+    return split.custom(case) if case.placement else case.spec.bound(case.reduction, case.params)
 
 
 def _reference(case: Case) -> BoundLoss:

@@ -48,10 +48,9 @@ class Holder:
     def read(cls, file: IO[str]) -> Self:
         """Read it from a lock's file; it may have changed since."""
         file.seek(0)
-        try:
+        with contextlib.suppress(ValueError, TypeError):
             return cls(**json.loads(file.read()))
-        except (ValueError, TypeError):
-            return cls()
+        return cls()
 
     def write(self, file: IO[str]) -> None:
         """Write it into a lock's file, unless the disk is full."""
@@ -160,9 +159,7 @@ def held(
 
 def _holder(file: IO[str]) -> str:
     holders, signed = _holders(file), Holder.read(file)
-    if not holders or signed.pid in holders:
-        return str(signed)
-    return _named(holders[0])
+    return str(signed) if not holders or signed.pid in holders else _named(holders[0])
 
 
 def _holders(file: IO[str]) -> list[int]:
