@@ -177,7 +177,7 @@ def libraries(asked: Iterable[tuple[Case, str]], device: str) -> list[Target]:
     found: dict[Target, None] = {}
     for case, name in asked:
         if is_own(name) and not IMPLEMENTATIONS[name].unavailable(case):
-            # The kernels of these losses compute the parts of rows that ranks have.
+            # Their kernels compute parts of rows, which those of fused linear losses join.
             of_parts = ("cross_entropy", "token_log_probs") if case.placement else ()
             for loss in (case.loss, *of_parts):
                 found |= dict.fromkeys(needed(loss, kind, strategies=name != CUSTOM))

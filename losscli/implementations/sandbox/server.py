@@ -14,6 +14,7 @@ from losscli.errors import first_line
 from losscli.implementations import binding, gpu_requests, memory_requests, requests
 from losscli.implementations.errors import NoSecondDerivativesError, SubjectError
 from losscli.implementations.languages import Tuning
+from losscli.implementations.requests import Request
 from losscli.implementations.sandbox import timed_requests, wire, worker_requests
 from losscli.implementations.sandbox.confinement import Walls
 from losscli.implementations.sandbox.worker_requests import Load, State, WorkerRequest
@@ -44,7 +45,7 @@ def _reply(asked: wire.Asked, tensors: wire.WorkerEnd, state: State) -> wire.Rep
     """Answer one request; an exception is an answer too."""
     state.number = asked.number
     state.tuning.watch()
-    request: requests.Request[Any] | None = None
+    request: Request[Any] | None = None
     try:
         tensors.read(asked.storages)
         request = tensors.decode(asked.request, _any_request())
@@ -75,9 +76,7 @@ def _reply(asked: wire.Asked, tensors: wire.WorkerEnd, state: State) -> wire.Rep
 @cache
 def _any_request() -> Any:
     known = (each for module in _REQUESTS for each in vars(module).values())
-    kinds = {
-        each for each in known if isinstance(each, type) and issubclass(each, requests.Request)
-    }
+    kinds = {each for each in known if isinstance(each, type) and issubclass(each, Request)}
     return reduce(or_, (each for each in kinds if not each.__subclasses__()))
 
 

@@ -29,7 +29,7 @@ REFUSED = (
     Refused("pidfd_getfd", "takes descriptors of other processes", on_cuda=False),
     Refused("add_key keyctl request_key", "keys of the kernel belong to no namespace"),
     Refused(
-        "mount umount2 pivot_root chroot move_mount open_tree open_tree_attr", "move what is where"
+        "mount umount2 pivot_root chroot move_mount open_tree open_tree_attr", "change the mounts"
     ),
     Refused("mount_setattr fsopen fsconfig fsmount fspick", "mount, in newer ways"),
     Refused("unshare setns", "lead to namespaces in which a process has capabilities again"),
