@@ -37,7 +37,7 @@ def test_file_is_python_that_defines_the_loss():
             spec = LOSSES[loss]
             definition = Source("", Path("mine.py"), "", "", source.encode()).definition(loss)
             assert definition.name == spec.function_name
-            assert definition.signature.order() == spec.names
+            assert definition.signature.order(spec.names) == spec.names
             names = ("reduction", *(parameter.name for parameter in spec.parameters))
             assert all(map(definition.takes, names))
 

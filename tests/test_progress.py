@@ -7,7 +7,7 @@ from losscli.build.ninja import BuildProgress
 from losscli.cli import main
 from losscli.config.loader import load_config
 from losscli.console import notes
-from losscli.console.progress import FIRST_LINE, LONGEST_WAIT, Progress
+from losscli.console.notes import FIRST_LINE, LONGEST_WAIT, Progress
 from losscli.errors import EXIT_OK
 from losscli.units import format_duration
 

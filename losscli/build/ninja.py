@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO
 
-from losscli.console.notes import status
-from losscli.console.progress import Progress
+from losscli.console.notes import Progress, status
 from losscli.errors import UnfitError, UsageError
 
 from .plan import Plan, Step

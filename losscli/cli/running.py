@@ -8,8 +8,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 from losscli.cli.interrupts import raise_if_received
 from losscli.cli.variables import variables
-from losscli.console.notes import note, say, status
-from losscli.console.progress import Progress
+from losscli.console.notes import Progress, note, say, status
 from losscli.console.streams import tell
 from losscli.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, UnfitError, UsageError
 from losscli.files.record import now

@@ -21,8 +21,7 @@ def in_colour(stream: IO[str] | None = None, environ: Mapping[str, str] = os.env
         return False
     if forced := environ.get("FORCE_COLOR"):
         return forced != "0"
-    stream = stream or sys.stdout
-    return stream.isatty() and environ.get("TERM") != "dumb"
+    return (stream or sys.stdout).isatty() and environ.get("TERM") != "dumb"
 
 
 def coloured(text: str, colour: str) -> str:

@@ -13,7 +13,6 @@ CACHE_VARIABLE = "LOSSCLI_CACHE_DIR"
 LOCKS = "locks"
 UNUSED_SECONDS = 30 * 24 * 3600.0
 """What a cache holds is removed once it is unused for this long."""
-_NAME = "losscli"
 
 
 def cache_directory(what: str) -> Path:
@@ -28,7 +27,7 @@ def user_directory(kind: Literal["cache", "data"], variable: str, what: str) -> 
     given = os.environ.get(variable, "")
     default = {"cache": platformdirs.user_cache_path, "data": platformdirs.user_data_path}[kind]
     try:
-        return Path(given).expanduser() if given else default(_NAME)
+        return Path(given).expanduser() if given else default("losscli")
     except RuntimeError:
         whose = f"{variable} is '{given}', but" if given else f"to keep {what} in,"
         mend = f"Name a directory in {variable}."

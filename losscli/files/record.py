@@ -9,11 +9,7 @@ from typing import Any, ClassVar
 import msgspec
 
 
-def _public(name: str) -> str:
-    return name.rstrip("_")
-
-
-class Record(msgspec.Struct, frozen=True, gc=False, rename=_public):
+class Record(msgspec.Struct, frozen=True, gc=False, rename=lambda name: name.rstrip("_")):
     """A JSON object with a key per field; never in a cycle, so not garbage-collected."""
 
     derived: ClassVar[Mapping[str, str]] = {}
@@ -29,16 +25,12 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _command() -> tuple[str, ...]:
-    return "losscli", *sys.argv[1:]
-
-
 class CommandRecord(Record, frozen=True, kw_only=True):
     """The record of this command, made now."""
 
     schema_version: int = 1
     kind: str
-    command: tuple[str, ...] = msgspec.field(default_factory=_command)
+    command: tuple[str, ...] = msgspec.field(default_factory=lambda: ("losscli", *sys.argv[1:]))
     created: str = msgspec.field(default_factory=now)
 
 

@@ -39,9 +39,7 @@ warnings.filterwarnings("ignore", "Using a target size", UserWarning)
 def _custom(case: Case) -> BoundLoss:
     import losscli.functional  # noqa: F401 - defines the operators
 
-    if case.placement:
-        return split.custom(case)
-    return case.spec.bound(case.reduction, case.params)
+    return split.custom(case) if case.placement else case.spec.bound(case.reduction, case.params)
 
 
 def _reference(case: Case) -> BoundLoss:
@@ -59,8 +57,7 @@ def _functional(case: Case) -> BoundLoss:
 
 def _compile(case: Case) -> BoundLoss:
     torch.compiler.reset()
-    compiled: BoundLoss = torch.compile(_reference(case), dynamic=False, fullgraph=True)
-    return compiled
+    return torch.compile(_reference(case), dynamic=False, fullgraph=True)
 
 
 def _takes_no_split(name: str, case: Case) -> Reason | None:
@@ -123,8 +120,7 @@ def _same_as_reference(case: Case) -> Reason | None:
 
 @cache
 def _torch_has_linear_losses() -> bool:
-    major, minor = version("torch").split(".")[:2]
-    return (int(major), int(minor)) >= (2, 13)
+    return tuple(map(int, version("torch").split(".")[:2])) >= (2, 13)
 
 
 STRATEGIES = {
@@ -181,9 +177,9 @@ def libraries(asked: Iterable[tuple[Case, str]], device: str) -> list[Target]:
     found: dict[Target, None] = {}
     for case, name in asked:
         if is_own(name) and not IMPLEMENTATIONS[name].unavailable(case):
-            # The kernels of fused linear losses join the parts of rows.
-            losses = (case.loss, *(COMPOSING if case.placement else ()))
-            for loss in losses:
+            # Their kernels compute parts of rows, which those of fused linear losses join.
+            of_parts = ("cross_entropy", "token_log_probs") if case.placement else ()
+            for loss in (case.loss, *of_parts):
                 found |= dict.fromkeys(needed(loss, kind, strategies=name != CUSTOM))
     return list(found)
 
@@ -216,9 +212,6 @@ def _sent(one: Implementation) -> tuple[Callable[..., Implementation], tuple[obj
 copyreg.pickle(Implementation, _sent)
 
 
-COMPOSING = ("cross_entropy", "token_log_probs")
-"""The losses whose kernels compute parts of rows."""
-
 TORCHS_OWN = (IMPLEMENTATIONS["reference"], IMPLEMENTATIONS["functional"])
 """PyTorch's own formulas, even if others are registered under these names later."""
 
@@ -227,7 +220,6 @@ def find_implementation(name: str) -> Implementation:
     """Look up an implementation or read the named file; UsageError lists the candidates."""
     if is_file(name):
         return _of_name(name)
-    try:
-        return IMPLEMENTATIONS[name]
-    except KeyError:
-        raise UsageError(unknown("implementation", name, IMPLEMENTATIONS)) from None
+    if name not in IMPLEMENTATIONS:
+        raise UsageError(unknown("implementation", name, IMPLEMENTATIONS))
+    return IMPLEMENTATIONS[name]

@@ -55,5 +55,4 @@ def _given(spec: Spec) -> list[str]:
 def _bound(table: SymbolTable) -> set[str]:
     """Return every name that a file binds anywhere: more than its module has, but no fewer."""
     bound = (each for each in table.get_symbols() if each.is_assigned() or each.is_imported())
-    own = {each.get_name() for each in bound}
-    return own.union(*map(_bound, table.get_children()))
+    return {each.get_name() for each in bound}.union(*map(_bound, table.get_children()))

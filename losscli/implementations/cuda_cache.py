@@ -36,17 +36,14 @@ def persisting_cache() -> PersistingCache | None:
     size, window = ctypes.c_size_t(), ctypes.create_string_buffer(_ATTRIBUTE_BYTES)
     failed = driver.cuCtxGetLimit(ctypes.byref(size), _PERSISTING_L2_CACHE_SIZE)
     failed = failed or driver.cuStreamGetAttribute(_stream(), _ACCESS_POLICY_WINDOW, window)
-    if failed:
-        return None
-    return PersistingCache(size.value, struct.unpack_from(_WINDOW, window)[1])
+    return None if failed else PersistingCache(size.value, struct.unpack_from(_WINDOW, window)[1])
 
 
 def reset_persisting_cache(before: PersistingCache) -> None:
     """Restore a reservation and evict persisting lines."""
     if driver := cuda_driver():
         torch.cuda.synchronize()
-        window = struct.pack(_WINDOW, 0, 0, 0.0, 0, 0)
-        none = ctypes.create_string_buffer(window, _ATTRIBUTE_BYTES)
+        none = ctypes.create_string_buffer(struct.pack(_WINDOW, 0, 0, 0.0, 0, 0), _ATTRIBUTE_BYTES)
         driver.cuStreamSetAttribute(_stream(), _ACCESS_POLICY_WINDOW, none)
         driver.cuCtxResetPersistingL2Cache()
         driver.cuCtxSetLimit(_PERSISTING_L2_CACHE_SIZE, ctypes.c_size_t(before.bytes))

@@ -67,9 +67,8 @@ class Signature:
         leading = tuple(takewhile(kept.__contains__, self.names))
         behind = self.names[len(leading) : self.required]
         needed = self.needed | {name for name in behind if name in kept}
-        return replace(
-            self, names=leading, required=min(self.required, len(leading)), needed=needed
-        )
+        required = min(self.required, len(leading))
+        return replace(self, names=leading, required=required, needed=needed)
 
     def is_loss(self, operands: tuple[str, ...]) -> bool:
         """Tell whether the first two arguments are named after ``operands``."""
@@ -77,9 +76,7 @@ class Signature:
         known = {*INPUT_NAMES, *TARGET_NAMES, *operands}
         return self.anything or (len(names) == 2 and {*names} <= known)
 
-    def order(
-        self, operands: tuple[str, ...] = PAIR, given: tuple[str, ...] = ()
-    ) -> tuple[str, ...]:
+    def order(self, operands: tuple[str, ...], given: tuple[str, ...] = ()) -> tuple[str, ...]:
         """Return the operands to pass by position; the others go by keyword.
 
         Arguments are matched by name, then by the usual names of input and target, then in order.
@@ -274,21 +271,16 @@ def _found(tree: ast.Module) -> Iterator[Definition]:
             if forward and any(ast.unparse(base).endswith("Function") for base in node.bases):
                 yield Definition(node.name, "function", _signature(forward.args, bound=True))
             elif forward or any("Module" in ast.unparse(base) for base in node.bases):
-                yield Definition(
-                    node.name,
-                    "module",
-                    _signature(forward.args, bound=True) if forward else UNKNOWN,
-                    _signature(made.args, bound=True) if made else NO_ARGUMENTS,
-                )
+                called = _signature(forward.args, bound=True) if forward else UNKNOWN
+                constructor = _signature(made.args, bound=True) if made else NO_ARGUMENTS
+                yield Definition(node.name, "module", called, constructor)
         elif isinstance(node, ast.Assign) and not isinstance(node.value, ast.Constant):
-            for name in _bound(node):
-                if name.endswith("_loss"):
-                    yield Definition(name, "function", UNKNOWN)
+            named = (name for name in _bound(node) if name.endswith("_loss"))
+            yield from (Definition(name, "function", UNKNOWN) for name in named)
         elif isinstance(node, ast.ImportFrom):
-            for alias in node.names:
-                name = alias.asname or alias.name
-                if name.endswith("_loss"):
-                    yield Definition(name, "function", UNKNOWN, imported=True)
+            imported = (alias.asname or alias.name for alias in node.names)
+            named = (name for name in imported if name.endswith("_loss"))
+            yield from (Definition(name, "function", UNKNOWN, imported=True) for name in named)
 
 
 def _paired(found: dict[str, Definition]) -> dict[str, Definition]:
@@ -296,8 +288,7 @@ def _paired(found: dict[str, Definition]) -> dict[str, Definition]:
     paired = dict(found)
     for (name, definition), (forward, backward) in product(found.items(), PAIRED):
         twin = found.get(f"{name.removesuffix(forward)}{backward}")
-        functions = twin and {twin.kind, definition.kind} == {"function"}
-        if name.endswith(forward) and functions:
+        if name.endswith(forward) and twin and {twin.kind, definition.kind} == {"function"}:
             paired[name] = replace(definition, backward=twin)
     return paired
 
@@ -313,11 +304,6 @@ def _signature(arguments: ast.arguments, *, bound: bool = False) -> Signature:
     for name, value in values.items():
         with suppress(ValueError):
             defaults[name] = ast.literal_eval(value)
-    return Signature(
-        tuple(given),
-        required,
-        keywords=frozenset({*given, *only_named} - only),
-        anything=arguments.vararg is not None and not given,
-        needed=frozenset({*only_named} - {*values}),
-        defaults=defaults,
-    )
+    keywords, needed = frozenset({*given, *only_named} - only), frozenset({*only_named} - {*values})
+    anything = arguments.vararg is not None and not given
+    return Signature(tuple(given), required, keywords, anything, needed, defaults)

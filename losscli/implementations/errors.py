@@ -7,12 +7,10 @@ from losscli.reasons import Code
 class SubjectError(Exception):
     """An implementation raised, or returned something that cannot be differentiated."""
 
-    refused = False
-    """Whether it raised RuntimeError, as PyTorch's operators do for invalid operands."""
-
-    def __init__(self, text: str, code: Code = Code.RAISED) -> None:
+    def __init__(self, text: str, code: Code = Code.RAISED, *, refused: bool = False) -> None:
+        """``refused``: it raised RuntimeError, as PyTorch's operators do for invalid operands."""
         super().__init__(text)
-        self.code: Code = code
+        self.code, self.refused = code, refused
 
 
 class NoSecondDerivativesError(SubjectError):

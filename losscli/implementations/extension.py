@@ -68,13 +68,11 @@ def _wrapper(defined: re.Match[str], functions: dict[str, str], holder: str) -> 
     name = defined["name"]
     arguments = [(a["name"], a["default"]) for a in _ARGUMENT.finditer(defined["rest"])]
     if not arguments and defined["schema"] is not None:
-        for declared in _split(defined["schema"]):
-            if declared != "*":
-                default = declared.partition("=")[2].strip()
-                arguments.append((_name_of(declared), default or None))
+        declared = [each for each in _split(defined["schema"]) if each != "*"]
+        arguments = [(_name_of(each), each.partition("=")[2].strip() or None) for each in declared]
     if not arguments:
-        declared = functions.get((defined["function"] or "").rpartition("::")[2], "")
-        arguments = [(_name_of(each), None) for each in _split(declared)]
+        declared = _split(functions.get((defined["function"] or "").rpartition("::")[2], ""))
+        arguments = [(_name_of(each), None) for each in declared]
     if not arguments or not all(a.isidentifier() and not iskeyword(a) for a, _ in arguments):
         return f"def {name}(*arguments):\n    return {holder}.{name}(*arguments)\n"
     taken = (f"{a}={_python(value)}" if value else a for a, value in arguments)
@@ -84,8 +82,8 @@ def _wrapper(defined: re.Match[str], functions: dict[str, str], holder: str) -> 
 
 def _split(arguments: str) -> list[str]:
     """Split declared arguments, whose types may have commas in angle brackets."""
-    plain = re.sub(r"<[^<>]*>", "", arguments)
-    return [each.strip() for each in plain.split(",") if each.strip()]
+    plain = re.sub(r"<[^<>]*>", "", arguments).split(",")
+    return [each.strip() for each in plain if each.strip()]
 
 
 def _name_of(declared: str) -> str:

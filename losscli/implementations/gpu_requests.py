@@ -3,12 +3,12 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, cast
 
 import torch
 
 from losscli.implementations.errors import SubjectError
-from losscli.implementations.local import LocalSubject, Operands, Request
+from losscli.implementations.local import LocalSubject, Operands, Request, leaves_of
 from losscli.implementations.passes import capture_graph
 from losscli.implementations.requests import Answer, AnswerOf, Call, ForEachGradOutput, accept_each
 from losscli.processes.garbage import without_garbage_collection
@@ -16,15 +16,7 @@ from losscli.processes.garbage import without_garbage_collection
 _HELD_UP_CYCLES = 20_000_000
 """About 10 ms, in which all work is queued; work on a stray stream starts too early."""
 _WARM_UPS = 2
-"""Calls before a capture, which forbids setup."""
-
-
-class _Captured(NamedTuple):
-    """A captured call; each replay writes to ``answer``."""
-
-    graph: torch.cuda.CUDAGraph
-    call: Call
-    answer: Answer
+"""Calls before a capture, which forbids setup; on a side stream, as PyTorch requires."""
 
 
 class Capture(Request[None], frozen=True):
@@ -37,7 +29,7 @@ class Capture(Request[None], frozen=True):
         local.captured.clear()
         with torch.cuda.device(local.device):
             for call in self.calls:
-                _warm_up(local, call)
+                local.send(OnStreams([[call] * _WARM_UPS]))
                 graph = torch.cuda.CUDAGraph()
                 try:
                     with local.blamed(), capture_graph(graph, torch.cuda.Stream()):
@@ -47,7 +39,7 @@ class Capture(Request[None], frozen=True):
                     first_error = error.__cause__.__context__ if error.__cause__ else None
                     cause = first_error if isinstance(first_error, SubjectError) else error
                     raise SubjectError(f"in a graph capture: {cause}") from error
-                local.captured.append(_Captured(graph, call, answer))
+                local.captured.append((graph, call, answer))
 
 
 class Replay(AnswerOf, frozen=True):
@@ -59,11 +51,11 @@ class Replay(AnswerOf, frozen=True):
     """Copied into the operands first; None leaves them."""
 
     def perform(self, local: LocalSubject) -> Answer:
-        captured: _Captured = local.captured[self.number]
+        graph, call, answer = local.captured[self.number]
         with local.blamed():
-            captured.call.fill(self.contents)
-            captured.graph.replay()
-            return captured.answer.copy()
+            call.fill(self.contents)
+            graph.replay()
+            return cast(Answer, answer.copy())
 
 
 class FreeGraphs(Request[None], frozen=True):
@@ -74,8 +66,8 @@ class FreeGraphs(Request[None], frozen=True):
     def perform(self, local: LocalSubject) -> None:
         with torch.cuda.device(local.device):
             torch.cuda.synchronize()
-            for captured in local.captured:
-                captured.graph.reset()
+            for graph, _, _ in local.captured:
+                graph.reset()
             local.captured.clear()
             torch.cuda.empty_cache()
 
@@ -113,7 +105,7 @@ class BackwardReplays(ForEachGradOutput, frozen=True):
     def perform(self, local: LocalSubject) -> Iterator[Answer]:
         call = self.call
         with torch.cuda.device(local.device):
-            _warm_up(local, call)
+            local.send(OnStreams([[call] * _WARM_UPS]))
             graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
             read = self.grad_outputs[0].clone()
             stream.wait_stream(torch.cuda.current_stream())
@@ -141,10 +133,8 @@ class MakeGraphedCallables(ForEachGradOutput, frozen=True):
 
     def perform(self, local: LocalSubject) -> Iterator[Answer]:
         call = self.call
-        sample = tuple(
-            operand.detach().clone().requires_grad_(name in call.wrt)
-            for name, operand in call.operands.items()
-        )
+        copies = {name: operand.clone() for name, operand in call.operands.items()}
+        sample = tuple(leaves_of(copies, call.wrt).values())
         function: Any
         with torch.cuda.device(local.device):
             with local.blamed(), without_garbage_collection(), warnings.catch_warnings():
@@ -153,17 +143,9 @@ class MakeGraphedCallables(ForEachGradOutput, frozen=True):
                 function = torch.cuda.make_graphed_callables(local.function, sample)
             for grad_output in self.grad_outputs:
                 # The sample's nodes belong to another stream; these have the same memory.
-                own = {
-                    name: leaf.detach().requires_grad_(name in call.wrt)
-                    for name, leaf in zip(call.operands, sample, strict=True)
-                }
+                own = leaves_of(copies, call.wrt)
                 with local.blamed():
                     loss = function(*own.values())
                 answer = call.backward(local, loss, own, grad_output)
                 local.finish()
                 yield answer.copy()
-
-
-def _warm_up(local: LocalSubject, call: Call) -> None:
-    """Call on a side stream, as PyTorch requires."""
-    local.send(OnStreams([[call] * _WARM_UPS]))

@@ -33,6 +33,7 @@ def is_own(name: str) -> bool:
 Mend = Literal["results", "operands", "gradients"]
 """``results`` are reduced, reshaped and converted; ``operands`` are copied before each call, which
 overwrites them; if one of the ``gradients`` is wanted, all are computed."""
+Mends = tuple[Mend, ...]
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Setting:
     """The order of operands; empty to infer it."""
     require_isolation: bool = False
     """Whether it must not run if a part of the isolation is missing."""
-    mends: tuple[Mend, ...] = ()
+    mends: Mends = ()
     """Corrections around each call."""
     lacking: tuple[str, ...] = ()
     """Operands without a gradient, as in PyTorch's own function."""

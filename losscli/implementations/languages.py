@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import wraps
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
@@ -25,8 +25,6 @@ LANGUAGES = (
     Language("CuTe DSL", "cutlass", "nvidia-cutlass-dsl"),
     Language("TileLang", "tilelang", "tilelang", ("tilelang.autotuner.tuner", "AutoTuner", "run")),
 )
-
-
 _COMPILER = ("torch.utils", "cpp_extension", "_jit_compile")
 """Compiles C++ and CUDA, perhaps in the first call."""
 
@@ -37,15 +35,6 @@ def version_of(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return ""
-
-
-def languages_of(imports: Collection[str]) -> tuple[str, ...]:
-    """Return the kernel languages among imports, with versions."""
-    return tuple(
-        f"{each.name} {version_of(each.package) or '(not installed)'}"
-        for each in LANGUAGES
-        if each.module in imports
-    )
 
 
 class Tuning:

@@ -92,7 +92,7 @@ class LocalSubject(Subject):
     timed: BoundLoss
     """Takes bench's operands: whole ones, or this rank's shards."""
     captured: list[Any] = field(default_factory=list, init=False, compare=False)
-    """The calls captured in CUDA graphs, by number."""
+    """CUDA graphs by number, each with its call and the answer that each replay writes to."""
     _others: dict[Case, LocalSubject] = field(default_factory=dict, init=False, compare=False)
     """The implementation bound to other cases."""
 
@@ -125,23 +125,19 @@ class LocalSubject(Subject):
             self._others[case] = LocalSubject.bind(self.implementation, case)
         return self._others[case]
 
-    def result(
-        self, leaves: Operands, wrt: Sequence[str], *, differentiable: bool = True
-    ) -> Tensor:
-        """Return the loss of leaves; ``differentiable`` requires a gradient for ``wrt``."""
+    def result(self, leaves: Operands, wrt: Sequence[str]) -> Tensor:
+        """Return the loss of leaves, which must have a gradient for ``wrt``."""
         loss = plain(self.function(*leaves.values()))
-        if wrt and differentiable and not loss.requires_grad:
+        if wrt and not loss.requires_grad:
             text = f"returned a loss that has no gradient for {' or '.join(wrt)}"
             raise SubjectError(text, Code.NO_GRADIENT)
         return loss
 
-    def forward(
-        self, operands: Operands, wrt: Sequence[str], *, differentiable: bool = True
-    ) -> tuple[Tensor, Operands]:
+    def forward(self, operands: Operands, wrt: Sequence[str]) -> tuple[Tensor, Operands]:
         """Return the loss and its leaves."""
         leaves = leaves_of(operands, wrt)
         with self.blamed(), torch.set_grad_enabled(bool(wrt)):
-            return self.result(leaves, wrt, differentiable=differentiable), leaves
+            return self.result(leaves, wrt), leaves
 
     def finish(self) -> None:
         """Wait for the GPU, so that a kernel's error is raised here."""
@@ -161,24 +157,18 @@ class LocalSubject(Subject):
             if is_out_of_memory(error):
                 raise
             text = f"raised {type(error).__name__}: {first_line(error)}".rstrip(": ")
-            wrapped = SubjectError(text)
-            wrapped.refused = isinstance(error, RuntimeError)
-            raise wrapped from error
+            raise SubjectError(text, refused=isinstance(error, RuntimeError)) from error
 
 
 def leaves_of(operands: Operands, wrt: Sequence[str]) -> Operands:
     """Return the operands as leaves; those in ``wrt`` require grad."""
-    return {
-        name: operand.detach().requires_grad_(name in wrt) for name, operand in operands.items()
-    }
+    return {name: each.detach().requires_grad_(name in wrt) for name, each in operands.items()}
 
 
 def plain(result: object) -> Tensor:
     """Return the result; SubjectError if it is no plain tensor."""
-    if type(result) is Tensor:
-        for name in vars(result):
-            if hasattr(Tensor, name):
-                text = f"returned a tensor with an attribute {name} of its own"
-                raise SubjectError(text, Code.WRONG)
-        return result
-    raise SubjectError(f"returned a {type(result).__name__}, not a torch.Tensor", Code.WRONG)
+    if type(result) is not Tensor:
+        raise SubjectError(f"returned a {type(result).__name__}, not a torch.Tensor", Code.WRONG)
+    if name := next((each for each in vars(result) if hasattr(Tensor, each)), ""):
+        raise SubjectError(f"returned a tensor with an attribute {name} of its own", Code.WRONG)
+    return result

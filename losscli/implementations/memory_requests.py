@@ -14,7 +14,6 @@ from losscli.machine.allocator import GPU_BLOCK_BYTES, give_back, measure_peak, 
 GROWTH_CALLS = 100
 _WARM_UPS = 5
 _LAST_CALL_SECONDS = 0.1
-_SCRATCH = tuple(2**power for power in range(3, 21))
 
 
 class SharedMemory(Request[tuple[str, str] | None], frozen=True):
@@ -46,7 +45,7 @@ class Poisoned(AnswerOf, frozen=True):
 
     def _poison(self, answer: Answer, device: str) -> None:
         """Fill results, and blocks of their size and of scratch size; free them."""
-        sizes, given = list(_SCRATCH), self.call.grad_output
+        sizes, given = [2**power for power in range(3, 21)], self.call.grad_output
         for result in answer.items().values():
             # A gradient may be a view of grad_output.
             if result is not None and (given is None or not overlap(result, given)):
@@ -67,8 +66,7 @@ class Growth(Request[int], frozen=True):
     def perform(self, local: LocalSubject) -> int:
         device, noise = local.device, GROWTH_CALLS * (GPU_BLOCK_BYTES - 1)
         if device == "cpu":
-            largest = max(each.nbytes for each in self.call.operands.values())
-            noise = GROWTH_CALLS * (largest // 4)
+            noise = GROWTH_CALLS * (max(each.nbytes for each in self.call.operands.values()) // 4)
             give_back()  # so that kept memory shows
         for _ in range(_WARM_UPS):
             local.send(self.call)

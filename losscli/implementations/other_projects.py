@@ -39,7 +39,13 @@ def _kernel(
     """Return a function of another project; ``overwrites``: it writes the gradient over input."""
 
     def bind(case: Case) -> BoundLoss:
-        function, keywords = resolve_name(path), _keywords(case, settings)
+        function = resolve_name(path)
+        keywords: dict[str, Any] = {name: case.settings[name] for name in settings}
+        if "softcap" in keywords:
+            keywords["softcap"] = keywords["softcap"] or None
+        if "z_loss" in keywords:
+            keywords["lse_square_scale"] = keywords.pop("z_loss")
+        keywords["reduction"] = case.reduction
 
         def loss(input: Tensor, target: Tensor, *layer: Tensor) -> Tensor:
             if overwrites and input.requires_grad and torch.is_grad_enabled():
@@ -51,16 +57,6 @@ def _kernel(
         return loss
 
     return _Kernel(bind, settings, reductions or _Kernel.reductions)
-
-
-def _keywords(case: Case, settings: Collection[str]) -> dict[str, Any]:
-    """Return the reduction and settings by their usual names."""
-    given: dict[str, Any] = {name: case.settings[name] for name in settings}
-    if "softcap" in given:
-        given["softcap"] = given["softcap"] or None
-    if "z_loss" in given:
-        given["lse_square_scale"] = given.pop("z_loss")
-    return {"reduction": case.reduction, **given}
 
 
 def lacking(name: str, takes: Collection[str], case: Case) -> Reason | None:

@@ -48,9 +48,8 @@ class _Eager:
         self.release()
         peak = measure_peak(self.compute, device)
         kept = [self.loss, *self.gradients]
-        kept_bytes = sum(t.numel() * t.element_size() for t in kept if t is not None)
         self.release()
-        return max(peak - kept_bytes, 0)
+        return max(peak - sum(t.nbytes for t in kept if t is not None), 0)
 
     @property
     def gradients(self) -> tuple[Tensor | None, ...]:
@@ -181,17 +180,15 @@ class PassFactory:
         if pass_ == FORWARD_BACKWARD:
             shape = case.unreduced_shape if case.reduction == "none" else ()
             like = torch.empty(0, dtype=getattr(torch, case.loss_dtype), device=first.device)
-            self.grad_outputs = [
-                (v, like.new_full(shape, v)) for v in grad_output_values(case.grad_output)
-            ]
+            values = grad_output_values(case.grad_output)
+            self.grad_outputs = [(value, like.new_full(shape, value)) for value in values]
             self.trained = sorted(case.spec.names.index(name) for name in case.spec.trained)
         self.operands = self._with_leaves((first, *others))
 
     @property
     def full_grad_output(self) -> Tensor | None:
         """The grad_output; None if it is a scalar."""
-        first = next((tensor for _, tensor in self.grad_outputs), None)
-        return first if first is not None and first.dim() else None
+        return next((tensor for _, tensor in self.grad_outputs if tensor.dim()), None)
 
     def capture(self, function: BoundLoss) -> Captured:
         """Return one implementation's pass, captured in a graph."""
@@ -211,8 +208,7 @@ class PassFactory:
         self, function: BoundLoss, operands: Sequence[Tensor], grad_outputs: Sequence[Incoming]
     ) -> Forward | ForwardBackward:
         kind = ForwardBackward if self.pass_ == FORWARD_BACKWARD else Forward
-        leaves = [operands[place] for place in self.trained]
-        return kind(function, operands, leaves, grad_outputs)
+        return kind(function, operands, [operands[place] for place in self.trained], grad_outputs)
 
     def _with_leaves(self, operands: Sequence[Tensor]) -> tuple[Tensor, ...]:
         return tuple(

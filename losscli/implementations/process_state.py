@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import operator
 import os
 import random
 import signal
-import statistics
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 import torch
@@ -22,16 +20,11 @@ from losscli.errors import printable
 from losscli.implementations.cuda_cache import persisting_cache, reset_persisting_cache
 from losscli.reasons import Code, Reason
 
-_OF_PYTHON: dict[str, Any] = {each.__name__: each for each in (builtins, time, os, statistics)}
-_OF_TORCH: dict[str, Any] = {
-    "torch": torch,
-    "torch.Tensor": torch.Tensor,
-    "torch.autograd": torch.autograd,
-    "torch.autograd.Function": torch.autograd.Function,
-    "torch.cuda": torch.cuda,
-    "torch.nn.functional": torch.nn.functional,
-    "torch.nn.Module": torch.nn.Module,
-}
+_OF_PYTHON = ("builtins", "time", "os", "statistics")
+_OF_TORCH = (
+    *("torch", "torch.Tensor", "torch.autograd", "torch.autograd.Function", "torch.cuda"),
+    *("torch.nn.functional", "torch.nn.Module"),
+)
 _OF_COMPILERS = (
     "TORCHINDUCTOR_CACHE_DIR",
     "TRITON_CACHE_DIR",
@@ -79,8 +72,7 @@ def _generators() -> dict[str, torch.Tensor]:
     states = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_initialized():
         with contextlib.suppress(RuntimeError):
-            for index, state in enumerate(torch.cuda.get_rng_state_all()):
-                states[f"cuda:{index}"] = state
+            states |= {f"cuda:{n}": own for n, own in enumerate(torch.cuda.get_rng_state_all())}
     return states
 
 
@@ -156,14 +148,15 @@ def _patched(before: Namespaces, after: Namespaces) -> str:
     return f" {', '.join(changed)}" if changed else ""
 
 
-def _functions_of(whose: str, spaces: Mapping[str, Any]) -> Piece:
+def _functions_of(whose: str, names: Sequence[str]) -> Piece:
+    spaces = {name: resolve_name(name) for name in names}
+
     def restore(before: Namespaces) -> None:
         for name, key in _others(before, _contents(spaces)):
             setattr(spaces[name], key, before[name][key])
 
-    return Piece(
-        f"functions of {whose}", partial(_contents, spaces), restore, _patched, Code.MONKEY_PATCHED
-    )
+    read = partial(_contents, spaces)
+    return Piece(f"functions of {whose}", read, restore, _patched, Code.MONKEY_PATCHED)
 
 
 def _modes(of: str, stack: str, *popped: None) -> Piece:
@@ -197,20 +190,13 @@ def _others_kernels(before: set[str], after: set[str]) -> str:
 
 
 def _attribute(name: str, owner: Any, attribute: str) -> Piece:
-    return Piece(
-        name,
-        lambda: getattr(owner, attribute),
-        lambda value: setattr(owner, attribute, value),
-        mild=True,
-    )
+    read, restore = partial(getattr, owner, attribute), partial(setattr, owner, attribute)
+    return Piece(name, read, restore, mild=True)
 
 
 def _autocast(device: str) -> Piece:
-    return Piece(
-        f"autocast of {device}",
-        lambda: torch.is_autocast_enabled(device),
-        lambda value: torch.set_autocast_enabled(device, value),
-    )
+    read = partial(torch.is_autocast_enabled, device)
+    return Piece(f"autocast of {device}", read, partial(torch.set_autocast_enabled, device))
 
 
 _MATMUL, _CUDNN = torch.backends.cuda.matmul, torch.backends.cudnn

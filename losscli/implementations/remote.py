@@ -31,12 +31,10 @@ def share_build(implementation: Implementation, device: str) -> Implementation:
     packed = worker.ask(Compiled())
     if packed.numel():
         path = scratch_directory() / f"built-{worker.file.sha256[:16]}"
-        try:
+        with suppress(OSError):
             path.write_bytes(packed.numpy().data)
-        except OSError:
-            path.unlink(missing_ok=True)
-        else:
             return implementation.but(built=str(path))
+        path.unlink(missing_ok=True)
     return implementation
 
 
@@ -73,9 +71,7 @@ class Workers:
         finally:
             self.logs[worker.file] = worker.end()
 
-    def _start(
-        self, implementation: Implementation, device: str, *, unmarked: bool = False
-    ) -> Worker:
+    def _start(self, implementation: Implementation, device: str, unmarked: bool = False) -> Worker:
         assert implementation.file
         try:
             return Worker(implementation.file, device, implementation.setting, unmarked=unmarked)
@@ -95,8 +91,7 @@ class Workers:
     def renew(self, file: Source) -> None:
         """End the workers of a file and forget earlier deaths: it is called in another way now."""
         self.end(file)
-        for deaths in (own for (each, _), own in self._deaths.items() if each == file):
-            deaths.clear()
+        self._deaths = {key: own for key, own in self._deaths.items() if key[0] != file}
 
     def end_others(self, files: Collection[Source | None]) -> None:
         """End the workers of all files except these."""

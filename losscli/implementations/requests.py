@@ -48,8 +48,8 @@ class Forward(Request[Tensor], frozen=True):
     wrt: tuple[str, ...] = ()
 
     def perform(self, local: LocalSubject) -> Tensor:
-        loss, _ = local.forward(self.operands, self.wrt, differentiable=False)
-        return loss.detach()
+        with local.blamed(), torch.set_grad_enabled(bool(self.wrt)):
+            return plain(local.function(*leaves_of(self.operands, self.wrt).values())).detach()
 
 
 class Call(Request[Answer], frozen=True):
@@ -200,8 +200,7 @@ class JointGradients(Request[list[Gradients]], frozen=True):
         wanted: list[Tensor] = []
         terms: list[Tensor] = []
         for head in self.heads:
-            subject = local.bound_to(head.case)
-            loss, operands = subject.forward(head.call.operands, head.call.wrt)
+            loss, operands = local.bound_to(head.case).forward(head.call.operands, head.call.wrt)
             wanted += [operands[name] for name in head.call.wrt]
             terms.append(head.weight * (loss.sum() if loss.dim() else loss))
         with local.blamed():

@@ -17,8 +17,9 @@ from losscli.files.reading import SOURCE_BYTES, path_of_module, read_bytes
 from losscli.implementations import definitions, extension
 from losscli.implementations.call_expression import check_names, names_in
 from losscli.implementations.definitions import Definition, NotJudgeableError, Parsed, Signature
-from losscli.implementations.languages import languages_of
+from losscli.implementations.languages import LANGUAGES, version_of
 from losscli.losses import EVERY_LOSS, Spec
+from losscli.machine.commits import content_at
 from losscli.reasons import Code, Reason
 
 MODULE = "ModelNew"
@@ -71,12 +72,7 @@ class Source:
         if not match:
             raise UsageError(f"expected {_FORMS}, given '{named}'.")
         path, revision = Path(match["path"]), match["revision"] or ""
-        if revision:
-            from losscli.machine.commits import content_at  # slow to import
-
-            data = content_at(path, revision)
-        else:
-            data = _now(path)
+        data = content_at(path, revision) if revision else _now(path)
         return cls(named, path.absolute(), revision, match["name"] or "", data)
 
     @property
@@ -140,7 +136,10 @@ class Source:
     @property
     def languages(self) -> tuple[str, ...]:
         """The imported kernel languages, with versions."""
-        return languages_of(self.parsed.imports)
+        used = (each for each in LANGUAGES if each.module in self.parsed.imports)
+        return tuple(
+            f"{each.name} {version_of(each.package) or '(not installed)'}" for each in used
+        )
 
     @property
     def imports_losscli(self) -> bool:
@@ -152,12 +151,11 @@ class Source:
         """Whether its text imports and names no file of its folder."""
         folder, parsed = self.path.parent, self.parsed
         modules = {name.lstrip(".") for name in parsed.imports}
+        texts = (*parsed.texts, *extension.included(self.text))
         return not (
             parsed.names_itself
             or any((folder / f"{m}.py").exists() or (folder / m).is_dir() for m in modules)
-            or any(
-                isfile(folder / text) for text in (*parsed.texts, *extension.included(self.text))
-            )
+            or any(isfile(folder / text) for text in texts)
         )
 
     def definition(self, loss: str) -> Definition:
@@ -185,7 +183,7 @@ class Source:
             module = EVERY_LOSS[loss].module.__name__
             wanted = [module] if module in found and found[module].kind == "module" else []
         if not wanted:
-            wanted = _losses(found, self._own, operands) or _losses(found, self._public, operands)
+            wanted = self._losses(self._own, operands) or self._losses(self._public, operands)
         if not wanted:
             function = names[0] if loss else "with the name of a loss"
             text = f"{self.named}: expected a function {function} or a class {MODULE}"
@@ -212,6 +210,16 @@ class Source:
         """Those that the file itself defines."""
         return [name for name in self._public if not self.parsed.definitions[name].imported]
 
+    def _losses(self, public: Sequence[str], operands: tuple[str, ...]) -> list[str]:
+        """Return the names of those that may be losses, preferably ``X_loss`` functions."""
+        found = self.parsed.definitions
+        named = {*EVERY_LOSS, *chain.from_iterable(map(_function_names, EVERY_LOSS))}
+        others = {REFERENCE_MODULE, "get_inputs", "get_init_inputs", *named}
+        losses = [name for name in public if name.endswith("_loss")] or public
+        losses = [name for name in losses if name not in others]
+        functions = [name for name in losses if found[name].kind == "function"] or losses
+        return [n for n in functions if n.endswith("_loss") or found[n].signature.is_loss(operands)]
+
     def of_only_definition(self) -> Source:
         """Return the source of the only function or module; the source itself if not just one."""
         own = self._own
@@ -223,8 +231,7 @@ class Source:
     def _defined_elsewhere(self) -> Definition | None:
         origins = self.parsed.origins
         anywhere = [(module, self.name) for module in self.parsed.open_imports]
-        is_package = self.path.name == "__init__.py"
-        package = self.module if is_package else self.module.rpartition(".")[0]
+        package = self.module if self.path.name == "__init__.py" else self.module.rpartition(".")[0]
         for module, name in [origins[self.name]] if self.name in origins else anywhere:
             with suppress(ImportError, UsageError, NotJudgeableError):
                 found = Source.find(f"{resolve_name(module, package)}:{name}")
@@ -269,22 +276,6 @@ class Source:
     def defines(self, name: str) -> bool:
         """Tell whether the file defines a name or compiled module."""
         return name in self.parsed.definitions or name in self.parsed.compiled
-
-
-def _losses(
-    found: Mapping[str, Definition], public: Sequence[str], operands: tuple[str, ...]
-) -> list[str]:
-    """Return the names of definitions that may be losses, preferably ``X_loss`` functions."""
-    named = {*EVERY_LOSS, *chain.from_iterable(map(_function_names, EVERY_LOSS))}
-    others = {REFERENCE_MODULE, "get_inputs", "get_init_inputs", *named}
-    losses = [name for name in public if name.endswith("_loss")] or public
-    losses = [name for name in losses if name not in others]
-    functions = [name for name in losses if found[name].kind == "function"]
-    return [
-        name
-        for name in functions or losses
-        if name.endswith("_loss") or found[name].signature.is_loss(operands)
-    ]
 
 
 def signature_for(definition: Definition, spec: Spec) -> Signature:

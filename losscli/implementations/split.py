@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from losscli.implementations.implementation import BoundLoss
-from losscli.losses import HIDDEN_STATE, aten
+from losscli.losses import HIDDEN_STATE, aten, find_loss
 from losscli.machine.pytorch import Tensor, torch
 from losscli.ranks.placements import CUTS, share
 
@@ -36,8 +36,7 @@ def gathered(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
     cuts, classes, names = CUTS[case.loss], case.classes, case.spec.names
 
     def together(shard: Tensor, dim: int) -> Tensor:
-        whole: Tensor = PutTogether.apply(shard, dim, classes)  # type: ignore[no-untyped-call]
-        return whole
+        return cast(Tensor, PutTogether.apply(shard, dim, classes))  # type: ignore[no-untyped-call]
 
     def of_logits(*shards: Tensor) -> Tensor:
         wholes = (
@@ -56,22 +55,17 @@ def gathered(formula: Callable[..., Tensor], case: Case) -> BoundLoss:
 
 def reference(case: Case) -> BoundLoss:
     """Bind the reference."""
-    of_hidden_states = case.spec.unit == HIDDEN_STATE
-    return gathered(_of_logits(case) if of_hidden_states else case.spec.reference, case)
-
-
-def _of_logits(case: Case) -> Callable[..., Tensor]:
-    from losscli.losses import find_loss
-
+    if case.spec.unit != HIDDEN_STATE:
+        return gathered(case.spec.reference, case)
     spec = find_loss(case.spec.function_name.removeprefix("linear_"))
     formula = spec.functional or spec.reference
     known = {parameter.name for parameter in spec.parameters}
 
-    def loss(logits: Tensor, target: Tensor, **settings: Any) -> Tensor:
+    def of_logits(logits: Tensor, target: Tensor, **settings: Any) -> Tensor:
         kept = {n: value for n, value in settings.items() if n in known or n == "reduction"}
         return formula(logits, target, **kept)
 
-    return loss
+    return gathered(of_logits, case)
 
 
 def loss_parallel(case: Case) -> BoundLoss:
@@ -80,8 +74,7 @@ def loss_parallel(case: Case) -> BoundLoss:
 
     _allow_loss_parallel()
     mesh = _mesh(case.device.partition(":")[0], case.ranks)
-    settings: dict[str, Any] = {"ignore_index": case.settings["ignore_index"]}
-    settings["reduction"] = case.reduction
+    settings = {"ignore_index": case.settings["ignore_index"], "reduction": case.reduction}
 
     def loss(input: Tensor, target: Tensor) -> Tensor:
         shape = torch.Size((len(input), case.classes))
@@ -89,8 +82,7 @@ def loss_parallel(case: Case) -> BoundLoss:
             input, mesh, [Shard(-1)], run_check=False, shape=shape, stride=(case.classes, 1)
         )
         found: Any = aten.cross_entropy(logits, target, **settings)
-        local: Tensor = found.full_tensor()
-        return local
+        return cast(Tensor, found.full_tensor())
 
     return loss
 
@@ -107,18 +99,15 @@ def _allow_loss_parallel() -> ExitStack:
 
 @cache
 def _mesh(kind: str, ranks: int) -> Any:
-    from torch.distributed.device_mesh import init_device_mesh
-
-    return init_device_mesh(kind, (ranks,))
+    return torch.distributed.device_mesh.init_device_mesh(kind, (ranks,))
 
 
 def transformer_engine(case: Case) -> BoundLoss:
     """Bind TransformerEngine's cross entropy."""
-    import torch.distributed as dist
     from transformer_engine.pytorch.cross_entropy import parallel_cross_entropy
 
     params = case.settings
-    rest = (params["label_smoothing"], False, dist.group.WORLD, params["ignore_index"])
+    rest = (params["label_smoothing"], False, torch.distributed.group.WORLD, params["ignore_index"])
     return _of_rows(
         case, lambda logits, target: parallel_cross_entropy(logits[None], target[None], *rest)
     )
@@ -126,14 +115,13 @@ def transformer_engine(case: Case) -> BoundLoss:
 
 def liger(case: Case) -> BoundLoss:
     """Bind Liger Kernel's cross entropy."""
-    import torch.distributed as dist
     from liger_kernel.transformers.vocab_parallel_cross_entropy import (
         LigerVocabParallelCrossEntropy,
     )
 
     params = case.settings
     module = LigerVocabParallelCrossEntropy(params["ignore_index"], params["label_smoothing"])
-    ranks = dist.group.WORLD
+    ranks = torch.distributed.group.WORLD
     return _of_rows(case, lambda logits, target: module(logits[:, None], target[:, None], ranks))
 
 

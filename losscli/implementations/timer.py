@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import groupby
 from typing import Any, Protocol
 
@@ -31,8 +31,6 @@ MINIMUM_SAMPLE_SECONDS = 50e-6
 """Shortest block of calls: a thousand times a clock reading."""
 MINIMUM_HOST_SAMPLE_SECONDS = 2e-3
 """The same if a sample ends with a wait for a GPU, which costs some 10 us."""
-Agree = Callable[[float], float]
-"""Returns one number for all ranks from each rank's own."""
 WARM_UP_SECONDS = 0.02
 WARM_UP_CALLS = 2
 HOST_CALLS = 200
@@ -100,18 +98,15 @@ class Timer(Protocol):
         """Sample each call in order; CallFailedError names one that raised."""
 
 
+@dataclass(eq=False)
 class _RankTimer:
-    gaps = 0
-
-    def __init__(
-        self,
-        evict: Call | None = None,
-        clock: Clock = time.perf_counter_ns,
-        *,
-        agree: Agree = lambda number: number,
-        meet: Call | None = None,
-    ) -> None:
-        self.evict, self.clock, self.agree, self.meet = evict, clock, agree, meet
+    evict: Call | None = None
+    clock: Clock = time.perf_counter_ns
+    _: KW_ONLY
+    agree: Callable[[float], float] = lambda number: number
+    """Returns one number for all ranks from each rank's own."""
+    meet: Call | None = None
+    gaps: int = field(default=0, init=False)
 
     def _now(self) -> int:
         return int(self.agree(self.clock()))
@@ -207,9 +202,8 @@ class CudaTimer(_RankTimer):
         with without_garbage_collection(), torch.cuda.device(self.device):
             for batch in _batches(queue):
                 self._run_in_time(batch)
-                samples += [
-                    start.elapsed_time(end) * 1e-3 for start, end in self.events[: len(batch)]
-                ]
+                events = self.events[: len(batch)]
+                samples += [start.elapsed_time(end) * 1e-3 for start, end in events]
         return samples
 
     def _host_seconds(self, call: Call) -> float:

@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +16,8 @@ from losscli.ranks.placements import CUTS, dimension
 from losscli.ranks.shards import Cut, cut, put_together, shared
 from losscli.reasons import Code
 
+T = TypeVar("T")
+
 
 def of_whole(case: Case, bind: Callable[[Case], BoundLoss]) -> BoundLoss:
     """Return a function of whole operands; ``bind`` binds cases with other class counts."""
@@ -22,21 +25,16 @@ def of_whole(case: Case, bind: Callable[[Case], BoundLoss]) -> BoundLoss:
     bound = cache(lambda classes: bind(case.reshaped((*case.shape[:-1], classes))))
 
     def loss(*wholes: Tensor) -> Tensor:
-        classes = next(
-            whole.shape[dimension(cuts[name], whole.dim())]
-            for name, whole in zip(names, wholes, strict=True)
-            if name in cuts
-        )
-        function = bound(classes)
+        given = dict(zip(names, wholes, strict=True))
+        first = next(name for name in names if name in cuts)
+        function = bound(given[first].shape[dimension(cuts[first], given[first].dim())])
         parts = [
             Cut.apply(whole, cuts[name])  # type: ignore[no-untyped-call]
             if name in cuts
-            else shared(whole, partial(_equal_gradient, group, name))
-            for name, whole in zip(names, wholes, strict=True)
+            else shared(whole, partial(check_equal, group, f"{name} gradient"))
+            for name, whole in given.items()
         ]
-        found = together(group, lambda: function(*parts))
-        check_equal(group, "loss", found)
-        return found
+        return check_equal(group, "loss", together(group, lambda: function(*parts)))
 
     return loss
 
@@ -54,28 +52,22 @@ def whole_gradients(
     case: Case, group: Group, gradients: Sequence[Tensor | None]
 ) -> list[Tensor | None]:
     """Gather whole gradients from those of shards."""
-    found: list[Tensor | None] = []
-    for name, gradient in zip(case.spec.trained, gradients, strict=False):
-        dim = CUTS[case.loss].get(name)
-        if gradient is None or dim is None:
-            check_equal(group, f"{name} gradient", gradient)
-            found.append(gradient)
-        else:
-            found.append(put_together(gradient, dim, case.classes))
-    return found
+    cuts = CUTS[case.loss]
+    return [
+        check_equal(group, f"{name} gradient", gradient)
+        if gradient is None or name not in cuts
+        else put_together(gradient, cuts[name], case.classes)
+        for name, gradient in zip(case.spec.trained, gradients, strict=False)
+    ]
 
 
-def check_equal(group: Group, what: str, result: object) -> None:
-    """Raise SubjectError on all ranks unless they have bitwise equal results."""
+def check_equal(group: Group, what: str, result: T) -> T:
+    """Return a result; SubjectError on all ranks unless theirs are bitwise equal."""
     bits = group.gather(f"compares a {what}", _bits(result))
     other = next((rank for rank, each in enumerate(bits) if each != bits[0]), None)
     if other is not None:
         raise SubjectError(f"rank {other} has another {what} than rank 0", Code.WRONG)
-
-
-def _equal_gradient(group: Group, name: str, gradient: Tensor) -> Tensor:
-    check_equal(group, f"{name} gradient", gradient)
-    return gradient
+    return result
 
 
 def _bits(result: object) -> tuple[object, ...]:

@@ -10,6 +10,7 @@ import os
 import platform
 import resource
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from pathlib import Path
 
 from losscli.machine.pytorch import torch
@@ -88,7 +89,11 @@ GPU_BLOCK_BYTES = 512
 def measure_peak(call: Callable[[], object], device: str) -> int:
     """Return a call's peak memory, less what was allocated before."""
     if device == "cpu":
-        return _cpu_peak(call)
+        with _silent_stderr(), torch.autograd.profiler.profile(profile_memory=True) as profiler:
+            call()
+        events = (e for e in profiler.kineto_results.events() if e.name() == "[memory]")
+        changes = [event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())]
+        return int(max(accumulate(changes, initial=0)))
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
@@ -97,33 +102,16 @@ def measure_peak(call: Callable[[], object], device: str) -> int:
     return torch.cuda.max_memory_allocated(device) - before
 
 
-def _cpu_peak(call: Callable[[], object]) -> int:
-    from torch.autograd.profiler import profile
-
-    with _silent_stderr(), profile(profile_memory=True) as profiler:
-        call()
-    events = profiler.kineto_results.events()
-    allocations = [
-        (event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"
-    ]
-    held = peak = 0
-    for _, count in sorted(allocations, key=lambda allocation: allocation[0]):
-        held += count
-        peak = max(peak, held)
-    return peak
-
-
 @contextlib.contextmanager
 def _silent_stderr() -> Iterator[None]:
     kept = os.dup(2)
-    sink = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(sink, 2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
     try:
         yield
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-        os.close(sink)
 
 
 def used_bytes(device: str) -> int:

@@ -29,9 +29,8 @@ def cxx() -> tuple[str, ...]:
 
 def run(command: Sequence[str], **more: Any) -> subprocess.CompletedProcess[str]:
     """Run a program without input; capture its output as text."""
-    nothing = subprocess.DEVNULL
     return subprocess.run(
-        command, stdin=nothing, capture_output=True, text=True, errors="replace", **more
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", **more
     )
 
 

@@ -20,14 +20,14 @@ def commit_of(directory: Path) -> str | None:
 
 def commit_of_file(path: Path, revision: str = "") -> str | None:
     """Return a file's commit, with ``+`` if it or others changed, or None."""
-    folder = str(path.absolute().parent)
+    folder = path.absolute().parent
+    git = ["git", "-C", str(folder)]
     if revision:
-        asked = ("rev-parse", f"--short={SHOWN}", f"{revision}^{{commit}}")
-        return first_line(["git", "-C", folder, *asked])
-    commit = commit_of(Path(folder))
+        return first_line([*git, "rev-parse", f"--short={SHOWN}", f"{revision}^{{commit}}"])
+    commit = commit_of(folder)
     if not commit or commit.endswith("+"):
         return commit
-    untracked = first_line(["git", "-C", folder, "status", "--porcelain", "--", path.name])
+    untracked = first_line([*git, "status", "--porcelain", "--", path.name])
     return f"{commit}+" if untracked else commit
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import losscli
-from losscli import __version__
 from losscli.errors import UnfitError
 from losscli.machine.commands import cxx, first_line
 from losscli.machine.commits import commit_of
@@ -23,7 +22,7 @@ GPU_FACTS = (
 def describe(device: str) -> dict[str, Any]:
     """Return the facts that results depend on; None where unknown."""
     facts: dict[str, Any] = {
-        "losscli": __version__,
+        "losscli": losscli.__version__,
         "commit": commit(),
         "python": platform.python_version(),
         "torch": str(torch.__version__),

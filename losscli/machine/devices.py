@@ -15,8 +15,6 @@ from losscli.errors import NoGPUError, UsageError
 from losscli.machine import kernel_files
 from losscli.machine.pytorch import torch
 
-_UUID_BYTES = 16
-
 
 @dataclass(frozen=True)
 class Gpu:
@@ -31,10 +29,9 @@ class Gpu:
 
 def cuda_driver() -> ctypes.CDLL | None:
     """Return CUDA's driver library."""
-    try:
+    with suppress(OSError):
         return ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return None
+    return None
 
 
 def find_gpus() -> list[Gpu]:
@@ -48,7 +45,7 @@ def find_gpus() -> list[Gpu]:
         driver.cuDeviceGet(ctypes.byref(device), index)
         driver.cuDeviceGetName(model, len(model), device)
         driver.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
-        given = (ctypes.c_ubyte * _UUID_BYTES)()
+        given = (ctypes.c_ubyte * 16)()
         failed = driver.cuDeviceGetUuid(ctypes.byref(given), device)
         uuid = "" if failed else str(UUID(bytes=bytes(given)))
         gpus.append(Gpu(f"cuda:{index}", model.value.decode(), memory.value, uuid))

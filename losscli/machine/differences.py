@@ -6,8 +6,8 @@ from typing import Any
 from losscli.files.record import Record
 from losscli.machine.allocator import DEFAULT
 
+Facts = Mapping[str, Any]
 CPU = "cpu"
-
 _DECISIVE = {CPU: ("cpu", "threads", "allocator"), "cuda": ("gpu", "gpu_sms")}
 """Facts that make a device's times incomparable if they differ."""
 SOFTWARE = ("commit", "losscli", "torch", "torch_cuda", "gpu_driver", "compiler", "kernels")
@@ -25,8 +25,6 @@ LABELS = {
     "gpu_capability": "compute capability", "gpu_driver": "driver", "python": "Python",
 }  # fmt: skip
 """What people call the facts of an environment."""
-
-
 NOT_COMPARABLE, NOTED = "not comparable", "note"
 
 
@@ -44,13 +42,12 @@ class Difference(Record, frozen=True):
         return self.grade == NOT_COMPARABLE
 
     def __str__(self) -> str:
-        label = LABELS.get(self.fact, self.fact)
-        return f"{label}: {_written(self.before)}, then {_written(self.after)}"
+        both = (self.before, self.after)
+        before, after = ("unknown" if value is None else value for value in both)
+        return f"{LABELS.get(self.fact, self.fact)}: {before}, then {after}"
 
 
-def differences(
-    before: Mapping[str, Any], after: Mapping[str, Any], *, host: bool = False
-) -> list[Difference]:
+def differences(before: Facts, after: Facts, *, host: bool = False) -> list[Difference]:
     """Return environments' differences, the decisive first; ``host``: for host time too."""
     kind, other = _kind(before), _kind(after)
     if kind != other:
@@ -67,7 +64,7 @@ def differences(
     return sorted(found, key=lambda difference: not difference.decisive)
 
 
-def _fact(facts: Mapping[str, Any], fact: str) -> Any:
+def _fact(facts: Facts, fact: str) -> Any:
     return facts.get(fact, DEFAULT if fact == "allocator" else None)  # old records lack it
 
 
@@ -76,10 +73,6 @@ def parts_ways(difference: Difference) -> bool:
     return difference.decisive or difference.fact in SOFTWARE
 
 
-def _kind(facts: Mapping[str, Any]) -> str:
+def _kind(facts: Facts) -> str:
     device = str(facts.get("device", CPU)).partition(":")[0]
     return device if device in _DECISIVE else CPU
-
-
-def _written(value: Any) -> str:
-    return "unknown" if value is None else str(value)

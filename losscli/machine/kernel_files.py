@@ -22,11 +22,9 @@ def numbers(path: Path) -> dict[str, int]:
 
 def first_core() -> list[str]:
     """Return the lines about the first core, or none; the kernel is slow to write those of all."""
-    try:
-        with (PROC / "cpuinfo").open() as file:
-            return [line.strip() for line in takewhile(str.strip, file)]
-    except OSError:
-        return []
+    with contextlib.suppress(OSError), (PROC / "cpuinfo").open() as file:
+        return [line.strip() for line in takewhile(str.strip, file)]
+    return []
 
 
 def groups(controller: str) -> Iterator[tuple[int, Path]]:
@@ -45,10 +43,9 @@ def groups(controller: str) -> Iterator[tuple[int, Path]]:
         else:
             continue
         folder = base / path.lstrip("/")
-        for group in [folder, *folder.parents]:
-            if not group.is_relative_to(base):
-                break
-            yield version, group
+        for group in (folder, *folder.parents):
+            if group.is_relative_to(base):
+                yield version, group
 
 
 def core_quota() -> float | None:

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator
 
 from losscli.machine import kernel_files
-from losscli.machine.kernel_files import groups, numbers
 from losscli.machine.pytorch import torch
 
 DEFAULT_CACHE_BYTES = 32 * 2**20
@@ -47,12 +46,10 @@ def cache_bytes(device: str) -> int:
     """Return the size of a device's last-level cache."""
     if device != "cpu":
         return int(torch.cuda.get_device_properties(device).L2_cache_size)
-    sizes = [DEFAULT_CACHE_BYTES]
-    for file in (kernel_files.SYS / "devices/system/cpu/cpu0/cache").glob("index*/size"):
-        match = re.fullmatch(r"(\d+)([KMG]?)", file.read_text().strip())
-        if match:
-            sizes.append(int(match[1]) * {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}[match[2]])
-    return max(sizes[1:] or sizes)
+    files = (kernel_files.SYS / "devices/system/cpu/cpu0/cache").glob("index*/size")
+    matches = (re.fullmatch(r"(\d+)([KMG]?)", file.read_text().strip()) for file in files)
+    scales = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+    return max((int(m[1]) * scales[m[2]] for m in matches if m), default=DEFAULT_CACHE_BYTES)
 
 
 def memory_bytes() -> int:
@@ -61,7 +58,7 @@ def memory_bytes() -> int:
 
 
 def _meminfo(key: str) -> int:
-    return numbers(kernel_files.PROC / "meminfo")[key] * 1024
+    return kernel_files.numbers(kernel_files.PROC / "meminfo")[key] * 1024
 
 
 def limit_bytes() -> int | None:
@@ -70,7 +67,7 @@ def limit_bytes() -> int | None:
 
 
 def _limits() -> Iterator[tuple[int, int]]:
-    for version, group in groups("memory"):
+    for version, group in kernel_files.groups("memory"):
         if version == 2:
             limit, usage, cached = "memory.max", "memory.current", "inactive_file"
         else:
@@ -79,7 +76,7 @@ def _limits() -> Iterator[tuple[int, int]]:
         try:
             most = int((group / limit).read_text())
             used = int((group / usage).read_text())
-            reclaimable = numbers(group / "memory.stat").get(cached, 0)
+            reclaimable = kernel_files.numbers(group / "memory.stat").get(cached, 0)
         except (OSError, ValueError):  # not there, or "max"
             continue
         yield most, max(most - used + reclaimable, 0)

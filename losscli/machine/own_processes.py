@@ -2,6 +2,7 @@
 
 import os
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,12 +38,8 @@ def own_seconds() -> float:
 
 
 def _first() -> int:
-    ours = os.getpid()
-    for parent in ancestors(ours)[1:]:
-        if not _is_losscli(parent):
-            break
-        ours = parent
-    return ours
+    own, *above = ancestors(os.getpid())
+    return [own, *takewhile(_is_losscli, above)][-1]
 
 
 def children(pid: int) -> list[int]:
@@ -74,12 +71,10 @@ def ancestors(pid: int) -> list[int]:
 
 
 def _read(pid: str) -> _Stat | None:
-    try:
-        told = (kernel_files.PROC / pid / "stat").read_bytes()
-    except OSError:
-        return None
-    fields = told.rpartition(b")")[2].split()
-    return _Stat(int(fields[1]), sum(map(int, fields[11:15])))
+    with suppress(OSError):
+        fields = (kernel_files.PROC / pid / "stat").read_bytes().rpartition(b")")[2].split()
+        return _Stat(int(fields[1]), sum(map(int, fields[11:15])))
+    return None
 
 
 def _is_losscli(pid: int) -> bool:

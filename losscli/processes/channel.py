@@ -7,7 +7,7 @@ import socket
 import struct
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import Any
 
 MOST_BYTES = 2**26
 """The longest message; a length is not trusted."""
@@ -16,15 +16,12 @@ STOPPED_SECONDS = 10.0
 _LENGTH = struct.Struct("=I")
 
 
-class Channel:
+class Channel(contextlib.AbstractContextManager["Channel"]):
     """One end of a connection between processes; a context that closes it."""
 
     def __init__(self, end: socket.socket, go_on: Callable[[], None] | None = None) -> None:
         """``go_on`` resumes the other process during unlimited waits."""
         self.socket, self._go_on = end, go_on
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.socket.close()

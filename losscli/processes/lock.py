@@ -48,10 +48,9 @@ class Holder:
     def read(cls, file: IO[str]) -> Self:
         """Read it from a lock's file; it may have changed since."""
         file.seek(0)
-        try:
+        with contextlib.suppress(ValueError, TypeError):
             return cls(**json.loads(file.read()))
-        except (ValueError, TypeError):
-            return cls()
+        return cls()
 
     def write(self, file: IO[str]) -> None:
         """Write it into a lock's file, unless the disk is full."""
@@ -90,9 +89,8 @@ def try_lock(file: IO[str], *, shared: bool = False) -> bool:
     """Take the lock if it is free; UnfitError if the file system has no locks."""
     import fcntl  # not there on Windows, where this module is to be importable all the same
 
-    mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
-        fcntl.flock(file, mode | fcntl.LOCK_NB)
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError as error:
@@ -161,15 +159,12 @@ def held(
 
 def _holder(file: IO[str]) -> str:
     holders, signed = _holders(file), Holder.read(file)
-    if not holders or signed.pid in holders:
-        return str(signed)
-    return _named(holders[0])
+    return str(signed) if not holders or signed.pid in holders else _named(holders[0])
 
 
 def _holders(file: IO[str]) -> list[int]:
     found = os.fstat(file.fileno())
-    device = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}"
-    place = f"{device}:{found.st_ino}"
+    place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
     try:
         lines = (_PROC / "locks").read_text().splitlines()
     except OSError:
@@ -180,11 +175,9 @@ def _holders(file: IO[str]) -> list[int]:
 
 
 def _named(pid: int) -> str:
-    try:
-        name = (_PROC / str(pid) / "comm").read_text().strip()
-    except OSError:
-        return f"process {pid}"
-    return f"process {pid} ({name})"
+    with contextlib.suppress(OSError):
+        return f"process {pid} ({(_PROC / str(pid) / 'comm').read_text().strip()})"
+    return f"process {pid}"
 
 
 def claim_folder(parent: Path) -> Path:

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self
 
 from losscli.processes.channel import Channel
 
@@ -21,7 +20,7 @@ FALLBACK_VARIABLE = "LOSSCLI_FALLBACK"
 """See :mod:`losscli.operators.fallback`."""
 
 
-class Process:
+class Process(contextlib.AbstractContextManager["Process"]):
     """A process with a channel as its standard input; a context that kills it and its children.
 
     Its output goes to standard error. It has its own session, so Ctrl-C reaches only the command.
@@ -53,9 +52,6 @@ class Process:
                 raise
         _running.add(self)
         self.channel = Channel(ours, self.go_on)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -145,9 +141,8 @@ def to_parent(grace: float = 0.0) -> Iterator[Channel]:
 
 def end_with_parent(*, gently: bool = False) -> None:
     """Have Linux kill this process, or send SIGTERM (``gently``), when its parent thread ends."""
-    number = signal.SIGTERM if gently else signal.SIGKILL
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM if gently else signal.SIGKILL)
 
 
 def _watch(parent: int, grace: float) -> None:

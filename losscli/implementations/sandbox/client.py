@@ -14,20 +14,19 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import torch
-from msgspec import structs
 
 from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
 from losscli.errors import UnfitError, printable
 from losscli.implementations import errors
 from losscli.implementations.allowance import Allowance
-from losscli.implementations.implementation import PLAIN, Mend, Setting
-from losscli.implementations.local import R
-from losscli.implementations.requests import Request
+from losscli.implementations.implementation import PLAIN, Mends, Setting
+from losscli.implementations.local import R, Request
 from losscli.implementations.sandbox import wire, zygote
 from losscli.implementations.sandbox.confinement import Wanted, environment
 from losscli.implementations.sandbox.confinement.limits import TOO_MANY_PROCESSES, TOO_MUCH_MEMORY
@@ -66,9 +65,9 @@ class Worker:
         self.file, self.device = file, device
         allowance = setting.allowance or Allowance()
         most_bytes = allowance.bytes_of(free_bytes("cpu"))
-        self.allowance = structs.replace(allowance, memory_bytes=most_bytes)
+        self.allowance = msgspec.structs.replace(allowance, memory_bytes=most_bytes)
         self.died: errors.SandboxError | None = None
-        self._flooded = self.tuned = self._has_run = False
+        self.tuned = self._has_run = False
         self.reached: tuple[str, ...] = ()
         """The isolation it runs under."""
         self._own_scratch: Path | None = None
@@ -78,7 +77,7 @@ class Worker:
         ours, theirs = socket.socketpair()
         self.status, status_end = os.pipe()
         self.channel = Channel(ours)
-        self.log = Log(self.allowance.output_bytes, self._flood)
+        self.log = Log(self.allowance.output_bytes, partial(self._signal, signal.SIGTERM))
         wanted = Wanted(
             device=device,
             memory_bytes=most_bytes,
@@ -124,12 +123,7 @@ class Worker:
             raise
 
     def ask(
-        self,
-        request: Request[R],
-        *,
-        case: Case | None = None,
-        generation: int = 0,
-        mends: tuple[Mend, ...] = (),
+        self, request: Request[R], case: Case | None = None, generation: int = 0, mends: Mends = ()
     ) -> R:
         """Return the response to a request, for the subject of a case if there is one.
 
@@ -224,12 +218,10 @@ class Worker:
             return self._forged("an error of losscli itself")
         if raised.broke:
             return self._fatal(Code.DEVICE_ERROR, raised.text)
-        error = errors.SubjectError(raised.text, raised.code)
-        error.refused = raised.refused
-        return error
+        return errors.SubjectError(raised.text, raised.code, refused=raised.refused)
 
     def _ended(self) -> errors.SandboxError:
-        if self._flooded:
+        if self.log.flooded:
             text = f"wrote more than {self.allowance.output_bytes} bytes of output"
             return self._fatal(Code.FLOODED_OUTPUT, text)
         told = self._status()
@@ -277,12 +269,11 @@ class Worker:
         """Signal the keeper, resume it if stopped, and tell whether it existed."""
         if not self.keeper:  # the signal would reach the judge's own group
             return False
-        try:
+        with suppress(ProcessLookupError):
             os.kill(self.keeper, number)
             os.kill(self.keeper, signal.SIGCONT)
-        except ProcessLookupError:
-            return False
-        return True
+            return True
+        return False
 
     def _status(self) -> str | None:
         """Return the exit code from the keeper: empty if killed, None if workers keep it alive."""
@@ -290,18 +281,14 @@ class Worker:
         ready, _, _ = select.select([self.status], [], [], END_SECONDS)
         return os.read(self.status, 64).decode() if ready else None
 
-    def _flood(self) -> None:
-        if not self._flooded:
-            self._flooded = True
-            self._signal(signal.SIGTERM)
-
 
 class Log:
     """The first and last parts of a worker's output."""
 
-    def __init__(self, most: int, flooded: Callable[[], None]) -> None:
+    def __init__(self, most: int, stop: Callable[[], object]) -> None:
+        """``stop`` is called once there are more than ``most`` bytes."""
         self.reading, self.writing = os.pipe()
-        self.most, self.flooded = most, flooded
+        self.most, self.stop, self.flooded = most, stop, False
         self.count = 0
         self.head, self.tail = b"", b""
         self._thread = threading.Thread(target=self._drain, daemon=True)
@@ -313,8 +300,9 @@ class Log:
             missing = _LOG_BYTES - len(self.head)
             self.head += data[:missing]
             self.tail = (self.tail + data[missing:])[-_LOG_BYTES:]
-            if self.count > self.most:
-                self.flooded()
+            if self.count > self.most and not self.flooded:
+                self.flooded = True
+                self.stop()
         os.close(self.reading)
 
     def end(self) -> str:

@@ -26,14 +26,6 @@ def make(module: ModuleType, definition: Definition, device: str, seed: int) -> 
         return found(*getattr(module, "get_init_inputs", list)()).to(device)
 
 
-def state_of(made: Any) -> tuple[dict[str, Tensor], list[str]]:
-    """Return parameters and buffers, and the names of those with gradients."""
-    if not isinstance(made, nn.Module):
-        return {}, []
-    trained = [name for name, each in made.named_parameters() if each.requires_grad]
-    return dict(made.state_dict()), trained
-
-
 class BoundModel:
     """A file's module, called with a case's arguments, or copies of them, and parameters."""
 

@@ -3,13 +3,13 @@
 It also runs from its source, so it imports and names nothing of this project; see ``Unmarked``.
 """
 
-import importlib
 import importlib.util
 import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, cast
@@ -63,11 +63,7 @@ def import_source(source: str, path: str, name: str, scratch: str) -> ModuleType
 
 def packages_of(path: Path) -> list[Path]:
     """Return the folders of a file's packages, the outermost first."""
-    found: list[Path] = []
-    while (path.parent / "__init__.py").is_file():
-        path = path.parent
-        found.insert(0, path)
-    return found
+    return [*takewhile(lambda each: (each / "__init__.py").is_file(), path.parents)][::-1]
 
 
 def _import_packages(path: Path) -> list[str]:
@@ -122,8 +118,7 @@ def bound(module: ModuleType, how: Binding) -> Callable[..., Tensor]:
     def called(*operands: Tensor) -> Tensor:
         given = dict(zip(how.names, operands, strict=True))
         by_name = {name: given[name] for name in how.names if name not in how.order}
-        loss: Tensor = function(*[given[name] for name in how.order], **by_name)
-        return loss
+        return cast(Tensor, function(*[given[name] for name in how.order], **by_name))
 
     return called
 
@@ -175,15 +170,14 @@ def _of_two_functions(
 
 def _evaluated(module: ModuleType, how: Binding) -> Callable[..., Tensor]:
     code = compile(how.expression, "--call", "eval")
-    settings = dict(how.settings)
 
     def called(*operands: Tensor) -> Tensor:
-        given = {**settings, **dict(zip(how.names, operands, strict=True))}
+        given = {**how.settings, **dict(zip(how.names, operands, strict=True))}
         try:
             found: Tensor = eval(code, vars(module), given)
         except NameError as error:
             there = [name for name in vars(module) if not name.startswith("_")]
-            told = f"{error}; there are {', '.join([*how.names, *settings])}"
+            told = f"{error}; there are {', '.join([*how.names, *how.settings])}"
             raise NameError(f"{told} and, in the file, {', '.join(there)}") from None
         return found
 

@@ -36,8 +36,7 @@ def serve(channel: int, operands: int, results: int, walls: Walls) -> None:
         while (data := connection.receive()) is not None:
             reply = _reply(wire.ASKED.decode(data), tensors, state)
             if os.getpid() != own:
-                forked = wire.Raised("a call returned in a second process", "forked")
-                wire.send(connection, forked)
+                wire.send(connection, wire.Raised("a call returned in a second process", "forked"))
                 os._exit(1)
             wire.send(connection, reply)
 
@@ -50,34 +49,28 @@ def _reply(asked: wire.Asked, tensors: wire.WorkerEnd, state: State) -> wire.Rep
     try:
         tensors.read(asked.storages)
         request = tensors.decode(asked.request, _any_request())
-        return _answer(asked, request, tensors, state)
+        # The operands have started CUDA.
+        state.before = state.before.completed()
+        state.local = None  # one that is bound anew is freed first
+        if case := asked.model or asked.case:
+            state.local = state.subject(case, asked.generation, asked.mends)
+        if request.keeps_operands:
+            tensors.keep()
+        if isinstance(request, WorkerRequest):
+            value = request.perform_at(state)
+        else:
+            assert state.local  # only requests to the worker itself come without a case
+            value = state.local.send(request)
+        raw = tensors.encode(list(value) if isinstance(value, Iterator) else value)
+        if request.drops_operands:
+            tensors.drop()
+        changed = [] if request.owns_operands else tensors.write_back()
+        return wire.Replied(asked.number, raw, changed)
     except Exception as error:
         raised = _raised(error, isinstance(request, Load), state.file)
         raised.broke = is_broken(state.device)
         raised.number = asked.number
         return raised
-
-
-def _answer(
-    asked: wire.Asked, request: Request[Any], tensors: wire.WorkerEnd, state: State
-) -> wire.Replied:
-    # The operands have started CUDA.
-    state.before = state.before.completed()
-    state.local = None  # one that is bound anew is freed first
-    if case := asked.model or asked.case:
-        state.local = state.subject(case, asked.generation, asked.mends)
-    if request.keeps_operands:
-        tensors.keep()
-    if isinstance(request, WorkerRequest):
-        value = request.perform_at(state)
-    else:
-        assert state.local  # only requests to the worker itself come without a case
-        value = state.local.send(request)
-    raw = tensors.encode(list(value) if isinstance(value, Iterator) else value)
-    if request.drops_operands:
-        tensors.drop()
-    changed = [] if request.owns_operands else tensors.write_back()
-    return wire.Replied(asked.number, raw, changed)
 
 
 @cache

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, cast
 
 import msgspec
 import torch
@@ -19,7 +19,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from losscli.cases.axes import FORWARD_BACKWARD, PassName
 from losscli.cases.model_case import ModelCase
-from losscli.implementations.local import LocalSubject, Operands, R_co, plain
+from losscli.implementations.local import LocalSubject, Operands, R_co, leaves_of, plain
 from losscli.implementations.passes import Pass, PassFactory, gradients
 from losscli.implementations.requests import toggle
 from losscli.implementations.sandbox.modules import BoundModel
@@ -104,21 +104,17 @@ class TimedPass:
         if isinstance(case, ModelCase):
             # As a user calls it: with its own parameters, for the gradients of all arguments.
             subject = subject.again()
-            model = subject.function
-            assert isinstance(model, BoundModel)
-            self.leaves = model.hold(given)
-            wanted = {a.name for a in case.arguments if a.differentiable}
-            operands = tuple(
-                each.detach().requires_grad_(name in wanted and pass_ == FORWARD_BACKWARD)
-                for name, each in given.items()
-            )
+            self.leaves = cast(BoundModel, subject.function).hold(given)
+            trains = pass_ == FORWARD_BACKWARD
+            wanted = [a.name for a in case.arguments if trains and a.differentiable]
+            operands = tuple(leaves_of(given, wanted).values())
             self.leaves += [each for each in operands[1:] if each.requires_grad]
         passes = PassFactory(case, pass_, operands)
         with gradients(pass_):
             self.call: Pass = subject.repeated(passes, captured=asked.captured)
         self.timer: Timer = make_timer(case.device, asked.evicts)
         self.threads = set(threading.enumerate())
-        self.warm: Warm | None = None
+        self.warm: Warm
         self.flips: Sequence[Flip] = ()
         self.flipped = 0
 
@@ -134,16 +130,14 @@ class TimedPass:
     def _flip(self, flip: Flip) -> None:
         with torch.no_grad():
             whole = self.prediction
-            rows = whole[flip.start : flip.stop] if whole.dim() else whole
-            toggle(rows, self.case)
+            toggle(whole[flip.start : flip.stop] if whole.dim() else whole, self.case)
         self.drop_gradients()
         self.call.prepare()
 
     def drop_gradients(self) -> int:
         """Drop gradients; return their bytes."""
-        count = 0
+        count = sum(leaf.grad.nbytes for leaf in self.leaves if leaf.grad is not None)
         for leaf in self.leaves:
-            count += 0 if leaf.grad is None else leaf.grad.nbytes
             leaf.grad = None
         return count
 
@@ -191,15 +185,11 @@ class Sample(TimedRequest[Samples], frozen=True):
     keep: int
 
     def perform_on(self, timed: TimedPass) -> Samples:
-        assert timed.warm is not None
         timed.flips, timed.flipped = self.flips, 0
-        queue = [
-            replace(timed.warm, before=partial(timed.reach, n)) for n in range(len(self.flips))
-        ]
-        found = Samples([], None, [], 1.0)
+        steps = (partial(timed.reach, number) for number in range(len(self.flips)))
+        queue = [replace(timed.warm, before=step) for step in steps]
         seconds = timed.timer.measure(queue[: self.keep + 1])
-        if self.keep >= 0:
-            found = timed.answer(seconds)
+        found = timed.answer(seconds) if self.keep >= 0 else Samples([], None, [], 1.0)
         found.seconds = seconds + timed.timer.measure(queue[self.keep + 1 :])
         return found
 
@@ -248,23 +238,19 @@ class Loop(TimedRequest[Seconds], frozen=True):
 
 
 def _kernels(found: profile) -> Ran:
+    events = [each for each in found.events() or () if str(each.device_type).endswith("CUDA")]
     times: dict[str, float] = {}
-    names = set()
-    for event in found.events() or ():
-        if not str(event.device_type).endswith("CUDA"):
-            continue
-        names.add(event.name)
+    for event in events:
         owner = next((who for who, pattern in _OWNERS if pattern.search(event.name)), OWN)
         times[owner] = times.get(owner, 0.0) + event.device_time_total
-    return _shares(len(names), times)
+    return _shares(len({event.name for event in events}), times)
 
 
 def _operators(found: profile, wall: float) -> Ran:
     """Return operators on a CPU; time outside of PyTorch's is the kernel's own."""
     of_torch, names = 0.0, set()
     for event in found.key_averages():
-        name = event.key.removeprefix("aten::")
-        if name.startswith(_NO_WORK):
+        if event.key.removeprefix("aten::").startswith(_NO_WORK):
             wall -= event.self_cpu_time_total * 1e-6
         elif event.key.startswith("aten::"):
             of_torch += event.self_cpu_time_total * 1e-6

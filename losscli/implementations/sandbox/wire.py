@@ -17,7 +17,7 @@ from torch import Tensor
 
 from losscli.cases.case import Case
 from losscli.cases.model_case import ModelCase
-from losscli.implementations.implementation import Mend
+from losscli.implementations.implementation import Mends
 from losscli.processes import Channel
 from losscli.reasons import Code
 
@@ -54,7 +54,7 @@ class Asked(msgspec.Struct):
     """The case, if it is a Model's."""
     generation: int = 0
     """The implementation is bound again for each."""
-    mends: tuple[Mend, ...] = ()
+    mends: Mends = ()
 
 
 class Ready(msgspec.Struct, tag="ready"):
@@ -179,8 +179,7 @@ class JudgeEnd:
         if device.type not in ("cpu", "cuda"):
             raise ValueError(f"a tensor on {device}")
         count = math.prod(result.shape) * dtype.itemsize
-        data = _read(self.results, result.at, count, device)
-        return data.view(dtype).view(result.shape)
+        return _read(self.results, result.at, count, device).view(dtype).view(result.shape)
 
 
 class WorkerEnd:
@@ -221,9 +220,7 @@ class WorkerEnd:
         for stored in self._stored:
             kept = self._kept[stored.key]
             pieces = _pieces(stored.at, kept)
-            if not all(
-                torch.equal(p.cpu(), _read(self.operands, at, p.numel())) for at, p in pieces
-            ):
+            if not all(torch.equal(p.cpu(), _read(self.operands, at, len(p))) for at, p in pieces):
                 _write(self.operands, stored.at, kept)
                 changed.append(stored.key)
         return changed

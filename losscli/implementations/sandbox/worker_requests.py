@@ -14,20 +14,19 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 from msgspec import Meta
-from torch import Tensor
+from torch import Tensor, nn
 
 from losscli.cases.case import Case
 from losscli.cases.model_case import Argument, ModelCase
 from losscli.implementations import binding
 from losscli.implementations.errors import SubjectError
-from losscli.implementations.implementation import BoundLoss, Implementation, Mend
+from losscli.implementations.implementation import BoundLoss, Implementation, Mends
 from losscli.implementations.languages import Tuning
 from losscli.implementations.local import LocalSubject, R_co
 from losscli.implementations.process_state import ProcessState, StateChange
 from losscli.implementations.requests import Answer, Call, Request, accept_each
 from losscli.implementations.sandbox import program, scratch
-from losscli.implementations.sandbox.modules import BoundModel, arguments_of, make, state_of
-from losscli.implementations.sandbox.program import Binding, bound, import_source
+from losscli.implementations.sandbox.modules import BoundModel, arguments_of, make
 from losscli.implementations.source import Source
 from losscli.losses import Shape
 from losscli.machine.own_processes import children
@@ -44,8 +43,9 @@ class State:
 
     def __init__(self, device: str, scratch: str, tuning: Tuning) -> None:
         self.device, self.scratch, self.tuning, self.number = device, scratch, tuning, 0
-        self.module: ModuleType | None = None
-        self.subjects: dict[tuple[Case, int, tuple[Mend, ...]], LocalSubject] = {}
+        self.module: ModuleType
+        """The imported file, unless it is ``unmarked``."""
+        self.subjects: dict[tuple[Case, int, Mends], LocalSubject] = {}
         self.local: LocalSubject | None = None
         """The subject of a request's case, if it has one."""
         self.timed: Any
@@ -57,7 +57,7 @@ class State:
         self.source: tuple[str, str, str, str]
         self.order: tuple[str, ...] = ()
 
-    def subject(self, case: Case, generation: int, mends: tuple[Mend, ...]) -> LocalSubject:
+    def subject(self, case: Case, generation: int, mends: Mends) -> LocalSubject:
         """Return the subject of a case, bound once for each generation."""
         key = case, generation, mends
         if key not in self.subjects:
@@ -67,27 +67,23 @@ class State:
             self.subjects[key] = LocalSubject.bind(implementation, case)
         return self.subjects[key]
 
-    def _bind(self, case: Case, *, mends: tuple[Mend, ...]) -> BoundLoss:
+    def _bind(self, case: Case, *, mends: Mends) -> BoundLoss:
         """Return the file's definition as a case calls it; note changes by its constructor."""
         before = ProcessState.read()
         try:
-            return self._function(case, mends)
+            if isinstance(case, ModelCase):
+                return BoundModel(self.module, self.file.definition(""), case, copies=bool(mends))
+            function = program.bound(self.module, self.binding(case))
         finally:
             for change in before.restore():
                 self.constructed.setdefault(change, False)
-
-    def _function(self, case: Case, mends: tuple[Mend, ...]) -> BoundLoss:
-        assert self.module is not None
-        if isinstance(case, ModelCase):
-            return BoundModel(self.module, self.file.definition(""), case, copies=bool(mends))
-        function = bound(self.module, self.binding(case))
         if "operands" in mends:
             function = binding.on_copies(function)
         if "gradients" in mends:
             function = binding.with_all_gradients(function, case)
         return binding.mended(function, case) if "results" in mends else function
 
-    def binding(self, case: Case) -> Binding:
+    def binding(self, case: Case) -> program.Binding:
         """Return how a case calls the file's definition."""
         return binding.binding(self.file, case, self.order)
 
@@ -121,7 +117,7 @@ class Load(WorkerRequest[None], frozen=True):
         beside, name = "" if file.revision else str(file.path), file.module or file.path.stem
         state.source = file.program, beside, name, state.scratch
         if not self.unmarked:
-            state.module = import_source(*state.source)
+            state.module = program.import_source(*state.source)
             state.tuning.watch()
 
 
@@ -176,11 +172,8 @@ class InputShapes(WorkerRequest[list[tuple[Shape, str]]], frozen=True):
                 given = give()
         except Exception:
             given = give()
-        return [
-            (tuple(each.shape), str(each.dtype).removeprefix("torch."))
-            for each in given
-            if isinstance(each, Tensor)
-        ]
+        tensors = (each for each in given if isinstance(each, Tensor))
+        return [(tuple(t.shape), str(t.dtype).removeprefix("torch.")) for t in tensors]
 
 
 class Unmarked(WorkerRequest[Iterable[Answer]], frozen=True):
@@ -234,7 +227,6 @@ class ModelArguments(WorkerRequest[list[Argument]], frozen=True):
     """Descriptions of the arguments from ``get_inputs``."""
 
     def perform_at(self, state: State) -> list[Argument]:
-        assert state.module is not None
         return arguments_of(state.module)
 
 
@@ -245,8 +237,11 @@ class ModelState(WorkerRequest[tuple[dict[str, Tensor], list[str]]], frozen=True
     seed: int
 
     def perform_at(self, state: State) -> tuple[dict[str, Tensor], list[str]]:
-        assert state.module is not None
-        return state_of(make(state.module, state.file.definition(""), state.device, self.seed))
+        made = make(state.module, state.file.definition(""), state.device, self.seed)
+        if not isinstance(made, nn.Module):
+            return {}, []
+        trained = [name for name, each in made.named_parameters() if each.requires_grad]
+        return dict(made.state_dict()), trained
 
 
 @contextmanager

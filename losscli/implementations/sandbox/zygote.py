@@ -182,7 +182,10 @@ def _work(walls: Walls, descriptors: list[int], keeper: int, prefix: str) -> NoR
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         _close_in(walls, channel, prefix)
-        _close_descriptors({0, 1, 2, channel, operands, results})
+        for open_file in map(int, os.listdir("/proc/self/fd")):  # some would tell about the judge
+            if open_file not in {0, 1, 2, channel, operands, results}:
+                with contextlib.suppress(OSError):  # that of the folder itself
+                    os.close(open_file)
         from losscli.implementations.sandbox import server
 
         server.serve(channel, operands, results, walls)
@@ -207,17 +210,8 @@ def _close_in(walls: Walls, channel: int, prefix: str) -> None:
         os.chdir(walls.scratch)
         walls.give_up()
     except Exception as error:
-        report = wire.Raised(str(error), "error")
-        wire.send(Channel(socket.socket(fileno=channel)), report)
+        wire.send(Channel(socket.socket(fileno=channel)), wire.Raised(str(error), "error"))
         raise
-
-
-def _close_descriptors(kept: set[int]) -> None:
-    """Close files that would tell a worker about the judge."""
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) not in kept:
-            with contextlib.suppress(OSError):  # that of the folder itself
-                os.close(int(name))
 
 
 def _kill(process: int) -> None:

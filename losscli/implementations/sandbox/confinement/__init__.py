@@ -72,15 +72,11 @@ class Walls:
     def furnish(self, prefix: str) -> None:
         """Create the worker's files; ``prefix`` starts its folder's name on a shared disk."""
         wanted = self.wanted
-        needed = [*self._needed()]
         pipes = wanted.environ.get(MPS_VARIABLE, MPS_PIPES)
         shares = not self._on_cpu and os.path.isdir(pipes)
-        if shares:
-            needed.append(pipes)
-        mounted = None
-        if self.apart:
-            bytes = min(mounts.SCRATCH_BYTES, (wanted.memory_bytes or sys.maxsize) // SCRATCH_PART)
-            mounted = mounts.mount(wanted.device, bytes, needed, wanted.hidden)
+        needed = [*self._needed(), *([pipes] if shares else [])]
+        bytes = min(mounts.SCRATCH_BYTES, (wanted.memory_bytes or sys.maxsize) // SCRATCH_PART)
+        mounted = mounts.mount(wanted.device, bytes, needed, wanted.hidden) if self.apart else None
         if mounted is None:
             self.scratch = tempfile.mkdtemp(prefix=prefix, dir=wanted.scratch)
             return

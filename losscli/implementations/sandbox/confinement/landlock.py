@@ -26,23 +26,13 @@ _SCOPES = {SCOPES_SINCE: 0x3}
 _VERSION, _PATH_BENEATH = 1, 1
 
 
-def version() -> int:
-    """Return the kernel's Landlock version, or 0."""
-    try:
-        return kernel.call("landlock_create_ruleset", None, 0, _VERSION)
-    except OSError:
-        return 0
-
-
-def restrict(
-    writable: Iterable[str], hidden: Iterable[str] = (), needed: Iterable[str] = ()
-) -> int:
+def restrict(writable: Iterable[str], hidden: Iterable[str], needed: Iterable[str]) -> int:
     """Restrict the files that this process and its children may read and write.
 
     Folders above ``hidden`` cannot be listed, as rules on folders include all below. ``needed``
     paths inside hidden folders stay readable. OSError if Landlock is unavailable.
     """
-    found = version()
+    found = kernel.call("landlock_create_ruleset", None, 0, _VERSION)
     writes, tcp, scopes = (
         sum(right for since, right in rights.items() if since <= found)
         for rights in (_WRITES, _TCP, _SCOPES)

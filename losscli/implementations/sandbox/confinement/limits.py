@@ -84,8 +84,7 @@ class Watch:
         if not self.memory_bytes or most <= max(self.memory_bytes, GROWTH * self._looked_at):
             return 0
         self._looked_at = most
-        taken = sum(map(_share, pids))
-        return TOO_MUCH_MEMORY if taken > self.memory_bytes else 0
+        return TOO_MUCH_MEMORY if sum(map(_share, pids)) > self.memory_bytes else 0
 
 
 def _whole(status: Mapping[str, int]) -> int:
@@ -184,8 +183,7 @@ def make_group(memory_bytes: int, processes: int) -> ControlGroup | None:
         if version == 2:
             beside = own.parent if (own.parent / "cgroup.procs").exists() else own
             with suppress(OSError):
-                control = (beside / "cgroup.subtree_control").read_text().split()
-                if {"memory", "pids"} <= {*control}:
+                if {"memory", "pids"} <= {*(beside / "cgroup.subtree_control").read_text().split()}:
                     for left in beside.glob(f"{GROUPS}*"):
                         with suppress(OSError):  # it has processes
                             left.rmdir()

@@ -150,7 +150,7 @@ def _mount_devices(nodes: Iterable[_Kept], bytes: int) -> None:
     for name, end in _STREAMS.items():
         os.symlink(f"/proc/self/fd{end}", f"/dev/{name}")
     os.mkdir("/dev/shm")
-    _mount("tmpfs", "/dev/shm", "tmpfs", _NOSUID | _NODEV, _size(bytes))
+    _mount("tmpfs", "/dev/shm", "tmpfs", _NOSUID | _NODEV, f"size={bytes},mode=700")
     _remount_read_only("/dev", _SMALL)
 
 
@@ -158,16 +158,15 @@ def _mount_scratch(bytes: int) -> str:
     names = (f"{SCRATCH}{number or ''}" for number in count())
     scratch = next(name for name in names if not os.path.lexists(name))
     os.mkdir(scratch)
-    _mount("tmpfs", scratch, "tmpfs", _NOSUID | _NODEV, _size(bytes))
+    _mount("tmpfs", scratch, "tmpfs", _NOSUID | _NODEV, f"size={bytes},mode=700")
     return scratch
 
 
 def _mount_proc(*, writable: bool) -> None:
     """Mount a /proc of this namespace; CUDA must write to the files of processes."""
+    _mount("proc", "/proc", "proc", _SMALL if writable else _SMALL | _READ_ONLY)
     if not writable:
-        _mount("proc", "/proc", "proc", _SMALL | _READ_ONLY)
         return
-    _mount("proc", "/proc", "proc", _SMALL)
     with os.scandir("/proc") as entries:
         for entry in entries:
             known = entry.stat(follow_symlinks=False).st_mode
@@ -196,10 +195,6 @@ def _remount_read_only(place: str, flags: int) -> None:
 
 def _mount_small(place: str) -> None:
     _mount("tmpfs", place, "tmpfs", _SMALL, "size=1m,mode=755")
-
-
-def _size(bytes: int) -> str:
-    return f"size={bytes},mode=700"
 
 
 def _mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:

@@ -58,9 +58,7 @@ def drop_capabilities() -> None:
     """Drop all capabilities of this process and its children; OSError if one remains."""
     kernel.call("prctl", _SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     kernel.call("prctl", _AMBIENT, _AMBIENT_CLEAR_ALL, 0, 0, 0)
-    try:
+    with suppress(OSError):  # past the last; or not allowed, of a user who has none to pass on
         for capability in range(_MOST):
             kernel.call("prctl", _CAPBSET_DROP, capability, 0, 0, 0)
-    except OSError:  # past the last; or not allowed, of a user who has none to pass on
-        pass
     kernel.call("capset", struct.pack("=Ii", _VERSION_3, 0), struct.pack("=6I", *[0] * 6))

@@ -12,7 +12,8 @@ from losscli.implementations.sandbox.confinement import kernel
 class Refused(NamedTuple):
     """Refused system calls, and why."""
 
-    names: tuple[str, ...]
+    names: str
+    """Their names, with spaces in between."""
     why: str
     error: int = errno.EPERM
     on_cuda: bool = True
@@ -21,46 +22,34 @@ class Refused(NamedTuple):
 
 REFUSED = (
     Refused(
-        ("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "kcmp"),
+        "ptrace process_vm_readv process_vm_writev process_madvise kcmp",
         "reach the memory of other processes",
         on_cuda=False,
     ),
-    Refused(("pidfd_getfd",), "takes descriptors of other processes", on_cuda=False),
-    Refused(("add_key", "keyctl", "request_key"), "keys of the kernel belong to no namespace"),
+    Refused("pidfd_getfd", "takes descriptors of other processes", on_cuda=False),
+    Refused("add_key keyctl request_key", "keys of the kernel belong to no namespace"),
     Refused(
-        ("mount", "umount2", "pivot_root", "chroot", "move_mount", "open_tree", "open_tree_attr"),
-        "change what lies where",
+        "mount umount2 pivot_root chroot move_mount open_tree open_tree_attr", "change the mounts"
     ),
-    Refused(("mount_setattr", "fsopen", "fsconfig", "fsmount", "fspick"), "mount, in newer ways"),
-    Refused(("unshare", "setns"), "lead to namespaces in which a process has capabilities again"),
-    Refused(("clone3",), "clone, whose flags a filter cannot see", errno.ENOSYS),
-    Refused(("open_by_handle_at", "name_to_handle_at"), "open files past their folders"),
-    Refused(("bpf", "perf_event_open", "userfaultfd"), "reach far into the kernel"),
+    Refused("mount_setattr fsopen fsconfig fsmount fspick", "mount, in newer ways"),
+    Refused("unshare setns", "lead to namespaces in which a process has capabilities again"),
+    Refused("clone3", "clone, whose flags a filter cannot see", errno.ENOSYS),
+    Refused("open_by_handle_at name_to_handle_at", "open files past their folders"),
+    Refused("bpf perf_event_open userfaultfd", "reach far into the kernel"),
     Refused(
-        ("io_uring_setup", "io_uring_enter", "io_uring_register"),
-        "make other calls past this filter",
-        errno.ENOSYS,
+        "io_uring_setup io_uring_enter io_uring_register", "call past this filter", errno.ENOSYS
     ),
     Refused(
-        ("init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load"),
-        "change the kernel",
+        "init_module finit_module delete_module kexec_load kexec_file_load", "change the kernel"
     ),
+    Refused("reboot swapon swapoff acct quotactl quotactl_fd syslog", "are an administrator's"),
+    Refused("settimeofday clock_settime clock_adjtime adjtimex", "set the clock"),
+    Refused("sethostname setdomainname fanotify_init", "concern all processes"),
     Refused(
-        ("reboot", "swapon", "swapoff", "acct", "quotactl", "quotactl_fd", "syslog"),
-        "are an administrator's",
-    ),
-    Refused(("settimeofday", "clock_settime", "clock_adjtime", "adjtimex"), "set the clock"),
-    Refused(("sethostname", "setdomainname", "fanotify_init"), "concern all processes"),
-    Refused(
-        ("memfd_create", "memfd_secret"),
-        "take memory that no limit counts",
-        errno.ENOSYS,
-        on_cuda=False,
+        "memfd_create memfd_secret", "take memory no limit counts", errno.ENOSYS, on_cuda=False
     ),
 )
-SHARED_MEMORY = Refused(
-    ("shmget", "semget", "msgget", "mq_open"), "reach memory and queues of other processes"
-)
+SHARED_MEMORY = Refused("shmget semget msgget mq_open", "reach memory and queues of others")
 """Also refused if there is no namespace for it."""
 NEW_NAMESPACES = 0x7E020000
 """Flags of clone."""
@@ -71,7 +60,7 @@ _X32 = 0x40000000
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 """Operations of a filter: load a word of the call; compare it; end."""
-_SET_DEATH_SIGNAL = 1
+_SET_PDEATHSIG = 1
 """The option of prctl with which a worker could outlive its keeper."""
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
 """Their offsets in the description of a call; an argument's lower half comes first."""
@@ -81,12 +70,10 @@ _STEP = struct.Struct("=HBBI")
 
 
 def program(
-    refused: Iterable[Refused],
-    families: Iterable[int],
-    options: Iterable[int] = (_SET_DEATH_SIGNAL,),
+    refused: Iterable[Refused], families: Iterable[int], options: Iterable[int] = (_SET_PDEATHSIG,)
 ) -> bytes:
     """Return a filter that refuses system calls, other socket families, and prctl options."""
-    numbers = {kernel.number(name): each.error for each in refused for name in each.names}
+    numbers = {kernel.number(name): each.error for each in refused for name in each.names.split()}
     known = [part for family in families for part in _if(_EQUAL, family, _end())]
     unwanted = [part for each in options for part in _if(_EQUAL, each, _end(errno.EPERM))]
     by_argument = {
