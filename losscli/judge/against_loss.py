@@ -75,6 +75,9 @@ class KnownLoss:
     reference = None
     """A Model's reference; the loss has its own."""
 
+    trains = False
+    """Whether gradients are checked and timed too: the first look finds out."""
+
     def __init__(
         self,
         job: Job,
@@ -127,50 +130,45 @@ class KnownLoss:
             for loss in (*config.losses, *lacking)
         ]
 
-    def small(self, *, trains: bool) -> Iterable[Checks]:
+    def small(self) -> Iterable[Checks]:
         """Return the few checks that run first."""
-        return self._checks([self._sizes.small], SMALL_CHECKS, trains, drawn=True)
+        return self._checks([self._sizes.small], SMALL_CHECKS, drawn=True)
 
-    def rounds(self, *, trains: bool) -> Iterator[Iterable[Checks]]:
+    def rounds(self) -> Iterator[Iterable[Checks]]:
         """Yield the other checks in rounds; a failed round ends the judging."""
         checked = self._sizes.checked
         if self.job.quick:
             sizes = (*checked, *self._unpredictable(1))
-            yield self._checks(sizes, SMALL_CHECKS, trains, every=False)
-            yield self._checks(checked[:1], QUICK_CHECKS, trains, every=False)
-            if trains and EVERY_LOSS[self.loss].unit == ELEMENT:
-                yield self._planned(self._config(checked[:1]), AT_DEFAULTS, trains)
+            yield self._checks(sizes, SMALL_CHECKS, every=False)
+            yield self._checks(checked[:1], QUICK_CHECKS, every=False)
+            if self.trains and EVERY_LOSS[self.loss].unit == ELEMENT:
+                yield self._planned(self._config(checked[:1]), AT_DEFAULTS)
         else:
-            yield self._checks(checked, ALL_CHECKS, trains)
+            yield self._checks(checked, ALL_CHECKS)
             sizes = (*self._timed, *self._unpredictable(2))
-            yield self._checks(sizes, SMALL_CHECKS, trains, every=False)
+            yield self._checks(sizes, SMALL_CHECKS, every=False)
 
     def firsts_of_others(self) -> list[Case]:
         """Return the smallest case of each optional dtype."""
         config = self._config([self._sizes.small], dtypes=self.others)
         return list(expand(config, self.device)) if self.others else []
 
-    def of_others(self, *, trains: bool) -> Iterator[Checks]:
+    def of_others(self) -> Iterator[Checks]:
         """Yield a few checks in the optional dtypes that the candidate takes."""
         if self.others:
             small = self._config([self._sizes.small], every=True, dtypes=self.others)
-            small = replace(small, losses=small.losses[-1:])
-            yield from self._planned(small, SMALL_CHECKS, trains)
+            yield from self._planned(replace(small, losses=small.losses[-1:]), SMALL_CHECKS)
             *_, long = self._sizes.checked
             for names, size in ((SMALL_CHECKS, long), (FORWARD_CHECKS, self._sizes.many)):
-                yield from self._checks([size], names, trains, every=False, dtypes=self.others)
+                yield from self._checks([size], names, every=False, dtypes=self.others)
 
-    def tasks(self, *, trains: bool) -> list[Task]:
+    def tasks(self) -> list[Task]:
         """Return what is timed: the candidate, PyTorch and losscli's own kernel."""
-        quick, sizes = self.job.quick, self._timed
+        quick, others = self.job.quick, () if self.job.quick else (*self.compared[1:], CUSTOM)
         config = replace(
-            self._config(sizes, distribution="uniform"),
-            passes=PASSES if trains else PASSES[:1],
-            implementations=(
-                self.job.file,
-                self.beside,
-                *(() if quick else (*self.compared[1:], CUSTOM)),
-            ),
+            self._config(self._timed, distribution="uniform"),
+            passes=PASSES if self.trains else PASSES[:1],
+            implementations=(self.job.file, self.beside, *others),
             timing=Timing(0.05, 0.2, processes=1) if quick else Timing(0.2, 1.5, processes=3),
         )
         files = {each.name: each for each in (self.candidate, self.model) if each}
@@ -193,8 +191,8 @@ class KnownLoss:
 
     @cached_property
     def _own_size(self) -> Shape | None:
-        file = self.candidate.file
-        if not file or not file.defines("get_inputs"):
+        assert self.candidate.file
+        if not self.candidate.file.defines("get_inputs"):
             return None
         inputs = remote.workers.of(self.candidate, self.device).ask(InputShapes(), case=None)
         size = inputs[0][0] if inputs else ()
@@ -205,7 +203,6 @@ class KnownLoss:
         self,
         sizes: Sequence[Any],
         names: tuple[str, ...],
-        trains: bool,
         *,
         every: bool = True,
         drawn: bool = False,
@@ -220,13 +217,12 @@ class KnownLoss:
         if not every:
             reductions = config.reductions[-2:][:1]
             config = replace(config, losses=config.losses[-1:], reductions=reductions)
-        return self._planned(config, names, trains)
+        return self._planned(config, names)
 
-    def _planned(self, config: Config, names: tuple[str, ...], trains: bool) -> list[Checks]:
-        if not trains:
-            names = tuple(name for name in names if not CHECKS[name].needs_gradient)
+    def _planned(self, config: Config, names: tuple[str, ...]) -> list[Checks]:
+        fit = tuple(name for name in names if self.trains or not CHECKS[name].needs_gradient)
         files = {self.candidate.name: self.candidate}
-        return plan_verify(config, self.device, checks=names, files=files)
+        return plan_verify(config, self.device, checks=fit, files=files)
 
     def _config(
         self,

@@ -151,15 +151,16 @@ class Judging(Judgement):
                     note_call(self, against.firsts()[0])
                     for case in against.firsts():
                         look_at(self, case)
-                    self._check(against.small(trains=bool(draft.trains)))
+                    self._check(against.small())
                     look_unmarked(self, against.firsts()[0])
                     self._tell_first()
                 with draft.stage("checks"):
-                    for jobs in against.rounds(trains=bool(draft.trains)):
+                    for jobs in against.rounds():
                         self._check(jobs)
-                    for case in against.firsts_of_others():
-                        look_at(self, case)
-                    self._check(against.of_others(trains=bool(draft.trains)))
+                    if isinstance(against, KnownLoss):
+                        for case in against.firsts_of_others():
+                            look_at(self, case)
+                        self._check(against.of_others())
                 ended = False
             self._find_cause()
             take_tuning(self)
@@ -176,7 +177,7 @@ class Judging(Judgement):
         if not self.job.timed or isinstance(self.against, AnyModel):
             return
         free = memory.most_bytes(self.device)
-        for task in self.against.tasks(trains=False):
+        for task in self.against.tasks():
             _, reasons = lineup(task, FORWARD, free)
             if (why := reasons.get(self.job.file)) and why.code == Code.INSUFFICIENT_MEMORY:
                 self.notify(f"{task.case.name} is not going to be timed: {why}")

@@ -53,19 +53,11 @@ _OPTIONS = ("gpu", "needs", "loss", "reference", "dtypes", "limits")
 _OPTION = re.compile(rf"# (?P<name>{'|'.join(_OPTIONS)})(?:: (?P<value>\S.*))?")
 _PLACE = re.compile(r"^( *)(IMPORTS|SETUP|BODY)\n", re.MULTILINE)
 _LIMITS = {"build_seconds": 300.0, "call_seconds": 60.0, "total_seconds": 600.0}
-OF_TIME: set[Code] = {
-    Code.WRONG_AFTER_WARM_UP,
-    Code.TIMING_TAMPERING,
-    Code.INTERFERENCE,
-    Code.SLOWER,
-}
+OF_TIME = {Code.WRONG_AFTER_WARM_UP, Code.TIMING_TAMPERING, Code.INTERFERENCE, Code.SLOWER}
 """Codes that only timing finds. Other candidates are not timed, which takes seconds each."""
-OF_MACHINE: set[Code] = {
-    Code.NO_GPU,
-    Code.INSUFFICIENT_MEMORY,
-    Code.DEVICE_UNHEALTHY,
-    Code.INTERRUPTED,
-    Code.BUSY,
+OF_MACHINE = {
+    *(Code.NO_GPU, Code.INSUFFICIENT_MEMORY, Code.DEVICE_UNHEALTHY),
+    *(Code.INTERRUPTED, Code.BUSY),
 }
 """Codes of what this machine lacks."""
 TIMED = {"legitimate_fused_cpp", "legitimate_model_new_cuda"}
@@ -76,13 +68,8 @@ _KINDS: dict[str, tuple[Code, ...]] = {
     "times that disagree with the clock": (Code.TIMING_TAMPERING, Code.INTERFERENCE),
     "processes, flags and files that remain": (Code.GLOBAL_STATE_LEAK, Code.LEFT_PROCESS),
     "wrong values or gradients": (
-        *(
-            Code.WRONG,
-            Code.SHAPE_OR_DTYPE_MISMATCH,
-            Code.MODIFIED_INPUT,
-            Code.NO_GRADIENT,
-            Code.KNOWN_LIMITATION,
-        ),
+        *(Code.WRONG, Code.SHAPE_OR_DTYPE_MISMATCH, Code.MODIFIED_INPUT),
+        *(Code.NO_GRADIENT, Code.KNOWN_LIMITATION),
     ),
     "ends, hangs or takes too much": (
         *(Code.PROCESS_DIED, Code.DEVICE_ERROR, Code.FLOODED_OUTPUT),

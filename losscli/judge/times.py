@@ -74,12 +74,11 @@ def take_tuning(on: Judgement) -> None:
 def who_computed(on: Judgement) -> None:
     """Record whose operators and kernels run in a call, and whether one is the candidate's."""
     against, draft = on.against, on.draft
-    trains = bool(draft.trains)
-    case = against.tasks(trains=trains)[0].case
+    case = against.tasks()[0].case
     try:
         subject = RemoteSubject.bind(on.implementation, case)
         operands = on.problem(case).operands
-        pass_ = FORWARD_BACKWARD if trains else FORWARD
+        pass_ = FORWARD_BACKWARD if against.trains else FORWARD
         subject.send(Time(pass_, operands, evicts=False, captured=False))
         found = subject.send(WhatRan())
     except SubjectError as error:
@@ -106,7 +105,7 @@ def time_beside(on: Judgement) -> None:
     timed: list[tuple[Task, list[BenchResult]]] = []
     with Processes(on.device, torch.get_num_threads()) as processes:
         run: Run = processes.run if several else _runner(on.device).run
-        for task in against.tasks(trains=bool(on.draft.trains)):
+        for task in against.tasks():
             on.check_time()
             results = list(run(task)) if several else _confirmed(on, run, task)
             timed.append((task, results))

@@ -39,14 +39,8 @@ from losscli.runs.files import replace_file
 CHANCE_WORDS = {"NOT JUDGED", "HANGS"}
 CHANCE_CODES = {
     *(Code.TIMING_TAMPERING, Code.INTERFERENCE, Code.IMPOSSIBLE, Code.PROCESS_DIED),
-    *(
-        Code.DEVICE_ERROR,
-        Code.MEMORY_LIMIT,
-        Code.TIMEOUT,
-        Code.INSUFFICIENT_MEMORY,
-        Code.DEVICE_UNHEALTHY,
-    ),
-    *(Code.INTERRUPTED, Code.BUSY, Code.ERROR),
+    *(Code.DEVICE_ERROR, Code.MEMORY_LIMIT, Code.TIMEOUT, Code.INSUFFICIENT_MEMORY),
+    *(Code.DEVICE_UNHEALTHY, Code.INTERRUPTED, Code.BUSY, Code.ERROR),
 }
 """Words and reasons of verdicts that depend on chance and are not kept."""
 _FROM_PYTHON = ("CXX", "CUDACXX", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST")
