@@ -246,7 +246,10 @@ class KnownLoss:
                     choices.append(LossChoice(name, others))
             if drawn and not self.parameters:
                 choices += [LossChoice(self.loss, fixed | each) for each in self._drawn()]
-                choices += self._one_by_one(fixed)
+                choices += [LossChoice(name, fixed) for name in forms(self.loss, self.definition)]
+                # One may hide another: where a ratio's gradient is stopped, no second bound counts.
+                alone = [{**fixed, n: value} for n, value in self._off_default(self.loss).items()]
+                choices += [LossChoice(self.loss, each) for each in alone if len(alone) > 1]
         reductions: tuple[Any, ...] = self.usual_reductions
         if every and not job.reduction and takes("reduction"):
             reductions = spec.reductions
@@ -264,14 +267,6 @@ class KnownLoss:
     def _off_default(self, loss: str) -> dict[str, tuple[float, ...]]:
         takes = self.definition.takes
         return {n: (value,) for n, value in off_default(EVERY_LOSS[loss]).items() if takes(n)}
-
-    def _one_by_one(self, fixed: Mapping[str, tuple[float, ...]]) -> list[LossChoice]:
-        """Return each form at the defaults, and the loss with one parameter off its default."""
-        # One may hide another: where a ratio's gradient is stopped, no second bound counts.
-        taken = self._off_default(self.loss)
-        alone = [LossChoice(self.loss, {**fixed, n: value}) for n, value in taken.items()]
-        optional = [LossChoice(name, fixed) for name in forms(self.loss, self.definition)]
-        return optional + (alone if len(alone) > 1 else [])
 
     def _made_with(self) -> dict[str, float]:
         """Return the parameters that ``get_init_inputs`` gives a module."""

@@ -70,8 +70,7 @@ def look_at(on: Judgement, case: Case) -> None:
         instead = None if died else on.against.instead_of(case)
         if instead is None:
             lacks = raised and on.device == "cpu" and MISSING.search(str(error))
-            ends = Code.MISSING_TOOL if lacks else error.code
-            draft.end(ends, str(error), case=case.name)
+            draft.end(Code.MISSING_TOOL if lacks else error.code, str(error), case=case.name)
         code: Code = Code.UNSUPPORTED_INPUT if raised else Code.KNOWN_LIMITATION
         facet: Facet = "dtypes" if optional else "sizes"
         text = f"operands of {case.dtype}: {error}" if optional else str(error)

@@ -28,9 +28,8 @@ from losscli.implementations.source import REFERENCE_MODULE, Source
 from losscli.implementations.subject import bind
 from losscli.judge.against_loss import KnownLoss
 from losscli.judge.against_model import AnyModel
-from losscli.judge.canary import Canary
 from losscli.judge.cause import cause_of
-from losscli.judge.device_lock import device_lock
+from losscli.judge.device_lock import Canary, device_lock
 from losscli.judge.first_look import compile_by_call, look_at, look_unmarked
 from losscli.judge.home_ground import end_if_changed, note_call, settle_reduction, settle_shapes
 from losscli.judge.job import Job
@@ -66,7 +65,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
     draft, named, log = Draft(), job.loss, ""
     file: Source | None = None
     judging: Judging | None = None
-    canary = Canary.of(device, job.limits.call_seconds)
+    canary = Canary(device, job.limits.call_seconds)
     try:
         if trouble := canary.trouble():
             draft.end(Code.DEVICE_UNHEALTHY, trouble)

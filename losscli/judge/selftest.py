@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from itertools import chain
+from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import indent
@@ -98,12 +98,8 @@ class Candidate:
         found = _FIRST_LINE.fullmatch(first)
         if not found:
             raise ValueError(f"{path}: the first line is {first!r}")
-        options: dict[str, str] = {}
-        for line in others:
-            option = _OPTION.fullmatch(line)
-            if not option:
-                break
-            options[option["name"]] = option["value"] or ""
+        declared = takewhile(bool, map(_OPTION.fullmatch, others))
+        options = {option["name"]: option["value"] or "" for option in declared if option}
         codes = tuple(found["codes"].split(",")) if found["codes"] else ()
         return cls(path, tuple(found["words"].split("|")), codes, found["what"], options)
 
@@ -232,25 +228,20 @@ def judged_files(judged: Iterable[Verdict], of: Iterable[Candidate]) -> Iterator
     for verdict in judged:
         candidate = by_file[verdict.file]
         due = candidate.is_due(verdict)
-        of_word = (reason for reason in verdict.reasons if reason.code.word == verdict.word)
-        deciding = next(chain(of_word, verdict.reasons), None)
+        reason = verdict.reasons[0].text if verdict.reasons else ""
+        told = "" if verdict.right or " ulp" in reason else reason
         yield Judged(
             candidate.path.name,
             candidate.kind,
             candidate.what,
             " or ".join(candidate.words),
             verdict.word,
-            tuple(dict.fromkeys(reason.code for reason in verdict.reasons)),
-            deciding.text if deciding and not due else "",
+            tuple(dict.fromkeys(each.code for each in verdict.reasons)),
+            "" if due else reason,
             due,
             round(sum(verdict.seconds.values()), 1),
-            verdict.cause or _told(verdict),
+            verdict.cause or told,
         )
-
-
-def _told(verdict: Verdict) -> str:
-    wrong = [reason.text for reason in verdict.reasons if verdict.word not in RIGHT_WORDS]
-    return wrong[0] if wrong and " ulp" not in wrong[0] else ""
 
 
 def counted(found: Iterable[Judged]) -> dict[str, tuple[int, int, int]]:

@@ -68,8 +68,7 @@ class VerdictCache:
         except (OSError, RecordError, *UNREADABLE):
             return None
         note_use(path)
-        named = renamed(found, job, {found.file: job.file})
-        return replace(named, cached=True, seconds={})
+        return replace(renamed(found, job, {found.file: job.file}), cached=True, seconds={})
 
     def keep(self, job: Job, verdict: Verdict) -> None:
         """Keep a verdict unless it depends on chance; ignore a full disk."""
@@ -123,8 +122,7 @@ def describe_machine() -> Iterator[str]:
 def _gpus(device: str) -> tuple[str, ...]:
     if device == "cpu":
         return ("cpu",)
-    gpus = find_gpus()
-    models = {gpu.model for gpu in gpus if device in ("auto", "cuda", gpu.name)}
+    models = {gpu.model for gpu in find_gpus() if device in ("auto", "cuda", gpu.name)}
     return ("cuda", str(driver_cuda()), *sorted(models))
 
 
