@@ -80,7 +80,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
             if model:
                 against = AnyModel(job, device, candidate, of_file(model, setting), seed)
             else:
-                against = KnownLoss(job, device, candidate, named, seed, timed)
+                against = KnownLoss(job, device, candidate, seed, timed)
         judging = Judging(job, device, file, against, draft, notify)
         judging.run()
     except Ended:

@@ -89,7 +89,7 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
                 if file.misfit(file.definition(case.loss), case.spec):
                     continue
                 known = _recognised(found, case, labels=labels)
-                only = known and _only_at(found, case, *known, labels=labels)
+                only = known and _only_at(found, case, known, labels=labels)
             except SandboxError:
                 raise
             except (SubjectError, NotJudgeableError) as error:
@@ -186,15 +186,11 @@ def settings(spec: Spec, numbers: Sequence[float]) -> list[dict[str, float]]:
 
 
 def _only_at(
-    found: Implementation,
-    first: Case,
-    given: Mapping[str, float],
-    reduction: Reduction,
-    *,
-    labels: bool,
+    found: Implementation, first: Case, known: tuple[dict[str, float], Reduction], *, labels: bool
 ) -> str:
     """Return a parameter at whose default alone a file computes a loss; empty if there is none."""
     assert found.file
+    given, reduction = known
     definition = found.file.definition(first.loss)
     is_made = found.file.defines("get_init_inputs")  # with these parameters, whatever a case has
     takes = definition.signature.takes if is_made else definition.takes

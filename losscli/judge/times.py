@@ -166,17 +166,15 @@ def _take_time(on: Judgement, result: BenchResult) -> None:
     if result.status == FAILED:
         draft.add(result.code or Code.WRONG, result.reason, case=name)
         return
-    if result.status == SKIPPED:
-        if result.code != Code.NOT_APPLICABLE:
-            code: Code = Code.INSUFFICIENT_MEMORY if result.code in NO_ROOM else Code.ERROR
-            draft.add(code, result.reason, case=name)
+    if result.status == SKIPPED and result.code != Code.NOT_APPLICABLE:
+        code: Code = Code.INSUFFICIENT_MEMORY if result.code in NO_ROOM else Code.ERROR
+        draft.add(code, result.reason, case=name)
+    if not result.seconds:
         return
-    assert result.seconds
-    share = result.gbps / result.limit_gbps if result.gbps and result.limit_gbps else None
     if result.impossible:
         draft.add(Code.IMPOSSIBLE, result.reason, case=name)
     ratios = {other: (r.value, r.low, r.high) for other, r in _ratios(on, result).items()}
-    measured = result.seconds.median, ratios, share, result.peak_extra_bytes
+    measured = result.seconds.median, ratios, result.limit_share, result.peak_extra_bytes
     draft.speed.append(Speed(result.case.name, result.pass_, *measured))
     for other, ratio in _slower(on, result).items():
         draft.add(Code.SLOWER, f"{1 / ratio:.2f} times the time of {other}", case=name)

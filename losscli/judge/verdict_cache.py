@@ -15,17 +15,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 import losscli
-from losscli import __version__
 from losscli.build.plan import csrc_root
 from losscli.errors import LosscliError
+from losscli.files import directories
 from losscli.files.digest import digest
-from losscli.files.directories import (
-    is_unused,
-    make_private,
-    note_use,
-    private_folder,
-    require_private,
-)
 from losscli.implementations.languages import LANGUAGES, version_of
 from losscli.implementations.source import Source
 from losscli.judge.job import Job
@@ -62,12 +55,12 @@ class VerdictCache:
             return None
         path = self._path(job, files)
         for each in (path.parent, path):
-            require_private(each)
+            directories.require_private(each)
         try:
             found = read_json(Verdict, path.read_bytes())
         except (OSError, RecordError, *UNREADABLE):
             return None
-        note_use(path)
+        directories.note_use(path)
         return replace(renamed(found, job, {found.file: job.file}), cached=True, seconds={})
 
     def keep(self, job: Job, verdict: Verdict) -> None:
@@ -80,15 +73,15 @@ class VerdictCache:
             return
         path = self._path(job, files)
         with contextlib.suppress(OSError):
-            make_private(self.root)
-            make_private(path.parent)
+            directories.make_private(self.root)
+            directories.make_private(path.parent)
             replace_file(path, [f"{json_line(verdict.to_json())}\n".encode()])
 
     def drop_unused(self, now: float) -> None:
         """Remove verdicts that were not used for long; ``now`` in seconds since the epoch."""
         for path in self.root.glob("??/*.json"):
             with contextlib.suppress(OSError):
-                if is_unused(path, now):
+                if directories.is_unused(path, now):
                     path.unlink()
 
     def _path(self, job: Job, files: Sequence[Source]) -> Path:
@@ -101,7 +94,7 @@ class VerdictCache:
 
 def user_verdicts() -> VerdictCache:
     """Return this user's cache without unused verdicts; UnfitError as in ``find``."""
-    found = VerdictCache(private_folder("verdicts", "verdicts"))
+    found = VerdictCache(directories.private_folder("verdicts", "verdicts"))
     found.drop_unused(time.time())
     return found
 
@@ -135,7 +128,7 @@ def own_version() -> str:
     own = [path for path in own if path.relative_to(package).parts[0] != "candidates"]
     paths = [*sorted(own), *sorted(p for p in csrc_root().rglob("*") if p.is_file())]
     found = digest(*(part for path in paths for part in (path.name, path.read_bytes())))
-    return f"{__version__} {found[:32]}"
+    return f"{losscli.__version__} {found[:32]}"
 
 
 def _files(job: Job) -> list[Source] | None:
