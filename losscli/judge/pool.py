@@ -54,10 +54,7 @@ def usable_gpus() -> list[str]:
 
 
 class LocalPool:
-    """A pool of processes of this machine.
-
-    Jobs take its GPUs in turn, except those that did not recover from a kernel.
-    """
+    """A pool of processes of this machine; a GPU that did not recover gets no more jobs."""
 
     def __init__(
         self,
