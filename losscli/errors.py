@@ -106,10 +106,8 @@ def writing(path: Path, advice: str = "Name another file.", do: str = "write") -
 
 def worst(codes: Iterable[int]) -> int:
     """Return the exit code of several files."""
-    given = {*codes}
-    return next(
-        (c for c in (EXIT_FAILED, EXIT_BUILD, EXIT_USAGE, EXIT_UNFIT) if c in given), EXIT_OK
-    )
+    order = EXIT_FAILED, EXIT_BUILD, EXIT_USAGE, EXIT_UNFIT
+    return min({*codes} & {*order}, key=order.index, default=EXIT_OK)
 
 
 LISTED = {"loss": "losses", "check": "checks"}

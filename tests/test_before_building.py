@@ -72,9 +72,9 @@ def test_command_that_cannot_run_fails_before_it_builds_or_starts_processes(
 def test_size_that_cannot_be_timed_is_said_before_judge_builds(tmp_path):
     path = tmp_path / "k.py"
     path.write_text("def mse_loss(input, target): return ((input - target) ** 2).mean()")
-    job = Job(file=str(path), sizes=((8, 8), (2**20, 2**20)))
+    job = Job(file=str(path), loss="mse", sizes=((8, 8), (2**20, 2**20)))
     file, notes = Source.read(str(path)), []
-    against = KnownLoss(job, "cpu", of_file(file), "mse", 0)
+    against = KnownLoss(job, "cpu", of_file(file), 0)
     judging: Any = SimpleNamespace(job=job, device="cpu", against=against, notify=notes.append)
     Judging._tell_misfits(judging)
     (note,) = notes

@@ -19,7 +19,7 @@ from losscli.bench.statistics import (
     summarize_processes,
 )
 from losscli.runs.measurements import Speedup
-from losscli.runs.spread import deviation, next_run_half_width, quantile, student_quantile
+from losscli.runs.spread import next_run_half_width, quantile, student_quantile
 
 
 def test_quantiles_are_linear_between_neighbours():
@@ -155,7 +155,6 @@ def test_student_quantiles_are_those_of_the_tables():
 
 
 def test_half_width_of_the_next_run_is_that_between_processes_or_within_them():
-    assert deviation([1.0, 2.0, 3.0]) == pytest.approx(1.0)
     differing = 4.303 * 1.0 / math.sqrt(3) * math.sqrt(2)
     assert next_run_half_width([1.0, 2.0, 3.0], [0.0] * 3) == pytest.approx(differing)
     agreeing = NormalDist().inv_cdf(0.975) * 0.1 / math.sqrt(4) * math.sqrt(2)

@@ -8,7 +8,6 @@ several processes the ratio's own verdict has to be slower too.
 """
 
 import math
-from collections.abc import Sequence
 from operator import itemgetter
 
 from losscli.compare.row_keys import median_of
@@ -80,15 +79,9 @@ def compared(run: Run) -> list[Configuration]:
 
 
 def configurations(run: Run) -> list[Configuration]:
-    """Gather the results of each case and pass, and test them."""
+    """Gather the results of each case and pass, and test them by Holm's method."""
     by_key = grouped(run.of(BenchResult), lambda r: (r.table, r.case, r.pass_, r.mode))
     found = [Configuration((r.implementation, r) for r in results) for results in by_key.values()]
-    _test(found)
-    return found
-
-
-def _test(found: Sequence[Configuration]) -> None:
-    """Set the baselines that custom is slower than, and where there were too few rounds."""
     comparisons = [
         (*_chance(each, baseline), each, baseline)
         for each in found
@@ -104,6 +97,7 @@ def _test(found: Sequence[Configuration]) -> None:
     for _, rounds, each, baseline in comparisons:
         if each.is_behind(baseline) and not each.slower_than and 0.5**rounds > RISK / left:
             each.too_short = True
+    return found
 
 
 def _chance(each: Configuration, baseline: BenchResult) -> tuple[float, int]:

@@ -9,7 +9,7 @@ part of it; with one process, it is assumed.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import NormalDist, median
+from statistics import NormalDist, median, stdev
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from losscli.files.record import Record
 from losscli.machine.differences import Difference
 from losscli.runs.grouping import grouped
 from losscli.runs.records import BenchResult
-from losscli.runs.spread import Z95, deviation
+from losscli.runs.spread import Z95
 
 CONFIDENCE = 0.99
 """The confidence that all intervals of a comparison hold at once."""
@@ -79,10 +79,9 @@ def process_errors(medians: Sequence[Sequence[float]]) -> Array:
     typical: list[float] = []
     for index, each in enumerate(medians):
         if len(each) > 1:
-            errors[index] = deviation([math.log(m) for m in each]) / math.sqrt(len(each))
-            freedom = len(each) - 1
+            errors[index] = stdev(map(math.log, each)) / math.sqrt(len(each))
             # The median of a variance of so few is below the variance itself.
-            typical.append(errors[index] / (1 - 2 / (9 * freedom)) ** 1.5)
+            typical.append(errors[index] / (1 - 2 / (9 * (len(each) - 1))) ** 1.5)
     return np.maximum(errors, np.median(typical)) if typical else errors
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from losscli.bench.plan import Task
 from losscli.bench.plan import plan as plan_bench
-from losscli.cases.axes import DTYPES, PASSES, Distribution, DType
+from losscli.cases.axes import DTYPES, PASSES, DType
 from losscli.cases.case import Case
 from losscli.config.expansion import expand
 from losscli.config.schema import Config, Inputs, LossChoice, Timing, off_default
@@ -75,26 +75,29 @@ class KnownLoss:
     reference = None
     """A Model's reference; the loss has its own."""
 
+    trains = False
+    """Whether gradients are checked and timed too: the first look finds out."""
+
     def __init__(
         self,
         job: Job,
         device: str,
         candidate: Implementation,
-        loss: str,
         seed: int,
         model: Implementation | None = None,
     ) -> None:
-        """Find the loss in the candidate's file; NotJudgeableError where its arguments do not fit.
+        """Find the job's loss in the file; NotJudgeableError where its arguments do not fit.
 
         ``model``: the reference that computes the loss and is timed next to the candidate.
         """
         self.model, self.beside = model, model.name if model else REFERENCE
         """The implementation that is timed as the reference, and its name."""
-        self.job, self.device, self.candidate, self.loss = job, device, candidate, loss
-        self.seed = seed
+        self.job, self.device, self.candidate, self.seed = job, device, candidate, seed
         assert candidate.file
-        self.definition = candidate.file.definition(loss)
-        check_arguments(candidate.file, self.definition, loss, job.arguments)
+        self.loss, self.spec = job.loss, EVERY_LOSS[job.loss]
+        self.definition = candidate.file.definition(job.loss)
+        self.forms = forms(job.loss, self.definition)
+        check_arguments(candidate.file, self.definition, job.loss, job.arguments)
         self.parameters = {**self._made_with(), **job.parameters}
         self.asked: tuple[DType, ...] = job.dtypes or ("float32",)
         self.others = [] if job.dtypes else [each for each in DTYPES if each not in self.asked]
@@ -105,7 +108,7 @@ class KnownLoss:
     @property
     def usual_reductions(self) -> tuple[str, ...]:
         """The reductions that it has to have."""
-        reductions = EVERY_LOSS[self.loss].reductions
+        reductions = self.spec.reductions
         return (self.job.reduction or ("mean" if "mean" in reductions else reductions[0]),)
 
     def start(self) -> None:
@@ -119,7 +122,7 @@ class KnownLoss:
         config = self._config([self._sizes.small])
         lacking = [
             LossChoice(name)
-            for name in forms(self.loss, self.definition)
+            for name in self.forms
             if not all(operand.torch_differentiates for operand in EVERY_LOSS[name].operands)
         ]
         return [
@@ -127,50 +130,54 @@ class KnownLoss:
             for loss in (*config.losses, *lacking)
         ]
 
-    def small(self, *, trains: bool) -> Iterable[Checks]:
+    def small(self) -> Iterable[Checks]:
         """Return the few checks that run first."""
-        return self._checks([self._sizes.small], SMALL_CHECKS, trains, drawn=True)
+        config = self._config([self._sizes.small], every=True)
+        if self.parameters:
+            return self._planned(config, SMALL_CHECKS)
+        fixed, off = config.losses[0].parameters, self._off_default(self.loss)
+        more = [LossChoice(self.loss, {**fixed, **each}) for each in self._drawn()]
+        more += [LossChoice(name, fixed) for name in self.forms]
+        # One may hide another: where a ratio's gradient is stopped, no second bound counts.
+        alone = [{**fixed, name: value} for name, value in off.items() if len(off) > 1]
+        more += [LossChoice(self.loss, each) for each in alone]
+        return self._planned(replace(config, losses=(*config.losses, *more)), SMALL_CHECKS)
 
-    def rounds(self, *, trains: bool) -> Iterator[Iterable[Checks]]:
+    def rounds(self) -> Iterator[Iterable[Checks]]:
         """Yield the other checks in rounds; a failed round ends the judging."""
         checked = self._sizes.checked
         if self.job.quick:
-            sizes = (*checked, *self._unpredictable(1))
-            yield self._checks(sizes, SMALL_CHECKS, trains, every=False)
-            yield self._checks(checked[:1], QUICK_CHECKS, trains, every=False)
-            if trains and EVERY_LOSS[self.loss].unit == ELEMENT:
-                yield self._planned(self._config(checked[:1]), AT_DEFAULTS, trains)
+            yield self._few((*checked, *self._unpredictable(1)), SMALL_CHECKS)
+            yield self._few(checked[:1], QUICK_CHECKS)
+            if self.trains and self.spec.unit == ELEMENT:
+                yield self._planned(self._config(checked[:1]), AT_DEFAULTS)
         else:
-            yield self._checks(checked, ALL_CHECKS, trains)
-            sizes = (*self._timed, *self._unpredictable(2))
-            yield self._checks(sizes, SMALL_CHECKS, trains, every=False)
+            yield self._planned(self._config(checked, every=True), ALL_CHECKS)
+            yield self._few((*self._timed, *self._unpredictable(2)), SMALL_CHECKS)
 
     def firsts_of_others(self) -> list[Case]:
         """Return the smallest case of each optional dtype."""
         config = self._config([self._sizes.small], dtypes=self.others)
         return list(expand(config, self.device)) if self.others else []
 
-    def of_others(self, *, trains: bool) -> Iterator[Checks]:
+    def of_others(self) -> Iterator[Checks]:
         """Yield a few checks in the optional dtypes that the candidate takes."""
         if self.others:
             small = self._config([self._sizes.small], every=True, dtypes=self.others)
-            small = replace(small, losses=small.losses[-1:])
-            yield from self._planned(small, SMALL_CHECKS, trains)
+            yield from self._planned(replace(small, losses=small.losses[-1:]), SMALL_CHECKS)
             *_, long = self._sizes.checked
             for names, size in ((SMALL_CHECKS, long), (FORWARD_CHECKS, self._sizes.many)):
-                yield from self._checks([size], names, trains, every=False, dtypes=self.others)
+                yield from self._few([size], names, dtypes=self.others)
 
-    def tasks(self, *, trains: bool) -> list[Task]:
+    def tasks(self) -> list[Task]:
         """Return what is timed: the candidate, PyTorch and losscli's own kernel."""
-        quick, sizes = self.job.quick, self._timed
+        quick = self.job.quick
+        others = () if quick else (*self.compared[1:], CUSTOM)
         config = replace(
-            self._config(sizes, distribution="uniform"),
-            passes=PASSES if trains else PASSES[:1],
-            implementations=(
-                self.job.file,
-                self.beside,
-                *(() if quick else (*self.compared[1:], CUSTOM)),
-            ),
+            self._config(self._timed),
+            inputs=Inputs(seed=self.seed),
+            passes=PASSES if self.trains else PASSES[:1],
+            implementations=(self.job.file, self.beside, *others),
             timing=Timing(0.05, 0.2, processes=1) if quick else Timing(0.2, 1.5, processes=3),
         )
         files = {each.name: each for each in (self.candidate, self.model) if each}
@@ -193,75 +200,55 @@ class KnownLoss:
 
     @cached_property
     def _own_size(self) -> Shape | None:
-        file = self.candidate.file
-        if not file or not file.defines("get_inputs"):
+        assert self.candidate.file
+        if not self.candidate.file.defines("get_inputs"):
             return None
         inputs = remote.workers.of(self.candidate, self.device).ask(InputShapes(), case=None)
         size = inputs[0][0] if inputs else ()
-        same = len(size) == len(SIZES[EVERY_LOSS[self.loss].unit].small)
+        same = len(size) == len(SIZES[self.spec.unit].small)
         return tuple(size) if same and math.prod(size) <= LARGEST else None
 
-    def _checks(
-        self,
-        sizes: Sequence[Any],
-        names: tuple[str, ...],
-        trains: bool,
-        *,
-        every: bool = True,
-        drawn: bool = False,
-        dtypes: Sequence[DType] = (),
+    def _few(
+        self, sizes: Sequence[Any], names: tuple[str, ...], *, dtypes: Sequence[DType] = ()
     ) -> list[Checks]:
-        """Return checks at some sizes.
+        """Return checks of a mean with parameters off their defaults."""
+        config = self._config(sizes, every=True, dtypes=dtypes)
+        mean = config.reductions[-2:][:1]
+        return self._planned(replace(config, losses=config.losses[-1:], reductions=mean), names)
 
-        ``every``: all reductions and parameters, else a mean with parameters off their defaults.
-        ``drawn``: random parameters too. ``dtypes``: the job's by default.
-        """
-        config = self._config(sizes, every=True, drawn=drawn, dtypes=dtypes)
-        if not every:
-            reductions = config.reductions[-2:][:1]
-            config = replace(config, losses=config.losses[-1:], reductions=reductions)
-        return self._planned(config, names, trains)
-
-    def _planned(self, config: Config, names: tuple[str, ...], trains: bool) -> list[Checks]:
-        if not trains:
-            names = tuple(name for name in names if not CHECKS[name].needs_gradient)
+    def _planned(self, config: Config, names: tuple[str, ...]) -> list[Checks]:
+        fit = tuple(name for name in names if self.trains or not CHECKS[name].needs_gradient)
         files = {self.candidate.name: self.candidate}
-        return plan_verify(config, self.device, checks=names, files=files)
+        return plan_verify(config, self.device, checks=fit, files=files)
 
     def _config(
-        self,
-        sizes: Sequence[Any],
-        *,
-        every: bool = False,
-        drawn: bool = False,
-        distribution: Distribution = "normal",
-        dtypes: Sequence[DType] = (),
+        self, sizes: Sequence[Any], *, every: bool = False, dtypes: Sequence[DType] = ()
     ) -> Config:
-        job, spec = self.job, EVERY_LOSS[self.loss]
+        """Return a config: of ``every`` reduction and form, and parameters off their defaults too.
+
+        ``dtypes``: the job's by default.
+        """
         takes = self.definition.takes
-        absent = {p.name: p.absent for p in spec.parameters if not takes(p.name)}
+        absent = {p.name: p.absent for p in self.spec.parameters if not takes(p.name)}
         given = {n: v for n, v in absent.items() if v is not None} | self.parameters
         fixed: dict[str, tuple[float, ...]] = {n: (v,) for n, v in given.items()}
         choices = [LossChoice(self.loss, fixed)]
         if every:
-            for name in (*forms(self.loss, self.definition), self.loss):
+            for name in (*self.forms, self.loss):
                 others = fixed if self.parameters else fixed | self._off_default(name)
                 if name != self.loss or others != fixed:
                     choices.append(LossChoice(name, others))
-            if drawn and not self.parameters:
-                choices += [LossChoice(self.loss, fixed | each) for each in self._drawn()]
-                choices += self._one_by_one(fixed)
         reductions: tuple[Any, ...] = self.usual_reductions
-        if every and not job.reduction and takes("reduction"):
-            reductions = spec.reductions
+        if every and not self.job.reduction and takes("reduction"):
+            reductions = self.spec.reductions
         return Config(
             device=self.device,
             losses=tuple(choices),
             sizes=tuple(sizes),
             dtypes=tuple(dtypes) or self.asked,
             reductions=reductions,
-            implementations=(job.file,),
-            inputs=Inputs((distribution,), 2.0 if distribution == "normal" else 1.0, self.seed),
+            implementations=(self.job.file,),
+            inputs=Inputs(("normal",), 2.0, self.seed),
             whole_targets=self.candidate.setting.whole_targets,
         )
 
@@ -269,21 +256,13 @@ class KnownLoss:
         takes = self.definition.takes
         return {n: (value,) for n, value in off_default(EVERY_LOSS[loss]).items() if takes(n)}
 
-    def _one_by_one(self, fixed: Mapping[str, tuple[float, ...]]) -> list[LossChoice]:
-        """Return each form at the defaults, and the loss with one parameter off its default."""
-        # One may hide another: where a ratio's gradient is stopped, no second bound counts.
-        taken = self._off_default(self.loss)
-        alone = [LossChoice(self.loss, {**fixed, n: value}) for n, value in taken.items()]
-        optional = [LossChoice(name, fixed) for name in forms(self.loss, self.definition)]
-        return optional + (alone if len(alone) > 1 else [])
-
     def _made_with(self) -> dict[str, float]:
         """Return the parameters that ``get_init_inputs`` gives a module."""
         file, constructor = self.candidate.file, self.definition.constructor
         if not file or not constructor:
             return {}
         given = dict(zip(constructor.names, file.parsed.made_with or (), strict=False))
-        known = ((each.name, given.get(each.name)) for each in EVERY_LOSS[self.loss].parameters)
+        known = ((each.name, given.get(each.name)) for each in self.spec.parameters)
         return {name: float(value) for name, value in known if isinstance(value, int | float)}
 
     @property
@@ -293,7 +272,7 @@ class KnownLoss:
 
     @property
     def _sizes(self) -> _Sizes:
-        usual, one = SIZES[EVERY_LOSS[self.loss].unit], self.one_size
+        usual, one = SIZES[self.spec.unit], self.one_size
         return _Sizes(one, (one,), one, dict.fromkeys(usual.timed, (one,)), one) if one else usual
 
     def _unpredictable(self, count: int) -> list[tuple[int, ...]]:
@@ -314,7 +293,7 @@ class KnownLoss:
         random = Random(self.seed)
         values = {
             parameter.name: parameter.drawn(random)
-            for parameter in EVERY_LOSS[self.loss].parameters
+            for parameter in self.spec.parameters
             if self.definition.takes(parameter.name)
         }
         return [

@@ -42,6 +42,9 @@ class AnyModel:
     compared: tuple[str, ...] = (REFERENCE,)
     others: Sequence[DType] = ()
     """A Model may be no loss in another dtype."""
+    parameters: ClassVar[Mapping[str, float]] = {}
+    usual_reductions: tuple[str, ...] = ()
+    trains = False
 
     def __init__(
         self, job: Job, device: str, candidate: Implementation, reference: Implementation, seed: int
@@ -86,35 +89,25 @@ class AnyModel:
                 "same names and shapes"
             )
 
-    parameters: ClassVar[Mapping[str, float]] = {}
-    usual_reductions: tuple[str, ...] = ()
-
     def firsts(self) -> list[Case]:
         return list(self.smallest)
 
-    def small(self, *, trains: bool) -> Iterator[Checks]:
-        for case in self.smallest:
-            yield self._checks(case, SMALL_CHECKS, trains)
+    def small(self) -> Iterator[Checks]:
+        return (self._checks(case, SMALL_CHECKS) for case in self.smallest)
 
-    def rounds(self, *, trains: bool) -> Iterator[Iterable[Checks]]:
+    def rounds(self) -> Iterator[Iterable[Checks]]:
         for small, full in zip(self.smallest, self.full, strict=True):
-            yield self._of_draws(small, self._asked(small), trains)
+            yield self._of_draws(small, self._asked(small))
             if small is not full:
-                yield self._of_draws(full, SMALL_CHECKS, trains)
+                yield self._of_draws(full, SMALL_CHECKS)
 
-    def tasks(self, *, trains: bool) -> list[Task]:
+    def tasks(self) -> list[Task]:
         """Return what is timed with the reference: the sizes of ``get_inputs``."""
-        passes = PASSES if trains else PASSES[:1]
+        passes = PASSES if self.trains else PASSES[:1]
         timing = Timing(0.1, 0.6, processes=1) if self.job.quick else Timing(0.4, 3.0, processes=1)
         files = {each.name: each for each in (self.candidate, self.reference)}
         about: dict[str, Any] = {"files": files, "reference": self.reference}
         return [Task(case, dict.fromkeys(passes, (*files,)), timing, **about) for case in self.full]
-
-    def firsts_of_others(self) -> list[Case]:
-        return []
-
-    def of_others(self, *, trains: bool) -> Iterator[Checks]:
-        yield from ()
 
     def instead_of(self, case: Case) -> tuple[Case, ...] | None:
         """Return the case of ``get_inputs``, unless it is this one."""
@@ -146,20 +139,19 @@ class AnyModel:
             )
         )
 
-    def _of_draws(self, case: ModelCase, names: tuple[str, ...], trains: bool) -> Iterator[Checks]:
-        yield self._checks(case, names, trains)
-        if case.largest > MOST_ELEMENTS:
-            return
-        for draw in draws(case):
+    def _of_draws(self, case: ModelCase, names: tuple[str, ...]) -> Iterator[Checks]:
+        yield self._checks(case, names)
+        for draw in draws(case) if case.largest <= MOST_ELEMENTS else ():
             other = structs.replace(case, draw=draw)
             if draw != "usual" and self._is_in_domain(other):
-                yield self._checks(other, SMALL_CHECKS, trains)
+                yield self._checks(other, SMALL_CHECKS)
 
-    def _checks(self, case: ModelCase, names: tuple[str, ...], trains: bool) -> Checks:
-        if not trains:
+    def _checks(self, case: ModelCase, names: tuple[str, ...]) -> Checks:
+        if not self.trains:
             case = case.with_result(case.output, case.output_dtype, given=())
-            names = tuple(name for name in names if not CHECKS[name].needs_gradient)
-        trials = tuple((self.candidate, CHECKS[name]) for name in names)
+        checks = (CHECKS[name] for name in names)
+        fit = (check for check in checks if self.trains or not check.needs_gradient)
+        trials = tuple((self.candidate, check) for check in fit)
         return Checks(case, trials, reference=self.reference)
 
     def _is_in_domain(self, case: ModelCase) -> bool:

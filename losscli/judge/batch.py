@@ -135,10 +135,16 @@ def read_jobs(
 def _read_line(line: bytes, where: str, defaults: Mapping[str, Any]) -> Job | Verdict:
     value: dict[str, Any] = {}
     try:
-        value = _with_defaults(_object(line), defaults)
+        value = {**defaults, **_object(line)}
+        for field in ("limits", "parameters"):
+            if isinstance(value.get(field), dict) and field in defaults:
+                value[field] = {**defaults[field], **value[field]}
         return read_job(value)
     except (UsageError, RecordError) as error:
-        return _broken(_readable(value, where), where, str(error))
+        known = {key: value.get(key) for key in ("file", "id", "loss", "reference")}
+        texts = {key: text for key, text in known.items() if isinstance(text, str)}
+        job = replace(Job(file="", id=texts.get("file") or where), **texts)
+        return _broken(job, where, str(error))
 
 
 def read_job(value: Mapping[str, Any]) -> Job:
@@ -201,14 +207,6 @@ def _object(line: bytes) -> dict[str, Any]:
     return value
 
 
-def _with_defaults(value: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    filled = {**defaults, **value}
-    for field in ("limits", "parameters"):
-        if isinstance(value.get(field), dict) and field in defaults:
-            filled[field] = {**defaults[field], **value[field]}
-    return filled
-
-
 def _refuse_unknown(value: Mapping[str, Any], kind: type[Record]) -> None:
     fields = kind.__struct_encode_fields__
     for key in value:
@@ -225,13 +223,6 @@ def _check_parameters(job: Job) -> None:
             raise UsageError(unknown("parameter", name, known) if known else none)
         if complaint := known[name].check(value):
             raise UsageError(f"{complaint}.")
-
-
-def _readable(value: Mapping[str, Any], where: str) -> Job:
-    """Return what can be read of a broken line; its id is the file, or the line's place."""
-    given = {key: value.get(key) for key in ("file", "id", "loss", "reference")}
-    texts = {key: text for key, text in given.items() if isinstance(text, str)}
-    return replace(Job(file="", id=texts.get("file") or where), **texts)
 
 
 def _broken(job: Job, where: str, why: str) -> Verdict:

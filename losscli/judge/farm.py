@@ -148,16 +148,14 @@ class Farm:
         if isinstance(gpu, Verdict):
             yield gpu
             return
+        how = own_version(), self._command, self._cached, os.environ.get(THREADS)
+        share = 1 / JUDGES_OF_A_GPU if gpu else 0.0
         try:
-            self._running[self._start(item, gpu=gpu)] = item, gpu
+            order = Order(pack(replace(item, device="cuda") if gpu else item), *how)
+            task = self._cluster.start(order, gpu_share=share, without=tuple(self._left_out))
+            self._running[task] = item, gpu
         except (UsageError, OSError) as error:
             yield not_judged(item, Code.BAD_JOB, str(error))
-
-    def _start(self, job: Job, *, gpu: bool) -> object:
-        parcel = pack(replace(job, device="cuda") if gpu else job)
-        order = Order(parcel, own_version(), self._command, self._cached, os.environ.get(THREADS))
-        share = 1 / JUDGES_OF_A_GPU if gpu else 0.0
-        return self._cluster.start(order, gpu_share=share, without=tuple(self._left_out))
 
     def _wants_gpu(self, job: Job) -> bool | Verdict:
         """Tell whether a job is for a GPU; the verdict where it can get none."""

@@ -55,7 +55,7 @@ def look_at(on: Judgement, case: Case) -> None:
             if name := problem.spoiled():  # by its backward
                 subject, problem = _give_copies(on, case, name), on.problem(case)
             _look_at_others(on, problem, subject)
-            draft.trains = True
+            draft.trains = on.against.trains = True
     except SubjectError as error:
         raised = error.code in (Code.RAISED, Code.DOES_NOT_BUILD)  # a call may compile
         died = has_died(error)
@@ -63,15 +63,14 @@ def look_at(on: Judgement, case: Case) -> None:
         if in_backward and (raised or error.code == Code.NO_GRADIENT):
             text = f"{NO_GRADIENT}; backward {error}" if raised else NO_GRADIENT
             draft.add(Code.NO_GRADIENT, text, case=case.name)
-            draft.trains = False
+            draft.trains = on.against.trains = False
             if not isinstance(case, ModelCase):
                 on.against.candidate = on.implementation.but(lacking=case.spec.names)
             return
         instead = None if died else on.against.instead_of(case)
         if instead is None:
             lacks = raised and on.device == "cpu" and MISSING.search(str(error))
-            ends = Code.MISSING_TOOL if lacks else error.code
-            draft.end(ends, str(error), case=case.name)
+            draft.end(Code.MISSING_TOOL if lacks else error.code, str(error), case=case.name)
         code: Code = Code.UNSUPPORTED_INPUT if raised else Code.KNOWN_LIMITATION
         facet: Facet = "dtypes" if optional else "sizes"
         text = f"operands of {case.dtype}: {error}" if optional else str(error)

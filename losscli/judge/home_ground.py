@@ -123,11 +123,10 @@ def _reads_beyond(on: Judgement, case: Case) -> bool:
             longer = target.new_full(problem.prediction.shape, beyond).flatten()
             longer[: target.numel()] = target.flatten()
             view = longer[: target.numel()].view(target.shape)
-            loss = subject.send(Forward({**problem.operands, name: view}))
-            losses.append(loss.nan_to_num())  # a NaN is not equal to itself
+            losses.append(subject.send(Forward({**problem.operands, name: view})).nan_to_num())
     except SubjectError:
         return False
-    first, other, again = losses
+    first, other, again = losses  # without NaN, which is not equal to itself
     return torch.equal(first, again) and not torch.equal(first, other)
 
 

@@ -26,11 +26,7 @@ Against = KnownLoss | AnyModel
 
 SMALL_RESULTS = ("value", "gradients", "_gradient")
 """The endings of results that a candidate must have, whatever operands it refuses."""
-RENAMED: dict[Code, Code] = {
-    Code.HANGS: Code.TIMEOUT,
-    Code.DOES_NOT_BUILD: Code.BUILD_FAILED,
-    Code.NONE: Code.WRONG,
-}
+RENAMED = {Code.HANGS: Code.TIMEOUT, Code.DOES_NOT_BUILD: Code.BUILD_FAILED, Code.NONE: Code.WRONG}
 """The codes of results that have another name in a verdict."""
 _KINDS: dict[Code, str] = {
     Code.KNOWN_LIMITATION: "limited: ",
@@ -39,10 +35,7 @@ _KINDS: dict[Code, str] = {
     Code.SLOWER: "",
 }
 _OF_GRADIENTS: tuple[Facet, ...] = ("gradient", "repeated_backward", "second_derivatives")
-IF_UNUSUAL: dict[Code, Code] = {
-    Code.RAISED: Code.UNSUPPORTED_INPUT,
-    Code.WRONG: Code.KNOWN_LIMITATION,
-}
+IF_UNUSUAL = {Code.RAISED: Code.UNSUPPORTED_INPUT, Code.WRONG: Code.KNOWN_LIMITATION}
 """Their codes where a parameter is at an end of its domain, or beyond usual values."""
 
 

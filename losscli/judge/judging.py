@@ -28,9 +28,8 @@ from losscli.implementations.source import REFERENCE_MODULE, Source
 from losscli.implementations.subject import bind
 from losscli.judge.against_loss import KnownLoss
 from losscli.judge.against_model import AnyModel
-from losscli.judge.canary import Canary
 from losscli.judge.cause import cause_of
-from losscli.judge.device_lock import device_lock
+from losscli.judge.device_lock import Canary, device_lock
 from losscli.judge.first_look import compile_by_call, look_at, look_unmarked
 from losscli.judge.home_ground import end_if_changed, note_call, settle_reduction, settle_shapes
 from losscli.judge.job import Job
@@ -66,7 +65,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
     draft, named, log = Draft(), job.loss, ""
     file: Source | None = None
     judging: Judging | None = None
-    canary = Canary.of(device, job.limits.call_seconds)
+    canary = Canary(device, job.limits.call_seconds)
     try:
         if trouble := canary.trouble():
             draft.end(Code.DEVICE_UNHEALTHY, trouble)
@@ -81,7 +80,7 @@ def judge_job(job: Job, *, notify: Callable[[str], None] = lambda note: None) ->
             if model:
                 against = AnyModel(job, device, candidate, of_file(model, setting), seed)
             else:
-                against = KnownLoss(job, device, candidate, named, seed, timed)
+                against = KnownLoss(job, device, candidate, seed, timed)
         judging = Judging(job, device, file, against, draft, notify)
         judging.run()
     except Ended:
@@ -151,15 +150,16 @@ class Judging(Judgement):
                     note_call(self, against.firsts()[0])
                     for case in against.firsts():
                         look_at(self, case)
-                    self._check(against.small(trains=bool(draft.trains)))
+                    self._check(against.small())
                     look_unmarked(self, against.firsts()[0])
                     self._tell_first()
                 with draft.stage("checks"):
-                    for jobs in against.rounds(trains=bool(draft.trains)):
+                    for jobs in against.rounds():
                         self._check(jobs)
-                    for case in against.firsts_of_others():
-                        look_at(self, case)
-                    self._check(against.of_others(trains=bool(draft.trains)))
+                    if isinstance(against, KnownLoss):
+                        for case in against.firsts_of_others():
+                            look_at(self, case)
+                        self._check(against.of_others())
                 ended = False
             self._find_cause()
             take_tuning(self)
@@ -176,7 +176,7 @@ class Judging(Judgement):
         if not self.job.timed or isinstance(self.against, AnyModel):
             return
         free = memory.most_bytes(self.device)
-        for task in self.against.tasks(trains=False):
+        for task in self.against.tasks():
             _, reasons = lineup(task, FORWARD, free)
             if (why := reasons.get(self.job.file)) and why.code == Code.INSUFFICIENT_MEMORY:
                 self.notify(f"{task.case.name} is not going to be timed: {why}")

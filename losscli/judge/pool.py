@@ -48,52 +48,13 @@ class JudgePool(Protocol):
         """Yield each verdict when it is ready; take jobs as needed, and pass verdicts on."""
 
 
-def _default_workers(gpus: int) -> int:
-    """Return how many judges the cores, the memory and so many GPUs allow."""
-    most = core_count() if not gpus else min(core_count(), gpus * JUDGES_OF_A_GPU)
-    return max(1, min(most, free_bytes("cpu") // WORKER_BYTES))
-
-
 def usable_gpus() -> list[str]:
     """Return the GPUs that torch can use, as ``cuda:N``; needs no torch."""
     return [] if torch_without_cuda() else [gpu.name for gpu in find_gpus()]
 
 
-class _Gpus:
-    """Assigns GPUs in turn, except those that did not recover from a kernel."""
-
-    def __init__(self, names: Sequence[str], notify: Callable[[str], None]) -> None:
-        self._names, self._notify = list(names), notify
-        self._broken: set[str] = set()
-        self._next, self._lock = 0, threading.Lock()
-
-    def assign(self, job: Job) -> Job | Verdict:
-        with self._lock:
-            if job.device in self._broken:
-                text = f"{job.device} did not recover from a kernel"
-                return not_judged(job, Code.DEVICE_UNHEALTHY, text)
-            if job.device not in ("auto", "cuda") or not self._names:
-                return job
-            left = [name for name in self._names if name not in self._broken]
-            if not left:
-                text = "no GPU recovered from the kernels before"
-                return not_judged(job, Code.DEVICE_UNHEALTHY, text)
-            name = left[self._next % len(left)]
-            self._next += 1
-            return replace(job, device=name)
-
-    def look_at(self, verdict: Verdict) -> None:
-        device = verdict.device
-        with self._lock:
-            new = Code.DEVICE_UNHEALTHY in verdict.codes and device not in self._broken
-            if new:
-                self._broken.add(device)
-        if new:
-            self._notify(f"{device} did not recover from {verdict.file} and is judged on no more")
-
-
 class LocalPool:
-    """A pool of processes of this machine."""
+    """A pool of processes of this machine; a GPU that did not recover gets no more jobs."""
 
     def __init__(
         self,
@@ -109,9 +70,12 @@ class LocalPool:
         ``command`` starts a judge. Jobs for any GPU take ``gpus`` in turn. A judge that is ended
         early has ``grace`` seconds to clean up. ``notify`` gets what concerns no single job.
         """
-        self.workers = workers or _default_workers(len(gpus))
+        most = min(core_count(), len(gpus) * JUDGES_OF_A_GPU) if gpus else core_count()
+        self.workers = workers or max(1, min(most, free_bytes("cpu") // WORKER_BYTES))
         self._command, self._grace = command, grace
-        self._gpus = _Gpus(gpus, notify)
+        self._gpus, self._notify = list(gpus), notify
+        self._broken: set[str] = set()
+        self._next, self._lock = 0, threading.Lock()
 
     def run(self, jobs: Iterable[Item]) -> Generator[Verdict, None, None]:
         """See :meth:`JudgePool.run`."""
@@ -152,13 +116,28 @@ class LocalPool:
             self._stop(judges)
 
     def _judge(self, job: Job, judge: JudgeProcess) -> Verdict | None:
-        assigned = self._gpus.assign(job)
-        if isinstance(assigned, Verdict):
-            return assigned
+        with self._lock:
+            trouble = ""
+            if job.device in self._broken:
+                trouble = f"{job.device} did not recover from a kernel"
+            elif job.device in ("auto", "cuda") and self._gpus:
+                if left := [name for name in self._gpus if name not in self._broken]:
+                    job = replace(job, device=left[self._next % len(left)])
+                    self._next += 1
+                else:
+                    trouble = "no GPU recovered from the kernels before"
+        if trouble:
+            return not_judged(job, Code.DEVICE_UNHEALTHY, trouble)
         environ = environment(yields=self.workers > 1 and not job.timed)
-        verdict = judge.ask(assigned, self._command, environ)
-        if verdict:
-            self._gpus.look_at(verdict)
+        verdict = judge.ask(job, self._command, environ)
+        if verdict and Code.DEVICE_UNHEALTHY in verdict.codes:
+            device = verdict.device
+            with self._lock:
+                new = device not in self._broken
+                self._broken.add(device)
+            if new:
+                text = f"{device} did not recover from {verdict.file} and is judged on no more"
+                self._notify(text)
         return verdict
 
     def _stop(self, judges: Sequence[JudgeProcess]) -> None:
@@ -192,7 +171,11 @@ class JudgeProcess:
         with self._lock:
             if self._closed:
                 return None
-            process = self._process = self._process or _start(command, environ)
+            try:
+                process = self._process = self._process or Process(command, environ)
+            except OSError as error:
+                text = f"cannot start a process: {error.strerror}. Use fewer --workers."
+                raise UnfitError(text) from None
             self._made = made
         with contextlib.suppress(OSError):  # it has ended, or the pool is ending
             process.channel.put(job)
@@ -230,14 +213,6 @@ def environment(*, yields: bool = False) -> dict[str, str]:
     if yields:
         let_threads_sleep(found)
     return found
-
-
-def _start(command: Sequence[str], environ: Mapping[str, str]) -> Process:
-    try:
-        return Process(command, environ)
-    except OSError as error:
-        text = f"cannot start a process: {error.strerror}. Use fewer --workers."
-        raise UnfitError(text) from None
 
 
 def serve(judge: Judge | None = None) -> None:

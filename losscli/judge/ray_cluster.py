@@ -166,8 +166,11 @@ class RayCluster:
             self._address.expect_answer()
             _join(f"Ray at {self._address}", partial(join, address=self._address.text))
         elif self._address == AUTO and (here := address_here(self._notify)):
-            # For `auto`, Ray itself would search the processes of all users for an address.
-            _take_token()
+            # For `auto`, Ray itself would search the processes of all users for an address. Only
+            # then would it take this user's token by itself.
+            with suppress(ImportError, AttributeError):  # an earlier Ray has none
+                found = import_module("ray._private.authentication.authentication_token_setup")
+                found.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
             _join("Ray on this machine", partial(join, address=here.text))
         else:
             own = {"num_cpus": self._workers, "object_store_memory": STORE_BYTES}
@@ -262,13 +265,6 @@ def _usable_ray() -> Any:
             "Install Ray with pip install 'losscli[ray]', and remove what hides it."
         ) from None
     return ray
-
-
-def _take_token() -> None:
-    """Make Ray use this user's token, which it does by itself only for `auto`."""
-    with suppress(ImportError, AttributeError):  # an earlier Ray has none
-        found: Any = import_module("ray._private.authentication.authentication_token_setup")
-        found.maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
 
 
 def _join(what: str, action: Callable[[], object]) -> None:

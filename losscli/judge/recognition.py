@@ -22,16 +22,7 @@ from losscli.implementations.requests import Forward
 from losscli.implementations.sandbox.worker_requests import InputShapes
 from losscli.implementations.source import signature_for
 from losscli.implementations.subject import bind, subject_of
-from losscli.losses import (
-    CLASS_INDICES,
-    ELEMENT,
-    EVERY_LOSS,
-    HIDDEN_STATE,
-    MASK,
-    Reduction,
-    Shape,
-    Spec,
-)
+from losscli.losses import CLASS_INDICES, ELEMENT, EVERY_LOSS, MASK, ROW, Reduction, Shape, Spec
 from losscli.losses.rows.forms import IGNORE_INDEX
 from losscli.reasons import Code
 from losscli.truth.model import WrongReferenceError
@@ -93,16 +84,12 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
     computed, nearly = False, ""
     try:
         inputs = remote.workers.of(found, device).ask(InputShapes(), case=None)
-        for loss, spec, shape, target, labels in _attempts(definition, inputs):
+        for case, labels in _attempts(definition, inputs, device, dtype):
             try:
-                if file.misfit(file.definition(loss), spec):
+                if file.misfit(file.definition(case.loss), case.spec):
                     continue
-                params = spec.resolve({})
-                # Bound once, as a mean at the defaults: a Model takes no reduction or parameters.
-                mean = spec.reductions[-2:][0]
-                case = Case(loss, shape, target, dtype, mean, device, params, "normal", 11, 2.0)
-                known = _recognised(found, spec, case, labels=labels)
-                only = known and _only_at(found, case, *known, labels=labels)
+                known = _recognised(found, case, labels=labels)
+                only = known and _only_at(found, case, known, labels=labels)
             except SandboxError:
                 raise
             except (SubjectError, NotJudgeableError) as error:
@@ -110,12 +97,12 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
                 continue
             computed = True
             if only:
-                nearly = nearly or f"{file.named} computes {loss} only at {only}"
+                nearly = nearly or f"{file.named} computes {case.loss} only at {only}"
             elif known:
                 parameters, reduction = known
                 size = inputs[0][0] if inputs else None
                 floating = next((each for _, each in inputs if each in DTYPES), DTYPES[0])
-                return Recognised(loss, reduction, size, floating, parameters)
+                return Recognised(case.loss, reduction, size, floating, parameters)
     except SubjectError as error:
         raise WrongReferenceError(f"{named} does not run: {error}") from error
     finally:
@@ -130,11 +117,12 @@ def recognise(found: Implementation, device: str, dtype: DType = "float64") -> R
 
 
 def _attempts(
-    definition: Definition, inputs: Sequence[tuple[Shape, str]]
-) -> Iterator[tuple[str, Spec, Shape, Shape, bool]]:
-    """Yield each possible loss, the shapes of input and target, and whether targets are labels.
+    definition: Definition, inputs: Sequence[tuple[Shape, str]], device: str, dtype: DType
+) -> Iterator[tuple[Case, bool]]:
+    """Yield a case of each possible loss, and whether targets are labels.
 
-    A target that broadcasts is also tried in the input's shape.
+    A case is a mean at the defaults: a Model takes no reduction or parameters. A target that
+    broadcasts is also tried in the input's shape.
     """
     own = [shape for shape, _ in inputs[:1] if math.prod(shape) <= LARGEST]
     given = sorted(dtype in DTYPES for _, dtype in inputs)
@@ -146,18 +134,20 @@ def _attempts(
         masked = any(operand.kind == MASK for operand in spec.operands)
         if not fits or masked or (labels and not any(o.labels for o in spec.operands)):
             continue
-        for shape in (SMALL[3 if spec.unit == HIDDEN_STATE else 2], *own):
+        mean = spec.reductions[-2:][0]
+        how = dtype, mean, device, spec.resolve({})
+        for shape in (SMALL[2 if spec.unit in (ELEMENT, ROW) else 3], *own):
             targets = [spec.default_target_shape(shape), *([shape] if spec.unit == ELEMENT else [])]
             for target in dict.fromkeys(targets):
-                yield loss, spec, shape, target, labels
+                yield Case(loss, shape, target, *how, "normal", 11, 2.0), labels
 
 
 def _recognised(
-    found: Implementation, spec: Spec, first: Case, *, labels: bool
+    found: Implementation, first: Case, *, labels: bool
 ) -> tuple[dict[str, float], Reduction] | None:
     """Return the parameters and the reduction with which a file computes a loss, or None."""
     assert found.file
-    dtype = first.dtype
+    spec, dtype = first.spec, first.dtype
     problem = Problem.of(first, third_party=ThirdParty(labels=labels))
     subject = bind(found, first)
     answer = subject.send(Forward(problem.copies()))
@@ -196,15 +186,11 @@ def settings(spec: Spec, numbers: Sequence[float]) -> list[dict[str, float]]:
 
 
 def _only_at(
-    found: Implementation,
-    first: Case,
-    given: Mapping[str, float],
-    reduction: Reduction,
-    *,
-    labels: bool,
+    found: Implementation, first: Case, known: tuple[dict[str, float], Reduction], *, labels: bool
 ) -> str:
     """Return a parameter at whose default alone a file computes a loss; empty if there is none."""
     assert found.file
+    given, reduction = known
     definition = found.file.definition(first.loss)
     is_made = found.file.defines("get_init_inputs")  # with these parameters, whatever a case has
     takes = definition.signature.takes if is_made else definition.takes

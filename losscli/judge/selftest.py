@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from itertools import chain
+from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import indent
@@ -53,19 +53,11 @@ _OPTIONS = ("gpu", "needs", "loss", "reference", "dtypes", "limits")
 _OPTION = re.compile(rf"# (?P<name>{'|'.join(_OPTIONS)})(?:: (?P<value>\S.*))?")
 _PLACE = re.compile(r"^( *)(IMPORTS|SETUP|BODY)\n", re.MULTILINE)
 _LIMITS = {"build_seconds": 300.0, "call_seconds": 60.0, "total_seconds": 600.0}
-OF_TIME: set[Code] = {
-    Code.WRONG_AFTER_WARM_UP,
-    Code.TIMING_TAMPERING,
-    Code.INTERFERENCE,
-    Code.SLOWER,
-}
+OF_TIME = {Code.WRONG_AFTER_WARM_UP, Code.TIMING_TAMPERING, Code.INTERFERENCE, Code.SLOWER}
 """Codes that only timing finds. Other candidates are not timed, which takes seconds each."""
-OF_MACHINE: set[Code] = {
-    Code.NO_GPU,
-    Code.INSUFFICIENT_MEMORY,
-    Code.DEVICE_UNHEALTHY,
-    Code.INTERRUPTED,
-    Code.BUSY,
+OF_MACHINE = {
+    *(Code.NO_GPU, Code.INSUFFICIENT_MEMORY, Code.DEVICE_UNHEALTHY),
+    *(Code.INTERRUPTED, Code.BUSY),
 }
 """Codes of what this machine lacks."""
 TIMED = {"legitimate_fused_cpp", "legitimate_model_new_cuda"}
@@ -76,13 +68,8 @@ _KINDS: dict[str, tuple[Code, ...]] = {
     "times that disagree with the clock": (Code.TIMING_TAMPERING, Code.INTERFERENCE),
     "processes, flags and files that remain": (Code.GLOBAL_STATE_LEAK, Code.LEFT_PROCESS),
     "wrong values or gradients": (
-        *(
-            Code.WRONG,
-            Code.SHAPE_OR_DTYPE_MISMATCH,
-            Code.MODIFIED_INPUT,
-            Code.NO_GRADIENT,
-            Code.KNOWN_LIMITATION,
-        ),
+        *(Code.WRONG, Code.SHAPE_OR_DTYPE_MISMATCH, Code.MODIFIED_INPUT),
+        *(Code.NO_GRADIENT, Code.KNOWN_LIMITATION),
     ),
     "ends, hangs or takes too much": (
         *(Code.PROCESS_DIED, Code.DEVICE_ERROR, Code.FLOODED_OUTPUT),
@@ -111,12 +98,8 @@ class Candidate:
         found = _FIRST_LINE.fullmatch(first)
         if not found:
             raise ValueError(f"{path}: the first line is {first!r}")
-        options: dict[str, str] = {}
-        for line in others:
-            option = _OPTION.fullmatch(line)
-            if not option:
-                break
-            options[option["name"]] = option["value"] or ""
+        declared = takewhile(bool, map(_OPTION.fullmatch, others))
+        options = {option["name"]: option["value"] or "" for option in declared if option}
         codes = tuple(found["codes"].split(",")) if found["codes"] else ()
         return cls(path, tuple(found["words"].split("|")), codes, found["what"], options)
 
@@ -245,25 +228,20 @@ def judged_files(judged: Iterable[Verdict], of: Iterable[Candidate]) -> Iterator
     for verdict in judged:
         candidate = by_file[verdict.file]
         due = candidate.is_due(verdict)
-        of_word = (reason for reason in verdict.reasons if reason.code.word == verdict.word)
-        deciding = next(chain(of_word, verdict.reasons), None)
+        reason = verdict.reasons[0].text if verdict.reasons else ""
+        told = "" if verdict.right or " ulp" in reason else reason
         yield Judged(
             candidate.path.name,
             candidate.kind,
             candidate.what,
             " or ".join(candidate.words),
             verdict.word,
-            tuple(dict.fromkeys(reason.code for reason in verdict.reasons)),
-            deciding.text if deciding and not due else "",
+            tuple(dict.fromkeys(each.code for each in verdict.reasons)),
+            "" if due else reason,
             due,
             round(sum(verdict.seconds.values()), 1),
-            verdict.cause or _told(verdict),
+            verdict.cause or told,
         )
-
-
-def _told(verdict: Verdict) -> str:
-    wrong = [reason.text for reason in verdict.reasons if verdict.word not in RIGHT_WORDS]
-    return wrong[0] if wrong and " ulp" not in wrong[0] else ""
 
 
 def counted(found: Iterable[Judged]) -> dict[str, tuple[int, int, int]]:

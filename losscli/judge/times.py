@@ -74,12 +74,11 @@ def take_tuning(on: Judgement) -> None:
 def who_computed(on: Judgement) -> None:
     """Record whose operators and kernels run in a call, and whether one is the candidate's."""
     against, draft = on.against, on.draft
-    trains = bool(draft.trains)
-    case = against.tasks(trains=trains)[0].case
+    case = against.tasks()[0].case
     try:
         subject = RemoteSubject.bind(on.implementation, case)
         operands = on.problem(case).operands
-        pass_ = FORWARD_BACKWARD if trains else FORWARD
+        pass_ = FORWARD_BACKWARD if against.trains else FORWARD
         subject.send(Time(pass_, operands, evicts=False, captured=False))
         found = subject.send(WhatRan())
     except SubjectError as error:
@@ -106,7 +105,7 @@ def time_beside(on: Judgement) -> None:
     timed: list[tuple[Task, list[BenchResult]]] = []
     with Processes(on.device, torch.get_num_threads()) as processes:
         run: Run = processes.run if several else _runner(on.device).run
-        for task in against.tasks(trains=bool(on.draft.trains)):
+        for task in against.tasks():
             on.check_time()
             results = list(run(task)) if several else _confirmed(on, run, task)
             timed.append((task, results))
@@ -167,17 +166,15 @@ def _take_time(on: Judgement, result: BenchResult) -> None:
     if result.status == FAILED:
         draft.add(result.code or Code.WRONG, result.reason, case=name)
         return
-    if result.status == SKIPPED:
-        if result.code != Code.NOT_APPLICABLE:
-            code: Code = Code.INSUFFICIENT_MEMORY if result.code in NO_ROOM else Code.ERROR
-            draft.add(code, result.reason, case=name)
+    if result.status == SKIPPED and result.code != Code.NOT_APPLICABLE:
+        code: Code = Code.INSUFFICIENT_MEMORY if result.code in NO_ROOM else Code.ERROR
+        draft.add(code, result.reason, case=name)
+    if not result.seconds:
         return
-    assert result.seconds
-    share = result.gbps / result.limit_gbps if result.gbps and result.limit_gbps else None
     if result.impossible:
         draft.add(Code.IMPOSSIBLE, result.reason, case=name)
     ratios = {other: (r.value, r.low, r.high) for other, r in _ratios(on, result).items()}
-    measured = result.seconds.median, ratios, share, result.peak_extra_bytes
+    measured = result.seconds.median, ratios, result.limit_share, result.peak_extra_bytes
     draft.speed.append(Speed(result.case.name, result.pass_, *measured))
     for other, ratio in _slower(on, result).items():
         draft.add(Code.SLOWER, f"{1 / ratio:.2f} times the time of {other}", case=name)

@@ -231,6 +231,4 @@ def speedup(verdict: Verdict, pass_: str = "") -> float | None:
 
 def score(verdict: Verdict) -> float:
     """Return a number for a search: 0 if not right, else the speedup, or 1 if not timed."""
-    if not verdict.right:
-        return 0.0
-    return verdict.speedup or 1.0
+    return (verdict.speedup or 1.0) if verdict.right else 0.0

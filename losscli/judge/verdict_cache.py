@@ -15,17 +15,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 import losscli
-from losscli import __version__
 from losscli.build.plan import csrc_root
 from losscli.errors import LosscliError
+from losscli.files import directories
 from losscli.files.digest import digest
-from losscli.files.directories import (
-    is_unused,
-    make_private,
-    note_use,
-    private_folder,
-    require_private,
-)
 from losscli.implementations.languages import LANGUAGES, version_of
 from losscli.implementations.source import Source
 from losscli.judge.job import Job
@@ -39,14 +32,8 @@ from losscli.runs.files import replace_file
 CHANCE_WORDS = {"NOT JUDGED", "HANGS"}
 CHANCE_CODES = {
     *(Code.TIMING_TAMPERING, Code.INTERFERENCE, Code.IMPOSSIBLE, Code.PROCESS_DIED),
-    *(
-        Code.DEVICE_ERROR,
-        Code.MEMORY_LIMIT,
-        Code.TIMEOUT,
-        Code.INSUFFICIENT_MEMORY,
-        Code.DEVICE_UNHEALTHY,
-    ),
-    *(Code.INTERRUPTED, Code.BUSY, Code.ERROR),
+    *(Code.DEVICE_ERROR, Code.MEMORY_LIMIT, Code.TIMEOUT, Code.INSUFFICIENT_MEMORY),
+    *(Code.DEVICE_UNHEALTHY, Code.INTERRUPTED, Code.BUSY, Code.ERROR),
 }
 """Words and reasons of verdicts that depend on chance and are not kept."""
 _FROM_PYTHON = ("CXX", "CUDACXX", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST")
@@ -68,14 +55,13 @@ class VerdictCache:
             return None
         path = self._path(job, files)
         for each in (path.parent, path):
-            require_private(each)
+            directories.require_private(each)
         try:
             found = read_json(Verdict, path.read_bytes())
         except (OSError, RecordError, *UNREADABLE):
             return None
-        note_use(path)
-        named = renamed(found, job, {found.file: job.file})
-        return replace(named, cached=True, seconds={})
+        directories.note_use(path)
+        return replace(renamed(found, job, {found.file: job.file}), cached=True, seconds={})
 
     def keep(self, job: Job, verdict: Verdict) -> None:
         """Keep a verdict unless it depends on chance; ignore a full disk."""
@@ -87,15 +73,15 @@ class VerdictCache:
             return
         path = self._path(job, files)
         with contextlib.suppress(OSError):
-            make_private(self.root)
-            make_private(path.parent)
+            directories.make_private(self.root)
+            directories.make_private(path.parent)
             replace_file(path, [f"{json_line(verdict.to_json())}\n".encode()])
 
     def drop_unused(self, now: float) -> None:
         """Remove verdicts that were not used for long; ``now`` in seconds since the epoch."""
         for path in self.root.glob("??/*.json"):
             with contextlib.suppress(OSError):
-                if is_unused(path, now):
+                if directories.is_unused(path, now):
                     path.unlink()
 
     def _path(self, job: Job, files: Sequence[Source]) -> Path:
@@ -108,7 +94,7 @@ class VerdictCache:
 
 def user_verdicts() -> VerdictCache:
     """Return this user's cache without unused verdicts; UnfitError as in ``find``."""
-    found = VerdictCache(private_folder("verdicts", "verdicts"))
+    found = VerdictCache(directories.private_folder("verdicts", "verdicts"))
     found.drop_unused(time.time())
     return found
 
@@ -129,8 +115,7 @@ def describe_machine() -> Iterator[str]:
 def _gpus(device: str) -> tuple[str, ...]:
     if device == "cpu":
         return ("cpu",)
-    gpus = find_gpus()
-    models = {gpu.model for gpu in gpus if device in ("auto", "cuda", gpu.name)}
+    models = {gpu.model for gpu in find_gpus() if device in ("auto", "cuda", gpu.name)}
     return ("cuda", str(driver_cuda()), *sorted(models))
 
 
@@ -143,7 +128,7 @@ def own_version() -> str:
     own = [path for path in own if path.relative_to(package).parts[0] != "candidates"]
     paths = [*sorted(own), *sorted(p for p in csrc_root().rglob("*") if p.is_file())]
     found = digest(*(part for path in paths for part in (path.name, path.read_bytes())))
-    return f"{__version__} {found[:32]}"
+    return f"{losscli.__version__} {found[:32]}"
 
 
 def _files(job: Job) -> list[Source] | None:

@@ -32,6 +32,7 @@ _OUTCOMES: dict[Code, str] = {
     Code.UNSUPPORTED_INPUT: "got an error",
     Code.KNOWN_LIMITATION: "found a limitation",
 }
+_WRONG = {Code.WRONG, Code.SHAPE_OR_DTYPE_MISMATCH, Code.MODIFIED_INPUT, Code.GLOBAL_STATE_LEAK}
 Stage = Literal["parse", "build", "small", "checks", "time"]
 """The stages of judging, cheapest first."""
 
@@ -127,12 +128,7 @@ def word_of(reasons: Sequence[JudgeReason]) -> Word:
     """Return the word of a verdict. Too little memory to time is no reason against it."""
     untimed = (Code.INSUFFICIENT_MEMORY, "time")
     codes = {reason.code for reason in reasons if (reason.code, reason.stage) != untimed}
-    if codes & {
-        Code.WRONG,
-        Code.SHAPE_OR_DTYPE_MISMATCH,
-        Code.MODIFIED_INPUT,
-        Code.GLOBAL_STATE_LEAK,
-    }:
+    if codes & _WRONG:
         codes.discard(Code.RAISED)  # what is wrong in some check may raise in others
     return next((code.word for code in Code if code in codes and code.word), "RIGHT")
 

@@ -52,8 +52,11 @@ def block(verdict: Verdict, width: int = WIDTH) -> str:
         told = textwrap.shorten(one_line(text), WIDTH - widest - len(INDENT), placeholder="…")
         lines.append(f"{INDENT}{facet.replace('_', ' '):<{widest}}{told}")
     checks = (f"{n} {word}" for key, word in _STATUSES.items() if (n := verdict.checks.get(key)))
+    dtypes = ", ".join(verdict.dtypes)
+    given = dtypes and verdict.against not in EVERY_LOSS  # by a Model
+    isolation = "complete" if {*NAMES} <= {*verdict.isolation} else ", ".join(verdict.isolation)
     parts = {
-        "dtypes": _dtypes(verdict),
+        "dtypes": f"{dtypes}, of get_inputs or of --dtype" if given else dtypes,
         "checks": ", ".join(checks),
         "accuracy": _accuracy(verdict.accuracy),
         "bitwise deterministic": SAME_BITS[verdict.accuracy.deterministic],
@@ -61,7 +64,7 @@ def block(verdict: Verdict, width: int = WIDTH) -> str:
         "speed": "" if verdict.speed else "not tested",
         "written in": ", ".join(verdict.languages),
         "tuned": f"in {format_duration(tuned)}" if (tuned := verdict.seconds.get("tuning")) else "",
-        "isolation": _isolation(verdict) or "not needed, because nothing ran",
+        "isolation": isolation or "not needed, because nothing ran",
         "not isolated": ", ".join(verdict.not_isolated),
     }
     for name, text in parts.items():
@@ -82,8 +85,14 @@ def block(verdict: Verdict, width: int = WIDTH) -> str:
 
 
 def conclusion(verdicts: Sequence[Verdict]) -> str:
-    """Return the table of several verdicts and the line that counts them."""
-    tables = _tables(verdicts) if len(verdicts) > 1 else ()
+    """Return a table for each kind of machine, and the line that counts the verdicts."""
+    tables = []
+    if len(verdicts) > 1:
+        by_machine = grouped(verdicts, lambda verdict: verdict.kind_of_machine)
+        several = sum(map(bool, by_machine)) > 1  # their times cannot be compared
+        for machine, found in by_machine.items() if several else [("", verdicts)]:
+            title = f"judged on {machine or 'no machine'}:\n\n" if several else ""
+            tables.append(f"{title}{_table(found)}")
     return "\n\n".join([*tables, summary(verdicts)])
 
 
@@ -114,10 +123,6 @@ def line(verdict: Verdict) -> str:
     return textwrap.shorten(text, WIDTH, placeholder="…")
 
 
-def _isolation(verdict: Verdict) -> str:
-    return "complete" if {*NAMES} <= {*verdict.isolation} else ", ".join(verdict.isolation)
-
-
 def _title(verdict: Verdict) -> str:
     where = f" on {verdict.device}" if verdict.device else ""
     cached = " (from the cache)" if verdict.cached else ""
@@ -144,13 +149,6 @@ def _reason(reason: JudgeReason) -> Iterator[str]:
     if reason.repeat:
         # A line that is to be pasted stays as it is.
         yield f"{INDENT * 2}repeat: {reason.repeat}"
-
-
-def _dtypes(verdict: Verdict) -> str:
-    """Return the dtypes in which a file was judged; a Model's are given."""
-    named = ", ".join(verdict.dtypes)
-    given = named and verdict.against not in EVERY_LOSS
-    return f"{named}, of get_inputs or of --dtype" if given else named
 
 
 def _accuracy(accuracy: Accuracy) -> str:
@@ -200,16 +198,6 @@ def _legend(rows: Sequence[Sequence[str]]) -> str:
     signs = {cell[:1] for row in rows for cell in row}
     marks = (meaning for sign, meaning in MARKS.items() if sign in signs)
     return "; ".join([ratios, SHARE.told, MEMORY.told, *marks])
-
-
-def _tables(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """Yield a table for each kind of machine: their times cannot be compared."""
-    by_machine = grouped(verdicts, lambda verdict: verdict.kind_of_machine)
-    if len([machine for machine in by_machine if machine]) < 2:
-        yield _table(verdicts)
-        return
-    for machine, found in by_machine.items():
-        yield f"judged on {machine or 'no machine'}:\n\n{_table(found)}"
 
 
 def _table(verdicts: Sequence[Verdict]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +17,6 @@ from losscli.judge.verdict import Verdict
 from losscli.render.output import show, width, write_report
 from losscli.report.verdict_block import block, conclusion
 from losscli.runs.encoding import finite, json_line
-from losscli.runs.files import is_replaceable
 from losscli.runs.journal import kept
 from losscli.runs.records import SCHEMA_VERSION
 
@@ -56,7 +56,13 @@ class VerdictWriter:
         self._unwritten = False
         self._lines: IO[str] | None = None
         if output and format == "jsonl":
-            self._lines = _open(output, resumed)
+            if not resumed and os.path.isfile(output) and output.stat().st_size:
+                raise UsageError(
+                    f"{output} has verdicts already. Judge only the rest with --resume {output}, "
+                    "remove the file, or name another -o."
+                )
+            with writing(output):
+                self._lines = output.open("a", encoding="utf-8")
 
     def __enter__(self) -> VerdictWriter:
         return self
@@ -99,13 +105,3 @@ class VerdictWriter:
         if self.output:
             return "\n\n".join([*map(block, self.verdicts), conclusion(self.verdicts)])
         return conclusion(self.verdicts)  # the blocks are written already
-
-
-def _open(output: Path, resumed: bool) -> IO[str]:
-    if not resumed and is_replaceable(output) and output.exists() and output.stat().st_size:
-        raise UsageError(
-            f"{output} has verdicts already. Judge only the rest with --resume {output}, remove "
-            "the file, or name another -o."
-        )
-    with writing(output):
-        return output.open("a", encoding="utf-8")

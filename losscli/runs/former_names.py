@@ -9,7 +9,6 @@ KEYS = {
     "beside": "interleaved",
 }
 """Present keys by former ones."""
-_GRAD_OUTPUT = "an incoming gradient other than 1", "a grad_output other than 1"
 TEXTS = {
     "NO WORSE THAN TORCH": "SAME ERROR AS PYTORCH",
     "losscli and its peers": "losscli and the baselines",
@@ -18,16 +17,11 @@ TEXTS = {
         "Log-probabilities of class indices, two sets of logits"
     ),
     "incoming gradients other than 1": "a grad_output other than 1",
-    **{
-        f"{rows}, with {_GRAD_OUTPUT[0]}": f"{rows}, with {_GRAD_OUTPUT[1]}"
-        for rows in (
-            *("every loss", "every loss with a weight", "some losses", "vocabularies"),
-            "a batch that a CPU takes as well",
-        )
-    },
 }
 """Present texts by former ones."""
-_IN_JSON = tuple(f'"{name}"'.encode() for name in (*KEYS, *TEXTS))
+_GRAD_OUTPUT = "with an incoming gradient other than 1", "with a grad_output other than 1"
+"""The former end of several titles, and the present one."""
+_IN_JSON = (*(f'"{name}"'.encode() for name in (*KEYS, *TEXTS)), _GRAD_OUTPUT[0].encode())
 
 
 def are_in(text: bytes) -> bool:
@@ -41,4 +35,4 @@ def updated(value: Any) -> Any:
         return {KEYS.get(key, key): updated(item) for key, item in value.items()}
     if isinstance(value, list):
         return [updated(item) for item in value]
-    return TEXTS.get(value, value) if isinstance(value, str) else value
+    return TEXTS.get(value, value).replace(*_GRAD_OUTPUT) if isinstance(value, str) else value

@@ -13,12 +13,10 @@ from losscli.runs.parts import Part, parse_part
 from losscli.runs.records import BenchResult, Result, Run, VerifyResult
 
 ONE_RUN = "Only the parts of one run can be joined"
-_OF_A_PART = "part|output|format|save|resume"
+_OF_PART = "part|output|format|save|resume"
 """Options of `losscli bench` and `verify` that belong to one part; each has a value."""
-_SEPARATE = re.compile(rf"--({_OF_A_PART})|-o")
-_ATTACHED = re.compile(
-    rf"--({_OF_A_PART})=|-o.|LOSSCLI_(BENCH|VERIFY)_({_OF_A_PART.upper()}|FORCE)="
-)
+_SEPARATE = re.compile(rf"--({_OF_PART})|-o")
+_ATTACHED = re.compile(rf"--({_OF_PART})=|-o.|LOSSCLI_(BENCH|VERIFY)_({_OF_PART.upper()}|FORCE)=")
 """These options with an attached value, and their variables."""
 
 

@@ -8,7 +8,7 @@ the interval hold for the next run, not only for the mean.
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist
+from statistics import NormalDist, stdev
 
 Z95 = NormalDist().inv_cdf(0.975)
 """Standard errors on either side of a 95% interval."""
@@ -33,12 +33,6 @@ def student_quantile(freedom: int) -> float:
     return Z95 + first / freedom + second / freedom**2
 
 
-def deviation(logs: Sequence[float]) -> float:
-    """Return the standard deviation between at least two processes."""
-    mean = sum(logs) / len(logs)
-    return math.sqrt(sum((log - mean) ** 2 for log in logs) / (len(logs) - 1))
-
-
 def next_run_half_width(logs: Sequence[float], errors: Sequence[float]) -> float:
     """Return the 95% half-width for the next run's mean log, from the processes' logs and errors.
 
@@ -46,5 +40,5 @@ def next_run_half_width(logs: Sequence[float], errors: Sequence[float]) -> float
     """
     count = len(logs)
     within = Z95 * math.hypot(*errors) / count
-    between = student_quantile(count - 1) * deviation(logs) / math.sqrt(count)
+    between = student_quantile(count - 1) * stdev(logs) / math.sqrt(count)
     return math.sqrt(2) * max(within, between)
