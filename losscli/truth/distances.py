@@ -131,6 +131,12 @@ def distance(got: Tensor, truth: Truth) -> Tensor:
     return error if truth.rounding is None else error.sub_(truth.rounding).clamp_(min=0.0)
 
 
+def errors_of(got: Tensor, truth: Truth, dtype: torch.dtype) -> Tensor:
+    """Return each element's distance, infinite for a NaN or infinity that is wrong."""
+    error = distance(got, truth).nan_to_num(nan=math.inf, posinf=math.inf)
+    return error.masked_fill(agree_beyond_range(got, truth.value, dtype), 0.0)
+
+
 def ulp(scale: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the spacing of ``dtype`` at each float64 value."""
     limits = torch.finfo(dtype)
@@ -184,6 +190,5 @@ def misfit(result: Tensor | None, shape: torch.Size, like: Tensor, dtype: torch.
         return "expected a tensor, got None"
     due = (tuple(shape), dtype, like.device)
     given = (tuple(result.shape), result.dtype, result.device)
-    if due == given:
-        return ""
-    return "expected shape {}, {} on {}, got {}, {} on {}".format(*due, *given)
+    text = "expected shape {}, {} on {}, got {}, {} on {}".format(*due, *given)
+    return "" if due == given else text

@@ -30,10 +30,8 @@ def same_bits(one: Tensor | None, other: Tensor | None) -> bool:
         return one is other
     if (one.shape, one.dtype, one.device) != (other.shape, other.dtype, other.device):
         return False
-    return all(
-        torch.equal(bits(one[block]), bits(other[block]))
-        for block in blocks(one.shape, _COMPARED_ELEMENTS)
-    )
+    parts = blocks(one.shape, _COMPARED_ELEMENTS)
+    return all(torch.equal(bits(one[block]), bits(other[block])) for block in parts)
 
 
 @dataclass(frozen=True)

@@ -36,14 +36,9 @@ class Worst:
         self._rank = (-1, False, 0.0)
 
     def add(
-        self,
-        outcome: Outcome,
-        errors: Errors | None = None,
-        circumstance: str = "",
-        *,
-        limits: bool = False,
+        self, outcome: Outcome, errors: Errors | None = None, where: str = "", limits: bool = False
     ) -> None:
-        """Keep a measurement if it is the worst; ``circumstance`` starts its reason.
+        """Keep a measurement if it is the worst; ``where`` starts its reason.
 
         ``limits``: a failure is only a limitation, less than any other.
         """
@@ -52,13 +47,13 @@ class Worst:
         without = 0.0 if outcome.status == PASS else math.inf
         rank = (_RANK[outcome.status], not limits, errors.ulp if errors else without)
         if rank > self._rank:
-            reason = circumstance + outcome.reason if outcome.reason else ""
+            reason = where + outcome.reason if outcome.reason else ""
             self.outcome = Outcome(outcome.status, reason, outcome.code)
             self.errors, self._rank = errors, rank
 
-    def fail(self, reason: str, circumstance: str = "") -> None:
+    def fail(self, reason: str, where: str = "") -> None:
         """Keep a failure without a measured error."""
-        self.add(Outcome(FAIL, reason), None, circumstance)
+        self.add(Outcome(FAIL, reason), None, where)
 
     def result(
         self, problem: Problem, implementation: str, check: str, error: Error, torchs: Error

@@ -146,9 +146,8 @@ def draws(case: ModelCase) -> Iterator[ModelDraw]:
 
 def make_grad_output(case: Case) -> Tensor:
     """Return a standard normal grad_output for an unreduced loss."""
-    empty = torch.empty(
-        case.unreduced_shape, dtype=getattr(torch, case.loss_dtype), device=case.device
-    )
+    dtype = getattr(torch, case.loss_dtype)
+    empty = torch.empty(case.unreduced_shape, dtype=dtype, device=case.device)
     return _fill(empty, _Draws(case, "grad_output").normal)
 
 
@@ -249,9 +248,8 @@ def _fill(tensor: Tensor, draw: Draw) -> Tensor:
 def _fill_boundary(case: Case, operands: Operands, source: _Draws) -> None:
     """Place predictions at, next to and around kinks; a smooth loss has one at 0."""
     tensor, *others = operands.values()
-    kinks = torch.tensor(
-        case.spec.kinks(case.params) or (0.0,), dtype=torch.float64, device=tensor.device
-    )
+    met = case.spec.kinks(case.params) or (0.0,)
+    kinks = torch.tensor(met, dtype=torch.float64, device=tensor.device)
     offset = 0
     for block in blocks(case.shape):
         view = tensor[block]
