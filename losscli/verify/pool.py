@@ -114,11 +114,9 @@ class _Process:
         self._process = Process((sys.executable, "-m", "losscli.verify.pool"))
 
     def _death(self, job: Checks, missing: Sequence[runner.Trial]) -> VerifyResult:
-        implementation, check = missing[0] if missing else job.trials[-1]
+        one, check = missing[0] if missing else job.trials[-1]
         text = f"its process ended {how_ended(self._process.end(END_SECONDS))}"
-        return VerifyResult(
-            job.case, implementation.name, check.name, FAIL, text, code=Code.PROCESS_DIED
-        )
+        return VerifyResult(job.case, one.name, check.name, FAIL, text, code=Code.PROCESS_DIED)
 
 
 def _is_of(result: VerifyResult, trial: runner.Trial) -> bool:

@@ -29,6 +29,7 @@ from losscli.verify.checks import CHECKS, Check, find_check
 from losscli.verify.needed_memory import choose_fitting
 
 Trial = tuple[Implementation, Check]
+RunJob = Callable[["Checks"], Iterable[VerifyResult]]
 
 DEAD = "CUDA error"
 """PyTorch's error after a kernel crashed, and of every later call."""

@@ -31,7 +31,7 @@ class Shrinker:
         self,
         seconds: float = SECONDS,
         clock: Callable[[], float] = time.monotonic,
-        run: Callable[[runner.Checks], Iterable[VerifyResult]] = runner.run,
+        run: runner.RunJob = runner.run,
     ) -> None:
         self._left, self._clock, self._run = seconds, clock, run
         self._seen: set[tuple[str, str, str]] = set()
@@ -51,10 +51,8 @@ class Shrinker:
                 name = result.implementation
                 yield from self._shrink(result, files.get(name) or find_implementation(name))
 
-    def _shrink(
-        self, result: VerifyResult, implementation: Implementation
-    ) -> Iterator[VerifyResult]:
-        trial = implementation, find_check(result.check)
+    def _shrink(self, result: VerifyResult, one: Implementation) -> Iterator[VerifyResult]:
+        trial = one, find_check(result.check)
         beside = {result.implementation: result.interleaved}
         for case in _smaller(result.case, trial[1]):
             start = self._clock()

@@ -47,8 +47,8 @@ def extreme_values(problem: Problem, subject: Subject, tally: Tally) -> None:
     than 1, or of only one class; ignored or masked rows (none, the first, every second, all but
     one, all); hidden states of zeros.
     """
-    variants = geometry_of(problem.case).extreme_values(problem)
-    tally.judge_variants(problem, subject, variants, any_for_nan=True)
+    tally.any_for_nan = True
+    tally.judge_variants(problem, subject, geometry_of(problem.case).extreme_values(problem))
 
 
 ROW_OF_WRONG = 4

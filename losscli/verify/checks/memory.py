@@ -192,16 +192,15 @@ def linear_plans(problem: Problem, subject: Subject, tally: Tally) -> None:
     numbers for each token.
     """
     for kind, budget in _budgets(problem.case).items():
-        case = structs.replace(
-            problem.case, params={**problem.case.params, MEMORY_BUDGET.name: float(budget)}
-        )
+        params = {**problem.case.params, MEMORY_BUDGET.name: float(budget)}
+        case = structs.replace(problem.case, params=params)
         if subject.implementation.unavailable(case):
             continue  # it takes no budget
         own = bind(subject.implementation, case)
         name = f"{kind}, a budget of {format_bytes(budget)}" if budget else kind
         for incoming in dict.fromkeys(usual_and_other(problem)):
             answer = own.send(problem.call(incoming))
-            tally.judge_variant(name, problem, incoming, answer, by_incoming=True)
+            tally.judge_variant(name, problem, incoming, answer, named=True)
         copies = case.placement or (case.device == "cpu" and case.item_bytes < 4)
         if budget and subject.implementation.temporaries == 0 and not copies:
             extra = own.send(ExtraBytes(problem.call(problem.usual)))

@@ -14,7 +14,8 @@ from functools import cached_property
 
 from torch import Tensor
 
-from losscli.implementations.requests import Answer
+from losscli.implementations.local import Operands
+from losscli.implementations.requests import Answer, Call
 from losscli.implementations.subject import Subject
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.distances import Errors, compare, truths_of
@@ -50,9 +51,12 @@ class PlainCalls:
         """Whether many runs are bitwise equal."""
         return self.steady and self._repeats(_MORE_RUNS)
 
+    def call(self, operands: Operands | None = None) -> Call:
+        """Return the call, or one of other operands that get the problem's contents first."""
+        return self.problem.call(self.incoming, operands, operands and self.problem.operands)
+
     def _repeats(self, runs: int) -> bool:
-        call = self.problem.call(self.incoming)
-        return not any(differing(self.answer, self.subject.send(call)) for _ in range(runs))
+        return not any(differing(self.answer, self.subject.send(self.call())) for _ in range(runs))
 
     def judge(self, answer: Answer, where: str, tally: Tally, *, beside: bool = False) -> None:
         """Judge another way of calling; work that ran ``beside`` it may reorder a sum."""

@@ -34,7 +34,7 @@ class Due:
     """The correct gradients of a problem for each grad_output, through two retained graphs."""
 
     def __init__(self, problem: Problem, subject: Subject) -> None:
-        self.problem = problem
+        self.problem, self.subject = problem, subject
         self._right: set[tuple[float, str]] = set()
         """Gradients that the oracle has judged already."""
         values = (_FIRST, *_VALUES)
@@ -107,11 +107,11 @@ def repeated_backward(problem: Problem, subject: Subject, tally: Tally) -> None:
     if tally.outcome.status == FAIL:
         return
     dues = due, Due(problem.variant("sibling", problem.sibling), subject)
-    _judge_heads(dues, subject, [], "two heads", tally)
+    _judge_heads(dues, [], "two heads", tally)
     if between := list(_other_losses(problem, subject)):
         tally.interleaved = tuple(head.case.loss for head in between if head.case)
         title = f"two heads, {' and '.join(tally.interleaved)} between them"
-        _judge_heads(dues, subject, between, title, tally)
+        _judge_heads(dues, between, title, tally)
     if problem.case.device != "cpu":
         queues = [
             [due.problem.call(due.problem.filled(value, due.problem.wrt)) for value in values]
@@ -123,15 +123,13 @@ def repeated_backward(problem: Problem, subject: Subject, tally: Tally) -> None:
                 due.judge(value, answer.gradients, f"two streams at once, step {number}", tally)
 
 
-def _judge_heads(
-    dues: tuple[Due, Due], subject: Subject, between: list[Head], title: str, tally: Tally
-) -> None:
+def _judge_heads(dues: tuple[Due, Due], between: list[Head], title: str, tally: Tally) -> None:
     for number, weights in enumerate(HEADS, 1):
         first, last = (
             Head(None, Call(due.problem.operands, due.problem.wrt), weight)
             for due, weight in zip(dues, weights, strict=True)
         )
-        found = subject.send(JointGradients([first, *between, last]))
+        found = dues[0].subject.send(JointGradients([first, *between, last]))
         for which, due, gradients, weight in zip(
             ("first", "second"), dues, (found[0], found[-1]), weights, strict=True
         ):
@@ -183,9 +181,8 @@ def captured_backward(problem: Problem, subject: Subject, tally: Tally) -> None:
     incoming = [problem.filled(value).grad_output.clone() for value in REPLAYS]
     judge_replays(due, subject.send(BackwardReplays(call, incoming)), "backward captured", tally)
     judge_replays(due, _whole_steps(subject, call), "forward and backward captured", tally)
-    judge_replays(
-        due, subject.send(MakeGraphedCallables(call, incoming)), "make_graphed_callables", tally
-    )
+    answers = subject.send(MakeGraphedCallables(call, incoming))
+    judge_replays(due, answers, "make_graphed_callables", tally)
 
 
 def _whole_steps(subject: Subject, call: Call) -> Iterator[Answer]:

@@ -75,9 +75,10 @@ def special_values(problem: Problem, subject: Subject, tally: Tally) -> None:
     Values that PyTorch's own formula rejects are left out. Where PyTorch's gradient is NaN, any
     gradient passes, because torch.compile's differs there; the loss must be NaN.
     """
+    tally.any_for_nan = True
     for name, variant in _variants(problem):
         answer = subject.send(variant.call(variant.usual))
-        tally.judge_variant(name, variant, variant.usual, answer, any_for_nan=True)
+        tally.judge_variant(name, variant, variant.usual, answer)
 
 
 def named_values(dtype: torch.dtype, squares: bool = False) -> dict[str, float]:

@@ -93,6 +93,10 @@ SHORT = 1e-4
 """A factor that makes squares small next to those of other rows."""
 
 
+Change = Callable[[Tensor], Tensor]
+"""Gives rows other values, or tells which rows to ignore."""
+
+
 def _planted_class(logits: Tensor) -> Tensor:
     rows, classes = logits.shape
     step = classes // rows | 1
@@ -103,7 +107,7 @@ def _with_one(logits: Tensor, one: float) -> Tensor:
     return logits.scatter(1, _planted_class(logits)[:, None], one)
 
 
-CONTENTS: dict[Content, dict[str, Callable[[Tensor], Tensor]]] = {
+CONTENTS: dict[Content, dict[str, Change]] = {
     LOGITS: {
         "one class far above the others": lambda logits: _with_one(logits, CONFIDENT),
         "one class far below the others": lambda logits: _with_one(logits, -CONFIDENT),
@@ -134,15 +138,12 @@ CONTENTS: dict[Content, dict[str, Callable[[Tensor], Tensor]]] = {
         "scores of 1e4": lambda scores: (scores * LARGE).clamp(-3 * LARGE, 3 * LARGE),
     },
 }
-PAIRS: dict[str, Callable[[Tensor], Tensor]] = {
-    "equal to the": torch.clone,
-    "opposite to the": torch.neg,
-}
-SHARED: dict[str, Callable[[Tensor], Tensor]] = {
+PAIRS: dict[str, Change] = {"equal to the": torch.clone, "opposite to the": torch.neg}
+SHARED: dict[str, Change] = {
     "of a sum above 1": lambda log_probs: log_probs.log_softmax(1) + 0.25,
     "of one class alone": lambda log_probs: _with_one(torch.full_like(log_probs, -math.inf), -0.5),
 }
-IGNORED: dict[str, Callable[[Tensor], Tensor]] = {
+IGNORED: dict[str, Change] = {
     "no row ignored": lambda place: place < 0,
     "the first row ignored": lambda place: place == 0,
     "every second row ignored": lambda place: place % 2 == 1,
@@ -163,9 +164,7 @@ def _numbered(problem: Problem, name: str, dtype: torch.dtype, shape: Shape) -> 
     return own.like({name: values.to(dtype)})
 
 
-def _changed(
-    problem: Problem, name: str, change: Callable[[Tensor], Tensor], shape: Shape | None = None
-) -> Problem:
+def _changed(problem: Problem, name: str, change: Change, shape: Shape | None = None) -> Problem:
     """Return the problem with changed rows; half the targets are the planted class."""
     problem = problem.reshaped(shape) if shape else problem
     rows = problem.operands[name]
@@ -182,9 +181,7 @@ def _changed(
     return problem.like(operands)
 
 
-def _ignoring(
-    problem: Problem, where: Callable[[Tensor], Tensor], holding: float | None = None
-) -> Problem:
+def _ignoring(problem: Problem, where: Change, holding: float | None = None) -> Problem:
     """Return the problem with only some rows ignored or masked, perhaps filled with ``holding``."""
     operands: Operands = {}
     for operand in problem.case.spec.operands:

@@ -1,6 +1,6 @@
 """Runs the checks on the wrong and the correct implementations of the self-test."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -23,7 +23,7 @@ from losscli.ranks.placements import VOCABULARY
 from losscli.runs.records import FAIL, SKIPPED, SelfTestResult, VerifyResult
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS, Cost
-from losscli.verify.runner import Checks
+from losscli.verify.runner import RunJob
 from losscli.verify.selftest.legitimate import LEGITIMATE
 from losscli.verify.selftest.wrong import WRONG
 from losscli.verify.selftest.wrong.over_ranks import SPLIT_LEGITIMATE, SPLIT_WRONG
@@ -124,9 +124,7 @@ def plan_of_ranks(device: str, ranks: int) -> list[SelfTest]:
     return [*tests, *(SelfTest(each, cases, legitimate=True) for each in legitimate)]
 
 
-def run(
-    test: SelfTest, run_job: Callable[[Checks], Iterable[VerifyResult]] = runner.run
-) -> Generator[SelfTestResult, None, None]:
+def run(test: SelfTest, run_job: RunJob = runner.run) -> Generator[SelfTestResult, None, None]:
     """Yield one result: the first check that fails, or that none does."""
     name, legitimate = test.implementation.name, test.legitimate
     ran, reason = False, ""
@@ -140,9 +138,7 @@ def run(
     yield SelfTestResult(test.case, name, legitimate, False)
 
 
-def _results(
-    test: SelfTest, run_job: Callable[[Checks], Iterable[VerifyResult]]
-) -> Iterator[VerifyResult]:
+def _results(test: SelfTest, run_job: RunJob) -> Iterator[VerifyResult]:
     for case in test.cases:
         compiled = test.implementation.name == "compile"
         uncaptured = (case.loss, test.implementation.name) == NOT_CAPTURED

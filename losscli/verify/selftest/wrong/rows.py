@@ -5,14 +5,8 @@ from torch import Tensor
 
 from losscli.cases.case import Case
 from losscli.losses.rows.forms import IGNORE_INDEX
-from losscli.verify.selftest.surgery import (
-    formula,
-    graft,
-    reduced,
-    reduced_where,
-    regrade,
-    unreduced,
-)
+from losscli.verify.selftest import surgery
+from losscli.verify.selftest.surgery import formula, graft, reduced, regrade, unreduced
 
 _VECTOR, _BLOCK = 8, 1024
 
@@ -167,17 +161,14 @@ def clamps_targets(case: Case, input: Tensor, target: Tensor, *others: Tensor) -
 def without_temperature(case: Case, *operands: Tensor) -> Tensor:
     """Leaves the temperature out of the gradients."""
     temperature = case.params["temperature"]
-    rows = [
-        regrade(each, lambda g: g * temperature) if each.is_floating_point() else each
-        for each in operands
-    ]
+    rows = [regrade(x, lambda g: g * temperature) if x.is_floating_point() else x for x in operands]
     return formula(case, *rows)
 
 
 def _with_gradient_of(case: Case, rows: Tensor, *operands: Tensor) -> Tensor:
     """Return the loss; the gradient of these rows is added to its own."""
     loss = formula(case, *operands)
-    return graft(loss, loss + reduced_where(case, rows, *operands[2:]))
+    return graft(loss, loss + surgery.reduced_where(case, rows, *operands[2:]))
 
 
 def without_mean(case: Case, input: Tensor, target: Tensor, mask: Tensor) -> Tensor:
