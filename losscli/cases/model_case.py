@@ -168,8 +168,7 @@ class ModelCase(Case, frozen=True):
     def with_result(self, shape: Shape, dtype: str, given: Collection[str]) -> ModelCase:
         """Return the case with its result's shape and dtype; ``given`` operands have gradients."""
         changes = {"output": shape, "output_dtype": dtype}
-        known = self._of(lambda a: replace(a, differentiable=a.name in given), **changes)
-        return known.settled()
+        return self._of(lambda a: replace(a, differentiable=a.name in given), **changes).settled()
 
     def of_rows(self, rows: int) -> ModelCase | None:
         """Return the case with fewer rows; None if arguments differ in rows or have few."""

@@ -61,8 +61,7 @@ BOUNDARY_GRID = 16
 def make_generator(seed: int, stream: Stream | int, device: str = "cpu") -> torch.Generator:
     """Return the generator of a seed's stream; those of later operands are 2, 3, ..."""
     place = len(STREAMS) + stream - 2 if isinstance(stream, int) else STREAMS.index(stream)
-    number = (_MOST_STREAMS * seed + place) % 2**64
-    return torch.Generator(device).manual_seed(number)
+    return torch.Generator(device).manual_seed((_MOST_STREAMS * seed + place) % 2**64)
 
 
 def no_value(dtype: torch.dtype) -> float:
@@ -175,11 +174,10 @@ class _Draws:
         discrete = {CLASSES: self.classes, DISTINCT_CLASSES: self.distinct, MASKS: self.mask}
         if domain in discrete:
             return discrete[domain]
-        name = "uniform" if domain.always_uniform else self.case.distribution
-        draw: Draw = getattr(self, name)
+        draw = getattr(self, "uniform" if domain.always_uniform else self.case.distribution)
 
         def drawn(shape: tuple[int, ...], offset: int) -> Tensor:
-            values = draw(shape, offset)
+            values: Tensor = draw(shape, offset)
             values = domain.of_draws(values if domain.always_uniform else values.mul_(scale))
             for number, end in enumerate(domain.ends):
                 at_end = self.numbers(shape, offset) % ENDS_EVERY == number
@@ -232,8 +230,7 @@ class _Draws:
 
     def numbers(self, shape: tuple[int, ...], offset: int) -> Tensor:
         """Return each element's flat position in the whole tensor."""
-        count = math.prod(shape)
-        return torch.arange(offset, offset + count, device=self.device).view(shape)
+        return torch.arange(offset, offset + math.prod(shape), device=self.device).view(shape)
 
 
 def _fill(tensor: Tensor, draw: Draw) -> Tensor:

@@ -78,10 +78,6 @@ class GradientSum:
         if self.once is not None and gradient.once is not None:
             self.once[place] += gradient.once @ wide
 
-    def add_sums(self, gradient: Gradient, place: Tensor | slice) -> None:
-        """Add the sums of a gradient's rows to some rows."""
-        self.add(gradient, torch.ones_like(gradient.value[:1]).t(), place)
-
     def truths(self) -> Iterator[Truth]:
         """Yield the gradient in the operand's shape, block by block."""
         shape, dtype = self.operand.shape, self.operand.dtype

@@ -74,8 +74,7 @@ class LinearOracle(Oracle):
 
     def value(self) -> Iterator[Truth]:
         """Yield the loss, whole."""
-        rows = self._numbers.numel()
-        value = torch.zeros(rows, dtype=torch.float64, device=self.device)
+        value = torch.zeros(self._numbers.numel(), dtype=torch.float64, device=self.device)
         rounding = torch.zeros_like(value)
         for place in self._blocks_of_rows():
             logits = self._logits(place)
@@ -102,7 +101,8 @@ class LinearOracle(Oracle):
                 else:
                     gradient = gradient.summed_over_classes(self._rounding)
                 if name not in layer:
-                    total.add_sums(gradient, slice(None) if name in over_tokens else place)
+                    ones = torch.ones_like(gradient.value[:1]).t()  # its rows are added up
+                    total.add(gradient, ones, slice(None) if name in over_tokens else place)
                     continue
                 for part in self._blocks_of_classes():
                     if name == weight.name:

@@ -59,8 +59,7 @@ class Oracle:
     @cached_property
     def shape(self) -> torch.Size:
         """The prediction's shape; for elementwise losses the broadcast shape."""
-        is_element = self.case.spec.unit == ELEMENT
-        return self.unreduced_shape if is_element else self.prediction.shape
+        return self.unreduced_shape if self.case.spec.unit == ELEMENT else self.prediction.shape
 
     @property
     def dtype(self) -> torch.dtype:

@@ -59,8 +59,7 @@ class RowOracle(Oracle):
 
     def judge_sums(self, errors: Errors, dtype: torch.dtype, granted: float | None) -> Outcome:
         if dtype.itemsize >= 4:  # PyTorch's operators add up row after row
-            lost = lost_in_sum(self.unreduced_shape.numel())
-            granted = max(granted or 0.0, ELEMENT_ULP + lost)
+            granted = max(granted or 0.0, ELEMENT_ULP + lost_in_sum(self.unreduced_shape.numel()))
         return tolerances.judge_sums(errors, dtype, granted)
 
     def excuse_bar(self, dtype: torch.dtype) -> float:

@@ -80,7 +80,6 @@ def plan(
         UsageError: a check's name is unknown, or none applies to these cases.
     """
     wanted = {find_check(name).name for name in checks}
-    free = free_bytes(device)
     picked = [check for check in CHECKS.values() if not checks or check.name in wanted]
     asked = [
         (number, case, (files.get(name) or find_implementation(name), check))
@@ -90,7 +89,7 @@ def plan(
         if check.pass_ in block.passes and asked_for(block, case, name, check.pass_)
         if not block.checks or check.name in block.checks
     ]
-    chosen = _choose(asked, free)
+    chosen = _choose(asked, free_bytes(device))
     losses: dict[str, dict[str, None]] = {}
     for _, case, (implementation, _) in asked:
         losses.setdefault(implementation.name, {})[case.loss] = None

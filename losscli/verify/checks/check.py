@@ -63,7 +63,9 @@ class Tally(Worst):
         """Keep the judgement of a variant's part, whose error the result shows."""
         outcome, errors = judged
         self.measure(part, outcome, errors)
-        limits = self._limits(variant, errors) or _has_no_value(errors)
+        # Authors define the mean of nothing: a number may stand where the loss is NaN.
+        of_nothing = errors is not None and not errors.index and isnan(errors.expected)
+        limits = self._limits(variant, errors) or of_nothing
         if not (self.first and self._failed):
             self.add(outcome, errors, f"{variant}, {what or part}: ", limits=limits)
         if outcome.status == FAIL:
@@ -131,11 +133,6 @@ class Tally(Worst):
             code = Code.KNOWN_LIMITATION if self.only_limits else result.code
             result = replace(result, interleaved=self.interleaved, code=code)
         return result if result.reason else replace(result, reason=self.note)
-
-
-def _has_no_value(errors: Errors | None) -> bool:
-    """Tell whether a number differs from a loss that is NaN: authors define the mean of nothing."""
-    return errors is not None and not errors.index and isnan(errors.expected)
 
 
 class Cost(IntEnum):
@@ -240,8 +237,7 @@ def check(**fields: Any) -> Callable[[Judge], Check]:
 
 def takes_one_row(case: Case) -> bool:
     """Tell whether an elementwise loss accepts a target of one row for all rows."""
-    shapes = case.reshaped((2, 3), (3,)).shapes
-    return not case.spec.refused(list(shapes.values()))
+    return not case.spec.refused(list(case.reshaped((2, 3), (3,)).shapes.values()))
 
 
 def paths(problem: Problem) -> dict[str, tuple[str, ...]]:

@@ -48,7 +48,8 @@ def gradients(problem: Problem, subject: Subject, tally: Tally) -> Iterator[Veri
     `target_gradient` and so on.
     """
     worst = {name: Worst() for name in problem.wrt}
-    for incoming in (*problem.alone, *problem.others):
+    alone = (problem.filled(1.0, (name,)) for name in problem.wrt)
+    for incoming in (*alone, *problem.others):
         found = subject.send(problem.call(incoming)).gradients
         for name in incoming.wrt:
             # Popped, so that a gradient of 4 GiB is freed as soon as it is judged.
@@ -78,7 +79,6 @@ def retain_graph(problem: Problem, subject: Subject, tally: Tally) -> None:
     """
     one, other = problem.others[-1], problem.usual
     if problem.case.reduction == "none":
-        one = problem.usual
         other = Incoming("twice that", problem.wrt, one.grad_output * 2)
     asked = (one, other, one, other)
     call = Call(problem.operands, problem.wrt)
@@ -139,8 +139,6 @@ def _judge_sum(before: Tensor, once: Tensor, got: Tensor | None) -> Judged:
 
 
 INCOMING = (1.0, 2.0)
-
-
 CHANGES: dict[str, Relayout] = {
     "in other strides": lambda x: transposed(x) if x.dim() == 2 else every_second(x),
     "of another shape": lambda x: (x[: len(x) // 2] if x.dim() == 2 else x[None]).clone(),

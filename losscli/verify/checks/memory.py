@@ -89,8 +89,14 @@ def memory(problem: Problem, subject: Subject, tally: Tally) -> None:
     # Copies throughout: an implementation that overwrites operands does not affect others.
     own = replace(problem, operands=problem.copies())
     plain = replace(PlainCalls.of(own, subject, problem.usual), problem=problem)
-    for name in FILLS:
-        _between_bands(plain, subject, name, tally)
+    for name, fill in FILLS.items():
+        guarded = {each: _Guarded(values, fill) for each, values in problem.operands.items()}
+        views = {operand: guard.view for operand, guard in guarded.items()}
+        answer = subject.send(problem.call(plain.incoming, views))
+        for operand, guard in guarded.items():
+            if changed := guard.changed():
+                tally.fail(changed, f"{operand} ")
+        plain.judge(answer, f"operands between {name}", tally)
     call = problem.call(problem.usual, own.operands)
     if tally.outcome.status == FAIL:
         return
@@ -107,17 +113,6 @@ def memory(problem: Problem, subject: Subject, tally: Tally) -> None:
         taken = f"{GROWTH_CALLS} more calls took {format_bytes(grown)} more"
         size = format_bytes(own.prediction.nbytes)
         tally.fail(f"expected no memory growth, but {taken}, on operands of {size}")
-
-
-def _between_bands(plain: PlainCalls, subject: Subject, name: str, tally: Tally) -> None:
-    problem = plain.problem
-    guarded = {each: _Guarded(values, FILLS[name]) for each, values in problem.operands.items()}
-    views = {operand: guard.view for operand, guard in guarded.items()}
-    answer = subject.send(problem.call(plain.incoming, views))
-    for operand, guard in guarded.items():
-        if changed := guard.changed():
-            tally.fail(changed, f"{operand} ")
-    plain.judge(answer, f"operands between {name}", tally)
 
 
 SIZE = (256, 256)

@@ -40,17 +40,16 @@ class Due:
         values = (_FIRST, *_VALUES)
         grad_outputs = [problem.filled(value).grad_output for value in values]
         asked = RetainGraph(Call(problem.operands, problem.wrt), grad_outputs)
-        found: list[dict[float, Gradients]] = [
-            dict(zip(values, (answer.gradients for answer in subject.send(asked)), strict=True))
+        first, second = (
+            {
+                (value, name): gradient
+                for value, answer in zip(values, subject.send(asked), strict=True)
+                for name, gradient in answer.gradients.items()
+            }
             for _ in range(2)
-        ]
-        first, second = found
-        steady = not problem.chooses_order and all(
-            same_bits(gradient, second[value][name])
-            for value, gradients in first.items()
-            for name, gradient in gradients.items()
         )
-        self._bits: dict[float, Gradients] = first if steady else {}
+        steady = all(same_bits(gradient, second[key]) for key, gradient in first.items())
+        self._bits = first if steady and not problem.chooses_order else {}
         """Those of a retained graph; empty if two such graphs do not agree, or need not."""
 
     @cached_property
@@ -59,8 +58,7 @@ class Due:
         problem = self.problem
         judged = (
             problem.judge(name, gradient, problem.filled(value, problem.wrt))[0]
-            for value, gradients in self._bits.items()
-            for name, gradient in gradients.items()
+            for (value, name), gradient in self._bits.items()
         )
         return all(outcome.status != FAIL for outcome in judged)
 
@@ -69,7 +67,7 @@ class Due:
         incoming = self.problem.filled(value, self.problem.wrt)
         for name, got in gradients.items():
             title = f"{where}, grad_output {value:g}"
-            want = self._bits[value][name] if self._bits else None
+            want = self._bits.get((value, name))
             same = want is not None and same_bits(want, got)
             if not same or (value, name) not in self._right:
                 tally.judge_part(self.problem, incoming, f"{name} gradient", got, title)
@@ -188,8 +186,7 @@ def captured_backward(problem: Problem, subject: Subject, tally: Tally) -> None:
 def _whole_steps(subject: Subject, call: Call) -> Iterator[Answer]:
     assert call.grad_output is not None
     read = call.grad_output.clone()
-    operands = {name: operand.clone() for name, operand in call.operands.items()}
-    own = Call(operands, call.wrt, read)
+    own = Call({name: each.clone() for name, each in call.operands.items()}, call.wrt, read)
     with recordings(subject, [own]) as (recording,):
         for value in REPLAYS:
             read.fill_(value)

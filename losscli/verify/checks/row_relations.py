@@ -209,8 +209,7 @@ def _numbered(problem: Problem, subject: Subject) -> Judgements:
     target = case.spec.names[1]
     (dimension,) = _class_dimensions(problem, problem.prediction)
     number = torch.arange(shape[0], device=problem.oracle.device) * 11 % case.classes
-    zeros = torch.zeros_like(problem.operands[target])
-    rows = zeros.scatter(dimension, number[:, None], 1.0)
+    rows = torch.zeros_like(problem.operands[target]).scatter(dimension, number[:, None], 1.0)
     one_hot, numbered = problem.like({target: rows}), problem.like({target: number}, other)
     found = _of_other(numbered, subject, other)
     if found is not None:  # which has no gradient of the target

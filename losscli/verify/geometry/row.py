@@ -91,8 +91,6 @@ TRAINED = 100.0
 LARGE = 1e4
 SHORT = 1e-4
 """A factor that makes squares small next to those of other rows."""
-
-
 Change = Callable[[Tensor], Tensor]
 """Gives rows other values, or tells which rows to ignore."""
 

@@ -17,8 +17,7 @@ _LANES = 1024
 
 
 def _lanes(values: Tensor) -> Tensor:
-    missing = -len(values) % _LANES
-    return torch.nn.functional.pad(values, (0, missing)).reshape(-1, _LANES)
+    return torch.nn.functional.pad(values, (0, -len(values) % _LANES)).reshape(-1, _LANES)
 
 
 def _kahan(values: Tensor) -> Tensor:

@@ -116,5 +116,4 @@ def sum_above_one(case: Case, *operands: Tensor) -> Tensor:
     (p, q), mask = _bins(case, *operands)
     logs = p.log_softmax(-1)
     first, second = (logs, q) if case.params["reverse"] else (q, logs)
-    rows = weighted_sum(first.exp(), first - second)
-    return reduced_where(case, rows, mask)
+    return reduced_where(case, weighted_sum(first.exp(), first - second), mask)

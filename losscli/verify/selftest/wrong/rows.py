@@ -200,5 +200,4 @@ def flipped_near_ties(case: Case, input: Tensor, target: Tensor, *mask: Tensor) 
 def added_epsilon(case: Case, x1: Tensor, x2: Tensor) -> Tensor:
     """Adds the least norm to each norm."""
     norms = [torch.linalg.vector_norm(x, dim=-1) + case.params["eps"] for x in (x1, x2)]
-    rows = 1 - (x1 * x2).sum(-1) / norms[0] / norms[1]
-    return reduced(case, rows)
+    return reduced(case, 1 - (x1 * x2).sum(-1) / norms[0] / norms[1])
