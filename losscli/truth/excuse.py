@@ -1,11 +1,10 @@
 """Accepts a wrong result that is no worse than PyTorch's own formula on the same inputs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -71,7 +70,7 @@ class _Noise:
     """The largest fraction of the bound where it is not."""
 
     @classmethod
-    def of(cls, torchs: Tensor, truths: Iterable[Truth], bar: float) -> _Noise:
+    def of(cls, torchs: Tensor, truths: Iterable[Truth], bar: float) -> Self:
         """Measure the errors of PyTorch's formula.
 
         The largest error counts for truths of its size, slightly larger and smaller ones. For the

@@ -1,8 +1,7 @@
 """Bitwise comparison of tensors, and marks that detect changes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -43,7 +42,7 @@ class Mark:
     fingerprint: int = 0
 
     @classmethod
-    def of(cls, tensor: Tensor) -> Mark:
+    def of(cls, tensor: Tensor) -> Self:
         """Mark a tensor."""
         if tensor.numel() <= _COPIED_ELEMENTS:
             return cls(bits(tensor.detach()).clone())

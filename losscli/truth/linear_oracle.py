@@ -9,8 +9,6 @@ to the logits is the spec's ``logits``, of which autograd gives the derivatives:
 once, and move with the product.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -190,11 +190,9 @@ class Problem(Setup):
 
     @property
     def _may_be_excused(self) -> bool:
-        if not self.excuses:
-            return False
         item = max(self.prediction.element_size(), 4)
         needed = _FORMULAS_TENSORS * self.case.temporary_elements * item
-        return needed <= free_bytes(self.case.device)
+        return self.excuses and needed <= free_bytes(self.case.device)
 
     @property
     def torchs_own(self) -> list[Subject]:

@@ -5,11 +5,10 @@ process takes the remaining jobs. Each process uses all threads, as for a user; 
 sleep, because `losscli verify` sets OMP_WAIT_POLICY.
 """
 
-from __future__ import annotations
-
 import copyreg
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Self
 
 from losscli.build.targets import Target
 from losscli.machine.devices import core_count
@@ -67,7 +66,7 @@ class Pool:
         for process in self._processes:
             process.send_jobs()
 
-    def __enter__(self) -> Pool:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

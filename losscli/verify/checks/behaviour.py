@@ -219,11 +219,10 @@ def stale_results(problem: Problem, subject: Subject, tally: Tally) -> None:
         tally.judge_answer(problem.like(contents), incoming, answer, title)
         if tally.outcome.status == FAIL:
             return
-    plain = []
-    for each in (problem, problem.variant("sibling", problem.sibling)):
-        known = PlainCalls.of(each, subject, each.usual)
-        # What a later call overwrites must not be what its answer is compared with.
-        plain.append(dataclasses.replace(known, answer=known.answer.copy()))
+    both = (problem, problem.variant("sibling", problem.sibling))
+    known = (PlainCalls.of(each, subject, each.usual) for each in both)
+    # What a later call overwrites must not be what its answer is compared with.
+    plain = [dataclasses.replace(each, answer=each.answer.copy()) for each in known]
     calls = [each.call(operands) for each in plain * (LATER // len(plain))]
     for number, answer in enumerate(subject.send(InThread(calls))):
         where = f"call {number + 1} of {LATER} in another thread, read after the last"

@@ -6,11 +6,10 @@ sum that the oracle accepts is then a warning, unless a fixed order is promised:
 may keep one order until other work runs at the same time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 from torch import Tensor
 
@@ -41,7 +40,7 @@ class PlainCalls:
     """Whether a few runs are bitwise equal, and no library chooses the order of sums."""
 
     @classmethod
-    def of(cls, problem: Problem, subject: Subject, incoming: Incoming) -> PlainCalls:
+    def of(cls, problem: Problem, subject: Subject, incoming: Incoming) -> Self:
         """Call a subject a few times."""
         first = cls(problem, subject, incoming, subject.send(problem.call(incoming)), steady=False)
         return replace(first, steady=not problem.chooses_order and first._repeats(_RUNS - 1))

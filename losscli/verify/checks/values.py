@@ -114,17 +114,11 @@ def _variants(problem: Problem) -> Iterator[tuple[str, Problem]]:
             )
             if not refused and not geometry_of(case).overflows(value, planted):
                 variant = _planted(problem, value, planted)
-                if _is_taken(variant):
-                    yield f"{title} in {where}", variant
-
-
-def _is_taken(problem: Problem) -> bool:
-    """Tell whether PyTorch's own formula accepts the operands."""
-    try:
-        next(iter(problem.value()))
-    except (RuntimeError, WrongReferenceError):
-        return False
-    return True
+                try:
+                    next(iter(variant.value()))
+                except (RuntimeError, WrongReferenceError):  # PyTorch's own formula rejects them
+                    continue
+                yield f"{title} in {where}", variant
 
 
 def _planted(problem: Problem, value: float, names: tuple[str, ...]) -> Problem:

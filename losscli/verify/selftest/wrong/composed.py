@@ -1,7 +1,6 @@
 """Composed losses that are wrong on purpose: of hidden states, and of k classes."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from msgspec.structs import replace
@@ -41,9 +40,9 @@ def _of_logits(case: Case) -> Case:
     spec = find_loss("cross_entropy")
     tokens, _, classes = case.shape
     own = {name: value for name, value in case.params.items() if name in spec.resolve({})}
-    params: Any = spec.resolve({IGNORE_INDEX.name: NO_INDEX, **own})
-    shapes: Any = {"shape": (tokens, classes), "target_shape": (tokens,)}
-    return replace(case, loss=spec.name, params=params, **shapes)
+    params = spec.resolve({IGNORE_INDEX.name: NO_INDEX, **own})
+    shape, target_shape = (tokens, classes), (tokens,)
+    return replace(case, loss=spec.name, params=params, shape=shape, target_shape=target_shape)
 
 
 def filtered(case: Case, logits: Tensor, numbers: Tensor) -> Tensor:
