@@ -22,6 +22,7 @@ from losscli.truth.problem import Problem
 from losscli.truth.setup import ThirdParty
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome
 
+CHECK = "gate"
 _RANK = {PASS: 0, WARN: 1, FAIL: 2}
 
 
@@ -83,9 +84,6 @@ def to_error(loss: Errors | None = None, gradient: Errors | None = None) -> Erro
         grad_ulp=gradient.ulp if gradient else None,
         grad_rel=gradient.relative if gradient else None,
     )
-
-
-CHECK = "gate"
 
 
 class Gate:

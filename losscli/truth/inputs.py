@@ -56,6 +56,8 @@ LEAST_PROBABILITY = 1e-8
 """Of ``large`` draws, because a formula may divide them."""
 BOUNDARY_GRID = 16
 """Boundary targets are multiples of 1/16: with a kink of a few bits, exact in bfloat16."""
+Draw = Callable[[tuple[int, ...], int], Tensor]
+"""``(shape, offset of the first element) -> values``."""
 
 
 def make_generator(seed: int, stream: Stream | int, device: str = "cpu") -> torch.Generator:
@@ -67,10 +69,6 @@ def make_generator(seed: int, stream: Stream | int, device: str = "cpu") -> torc
 def no_value(dtype: torch.dtype) -> float:
     """Return the filler for memory without values: NaN, or an invalid class."""
     return math.nan if dtype.is_floating_point else NO_CLASS
-
-
-Draw = Callable[[tuple[int, ...], int], Tensor]
-"""``(shape, offset of the first element) -> values``."""
 
 
 def make_inputs(

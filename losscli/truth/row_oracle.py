@@ -106,11 +106,8 @@ class RowOracle(Oracle):
             if found is None:
                 found = torch.autograd.grad(elements, values[name], incoming.abs())[0]
             else:
-                found = _summed(
-                    found.detach()
-                    * (incoming if found.dim() == incoming.dim() else self._by_element(incoming)),
-                    operand,
-                )
+                by = incoming if found.dim() == incoming.dim() else self._by_element(incoming)
+                found = _summed(found.detach() * by, operand)
             yield Truth(place, own, finite(found.abs()))
             if counts is not None and counts.requires_grad:
                 (own,) = torch.autograd.grad(counts, values[name], incoming, retain_graph=True)

@@ -68,10 +68,6 @@ class Shrinker:
 
 def _smaller(case: Case, check: Check) -> Iterable[Case]:
     sizes = (tuple(min(extent, limit) for extent in case.size) for limit in EXTENTS)
-    is_alike = case.target_shape == case.shape
-    cases = (
-        check.adapt(case.reshaped(size, size if is_alike else None, case.layout))
-        for size in sizes
-        if not impossible(size, case.layout)
-    )
+    able = (size for size in sizes if not impossible(size, case.layout))
+    cases = (check.adapt(case.reshaped(size, layout=case.layout)) for size in able)
     return dict.fromkeys(each for each in cases if each.elements < case.elements)

@@ -10,13 +10,8 @@ from torch import Tensor
 
 from losscli.cases.axes import LAYOUTS
 from losscli.cases.case import Case
-from losscli.implementations.memory_requests import (
-    GROWTH_CALLS,
-    ExtraBytes,
-    Growth,
-    Poisoned,
-    SharedMemory,
-)
+from losscli.implementations import memory_requests
+from losscli.implementations.memory_requests import ExtraBytes, Growth, Poisoned, SharedMemory
 from losscli.implementations.subject import Subject, bind
 from losscli.losses import ELEMENT, HIDDEN_STATE, ROW, LinearSpec
 from losscli.losses.linear.logits_plan import CHUNKS, SLICES, WHOLE, Size, chunks, least
@@ -110,7 +105,7 @@ def memory(problem: Problem, subject: Subject, tally: Tally) -> None:
         plain.judge(answer, f"memory full of bytes 0x{pattern:02x} before the call", tally)
     own = problem.variant("growth", lambda: problem.reshaped(GROWTH_SHAPE))
     if grown := subject.again().send(Growth(own.call(own.usual))):
-        taken = f"{GROWTH_CALLS} more calls took {format_bytes(grown)} more"
+        taken = f"{memory_requests.GROWTH_CALLS} more calls took {format_bytes(grown)} more"
         size = format_bytes(own.prediction.nbytes)
         tally.fail(f"expected no memory growth, but {taken}, on operands of {size}")
 

@@ -129,8 +129,7 @@ def _whole(problem: Problem, name: str, relayout: Relayout) -> Problem:
 
 def _layouts(problem: Problem) -> Variants:
     for name, relayouts in LAYOUTS_OF_PAIRS.items():
-        lie = dict(zip(problem.operands, relayouts, strict=False))
-        yield name, partial(laid_out, problem, lie)
+        yield name, partial(laid_out, problem, dict(zip(problem.operands, relayouts, strict=False)))
     _, *others = problem.case.spec.operands
     for operand in others[1:]:
         for how, relayout in LATER.items():

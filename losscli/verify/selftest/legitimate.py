@@ -14,6 +14,8 @@ from losscli.verify.selftest.surgery import formula, graft, reduced, stand_in, u
 from losscli.verify.selftest.wrong import rows
 
 _LANES = 1024
+_own_order = random.Random(0)
+"""Continues from call to call, and leaves the global random states alone."""
 
 
 def _lanes(values: Tensor) -> Tensor:
@@ -30,10 +32,6 @@ def _kahan(values: Tensor) -> Tensor:
         lost = ((grown - total) - term).nan_to_num(0.0)  # of infinities there is nothing to keep
         total = grown
     return total.double().sum()
-
-
-_own_order = random.Random(0)
-"""Continues from call to call, and leaves the global random states alone."""
 
 
 def _any_order(values: Tensor) -> Tensor:

@@ -10,15 +10,7 @@ from losscli.cases.case import Case
 from losscli.config.schema import off_default
 from losscli.errors import UnfitError
 from losscli.implementations import CUSTOM, IMPLEMENTATIONS, Implementation
-from losscli.losses import (
-    HIDDEN_STATE,
-    LINEAR_LOSSES,
-    LOSSES,
-    ROW_FORMS,
-    Reduction,
-    Shape,
-    find_loss,
-)
+from losscli.losses import LINEAR_LOSSES, LOSSES, ROW_FORMS, Reduction, Shape, find_loss
 from losscli.ranks.placements import VOCABULARY
 from losscli.runs.records import FAIL, SKIPPED, SelfTestResult, VerifyResult
 from losscli.verify import runner
@@ -87,7 +79,7 @@ def _cases(loss: str, device: str) -> Iterator[Case]:
         *((reduction, shape, "float32") for reduction, shape in SHAPES.items()),
         ("mean", LONG, "float32"),
     ]
-    if spec.unit == HIDDEN_STATE:
+    if loss in LINEAR_LOSSES:
         own = [(kind, (rows, WIDTH, classes), dtype) for kind, (rows, classes), dtype in own[:2]]
         own.append(("none", NARROW, "bfloat16"))
     for reduction, shape, dtype in own:

@@ -48,12 +48,9 @@ def noting(noted: list[Tensor]) -> Callable[[Tensor], Tensor]:
     return note
 
 
-Make = Callable[[Case], BoundLoss]
-
-
 def stand_in(
     name: str,
-    bind: Make,
+    bind: Callable[[Case], BoundLoss],
     applies: Callable[[Case], bool] = lambda case: True,
     units: tuple[Unit, ...] = (ELEMENT, ROW, HIDDEN_STATE),
     **claims: Any,

@@ -18,6 +18,8 @@ from losscli.verify.selftest.surgery import formula, noting, reduced_where, regr
 _LEAST = 2.0**-12
 """The probability below which some kernels skip gradients."""
 _CHUNK = 8
+Pair = tuple[Tensor, Tensor]
+"""The bins of the student and of the teacher."""
 
 
 def on_logits(mistake: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -69,10 +71,6 @@ def narrow_sums(
     logits = regrade(linear(rows, regrade(weight, narrow)), noting(incoming))
     logits = logits + bias[0] if bias else logits
     return _as_tokens(case, formula(_of_logits(case), logits, numbers.reshape(-1)), numbers)
-
-
-Pair = tuple[Tensor, Tensor]
-"""The bins of the student and of the teacher."""
 
 
 def of_bins(change: Callable[[Case, Tensor, Tensor], Pair]) -> Callable[..., Tensor]:

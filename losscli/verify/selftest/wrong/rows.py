@@ -9,6 +9,7 @@ from losscli.verify.selftest import surgery
 from losscli.verify.selftest.surgery import formula, graft, reduced, regrade, unreduced
 
 _VECTOR, _BLOCK = 8, 1024
+_NEAR = 0.01
 
 
 def _reduced_rows(case: Case, rows: Tensor, *operands: Tensor) -> Tensor:
@@ -183,9 +184,6 @@ def without_own_mean(case: Case, input: Tensor, target: Tensor, mask: Tensor) ->
     temperature = case.params["temperature"]
     moved = (torch.softmax(target.detach() / temperature, -1) * input / temperature).sum(-1)
     return _with_gradient_of(case, moved, input, target, mask)
-
-
-_NEAR = 0.01
 
 
 def flipped_near_ties(case: Case, input: Tensor, target: Tensor, *mask: Tensor) -> Tensor:
