@@ -49,9 +49,14 @@ class SelfTest:
     legitimate: bool
 
     @property
+    def case(self) -> Case:
+        """The first case."""
+        return self.cases[0]
+
+    @property
     def name(self) -> str:
         """The first case's name."""
-        return self.cases[0].name
+        return self.case.name
 
 
 def plan(device: str) -> list[SelfTest]:
@@ -122,7 +127,7 @@ def run(test: SelfTest, run_job: RunJob = runner.run) -> Generator[SelfTestResul
             return
     if not ran:  # a GPU that was broken by one before
         raise UnfitError(f"{name} could not run: {reason}.")
-    yield SelfTestResult(test.cases[0], name, legitimate, False)
+    yield SelfTestResult(test.case, name, legitimate, False)
 
 
 def _results(test: SelfTest, run_job: RunJob) -> Iterator[VerifyResult]:
