@@ -177,11 +177,6 @@ class Case(Record, frozen=True):
         return math.prod(self.unreduced_shape) * self.loss_item_bytes if unreduced else 0
 
     @property
-    def large_operands(self) -> int:
-        """How many operands are as large as the prediction, including itself."""
-        return sum(math.prod(shape) == self.elements for shape in self.shapes.values())
-
-    @property
     def mixes_dtypes(self) -> bool:
         """Whether the target has another floating dtype than the prediction."""
         target = self.dtypes[self.spec.names[1]]

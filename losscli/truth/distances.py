@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -156,11 +157,7 @@ def first_difference(got: Tensor, due: Tensor, digits: int = 9, exactly: str = "
 
 def index_of(number: int, shape: Sequence[int]) -> tuple[int, ...]:
     """Return an element's index from its flat position, faster than PyTorch does."""
-    index: list[int] = []
-    for extent in reversed(shape):
-        number, inside = divmod(number, extent)
-        index.insert(0, inside)
-    return tuple(index)
+    return tuple(map(int, np.unravel_index(number, shape)))
 
 
 def _squared_norm(values: Tensor) -> float:

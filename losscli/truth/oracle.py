@@ -172,9 +172,8 @@ class Oracle:
             return self.judge_units(errors, dtype, granted)
         # PyTorch's own error is worth a run only where it can change the outcome.
         reference = own() if errors.ulp > tolerances.VALUE_ULP else Errors()
-        return tolerances.judge_value(
-            errors, reference, self.dtype, granted, length=self.case.elements
-        )
+        length = self.case.elements
+        return tolerances.judge_value(errors, reference, self.dtype, granted, length=length)
 
     def judge_units(self, errors: Errors, dtype: torch.dtype, granted: float | None) -> Outcome:
         """Judge losses or gradient elements of single units."""

@@ -128,9 +128,8 @@ def _judge_heads(dues: tuple[Due, Due], between: list[Head], title: str, tally: 
             for due, weight in zip(dues, weights, strict=True)
         )
         found = dues[0].subject.send(JointGradients([first, *between, last]))
-        for which, due, gradients, weight in zip(
-            ("first", "second"), dues, (found[0], found[-1]), weights, strict=True
-        ):
+        ends = ("first", found[0]), ("second", found[-1])
+        for due, weight, (which, gradients) in zip(dues, weights, ends, strict=True):
             due.judge(weight, gradients, f"{title}, step {number}, the {which}", tally)
 
 

@@ -173,6 +173,7 @@ def _taken(problem: Problem, values: Tensor, order: Tensor) -> Tensor:
 def _in_parts(problem: Problem, subject: Subject) -> Judgements:
     """Judge the mean of a batch by those of its parts, weighted by their rows' counts."""
     shared = {name for name in problem.operands if problem.oracle.is_summed(name)}
+    counts, params = getattr(problem.case.spec, "counts", None), problem.case.params
     total, losses = 0.0, list[Tensor]()
     gradients: dict[str, list[Tensor]] = {n: [] for n in problem.wrt if n not in shared}
     start = 0
@@ -180,7 +181,7 @@ def _in_parts(problem: Problem, subject: Subject) -> Judgements:
         cut = slice(start, start := start + rows)
         operands = {n: x if n in shared else x[cut] for n, x in problem.operands.items()}
         answer = _answer(problem, subject, operands)
-        count = _count(problem, operands)
+        count = float(counts(*wide(operands).values(), **params).sum()) if counts else rows
         total += count
         loss = answer.loss.double()
         losses.append(loss * count if count else torch.zeros_like(loss))
@@ -191,13 +192,6 @@ def _in_parts(problem: Problem, subject: Subject) -> Judgements:
     joined = {name: torch.cat(parts) / total for name, parts in gradients.items()}
     other = Answer(torch.stack(losses).sum() / total, dict(joined))
     yield from _pairs(problem, _answer(problem, subject), other, larger=LARGER)
-
-
-def _count(problem: Problem, operands: Operands) -> float:
-    counts = getattr(problem.case.spec, "counts", None)
-    if counts is None:
-        return float(next(iter(operands.values())).shape[0])
-    return float(counts(*wide(operands).values(), **problem.case.params).sum())
 
 
 def _numbered(problem: Problem, subject: Subject) -> Judgements:

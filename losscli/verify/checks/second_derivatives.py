@@ -210,9 +210,8 @@ def _truth_of_model(problem: Problem, asked: SecondDerivatives) -> dict[str, _Tr
     own, exact = problem.torchs_own[0].send(asked), problem.oracle.curvature(asked)
     summed = 0.0
     if asked.grad_output.numel() == 1:
-        along = dataclasses.replace(problem.oracle, operands=asked.operands).gradients(
-            tuple(asked.toward), torch.ones_like(asked.grad_output)
-        )
+        oracle = dataclasses.replace(problem.oracle, operands=asked.operands)
+        along = oracle.gradients(tuple(asked.toward), torch.ones_like(asked.grad_output))
         summed = sum(
             float((truth.value * asked.toward[name][truth.block].double()).abs().sum())
             for name, truths in along.items()

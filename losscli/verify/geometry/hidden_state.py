@@ -61,9 +61,8 @@ LAYOUTS: dict[str, Relayout] = {
     "in every second place": every_second,
     "cut out of a larger one": geometry.inside(1, 1, 1, 1),
 }
-ALONE = "one hidden state alone"
 LEADING: dict[str, Shape] = {
-    ALONE: (),
+    "one hidden state alone": (),
     "two dimensions of tokens": (2, 6),
     "three dimensions of tokens": (2, 3, 2),
     "no token in the second dimension": (3, 0),
