@@ -22,6 +22,8 @@ from torch import Tensor
 from losscli.truth.blocks import Block, blocks_of
 
 _EXPONENT_BITS = 0x7FF0_0000_0000_0000
+Forgives = Callable[["Truth", Tensor], Tensor]
+"""Tells at which elements of a truth any value is right, from those of the result."""
 
 
 @dataclass(frozen=True)
@@ -113,10 +115,6 @@ def truths_of(value: Tensor, scale: Tensor | None = None) -> Iterator[Truth]:
     """Yield the truth of a whole result, block by block."""
     for block in blocks_of(value):
         yield Truth(block, value[block].double(), None if scale is None else scale[block])
-
-
-Forgives = Callable[[Truth, Tensor], Tensor]
-"""Tells at which elements of a truth any value is right, from those of the result."""
 
 
 def forgiving(truths: Iterable[Truth], result: Tensor, forgives: Forgives) -> Iterator[Truth]:

@@ -65,10 +65,8 @@ class LinearOracle(Oracle):
         return True
 
     def judge_as_a_whole(self, outcome: Outcome, errors: Errors, truths: Truths) -> Outcome:
-        once_rounded = next((truth.once_rounded for truth in truths()), None)
-        if once_rounded is None:
-            return outcome
-        return tolerances.judge_as_a_whole(errors, once_rounded)
+        once = next((truth.once_rounded for truth in truths()), None)
+        return outcome if once is None else tolerances.judge_as_a_whole(errors, once)
 
     def value(self) -> Iterator[Truth]:
         """Yield the loss, whole."""

@@ -95,8 +95,7 @@ def memory(problem: Problem, subject: Subject, tally: Tally) -> None:
     call = problem.call(problem.usual, own.operands)
     if tally.outcome.status == FAIL:
         return
-    shared = subject.send(SharedMemory(call))
-    if shared is not None:
+    if (shared := subject.send(SharedMemory(call))) is not None:
         reason = f"expected memory of its own, but it shares that of {shared[1]}"
         tally.fail(reason, f"{shared[0]}: ")
         return

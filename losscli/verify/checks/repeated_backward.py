@@ -1,6 +1,6 @@
 """Checks of training steps: changing grad_outputs, also in CUDA graphs."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
 
 from msgspec.structs import replace
@@ -78,6 +78,13 @@ class Due:
                 other = "a retained graph gives different bits for the same grad_output"
                 tally.fail(f"{off}; {other}", f"{title}, {name} gradient: ")
 
+    def judge_each(
+        self, values: Sequence[float], answers: Iterable[Answer], where: str, tally: Tally
+    ) -> None:
+        """Judge the gradients of successive calls; ``where`` gets their numbers."""
+        for number, (value, answer) in enumerate(zip(values, answers, strict=True), 1):
+            self.judge(value, answer.gradients, f"{where} {number}", tally)
+
 
 @check(
     place=260,
@@ -99,9 +106,8 @@ def repeated_backward(problem: Problem, subject: Subject, tally: Tally) -> None:
     those are.
     """
     due = Due(problem, subject)
-    for number, value in enumerate(STEPS, 1):
-        answer = subject.send(problem.call(problem.filled(value, problem.wrt)))
-        due.judge(value, answer.gradients, f"step {number}", tally)
+    calls = (problem.call(problem.filled(value, problem.wrt)) for value in STEPS)
+    due.judge_each(STEPS, map(subject.send, calls), "step", tally)
     if tally.outcome.status == FAIL:
         return
     dues = due, Due(problem.variant("sibling", problem.sibling), subject)
@@ -117,8 +123,7 @@ def repeated_backward(problem: Problem, subject: Subject, tally: Tally) -> None:
         ]
         answers = subject.send(OnStreams(queues))
         for due, values, own in zip(dues, STREAMS, answers, strict=True):
-            for number, (value, answer) in enumerate(zip(values, own, strict=True), 1):
-                due.judge(value, answer.gradients, f"two streams at once, step {number}", tally)
+            due.judge_each(values, own, "two streams at once, step", tally)
 
 
 def _judge_heads(dues: tuple[Due, Due], between: list[Head], title: str, tally: Tally) -> None:
@@ -176,23 +181,18 @@ def captured_backward(problem: Problem, subject: Subject, tally: Tally) -> None:
     due = Due(problem, subject)
     call = problem.call(problem.filled(1.0, problem.wrt))
     incoming = [problem.filled(value).grad_output.clone() for value in REPLAYS]
-    judge_replays(due, subject.send(BackwardReplays(call, incoming)), "backward captured", tally)
-    judge_replays(due, _whole_steps(subject, call), "forward and backward captured", tally)
+    answers = subject.send(BackwardReplays(call, incoming))
+    due.judge_each(REPLAYS, answers, "backward captured, replay", tally)
+    steps = _whole_steps(due)
+    due.judge_each(REPLAYS, steps, "forward and backward captured, replay", tally)
     answers = subject.send(MakeGraphedCallables(call, incoming))
-    judge_replays(due, answers, "make_graphed_callables", tally)
+    due.judge_each(REPLAYS, answers, "make_graphed_callables, replay", tally)
 
 
-def _whole_steps(subject: Subject, call: Call) -> Iterator[Answer]:
-    assert call.grad_output is not None
-    read = call.grad_output.clone()
-    own = Call({name: each.clone() for name, each in call.operands.items()}, call.wrt, read)
-    with recordings(subject, [own]) as (recording,):
+def _whole_steps(due: Due) -> Iterator[Answer]:
+    problem, subject = due.problem, due.subject
+    read = problem.filled(1.0, problem.wrt).grad_output.clone()
+    with recordings(subject, [Call(problem.copies(), problem.wrt, read)]) as (recording,):
         for value in REPLAYS:
             read.fill_(value)
             yield subject.send(recording)
-
-
-def judge_replays(due: Due, answers: Iterable[Answer], title: str, tally: Tally) -> None:
-    """Judge the gradients of successive replays."""
-    for number, (value, answer) in enumerate(zip(REPLAYS, answers, strict=True), 1):
-        due.judge(value, answer.gradients, f"{title}, replay {number}", tally)

@@ -205,8 +205,7 @@ def _numbered(problem: Problem, subject: Subject) -> Judgements:
     number = torch.arange(shape[0], device=problem.oracle.device) * 11 % case.classes
     rows = torch.zeros_like(problem.operands[target]).scatter(dimension, number[:, None], 1.0)
     one_hot, numbered = problem.like({target: rows}), problem.like({target: number}, other)
-    found = _of_other(numbered, subject, other)
-    if found is not None:  # which has no gradient of the target
+    if found := _of_other(numbered, subject, other):  # which has no gradient of the target
         yield from _pairs(one_hot, _answer(one_hot, subject), found)
 
 
@@ -217,8 +216,7 @@ def _mirrored(problem: Problem, subject: Subject) -> Judgements:
     exchanged = {**own, one: own[two], two: own[one]}
     mirror = problem.variant("mirrored", lambda: problem.like(exchanged))
     params = relations.mirrored(problem.case.params)
-    found = _related(problem, subject, relations.mirror, params, exchanged)
-    if found is not None:
+    if found := _related(problem, subject, relations.mirror, params, exchanged):
         other = {one: two, two: one}
         back = {other.get(name, name): each for name, each in found.gradients.items()}
         yield from _pairs(problem, Answer(found.loss, back), _answer(problem, subject), mirror)
@@ -229,8 +227,7 @@ def _beyond(problem: Problem, subject: Subject) -> Judgements:
     one, two, *_ = problem.case.spec.names
     loss, own = problem.case.spec.relations.distance, problem.operands
     least = problem.variant("equal", lambda: problem.like({one: own[two]}))
-    distance = _related(problem, subject, loss, problem.case.params, own)
-    if distance is not None:
+    if distance := _related(problem, subject, loss, problem.case.params, own):
         beyond = distance.loss.double() + _answer(problem, subject, least.operands).loss.double()
         joined = Answer(beyond, {one: distance.gradients[one]})
         # What is compared with the loss are two losses more.
