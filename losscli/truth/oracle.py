@@ -281,8 +281,7 @@ def exact_sum(elements: Tensor) -> float:
     """Sum a block with an error far below one rounding."""
     flat = elements.flatten()
     whole = len(flat) - len(flat) % _GROUP
-    groups = flat[:whole].view(-1, _GROUP).sum(1)
-    return _sum([*groups.tolist(), *flat[whole:].tolist()])
+    return _sum([*flat[:whole].view(-1, _GROUP).sum(1).tolist(), *flat[whole:].tolist()])
 
 
 def _sum(terms: list[float]) -> float:

@@ -29,6 +29,7 @@ from losscli.verify.checks import CHECKS, Check, find_check
 from losscli.verify.needed_memory import choose_fitting
 
 Trial = tuple[Implementation, Check]
+Key = tuple[object, ...]
 RunJob = Callable[["Checks"], Iterable[VerifyResult]]
 
 DEAD = "CUDA error"
@@ -124,14 +125,12 @@ def _refuse(config: Config, checks: Iterable[Check], asked: Iterable[Check]) -> 
         raise UsageError(f"no check applies to these cases: {'; '.join(reasons)}.")
 
 
-def _choose(
-    asked: Iterable[tuple[int, Case, Trial]], free: int
-) -> dict[tuple[object, ...], tuple[int, Case]]:
+def _choose(asked: Iterable[tuple[int, Case, Trial]], free: int) -> dict[Key, tuple[int, Case]]:
     """Return the case that stands for those that a check need not tell apart, in all tables.
 
     It is the largest that fits, or else the first.
     """
-    best: dict[tuple[object, ...], tuple[int, tuple[int, Case]]] = {}
+    best: dict[Key, tuple[int, tuple[int, Case]]] = {}
     for number, case, trial in asked:
         implementation, check = trial
         applies = not check.why_not(case, implementation)
@@ -142,7 +141,7 @@ def _choose(
     return {key: place for key, (_, place) in best.items()}
 
 
-def _key(case: Case, trial: Trial) -> tuple[object, ...]:
+def _key(case: Case, trial: Trial) -> Key:
     name, check = trial[0].name, trial[1]
     return (name, check.name, *check.key(case, own=name == CUSTOM))
 

@@ -1,7 +1,7 @@
 """Checks of side effects: on the process, later calls, streams and graphs."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 import torch
@@ -173,11 +173,7 @@ def graphs(problem: Problem, subject: Subject, tally: Tally) -> None:
     problems = problem, problem.sibling()
     forward = Incoming("none", (), problem.ones)
     for title, incoming in {"forward": forward, "forward and backward": problem.usual}.items():
-        plain = [PlainCalls.of(p, subject, incoming) for p in problems]
-        with recordings(subject, [problem.call(incoming, problem.copies())]) as (recording,):
-            for number, each in enumerate(reversed(plain), 1):
-                answer = subject.send(replace(recording, contents=each.problem.operands))
-                each.judge(answer, f"{title} captured, replay {number}, new contents", tally)
+        _new_contents([PlainCalls.of(p, subject, incoming) for p in problems], title, tally)
     # Two graphs at once, then one of them beside plain calls.
     plain = [PlainCalls.of(p, subject, p.usual) for p in problems]
     calls = [each.call() for each in plain]
@@ -186,6 +182,15 @@ def graphs(problem: Problem, subject: Subject, tally: Tally) -> None:
         for how, beside in (("two graphs at once", two), ("a graph next to plain calls", calls[1])):
             answers = subject.send(OnStreams([[one] * times, [beside] * times]))
             judge_each(plain, answers, f"{how}, number", tally)
+
+
+def _new_contents(plain: Sequence[PlainCalls], title: str, tally: Tally) -> None:
+    subject, problem = plain[0].subject, plain[0].problem
+    call = problem.call(plain[0].incoming, problem.copies())
+    with recordings(subject, [call]) as (recording,):
+        for number, each in enumerate(reversed(plain), 1):
+            answer = subject.send(replace(recording, contents=each.problem.operands))
+            each.judge(answer, f"{title} captured, replay {number}, new contents", tally)
 
 
 LATER = 24

@@ -63,7 +63,7 @@ class Tally(Worst):
         """Keep the judgement of a variant's part, whose error the result shows."""
         outcome, errors = judged
         self.measure(part, outcome, errors)
-        # Authors define the mean of nothing: a number may stand where the loss is NaN.
+        # Authors define the mean of nothing: a number where the loss is NaN is a limitation.
         of_nothing = errors is not None and not errors.index and isnan(errors.expected)
         limits = self._limits(variant, errors) or of_nothing
         if not (self.first and self._failed):

@@ -84,14 +84,8 @@ def memory(problem: Problem, subject: Subject, tally: Tally) -> None:
     # Copies throughout: an implementation that overwrites operands does not affect others.
     own = replace(problem, operands=problem.copies())
     plain = replace(PlainCalls.of(own, subject, problem.usual), problem=problem)
-    for name, fill in FILLS.items():
-        guarded = {each: _Guarded(values, fill) for each, values in problem.operands.items()}
-        views = {operand: guard.view for operand, guard in guarded.items()}
-        answer = subject.send(problem.call(plain.incoming, views))
-        for operand, guard in guarded.items():
-            if changed := guard.changed():
-                tally.fail(changed, f"{operand} ")
-        plain.judge(answer, f"operands between {name}", tally)
+    for name in FILLS:
+        _between_bands(plain, name, tally)
     call = problem.call(problem.usual, own.operands)
     if tally.outcome.status == FAIL:
         return
@@ -107,6 +101,17 @@ def memory(problem: Problem, subject: Subject, tally: Tally) -> None:
         taken = f"{memory_requests.GROWTH_CALLS} more calls took {format_bytes(grown)} more"
         size = format_bytes(own.prediction.nbytes)
         tally.fail(f"expected no memory growth, but {taken}, on operands of {size}")
+
+
+def _between_bands(plain: PlainCalls, name: str, tally: Tally) -> None:
+    operands = plain.problem.operands
+    guarded = {each: _Guarded(values, FILLS[name]) for each, values in operands.items()}
+    views = {operand: guard.view for operand, guard in guarded.items()}
+    answer = plain.subject.send(plain.problem.call(plain.incoming, views))
+    for operand, guard in guarded.items():
+        if changed := guard.changed():
+            tally.fail(changed, f"{operand} ")
+    plain.judge(answer, f"operands between {name}", tally)
 
 
 SIZE = (256, 256)

@@ -51,7 +51,7 @@ class PlainCalls:
         return self.steady and self._repeats(_MORE_RUNS)
 
     def call(self, operands: Operands | None = None) -> Call:
-        """Return the call, or one of other operands that get the problem's contents first."""
+        """Return the call; given ``operands`` get the problem's contents first."""
         return self.problem.call(self.incoming, operands, operands and self.problem.operands)
 
     def _repeats(self, runs: int) -> bool:

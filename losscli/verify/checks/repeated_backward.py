@@ -183,8 +183,7 @@ def captured_backward(problem: Problem, subject: Subject, tally: Tally) -> None:
     incoming = [problem.filled(value).grad_output.clone() for value in REPLAYS]
     answers = subject.send(BackwardReplays(call, incoming))
     due.judge_each(REPLAYS, answers, "backward captured, replay", tally)
-    steps = _whole_steps(due)
-    due.judge_each(REPLAYS, steps, "forward and backward captured, replay", tally)
+    due.judge_each(REPLAYS, _whole_steps(due), "forward and backward captured, replay", tally)
     answers = subject.send(MakeGraphedCallables(call, incoming))
     due.judge_each(REPLAYS, answers, "make_graphed_callables, replay", tally)
 

@@ -40,7 +40,7 @@ LARGER = 2.0
 """How much larger the spacing at a part, times its share, may be than at their product."""
 
 Judgements = Iterator[tuple[str, Judged]]
-"""Of parts of an answer, by name."""
+"""Judged parts of an answer, by name."""
 
 
 class Relation(NamedTuple):

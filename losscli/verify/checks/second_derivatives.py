@@ -196,8 +196,7 @@ def _truths(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:
 
 
 def _leaves(asked: SecondDerivatives) -> dict[str, Tensor]:
-    own = {name: asked.operands[name] for name in asked.toward}
-    return {**own, GRAD_OUTPUT: asked.grad_output}
+    return {n: asked.operands[n] for n in asked.toward} | {GRAD_OUTPUT: asked.grad_output}
 
 
 def _truth_of_model(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:

@@ -20,7 +20,6 @@ TOKENS: tuple[Shape, ...] = (
     *((1031, 8, 3), (129, 64, 129), (67, 33, 1025), (3, 16, 50257)),
 )
 """Tokens, width and classes: one of each, none, around tiles of products, and a vocabulary."""
-
 SHAPE = (12, 24, 131)
 """Tokens, width and classes: odd rows of logits."""
 ONE_CLASS = 7
@@ -98,8 +97,7 @@ def _grad_outputs(variant: Problem) -> Sequence[Incoming]:
     if variant.case.reduction != "none":
         return (usual,)
     shape = variant.oracle.unreduced_shape
-    values = usual.grad_output[: shape.numel()].reshape(shape)
-    return (replace(usual, grad_output=values),)
+    return (replace(usual, grad_output=usual.grad_output[: shape.numel()].reshape(shape)),)
 
 
 def _extreme_values(problem: Problem) -> Variants:

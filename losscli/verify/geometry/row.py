@@ -230,8 +230,7 @@ def _layouts(problem: Problem) -> Variants:
             yield name, partial(_shaped, problem, shape)
     orders = NOT_LAST if is_last else LAST
     for name, (shape, order) in orders.items() if not most else ():
-        relayout = geometry.permuted(*order)
-        yield name, partial(geometry.stored, problem, shape, None, relayout)
+        yield name, partial(geometry.stored, problem, shape, None, geometry.permuted(*order))
 
 
 def _may_be_refused(problem: Problem, layout: str) -> bool:

@@ -88,20 +88,19 @@ def _cases(loss: str, device: str) -> Iterator[Case]:
         own = [(kind, (rows, WIDTH, classes), dtype) for kind, (rows, classes), dtype in own[:2]]
         own.append(("none", NARROW, "bfloat16"))
     for reduction, shape, dtype in own:
-        if reduction not in spec.reductions:
-            continue
-        yield Case(
-            loss=loss,
-            shape=shape,
-            target_shape=spec.default_target_shape(shape),
-            dtype=dtype,
-            reduction=reduction,
-            device=device,
-            params=spec.resolve(PARAMETERS.get(loss) or off_default(spec)),
-            distribution="normal",
-            seed=0,
-            scale=2.0,
-        )
+        if reduction in spec.reductions:
+            yield Case(
+                loss=loss,
+                shape=shape,
+                target_shape=spec.default_target_shape(shape),
+                dtype=dtype,
+                reduction=reduction,
+                device=device,
+                params=spec.resolve(PARAMETERS.get(loss) or off_default(spec)),
+                distribution="normal",
+                seed=0,
+                scale=2.0,
+            )
 
 
 def plan_of_ranks(device: str, ranks: int) -> list[SelfTest]:
