@@ -70,7 +70,8 @@ def mixes(case: Case, pass_: PassName) -> tuple[Mix, ...]:
     """Return the launches that a pass needs at least."""
     if case.spec.picks:
         return (Mix(1, 0) if pass_ == "forward" else Mix(0, 1),)
-    operands = case.large_operands
+    # Those as large as the prediction, including itself.
+    operands = sum(math.prod(shape) == case.elements for shape in case.shapes.values())
     if case.reduction != "none":
         return (Mix(operands, int(pass_ == "forward_backward")),)
     # Without a reduction grad_output comes after the loss, so operands are read twice.

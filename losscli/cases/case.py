@@ -1,10 +1,8 @@
 """A case, and names that tell cases apart; without torch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from msgspec.structs import force_setattr, replace
 
@@ -179,11 +177,6 @@ class Case(Record, frozen=True):
         return math.prod(self.unreduced_shape) * self.loss_item_bytes if unreduced else 0
 
     @property
-    def large_operands(self) -> int:
-        """How many operands are as large as the prediction, including itself."""
-        return sum(math.prod(shape) == self.elements for shape in self.shapes.values())
-
-    @property
     def mixes_dtypes(self) -> bool:
         """Whether the target has another floating dtype than the prediction."""
         target = self.dtypes[self.spec.names[1]]
@@ -210,7 +203,7 @@ class Case(Record, frozen=True):
         return self.loss, self.params, self.dtype, self.reduction
 
     @property
-    def shard(self) -> Case:
+    def shard(self) -> Self:
         """The unsplit case of the first rank, which has the most classes."""
         if not self.placement:
             return self
@@ -218,7 +211,7 @@ class Case(Record, frozen=True):
         return self.whole.reshaped((*self.shape[:-1], classes))
 
     @property
-    def whole(self) -> Case:
+    def whole(self) -> Self:
         """The case without its placement."""
         return replace(self, ranks=1, placement=WHOLE) if self.placement else self
 
@@ -229,7 +222,7 @@ class Case(Record, frozen=True):
             del record["ranks"], record["placement"]
         return record
 
-    def anywhere(self) -> Case:
+    def anywhere(self) -> Self:
         """Return the case without a GPU's number."""
         return replace(self, device=self.device.partition(":")[0])
 
@@ -259,7 +252,7 @@ class Case(Record, frozen=True):
         target_shape: Shape | None = None,
         layout: Layout = axes.CONTIGUOUS,
         **changes: Any,
-    ) -> Case:
+    ) -> Self:
         """Return the case with other shapes; that of hidden states may omit the width.
 
         Without a target's shape, a whole target stays one, and any other gets the loss's own.

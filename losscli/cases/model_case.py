@@ -4,13 +4,11 @@ Its shapes are those of ``get_inputs``. Parameters and buffers are operands too:
 the reference's with each call.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import msgspec
 from msgspec.structs import replace
@@ -143,35 +141,33 @@ class ModelCase(Case, frozen=True):
         )
         return ", ".join(named) + ("" if self.draw == "usual" else f", {self.draw} values")
 
-    def reshaped(self, *shapes: Any, **changes: Any) -> Case:
+    def reshaped(self, *shapes: Any, **changes: Any) -> Self:
         return self
 
     def floor_bytes(self, pass_: PassName) -> int:
         gradient = self.elements * self.item_bytes if pass_ == FORWARD_BACKWARD else 0
         return self.stored_bytes + self.loss_bytes + gradient
 
-    def of_dtype(self, dtype: str) -> ModelCase:
+    def of_dtype(self, dtype: str) -> Self:
         """Return the case with modules and floating arguments cast."""
         changes = {"dtype": dtype, "cast": dtype, "output_dtype": dtype}
         return self._of(lambda a: replace(a, dtype=dtype) if a.is_floating else a, **changes)
 
-    def _of(self, change: Callable[[Argument], Argument], **changes: Any) -> ModelCase:
+    def _of(self, change: Callable[[Argument], Argument], **changes: Any) -> Self:
         arguments, state = (tuple(map(change, given)) for given in (self.arguments, self.state))
         return replace(self, arguments=arguments, state=state, **changes)
 
-    def settled(self) -> ModelCase:
+    def settled(self) -> Self:
         """Return the case with its first operand's shape and dtype."""
         first = self.tensors[0]
-        changes: dict[str, Any] = {"shape": first.shape, "dtype": first.dtype}
-        return replace(self, **changes)
+        return replace(self, shape=first.shape, dtype=first.dtype)
 
-    def with_result(self, shape: Shape, dtype: str, given: Collection[str]) -> ModelCase:
+    def with_result(self, shape: Shape, dtype: str, given: Collection[str]) -> Self:
         """Return the case with its result's shape and dtype; ``given`` operands have gradients."""
         changes = {"output": shape, "output_dtype": dtype}
-        known = self._of(lambda a: replace(a, differentiable=a.name in given), **changes)
-        return known.settled()
+        return self._of(lambda a: replace(a, differentiable=a.name in given), **changes).settled()
 
-    def of_rows(self, rows: int) -> ModelCase | None:
+    def of_rows(self, rows: int) -> Self | None:
         """Return the case with fewer rows; None if arguments differ in rows or have few."""
         given = [a.shape for a in self.arguments if a.shape is not None]
         extents = {shape[0] if shape else 0 for shape in given}

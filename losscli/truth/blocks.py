@@ -68,10 +68,5 @@ def blocks_of(tensor: Tensor) -> Iterator[Block]:
 
 def part(operand: Tensor, block: Block) -> Tensor:
     """Return an operand's part in a block of the broadcast shape."""
-    own = block[len(block) - operand.dim() :]
-    return operand[
-        tuple(
-            slice(None) if extent == 1 else cut
-            for extent, cut in zip(operand.shape, own, strict=True)
-        )
-    ]
+    own = zip(operand.shape, block[len(block) - operand.dim() :], strict=True)
+    return operand[tuple(slice(None) if extent == 1 else cut for extent, cut in own)]

@@ -15,12 +15,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from losscli.truth.blocks import Block, blocks_of
 
 _EXPONENT_BITS = 0x7FF0_0000_0000_0000
+Forgives = Callable[["Truth", Tensor], Tensor]
+"""Tells at which elements of a truth any value is right, from those of the result."""
 
 
 @dataclass(frozen=True)
@@ -114,10 +117,6 @@ def truths_of(value: Tensor, scale: Tensor | None = None) -> Iterator[Truth]:
         yield Truth(block, value[block].double(), None if scale is None else scale[block])
 
 
-Forgives = Callable[[Truth, Tensor], Tensor]
-"""Tells at which elements of a truth any value is right, from those of the result."""
-
-
 def forgiving(truths: Iterable[Truth], result: Tensor, forgives: Forgives) -> Iterator[Truth]:
     """Yield truths with the result's own values wherever any value is right."""
     for truth in truths:
@@ -129,6 +128,12 @@ def distance(got: Tensor, truth: Truth) -> Tensor:
     """Return each element's error, less its further allowed error."""
     error = (got - truth.value).abs_()
     return error if truth.rounding is None else error.sub_(truth.rounding).clamp_(min=0.0)
+
+
+def errors_of(got: Tensor, truth: Truth, dtype: torch.dtype) -> Tensor:
+    """Return each element's distance, infinite for a NaN or infinity that is wrong."""
+    error = distance(got, truth).nan_to_num(nan=math.inf, posinf=math.inf)
+    return error.masked_fill(agree_beyond_range(got, truth.value, dtype), 0.0)
 
 
 def ulp(scale: Tensor, dtype: torch.dtype) -> Tensor:
@@ -150,11 +155,7 @@ def first_difference(got: Tensor, due: Tensor, digits: int = 9, exactly: str = "
 
 def index_of(number: int, shape: Sequence[int]) -> tuple[int, ...]:
     """Return an element's index from its flat position, faster than PyTorch does."""
-    index: list[int] = []
-    for extent in reversed(shape):
-        number, inside = divmod(number, extent)
-        index.insert(0, inside)
-    return tuple(index)
+    return tuple(map(int, np.unravel_index(number, shape)))
 
 
 def _squared_norm(values: Tensor) -> float:
@@ -184,6 +185,5 @@ def misfit(result: Tensor | None, shape: torch.Size, like: Tensor, dtype: torch.
         return "expected a tensor, got None"
     due = (tuple(shape), dtype, like.device)
     given = (tuple(result.shape), result.dtype, result.device)
-    if due == given:
-        return ""
-    return "expected shape {}, {} on {}, got {}, {} on {}".format(*due, *given)
+    text = "expected shape {}, {} on {}, got {}, {} on {}".format(*due, *given)
+    return "" if due == given else text

@@ -1,26 +1,17 @@
 """Accepts a wrong result that is no worse than PyTorch's own formula on the same inputs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, WARN
-from losscli.truth.distances import (
-    Errors,
-    Truth,
-    agree_beyond_range,
-    compare,
-    distance,
-    forgiving,
-    ulp,
-)
+from losscli.truth.distances import Errors, Truth, compare, errors_of, forgiving, ulp
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome
 
 EXPONENTS = 4096
@@ -79,7 +70,7 @@ class _Noise:
     """The largest fraction of the bound where it is not."""
 
     @classmethod
-    def of(cls, torchs: Tensor, truths: Iterable[Truth], bar: float) -> _Noise:
+    def of(cls, torchs: Tensor, truths: Iterable[Truth], bar: float) -> Self:
         """Measure the errors of PyTorch's formula.
 
         The largest error counts for truths of its size, slightly larger and smaller ones. For the
@@ -88,7 +79,7 @@ class _Noise:
         largest = torch.zeros(EXPONENTS, dtype=torch.float64, device=torchs.device)
         count, rounding = torch.zeros_like(largest), largest[0].clone()
         for truth in truths:
-            error = _errors(torchs.detach()[truth.block].double(), truth, torchs.dtype)
+            error = errors_of(torchs.detach()[truth.block].double(), truth, torchs.dtype)
             slack = bar * ulp(truth.scale, torchs.dtype)
             right, finite = error <= slack, error.isfinite()
             wrong = (finite & ~right).flatten()
@@ -120,17 +111,9 @@ def _exponents(values: Tensor) -> Tensor:
     return exponents.where(values != 0, 0).clamp(0, EXPONENTS - 1 - NEAR)
 
 
-def _forgives(
-    torchs: Tensor, noise: _Noise | None, bar: float, truth: Truth, got: Tensor
-) -> Tensor:
+def _forgives(own: Tensor, noise: _Noise | None, bar: float, truth: Truth, got: Tensor) -> Tensor:
     """Tell where PyTorch is at least as wrong as a result."""
-    own = torchs.detach()[truth.block].double()
-    errors = [_errors(value, truth, torchs.dtype) for value in (got, own)]
-    one = ulp(truth.scale, torchs.dtype)
-    excuse = no_worse(errors[0], errors[1], errors[1] > bar * one, ELEMENT_ULP * one)
-    return excuse if noise is None else excuse | noise.covers(errors[0], truth, bar * one)
-
-
-def _errors(got: Tensor, truth: Truth, dtype: torch.dtype) -> Tensor:
-    error = distance(got, truth).nan_to_num(nan=math.inf, posinf=math.inf)
-    return error.masked_fill(agree_beyond_range(got, truth.value, dtype), 0.0)
+    torchs = errors_of(own.detach()[truth.block].double(), truth, own.dtype)
+    error, one = errors_of(got, truth, own.dtype), ulp(truth.scale, own.dtype)
+    excuse = no_worse(error, torchs, torchs > bar * one, ELEMENT_ULP * one)
+    return excuse if noise is None else excuse | noise.covers(error, truth, bar * one)

@@ -1,8 +1,7 @@
 """Bitwise comparison of tensors, and marks that detect changes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -30,10 +29,8 @@ def same_bits(one: Tensor | None, other: Tensor | None) -> bool:
         return one is other
     if (one.shape, one.dtype, one.device) != (other.shape, other.dtype, other.device):
         return False
-    return all(
-        torch.equal(bits(one[block]), bits(other[block]))
-        for block in blocks(one.shape, _COMPARED_ELEMENTS)
-    )
+    parts = blocks(one.shape, _COMPARED_ELEMENTS)
+    return all(torch.equal(bits(one[block]), bits(other[block])) for block in parts)
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ class Mark:
     fingerprint: int = 0
 
     @classmethod
-    def of(cls, tensor: Tensor) -> Mark:
+    def of(cls, tensor: Tensor) -> Self:
         """Mark a tensor."""
         if tensor.numel() <= _COPIED_ELEMENTS:
             return cls(bits(tensor.detach()).clone())

@@ -22,6 +22,7 @@ from losscli.truth.problem import Problem
 from losscli.truth.setup import ThirdParty
 from losscli.truth.tolerances import ELEMENT_ULP, Outcome
 
+CHECK = "gate"
 _RANK = {PASS: 0, WARN: 1, FAIL: 2}
 
 
@@ -36,14 +37,9 @@ class Worst:
         self._rank = (-1, False, 0.0)
 
     def add(
-        self,
-        outcome: Outcome,
-        errors: Errors | None = None,
-        circumstance: str = "",
-        *,
-        limits: bool = False,
+        self, outcome: Outcome, errors: Errors | None = None, where: str = "", limits: bool = False
     ) -> None:
-        """Keep a measurement if it is the worst; ``circumstance`` starts its reason.
+        """Keep a measurement if it is the worst; ``where`` starts its reason.
 
         ``limits``: a failure is only a limitation, less than any other.
         """
@@ -52,13 +48,13 @@ class Worst:
         without = 0.0 if outcome.status == PASS else math.inf
         rank = (_RANK[outcome.status], not limits, errors.ulp if errors else without)
         if rank > self._rank:
-            reason = circumstance + outcome.reason if outcome.reason else ""
+            reason = where + outcome.reason if outcome.reason else ""
             self.outcome = Outcome(outcome.status, reason, outcome.code)
             self.errors, self._rank = errors, rank
 
-    def fail(self, reason: str, circumstance: str = "") -> None:
+    def fail(self, reason: str, where: str = "") -> None:
         """Keep a failure without a measured error."""
-        self.add(Outcome(FAIL, reason), None, circumstance)
+        self.add(Outcome(FAIL, reason), None, where)
 
     def result(
         self, problem: Problem, implementation: str, check: str, error: Error, torchs: Error
@@ -88,9 +84,6 @@ def to_error(loss: Errors | None = None, gradient: Errors | None = None) -> Erro
         grad_ulp=gradient.ulp if gradient else None,
         grad_rel=gradient.relative if gradient else None,
     )
-
-
-CHECK = "gate"
 
 
 class Gate:
@@ -134,13 +127,11 @@ class Gate:
 
     def _as_a_whole(self, name: str, outcome: Outcome, errors: Errors | None) -> Outcome:
         implementation = IMPLEMENTATIONS.get(name)
-        if outcome.status != FAIL or errors is None:
-            return outcome
         # None is a file, whose elements were judged before.
-        if implementation is not None and not implementation.torchs_own:
-            return outcome
+        lenient = implementation is None or implementation.torchs_own
         allowed = max(ELEMENT_ULP, self.problem.granted or 0.0)
         # n ulp of a number are at most n * eps of it.
-        if not errors.relative <= allowed * torch.finfo(self.problem.oracle.dtype).eps:
-            return outcome
-        return Outcome(WARN, outcome.reason, Code.SAME_ERROR_AS_PYTORCH)
+        most = allowed * torch.finfo(self.problem.oracle.dtype).eps
+        if outcome.status == FAIL and lenient and errors and errors.relative <= most:
+            return Outcome(WARN, outcome.reason, Code.SAME_ERROR_AS_PYTORCH)
+        return outcome

@@ -56,22 +56,19 @@ LEAST_PROBABILITY = 1e-8
 """Of ``large`` draws, because a formula may divide them."""
 BOUNDARY_GRID = 16
 """Boundary targets are multiples of 1/16: with a kink of a few bits, exact in bfloat16."""
+Draw = Callable[[tuple[int, ...], int], Tensor]
+"""``(shape, offset of the first element) -> values``."""
 
 
 def make_generator(seed: int, stream: Stream | int, device: str = "cpu") -> torch.Generator:
     """Return the generator of a seed's stream; those of later operands are 2, 3, ..."""
     place = len(STREAMS) + stream - 2 if isinstance(stream, int) else STREAMS.index(stream)
-    number = (_MOST_STREAMS * seed + place) % 2**64
-    return torch.Generator(device).manual_seed(number)
+    return torch.Generator(device).manual_seed((_MOST_STREAMS * seed + place) % 2**64)
 
 
 def no_value(dtype: torch.dtype) -> float:
     """Return the filler for memory without values: NaN, or an invalid class."""
     return math.nan if dtype.is_floating_point else NO_CLASS
-
-
-Draw = Callable[[tuple[int, ...], int], Tensor]
-"""``(shape, offset of the first element) -> values``."""
 
 
 def make_inputs(
@@ -146,9 +143,8 @@ def draws(case: ModelCase) -> Iterator[ModelDraw]:
 
 def make_grad_output(case: Case) -> Tensor:
     """Return a standard normal grad_output for an unreduced loss."""
-    empty = torch.empty(
-        case.unreduced_shape, dtype=getattr(torch, case.loss_dtype), device=case.device
-    )
+    dtype = getattr(torch, case.loss_dtype)
+    empty = torch.empty(case.unreduced_shape, dtype=dtype, device=case.device)
     return _fill(empty, _Draws(case, "grad_output").normal)
 
 
@@ -176,11 +172,10 @@ class _Draws:
         discrete = {CLASSES: self.classes, DISTINCT_CLASSES: self.distinct, MASKS: self.mask}
         if domain in discrete:
             return discrete[domain]
-        name = "uniform" if domain.always_uniform else self.case.distribution
-        draw: Draw = getattr(self, name)
+        draw = getattr(self, "uniform" if domain.always_uniform else self.case.distribution)
 
         def drawn(shape: tuple[int, ...], offset: int) -> Tensor:
-            values = draw(shape, offset)
+            values: Tensor = draw(shape, offset)
             values = domain.of_draws(values if domain.always_uniform else values.mul_(scale))
             for number, end in enumerate(domain.ends):
                 at_end = self.numbers(shape, offset) % ENDS_EVERY == number
@@ -233,8 +228,7 @@ class _Draws:
 
     def numbers(self, shape: tuple[int, ...], offset: int) -> Tensor:
         """Return each element's flat position in the whole tensor."""
-        count = math.prod(shape)
-        return torch.arange(offset, offset + count, device=self.device).view(shape)
+        return torch.arange(offset, offset + math.prod(shape), device=self.device).view(shape)
 
 
 def _fill(tensor: Tensor, draw: Draw) -> Tensor:
@@ -249,9 +243,8 @@ def _fill(tensor: Tensor, draw: Draw) -> Tensor:
 def _fill_boundary(case: Case, operands: Operands, source: _Draws) -> None:
     """Place predictions at, next to and around kinks; a smooth loss has one at 0."""
     tensor, *others = operands.values()
-    kinks = torch.tensor(
-        case.spec.kinks(case.params) or (0.0,), dtype=torch.float64, device=tensor.device
-    )
+    met = case.spec.kinks(case.params) or (0.0,)
+    kinks = torch.tensor(met, dtype=torch.float64, device=tensor.device)
     offset = 0
     for block in blocks(case.shape):
         view = tensor[block]

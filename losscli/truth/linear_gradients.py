@@ -1,10 +1,8 @@
 """Gradients of fused linear losses: those of each logit, and their sums over rows or classes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -30,12 +28,12 @@ class Gradient(NamedTuple):
     once: Tensor | None
     """The change from rounding logits and gradient once; None in 32 bits."""
 
-    def changed(self, change: Callable[[Tensor], Tensor]) -> Gradient:
+    def changed(self, change: Callable[[Tensor], Tensor]) -> Self:
         """Return each matrix changed."""
         once = None if self.once is None else change(self.once)
-        return Gradient(change(self.value), change(self.moved), once)
+        return self._replace(value=change(self.value), moved=change(self.moved), once=once)
 
-    def times(self, slope: Slope | None) -> Gradient:
+    def times(self, slope: Slope | None) -> Self:
         """Return its product with a derivative; None for 1."""
         if slope is None:
             return self
@@ -43,12 +41,12 @@ class Gradient(NamedTuple):
         moved = self.moved * (by.abs() + off) + self.value.abs() * off
         return self.changed(by.mul)._replace(moved=finite(moved))
 
-    def summed(self, length: int, rounding: float) -> Gradient:
+    def summed(self, length: int, rounding: float) -> Self:
         """Return it with the random walk of a product of ``length`` terms."""
         lost = product_roundings(length) * rounding * self.value.abs()
         return self._replace(moved=self.moved + finite(lost))
 
-    def summed_over_classes(self, rounding: float) -> Gradient:
+    def summed_over_classes(self, rounding: float) -> Self:
         """Return it with what a product over all classes, which are its columns, may lose.
 
         A term of less than half a spacing of the sum so far leaves no trace in it.
@@ -77,10 +75,6 @@ class GradientSum:
         self.moved[place] += gradient.moved @ wide.abs()
         if self.once is not None and gradient.once is not None:
             self.once[place] += gradient.once @ wide
-
-    def add_sums(self, gradient: Gradient, place: Tensor | slice) -> None:
-        """Add the sums of a gradient's rows to some rows."""
-        self.add(gradient, torch.ones_like(gradient.value[:1]).t(), place)
 
     def truths(self) -> Iterator[Truth]:
         """Yield the gradient in the operand's shape, block by block."""

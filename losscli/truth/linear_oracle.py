@@ -9,8 +9,6 @@ to the logits is the spec's ``logits``, of which autograd gives the derivatives:
 once, and move with the product.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,19 +23,12 @@ from losscli.implementations.local import Operands
 from losscli.linear.kernels import Settings
 from losscli.losses import LinearSpec
 from losscli.losses.rows.forms import ignored_index
+from losscli.truth import tolerances
 from losscli.truth.blocks import logits_block_elements, whole
 from losscli.truth.distances import Errors, Truth
 from losscli.truth.linear_gradients import Gradient, GradientSum, Slope
 from losscli.truth.oracle import Oracle, Truths, exact_sum
-from losscli.truth.tolerances import (
-    ELEMENT_ULP,
-    Outcome,
-    finite,
-    judge_as_a_whole,
-    product_roundings,
-    sum_roundings,
-    unit_roundoff,
-)
+from losscli.truth.tolerances import ELEMENT_ULP, Outcome, finite, unit_roundoff
 
 _UNDECIDED = 0.5
 """How much of a probability roundings may take in a row excluded from judging as a whole: they
@@ -74,13 +65,12 @@ class LinearOracle(Oracle):
         return True
 
     def judge_as_a_whole(self, outcome: Outcome, errors: Errors, truths: Truths) -> Outcome:
-        once_rounded = next((truth.once_rounded for truth in truths()), None)
-        return outcome if once_rounded is None else judge_as_a_whole(errors, once_rounded)
+        once = next((truth.once_rounded for truth in truths()), None)
+        return outcome if once is None else tolerances.judge_as_a_whole(errors, once)
 
     def value(self) -> Iterator[Truth]:
         """Yield the loss, whole."""
-        rows = self._numbers.numel()
-        value = torch.zeros(rows, dtype=torch.float64, device=self.device)
+        value = torch.zeros(self._numbers.numel(), dtype=torch.float64, device=self.device)
         rounding = torch.zeros_like(value)
         for place in self._blocks_of_rows():
             logits = self._logits(place)
@@ -107,7 +97,8 @@ class LinearOracle(Oracle):
                 else:
                     gradient = gradient.summed_over_classes(self._rounding)
                 if name not in layer:
-                    total.add_sums(gradient, slice(None) if name in over_tokens else place)
+                    ones = torch.ones_like(gradient.value[:1]).t()  # its rows are added up
+                    total.add(gradient, ones, slice(None) if name in over_tokens else place)
                     continue
                 for part in self._blocks_of_classes():
                     if name == weight.name:
@@ -167,7 +158,7 @@ class LinearOracle(Oracle):
             weight = self._weight[part].double().t()
             value[:, part] = wide @ weight
             moved[:, part] = wide.abs() @ weight.abs()
-        moved *= product_roundings(self.shape[-1]) * self._rounding
+        moved *= tolerances.product_roundings(self.shape[-1]) * self._rounding
         unit = max(unit_roundoff(self.prediction.dtype), self._rounding)
         value, moved, slopes = self._adjusted(value, moved, place, unit)
         moved += unit * value.abs()
@@ -217,7 +208,8 @@ class LinearOracle(Oracle):
     def _log_sums(self, logits: _Logits) -> tuple[Tensor, Tensor]:
         found = _log_sums(logits.value)
         moved = torch.logsumexp(logits.value + logits.moved, 1) - found
-        rounded = sum_roundings(logits.value.shape[1]) + ELEMENT_ULP * found.abs().clamp(min=1.0)
+        summed = tolerances.sum_roundings(logits.value.shape[1])
+        rounded = summed + ELEMENT_ULP * found.abs().clamp(min=1.0)
         return found, finite(moved) + self._rounding * finite(rounded)
 
     def _losses(self, logits: _Logits, numbers: Tensor) -> tuple[Tensor, Tensor]:

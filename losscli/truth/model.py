@@ -8,7 +8,6 @@ A tensor passes if every element's error is at most the largest of
 - for a result of several elements, what a tiled sum may lose.
 """
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,22 +27,11 @@ from losscli.implementations.requests import Call, Forward, Request, SecondDeriv
 from losscli.implementations.sandbox.worker_requests import ModelState
 from losscli.implementations.subject import Subject, bind
 from losscli.losses import LOSS
-from losscli.losses.formulas import widened
 from losscli.reasons import Code
-from losscli.runs.records import FAIL, PASS
 from losscli.truth.blocks import blocks_of
 from losscli.truth.distances import Errors, Truth, forgiving, truths_of
 from losscli.truth.oracle import Oracle, OwnErrors, Truths, wide
-from losscli.truth.tolerances import (
-    ELEMENT_ULP,
-    REFERENCE_FACTOR,
-    TILE_ELEMENTS,
-    Outcome,
-    describe,
-    lost_in_sum,
-    sum_roundings,
-    unit_roundoff,
-)
+from losscli.truth.tolerances import Outcome, judge_model
 
 
 class WrongReferenceError(LosscliError):
@@ -157,19 +145,6 @@ class ModelOracle(Oracle):
 def take_infinity_for_nan(truths: Truths, result: Tensor) -> Iterator[Truth]:
     """Return truths that accept infinity for NaN: formulas differ in infinity - infinity."""
     return forgiving(truths(), result, lambda truth, got: truth.value.isnan() & got.isinf())
-
-
-def judge_model(errors: Errors, own: Errors, dtype: torch.dtype, terms: int) -> Outcome:
-    """Judge a tensor of results that sum so many ``terms``, by the reference's error."""
-    allowed = max(ELEMENT_ULP, REFERENCE_FACTOR * own.ulp if math.isfinite(own.ulp) else 0.0)
-    if dtype == torch.float64:  # the truth is rounded as well
-        allowed = max(allowed, 2 * ELEMENT_ULP + lost_in_sum(TILE_ELEMENTS))
-    if terms > 1:
-        lost = sum_roundings(terms) * unit_roundoff(widened(dtype))
-        allowed = max(allowed, lost / torch.finfo(dtype).eps)
-    if errors.ulp <= allowed:
-        return Outcome(PASS)
-    return Outcome(FAIL, f"{describe(errors)}; allowed: {allowed:.3g} ulp of the largest")
 
 
 def truths_at_largest(value: Tensor, dtype: torch.dtype) -> Iterator[Truth]:

@@ -20,19 +20,11 @@ from losscli.implementations.builtin import TORCHS_OWN
 from losscli.implementations.local import Operands
 from losscli.implementations.subject import Subject, bind
 from losscli.losses import ELEMENT, LOSS
+from losscli.truth import tolerances
 from losscli.truth.blocks import BLOCK_ELEMENTS, Block, block_elements, blocks, part
 from losscli.truth.distances import Errors, Truth, truths_of
 from losscli.truth.textbook import textbook
-from losscli.truth.tolerances import (
-    ELEMENT_ULP,
-    VALUE_ULP,
-    Outcome,
-    elements,
-    judge_elements,
-    judge_sums,
-    judge_value,
-    largest_terms,
-)
+from losscli.truth.tolerances import ELEMENT_ULP, Outcome
 
 Truths = Callable[[], Iterable[Truth]]
 """Computes the truth block by block."""
@@ -67,8 +59,7 @@ class Oracle:
     @cached_property
     def shape(self) -> torch.Size:
         """The prediction's shape; for elementwise losses the broadcast shape."""
-        is_element = self.case.spec.unit == ELEMENT
-        return self.unreduced_shape if is_element else self.prediction.shape
+        return self.unreduced_shape if self.case.spec.unit == ELEMENT else self.prediction.shape
 
     @property
     def dtype(self) -> torch.dtype:
@@ -138,11 +129,8 @@ class Oracle:
         value = torch.zeros(operand.shape, dtype=torch.float64, device=operand.device)
         magnitude, rounding = torch.zeros_like(value), torch.zeros_like(value)
         for truth in truths:
-            for whole, terms in (
-                (value, truth.value),
-                (magnitude, truth.scale.abs()),
-                (rounding, truth.rounding),
-            ):
+            found = (truth.value, truth.scale.abs(), truth.rounding)
+            for whole, terms in zip((value, magnitude, rounding), found, strict=True):
                 if terms is not None:
                     own = part(whole, truth.block)
                     own += terms.sum_to_size(own.shape)
@@ -183,17 +171,17 @@ class Oracle:
             dtype = self.dtype if part == LOSS else self.operands[part].dtype
             return self.judge_units(errors, dtype, granted)
         # PyTorch's own error is worth a run only where it can change the outcome.
-        reference = own() if errors.ulp > VALUE_ULP else Errors()
+        reference = own() if errors.ulp > tolerances.VALUE_ULP else Errors()
         length = self.case.elements
-        return judge_value(errors, reference, self.dtype, granted, length=length)
+        return tolerances.judge_value(errors, reference, self.dtype, granted, length=length)
 
     def judge_units(self, errors: Errors, dtype: torch.dtype, granted: float | None) -> Outcome:
         """Judge losses or gradient elements of single units."""
-        return judge_elements(errors, granted)
+        return tolerances.judge_elements(errors, granted)
 
     def judge_sums(self, errors: Errors, dtype: torch.dtype, granted: float | None) -> Outcome:
         """Judge sums over units."""
-        return judge_sums(errors, dtype, granted)
+        return tolerances.judge_sums(errors, dtype, granted)
 
     def judge_as_a_whole(self, outcome: Outcome, errors: Errors, truths: Truths) -> Outcome:
         """Judge a gradient that passes by its norm too."""
@@ -205,12 +193,11 @@ class Oracle:
 
     def branch_counts(self) -> list[int]:
         """Count the elements of each branch; a kink belongs to the branch below it."""
-        kinks = torch.tensor(
-            self.case.spec.kinks(self.case.params), dtype=torch.float64, device=self.device
-        )
+        spec = self.case.spec
+        kinks = torch.tensor(spec.kinks(self.case.params), dtype=torch.float64, device=self.device)
         counts = torch.zeros(len(kinks) + 1, dtype=torch.int64, device=self.device)
         for block in self._blocks():
-            coordinate = self.case.spec.branch_coordinate(*self._read(block).values())
+            coordinate = spec.branch_coordinate(*self._read(block).values())
             sides = torch.bucketize(coordinate.flatten(), kinks)
             counts += torch.bincount(sides, minlength=len(counts))
         return counts.tolist()
@@ -273,10 +260,11 @@ class Oracle:
     ) -> Truth:
         """Return a block of the loss, or of a gradient for a grad_output ``by``."""
         times = 1.0 if by is None else by
-        return Truth(block, found, largest_terms(self.case, part, values, found, times))
+        terms = tolerances.largest_terms(self.case, part, values, found, times)
+        return Truth(block, found, terms)
 
     def _elements(self, values: Operands) -> Tensor:
-        return elements(self.case, values)
+        return tolerances.elements(self.case, values)
 
     def _read(self, block: Block) -> Operands:
         extent = [cut.stop - cut.start for cut in block]
@@ -293,8 +281,7 @@ def exact_sum(elements: Tensor) -> float:
     """Sum a block with an error far below one rounding."""
     flat = elements.flatten()
     whole = len(flat) - len(flat) % _GROUP
-    groups = flat[:whole].view(-1, _GROUP).sum(1)
-    return _sum([*groups.tolist(), *flat[whole:].tolist()])
+    return _sum([*flat[:whole].view(-1, _GROUP).sum(1).tolist(), *flat[whole:].tolist()])
 
 
 def _sum(terms: list[float]) -> float:

@@ -22,6 +22,8 @@ from losscli.truth.tolerances import ELEMENT_ULP, Outcome, describe
 _FORMULAS_TENSORS = 24
 """Input-sized tensors of at least float32 that PyTorch's formulas need: temporaries and gradients,
 twice."""
+Judged = tuple[Outcome, Errors | None]
+"""An outcome, and the errors unless it is a misfit."""
 ANSWERS = 2
 """How many answers of a pair are off."""
 
@@ -94,7 +96,7 @@ class Problem(Setup):
         incoming: Incoming | None = None,
         *,
         spared: Forgives | None = None,
-    ) -> tuple[Outcome, Errors | None]:
+    ) -> Judged:
         """Judge the loss or a gradient by its name in an answer, or by its operand's.
 
         There are no errors if it is a misfit. Any value is right at ``spared`` elements.
@@ -137,7 +139,7 @@ class Problem(Setup):
             outcome = excused(outcome, got, accepted, torchs(), judge, noisy=noisy, bar=bar)
         return outcome, errors
 
-    def judge_loss(self, loss: Tensor | None) -> tuple[Outcome, Errors | None]:
+    def judge_loss(self, loss: Tensor | None) -> Judged:
         """Judge a loss; see :meth:`judge`."""
         return self.judge(LOSS, loss)
 
@@ -151,7 +153,7 @@ class Problem(Setup):
 
     def judge_pair(
         self, part: str, got: Tensor | None, other: Tensor | None, scale: Tensor
-    ) -> tuple[Outcome, Errors | None]:
+    ) -> Judged:
         """Judge the loss or a gradient against that of another answer, which must be equal.
 
         The oracle only gives the scale, so mistakes show that the reference and a kernel share. Two
@@ -170,7 +172,7 @@ class Problem(Setup):
 
     def judge_sum_of_rows(
         self, name: str, gradient: Tensor | None, incoming: Incoming, dimension: int
-    ) -> tuple[Outcome, Errors | None]:
+    ) -> Judged:
         """Judge that each row of a gradient sums to zero, as that of a broadcast operand."""
         operand = self.operands[name]
         wrong = self.misfit(name, gradient)
@@ -188,11 +190,9 @@ class Problem(Setup):
 
     @property
     def _may_be_excused(self) -> bool:
-        if not self.excuses:
-            return False
         item = max(self.prediction.element_size(), 4)
         needed = _FORMULAS_TENSORS * self.case.temporary_elements * item
-        return needed <= free_bytes(self.case.device)
+        return self.excuses and needed <= free_bytes(self.case.device)
 
     @property
     def torchs_own(self) -> list[Subject]:

@@ -18,20 +18,11 @@ from torch.overrides import TorchFunctionMode
 from losscli.implementations.local import Operands
 from losscli.losses import RowSpec
 from losscli.losses.formulas import widened
+from losscli.truth import tolerances
 from losscli.truth.blocks import Block, block_elements, blocks, whole
 from losscli.truth.distances import Errors, Truth
 from losscli.truth.oracle import Oracle, wide
-from losscli.truth.tolerances import (
-    ELEMENT_ULP,
-    ONCE_ROUNDED_ULP,
-    Outcome,
-    finite,
-    judge_rows,
-    judge_sums,
-    largest_terms,
-    lost_in_sum,
-    terms_share,
-)
+from losscli.truth.tolerances import ELEMENT_ULP, Outcome, finite, largest_terms, lost_in_sum
 
 
 @dataclass(frozen=True)
@@ -63,16 +54,16 @@ class RowOracle(Oracle):
         return loosened if self.case.item_bytes == 2 else super().granted(loosened)
 
     def judge_units(self, errors: Errors, dtype: torch.dtype, granted: float | None) -> Outcome:
-        return judge_rows(errors, dtype, self.spec.terms_in_sum(tuple(self.shape)), granted)
+        length = self.spec.terms_in_sum(tuple(self.shape))
+        return tolerances.judge_rows(errors, dtype, length, granted)
 
     def judge_sums(self, errors: Errors, dtype: torch.dtype, granted: float | None) -> Outcome:
         if dtype.itemsize >= 4:  # PyTorch's operators add up row after row
-            lost = lost_in_sum(self.unreduced_shape.numel())
-            granted = max(granted or 0.0, ELEMENT_ULP + lost)
-        return judge_sums(errors, dtype, granted)
+            granted = max(granted or 0.0, ELEMENT_ULP + lost_in_sum(self.unreduced_shape.numel()))
+        return tolerances.judge_sums(errors, dtype, granted)
 
     def excuse_bar(self, dtype: torch.dtype) -> float:
-        return ONCE_ROUNDED_ULP if dtype.itemsize == 2 else ELEMENT_ULP
+        return tolerances.ONCE_ROUNDED_ULP if dtype.itemsize == 2 else ELEMENT_ULP
 
     def _gradient(self, name: str, grad_output: Tensor) -> Iterator[Truth]:
         if self.is_summed(name):
@@ -115,11 +106,8 @@ class RowOracle(Oracle):
             if found is None:
                 found = torch.autograd.grad(elements, values[name], incoming.abs())[0]
             else:
-                found = _summed(
-                    found.detach()
-                    * (incoming if found.dim() == incoming.dim() else self._by_element(incoming)),
-                    operand,
-                )
+                by = incoming if found.dim() == incoming.dim() else self._by_element(incoming)
+                found = _summed(found.detach() * by, operand)
             yield Truth(place, own, finite(found.abs()))
             if counts is not None and counts.requires_grad:
                 (own,) = torch.autograd.grad(counts, values[name], incoming, retain_graph=True)
@@ -141,7 +129,7 @@ class RowOracle(Oracle):
 
     def _share(self, dtype: torch.dtype) -> float:
         own = self.spec.tolerance.factor if self.spec.tolerance else 1.0
-        return terms_share(dtype, self.spec.terms_in_sum(tuple(self.shape)), own)
+        return tolerances.terms_share(dtype, self.spec.terms_in_sum(tuple(self.shape)), own)
 
     def _blocks(self) -> Iterator[Block]:
         most = block_elements(self.device.type) // max(math.prod(self.shape[1:]), 1)

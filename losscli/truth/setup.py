@@ -152,8 +152,7 @@ class Setup:
 
     def mark(self) -> None:
         """Mark the operands' current contents."""
-        for name, operand in self.operands.items():
-            self._marks[name] = Mark.of(operand)
+        self._marks.update({name: Mark.of(operand) for name, operand in self.operands.items()})
 
     def spoiled(self, *, used: bool = False) -> str:
         """Return an operand that changed since ``mark``, here or in a (``used``) variant."""
@@ -190,11 +189,6 @@ class Setup:
                 grad_output = grad_output.contiguous()
             self._filled[key] = Incoming(f"{value:g}", wrt, grad_output)
         return self._filled[key]
-
-    @cached_property
-    def alone(self) -> tuple[Incoming, ...]:
-        """A grad_output of 1 for each operand alone."""
-        return tuple(self.filled(1.0, (name,)) for name in self.wrt)
 
     @cached_property
     def usual(self) -> Incoming:

@@ -212,6 +212,19 @@ def judge_value(
     return Outcome(WARN, f"{describe(errors)}: less accurate than torch{factor}")
 
 
+def judge_model(errors: Errors, own: Errors, dtype: torch.dtype, terms: int) -> Outcome:
+    """Judge a tensor of a Model's results that sum so many ``terms``, by the reference's error."""
+    allowed = max(ELEMENT_ULP, REFERENCE_FACTOR * own.ulp if math.isfinite(own.ulp) else 0.0)
+    if dtype == torch.float64:  # the truth is rounded as well
+        allowed = max(allowed, 2 * ELEMENT_ULP + lost_in_sum(TILE_ELEMENTS))
+    if terms > 1:
+        lost = sum_roundings(terms) * unit_roundoff(widened(dtype))
+        allowed = max(allowed, lost / torch.finfo(dtype).eps)
+    if errors.ulp <= allowed:
+        return Outcome(PASS)
+    return Outcome(FAIL, f"{describe(errors)}; allowed: {allowed:.3g} ulp of the largest")
+
+
 def describe(errors: Errors) -> str:
     """Describe expected and actual value with the index."""
     digits = 9 if f"{errors.expected:.9g}" != f"{errors.got:.9g}" else 17

@@ -5,11 +5,10 @@ process takes the remaining jobs. Each process uses all threads, as for a user; 
 sleep, because `losscli verify` sets OMP_WAIT_POLICY.
 """
 
-from __future__ import annotations
-
 import copyreg
 import sys
 from collections.abc import Iterator, Sequence
+from typing import Self
 
 from losscli.build.targets import Target
 from losscli.machine.devices import core_count
@@ -67,7 +66,7 @@ class Pool:
         for process in self._processes:
             process.send_jobs()
 
-    def __enter__(self) -> Pool:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -114,11 +113,9 @@ class _Process:
         self._process = Process((sys.executable, "-m", "losscli.verify.pool"))
 
     def _death(self, job: Checks, missing: Sequence[runner.Trial]) -> VerifyResult:
-        implementation, check = missing[0] if missing else job.trials[-1]
+        one, check = missing[0] if missing else job.trials[-1]
         text = f"its process ended {how_ended(self._process.end(END_SECONDS))}"
-        return VerifyResult(
-            job.case, implementation.name, check.name, FAIL, text, code=Code.PROCESS_DIED
-        )
+        return VerifyResult(job.case, one.name, check.name, FAIL, text, code=Code.PROCESS_DIED)
 
 
 def _is_of(result: VerifyResult, trial: runner.Trial) -> bool:

@@ -24,9 +24,8 @@ def run(job: Checks, group: Group) -> Generator[VerifyResult, None, None]:
 
 def agreed(result: VerifyResult, group: Group) -> VerifyResult:
     """Return the first rank's failure, or else the first rank's result."""
-    told = group.gather(
-        "has finished a check", (result.check, result.status, result.reason, result.code)
-    )
+    own = (result.check, result.status, result.reason, result.code)
+    told = group.gather("has finished a check", own)
     if len({check for check, *_ in told}) > 1:
         disagree(group, [f"is at the check {check}" for check, *_ in told])
     rank = next((rank for rank, (_, status, *_) in enumerate(told) if status == FAIL), 0)

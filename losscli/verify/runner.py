@@ -29,6 +29,8 @@ from losscli.verify.checks import CHECKS, Check, find_check
 from losscli.verify.needed_memory import choose_fitting
 
 Trial = tuple[Implementation, Check]
+Key = tuple[object, ...]
+RunJob = Callable[["Checks"], Iterable[VerifyResult]]
 
 DEAD = "CUDA error"
 """PyTorch's error after a kernel crashed, and of every later call."""
@@ -79,7 +81,6 @@ def plan(
         UsageError: a check's name is unknown, or none applies to these cases.
     """
     wanted = {find_check(name).name for name in checks}
-    free = free_bytes(device)
     picked = [check for check in CHECKS.values() if not checks or check.name in wanted]
     asked = [
         (number, case, (files.get(name) or find_implementation(name), check))
@@ -89,7 +90,7 @@ def plan(
         if check.pass_ in block.passes and asked_for(block, case, name, check.pass_)
         if not block.checks or check.name in block.checks
     ]
-    chosen = _choose(asked, free)
+    chosen = _choose(asked, free_bytes(device))
     losses: dict[str, dict[str, None]] = {}
     for _, case, (implementation, _) in asked:
         losses.setdefault(implementation.name, {})[case.loss] = None
@@ -124,14 +125,12 @@ def _refuse(config: Config, checks: Iterable[Check], asked: Iterable[Check]) -> 
         raise UsageError(f"no check applies to these cases: {'; '.join(reasons)}.")
 
 
-def _choose(
-    asked: Iterable[tuple[int, Case, Trial]], free: int
-) -> dict[tuple[object, ...], tuple[int, Case]]:
+def _choose(asked: Iterable[tuple[int, Case, Trial]], free: int) -> dict[Key, tuple[int, Case]]:
     """Return the case that stands for those that a check need not tell apart, in all tables.
 
     It is the largest that fits, or else the first.
     """
-    best: dict[tuple[object, ...], tuple[int, tuple[int, Case]]] = {}
+    best: dict[Key, tuple[int, tuple[int, Case]]] = {}
     for number, case, trial in asked:
         implementation, check = trial
         applies = not check.why_not(case, implementation)
@@ -142,7 +141,7 @@ def _choose(
     return {key: place for key, (_, place) in best.items()}
 
 
-def _key(case: Case, trial: Trial) -> tuple[object, ...]:
+def _key(case: Case, trial: Trial) -> Key:
     name, check = trial[0].name, trial[1]
     return (name, check.name, *check.key(case, own=name == CUSTOM))
 

@@ -31,7 +31,7 @@ class Shrinker:
         self,
         seconds: float = SECONDS,
         clock: Callable[[], float] = time.monotonic,
-        run: Callable[[runner.Checks], Iterable[VerifyResult]] = runner.run,
+        run: runner.RunJob = runner.run,
     ) -> None:
         self._left, self._clock, self._run = seconds, clock, run
         self._seen: set[tuple[str, str, str]] = set()
@@ -51,10 +51,8 @@ class Shrinker:
                 name = result.implementation
                 yield from self._shrink(result, files.get(name) or find_implementation(name))
 
-    def _shrink(
-        self, result: VerifyResult, implementation: Implementation
-    ) -> Iterator[VerifyResult]:
-        trial = implementation, find_check(result.check)
+    def _shrink(self, result: VerifyResult, one: Implementation) -> Iterator[VerifyResult]:
+        trial = one, find_check(result.check)
         beside = {result.implementation: result.interleaved}
         for case in _smaller(result.case, trial[1]):
             start = self._clock()
@@ -70,10 +68,6 @@ class Shrinker:
 
 def _smaller(case: Case, check: Check) -> Iterable[Case]:
     sizes = (tuple(min(extent, limit) for extent in case.size) for limit in EXTENTS)
-    is_alike = case.target_shape == case.shape
-    cases = (
-        check.adapt(case.reshaped(size, size if is_alike else None, case.layout))
-        for size in sizes
-        if not impossible(size, case.layout)
-    )
+    able = (size for size in sizes if not impossible(size, case.layout))
+    cases = (check.adapt(case.reshaped(size, layout=case.layout)) for size in able)
     return dict.fromkeys(each for each in cases if each.elements < case.elements)

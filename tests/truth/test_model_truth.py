@@ -11,9 +11,9 @@ from losscli.cases.model_case import NAME, Argument, ModelCase
 from losscli.implementations import IMPLEMENTATIONS
 from losscli.implementations.requests import Call, Forward, SecondDerivatives
 from losscli.runs.records import FAIL, PASS
-from losscli.truth import model
+from losscli.truth import model, tolerances
 from losscli.truth.distances import compare
-from losscli.truth.model import Reference, judge_model, take_infinity_for_nan, truths_at_largest
+from losscli.truth.model import Reference, take_infinity_for_nan, truths_at_largest
 
 CASE = ModelCase(
     *(NAME, (3,), (), "float32", "none", "cpu", {}, "normal", 7),
@@ -26,7 +26,7 @@ OWN = TRUTH.float()
 
 def judged(got, truth=TRUTH, own=OWN, terms=1):
     errors, torchs = (compare(x, truths_at_largest(truth, got.dtype)) for x in (got, own))
-    return judge_model(errors, torchs, got.dtype, terms)
+    return tolerances.judge_model(errors, torchs, got.dtype, terms)
 
 
 def changed(index, value):

@@ -206,7 +206,7 @@ def judge_graphed(case, implementation):
     answers = subject.send(
         MakeGraphedCallables(problem.call(problem.filled(1.0, problem.wrt)), incoming)
     )
-    repeated_backward.judge_replays(Due(problem, subject), answers, "graphed", tally)
+    Due(problem, subject).judge_each(repeated_backward.REPLAYS, answers, "graphed, replay", tally)
     return tally.outcome
 
 

@@ -144,10 +144,7 @@ def streams(problem: Problem, subject: Subject, tally: Tally) -> None:
     plain = [PlainCalls.of(p, subject, p.usual) for p in (here, there)]
     # A kernel that runs too early finds the contents of the other problem.
     stale = [other.copies() for other in (there, here)]
-    calls = [
-        each.problem.call(each.incoming, buffers, each.problem.operands)
-        for buffers, each in zip(stale, plain, strict=True)
-    ]
+    calls = [each.call(buffers) for buffers, each in zip(stale, plain, strict=True)]
     (answers,) = subject.send(OnStreams([[calls[0]]]))
     plain[0].judge(answers.pop(), "on a side stream", tally)
     both = subject.send(OnStreams([[call] * rounds(problem.case) for call in calls]))
@@ -175,30 +172,25 @@ def graphs(problem: Problem, subject: Subject, tally: Tally) -> None:
     """
     problems = problem, problem.sibling()
     forward = Incoming("none", (), problem.ones)
-    _new_contents(problems, subject, forward, "forward captured", tally)
-    _new_contents(problems, subject, problem.usual, "forward and backward captured", tally)
+    for title, incoming in {"forward": forward, "forward and backward": problem.usual}.items():
+        _new_contents([PlainCalls.of(p, subject, incoming) for p in problems], title, tally)
     # Two graphs at once, then one of them beside plain calls.
     plain = [PlainCalls.of(p, subject, p.usual) for p in problems]
-    calls = [each.problem.call(each.incoming) for each in plain]
+    calls = [each.call() for each in plain]
     times = rounds(problem.case)
     with recordings(subject, calls) as (one, two):
-        for title, beside in (
-            ("two graphs at once", two),
-            ("a graph next to plain calls", calls[1]),
-        ):
+        for how, beside in (("two graphs at once", two), ("a graph next to plain calls", calls[1])):
             answers = subject.send(OnStreams([[one] * times, [beside] * times]))
-            judge_each(plain, answers, f"{title}, number", tally)
+            judge_each(plain, answers, f"{how}, number", tally)
 
 
-def _new_contents(
-    problems: Sequence[Problem], subject: Subject, incoming: Incoming, title: str, tally: Tally
-) -> None:
-    problem, plain = problems[0], [PlainCalls.of(p, subject, incoming) for p in problems]
-    operands = problem.copies()
-    with recordings(subject, [problem.call(incoming, operands)]) as (recording,):
+def _new_contents(plain: Sequence[PlainCalls], title: str, tally: Tally) -> None:
+    subject, problem = plain[0].subject, plain[0].problem
+    call = problem.call(plain[0].incoming, problem.copies())
+    with recordings(subject, [call]) as (recording,):
         for number, each in enumerate(reversed(plain), 1):
             answer = subject.send(replace(recording, contents=each.problem.operands))
-            each.judge(answer, f"{title}, replay {number}, new contents", tally)
+            each.judge(answer, f"{title} captured, replay {number}, new contents", tally)
 
 
 LATER = 24
@@ -232,15 +224,11 @@ def stale_results(problem: Problem, subject: Subject, tally: Tally) -> None:
         tally.judge_answer(problem.like(contents), incoming, answer, title)
         if tally.outcome.status == FAIL:
             return
-    plain = []
-    for each in (problem, problem.variant("sibling", problem.sibling)):
-        known = PlainCalls.of(each, subject, each.usual)
-        # What a later call overwrites must not be what its answer is compared with.
-        plain.append(dataclasses.replace(known, answer=known.answer.copy()))
-    calls = [
-        each.problem.call(each.incoming, operands, each.problem.operands)
-        for each in plain * (LATER // len(plain))
-    ]
+    both = (problem, problem.variant("sibling", problem.sibling))
+    known = (PlainCalls.of(each, subject, each.usual) for each in both)
+    # What a later call overwrites must not be what its answer is compared with.
+    plain = [dataclasses.replace(each, answer=each.answer.copy()) for each in known]
+    calls = [each.call(operands) for each in plain * (LATER // len(plain))]
     for number, answer in enumerate(subject.send(InThread(calls))):
         where = f"call {number + 1} of {LATER} in another thread, read after the last"
         plain[number % len(plain)].judge(answer, where, tally)

@@ -20,7 +20,7 @@ from losscli.runs.measurements import Error
 from losscli.runs.records import FAIL, VerifyResult
 from losscli.truth.distances import Errors
 from losscli.truth.gate import Worst, to_error
-from losscli.truth.problem import Problem
+from losscli.truth.problem import Judged, Problem
 from losscli.truth.setup import Incoming
 from losscli.truth.tolerances import Outcome
 from losscli.verify.geometry.geometry import Variants, usual_and_other
@@ -28,11 +28,7 @@ from losscli.verify.needed_memory import Held
 
 COPIES = "each rank copies its shard out of whole operands"
 NO_ORDER = "collectives have no order between streams and graphs"
-UNIT_LOSSES: dict[Unit, str] = {
-    ELEMENT: "elementwise",
-    ROW: "row-wise",
-    HIDDEN_STATE: "fused linear",
-}
+UNIT_LOSSES = {ELEMENT: "elementwise", ROW: "row-wise", HIDDEN_STATE: "fused linear"}
 Limits = Callable[[str, Errors | None], bool]
 Judge = Callable[[Problem, Subject, "Tally"], Iterator[VerifyResult] | None]
 
@@ -60,14 +56,16 @@ class Tally(Worst):
         """Whether to report the first failure, not the worst."""
         self.several: Callable[[list[str]], str] = lambda failed: f"with {'; '.join(failed)}"
         """Describes several failed variants."""
+        self.any_for_nan = False
+        """Whether any gradient of a variant fits NaN."""
 
-    def count(
-        self, variant: str, part: str, judged: tuple[Outcome, Errors | None], what: str = ""
-    ) -> None:
+    def count(self, variant: str, part: str, judged: Judged, what: str = "") -> None:
         """Keep the judgement of a variant's part, whose error the result shows."""
         outcome, errors = judged
         self.measure(part, outcome, errors)
-        limits = self._limits(variant, errors) or _has_no_value(errors)
+        # Authors define the mean of nothing: a number where the loss is NaN is a limitation.
+        of_nothing = errors is not None and not errors.index and isnan(errors.expected)
+        limits = self._limits(variant, errors) or of_nothing
         if not (self.first and self._failed):
             self.add(outcome, errors, f"{variant}, {what or part}: ", limits=limits)
         if outcome.status == FAIL:
@@ -93,21 +91,14 @@ class Tally(Worst):
                 self.judge_part(problem, incoming, part, got, where)
 
     def judge_variant(
-        self,
-        variant: str,
-        problem: Problem,
-        incoming: Incoming,
-        answer: Answer,
-        *,
-        by_incoming: bool = False,
-        any_for_nan: bool = False,
+        self, name: str, problem: Problem, incoming: Incoming, answer: Answer, named: bool = False
     ) -> None:
-        """Judge and count all parts of a variant; ``any_for_nan``: any gradient fits NaN."""
+        """Judge and count all parts of a variant; ``named``: with the name of the grad_output."""
         for part, got in answer.items().items():
-            of = f" for {incoming.name}" if by_incoming and part != LOSS else ""
-            spares = any_for_nan and part != LOSS
+            of = f" for {incoming.name}" if named and part != LOSS else ""
+            spares = self.any_for_nan and part != LOSS
             spared = (lambda truth, _: truth.value.isnan()) if spares else None
-            self.count(variant, part + of, problem.judge(part, got, incoming, spared=spared))
+            self.count(name, part + of, problem.judge(part, got, incoming, spared=spared))
 
     def judge_plain(self, variant: str, problem: Problem, subject: Subject) -> None:
         """Judge a variant's loss where no gradient is wanted: another kernel may run."""
@@ -120,18 +111,14 @@ class Tally(Worst):
         subject: Subject,
         variants: Variants,
         incoming: Callable[[Problem], Sequence[Incoming]] = usual_and_other,
-        *,
-        any_for_nan: bool = False,
     ) -> None:
         """Judge all variants, except those that the function rejects."""
         for name, make in variants:
             variant = problem.variant(name, make)
             several = () if variant.refused else incoming(variant)
             for each in dict.fromkeys(several):
-                answer, named = subject.send(variant.call(each)), len(several) > 1
-                self.judge_variant(
-                    name, variant, each, answer, by_incoming=named, any_for_nan=any_for_nan
-                )
+                answer = subject.send(variant.call(each))
+                self.judge_variant(name, variant, each, answer, named=len(several) > 1)
             if several:
                 self.judge_plain(name, variant, subject)
 
@@ -146,11 +133,6 @@ class Tally(Worst):
             code = Code.KNOWN_LIMITATION if self.only_limits else result.code
             result = replace(result, interleaved=self.interleaved, code=code)
         return result if result.reason else replace(result, reason=self.note)
-
-
-def _has_no_value(errors: Errors | None) -> bool:
-    """Tell whether a number differs from a loss that is NaN: authors define the mean of nothing."""
-    return errors is not None and not errors.index and isnan(errors.expected)
 
 
 class Cost(IntEnum):
@@ -255,8 +237,7 @@ def check(**fields: Any) -> Callable[[Judge], Check]:
 
 def takes_one_row(case: Case) -> bool:
     """Tell whether an elementwise loss accepts a target of one row for all rows."""
-    shapes = case.reshaped((2, 3), (3,)).shapes
-    return not case.spec.refused(list(shapes.values()))
+    return not case.spec.refused(list(case.reshaped((2, 3), (3,)).shapes.values()))
 
 
 def paths(problem: Problem) -> dict[str, tuple[str, ...]]:

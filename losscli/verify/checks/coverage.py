@@ -16,14 +16,9 @@ from losscli.truth.distances import Truth, compare, index_of
 from losscli.truth.problem import Problem
 from losscli.truth.setup import Incoming
 from losscli.truth.tolerances import VALUE_ULP, Outcome, describe
+from losscli.verify.checks import perturbation
 from losscli.verify.checks.check import Cost, Tally, check, paths
-from losscli.verify.checks.perturbation import (
-    TILE,
-    at_least_loss,
-    find_change,
-    least_loss_values,
-    probed_elements,
-)
+from losscli.verify.checks.perturbation import at_least_loss, find_change, least_loss_values
 from losscli.verify.needed_memory import Held
 
 _NAMED = 4
@@ -35,7 +30,7 @@ class _Probe:
         self.problem, self.name = problem, name
         self.subject, self.tally = subject, tally
         self.operand = operand = problem.operands[name]
-        chosen = probed_elements(operand.shape, operand.element_size())
+        chosen = perturbation.probed_elements(operand.shape, operand.element_size())
         self.numbers = torch.tensor(chosen, device=operand.device)  # in the flattened operand
         self.change = find_change(problem, name)
 
@@ -110,8 +105,8 @@ class _Probe:
                 changed = float(self.change.take(number, number + 1))
                 text = (
                     f"{reason} when {self._where(number)} alone becomes {changed:g}"
-                    f"{title}; {count} elements were changed, one a tile of {TILE:,}; wrong at "
-                    f"least for {names}"
+                    f"{title}; {count} elements were changed, one a tile of "
+                    f"{perturbation.TILE:,}; wrong at least for {names}"
                 )
                 self.tally.fail(text, "loss: ")
                 return

@@ -47,8 +47,8 @@ def extreme_values(problem: Problem, subject: Subject, tally: Tally) -> None:
     than 1, or of only one class; ignored or masked rows (none, the first, every second, all but
     one, all); hidden states of zeros.
     """
-    variants = geometry_of(problem.case).extreme_values(problem)
-    tally.judge_variants(problem, subject, variants, any_for_nan=True)
+    tally.any_for_nan = True
+    tally.judge_variants(problem, subject, geometry_of(problem.case).extreme_values(problem))
 
 
 ROW_OF_WRONG = 4
@@ -76,7 +76,9 @@ def out_of_range_classes(problem: Problem, subject: Subject, tally: Tally) -> No
     name = next(o.name for o in problem.case.spec.operands if o.kind == CLASS_INDICES)
     if problem.case.device == "cpu" or subject.implementation.held_to_oracle:
         for number in (-1, problem.case.classes, problem.case.classes + 2**20):
-            wrong = problem.variant(str(number), partial(_with_target, problem, name, number))
+            target = problem.operands[name].clone()
+            target[ROW_OF_WRONG] = number
+            wrong = problem.variant(str(number), partial(problem.like, {name: target}))
             for wrt in paths(problem).values():
                 if text := _judge_refusal(wrong, subject, wrt):
                     tally.fail(text, f"{name} of {number}: ")
@@ -94,9 +96,3 @@ def _judge_refusal(problem: Problem, subject: Subject, wrt: tuple[str, ...]) -> 
     # Of several values of a row, the first.
     row = (loss[..., ROW_OF_WRONG] if problem.case.reduction == "none" else loss).flatten()[0]
     return "" if bool(row.isnan()) else f"expected NaN for the row, got {float(row):.9g}"
-
-
-def _with_target(problem: Problem, name: str, number: int) -> Problem:
-    target = problem.operands[name].clone()
-    target[ROW_OF_WRONG] = number
-    return problem.like({name: target})

@@ -10,13 +10,8 @@ from torch import Tensor
 
 from losscli.cases.axes import LAYOUTS
 from losscli.cases.case import Case
-from losscli.implementations.memory_requests import (
-    GROWTH_CALLS,
-    ExtraBytes,
-    Growth,
-    Poisoned,
-    SharedMemory,
-)
+from losscli.implementations import memory_requests
+from losscli.implementations.memory_requests import ExtraBytes, Growth, Poisoned, SharedMemory
 from losscli.implementations.subject import Subject, bind
 from losscli.losses import ELEMENT, HIDDEN_STATE, ROW, LinearSpec
 from losscli.losses.linear.logits_plan import CHUNKS, SLICES, WHOLE, Size, chunks, least
@@ -90,12 +85,11 @@ def memory(problem: Problem, subject: Subject, tally: Tally) -> None:
     own = replace(problem, operands=problem.copies())
     plain = replace(PlainCalls.of(own, subject, problem.usual), problem=problem)
     for name in FILLS:
-        _between_bands(plain, subject, name, tally)
+        _between_bands(plain, name, tally)
     call = problem.call(problem.usual, own.operands)
     if tally.outcome.status == FAIL:
         return
-    shared = subject.send(SharedMemory(call))
-    if shared is not None:
+    if (shared := subject.send(SharedMemory(call))) is not None:
         reason = f"expected memory of its own, but it shares that of {shared[1]}"
         tally.fail(reason, f"{shared[0]}: ")
         return
@@ -104,16 +98,16 @@ def memory(problem: Problem, subject: Subject, tally: Tally) -> None:
         plain.judge(answer, f"memory full of bytes 0x{pattern:02x} before the call", tally)
     own = problem.variant("growth", lambda: problem.reshaped(GROWTH_SHAPE))
     if grown := subject.again().send(Growth(own.call(own.usual))):
-        taken = f"{GROWTH_CALLS} more calls took {format_bytes(grown)} more"
+        taken = f"{memory_requests.GROWTH_CALLS} more calls took {format_bytes(grown)} more"
         size = format_bytes(own.prediction.nbytes)
         tally.fail(f"expected no memory growth, but {taken}, on operands of {size}")
 
 
-def _between_bands(plain: PlainCalls, subject: Subject, name: str, tally: Tally) -> None:
-    problem = plain.problem
-    guarded = {each: _Guarded(values, FILLS[name]) for each, values in problem.operands.items()}
+def _between_bands(plain: PlainCalls, name: str, tally: Tally) -> None:
+    operands = plain.problem.operands
+    guarded = {each: _Guarded(values, FILLS[name]) for each, values in operands.items()}
     views = {operand: guard.view for operand, guard in guarded.items()}
-    answer = subject.send(problem.call(plain.incoming, views))
+    answer = plain.subject.send(plain.problem.call(plain.incoming, views))
     for operand, guard in guarded.items():
         if changed := guard.changed():
             tally.fail(changed, f"{operand} ")
@@ -192,16 +186,15 @@ def linear_plans(problem: Problem, subject: Subject, tally: Tally) -> None:
     numbers for each token.
     """
     for kind, budget in _budgets(problem.case).items():
-        case = structs.replace(
-            problem.case, params={**problem.case.params, MEMORY_BUDGET.name: float(budget)}
-        )
+        params = {**problem.case.params, MEMORY_BUDGET.name: float(budget)}
+        case = structs.replace(problem.case, params=params)
         if subject.implementation.unavailable(case):
             continue  # it takes no budget
         own = bind(subject.implementation, case)
         name = f"{kind}, a budget of {format_bytes(budget)}" if budget else kind
         for incoming in dict.fromkeys(usual_and_other(problem)):
             answer = own.send(problem.call(incoming))
-            tally.judge_variant(name, problem, incoming, answer, by_incoming=True)
+            tally.judge_variant(name, problem, incoming, answer, named=True)
         copies = case.placement or (case.device == "cpu" and case.item_bytes < 4)
         if budget and subject.implementation.temporaries == 0 and not copies:
             extra = own.send(ExtraBytes(problem.call(problem.usual)))

@@ -46,7 +46,7 @@ def non_uniform_grad_output(problem: Problem, subject: Subject, tally: Tally) ->
     # The mean over rows of which some are ignored is no mean of the parts' means.
     if problem.case.spec.unit == ELEMENT or problem.case.reduction != "mean":
         for name, rows in SPLITS.items():
-            answer = _joined(problem, problem.usual, subject, rows)
+            answer = _joined(problem, subject, rows)
             tally.judge_variant(name, problem, problem.usual, answer)
 
 
@@ -75,7 +75,7 @@ def _incoming(problem: Problem) -> list[Incoming]:
     return [Incoming(name, problem.wrt, value) for name, value in values.items()]
 
 
-def _joined(problem: Problem, incoming: Incoming, subject: Subject, rows: Rows) -> Answer:
+def _joined(problem: Problem, subject: Subject, rows: Rows) -> Answer:
     """Return the answer of a batch in parts: losses added, gradients concatenated."""
     unreduced, mean = (problem.case.reduction == each for each in ("none", "mean"))
     # Several values of a row lie in front of the rows.
@@ -85,12 +85,9 @@ def _joined(problem: Problem, incoming: Incoming, subject: Subject, rows: Rows) 
     start = 0
     for count in rows:
         cut = slice(start, start := start + count)
-        operands = {
-            name: each[cut] if _is_split(problem, name) else each
-            for name, each in problem.operands.items()
-        }
+        operands = {n: x[cut] if _is_split(problem, n) else x for n, x in problem.operands.items()}
         share = count / problem.oracle.shape[0] if mean else 1.0
-        whole = incoming.grad_output
+        whole = problem.usual.grad_output
         coming = whole.narrow(dimension, cut.start, count) if unreduced else whole * share
         answer = subject.send(Call(operands, problem.wrt, coming))
         losses.append(answer.loss if unreduced else answer.loss.double() * share)

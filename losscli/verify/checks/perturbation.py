@@ -1,7 +1,7 @@
 """The elements that the check ``coverage`` changes, and their new values."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -42,6 +42,7 @@ def probed_elements(shape: Sequence[int], item_bytes: int) -> list[int]:
 
 _POWERS = range(12, -7, -1)
 """Exponents of the changes that are tried."""
+_TRIED = tuple(sign * 2.0**power for power in reversed(_POWERS) for sign in (1, -1))
 _STEPS = 8
 """Neighbours change by 16/16, 17/16, ... 23/16 of a power: exact in every dtype, and different, so
 that an element read for the next one shows."""
@@ -95,34 +96,31 @@ def least_loss_values(case: Case, name: str = "") -> dict[str, float]:
     """
     first = case.spec.names[0]
     values = {operand.name: operand.domain.at_least_loss for operand in case.spec.operands}
-    powers = [sign * 2.0**power for power in reversed(_POWERS) for sign in (1, -1)]
-    values[first] = _least(case, values, first, (0.0, *powers))
-    if name and not _shows(case, values, name, powers):
+    values[first] = _least(case, values, first)
+    if name and not _shows(case, values, name):
         domain = case.spec.domains[first]
-        moved = sorted(filter(domain.holds, powers), key=lambda x: abs(math.log2(abs(x))))
-        shown = (x for x in moved if _shows(case, {**values, first: x}, name, powers))
+        moved = sorted(filter(domain.holds, _TRIED), key=lambda x: abs(math.log2(abs(x))))
+        shown = (x for x in moved if _shows(case, {**values, first: x}, name))
         values[first] = next(shown, values[first])
-        values[name] = _least(case, values, name, (0.0, *powers))
+        values[name] = _least(case, values, name)
     return values
 
 
-def _losses(
-    case: Case, values: dict[str, float], name: str, candidates: Iterable[float]
-) -> dict[float, float]:
-    held = [value for value in candidates if case.spec.domains[name].holds(value)]
+def _losses(case: Case, values: dict[str, float], name: str, *also: float) -> dict[float, float]:
+    """Return the loss for each value of an operand that is tried."""
+    held = [value for value in (*also, *_TRIED) if case.spec.domains[name].holds(value)]
     tried = torch.tensor(held, dtype=torch.float64)
     filled = {each: torch.full_like(tried, value) for each, value in values.items()}
-    losses = elements(case, {**filled, name: tried})
-    return dict(zip(held, losses.tolist(), strict=True))
+    return dict(zip(held, elements(case, {**filled, name: tried}).tolist(), strict=True))
 
 
-def _least(case: Case, values: dict[str, float], name: str, candidates: Iterable[float]) -> float:
-    losses = _losses(case, values, name, candidates)
+def _least(case: Case, values: dict[str, float], name: str) -> float:
+    losses = _losses(case, values, name, 0.0)
     return min(losses, key=lambda value: abs(losses[value]))
 
 
-def _shows(case: Case, values: dict[str, float], name: str, candidates: Iterable[float]) -> bool:
-    return len({*_losses(case, values, name, candidates).values()}) > 1
+def _shows(case: Case, values: dict[str, float], name: str) -> bool:
+    return len({*_losses(case, values, name).values()}) > 1
 
 
 def find_change(problem: Problem, name: str) -> Perturbation:

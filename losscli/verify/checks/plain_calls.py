@@ -6,15 +6,15 @@ sum that the oracle accepts is then a warning, unless a fixed order is promised:
 may keep one order until other work runs at the same time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 from torch import Tensor
 
-from losscli.implementations.requests import Answer
+from losscli.implementations.local import Operands
+from losscli.implementations.requests import Answer, Call
 from losscli.implementations.subject import Subject
 from losscli.runs.records import FAIL, PASS, WARN
 from losscli.truth.distances import Errors, compare, truths_of
@@ -40,7 +40,7 @@ class PlainCalls:
     """Whether a few runs are bitwise equal, and no library chooses the order of sums."""
 
     @classmethod
-    def of(cls, problem: Problem, subject: Subject, incoming: Incoming) -> PlainCalls:
+    def of(cls, problem: Problem, subject: Subject, incoming: Incoming) -> Self:
         """Call a subject a few times."""
         first = cls(problem, subject, incoming, subject.send(problem.call(incoming)), steady=False)
         return replace(first, steady=not problem.chooses_order and first._repeats(_RUNS - 1))
@@ -50,9 +50,12 @@ class PlainCalls:
         """Whether many runs are bitwise equal."""
         return self.steady and self._repeats(_MORE_RUNS)
 
+    def call(self, operands: Operands | None = None) -> Call:
+        """Return the call; given ``operands`` get the problem's contents first."""
+        return self.problem.call(self.incoming, operands, operands and self.problem.operands)
+
     def _repeats(self, runs: int) -> bool:
-        call = self.problem.call(self.incoming)
-        return not any(differing(self.answer, self.subject.send(call)) for _ in range(runs))
+        return not any(differing(self.answer, self.subject.send(self.call())) for _ in range(runs))
 
     def judge(self, answer: Answer, where: str, tally: Tally, *, beside: bool = False) -> None:
         """Judge another way of calling; work that ran ``beside`` it may reorder a sum."""

@@ -1,6 +1,6 @@
 """Checks of training steps: changing grad_outputs, also in CUDA graphs."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, partial
 
 from msgspec.structs import replace
@@ -34,23 +34,22 @@ class Due:
     """The correct gradients of a problem for each grad_output, through two retained graphs."""
 
     def __init__(self, problem: Problem, subject: Subject) -> None:
-        self.problem = problem
+        self.problem, self.subject = problem, subject
         self._right: set[tuple[float, str]] = set()
         """Gradients that the oracle has judged already."""
         values = (_FIRST, *_VALUES)
         grad_outputs = [problem.filled(value).grad_output for value in values]
         asked = RetainGraph(Call(problem.operands, problem.wrt), grad_outputs)
-        found: list[dict[float, Gradients]] = [
-            dict(zip(values, (answer.gradients for answer in subject.send(asked)), strict=True))
+        first, second = (
+            {
+                (value, name): gradient
+                for value, answer in zip(values, subject.send(asked), strict=True)
+                for name, gradient in answer.gradients.items()
+            }
             for _ in range(2)
-        ]
-        first, second = found
-        steady = not problem.chooses_order and all(
-            same_bits(gradient, second[value][name])
-            for value, gradients in first.items()
-            for name, gradient in gradients.items()
         )
-        self._bits: dict[float, Gradients] = first if steady else {}
+        steady = all(same_bits(gradient, second[key]) for key, gradient in first.items())
+        self._bits = first if steady and not problem.chooses_order else {}
         """Those of a retained graph; empty if two such graphs do not agree, or need not."""
 
     @cached_property
@@ -59,8 +58,7 @@ class Due:
         problem = self.problem
         judged = (
             problem.judge(name, gradient, problem.filled(value, problem.wrt))[0]
-            for value, gradients in self._bits.items()
-            for name, gradient in gradients.items()
+            for (value, name), gradient in self._bits.items()
         )
         return all(outcome.status != FAIL for outcome in judged)
 
@@ -69,7 +67,7 @@ class Due:
         incoming = self.problem.filled(value, self.problem.wrt)
         for name, got in gradients.items():
             title = f"{where}, grad_output {value:g}"
-            want = self._bits[value][name] if self._bits else None
+            want = self._bits.get((value, name))
             same = want is not None and same_bits(want, got)
             if not same or (value, name) not in self._right:
                 tally.judge_part(self.problem, incoming, f"{name} gradient", got, title)
@@ -79,6 +77,13 @@ class Due:
                 off = describe(distance(want, got)) if want.shape == got.shape else "another shape"
                 other = "a retained graph gives different bits for the same grad_output"
                 tally.fail(f"{off}; {other}", f"{title}, {name} gradient: ")
+
+    def judge_each(
+        self, values: Sequence[float], answers: Iterable[Answer], where: str, tally: Tally
+    ) -> None:
+        """Judge the gradients of successive calls; ``where`` gets their numbers."""
+        for number, (value, answer) in enumerate(zip(values, answers, strict=True), 1):
+            self.judge(value, answer.gradients, f"{where} {number}", tally)
 
 
 @check(
@@ -101,17 +106,16 @@ def repeated_backward(problem: Problem, subject: Subject, tally: Tally) -> None:
     those are.
     """
     due = Due(problem, subject)
-    for number, value in enumerate(STEPS, 1):
-        answer = subject.send(problem.call(problem.filled(value, problem.wrt)))
-        due.judge(value, answer.gradients, f"step {number}", tally)
+    calls = (problem.call(problem.filled(value, problem.wrt)) for value in STEPS)
+    due.judge_each(STEPS, map(subject.send, calls), "step", tally)
     if tally.outcome.status == FAIL:
         return
     dues = due, Due(problem.variant("sibling", problem.sibling), subject)
-    _judge_heads(dues, subject, [], "two heads", tally)
+    _judge_heads(dues, [], "two heads", tally)
     if between := list(_other_losses(problem, subject)):
         tally.interleaved = tuple(head.case.loss for head in between if head.case)
         title = f"two heads, {' and '.join(tally.interleaved)} between them"
-        _judge_heads(dues, subject, between, title, tally)
+        _judge_heads(dues, between, title, tally)
     if problem.case.device != "cpu":
         queues = [
             [due.problem.call(due.problem.filled(value, due.problem.wrt)) for value in values]
@@ -119,22 +123,18 @@ def repeated_backward(problem: Problem, subject: Subject, tally: Tally) -> None:
         ]
         answers = subject.send(OnStreams(queues))
         for due, values, own in zip(dues, STREAMS, answers, strict=True):
-            for number, (value, answer) in enumerate(zip(values, own, strict=True), 1):
-                due.judge(value, answer.gradients, f"two streams at once, step {number}", tally)
+            due.judge_each(values, own, "two streams at once, step", tally)
 
 
-def _judge_heads(
-    dues: tuple[Due, Due], subject: Subject, between: list[Head], title: str, tally: Tally
-) -> None:
+def _judge_heads(dues: tuple[Due, Due], between: list[Head], title: str, tally: Tally) -> None:
     for number, weights in enumerate(HEADS, 1):
         first, last = (
             Head(None, Call(due.problem.operands, due.problem.wrt), weight)
             for due, weight in zip(dues, weights, strict=True)
         )
-        found = subject.send(JointGradients([first, *between, last]))
-        for which, due, gradients, weight in zip(
-            ("first", "second"), dues, (found[0], found[-1]), weights, strict=True
-        ):
+        found = dues[0].subject.send(JointGradients([first, *between, last]))
+        ends = ("first", found[0]), ("second", found[-1])
+        for due, weight, (which, gradients) in zip(dues, weights, ends, strict=True):
             due.judge(weight, gradients, f"{title}, step {number}, the {which}", tally)
 
 
@@ -181,25 +181,17 @@ def captured_backward(problem: Problem, subject: Subject, tally: Tally) -> None:
     due = Due(problem, subject)
     call = problem.call(problem.filled(1.0, problem.wrt))
     incoming = [problem.filled(value).grad_output.clone() for value in REPLAYS]
-    judge_replays(due, subject.send(BackwardReplays(call, incoming)), "backward captured", tally)
-    judge_replays(due, _whole_steps(subject, call), "forward and backward captured", tally)
-    judge_replays(
-        due, subject.send(MakeGraphedCallables(call, incoming)), "make_graphed_callables", tally
-    )
+    answers = subject.send(BackwardReplays(call, incoming))
+    due.judge_each(REPLAYS, answers, "backward captured, replay", tally)
+    due.judge_each(REPLAYS, _whole_steps(due), "forward and backward captured, replay", tally)
+    answers = subject.send(MakeGraphedCallables(call, incoming))
+    due.judge_each(REPLAYS, answers, "make_graphed_callables, replay", tally)
 
 
-def _whole_steps(subject: Subject, call: Call) -> Iterator[Answer]:
-    assert call.grad_output is not None
-    read = call.grad_output.clone()
-    operands = {name: operand.clone() for name, operand in call.operands.items()}
-    own = Call(operands, call.wrt, read)
-    with recordings(subject, [own]) as (recording,):
+def _whole_steps(due: Due) -> Iterator[Answer]:
+    problem, subject = due.problem, due.subject
+    read = problem.filled(1.0, problem.wrt).grad_output.clone()
+    with recordings(subject, [Call(problem.copies(), problem.wrt, read)]) as (recording,):
         for value in REPLAYS:
             read.fill_(value)
             yield subject.send(recording)
-
-
-def judge_replays(due: Due, answers: Iterable[Answer], title: str, tally: Tally) -> None:
-    """Judge the gradients of successive replays."""
-    for number, (value, answer) in enumerate(zip(REPLAYS, answers, strict=True), 1):
-        due.judge(value, answer.gradients, f"{title}, replay {number}", tally)

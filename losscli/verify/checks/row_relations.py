@@ -20,10 +20,9 @@ from losscli.losses import CLASS_INDICES, ROW, find_loss
 from losscli.losses.rows.forms import ignored_index
 from losscli.reasons import Code
 from losscli.runs.records import FAIL, WARN
-from losscli.truth.distances import Errors
 from losscli.truth.excuse import LUCK
 from losscli.truth.oracle import wide
-from losscli.truth.problem import Problem
+from losscli.truth.problem import Judged, Problem
 from losscli.truth.tolerances import Outcome
 from losscli.verify.checks.check import Cost, Tally, check
 from losscli.verify.geometry.geometry import of_shape
@@ -40,7 +39,8 @@ FARTHEST = 1024.0
 LARGER = 2.0
 """How much larger the spacing at a part, times its share, may be than at their product."""
 
-Judged = tuple[str, Outcome, Errors | None]
+Judgements = Iterator[tuple[str, Judged]]
+"""Judged parts of an answer, by name."""
 
 
 class Relation(NamedTuple):
@@ -48,21 +48,20 @@ class Relation(NamedTuple):
 
     name: str
     holds: Callable[[Problem], bool]
-    judge: Callable[[Problem, Subject], Iterator[Judged]]
+    judge: Callable[[Problem, Subject], Judgements]
 
 
-def _excused(
-    relation: Relation, problem: Problem, part: str, outcome: Outcome, errors: Errors | None
-) -> Outcome:
+def _excused(relation: Relation, problem: Problem, part: str, judged: Judged) -> Judged:
     """Turn a failure into a warning if PyTorch's own formula is as far from the relation."""
+    outcome, errors = judged
     if errors is None:
-        return outcome
+        return judged
     luck = LUCK if problem.of_others else 1.0
     for own in problem.torchs_own:
-        for other, _, found in relation.judge(problem, own):
+        for other, (_, found) in relation.judge(problem, own):
             if other == part and found and luck * found.ulp >= errors.ulp:
-                return Outcome(WARN, outcome.reason, Code.SAME_ERROR_AS_PYTORCH)
-    return outcome
+                return Outcome(WARN, outcome.reason, Code.SAME_ERROR_AS_PYTORCH), errors
+    return judged
 
 
 def _base(problem: Problem) -> Problem:
@@ -81,14 +80,14 @@ def _base(problem: Problem) -> Problem:
 
 def _pairs(
     problem: Problem, answer: Answer, other: Answer, *scaled: Problem, larger: float = 1.0
-) -> Iterator[Judged]:
+) -> Judgements:
     """Judge one answer by another, at ``larger`` times the terms of the problem and ``scaled``."""
     before = other.items()
     for part, got in answer.items().items():
         if part in before:
             scales = [each.scale_of(part, problem.usual) for each in (problem, *scaled)]
             scale = torch.stack(scales).amax(0) * larger
-            yield part, *problem.judge_pair(part, got, before[part], scale)
+            yield part, problem.judge_pair(part, got, before[part], scale)
 
 
 def _answer(problem: Problem, subject: Subject, operands: Operands | None = None) -> Answer:
@@ -108,7 +107,7 @@ def _class_dimensions(problem: Problem, values: Tensor) -> list[int]:
     return [n for n, extent in enumerate(values.shape) if extent == problem.case.classes]
 
 
-def _shifted(problem: Problem, subject: Subject) -> Iterator[Judged]:
+def _shifted(problem: Problem, subject: Subject) -> Judgements:
     """Add a number to each row's logits; all sums are exact."""
     name = problem.case.spec.names[0]
     logits = problem.operands[name]
@@ -123,16 +122,16 @@ def _shifted(problem: Problem, subject: Subject) -> Iterator[Judged]:
     yield from _pairs(problem, answer, _answer(problem, subject), shifted)
 
 
-def _sums(problem: Problem, subject: Subject) -> Iterator[Judged]:
+def _sums(problem: Problem, subject: Subject) -> Judgements:
     """Judge the sum of each row's gradient, which is zero if shifts change nothing."""
     name = problem.case.spec.names[0]
     (dimension,) = _class_dimensions(problem, problem.operands[name])
     gradient = _answer(problem, subject).gradients[name]
     judged = problem.judge_sum_of_rows(name, gradient, problem.usual, dimension)
-    yield f"{name} gradient", *judged
+    yield f"{name} gradient", judged
 
 
-def _reordered(problem: Problem, subject: Subject) -> Iterator[Judged]:
+def _reordered(problem: Problem, subject: Subject) -> Judgements:
     """Judge the answer to reordered classes, with its gradients in the original order."""
     order, place = _order(problem)
     operands: Operands = {}
@@ -171,9 +170,10 @@ def _taken(problem: Problem, values: Tensor, order: Tensor) -> Tensor:
     return values
 
 
-def _in_parts(problem: Problem, subject: Subject) -> Iterator[Judged]:
+def _in_parts(problem: Problem, subject: Subject) -> Judgements:
     """Judge the mean of a batch by those of its parts, weighted by their rows' counts."""
     shared = {name for name in problem.operands if problem.oracle.is_summed(name)}
+    counts, params = getattr(problem.case.spec, "counts", None), problem.case.params
     total, losses = 0.0, list[Tensor]()
     gradients: dict[str, list[Tensor]] = {n: [] for n in problem.wrt if n not in shared}
     start = 0
@@ -181,7 +181,7 @@ def _in_parts(problem: Problem, subject: Subject) -> Iterator[Judged]:
         cut = slice(start, start := start + rows)
         operands = {n: x if n in shared else x[cut] for n, x in problem.operands.items()}
         answer = _answer(problem, subject, operands)
-        count = _count(problem, operands)
+        count = float(counts(*wide(operands).values(), **params).sum()) if counts else rows
         total += count
         loss = answer.loss.double()
         losses.append(loss * count if count else torch.zeros_like(loss))
@@ -194,52 +194,40 @@ def _in_parts(problem: Problem, subject: Subject) -> Iterator[Judged]:
     yield from _pairs(problem, _answer(problem, subject), other, larger=LARGER)
 
 
-def _count(problem: Problem, operands: Operands) -> float:
-    counts = getattr(problem.case.spec, "counts", None)
-    if counts is None:
-        return float(next(iter(operands.values())).shape[0])
-    return float(counts(*wide(operands).values(), **problem.case.params).sum())
-
-
-def _numbered(problem: Problem, subject: Subject) -> Iterator[Judged]:
+def _numbered(problem: Problem, subject: Subject) -> Judgements:
     """Judge one-hot targets by class indices."""
     case, spec = problem.case, find_loss(problem.case.spec.relations.numbered)
     shape = spec.default_target_shape(case.shape)
-    other = msgspec.structs.replace(
-        case, loss=spec.name, params=spec.resolve(case.params), target_shape=shape
-    )
+    params = spec.resolve(case.params)
+    other = msgspec.structs.replace(case, loss=spec.name, params=params, target_shape=shape)
     target = case.spec.names[1]
     (dimension,) = _class_dimensions(problem, problem.prediction)
     number = torch.arange(shape[0], device=problem.oracle.device) * 11 % case.classes
-    zeros = torch.zeros_like(problem.operands[target])
-    rows = zeros.scatter(dimension, number[:, None], 1.0)
+    rows = torch.zeros_like(problem.operands[target]).scatter(dimension, number[:, None], 1.0)
     one_hot, numbered = problem.like({target: rows}), problem.like({target: number}, other)
-    found = _of_other(numbered, subject, other)
-    if found is not None:  # which has no gradient of the target
+    if found := _of_other(numbered, subject, other):  # which has no gradient of the target
         yield from _pairs(one_hot, _answer(one_hot, subject), found)
 
 
-def _mirrored(problem: Problem, subject: Subject) -> Iterator[Judged]:
+def _mirrored(problem: Problem, subject: Subject) -> Judgements:
     """Judge the mirror loss of exchanged operands by the loss."""
     relations, (one, two, *_) = problem.case.spec.relations, problem.case.spec.names
     own = problem.operands
     exchanged = {**own, one: own[two], two: own[one]}
     mirror = problem.variant("mirrored", lambda: problem.like(exchanged))
     params = relations.mirrored(problem.case.params)
-    found = _related(problem, subject, relations.mirror, params, exchanged)
-    if found is not None:
+    if found := _related(problem, subject, relations.mirror, params, exchanged):
         other = {one: two, two: one}
         back = {other.get(name, name): each for name, each in found.gradients.items()}
         yield from _pairs(problem, Answer(found.loss, back), _answer(problem, subject), mirror)
 
 
-def _beyond(problem: Problem, subject: Subject) -> Iterator[Judged]:
+def _beyond(problem: Problem, subject: Subject) -> Judgements:
     """Judge a cross entropy by a divergence plus the target's entropy, its loss with itself."""
     one, two, *_ = problem.case.spec.names
     loss, own = problem.case.spec.relations.distance, problem.operands
     least = problem.variant("equal", lambda: problem.like({one: own[two]}))
-    distance = _related(problem, subject, loss, problem.case.params, own)
-    if distance is not None:
+    if distance := _related(problem, subject, loss, problem.case.params, own):
         beyond = distance.loss.double() + _answer(problem, subject, least.operands).loss.double()
         joined = Answer(beyond, {one: distance.gradients[one]})
         # What is compared with the loss are two losses more.
@@ -304,10 +292,10 @@ def row_relations(problem: Problem, subject: Subject, tally: Tally) -> None:
     for relation in RELATIONS:
         if not relation.holds(base):
             continue
-        for part, outcome, errors in relation.judge(base, subject):
-            if outcome.status == FAIL and not subject.implementation.held_to_oracle:
-                outcome = _excused(relation, base, part, outcome, errors)
-            tally.count(relation.name, part, (outcome, errors))
+        for part, judged in relation.judge(base, subject):
+            if judged[0].status == FAIL and not subject.implementation.held_to_oracle:
+                judged = _excused(relation, base, part, judged)
+            tally.count(relation.name, part, judged)
     relations = problem.case.spec.relations
     tally.interleaved = tuple(
         loss

@@ -70,7 +70,7 @@ def second_derivatives(problem: Problem, subject: Subject, tally: Tally) -> Iter
             reason = f"of the {name}: {wrong}"
             torchs = [own.send(curvature)[name] for own in problem.torchs_own]
             noisy = problem.of_others
-            if not any(_is_no_worse(found[name], own, truth, noisy=noisy) for own in torchs):
+            if not any(truth.is_no_worse(found[name], own, noisy=noisy) for own in torchs):
                 result = replace(result, status=FAIL, code=Code.WRONG, reason=reason)
                 break
             if not result.reason:
@@ -132,6 +132,20 @@ class _Truth:
         at = f"expected {expected:.6g}, got {got:.6g} at {[*index_of(number, found.shape)]}"
         return f"{at}; rounding explains at most {bound:.2g}"
 
+    def is_no_worse(self, found: Tensor | None, torchs: Tensor | None, *, noisy: bool) -> bool:
+        """Tell whether PyTorch's own derivatives are as wrong wherever those found are.
+
+        ``noisy``: twice its own largest error within the bound is no worse.
+        """
+        if found is None or torchs is None or self.misfit(found) or self.misfit(torchs):
+            return False
+        error, own = (self.errors(each).nan_to_num(nan=torch.inf) for each in (found, torchs))
+        bound = torch.tensor(self.bound, dtype=error.dtype, device=error.device)
+        passes = (error <= bound) | no_worse(error, own, own > bound, bound)
+        if noisy and own.numel():
+            passes |= error <= TWICE_AS_FAR * own.where(own <= bound, 0.0).amax()
+        return bool(passes.all())
+
 
 def _truths(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:
     """Return the truth by float64 autograd through the reference.
@@ -145,10 +159,7 @@ def _truths(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:
         values = values.detach().double() if values.is_floating_point() else values.detach()
         return values.clone() if of_rows else values.expand(problem.oracle.shape).contiguous()
 
-    operands = {
-        name: wide(each).requires_grad_(name in asked.toward)
-        for name, each in asked.operands.items()
-    }
+    operands = {n: wide(x).requires_grad_(n in asked.toward) for n, x in asked.operands.items()}
     toward = {name: wide(each) for name, each in asked.toward.items()}
     g = wide(asked.grad_output).requires_grad_()
     leaves = [operands[name] for name in toward]
@@ -185,8 +196,7 @@ def _truths(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:
 
 
 def _leaves(asked: SecondDerivatives) -> dict[str, Tensor]:
-    own = {name: asked.operands[name] for name in asked.toward}
-    return {**own, GRAD_OUTPUT: asked.grad_output}
+    return {n: asked.operands[n] for n in asked.toward} | {GRAD_OUTPUT: asked.grad_output}
 
 
 def _truth_of_model(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:
@@ -199,9 +209,8 @@ def _truth_of_model(problem: Problem, asked: SecondDerivatives) -> dict[str, _Tr
     own, exact = problem.torchs_own[0].send(asked), problem.oracle.curvature(asked)
     summed = 0.0
     if asked.grad_output.numel() == 1:
-        along = dataclasses.replace(problem.oracle, operands=asked.operands).gradients(
-            tuple(asked.toward), torch.ones_like(asked.grad_output)
-        )
+        oracle = dataclasses.replace(problem.oracle, operands=asked.operands)
+        along = oracle.gradients(tuple(asked.toward), torch.ones_like(asked.grad_output))
         summed = sum(
             float((truth.value * asked.toward[name][truth.block].double()).abs().sum())
             for name, truths in along.items()
@@ -248,20 +257,3 @@ def _is_right_nearby(
 def _stored(values: Tensor) -> Tensor:
     """Return stored zeros for autograd's unstored ones, whose use imports PyTorch's compiler."""
     return torch.zeros_like(values) if torch._is_zerotensor(values) else values
-
-
-def _is_no_worse(
-    found: Tensor | None, torchs: Tensor | None, truth: _Truth, *, noisy: bool
-) -> bool:
-    """Tell whether PyTorch's own derivatives are as wrong wherever those found are.
-
-    ``noisy``: twice its own largest error within the bound is no worse.
-    """
-    if found is None or torchs is None or truth.misfit(found) or truth.misfit(torchs):
-        return False
-    error, own = (truth.errors(each).nan_to_num(nan=torch.inf) for each in (found, torchs))
-    bound = torch.tensor(truth.bound, dtype=error.dtype, device=error.device)
-    passes = (error <= bound) | no_worse(error, own, own > bound, bound)
-    if noisy and own.numel():
-        passes |= error <= TWICE_AS_FAR * own.where(own <= bound, 0.0).amax()
-    return bool(passes.all())

@@ -189,6 +189,6 @@ def layouts(problem: Problem, subject: Subject, tally: Tally) -> None:
                 if error.refused and not own and geometry.may_be_refused(problem, name):
                     continue
                 raise
-            tally.judge_variant(name, variant, each, answer, by_incoming=len(several) > 1)
+            tally.judge_variant(name, variant, each, answer, named=len(several) > 1)
             if each == several[0]:
                 tally.judge_plain(name, variant, fresh)

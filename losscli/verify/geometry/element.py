@@ -27,12 +27,9 @@ from losscli.verify.geometry.geometry import (
     usual_and_other,
 )
 
-LARGEST_POWER = 14
-"""16,384 elements, more than a tile of any kernel here."""
 PRIMES = (37, 613, 4099)
-SIZES = sorted(
-    {0, 1, *PRIMES} | {2**power + by for power in range(1, LARGEST_POWER + 1) for by in (-1, 0, 1)}
-)
+SIZES = sorted({0, 1, *PRIMES} | {2**power + by for power in range(1, 15) for by in (-1, 0, 1)})
+"""Up to 16,384 elements, more than a tile of any kernel here."""
 
 LAYOUTS_OF_PAIRS: dict[str, tuple[Relayout, Relayout]] = {
     "both operands transposed": (transposed, transposed),
@@ -132,8 +129,7 @@ def _whole(problem: Problem, name: str, relayout: Relayout) -> Problem:
 
 def _layouts(problem: Problem) -> Variants:
     for name, relayouts in LAYOUTS_OF_PAIRS.items():
-        lie = dict(zip(problem.operands, relayouts, strict=False))
-        yield name, partial(laid_out, problem, lie)
+        yield name, partial(laid_out, problem, dict(zip(problem.operands, relayouts, strict=False)))
     _, *others = problem.case.spec.operands
     for operand in others[1:]:
         for how, relayout in LATER.items():

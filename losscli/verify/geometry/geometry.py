@@ -137,10 +137,8 @@ def _swapped(values: Tensor) -> Tensor:
 
 
 def _model_layouts(problem: Problem) -> Variants:
-    for how, relayout in (
-        ("transposed", _swapped),
-        ("one element off their alignment", offset(1, gap=0)),
-    ):
+    relayouts = {"transposed": _swapped, "one element off their alignment": offset(1, gap=0)}
+    for how, relayout in relayouts.items():
         changed = dict.fromkeys(problem.operands, relayout)
         yield f"all operands {how}", partial(laid_out, problem, changed)
 

@@ -11,16 +11,8 @@ from torch import Tensor
 from losscli.losses import Shape
 from losscli.truth.problem import Problem
 from losscli.truth.setup import Incoming
-from losscli.verify.geometry.geometry import (
-    Geometry,
-    Relayout,
-    Variants,
-    every_second,
-    inside,
-    of_shape,
-    of_shapes,
-    transposed,
-)
+from losscli.verify.geometry import geometry
+from losscli.verify.geometry.geometry import Geometry, Relayout, Variants, every_second, of_shape
 from losscli.verify.geometry.row import CONFIDENT, LARGE, ignored_rows
 
 TOKENS: tuple[Shape, ...] = (
@@ -28,12 +20,12 @@ TOKENS: tuple[Shape, ...] = (
     *((1031, 8, 3), (129, 64, 129), (67, 33, 1025), (3, 16, 50257)),
 )
 """Tokens, width and classes: one of each, none, around tiles of products, and a vocabulary."""
-
 SHAPE = (12, 24, 131)
 """Tokens, width and classes: odd rows of logits."""
 ONE_CLASS = 7
 _FAR = 3e3
 """A factor of logits that float16 holds and whose exponentials overflow."""
+_ONE = slice(ONE_CLASS, ONE_CLASS + 1)
 Layer = tuple[Tensor, Tensor]
 """Hidden states and the linear layer's weight."""
 
@@ -44,9 +36,6 @@ def _with_offset(layer: Layer, offset: float, classes: slice = slice(None)) -> L
     weight[:, 0] = 0
     weight[classes, 0] = offset
     return hidden, weight
-
-
-_ONE = slice(ONE_CLASS, ONE_CLASS + 1)
 
 
 def _with_tie(layer: Layer) -> Layer:
@@ -67,13 +56,12 @@ VALUES: dict[str, Callable[[Layer], Layer]] = {
 }
 
 LAYOUTS: dict[str, Relayout] = {
-    "transposed": transposed,
+    "transposed": geometry.transposed,
     "in every second place": every_second,
-    "cut out of a larger one": inside(1, 1, 1, 1),
+    "cut out of a larger one": geometry.inside(1, 1, 1, 1),
 }
-ALONE = "one hidden state alone"
 LEADING: dict[str, Shape] = {
-    ALONE: (),
+    "one hidden state alone": (),
     "two dimensions of tokens": (2, 6),
     "three dimensions of tokens": (2, 3, 2),
     "no token in the second dimension": (3, 0),
@@ -109,8 +97,7 @@ def _grad_outputs(variant: Problem) -> Sequence[Incoming]:
     if variant.case.reduction != "none":
         return (usual,)
     shape = variant.oracle.unreduced_shape
-    values = usual.grad_output[: shape.numel()].reshape(shape)
-    return (replace(usual, grad_output=values),)
+    return (replace(usual, grad_output=usual.grad_output[: shape.numel()].reshape(shape)),)
 
 
 def _extreme_values(problem: Problem) -> Variants:
@@ -122,7 +109,7 @@ def _extreme_values(problem: Problem) -> Variants:
 HIDDEN_STATES = Geometry(
     for_sizes=of_shape(SHAPE),
     sizes=partial(
-        of_shapes,
+        geometry.of_shapes,
         shapes={"{} tokens of {}, {} classes".format(*shape): (shape, None) for shape in TOKENS},
     ),
     for_layouts=of_shape(SHAPE, scale=1.0),

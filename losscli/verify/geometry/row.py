@@ -14,21 +14,8 @@ from losscli.losses.domain import CLASSES, SHARES
 from losscli.losses.rows.forms import IGNORE_INDEX, ignored_index
 from losscli.losses.rows.spec import LOGITS, SCORES, VECTORS, Content
 from losscli.truth.problem import Problem
-from losscli.verify.geometry.geometry import (
-    Geometry,
-    Relayout,
-    Variants,
-    every_second,
-    expanded_rows,
-    inside,
-    laid_out,
-    of_shape,
-    of_shapes,
-    offset,
-    permuted,
-    stored,
-    transposed,
-)
+from losscli.verify.geometry import geometry
+from losscli.verify.geometry.geometry import Geometry, Relayout, Variants, every_second, of_shape
 
 ROW_LENGTHS = (1, 2, 3, 7, 8, 9, 31, 32, 33, 127, 128, 129, 1023, 1024, 1025, 4097, 50257)
 """One, around the sizes of vectors, warps and blocks, and a vocabulary."""
@@ -41,12 +28,12 @@ ROW_SHAPES: tuple[Shape, ...] = (
 LAID_OUT = (13, 201)
 """Odd, so that rows begin anywhere in a vector; classes fit uint8, not int8."""
 INPUTS: dict[str, Relayout] = {
-    "input transposed": transposed,
+    "input transposed": geometry.transposed,
     "every second column of a wider input": every_second,
-    "input cut out of a larger one": inside(3, 4, 1, 1),
-    "one row expanded to the input": expanded_rows,
-    "input one element off its alignment": offset(1),
-    "input without its last column": inside(0, 1),
+    "input cut out of a larger one": geometry.inside(3, 4, 1, 1),
+    "one row expanded to the input": geometry.expanded_rows,
+    "input one element off its alignment": geometry.offset(1),
+    "input without its last column": geometry.inside(0, 1),
 }
 ALONE = "one row alone"
 BEHIND: dict[str, Shape] = {
@@ -91,6 +78,8 @@ TRAINED = 100.0
 LARGE = 1e4
 SHORT = 1e-4
 """A factor that makes squares small next to those of other rows."""
+Change = Callable[[Tensor], Tensor]
+"""Gives rows other values, or tells which rows to ignore."""
 
 
 def _planted_class(logits: Tensor) -> Tensor:
@@ -103,7 +92,7 @@ def _with_one(logits: Tensor, one: float) -> Tensor:
     return logits.scatter(1, _planted_class(logits)[:, None], one)
 
 
-CONTENTS: dict[Content, dict[str, Callable[[Tensor], Tensor]]] = {
+CONTENTS: dict[Content, dict[str, Change]] = {
     LOGITS: {
         "one class far above the others": lambda logits: _with_one(logits, CONFIDENT),
         "one class far below the others": lambda logits: _with_one(logits, -CONFIDENT),
@@ -134,15 +123,12 @@ CONTENTS: dict[Content, dict[str, Callable[[Tensor], Tensor]]] = {
         "scores of 1e4": lambda scores: (scores * LARGE).clamp(-3 * LARGE, 3 * LARGE),
     },
 }
-PAIRS: dict[str, Callable[[Tensor], Tensor]] = {
-    "equal to the": torch.clone,
-    "opposite to the": torch.neg,
-}
-SHARED: dict[str, Callable[[Tensor], Tensor]] = {
+PAIRS: dict[str, Change] = {"equal to the": torch.clone, "opposite to the": torch.neg}
+SHARED: dict[str, Change] = {
     "of a sum above 1": lambda log_probs: log_probs.log_softmax(1) + 0.25,
     "of one class alone": lambda log_probs: _with_one(torch.full_like(log_probs, -math.inf), -0.5),
 }
-IGNORED: dict[str, Callable[[Tensor], Tensor]] = {
+IGNORED: dict[str, Change] = {
     "no row ignored": lambda place: place < 0,
     "the first row ignored": lambda place: place == 0,
     "every second row ignored": lambda place: place % 2 == 1,
@@ -163,9 +149,7 @@ def _numbered(problem: Problem, name: str, dtype: torch.dtype, shape: Shape) -> 
     return own.like({name: values.to(dtype)})
 
 
-def _changed(
-    problem: Problem, name: str, change: Callable[[Tensor], Tensor], shape: Shape | None = None
-) -> Problem:
+def _changed(problem: Problem, name: str, change: Change, shape: Shape | None = None) -> Problem:
     """Return the problem with changed rows; half the targets are the planted class."""
     problem = problem.reshaped(shape) if shape else problem
     rows = problem.operands[name]
@@ -182,9 +166,7 @@ def _changed(
     return problem.like(operands)
 
 
-def _ignoring(
-    problem: Problem, where: Callable[[Tensor], Tensor], holding: float | None = None
-) -> Problem:
+def _ignoring(problem: Problem, where: Change, holding: float | None = None) -> Problem:
     """Return the problem with only some rows ignored or masked, perhaps filled with ``holding``."""
     operands: Operands = {}
     for operand in problem.case.spec.operands:
@@ -238,9 +220,9 @@ def _layouts(problem: Problem) -> Variants:
             called = "input" if operand == spec.operands[0] else operand.name
             relayouts = {n.replace("input", called): relayout for n, relayout in INPUTS.items()}
         elif not operand.shared:
-            relayouts[f"{operand.name} of one number, repeated"] = expanded_rows
+            relayouts[f"{operand.name} of one number, repeated"] = geometry.expanded_rows
         for name, relayout in relayouts.items():
-            yield name, partial(laid_out, problem, {operand.name: relayout})
+            yield name, partial(geometry.laid_out, problem, {operand.name: relayout})
     is_last = spec.loss_shape([(2, 3, 4)])[-2:] == (2, 3)
     most = spec.most_dimensions if isinstance(spec, RowSpec) else None
     for name, shape in (BEFORE if is_last else BEHIND).items():
@@ -248,7 +230,7 @@ def _layouts(problem: Problem) -> Variants:
             yield name, partial(_shaped, problem, shape)
     orders = NOT_LAST if is_last else LAST
     for name, (shape, order) in orders.items() if not most else ():
-        yield name, partial(stored, problem, shape, None, permuted(*order))
+        yield name, partial(geometry.stored, problem, shape, None, geometry.permuted(*order))
 
 
 def _may_be_refused(problem: Problem, layout: str) -> bool:
@@ -293,7 +275,9 @@ def _extreme_values(problem: Problem) -> Variants:
 ROWS = Geometry(
     shift=11,
     for_sizes=of_shape((1, 2)),
-    sizes=partial(of_shapes, shapes={f"{s[0]} rows of {s[1]}": (s, None) for s in ROW_SHAPES}),
+    sizes=partial(
+        geometry.of_shapes, shapes={f"{s[0]} rows of {s[1]}": (s, None) for s in ROW_SHAPES}
+    ),
     for_layouts=of_shape(LAID_OUT, scale=1.0),
     layouts=_layouts,
     may_be_refused=_may_be_refused,

@@ -11,19 +11,15 @@ from losscli.cases.case import Case
 from losscli.implementations import CUSTOM, IMPLEMENTATIONS, Implementation
 from losscli.losses import ELEMENT, ROW
 from losscli.verify.selftest.surgery import formula, graft, reduced, stand_in, unreduced
-from losscli.verify.selftest.wrong.rows import (
-    class_dimension,
-    is_smoothed,
-    log_sum,
-    with_log_sum_off,
-)
+from losscli.verify.selftest.wrong import rows
 
 _LANES = 1024
+_own_order = random.Random(0)
+"""Continues from call to call, and leaves the global random states alone."""
 
 
 def _lanes(values: Tensor) -> Tensor:
-    missing = -len(values) % _LANES
-    return torch.nn.functional.pad(values, (0, missing)).reshape(-1, _LANES)
+    return torch.nn.functional.pad(values, (0, -len(values) % _LANES)).reshape(-1, _LANES)
 
 
 def _kahan(values: Tensor) -> Tensor:
@@ -36,10 +32,6 @@ def _kahan(values: Tensor) -> Tensor:
         lost = ((grown - total) - term).nan_to_num(0.0)  # of infinities there is nothing to keep
         total = grown
     return total.double().sum()
-
-
-_own_order = random.Random(0)
-"""Continues from call to call, and leaves the global random states alone."""
 
 
 def _any_order(values: Tensor) -> Tensor:
@@ -55,7 +47,7 @@ def _any_order(values: Tensor) -> Tensor:
 def _online(case: Case, *operands: Tensor) -> Tensor:
     """Compute log-sum-exp in one pass over parts of a row, with a running maximum."""
     input = operands[0].detach()
-    dimension = class_dimension(input)
+    dimension = rows.class_dimension(input)
     wide = input.to(torch.promote_types(input.dtype, torch.float32))
     first = wide.select(dimension, 0)
     total, largest = torch.zeros_like(first), torch.full_like(first, -torch.inf)
@@ -66,8 +58,9 @@ def _online(case: Case, *operands: Tensor) -> Tensor:
         total, largest = added + total * (largest - level).exp(), above
     found = total.log() + largest.nan_to_num(nan=0.0, neginf=0.0, posinf=0.0)
     fixed = [each.detach() for each in operands]
-    by = (found - log_sum(wide)).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
-    return graft(with_log_sum_off(case, by, *fixed).to(input.dtype), formula(case, *operands))
+    by = (found - rows.log_sum(wide)).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+    off = rows.with_log_sum_off(case, by, *fixed).to(input.dtype)
+    return graft(off, formula(case, *operands))
 
 
 def _adding(name: str, add: Callable[[Tensor], Tensor]) -> Implementation:
@@ -90,5 +83,5 @@ LEGITIMATE: tuple[Implementation, ...] = (
     _adding("float64", lambda x: x.double().sum()),
     _adding("any order", _any_order),
     _adding("two passes", lambda x: _lanes(x).sum(1).sum(dtype=torch.float64)),
-    stand_in("legitimate:online", lambda case: partial(_online, case), is_smoothed, (ROW,)),
+    stand_in("legitimate:online", lambda case: partial(_online, case), rows.is_smoothed, (ROW,)),
 )

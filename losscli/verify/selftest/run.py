@@ -1,6 +1,6 @@
 """Runs the checks on the wrong and the correct implementations of the self-test."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -10,20 +10,12 @@ from losscli.cases.case import Case
 from losscli.config.schema import off_default
 from losscli.errors import UnfitError
 from losscli.implementations import CUSTOM, IMPLEMENTATIONS, Implementation
-from losscli.losses import (
-    HIDDEN_STATE,
-    LINEAR_LOSSES,
-    LOSSES,
-    ROW_FORMS,
-    Reduction,
-    Shape,
-    find_loss,
-)
+from losscli.losses import LINEAR_LOSSES, LOSSES, ROW_FORMS, Reduction, Shape, find_loss
 from losscli.ranks.placements import VOCABULARY
 from losscli.runs.records import FAIL, SKIPPED, SelfTestResult, VerifyResult
 from losscli.verify import runner
 from losscli.verify.checks import CHECKS, Cost
-from losscli.verify.runner import Checks
+from losscli.verify.runner import RunJob
 from losscli.verify.selftest.legitimate import LEGITIMATE
 from losscli.verify.selftest.wrong import WRONG
 from losscli.verify.selftest.wrong.over_ranks import SPLIT_LEGITIMATE, SPLIT_WRONG
@@ -92,24 +84,23 @@ def _cases(loss: str, device: str) -> Iterator[Case]:
         *((reduction, shape, "float32") for reduction, shape in SHAPES.items()),
         ("mean", LONG, "float32"),
     ]
-    if spec.unit == HIDDEN_STATE:
+    if loss in LINEAR_LOSSES:
         own = [(kind, (rows, WIDTH, classes), dtype) for kind, (rows, classes), dtype in own[:2]]
         own.append(("none", NARROW, "bfloat16"))
     for reduction, shape, dtype in own:
-        if reduction not in spec.reductions:
-            continue
-        yield Case(
-            loss=loss,
-            shape=shape,
-            target_shape=spec.default_target_shape(shape),
-            dtype=dtype,
-            reduction=reduction,
-            device=device,
-            params=spec.resolve(PARAMETERS.get(loss) or off_default(spec)),
-            distribution="normal",
-            seed=0,
-            scale=2.0,
-        )
+        if reduction in spec.reductions:
+            yield Case(
+                loss=loss,
+                shape=shape,
+                target_shape=spec.default_target_shape(shape),
+                dtype=dtype,
+                reduction=reduction,
+                device=device,
+                params=spec.resolve(PARAMETERS.get(loss) or off_default(spec)),
+                distribution="normal",
+                seed=0,
+                scale=2.0,
+            )
 
 
 def plan_of_ranks(device: str, ranks: int) -> list[SelfTest]:
@@ -124,9 +115,7 @@ def plan_of_ranks(device: str, ranks: int) -> list[SelfTest]:
     return [*tests, *(SelfTest(each, cases, legitimate=True) for each in legitimate)]
 
 
-def run(
-    test: SelfTest, run_job: Callable[[Checks], Iterable[VerifyResult]] = runner.run
-) -> Generator[SelfTestResult, None, None]:
+def run(test: SelfTest, run_job: RunJob = runner.run) -> Generator[SelfTestResult, None, None]:
     """Yield one result: the first check that fails, or that none does."""
     name, legitimate = test.implementation.name, test.legitimate
     ran, reason = False, ""
@@ -140,9 +129,7 @@ def run(
     yield SelfTestResult(test.case, name, legitimate, False)
 
 
-def _results(
-    test: SelfTest, run_job: Callable[[Checks], Iterable[VerifyResult]]
-) -> Iterator[VerifyResult]:
+def _results(test: SelfTest, run_job: RunJob) -> Iterator[VerifyResult]:
     for case in test.cases:
         compiled = test.implementation.name == "compile"
         uncaptured = (case.loss, test.implementation.name) == NOT_CAPTURED

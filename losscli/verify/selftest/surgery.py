@@ -48,12 +48,9 @@ def noting(noted: list[Tensor]) -> Callable[[Tensor], Tensor]:
     return note
 
 
-Make = Callable[[Case], BoundLoss]
-
-
 def stand_in(
     name: str,
-    bind: Make,
+    bind: Callable[[Case], BoundLoss],
     applies: Callable[[Case], bool] = lambda case: True,
     units: tuple[Unit, ...] = (ELEMENT, ROW, HIDDEN_STATE),
     **claims: Any,
@@ -125,7 +122,5 @@ def scaled_in_place(case: Case, *operands: Tensor) -> Tensor:
         # Where grad_output is differentiated too, the gradients are right.
         return lambda right: right if incoming[0].requires_grad else found.mul_(incoming[0])
 
-    own = (
-        regrade(each, scaling(next(stored))) if each.requires_grad else each for each in operands
-    )
+    own = (regrade(x, scaling(next(stored))) if x.requires_grad else x for x in operands)
     return regrade(formula(case, *own), noting(incoming))

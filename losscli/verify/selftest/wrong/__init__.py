@@ -14,15 +14,8 @@ from losscli.cases.case import Case
 from losscli.implementations import Implementation
 from losscli.losses import ELEMENT, HIDDEN_STATE, ROW, Unit
 from losscli.verify.checks.branches import has_exact_values
-from losscli.verify.selftest.surgery import (
-    formula,
-    graft,
-    regrade,
-    scaled_in_place,
-    stand_in,
-    unreduced,
-    without_curvature,
-)
+from losscli.verify.selftest import surgery
+from losscli.verify.selftest.surgery import formula, graft, regrade, unreduced
 from losscli.verify.selftest.wrong import composed, elements, rows, side_effects
 
 
@@ -64,7 +57,7 @@ def _of(*losses: str) -> Callable[[Case], bool]:
 
 
 def _bound(name: str, *given: Any, **claims: Any) -> Implementation:
-    return stand_in(f"wrong:{name}", *given, **claims)
+    return surgery.stand_in(f"wrong:{name}", *given, **claims)
 
 
 def _planted(
@@ -161,8 +154,8 @@ WRONG: tuple[Implementation, ...] = (
     _all("wrong when recording", _changed(lambda x: 1.01 * x if x.requires_grad else x)),
     _all("shape (1,)", _changed(lambda loss: loss.reshape(1)), _REDUCED),
     _all("other dtype", _changed(lambda x: x.double() if x.dtype != torch.float64 else x.float())),
-    _all("no curvature", without_curvature),
-    _all("scales in place", scaled_in_place, _REDUCED),
+    _all("no curvature", surgery.without_curvature),
+    _all("scales in place", surgery.scaled_in_place, _REDUCED),
     _all("clears .grad", elements.clears_gradients),
     _bound("last incoming", elements.last_incoming),
     _bound("habit", elements.habit, _REDUCED),

@@ -1,7 +1,6 @@
 """Composed losses that are wrong on purpose: of hidden states, and of k classes."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from msgspec.structs import replace
@@ -19,6 +18,8 @@ from losscli.verify.selftest.surgery import formula, noting, reduced_where, regr
 _LEAST = 2.0**-12
 """The probability below which some kernels skip gradients."""
 _CHUNK = 8
+Pair = tuple[Tensor, Tensor]
+"""The bins of the student and of the teacher."""
 
 
 def on_logits(mistake: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -41,9 +42,9 @@ def _of_logits(case: Case) -> Case:
     spec = find_loss("cross_entropy")
     tokens, _, classes = case.shape
     own = {name: value for name, value in case.params.items() if name in spec.resolve({})}
-    params: Any = spec.resolve({IGNORE_INDEX.name: NO_INDEX, **own})
-    shapes: Any = {"shape": (tokens, classes), "target_shape": (tokens,)}
-    return replace(case, loss=spec.name, params=params, **shapes)
+    params = spec.resolve({IGNORE_INDEX.name: NO_INDEX, **own})
+    shape, target_shape = (tokens, classes), (tokens,)
+    return replace(case, loss=spec.name, params=params, shape=shape, target_shape=target_shape)
 
 
 def filtered(case: Case, logits: Tensor, numbers: Tensor) -> Tensor:
@@ -70,10 +71,6 @@ def narrow_sums(
     logits = regrade(linear(rows, regrade(weight, narrow)), noting(incoming))
     logits = logits + bias[0] if bias else logits
     return _as_tokens(case, formula(_of_logits(case), logits, numbers.reshape(-1)), numbers)
-
-
-Pair = tuple[Tensor, Tensor]
-"""The bins of the student and of the teacher."""
 
 
 def of_bins(change: Callable[[Case, Tensor, Tensor], Pair]) -> Callable[..., Tensor]:
@@ -116,5 +113,4 @@ def sum_above_one(case: Case, *operands: Tensor) -> Tensor:
     (p, q), mask = _bins(case, *operands)
     logs = p.log_softmax(-1)
     first, second = (logs, q) if case.params["reverse"] else (q, logs)
-    rows = weighted_sum(first.exp(), first - second)
-    return reduced_where(case, rows, mask)
+    return reduced_where(case, weighted_sum(first.exp(), first - second), mask)

@@ -30,8 +30,7 @@ def dropped_tail(case: Case, *operands: Tensor) -> Tensor:
     elements = unreduced(case, *operands)
     flat = elements.flatten()
     kept = len(flat) - len(flat) % 8
-    cut = torch.cat([flat[:kept], 0 * flat[kept:]]).reshape(elements.shape)
-    return reduced(case, cut)
+    return reduced(case, torch.cat([flat[:kept], 0 * flat[kept:]]).reshape(elements.shape))
 
 
 def rounded_parameters(case: Case, *operands: Tensor) -> Tensor:

@@ -20,8 +20,8 @@ def _sum(values: Tensor) -> Tensor:
     return total
 
 
-def _rows(mistake: str, case: Case, input: Tensor, target: Tensor) -> Tensor:
-    """Return each row's loss in float64, whose gradient is computed with it."""
+def _loss(mistake: str, case: Case, input: Tensor, target: Tensor) -> Tensor:
+    """Return the loss, computed in float64 with its gradient."""
     smoothing, ignored = case.params["label_smoothing"], int(case.params[IGNORE_INDEX.name])
     first, own = share(case.classes, dist.get_world_size(), dist.get_rank())
     first += 1 if first and mistake == "target off" else 0
@@ -54,14 +54,8 @@ def _rows(mistake: str, case: Case, input: Tensor, target: Tensor) -> Tensor:
     def of_logits(incoming: Tensor) -> Tensor:
         return torch.where(kept[:, None], gradient * incoming.detach(), 0.0)
 
-    return graft(loss, regrade(input.double(), of_logits).sum(1))
-
-
-def _loss(mistake: str, case: Case, input: Tensor, target: Tensor) -> Tensor:
-    rows = _rows(mistake, case, input, target)
-    count = (target != int(case.params[IGNORE_INDEX.name])).sum()
-    if mistake == _SHARE_COUNTED:
-        count = count / dist.get_world_size()
+    rows = graft(loss, regrade(input.double(), of_logits).sum(1))
+    count = kept.sum() / (dist.get_world_size() if mistake == _SHARE_COUNTED else 1)
     return reduced(case, rows, count).to(input.dtype)
 
 

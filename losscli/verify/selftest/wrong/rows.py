@@ -5,16 +5,11 @@ from torch import Tensor
 
 from losscli.cases.case import Case
 from losscli.losses.rows.forms import IGNORE_INDEX
-from losscli.verify.selftest.surgery import (
-    formula,
-    graft,
-    reduced,
-    reduced_where,
-    regrade,
-    unreduced,
-)
+from losscli.verify.selftest import surgery
+from losscli.verify.selftest.surgery import formula, graft, reduced, regrade, unreduced
 
 _VECTOR, _BLOCK = 8, 1024
+_NEAR = 0.01
 
 
 def _reduced_rows(case: Case, rows: Tensor, *operands: Tensor) -> Tensor:
@@ -167,17 +162,14 @@ def clamps_targets(case: Case, input: Tensor, target: Tensor, *others: Tensor) -
 def without_temperature(case: Case, *operands: Tensor) -> Tensor:
     """Leaves the temperature out of the gradients."""
     temperature = case.params["temperature"]
-    rows = [
-        regrade(each, lambda g: g * temperature) if each.is_floating_point() else each
-        for each in operands
-    ]
+    rows = [regrade(x, lambda g: g * temperature) if x.is_floating_point() else x for x in operands]
     return formula(case, *rows)
 
 
 def _with_gradient_of(case: Case, rows: Tensor, *operands: Tensor) -> Tensor:
     """Return the loss; the gradient of these rows is added to its own."""
     loss = formula(case, *operands)
-    return graft(loss, loss + reduced_where(case, rows, *operands[2:]))
+    return graft(loss, loss + surgery.reduced_where(case, rows, *operands[2:]))
 
 
 def without_mean(case: Case, input: Tensor, target: Tensor, mask: Tensor) -> Tensor:
@@ -194,9 +186,6 @@ def without_own_mean(case: Case, input: Tensor, target: Tensor, mask: Tensor) ->
     return _with_gradient_of(case, moved, input, target, mask)
 
 
-_NEAR = 0.01
-
-
 def flipped_near_ties(case: Case, input: Tensor, target: Tensor, *mask: Tensor) -> Tensor:
     """The sign of ``p - q`` is wrong where they are within a hundredth of each other."""
     p, q = (torch.softmax(each / case.params["temperature"], -1) for each in (input, target))
@@ -209,5 +198,4 @@ def flipped_near_ties(case: Case, input: Tensor, target: Tensor, *mask: Tensor) 
 def added_epsilon(case: Case, x1: Tensor, x2: Tensor) -> Tensor:
     """Adds the least norm to each norm."""
     norms = [torch.linalg.vector_norm(x, dim=-1) + case.params["eps"] for x in (x1, x2)]
-    rows = 1 - (x1 * x2).sum(-1) / norms[0] / norms[1]
-    return reduced(case, rows)
+    return reduced(case, 1 - (x1 * x2).sum(-1) / norms[0] / norms[1])
