@@ -127,8 +127,8 @@ def sentence(file: str, losses: Iterable[str], device: str) -> str:
     changed = changed_losses(every, device, commits()[file])
     if not changed:
         return ""
-    kernels = f"the kernels of {_told(changed, every)} have changed since"
-    return textwrap.fill(f"Measured at commit {commits()[file]}; {kernels}.", WIDTH)
+    kernels = f"the kernels of {_told(changed, every)}"
+    return textwrap.fill(f"Measured at {commits()[file]}, before changes to {kernels}.", WIDTH)
 
 
 def table() -> str:
