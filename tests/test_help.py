@@ -50,6 +50,7 @@ def test_help_has_examples_that_the_command_accepts(capsys, monkeypatch, tmp_pat
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_help_of_a_command_has_more_than_60_lines_of_80_columns(name):
     command = main.group.get_command(click.Context(main.group), name)
+    assert command
     context = click.Context(command, info_name=f"losscli {name}", terminal_width=80)
     assert len(command.get_help(context).splitlines()) <= 60
 

@@ -70,7 +70,7 @@ def test_record_older_than_its_kernels_is_named_in_each_document_that_shows_it(f
         for kind, shown, text in MARKED.findall(document.read_text()):
             if shown != file or kind == times.environment.__name__:
                 continue
-            is_told = f"Measured at commit {ages.commits()[file]}; the kernels of" in text
+            is_told = f"Measured at {ages.commits()[file]}, before changes" in text
             # Where some have changed, a table may be of others; test_docs makes each anew.
             if len(changed) in (0, len(losses)):
                 assert is_told is bool(changed)
