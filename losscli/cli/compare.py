@@ -28,16 +28,15 @@ from losscli.errors import EXIT_FAILED, EXIT_OK, EXIT_UNFIT, UsageError
     "--fail-on-missing/--no-fail-on-missing",
     "missing",
     default=None,
-    help="Accept rows that BASE timed and NEW did not. By default with --fail-on such a row of "
-    "losscli's own implementations (custom*) fails, with --fail-on-missing any such row.",
+    help="Exit with 1 if NEW did not time a row that BASE timed. On by default with --fail-on for "
+    "the rows of losscli's own implementations (custom*); if given explicitly, for every row.",
 )
 @option(
     "--fail-on-undecided/--no-fail-on-undecided",
     "undecided",
     default=None,
-    help="Accept rows in which noise can hide a slowdown by LIMIT, or NEW lacks a metric that has a "
-    "limit. By default with --fail-on these rows of losscli's own implementations fail, with "
-    "--fail-on-undecided any of these.",
+    help="Exit with 1 if noise can hide a slowdown by LIMIT, or NEW lacks a metric that has a "
+    "limit. On by default for the same rows as --fail-on-missing.",
 )
 @switch("--force", help="Compare runs even if their machines differ.")
 @output_options

@@ -29,9 +29,9 @@ class Option(click.Option):
         return [value] if value and self.multiple else super().value_from_envvar(ctx)
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return the switch that changes the default alone, and the help."""
+        """Return the names and the help; of a switch that is on, only the name that turns it off."""
         record = super().get_help_record(ctx)
-        return (self.secondary_opts[0], record[1]) if record and self.secondary_opts else record
+        return (self.secondary_opts[0], record[1]) if record and self.default is True else record
 
     def process_value(self, ctx: click.Context, value: Any) -> Any:
         """Return the converted value."""
