@@ -29,7 +29,7 @@ class Option(click.Option):
         return [value] if value and self.multiple else super().value_from_envvar(ctx)
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return the names and the help; of a switch that is on, only the name that turns it off."""
+        """Return names and help; of a switch that is on, the name that turns it off."""
         record = super().get_help_record(ctx)
         return (self.secondary_opts[0], record[1]) if record and self.default is True else record
 
