@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @options.output_to("Write the profiler's own report to PATH.")
 @options.examples(
     "losscli profile --loss smooth_l1 --size 8Kx8K --dtype bfloat16",
-    "losscli profile -c rows cross_entropy 8192x32000 bfloat16 mean --grad-output 1",
+    "losscli profile -c rows multi_margin 8192x32000 bfloat16",
     "losscli profile --loss huber --size 8Kx8K --impl my_kernel.py -o huber.ncu-rep",
     "nsys profile -c cudaProfilerApi losscli profile --loss mse --size 8Kx8K --bare",
     after="Exit codes: 1 the implementation is wrong, 4 the case cannot run on this machine.",

@@ -108,7 +108,6 @@ def test_a_replaced_function_is_never_taken_for_the_one_baseline_that_has_no_ope
 
 USERS = {
     "losses/aten.py": "has the one function that is no operator",
-    "implementations/process_state.py": "sees whether a call has changed it",
     "patching/functional.py": "replaces its losses",
     "verify/selftest/wrong/side_effects.py": "is wrong on purpose: it changes it",
     "verify/selftest/legitimate.py": "is what a person writes",

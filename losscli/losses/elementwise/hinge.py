@@ -42,7 +42,7 @@ SPEC = element_loss(
     parameters=(
         Parameter("margin", 1.0, -math.inf, "input * target from which the loss is 0", 1.3),
     ),
-    reference=reduced(lambda x, y, margin: (margin - x * y).clamp(min=0)),
+    reference=reduced(lambda input, target, margin: (margin - input * target).clamp(min=0)),
     kinks=lambda parameters: (parameters["margin"],),
     branch_coordinate=product,
     branches=fixed(("linear", "clamped")),

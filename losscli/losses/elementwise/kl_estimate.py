@@ -79,7 +79,9 @@ SPEC = element_loss(
             other=2.0,
         ),
     ),
-    elements=lambda x, y, estimator: _estimated(y - x, estimator),
+    elements=lambda log_probs, reference_log_probs, estimator: _estimated(
+        reference_log_probs - log_probs, estimator
+    ),
     functional=_as_written,
     temporaries=6,
     terms=Terms(

@@ -37,7 +37,7 @@ SPEC = element_loss(
     "L1Loss",
     calls=Calls("l1", by_weights=True, shapes=WARNED),
     formula="|x - y|",
-    reference=reduced(lambda x, y: (x - y).abs()),
+    reference=reduced(lambda input, target: (input - target).abs()),
     functional=_functional,
     kinks=KINK_AT_ZERO,
     branches=LINEAR_ON_BOTH_SIDES,

@@ -29,7 +29,7 @@ SPEC = element_loss(
     "MSELoss",
     calls=Calls("mse", by_weights=True, shapes=WARNED),
     formula="(x - y)^2",
-    reference=reduced(lambda x, y: (x - y) ** 2),
+    reference=reduced(lambda input, target: (input - target) ** 2),
     # Its backward takes one dtype. After torch 2.11 it promotes, and on a GPU rounds both
     # operands to the gradient's dtype.
     functional=torchs_own(aten.mse_loss),
