@@ -152,6 +152,14 @@ def test_verdicts_of_earlier_versions_are_read(output):
     assert (found.exit_code, found.reward, found.correct) == (EXIT_OK, RIGHT.reward, True)
 
 
+@pytest.mark.parametrize("text", ["my notes", '{"id": "a", "file": "k.py"}', LINES + "mse,1.0"])
+def test_resume_leaves_a_file_that_is_no_output_as_it_is(text, output):
+    output.write_text(text)
+    with pytest.raises(UsageError, match="this line is not a verdict"):
+        read_finished(output)
+    assert output.read_text() == text
+
+
 def test_line_that_is_damaged_is_named_and_a_directory_refused(output, tmp_path):
     output.write_text(f'{{"id": 3}}\n{LINES}')
     with pytest.raises(UsageError, match=r"out\.jsonl:1: this line is not a verdict"):

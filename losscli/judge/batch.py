@@ -32,6 +32,8 @@ from losscli.units import format_bytes
 
 OPTIONS = {"size": "sizes", "dtype": "dtypes", "param": "parameters"}
 """Keys that may have the name of the command's option instead."""
+_START = b'{"id": "'
+"""The first bytes of each verdict in an output."""
 _BLOCK = 2**16
 _LONGEST = 2**20
 _KINDS = {list: "an array", str: "a text", bool: "true or false", type(None): "null"}
@@ -71,8 +73,8 @@ def judge_batch(
 def read_finished(path: Path) -> list[Verdict]:
     """Return the verdicts of an interrupted run's output; a missing file has none.
 
-    A half-written last line is cut off, and its job is judged again. UsageError: another line is
-    not a verdict, or the file cannot be read. UnfitError: the last line cannot be repaired.
+    A half-written last line is cut off, and its job is judged again. UsageError: a line is no
+    verdict and not the beginning of one, or the file cannot be read. UnfitError: the last line cannot be repaired.
     """
     try:
         data = read_bytes(path, RECORD_BYTES)
@@ -83,12 +85,19 @@ def read_finished(path: Path) -> list[Verdict]:
     *lines, last = data.split(b"\n")
     verdicts = [_verdict(line, path, number) for number, line in enumerate(lines, 1) if line]
     if last:
-        whole: list[Verdict] = []
-        with suppress(UsageError):  # else only its newline is missing
-            whole = [_verdict(last, path, len(lines) + 1)]
-        _repair(path, len(data) - len(last), last + b"\n" if whole else b"")
-        verdicts += whole
+        torn = _is_torn(last)
+        if not torn:  # only its newline is missing
+            verdicts.append(_verdict(last, path, len(lines) + 1))
+        _repair(path, len(data) - len(last), b"" if torn else last + b"\n")
     return verdicts
+
+
+def _is_torn(line: bytes) -> bool:
+    """Tell the beginning of a verdict from a file that is none: that must stay as it is."""
+    with suppress(*UNREADABLE):
+        msgspec.json.decode(line)
+        return False
+    return _START.startswith(line[: len(_START)])
 
 
 def _verdict(line: bytes, path: Path, number: int) -> Verdict:
