@@ -74,7 +74,8 @@ def read_finished(path: Path) -> list[Verdict]:
     """Return the verdicts of an interrupted run's output; a missing file has none.
 
     A half-written last line is cut off, and its job is judged again. UsageError: a line is no
-    verdict and not the beginning of one, or the file cannot be read. UnfitError: the last line cannot be repaired.
+    verdict and not the beginning of one, or the file cannot be read. UnfitError: the last line
+    cannot be repaired.
     """
     try:
         data = read_bytes(path, RECORD_BYTES)
@@ -173,12 +174,19 @@ def check_job(job: Job) -> None:
         Source.read(named)
     check_device(job.device)
     if job.loss:
-        _check_parameters(job)
+        spec = EVERY_LOSS[check_name("loss", job.loss, EVERY_LOSS)]
+        known = {parameter.name: parameter for parameter in spec.parameters}
+        for name, value in job.parameters.items():
+            if name not in known:
+                none = f"{job.loss} has no parameters, but '{name}' is given."
+                raise UsageError(unknown("parameter", name, known) if known else none)
+            if complaint := known[name].check(value):
+                raise UsageError(f"{complaint}.")
     if job.call:
         Source.read(job.file).check_call(job.call, job.loss)
     if job.reduction:
-        known = EVERY_LOSS[job.loss].reductions if job.loss else REDUCTIONS
-        check_name("reduction", job.reduction, known)
+        reductions = EVERY_LOSS[job.loss].reductions if job.loss else REDUCTIONS
+        check_name("reduction", job.reduction, reductions)
     for shape in job.sizes:
         if min(shape, default=0) < 0 or math.prod(shape) > LARGEST:
             raise UsageError(f"{list(shape)} is not a size: expected extents such as [1024, 1024].")
@@ -221,17 +229,6 @@ def _refuse_unknown(value: Mapping[str, Any], kind: type[Record]) -> None:
     for key in value:
         if key not in fields:
             raise UsageError(unknown("key", key, fields))
-
-
-def _check_parameters(job: Job) -> None:
-    spec = EVERY_LOSS[check_name("loss", job.loss, EVERY_LOSS)]
-    known = {parameter.name: parameter for parameter in spec.parameters}
-    for name, value in job.parameters.items():
-        if name not in known:
-            none = f"{spec.name} has no parameters, but '{name}' is given."
-            raise UsageError(unknown("parameter", name, known) if known else none)
-        if complaint := known[name].check(value):
-            raise UsageError(f"{complaint}.")
 
 
 def _broken(job: Job, where: str, why: str) -> Verdict:
