@@ -135,10 +135,7 @@ def kept(kind: str, record: Callable[[], str], where: Path | None = None) -> Ite
 
 
 def _write(kind: str, text: str) -> Path | None:
-    for folder_of in (
-        lambda: user_directory("data", VARIABLE, "results") / "unprinted",
-        lambda: Path(tempfile.gettempdir()),
-    ):
+    for folder_of in (_folder_of_user, lambda: Path(tempfile.gettempdir())):
         with contextlib.suppress(OSError, UnfitError, UsageError):
             folder = folder_of()
             folder.mkdir(parents=True, exist_ok=True)
@@ -148,3 +145,7 @@ def _write(kind: str, text: str) -> Path | None:
             write_file(Path(name), text)
             return Path(name)
     return None
+
+
+def _folder_of_user() -> Path:
+    return user_directory("data", VARIABLE, "results") / "unprinted"
