@@ -94,9 +94,12 @@ def test_broken_line_is_a_verdict_with_its_number_and_the_others_run(read, golde
     golden("broken_jobs.txt", titled(told))
 
 
-def test_ids_of_broken_and_repeated_lines(read):
+def test_ids_of_broken_and_repeated_lines(read, file):
     [one, two] = read({"id": "mine", "quick": 3}, b"{")
     assert (one.id, two.id) == ("mine", "jobs.jsonl:2")
+    [one, two] = read({"id": "", "quick": 3}, {"id": "", "file": ""})
+    assert (one.id, two.id) == (file, "jobs.jsonl:2")
+    assert "given ''" in two.reasons[0].text
     [one, two] = read({"id": "a"}, {"id": "a"})
     assert isinstance(one, Job)
     assert "the id 'a' is that of line 1 as well" in two.reasons[0].text

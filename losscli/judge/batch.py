@@ -152,7 +152,7 @@ def _read_line(line: bytes, where: str, defaults: Mapping[str, Any]) -> Job | Ve
         return read_job(value)
     except (UsageError, RecordError) as error:
         known = {key: value.get(key) for key in ("file", "id", "loss", "reference")}
-        texts = {key: text for key, text in known.items() if isinstance(text, str)}
+        texts = {key: text for key, text in known.items() if text and isinstance(text, str)}
         job = replace(Job(file="", id=texts.get("file") or where), **texts)
         return _broken(job, where, str(error))
 
@@ -170,8 +170,9 @@ def read_job(value: Mapping[str, Any]) -> Job:
 
 def check_job(job: Job) -> None:
     """Raise UsageError for a job that no machine can judge: a file or a value is wrong."""
-    for named in filter(None, (job.file, job.reference)):
-        Source.read(named)
+    Source.read(job.file)
+    if job.reference:
+        Source.read(job.reference)
     check_device(job.device)
     if job.loss:
         spec = EVERY_LOSS[check_name("loss", job.loss, EVERY_LOSS)]
