@@ -115,20 +115,18 @@ LISTED = {"loss": "losses", "check": "checks"}
 MOST_NAMES = 16
 """As many fit into a message of three lines."""
 _SYNONYMS = {
-    "dtype": {
-        **dict.fromkeys(("fp32", "f32", "float", "single"), "float32"),
-        **dict.fromkeys(("fp64", "f64", "double"), "float64"),
-        **dict.fromkeys(("fp16", "f16", "half"), "float16"),
-        **dict.fromkeys(("bf16", "bfloat"), "bfloat16"),
-    },
+    **dict.fromkeys(("fp32", "f32", "float", "single"), "float32"),
+    **dict.fromkeys(("fp64", "f64", "double"), "float64"),
+    **dict.fromkeys(("fp16", "f16", "half"), "float16"),
+    **dict.fromkeys(("bf16", "bfloat"), "bfloat16"),
 }
-"""Names of other projects, by kind."""
+"""Names of dtypes in other projects."""
 
 
 def unknown(kind: str, given: str, candidates: Iterable[str]) -> str:
     """Return ``unknown KIND 'GIVEN'. Did you mean '...'? Choose from: ..., ....``."""
     names = list(candidates)
-    synonym = _SYNONYMS.get(kind, {}).get(given.lower())
+    synonym = _SYNONYMS.get(given.lower())
     close = [synonym] if synonym in names else difflib.get_close_matches(given, names, n=1)
     hint = f" Did you mean '{close[0]}'?" if close else ""
     said = f"unknown {kind} '{given}'.{hint}"

@@ -262,10 +262,7 @@ class Code(StrEnum):
         "Judge it on a machine with user namespaces, Landlock and seccomp: `losscli doctor "
         "--isolation` shows what is missing.",
     )
-    INTERRUPTED = (
-        *("interrupted", "NOT JUDGED", "a process of losscli was killed"),
-        "Judge it again.",
-    )
+    INTERRUPTED = "interrupted", "NOT JUDGED", "a process of losscli was killed", "Judge it again."
     BUSY = (
         *("busy", "NOT JUDGED", "other programs used the device until the time limit"),
         "Judge it again when that process has ended, or with a longer --timeout.",

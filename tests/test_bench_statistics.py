@@ -13,13 +13,14 @@ import pytest
 from losscli.bench.statistics import (
     half_width,
     median_interval,
+    next_run_half_width,
     paired_ratios,
     speedups,
+    student_quantile,
     summarize,
     summarize_processes,
 )
-from losscli.runs.measurements import Speedup
-from losscli.runs.spread import next_run_half_width, quantile, student_quantile
+from losscli.runs.measurements import Speedup, quantile
 
 
 def test_quantiles_are_linear_between_neighbours():

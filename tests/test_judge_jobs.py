@@ -94,9 +94,12 @@ def test_broken_line_is_a_verdict_with_its_number_and_the_others_run(read, golde
     golden("broken_jobs.txt", titled(told))
 
 
-def test_ids_of_broken_and_repeated_lines(read):
+def test_ids_of_broken_and_repeated_lines(read, file):
     [one, two] = read({"id": "mine", "quick": 3}, b"{")
     assert (one.id, two.id) == ("mine", "jobs.jsonl:2")
+    [one, two] = read({"id": "", "quick": 3}, {"id": "", "file": ""})
+    assert (one.id, two.id) == (file, "jobs.jsonl:2")
+    assert "given ''" in two.reasons[0].text
     [one, two] = read({"id": "a"}, {"id": "a"})
     assert isinstance(one, Job)
     assert "the id 'a' is that of line 1 as well" in two.reasons[0].text
@@ -150,6 +153,14 @@ def test_verdicts_of_earlier_versions_are_read(output):
     (found,) = read_finished(output)
     assert found == verdict("SAME ERROR AS PYTORCH", speed=RIGHT.speed)
     assert (found.exit_code, found.reward, found.correct) == (EXIT_OK, RIGHT.reward, True)
+
+
+@pytest.mark.parametrize("text", ["my notes", '{"id": "a", "file": "k.py"}', LINES + "mse,1.0"])
+def test_resume_leaves_a_file_that_is_no_output_as_it_is(text, output):
+    output.write_text(text)
+    with pytest.raises(UsageError, match="this line is not a verdict"):
+        read_finished(output)
+    assert output.read_text() == text
 
 
 def test_line_that_is_damaged_is_named_and_a_directory_refused(output, tmp_path):

@@ -129,7 +129,7 @@ def test_node_judges_with_one_process_until_its_gpu_changes(order, monkeypatch, 
 
 
 def test_node_that_cannot_judge_says_why(order, monkeypatch, tmp_path):
-    why = answer(dataclasses.replace(order, version="9.9.9 0123456789"))
+    why = sent(answer_to(dataclasses.replace(order, version="9.9.9 0123456789").to_json())).why
     assert why.startswith("it has losscli ")
     assert why.endswith(", and losscli 9.9.9 (01234567) asks")
     assert unfit(own_version()) == ""

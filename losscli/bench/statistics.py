@@ -1,14 +1,23 @@
-"""Order statistics of samples, and of ratios of interleaved samples."""
+"""Order statistics of samples, and of ratios of interleaved samples.
+
+Intervals over several processes are from a random-effects model. Each process yields the log of a
+median and its standard error. A process measures the true value plus its own effect (memory
+addresses, allocator state) plus sampling noise; the standard deviation of the logs contains both.
+Student's quantile accounts for few processes; the factor sqrt(2) makes the interval hold for the
+next run, not only for the mean.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from statistics import stdev
 
 from msgspec.structs import replace
 
-from losscli.runs.measurements import Seconds, Speedup
-from losscli.runs.spread import Z95, next_run_half_width, quantile
+from losscli.runs.measurements import Z95, Seconds, Speedup, quantile
 
+_T95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+"""Student's 95% quantiles for 1 to 10 degrees of freedom."""
 TAIL = 40
 """One interval in TAIL misses on either side: 95 % confidence."""
 
@@ -29,6 +38,26 @@ def summarize_processes(taken: Sequence[Sequence[float]]) -> Seconds:
     half = next_run_half_width(logs, [_log_error(*span) for span in spans])
     interval = seconds.median * math.exp(-half), seconds.median * math.exp(half)
     return replace(seconds, interval=interval, processes=tuple(map(len, taken)))
+
+
+def student_quantile(freedom: int) -> float:
+    """Return Student's 95% quantile; beyond the table, by a series with an error below 0.003."""
+    if freedom <= len(_T95):
+        return _T95[freedom - 1]
+    first = (Z95**3 + Z95) / 4
+    second = (5 * Z95**5 + 16 * Z95**3 + 3 * Z95) / 96
+    return Z95 + first / freedom + second / freedom**2
+
+
+def next_run_half_width(logs: Sequence[float], errors: Sequence[float]) -> float:
+    """Return the 95% half-width for the next run's mean log, from the processes' logs and errors.
+
+    It is at least that of samples within processes: few processes may agree by luck.
+    """
+    count = len(logs)
+    within = Z95 * math.hypot(*errors) / count
+    between = student_quantile(count - 1) * stdev(logs) / math.sqrt(count)
+    return math.sqrt(2) * max(within, between)
 
 
 def half_width(seconds: Seconds) -> float:

@@ -19,8 +19,8 @@ from losscli.compare.row_keys import RowKey
 from losscli.files.record import Record
 from losscli.machine.differences import Difference
 from losscli.runs.grouping import grouped
+from losscli.runs.measurements import Z95
 from losscli.runs.records import BenchResult
-from losscli.runs.spread import Z95
 
 CONFIDENCE = 0.99
 """The confidence that all intervals of a comparison hold at once."""

@@ -91,6 +91,12 @@ class Implementation:
     """The third-party file that defines it."""
     setting: Setting = PLAIN
 
+    @property
+    def source(self) -> Source:
+        """The file of one that has a file."""
+        assert self.file
+        return self.file
+
     def but(self, **changes: Any) -> Implementation:
         """Return the same implementation with changed settings."""
         return replace(self, setting=replace(self.setting, **changes))

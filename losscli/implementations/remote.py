@@ -48,8 +48,7 @@ class Workers:
 
     def of(self, implementation: Implementation, device: str) -> Worker:
         """Return the worker of a file; start one if none is alive."""
-        file = implementation.file
-        assert file
+        file = implementation.source
         key = file, device
         deaths = self._deaths.setdefault(key, [])
         if (worker := self._workers.get(key)) and worker.died:
@@ -72,11 +71,10 @@ class Workers:
             self.logs[worker.file] = worker.end()
 
     def _start(self, implementation: Implementation, device: str, unmarked: bool = False) -> Worker:
-        assert implementation.file
         try:
-            return Worker(implementation.file, device, implementation.setting, unmarked=unmarked)
+            return Worker(implementation.source, device, implementation.setting, unmarked=unmarked)
         except SandboxError as error:
-            self.logs[implementation.file] = error.log
+            self.logs[implementation.source] = error.log
             raise
 
     def known(self, file: Source | None) -> list[Worker]:

@@ -93,11 +93,10 @@ class KnownLoss:
         self.model, self.beside = model, model.name if model else REFERENCE
         """The implementation that is timed as the reference, and its name."""
         self.job, self.device, self.candidate, self.seed = job, device, candidate, seed
-        assert candidate.file
         self.loss, self.spec = job.loss, EVERY_LOSS[job.loss]
-        self.definition = candidate.file.definition(job.loss)
+        self.definition = candidate.source.definition(job.loss)
         self.forms = forms(job.loss, self.definition)
-        check_arguments(candidate.file, self.definition, job.loss, job.arguments)
+        check_arguments(candidate.source, self.definition, job.loss, job.arguments)
         self.parameters = {**self._made_with(), **job.parameters}
         self.asked: tuple[DType, ...] = job.dtypes or ("float32",)
         self.others = [] if job.dtypes else [each for each in DTYPES if each not in self.asked]
@@ -110,12 +109,6 @@ class KnownLoss:
         """The reductions that it has to have."""
         reductions = self.spec.reductions
         return (self.job.reduction or ("mean" if "mean" in reductions else reductions[0]),)
-
-    def start(self) -> None:
-        """Start the reference: a loss has nothing to start."""
-
-    def check(self) -> None:
-        """Compare the candidate's parameters with the reference's: a loss has none."""
 
     def firsts(self) -> list[Case]:
         """Return the smallest case, and one for each form that may lack a gradient."""
@@ -200,8 +193,7 @@ class KnownLoss:
 
     @cached_property
     def _own_size(self) -> Shape | None:
-        assert self.candidate.file
-        if not self.candidate.file.defines("get_inputs"):
+        if not self.candidate.source.defines("get_inputs"):
             return None
         inputs = remote.workers.of(self.candidate, self.device).ask(InputShapes(), case=None)
         size = inputs[0][0] if inputs else ()
@@ -258,10 +250,10 @@ class KnownLoss:
 
     def _made_with(self) -> dict[str, float]:
         """Return the parameters that ``get_init_inputs`` gives a module."""
-        file, constructor = self.candidate.file, self.definition.constructor
-        if not file or not constructor:
+        if not (constructor := self.definition.constructor):
             return {}
-        given = dict(zip(constructor.names, file.parsed.made_with or (), strict=False))
+        made_with = self.candidate.source.parsed.made_with or ()
+        given = dict(zip(constructor.names, made_with, strict=False))
         known = ((each.name, given.get(each.name)) for each in self.spec.parameters)
         return {name: float(value) for name, value in known if isinstance(value, int | float)}
 

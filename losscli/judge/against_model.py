@@ -51,10 +51,8 @@ class AnyModel:
     ) -> None:
         self.job, self.device, self.seed = job, device, seed
         self.candidate, self.reference = candidate, reference
-        file = reference.file
-        assert file
-        assert candidate.file
-        self.definition = candidate.file.definition("")
+        file = reference.source
+        self.definition = candidate.source.definition("")
         if file.named == job.file:  # judged against itself, in another worker
             named = file.named.replace(file.path.name, f"./{file.path.name}")
             self.reference = of_file(replace(file, named=named), reference.setting)
@@ -123,9 +121,7 @@ class AnyModel:
     @property
     def died(self) -> bool:
         """Whether the reference's process has ended."""
-        file = self.reference.file
-        assert file
-        return any(worker.died for worker in remote.workers.known(file))
+        return any(worker.died for worker in remote.workers.known(self.reference.source))
 
     def _asked(self, case: ModelCase) -> tuple[str, ...]:
         """Return the checks of a case: fewer for large arguments and without a GPU."""

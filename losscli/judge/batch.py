@@ -32,6 +32,8 @@ from losscli.units import format_bytes
 
 OPTIONS = {"size": "sizes", "dtype": "dtypes", "param": "parameters"}
 """Keys that may have the name of the command's option instead."""
+_START = b'{"id": "'
+"""The first bytes of each verdict in an output."""
 _BLOCK = 2**16
 _LONGEST = 2**20
 _KINDS = {list: "an array", str: "a text", bool: "true or false", type(None): "null"}
@@ -71,8 +73,9 @@ def judge_batch(
 def read_finished(path: Path) -> list[Verdict]:
     """Return the verdicts of an interrupted run's output; a missing file has none.
 
-    A half-written last line is cut off, and its job is judged again. UsageError: another line is
-    not a verdict, or the file cannot be read. UnfitError: the last line cannot be repaired.
+    A half-written last line is cut off, and its job is judged again. UsageError: a line is no
+    verdict and not the beginning of one, or the file cannot be read. UnfitError: the last line
+    cannot be repaired.
     """
     try:
         data = read_bytes(path, RECORD_BYTES)
@@ -83,12 +86,19 @@ def read_finished(path: Path) -> list[Verdict]:
     *lines, last = data.split(b"\n")
     verdicts = [_verdict(line, path, number) for number, line in enumerate(lines, 1) if line]
     if last:
-        whole: list[Verdict] = []
-        with suppress(UsageError):  # else only its newline is missing
-            whole = [_verdict(last, path, len(lines) + 1)]
-        _repair(path, len(data) - len(last), last + b"\n" if whole else b"")
-        verdicts += whole
+        torn = _is_torn(last)
+        if not torn:  # only its newline is missing
+            verdicts.append(_verdict(last, path, len(lines) + 1))
+        _repair(path, len(data) - len(last), b"" if torn else last + b"\n")
     return verdicts
+
+
+def _is_torn(line: bytes) -> bool:
+    """Tell the beginning of a verdict from a file that is none: that must stay as it is."""
+    with suppress(*UNREADABLE):
+        msgspec.json.decode(line)
+        return False
+    return _START.startswith(line[: len(_START)])
 
 
 def _verdict(line: bytes, path: Path, number: int) -> Verdict:
@@ -142,7 +152,7 @@ def _read_line(line: bytes, where: str, defaults: Mapping[str, Any]) -> Job | Ve
         return read_job(value)
     except (UsageError, RecordError) as error:
         known = {key: value.get(key) for key in ("file", "id", "loss", "reference")}
-        texts = {key: text for key, text in known.items() if isinstance(text, str)}
+        texts = {key: text for key, text in known.items() if text and isinstance(text, str)}
         job = replace(Job(file="", id=texts.get("file") or where), **texts)
         return _broken(job, where, str(error))
 
@@ -160,16 +170,24 @@ def read_job(value: Mapping[str, Any]) -> Job:
 
 def check_job(job: Job) -> None:
     """Raise UsageError for a job that no machine can judge: a file or a value is wrong."""
-    for named in filter(None, (job.file, job.reference)):
-        Source.read(named)
+    Source.read(job.file)
+    if job.reference:
+        Source.read(job.reference)
     check_device(job.device)
     if job.loss:
-        _check_parameters(job)
+        spec = EVERY_LOSS[check_name("loss", job.loss, EVERY_LOSS)]
+        known = {parameter.name: parameter for parameter in spec.parameters}
+        for name, value in job.parameters.items():
+            if name not in known:
+                none = f"{job.loss} has no parameters, but '{name}' is given."
+                raise UsageError(unknown("parameter", name, known) if known else none)
+            if complaint := known[name].check(value):
+                raise UsageError(f"{complaint}.")
     if job.call:
         Source.read(job.file).check_call(job.call, job.loss)
     if job.reduction:
-        known = EVERY_LOSS[job.loss].reductions if job.loss else REDUCTIONS
-        check_name("reduction", job.reduction, known)
+        reductions = EVERY_LOSS[job.loss].reductions if job.loss else REDUCTIONS
+        check_name("reduction", job.reduction, reductions)
     for shape in job.sizes:
         if min(shape, default=0) < 0 or math.prod(shape) > LARGEST:
             raise UsageError(f"{list(shape)} is not a size: expected extents such as [1024, 1024].")
@@ -212,17 +230,6 @@ def _refuse_unknown(value: Mapping[str, Any], kind: type[Record]) -> None:
     for key in value:
         if key not in fields:
             raise UsageError(unknown("key", key, fields))
-
-
-def _check_parameters(job: Job) -> None:
-    spec = EVERY_LOSS[check_name("loss", job.loss, EVERY_LOSS)]
-    known = {parameter.name: parameter for parameter in spec.parameters}
-    for name, value in job.parameters.items():
-        if name not in known:
-            none = f"{spec.name} has no parameters, but '{name}' is given."
-            raise UsageError(unknown("parameter", name, known) if known else none)
-        if complaint := known[name].check(value):
-            raise UsageError(f"{complaint}.")
 
 
 def _broken(job: Job, where: str, why: str) -> Verdict:

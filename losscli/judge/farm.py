@@ -132,7 +132,9 @@ class Farm:
         try:
             self._cluster.open()
             while running or not intake.over:
-                for item in intake.take(self._most() - len(running), wait=not running):
+                room = self._look()
+                most = self._workers or AHEAD * (room.cpus + JUDGES_OF_A_GPU * room.gpus)
+                for item in intake.take(most - len(running), wait=not running):
                     yield from self._place(item)
                 for task in self._cluster.finished(list(running), POLL) if running else ():
                     yield from self._place(self._take(running.pop(task)[0], task))
@@ -204,12 +206,6 @@ class Farm:
         if not self._look().nodes:
             every = "; ".join(self._left_out.values())
             raise UnfitError(f"no node of the cluster can judge. {every}.")
-
-    def _most(self) -> int:
-        if self._workers:
-            return self._workers
-        room = self._look()
-        return AHEAD * (room.cpus + JUDGES_OF_A_GPU * room.gpus)
 
     def _look(self) -> Room:
         now = self._clock()

@@ -109,18 +109,17 @@ def restored(verdict: Verdict, there: Job, job: Job) -> Verdict:
 def answer_to(text: str) -> dict[str, object]:
     """Return the answer to an order as JSON: the verdict, or why there is none."""
     try:
-        said = answer(Order.read(text))
+        return {"verdict": finite(answer(Order.read(text)).to_json())}
     except msgspec.ValidationError as error:
-        said = f"it has no losscli such as this one: {error}"
+        return {"why": f"it has no losscli such as this one: {error}"}
     except UnfitError as error:
-        said = str(error)
-    return {"why": said} if isinstance(said, str) else {"verdict": finite(said.to_json())}
+        return {"why": str(error)}
 
 
-def answer(order: Order) -> Verdict | str:
-    """Return the verdict, or why this node cannot judge; UnfitError as from the cache."""
+def answer(order: Order) -> Verdict:
+    """Return the verdict; UnfitError if this node cannot judge."""
     if why := unfit(order.version):
-        return why
+        raise UnfitError(why)
     with tempfile.TemporaryDirectory(prefix="losscli-") as folder:
         job = unpack(order.parcel, Path(folder))
         known = verdicts() if order.cached else None

@@ -227,7 +227,6 @@ def serve(judge: Judge | None = None) -> None:
 
 
 def _judge_safely(job: Job, judge: Judge) -> Verdict:
-
     def notify(note: str) -> None:
         tell(printable(f"losscli: {job.file}: {note}"))
 

@@ -21,7 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from losscli.errors import UnfitError, UsageError
+from losscli.errors import UnfitError, UsageError, first_line
 from losscli.files.directories import weakness_along
 from losscli.files.reading import read_bytes
 from losscli.judge.farm import LostError, NodeAnswer, Room, read_answer
@@ -118,10 +118,9 @@ def address_here(notify: Callable[[str], None]) -> Address | None:
                 "join a cluster"
             )
             return None
-        found = _parse(read_bytes(path, _LONGEST).decode().strip(), client=False)
-        if found:
+        if found := _parse(read_bytes(path, _LONGEST).decode().strip(), client=False):
             found.expect_answer()
-        return found
+            return found
     return None
 
 
@@ -213,8 +212,9 @@ class RayCluster:
         except errors.RayTaskError:
             raise  # an error of losscli itself
         except errors.RayError as error:
-            why = str(error).strip().partition("\n")[0]
-            raise LostError(why, node=isinstance(error, errors.NodeDiedError)) from None
+            raise LostError(
+                first_line(error), node=isinstance(error, errors.NodeDiedError)
+            ) from None
 
     def close(self, tasks: Iterable[object]) -> None:
         if self._ray is None:
@@ -281,7 +281,7 @@ def _told(what: str, action: Callable[[], object]) -> None:
     try:
         action()
     except Exception as error:
-        why = str(error).strip().partition("\n")[0] or type(error).__name__
+        why = first_line(error) or type(error).__name__
         raise UnfitError(f"{what} cannot be used: {why}") from None
 
 

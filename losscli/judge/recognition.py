@@ -70,8 +70,7 @@ class UnknownLossError(WrongReferenceError):
 
 def recognise(found: Implementation, device: str, dtype: DType = "float64") -> Recognised:
     """Return the loss of a ``Model`` or candidate; UnknownLossError or WrongReferenceError."""
-    named, file = found.name, found.file
-    assert file
+    named, file = found.name, found.source
     try:
         definition = file.definition("")
     except NotJudgeableError as error:
@@ -146,12 +145,11 @@ def _recognised(
     found: Implementation, first: Case, *, labels: bool
 ) -> tuple[dict[str, float], Reduction] | None:
     """Return the parameters and the reduction with which a file computes a loss, or None."""
-    assert found.file
     spec, dtype = first.spec, first.dtype
     problem = Problem.of(first, third_party=ThirdParty(labels=labels))
     subject = bind(found, first)
     answer = subject.send(Forward(problem.copies()))
-    for given, reduction in product(settings(spec, found.file.parsed.numbers), spec.reductions):
+    for given, reduction in product(settings(spec, found.source.parsed.numbers), spec.reductions):
         case = structs.replace(first, reduction=reduction, params=spec.resolve(given))
         own = problem.like(problem.operands, case)
         truth = subject_of("reference", case)
@@ -189,10 +187,9 @@ def _only_at(
     found: Implementation, first: Case, known: tuple[dict[str, float], Reduction], *, labels: bool
 ) -> str:
     """Return a parameter at whose default alone a file computes a loss; empty if there is none."""
-    assert found.file
     given, reduction = known
-    definition = found.file.definition(first.loss)
-    is_made = found.file.defines("get_init_inputs")  # with these parameters, whatever a case has
+    definition = found.source.definition(first.loss)
+    is_made = found.source.defines("get_init_inputs")  # with these parameters, whatever a case has
     takes = definition.signature.takes if is_made else definition.takes
     for each in first.spec.parameters:
         unchanged = each.name in given or each == IGNORE_INDEX or each.is_unusual(each.example)

@@ -20,6 +20,7 @@ above, ``imports`` (names of modules, or whole statements), ``setup`` (above the
 
 from __future__ import annotations
 
+import atexit
 import re
 import shutil
 from collections.abc import Iterable, Iterator
@@ -186,34 +187,27 @@ def _text(base: str, change: dict[str, Any]) -> str:
     if unknown := change.keys() - {"expect", *_OPTIONS, "imports", "setup", "body"}:
         raise ValueError(f"changes.yaml: {', '.join(unknown)}: no such key")
     imports = (each if " " in each else f"import {each}" for each in change.get("imports", ()))
-    parts = {
-        "IMPORTS": "\n".join(imports),
-        "SETUP": change.get("setup", ""),
-        "BODY": change.get("body", ""),
-    }
+    parts = {"setup": "", "body": "", **change, "imports": "\n".join(imports)}
     head = (
         f"# {option}" if change[option] is True else f"# {option}: {change[option]}"
         for option in ("expect", *_OPTIONS)
         if option in change
     )
-    text = _PLACE.sub(lambda at: indent(parts[at[2]].rstrip() + "\n", at[1]), base)
+    text = _PLACE.sub(lambda at: indent(parts[at[2].lower()].rstrip() + "\n", at[1]), base)
     return "\n".join([*head, text])
 
 
 @cache
-def _folder() -> TemporaryDirectory[str]:
+def root() -> Path:
+    """Return the folder with all files, those of ``changes.yaml`` included."""
     folder = TemporaryDirectory(prefix="losscli-candidates-")
+    atexit.register(folder.cleanup)
     source = shipped("the files to be judged", "candidates", "tests/candidates")
     shutil.copytree(source, folder.name, dirs_exist_ok=True)
     changes = (source / "changes.yaml").read_text(encoding="utf-8")
     for name, text in changed(changes).items():
         Path(folder.name, f"{name}.py").write_text(text, encoding="utf-8")
-    return folder
-
-
-def root() -> Path:
-    """Return the folder with all files, those of ``changes.yaml`` included."""
-    return Path(_folder().name)
+    return Path(folder.name)
 
 
 def candidates(device: str) -> list[Candidate]:

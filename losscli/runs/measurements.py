@@ -1,18 +1,29 @@
 """What is measured of a call: its time, ratios to others, errors, and what its ranks did."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from statistics import NormalDist
 from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta
 
 from losscli.files.record import Record
 from losscli.runs.judgements import UNCLEAR, Judgement, judged
-from losscli.runs.spread import quantile
 
 CallSeconds = Annotated[float, Meta(gt=0, lt=1e9)]
 """A time that a call can take, and that can still be divided and squared."""
 Ratio = Annotated[float, Meta(gt=0, lt=1e30)]
+Z95 = NormalDist().inv_cdf(0.975)
+"""Standard errors on either side of a 95% interval."""
+
+
+def quantile(ordered: Sequence[float], fraction: float) -> float:
+    """Return the quantile of sorted samples by linear interpolation."""
+    position = fraction * (len(ordered) - 1)
+    below = math.floor(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
 
 
 class Seconds(Record, frozen=True):
