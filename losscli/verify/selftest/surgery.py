@@ -90,7 +90,7 @@ def reduced_where(case: Case, rows: Tensor, mask: Tensor | None = None) -> Tenso
     return reduced(case, torch.where(kept, rows, 0.0), kept.sum())
 
 
-def reduced(case: Case, elements: Tensor, count: Tensor | None = None) -> Tensor:
+def reduced(case: Case, elements: Tensor, count: Tensor | int | None = None) -> Tensor:
     """Reduce elements as in the case; a mean is over ``count`` or all elements."""
     if case.reduction == "none":
         return elements
