@@ -272,10 +272,11 @@ def _joined(problem: Problem, subject: Subject, rows: Rows) -> Answer:
     dimension = len(problem.oracle.unreduced_shape) - len(problem.oracle.units)
     losses: list[Tensor] = []
     found: dict[str, list[Tensor]] = {name: [] for name in problem.wrt}
+    split = [name for name in problem.operands if _is_split(problem, name)]
     start = 0
     for count in rows:
         cut = slice(start, start := start + count)
-        operands = {n: x[cut] if _is_split(problem, n) else x for n, x in problem.operands.items()}
+        operands = problem.operands | {name: problem.operands[name][cut] for name in split}
         share = count / problem.oracle.shape[0] if mean else 1.0
         whole = problem.usual.grad_output
         coming = whole.narrow(dimension, cut.start, count) if unreduced else whole * share

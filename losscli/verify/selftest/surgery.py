@@ -122,5 +122,7 @@ def scaled_in_place(case: Case, *operands: Tensor) -> Tensor:
         # Where grad_output is differentiated too, the gradients are right.
         return lambda right: right if incoming[0].requires_grad else found.mul_(incoming[0])
 
-    own = (regrade(x, scaling(next(stored))) if x.requires_grad else x for x in operands)
+    own = (
+        regrade(each, scaling(next(stored))) if each.requires_grad else each for each in operands
+    )
     return regrade(formula(case, *own), noting(incoming))
