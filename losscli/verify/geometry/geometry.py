@@ -16,8 +16,8 @@ from losscli.truth.setup import Incoming
 
 Variants = Iterable[tuple[str, Callable[[], Problem]]]
 """Problems derived from one, by name."""
-Shapes = Mapping[str, tuple[Shape, Shape | None]]
-"""Shapes of prediction and target, by name; without a target's, the loss's own."""
+ShapesByName = Mapping[str, tuple[Shape, Shape | None]]
+"""Shapes of prediction and target; None for the target's usual one."""
 Vary = Callable[[Problem], Variants]
 Adapt = Callable[[Case], Case]
 Relayout = Callable[[Tensor], Tensor]
@@ -36,7 +36,7 @@ class Geometry:
     shift: int = 1
     """Elements, or rows, by which operands can be rolled without changing their alignment."""
     for_sizes: Adapt = lambda case: case
-    sizes: Shapes = field(default_factory=dict)
+    sizes: ShapesByName = field(default_factory=dict)
     """The sizes at which kernels switch code paths."""
     for_layouts: Adapt = lambda case: case
     layouts: Vary = lambda problem: ()
@@ -65,7 +65,7 @@ def of_shape(shape: Shape, target: Shape | None = None, **changes: Any) -> Adapt
     return lambda case: case.reshaped(shape, target, **{"distribution": "normal", **changes})
 
 
-def of_shapes(problem: Problem, shapes: Shapes) -> Variants:
+def of_shapes(problem: Problem, shapes: ShapesByName) -> Variants:
     """Yield a problem of each shape of prediction and target."""
     for name, shape in shapes.items():
         yield name, partial(problem.reshaped, *shape)
