@@ -6,20 +6,11 @@ from typing import Any, Self
 
 from msgspec.structs import force_setattr, replace
 
+from losscli import losses
 from losscli.cases import axes, layouts
 from losscli.cases.axes import Distribution, DType, GradOutput, Layout, Parameters, PassName
 from losscli.files.record import Record
-from losscli.losses import (
-    CLASS_INDICES,
-    ELEMENT,
-    HIDDEN_STATE,
-    MASK,
-    ROW,
-    Reduction,
-    Shape,
-    Spec,
-    find_loss,
-)
+from losscli.losses import CLASS_INDICES, ELEMENT, HIDDEN_STATE, MASK, ROW, Reduction, Shape, Spec
 from losscli.ranks.placements import WHOLE, Placement, share
 from losscli.reasons import Code, Reason
 from losscli.units import format_size
@@ -61,7 +52,7 @@ class Case(Record, frozen=True):
     @property
     def spec(self) -> Spec:
         """The loss, with its operands for these parameters."""
-        return find_loss(self.loss).given(self.params)
+        return losses.find_loss(self.loss).given(self.params)
 
     @property
     def settings(self) -> dict[str, float]:
@@ -143,17 +134,12 @@ class Case(Record, frozen=True):
     @property
     def dtypes(self) -> dict[str, str]:
         """Each operand's dtype by name; only the target's may differ."""
-        target = self.spec.names[1] if self.layout == axes.MIXED_DTYPE else ""
-        return {o.name: self._dtype_of(o.kind, mixed=o.name == target) for o in self.spec.operands}
-
-    def _dtype_of(self, kind: str, *, mixed: bool) -> str:
-        if kind == MASK:
-            return "bool"
-        if kind == CLASS_INDICES:
-            return "int32" if mixed else "int64"
-        if not mixed:
-            return self.dtype
-        return "float32" if self.item_bytes == 2 else "bfloat16"
+        usual = {MASK: "bool", CLASS_INDICES: "int64"}
+        dtypes = {each.name: usual.get(each.kind, self.dtype) for each in self.spec.operands}
+        if self.layout == axes.MIXED_DTYPE:
+            target, other = self.spec.names[1], "float32" if self.item_bytes == 2 else "bfloat16"
+            dtypes[target] = {"bool": "bool", "int64": "int32"}.get(dtypes[target], other)
+        return dtypes
 
     @property
     def loss_dtype(self) -> str:

@@ -74,12 +74,12 @@ class RowOracle(Oracle):
         self, part: str, block: Block, values: Operands, found: Tensor, by: Tensor | None = None
     ) -> Truth:
         if by is None:
-            terms = largest_terms(self.case, part, values, found, share=self._share(self.dtype))
+            terms = largest_terms(self.case, part, values, found, self._share(self.dtype))
             return Truth(self._of_loss(block), found, terms)
         operand = self.operands[part]
         has_classes = operand.dim() == len(self.shape)
         times, share = self._by_element(by) if has_classes else by, self._share(operand.dtype)
-        terms = largest_terms(self.case, part, values, found, times, share)
+        terms = largest_terms(self.case, part, values, found, times * share)
         undecided = self._undecided(part, values, by)
         if undecided is not None and terms is not None:  # a result is rounded where it lies
             terms = terms.fmax(found.abs() + undecided)

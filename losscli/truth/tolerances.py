@@ -184,10 +184,9 @@ def judge_as_a_whole(errors: Errors, once_rounded: float) -> Outcome:
     factor = errors.relative / once_rounded if once_rounded else 0.0
     if factor <= ONCE_ROUNDED_FACTOR:
         return Outcome(PASS)
-    reason = (
-        f"as a whole off by {errors.relative:.2g}, {factor:.3g} times one product of the rounded "
-        f"gradient of the logits; allowed: {ONCE_ROUNDED_FACTOR:g} times"
-    )
+    product = "one product of the rounded gradient of the logits"
+    off = f"as a whole off by {errors.relative:.2g}, {factor:.3g} times {product}"
+    reason = f"{off}; allowed: {ONCE_ROUNDED_FACTOR:g} times"
     return Outcome(WARN if factor <= REFERENCE_FACTOR else FAIL, reason, Code.LESS_ACCURATE)
 
 
@@ -253,16 +252,11 @@ def finite(magnitudes: Tensor) -> Tensor:
 
 
 def largest_terms(
-    case: Case,
-    part: str,
-    values: Operands,
-    elements: Tensor,
-    incoming: Tensor | float = 1.0,
-    share: float = 1.0,
+    case: Case, part: str, values: Operands, elements: Tensor, times: Tensor | float = 1.0
 ) -> Tensor | None:
-    """Return the larger of each element and its terms; None if it has no terms.
+    """Return the larger of each element and ``times`` its terms; None if it has no terms.
 
-    ``elements`` are a loss or a derivative times ``incoming``; ``share`` multiplies only the terms.
+    ``elements`` are a loss, or a derivative times grad_output.
     """
     if case.spec.terms is None:
         return None
@@ -270,7 +264,7 @@ def largest_terms(
         found = case.spec.terms.of(*values.values(), **case.params).get(part)
         if found is None:
             return None
-        terms = finite((found * incoming * share).abs())
+        terms = finite((found * times).abs())
         if terms.dim() > elements.dim():  # of each value of a row, whose derivatives are added up
             terms = terms.sum(0)
         return terms.fmax(elements.abs())

@@ -84,8 +84,7 @@ def line(result: VerifyResult, call: str = "") -> str:
     if case.target_shape != shapes_of(case.size, case.layout, usual)[1]:
         given.append(case.target_shape)
     words = [_literal(value) for value in given]
-    values = {name: getattr(case, name) for name in _DEFAULTS}
-    values |= dict(case.params)
+    values = {name: getattr(case, name) for name in _DEFAULTS} | dict(case.params)
     defaults = _DEFAULTS | {p.name: p.default for p in case.spec.parameters}
     words += [f"{n}={_literal(v)}" for n, v in values.items() if v != defaults[n]]
     words.append(f"seed={case.seed}")

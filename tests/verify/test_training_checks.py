@@ -15,9 +15,9 @@ from losscli.losses import LOSSES, Tolerance
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.problem import Problem
 from losscli.verify import runner
-from losscli.verify.checks import CHECKS, repeated_backward
+from losscli.verify.checks import CHECKS, grad_outputs
 from losscli.verify.checks.check import Tally
-from losscli.verify.checks.repeated_backward import Due
+from losscli.verify.checks.grad_outputs import Due
 from losscli.verify.geometry.element import small_case
 from losscli.verify.repeating import line
 from losscli.verify.selftest.surgery import graft, regrade
@@ -202,11 +202,11 @@ def judge_graphed(case, implementation):
     """Judge the replays of make_graphed_callables alone; CPU stand-ins have to be in place."""
     problem, tally = Problem.of(small_case(case)), Tally()
     subject = bind(implementation, problem.case)
-    incoming = [problem.filled(value).grad_output for value in repeated_backward.REPLAYS]
+    incoming = [problem.filled(value).grad_output for value in grad_outputs.REPLAYS]
     answers = subject.send(
         MakeGraphedCallables(problem.call(problem.filled(1.0, problem.wrt)), incoming)
     )
-    Due(problem, subject).judge_each(repeated_backward.REPLAYS, answers, "graphed, replay", tally)
+    Due(problem, subject).judge_each(grad_outputs.REPLAYS, answers, "graphed, replay", tally)
     return tally.outcome
 
 
@@ -238,7 +238,7 @@ def test_warning_of_graphed_callables_is_not_blamed(make_case, graphed_leaves, l
 
 def test_each_replay_of_graphed_callables_has_leaves_of_its_own(make_case, graphed_leaves):
     judge_graphed(make_case("mse"), find_implementation("reference"))
-    assert len({id(leaf) for leaf in graphed_leaves}) == 2 * (1 + len(repeated_backward.REPLAYS))
+    assert len({id(leaf) for leaf in graphed_leaves}) == 2 * (1 + len(grad_outputs.REPLAYS))
     assert len({leaf.data_ptr() for leaf in graphed_leaves}) == 2
     assert all(leaf.is_leaf and leaf.requires_grad for leaf in graphed_leaves)
 

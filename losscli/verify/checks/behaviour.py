@@ -111,11 +111,9 @@ def determinism(problem: Problem, subject: Subject, tally: Tally) -> None:
             tally.judge_part(problem, incoming, name, got, f"run {number} differs from run 1")
     if off and tally.outcome.status != FAIL:
         parts = " and ".join(f"the {name} by up to {ulp:.3g} ulp" for name, ulp in off.items())
-        reason = (
-            f"expected bitwise equal results in {RUNS} runs, but they differ in {parts}: the "
-            "order of a sum changes from run to run, as with atomics"
-        )
-        tally.add(Outcome(WARN, reason))
+        reason = f"expected bitwise equal results in {RUNS} runs, but they differ in {parts}"
+        cause = "the order of a sum changes from run to run, as with atomics"
+        tally.add(Outcome(WARN, f"{reason}: {cause}"))
 
 
 def rounds(case: Case) -> int:

@@ -103,11 +103,9 @@ class _Probe:
                 number, reason = missed[0]
                 names = ", ".join(self._where(each) for each, _ in missed)
                 changed = float(self.change.take(number, number + 1))
-                text = (
-                    f"{reason} when {self._where(number)} alone becomes {changed:g}"
-                    f"{title}; {count} elements were changed, one a tile of "
-                    f"{perturbation.TILE:,}; wrong at least for {names}"
-                )
+                when = f"when {self._where(number)} alone becomes {changed:g}{title}"
+                probed = f"{count} elements were changed, one a tile of {perturbation.TILE:,}"
+                text = f"{reason} {when}; {probed}; wrong at least for {names}"
                 self.tally.fail(text, "loss: ")
                 return
 

@@ -297,8 +297,6 @@ def row_relations(problem: Problem, subject: Subject, tally: Tally) -> None:
                 judged = _excused(relation, base, part, judged)
             tally.count(relation.name, part, judged)
     relations = problem.case.spec.relations
-    tally.interleaved = tuple(
-        loss
-        for loss in problem.beside.get(subject.name, ())
-        if loss != problem.case.loss and loss in (relations.mirror, relations.distance)
-    )
+    related = {relations.mirror, relations.distance} - {problem.case.loss}
+    beside = problem.beside.get(subject.name, ())
+    tally.interleaved = tuple(loss for loss in beside if loss in related)

@@ -159,10 +159,12 @@ def _truths(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:
         values = values.detach().double() if values.is_floating_point() else values.detach()
         return values.clone() if of_rows else values.expand(problem.oracle.shape).contiguous()
 
-    operands = {n: wide(x).requires_grad_(n in asked.toward) for n, x in asked.operands.items()}
-    toward = {name: wide(each) for name, each in asked.toward.items()}
+    operands, toward = (
+        {name: wide(values) for name, values in given.items()}
+        for given in (asked.operands, asked.toward)
+    )
     g = wide(asked.grad_output).requires_grad_()
-    leaves = [operands[name] for name in toward]
+    leaves = [operands[name].requires_grad_() for name in toward]
     formula = case.spec.second_order or case.spec.reference
     reduction = case.reduction if of_rows else "none"
     loss = formula(*operands.values(), reduction=reduction, **case.spec.resolve(case.params))
@@ -196,7 +198,8 @@ def _truths(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:
 
 
 def _leaves(asked: SecondDerivatives) -> dict[str, Tensor]:
-    return {n: asked.operands[n] for n in asked.toward} | {GRAD_OUTPUT: asked.grad_output}
+    own = {name: asked.operands[name] for name in asked.toward}
+    return own | {GRAD_OUTPUT: asked.grad_output}
 
 
 def _truth_of_model(problem: Problem, asked: SecondDerivatives) -> dict[str, _Truth]:

@@ -45,7 +45,8 @@ def boundary_sizes(problem: Problem, subject: Subject, tally: Tally) -> None:
     products.
     """
     tally.first, tally.several = True, _sizes
-    tally.judge_variants(problem, subject, geometry_of(problem.case).sizes(problem), usual)
+    sizes = of_shapes(problem, geometry_of(problem.case).sizes)
+    tally.judge_variants(problem, subject, sizes, usual)
 
 
 Shapes = tuple[Shape, Shape]

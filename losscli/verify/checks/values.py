@@ -234,10 +234,8 @@ def float64_sums(problem: Problem, subject: Subject, tally: Tally) -> None:
             loss = float(subject.send(Forward(operands, wrt)))
             off = _ulps(loss, elements, problem.case.reduction)
             if not off <= MOST_ULP:
-                tally.fail(
-                    f"{name}{path}: the sum is {off:.3g} ulp off the exact sum of its own "
-                    f"elements; allowed: {MOST_ULP:g} ulp"
-                )
+                text = f"the sum is {off:.3g} ulp off the exact sum of its own elements"
+                tally.fail(f"{text}; allowed: {MOST_ULP:g} ulp", f"{name}{path}: ")
 
 
 def _summed_operands(problem: Problem) -> Iterator[tuple[str, Operands]]:

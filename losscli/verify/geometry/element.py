@@ -9,46 +9,31 @@ from losscli.cases.case import Case
 from losscli.losses import Shape
 from losscli.truth.problem import Problem
 from losscli.truth.setup import Incoming
-from losscli.verify.geometry.geometry import (
-    Geometry,
-    Relayout,
-    Variants,
-    as_is,
-    every_second,
-    expanded_rows,
-    inside,
-    laid_out,
-    of_shape,
-    of_shapes,
-    offset,
-    permuted,
-    stored,
-    transposed,
-    usual_and_other,
-)
+from losscli.verify.geometry import geometry
+from losscli.verify.geometry.geometry import Geometry, Relayout, Variants, as_is, inside, offset
 
 PRIMES = (37, 613, 4099)
 SIZES = sorted({0, 1, *PRIMES} | {2**power + by for power in range(1, 15) for by in (-1, 0, 1)})
 """Up to 16,384 elements, more than a tile of any kernel here."""
 
 LAYOUTS_OF_PAIRS: dict[str, tuple[Relayout, Relayout]] = {
-    "both operands transposed": (transposed, transposed),
-    "input transposed": (transposed, as_is),
-    "target transposed": (as_is, transposed),
-    "every second column of a wider input": (every_second, as_is),
-    "every second column of wider operands": (every_second, every_second),
+    "both operands transposed": (geometry.transposed, geometry.transposed),
+    "input transposed": (geometry.transposed, as_is),
+    "target transposed": (as_is, geometry.transposed),
+    "every second column of a wider input": (geometry.every_second, as_is),
+    "every second column of wider operands": (geometry.every_second, geometry.every_second),
     "operands cut out of larger ones": (inside(3, 4, 1, 1), inside(3, 4, 1, 1)),
     "input without its last column, target without its first": (inside(0, 1), inside(1, 0)),
-    "one row expanded to the input": (expanded_rows, as_is),
+    "one row expanded to the input": (geometry.expanded_rows, as_is),
     "one column expanded to the target": (as_is, lambda values: values[:, :1].expand(values.shape)),
     "input one element off its alignment": (offset(1), as_is),
     "operands 1 and 3 elements off their alignment": (offset(1), offset(3)),
 }
 
 LATER: dict[str, Relayout] = {
-    "transposed": transposed,
-    "of every second column of a wider one": every_second,
-    "of one row expanded": expanded_rows,
+    "transposed": geometry.transposed,
+    "of every second column of a wider one": geometry.every_second,
+    "of one row expanded": geometry.expanded_rows,
     "of one row": lambda values: values[0].clone(),
     "of one column": lambda values: values[:, :1].clone(),
     "of one number": lambda values: values[0, 0].clone(),
@@ -81,14 +66,14 @@ CONTIGUOUS = ("square operands", "square operands of an odd size")
 OTHER_SHAPES: dict[str, tuple[Shape, Shape, Relayout, Relayout]] = {
     CONTIGUOUS[0]: ((64, 64), (64, 64), as_is, as_is),
     CONTIGUOUS[1]: (ODD, ODD, as_is, as_is),
-    "square operands, the input transposed": (ODD, ODD, transposed, as_is),
-    "square operands, the target transposed": (ODD, ODD, as_is, transposed),
+    "square operands, the input transposed": (ODD, ODD, geometry.transposed, as_is),
+    "square operands, the target transposed": (ODD, ODD, as_is, geometry.transposed),
     "square input, target of one row": (ODD, (37,), as_is, as_is),
     "square input, target of one column": (ODD, (37, 1), as_is, as_is),
-    "five dimensions, the input permuted": (FIVE, FIVE, permuted(4, 1, 3, 0, 2), as_is),
+    "five dimensions, the input permuted": (FIVE, FIVE, geometry.permuted(4, 1, 3, 0, 2), as_is),
     "five dimensions, each operand permuted in its own way": (
         *(FIVE, FIVE),
-        *(permuted(2, 0, 4, 1, 3), permuted(1, 4, 0, 3, 2)),
+        *(geometry.permuted(2, 0, 4, 1, 3), geometry.permuted(1, 4, 0, 3, 2)),
     ),
     "four dimensions, cut out of larger ones": (FOUR, FOUR, CUT, CUT),
 }
@@ -129,14 +114,15 @@ def _whole(problem: Problem, name: str, relayout: Relayout) -> Problem:
 
 def _layouts(problem: Problem) -> Variants:
     for name, relayouts in LAYOUTS_OF_PAIRS.items():
-        yield name, partial(laid_out, problem, dict(zip(problem.operands, relayouts, strict=False)))
+        lie = dict(zip(problem.operands, relayouts, strict=False))
+        yield name, partial(geometry.laid_out, problem, lie)
     _, *others = problem.case.spec.operands
     for operand in others[1:]:
         for how, relayout in LATER.items():
             yield f"{operand.name} {how}", partial(_whole, problem, operand.name, relayout)
-    yield from of_shapes(problem, broadcast_shapes(*problem.case.shape))
+    yield from geometry.of_shapes(problem, broadcast_shapes(*problem.case.shape))
     for name, changes in OTHER_SHAPES.items():
-        yield name, partial(stored, problem, *changes)
+        yield name, partial(geometry.stored, problem, *changes)
     for operand in others:
         for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16, *INTEGERS):
             own = dtype == problem.prediction.dtype
@@ -148,19 +134,19 @@ def _layouts(problem: Problem) -> Variants:
 def _grad_outputs(variant: Problem) -> Sequence[Incoming]:
     dtypes = {name: operand.dtype for name, operand in variant.operands.items()}
     if len({*dtypes.values()}) == 1:
-        return usual_and_other(variant)
+        return geometry.usual_and_other(variant)
     wrt = tuple(name for name in variant.wrt if dtypes[name].is_floating_point)
     return variant.filled(1.0, wrt), variant.filled(-3.0, wrt)
 
 
 ELEMENTS = Geometry(
     shift=64,
-    for_sizes=of_shape((1,), (1,)),
-    sizes=partial(of_shapes, shapes={f"{size} elements": ((size,), (size,)) for size in SIZES}),
+    for_sizes=geometry.of_shape((1,), (1,)),
+    sizes={f"{size} elements": ((size,), (size,)) for size in SIZES},
     for_layouts=lambda case: (small := small_case(case)).reshaped(small.shape, small.shape),
     layouts=_layouts,
     grad_outputs=_grad_outputs,
     ordinary=CONTIGUOUS,
-    for_repeats=of_shape((4099,), (4099,)),
-    for_rounding=of_shape((ROUNDED_ELEMENTS,), (ROUNDED_ELEMENTS,)),
+    for_repeats=geometry.of_shape((4099,), (4099,)),
+    for_rounding=geometry.of_shape((ROUNDED_ELEMENTS,), (ROUNDED_ELEMENTS,)),
 )

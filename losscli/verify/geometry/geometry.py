@@ -1,7 +1,7 @@
 """The geometry of a unit, that of a ``Model``, and the layouts of any operand."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,8 @@ from losscli.truth.setup import Incoming
 
 Variants = Iterable[tuple[str, Callable[[], Problem]]]
 """Problems derived from one, by name."""
+ShapesByName = Mapping[str, tuple[Shape, Shape | None]]
+"""Shapes of prediction and target; None for the target's usual one."""
 Vary = Callable[[Problem], Variants]
 Adapt = Callable[[Case], Case]
 Relayout = Callable[[Tensor], Tensor]
@@ -34,8 +36,8 @@ class Geometry:
     shift: int = 1
     """Elements, or rows, by which operands can be rolled without changing their alignment."""
     for_sizes: Adapt = lambda case: case
-    sizes: Vary = lambda problem: ()
-    """Yield the sizes at which kernels switch code paths."""
+    sizes: ShapesByName = field(default_factory=dict)
+    """The sizes at which kernels switch code paths."""
     for_layouts: Adapt = lambda case: case
     layouts: Vary = lambda problem: ()
     """Yield memory layouts of operands, with NaN in gaps."""
@@ -63,7 +65,7 @@ def of_shape(shape: Shape, target: Shape | None = None, **changes: Any) -> Adapt
     return lambda case: case.reshaped(shape, target, **{"distribution": "normal", **changes})
 
 
-def of_shapes(problem: Problem, shapes: Mapping[str, tuple[Shape, Shape | None]]) -> Variants:
+def of_shapes(problem: Problem, shapes: ShapesByName) -> Variants:
     """Yield a problem of each shape of prediction and target."""
     for name, shape in shapes.items():
         yield name, partial(problem.reshaped, *shape)

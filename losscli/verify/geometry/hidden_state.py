@@ -108,10 +108,7 @@ def _extreme_values(problem: Problem) -> Variants:
 
 HIDDEN_STATES = Geometry(
     for_sizes=of_shape(SHAPE),
-    sizes=partial(
-        geometry.of_shapes,
-        shapes={"{} tokens of {}, {} classes".format(*shape): (shape, None) for shape in TOKENS},
-    ),
+    sizes={"{} tokens of {}, {} classes".format(*shape): (shape, None) for shape in TOKENS},
     for_layouts=of_shape(SHAPE, scale=1.0),
     layouts=_layouts,
     grad_outputs=_grad_outputs,

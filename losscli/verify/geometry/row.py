@@ -275,9 +275,7 @@ def _extreme_values(problem: Problem) -> Variants:
 ROWS = Geometry(
     shift=11,
     for_sizes=of_shape((1, 2)),
-    sizes=partial(
-        geometry.of_shapes, shapes={f"{s[0]} rows of {s[1]}": (s, None) for s in ROW_SHAPES}
-    ),
+    sizes={"{} rows of {}".format(*shape): (shape, None) for shape in ROW_SHAPES},
     for_layouts=of_shape(LAID_OUT, scale=1.0),
     layouts=_layouts,
     may_be_refused=_may_be_refused,

@@ -105,11 +105,8 @@ def _cases(loss: str, device: str) -> Iterator[Case]:
 
 def plan_of_ranks(device: str, ranks: int) -> list[SelfTest]:
     """Return every implementation of a loss whose classes are split over ranks."""
-    cases = tuple(
-        replace(case, ranks=ranks, placement=VOCABULARY)
-        for case in _cases("cross_entropy", device)
-        if case.shape != LONG
-    )
+    short = (case for case in _cases("cross_entropy", device) if case.shape != LONG)
+    cases = tuple(replace(case, ranks=ranks, placement=VOCABULARY) for case in short)
     tests = [_of_wrong(wrong, cases) for wrong in SPLIT_WRONG]
     legitimate = (*(IMPLEMENTATIONS[name] for name in (CUSTOM, "reference")), *SPLIT_LEGITIMATE)
     return [*tests, *(SelfTest(each, cases, legitimate=True) for each in legitimate)]

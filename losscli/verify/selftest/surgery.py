@@ -90,7 +90,7 @@ def reduced_where(case: Case, rows: Tensor, mask: Tensor | None = None) -> Tenso
     return reduced(case, torch.where(kept, rows, 0.0), kept.sum())
 
 
-def reduced(case: Case, elements: Tensor, count: Tensor | None = None) -> Tensor:
+def reduced(case: Case, elements: Tensor, count: Tensor | int | None = None) -> Tensor:
     """Reduce elements as in the case; a mean is over ``count`` or all elements."""
     if case.reduction == "none":
         return elements
@@ -122,5 +122,7 @@ def scaled_in_place(case: Case, *operands: Tensor) -> Tensor:
         # Where grad_output is differentiated too, the gradients are right.
         return lambda right: right if incoming[0].requires_grad else found.mul_(incoming[0])
 
-    own = (regrade(x, scaling(next(stored))) if x.requires_grad else x for x in operands)
+    own = (
+        regrade(each, scaling(next(stored))) if each.requires_grad else each for each in operands
+    )
     return regrade(formula(case, *own), noting(incoming))

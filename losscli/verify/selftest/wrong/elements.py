@@ -95,7 +95,7 @@ def narrow_accumulator(case: Case, *operands: Tensor) -> Tensor:
     for step in running[:: max(len(running) // 4096, 1)]:
         total, last = (total + (step - last)).bfloat16().float(), step
     loss = reduced(case, elements)
-    return graft((total / elements.numel() if case.reduction == "mean" else total).to(loss), loss)
+    return graft(reduced(case, total, elements.numel()).to(loss), loss)
 
 
 def contiguous(case: Case, *operands: Tensor) -> Tensor:

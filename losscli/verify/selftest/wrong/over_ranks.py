@@ -62,13 +62,12 @@ def _loss(mistake: str, case: Case, input: Tensor, target: Tensor) -> Tensor:
 def _own(name: str) -> Implementation:
     mistake = name.removeprefix("wrong:")
     reductions = ("mean",) if mistake == _SHARE_COUNTED else REDUCTIONS
-    return stand_in(
-        name,
-        lambda case: partial(_loss, mistake, case),
-        lambda case: (
-            bool(case.placement) and case.loss == "cross_entropy" and case.reduction in reductions
-        ),
-    )
+
+    def applies(case: Case) -> bool:
+        is_split = bool(case.placement) and case.loss == "cross_entropy"
+        return is_split and case.reduction in reductions
+
+    return stand_in(name, lambda case: partial(_loss, mistake, case), applies)
 
 
 _SHARE_COUNTED = "share counted"

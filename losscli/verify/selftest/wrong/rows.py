@@ -20,9 +20,9 @@ def _reduced_rows(case: Case, rows: Tensor, *operands: Tensor) -> Tensor:
 def _counts(case: Case, input: Tensor, target: Tensor, *weight: Tensor) -> Tensor:
     """Return each row's count: the weight of its class, or 0."""
     kept = _kept(case, target)
-    found = weight[0][torch.where(kept, target, 0).long()] if weight else torch.ones_like(input[:1])
-    ones = found if weight else found.new_ones(target.shape)
-    return torch.where(kept, ones, torch.zeros_like(ones))
+    if not weight:
+        return kept.to(input.dtype)
+    return torch.where(kept, weight[0][torch.where(kept, target, 0).long()], 0.0)
 
 
 def _kept(case: Case, target: Tensor) -> Tensor:
@@ -162,8 +162,12 @@ def clamps_targets(case: Case, input: Tensor, target: Tensor, *others: Tensor) -
 def without_temperature(case: Case, *operands: Tensor) -> Tensor:
     """Leaves the temperature out of the gradients."""
     temperature = case.params["temperature"]
-    rows = [regrade(x, lambda g: g * temperature) if x.is_floating_point() else x for x in operands]
-    return formula(case, *rows)
+
+    def regraded(operand: Tensor) -> Tensor:
+        floating = operand.is_floating_point()
+        return regrade(operand, lambda g: g * temperature) if floating else operand
+
+    return formula(case, *map(regraded, operands))
 
 
 def _with_gradient_of(case: Case, rows: Tensor, *operands: Tensor) -> Tensor:

@@ -55,9 +55,7 @@ def uninitialised(case: Case, *operands: Tensor) -> Tensor:
         return graft(out, elements)
     rows = torch.empty(len(elements) + 1, dtype=elements.dtype, device=elements.device)
     rows[:-1] = elements.detach().flatten(1).sum(1) if elements.dim() > 1 else elements.detach()
-    loss = reduced(case, elements)
-    total = rows.sum()
-    return graft(total / elements.numel() if case.reduction == "mean" else total, loss)
+    return graft(reduced(case, rows, elements.numel()), reduced(case, elements))
 
 
 def beyond_the_end(case: Case, input: Tensor, *others: Tensor) -> Tensor:
