@@ -19,7 +19,7 @@ from losscli.runs.judgements import DIFFERENT_BEYOND, IMPOSSIBLE, IMPOSSIBLE_SHA
 from losscli.runs.records import FAILED, HOST_GAPS, SKIPPED, BenchResult, Run
 from losscli.units import figure, first_of, format_bytes, format_seconds, format_ulp
 from losscli.views.document import Document, Notes, Part, Sentence, Table, case_table
-from losscli.views.phrases import caption, count, short_pass, shorten, skips
+from losscli.views.phrases import caption, count, listed, short_pass, shorten, skips
 
 NAMES = {
     REFERENCE: "eager PyTorch",
@@ -262,21 +262,19 @@ def slower_configurations(run: Run) -> list[str]:
     slower = [each for each in found if each.slower_than]
     open_ = [each for each in found if not each.slower_than and each.is_behind(each.best_baseline)]
     of = f"of {count(len(found), 'configuration')}"
-    lines = []
-    if slower:
-        lines = [f"custom is slower than the fastest baseline in {len(slower)} {of}:"]
-        lines += map(_describe, slower)
-    if open_:
-        lines.append(f"inconclusive in {len(open_)} {of}; custom may be slower there:")
-        lines += map(_describe, open_)
-    if untimed := [each for each in every if not each.custom.seconds]:
-        lines.append(f"custom has no time in {count(len(untimed), 'configuration')}:")
-        lines += [f"{_named(each)}: {each.custom.status}" for each in untimed]
-    return lines
+    untimed = [f"{_named(e)}: {e.custom.status}" for e in every if not e.custom.seconds]
+    slower_title = f"custom is slower than the fastest baseline in {len(slower)} {of}:"
+    open_title = f"inconclusive in {len(open_)} {of}; custom may be slower there:"
+    untimed_title = f"custom has no time in {count(len(untimed), 'configuration')}:"
+    return [
+        *listed(slower_title, [*map(_describe, slower)], len(slower)),
+        *listed(open_title, [*map(_describe, open_)], len(open_)),
+        *listed(untimed_title, untimed, len(untimed)),
+    ]
 
 
 def _named(each: Configuration) -> str:
-    return f"    {each.custom.case.name}, {_long_pass(each.custom)}"
+    return f"{each.custom.case.name}, {_long_pass(each.custom)}"
 
 
 def _describe(each: Configuration) -> str:
