@@ -124,11 +124,10 @@ def measure(
                 break
             looped(batch)
             made.append((clock(), made[-1][1] + batch))
-    if not reader.reason and len(reader.changes) <= CHANGES:
-        reader.reason = f"the counter changed {len(reader.changes)} times in {elapsed:.0f} s"
-    if reader.reason:
-        return Energy(reason=reader.reason)
-    return of_a_call(reader.changes, made)
+    if len(reader.changes) > CHANGES and not reader.reason:
+        return of_a_call(reader.changes, made)
+    few = f"the counter changed {len(reader.changes)} times in {elapsed:.0f} s"
+    return Energy(reason=reader.reason or few)
 
 
 def of_a_call(changes: Sequence[tuple[float, float]], made: Sequence[tuple[float, int]]) -> Energy:
