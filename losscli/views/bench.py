@@ -259,18 +259,17 @@ def slower_configurations(run: Run) -> list[str]:
     """Return the configurations in which custom is slower than a baseline, or may be."""
     every = compared(run)
     found = [each for each in every if each.custom.seconds]
-    slower = [each for each in found if each.slower_than]
-    open_ = [each for each in found if not each.slower_than and each.is_behind(each.best_baseline)]
+    slower = [_describe(each) for each in found if each.slower_than]
+    others = [each for each in found if not each.slower_than]
+    unclear = [_describe(each) for each in others if each.is_behind(each.best_baseline)]
+    untimed = [f"{_named(each)}: {each.custom.status}" for each in every if not each.custom.seconds]
     of = f"of {count(len(found), 'configuration')}"
-    untimed = [f"{_named(e)}: {e.custom.status}" for e in every if not e.custom.seconds]
-    slower_title = f"custom is slower than the fastest baseline in {len(slower)} {of}:"
-    open_title = f"inconclusive in {len(open_)} {of}; custom may be slower there:"
-    untimed_title = f"custom has no time in {count(len(untimed), 'configuration')}:"
-    return [
-        *listed(slower_title, [*map(_describe, slower)], len(slower)),
-        *listed(open_title, [*map(_describe, open_)], len(open_)),
-        *listed(untimed_title, untimed, len(untimed)),
-    ]
+    groups = {
+        f"custom is slower than the fastest baseline in {len(slower)} {of}:": slower,
+        f"inconclusive in {len(unclear)} {of}; custom may be slower there:": unclear,
+        f"custom has no time in {count(len(untimed), 'configuration')}:": untimed,
+    }
+    return [line for title, rows in groups.items() for line in listed(title, rows, len(rows))]
 
 
 def _named(each: Configuration) -> str:
