@@ -120,9 +120,9 @@ def test_pass_is_skipped_when_the_run_has_no_time_left():
 
 
 def test_wrong_implementation_stays_failed_when_the_budget_ends(monkeypatch):
-    def admit(contents, task, implementation, passes, *_):
+    def admit(contents, implementation, passes, *_):
         if implementation.name == "reference":
-            return untimed(task, passes.pass_, "reference", Reason(Code.WRONG, "wrong"))
+            return untimed(contents.task, passes.pass_, "reference", Reason(Code.WRONG, "wrong"))
         raise TimeIsUp
 
     monkeypatch.setattr(runner, "_admit", admit)

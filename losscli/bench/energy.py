@@ -109,26 +109,24 @@ def measure(
     seconds: float,
     *,
     meter_of: Callable[[str], Meter] = _meter_of,
-    clock: Callable[[], float] = time.perf_counter,
 ) -> Energy:
     """Measure a call of about ``seconds``; ``looped`` makes so many calls and waits for them."""
     batch = max(1, min(MOST_CALLS, round(BATCH_SECONDS / max(seconds, 1e-9))))
     try:
-        reader = _Reader(meter_of(device), clock)
+        reader = _Reader(meter_of(device))
     except UnreadableError as error:
         return Energy(reason=str(error))
-    made: list[tuple[float, int]] = [(clock(), 0)]
+    made: list[tuple[float, int]] = [(time.perf_counter(), 0)]
     with reader:
         while (elapsed := made[-1][0] - made[0][0]) < SECONDS or len(reader.changes) <= CHANGES:
             if reader.reason or elapsed >= LONGEST_SECONDS:
                 break
             looped(batch)
-            made.append((clock(), made[-1][1] + batch))
-    if not reader.reason and len(reader.changes) <= CHANGES:
-        reader.reason = f"the counter changed {len(reader.changes)} times in {elapsed:.0f} s"
-    if reader.reason:
-        return Energy(reason=reader.reason)
-    return of_a_call(reader.changes, made)
+            made.append((time.perf_counter(), made[-1][1] + batch))
+    if len(reader.changes) > CHANGES and not reader.reason:
+        return of_a_call(reader.changes, made)
+    few = f"the counter changed {len(reader.changes)} times in {elapsed:.0f} s"
+    return Energy(reason=reader.reason or few)
 
 
 def of_a_call(changes: Sequence[tuple[float, float]], made: Sequence[tuple[float, int]]) -> Energy:
@@ -143,8 +141,8 @@ def of_a_call(changes: Sequence[tuple[float, float]], made: Sequence[tuple[float
 
 
 class _Reader:
-    def __init__(self, meter: Meter, clock: Callable[[], float]) -> None:
-        self.meter, self.clock = meter, clock
+    def __init__(self, meter: Meter) -> None:
+        self.meter = meter
         self.changes: list[tuple[float, float]] = []
         self.reason = ""
         self._last = meter()
@@ -166,5 +164,5 @@ class _Reader:
                 self.reason = str(error)
                 return
             if joules != self._last:
-                self.changes.append((self.clock(), joules))
+                self.changes.append((time.perf_counter(), joules))
                 self._last = joules

@@ -15,7 +15,7 @@ from itertools import groupby
 import torch
 
 from losscli.bench.passes import Contents, JudgedPass
-from losscli.cases.axes import PassName
+from losscli.cases.axes import GRAPH, PassName
 from losscli.implementations.process_state import reason_of
 from losscli.implementations.remote import RemoteSubject, changes_of
 from losscli.implementations.requests import toggle
@@ -64,17 +64,11 @@ class RemotePass(JudgedPass):
     """A candidate's pass, with the results and times of its worker."""
 
     def __init__(
-        self,
-        subject: RemoteSubject,
-        pass_: PassName,
-        contents: Contents,
-        *,
-        evicts: bool,
-        captured: bool,
+        self, subject: RemoteSubject, pass_: PassName, contents: Contents, *, evicts: bool
     ) -> None:
         super().__init__(subject.name, pass_, None, contents)
         self.subject, self.case = subject, subject.case
-        self.evicts, self.captured = evicts, captured
+        self.evicts, self.captured = evicts, contents.task.mode == GRAPH
         self.own = contents.prediction.clone()
         self.operands = {**contents.operands, next(iter(contents.operands)): self.own}
         self.wrong: VerifyResult | None = None

@@ -141,7 +141,7 @@ class Runner:
             collective = self.exchange(case, pass_, timer) if self.exchange else None
         with gradients(pass_):
             for implementation in implementations:
-                admitted = _admit(contents, task, implementation, passes, evicts)
+                admitted = _admit(contents, implementation, passes, evicts)
                 if isinstance(admitted, BenchResult):
                     found[implementation.name] = admitted
                 else:
@@ -192,21 +192,18 @@ def _moves(case: Case, pass_: PassName) -> bool:
 
 
 def _admit(
-    contents: Contents,
-    task: Task,
-    implementation: Implementation,
-    passes: PassFactory,
-    evicts: bool,
+    contents: Contents, implementation: Implementation, passes: PassFactory, evicts: bool
 ) -> LocalPass | RemotePass | BenchResult:
-    case, name, captured = task.case, implementation.name, task.mode == GRAPH
+    task, case, name = contents.task, contents.case, implementation.name
     lost = partial(untimed, task, passes.pass_, name)
     try:
         entry: LocalPass | RemotePass
         if implementation.file:
             remote = RemoteSubject.bind(implementation, case)
-            entry = RemotePass(remote, passes.pass_, contents, evicts=evicts, captured=captured)
+            entry = RemotePass(remote, passes.pass_, contents, evicts=evicts)
         else:
-            made = LocalSubject.bind(implementation, case).repeated(passes, captured=captured)
+            local = LocalSubject.bind(implementation, case)
+            made = local.repeated(passes, captured=task.mode == GRAPH)
             entry = LocalPass(name, passes.pass_, made, contents)
         verdict = entry.first()
     except LosscliError:

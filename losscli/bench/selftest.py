@@ -106,11 +106,7 @@ def spinner_on_gpu(device: str) -> Callable[[float], Call]:
         wait(cycles)
         differences = sorted(wait(2 * cycles) - wait(cycles) for _ in range(5))
     per_second = cycles / differences[len(differences) // 2]
-
-    def spinner(seconds: float) -> Call:
-        return partial(torch.cuda._sleep, round(seconds * per_second))
-
-    return spinner
+    return lambda seconds: partial(torch.cuda._sleep, round(seconds * per_second))
 
 
 def _known_time(bench: Bench, seconds: float) -> TimerTestResult:

@@ -11,7 +11,8 @@ from losscli.config.positions import Located, Problems, each, read
 from losscli.config.schema import Config, Exclude, LossChoice
 from losscli.errors import ConfigError, UsageError, unknown
 from losscli.files.reading import shipped
-from losscli.losses import LINEAR_LOSSES, LOSSES, Shape, find_loss
+from losscli.losses import LINEAR_LOSSES, LOSSES, find_loss
+from losscli.runs.grouping import collected
 from losscli.units import format_size
 
 Keys = dict[str, Located]
@@ -64,14 +65,12 @@ def load(path: str | None, overrides: Mapping[str, object]) -> tuple[Config, Key
 
 
 def _check_sizes(config: Config) -> None:
-    sizes: dict[str, set[Shape]] = {}
-    for block in config.blocks:
-        for choice in block.losses:
-            sizes.setdefault(choice.name, set()).update(block.sizes)
-    for name, given in sizes.items():
+    blocks = [(block.losses, block.sizes) for block in config.blocks]
+    asked = ((loss.name, size) for losses, sizes in blocks for loss in losses for size in sizes)
+    for name, given in collected(asked).items():
         spec = find_loss(name)
-        if given and not any(map(spec.takes, given)):
-            wrong = ", ".join(map(format_size, sorted(given)))
+        if not any(map(spec.takes, given)):
+            wrong = ", ".join(map(format_size, sorted({*given})))
             said = f"{name} takes sizes of {spec.size_example}, but is given {wrong}."
             raise UsageError(f"{said} Add one with --size.")
 

@@ -79,15 +79,14 @@ def yaml_lines(keys: Shown, indent: str = "") -> Iterator[str]:
                 yield f"{indent}  - {first.lstrip()}"
                 yield from others
         elif "origin" in item:
-            yield _wrapped(f"{indent}{key}: {_flow(item['value'])}", item["origin"], indent)
+            flow = yaml.safe_dump(
+                item["value"], default_flow_style=True, width=10**9, sort_keys=False
+            )
+            value = flow.removesuffix("\n").removesuffix("\n...")
+            yield _wrapped(f"{indent}{key}: {value}", item["origin"], indent)
         else:
             yield f"{indent}{key}:"
             yield from yaml_lines(item, f"{indent}  ")
-
-
-def _flow(value: object) -> str:
-    text = yaml.safe_dump(value, default_flow_style=True, width=10**9, sort_keys=False)
-    return text.removesuffix("\n").removesuffix("\n...")
 
 
 def _wrapped(line: str, origin: str, indent: str) -> str:

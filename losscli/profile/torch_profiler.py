@@ -3,6 +3,7 @@
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -18,13 +19,9 @@ def read(text: str) -> tuple[tuple[Launch, ...], float | None]:
     on_gpu = [each for each in events if each.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
     if not (kernels := sorted(on_gpu, key=lambda each: float(each["ts"]))):
         return tuple(_operators(events)), None
-    gap = 0.0
-    end = float(kernels[0]["ts"])
-    for each in kernels:
-        start = float(each["ts"])
-        gap += max(start - end, 0.0)
-        end = max(end, start + float(each["dur"]))
-    return tuple(map(_launch, kernels)), gap * _MICROSECONDS
+    ends = accumulate((float(each["ts"]) + float(each["dur"]) for each in kernels[:-1]), max)
+    gaps = (max(float(each["ts"]) - end, 0.0) for each, end in zip(kernels[1:], ends, strict=True))
+    return tuple(map(_launch, kernels)), sum(gaps) * _MICROSECONDS
 
 
 def _launch(event: Mapping[str, Any]) -> Launch:

@@ -99,7 +99,7 @@ def _split(table: Table, width: int) -> Iterator[list[tuple[str, ...]]]:
 
 
 def fit_case(
-    headers: Sequence[str], rows: Sequence[Sequence[str]], width: int, least: Sequence[str] = ()
+    headers: Sequence[str], rows: Sequence[Sequence[str]], width: int, least: Sequence[str]
 ) -> tuple[list[str], list[list[str]]]:
     """Wrap the first column, the case, to fit a width, without columns of ``least`` if need be.
 

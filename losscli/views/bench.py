@@ -19,7 +19,7 @@ from losscli.runs.judgements import DIFFERENT_BEYOND, IMPOSSIBLE, IMPOSSIBLE_SHA
 from losscli.runs.records import FAILED, HOST_GAPS, SKIPPED, BenchResult, Run
 from losscli.units import figure, first_of, format_bytes, format_seconds, format_ulp
 from losscli.views.document import Document, Notes, Part, Sentence, Table, case_table
-from losscli.views.phrases import caption, count, short_pass, shorten, skips
+from losscli.views.phrases import caption, count, listed, short_pass, shorten, skips
 
 NAMES = {
     REFERENCE: "eager PyTorch",
@@ -259,24 +259,21 @@ def slower_configurations(run: Run) -> list[str]:
     """Return the configurations in which custom is slower than a baseline, or may be."""
     every = compared(run)
     found = [each for each in every if each.custom.seconds]
-    slower = [each for each in found if each.slower_than]
-    open_ = [each for each in found if not each.slower_than and each.is_behind(each.best_baseline)]
+    slower = [_describe(each) for each in found if each.slower_than]
+    others = [each for each in found if not each.slower_than]
+    unclear = [_describe(each) for each in others if each.is_behind(each.best_baseline)]
+    untimed = [f"{_named(each)}: {each.custom.status}" for each in every if not each.custom.seconds]
     of = f"of {count(len(found), 'configuration')}"
-    lines = []
-    if slower:
-        lines = [f"custom is slower than the fastest baseline in {len(slower)} {of}:"]
-        lines += map(_describe, slower)
-    if open_:
-        lines.append(f"inconclusive in {len(open_)} {of}; custom may be slower there:")
-        lines += map(_describe, open_)
-    if untimed := [each for each in every if not each.custom.seconds]:
-        lines.append(f"custom has no time in {count(len(untimed), 'configuration')}:")
-        lines += [f"{_named(each)}: {each.custom.status}" for each in untimed]
-    return lines
+    groups = {
+        f"custom is slower than the fastest baseline in {len(slower)} {of}:": slower,
+        f"inconclusive in {len(unclear)} {of}; custom may be slower there:": unclear,
+        f"custom has no time in {count(len(untimed), 'configuration')}:": untimed,
+    }
+    return [line for title, rows in groups.items() for line in listed(title, rows, len(rows))]
 
 
 def _named(each: Configuration) -> str:
-    return f"    {each.custom.case.name}, {_long_pass(each.custom)}"
+    return f"{each.custom.case.name}, {_long_pass(each.custom)}"
 
 
 def _describe(each: Configuration) -> str:

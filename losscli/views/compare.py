@@ -1,4 +1,4 @@
-"""The report of `losscli compare`: what is slower, then the rows of each run."""
+"""The report of `losscli compare`: what is slower, the rows of each run, and their plots."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -8,14 +8,16 @@ from losscli.compare.comparison import Comparison
 from losscli.compare.gate import ComparedRow, ComparedRun, ComparisonRecord, Comparisons, record_of
 from losscli.compare.metrics import MEMORY, METRICS
 from losscli.compare.noise import CONFIDENCE
-from losscli.compare.row_keys import in_table, label
+from losscli.compare.row_keys import in_table, label, long_name, mode_and_cache
 from losscli.runs.grouping import grouped
 from losscli.runs.judgements import SLOWER, UNCLEAR, Judgement
-from losscli.runs.records import FAILED, SKIPPED, Run
+from losscli.runs.records import FAILED, SKIPPED
 from losscli.units import format_seconds
-from losscli.views.document import Document, Notes, Part, Sentence, State, Table, case_table
-from losscli.views.phrases import count, listed, machine, short_pass, shorten
+from losscli.views.document import Document, Notes, Part, Plot, Point, Sentence, Table, case_table
+from losscli.views.phrases import count, listed, machine, short_pass, shorten, slug
 
+MOST_CHANGED = 16
+"""Most rows of a comparison that a plot has; folded plots have all rows."""
 LEAST_IMPORTANT = ("base", "new", "interval")
 _LEGEND = (
     "new/base: the new time divided by that of the base, above 1 the new run is slower; "
@@ -31,8 +33,11 @@ def view(compared: Comparisons) -> Document:
     record, failures = record_of(compared), (Notes(_failures(compared)),)
     verdicts = tuple(_verdicts(record, "other " * bool(compared.disturbed())))
     answer = verdicts + failures if compared.regressions() else failures + verdicts
-    captions = Notes([_caption(title, run) for title, run in runs.items()])
-    return *answer, Notes(_details(compared)), captions, *_parts(record)
+    captions = []
+    for title, run in runs.items():
+        commit = f"commit {run.environment['commit']}" if run.environment.get("commit") else ""
+        captions.append(", ".join(machine(run.environment, title, run.created, commit)))
+    return *answer, Notes(_details(compared)), Notes(captions), *_parts(record)
 
 
 def of_record(record: ComparisonRecord) -> Document:
@@ -83,11 +88,6 @@ def _means(one: ComparedRun) -> Iterator[list[str]]:
         yield [*alike, str(len(rows)), f"{geometric_mean(row.ratio for row in rows):.3f}"]
 
 
-def _caption(title: str, run: Run) -> str:
-    commit = run.environment.get("commit")
-    return ", ".join(machine(run.environment, title, run.created, commit and f"commit {commit}"))
-
-
 def _rows(one: ComparedRun) -> Table:
     headers = ["pass", "impl", "base", "new", "new/base", "interval", "verdict"]
     rows = []
@@ -136,8 +136,8 @@ def _verdicts(record: ComparisonRecord, other: str = "") -> list[Sentence]:
         verdicts = Counter(_verdict(row.verdict).lower() for row in one.rows)
         counts = sorted(f"{number} {word}" for word, number in verdicts.items())
         words = ", ".join([count(len(one.rows), "row"), *counts])
-        state: State = "warn" if verdicts[SLOWER] else ""
-        lines.append(Sentence(f"{one.run} against {record.baseline}: {words}", state))
+        said = f"{one.run} against {record.baseline}: {words}"
+        lines.append(Sentence(said, "warn" if verdicts[SLOWER] else ""))
     return lines
 
 
@@ -229,3 +229,36 @@ def _lost(baseline: str, name: str, one: Comparison) -> list[str]:
     line = f"{count(len(missing), 'row')} of {baseline} {were} not timed in {name} ({why})"
     broken = [(label(each), each.reason.removeprefix(f"{FAILED}: ")) for each in one.broken]
     return [line, *(f"    FAILED {row}: {reason}" for row, reason in broken)]
+
+
+def plots_of(one: ComparedRun, name: str) -> Document:
+    """Return a plot for each pass of the rows that changed most, and folded plots of all."""
+    known = [row for row in one.rows if row.ratio > 0 and row.ratio_low > 0]
+    changed = sorted(known, key=lambda row: -max(row.ratio, 1 / row.ratio))[:MOST_CHANGED]
+    known.sort(key=lambda row: (len(row.pass_), row.pass_))
+    changed.sort(key=lambda row: (len(row.pass_), row.pass_, -row.ratio))
+    many = len(known) > MOST_CHANGED
+
+    def plot(key: str, title: str, rows: Sequence[ComparedRow]) -> Plot:
+        by_name = grouped(rows, lambda row: row.implementation)
+        points = {each: map(_change, own) for each, own in by_name.items()}
+        sides = ("faster", "slower than the baseline")
+        return Plot.forest(f"{name}-{key}", title, points, band=one.noise, sides=sides)
+
+    found: list[Plot | Part] = [
+        plot(slug(pass_), f"Time over the baseline's, {long_name(pass_)}", rows)
+        for pass_, rows in grouped(changed if many else known, lambda row: row.pass_).items()
+    ]
+    for pass_, rows in grouped(known, lambda row: row.pass_).items() if many else ():
+        each = (
+            plot(f"{slug(pass_)}-{slug(loss)}", f"{loss}, {long_name(pass_)}", of)
+            for loss, of in grouped(rows, lambda row: row.case.partition(" ")[0]).items()
+        )
+        title = f"All {count(len(rows), 'row')}, {long_name(pass_)}"
+        found.append(Part(title, tuple(each), folded=True))
+    return tuple(found)
+
+
+def _change(row: ComparedRow) -> Point:
+    label = " ".join([row.case, *mode_and_cache(row.mode, row.cache)])
+    return Point(in_table(label, row.table), row.ratio, low=row.ratio_low, high=row.ratio_high)

@@ -1,10 +1,11 @@
 """A document: a report as plain data for each renderer, the answer first."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from losscli.runs.grouping import grouped
+from losscli.runs.judgements import SAME_WITHIN
 
 B = TypeVar("B")
 Side = Literal["left", "right"]
@@ -104,6 +105,14 @@ class Plot:
     """Distance of a ratio from 1 that counts as the same."""
     sides: tuple[str, str] = ("slower", "faster")
     """The meaning of a ratio below 1, and above."""
+
+    @classmethod
+    def forest(
+        cls, name: str, title: str, points: Mapping[str, Iterable[Point]], **more: Any
+    ) -> "Plot":
+        """Return a plot of ratios by implementation."""
+        series = tuple(Series(each, tuple(own)) for each, own in points.items())
+        return cls(name, title, "forest", series, "ratio", **{"band": SAME_WITHIN, **more})
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,20 @@
-"""The plots of a run: values over size, and samples by process; `ratio_plots` has ratios."""
+"""The plots of a run: values over size, speedups with intervals, and samples by process."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from statistics import median
+from statistics import geometric_mean, median
 
+from losscli.compare.row_keys import long_name, mode_and_cache
 from losscli.runs.columns import REFERENCE, Results
 from losscli.runs.grouping import grouped
-from losscli.runs.measurements import Seconds
+from losscli.runs.judgements import UNCLEAR
+from losscli.runs.measurements import Seconds, Speedup
 from losscli.runs.records import BenchResult, Run, VerifyResult
 from losscli.units import figure, format_seconds, format_size, format_ulp
 from losscli.views.bench import baseline_of, case_names, place
 from losscli.views.document import Kind, Part, Plot, Point, Sentence, Series, Unit
-from losscli.views.phrases import slug
-from losscli.views.ratio_plots import speedups, timed_pass
+from losscli.views.phrases import count, slug
 
 FEW = 4
 """Most combinations of loss, dtype and pass that have a plot each."""
@@ -21,6 +22,10 @@ MOST_SIZES = 40
 """Most sizes of such a combination."""
 MOST_STRIPS = 8
 """Most results whose samples are drawn."""
+FEW_ROWS = 12
+"""Most cases of a pass that have a row each in a forest plot."""
+MOST_ROWS = 200
+"""Most cases of a pass that have a row each in folded plots."""
 LEAST_ULP = 0.01
 _ALIKE = 4.0
 """Sizes within this factor are about the same."""
@@ -36,6 +41,14 @@ _ERRORS = (
     "The largest error against the float64 oracle, in units in the last place (ulp) of the output. "
     "Errors of 0.01 ulp and less are at the bottom. Of cases of about the same size, the mark is "
     "the largest error."
+)
+_SPEEDUPS = (
+    "The time of {} over that of each implementation. A bar is the 95 % interval of the ratio; "
+    "within the grey band two times count as the same."
+)
+_MEANS = (
+    "A row is a loss: the geometric mean of its conclusive ratios, and their range from the "
+    "smallest to the largest."
 )
 
 
@@ -84,7 +97,7 @@ def of_bench(run: Run) -> Iterator[Part]:
         (drawn, many), (more, _) = (_over_size(run, results, curve) for curve in _TIMES)
         lead = Sentence(_MANY if many else "The median time of a call.")
         yield Part("Time and GB/s", (lead, *drawn, *more))
-    yield from speedups(results, baseline_of(results))
+    yield from _speedups(results, baseline_of(results))
     yield from _samples(results)
     if errors := [plot for curve in _ULPS for plot in _over_size(run, results, curve)[0]]:
         yield Part("Errors", (Sentence(_ERRORS), *errors))
@@ -97,11 +110,11 @@ def _over_size(run: Run, results: Results, curve: _Curve) -> tuple[list[Plot], l
     most = max((len({r.bytes for r in found}) for found in facets.values()), default=0)
     if len(facets) <= FEW and most <= MOST_SIZES:
         return [_curves(run, name, of, curve, alone=True) for name, of in facets.items()], []
-    passes = grouped(sorted(known, key=place), timed_pass)
+    passes = grouped(sorted(known, key=place), _timed_pass)
     folded: dict[str, list[Plot]] = {name: [] for name in passes}
     for name, found in facets.items():
         if len({result.bytes for result in found}) > 1:
-            pass_ = timed_pass(found[0])
+            pass_ = _timed_pass(found[0])
             of_axis = passes[pass_]
             folded[pass_].append(_curves(run, name, found, curve, alone=True, of_axis=of_axis))
     return [_curves(run, name, of, curve, alone=False) for name, of in passes.items()], [
@@ -176,6 +189,61 @@ def _on_axis(ulp: float | None) -> float | None:
     return None if ulp is None or not math.isfinite(ulp) else max(ulp, LEAST_ULP)
 
 
+def _speedups(every: Results, baseline: str) -> Iterator[Part]:
+    """Yield the part with the speedups over a baseline, if any."""
+    results = sorted((r for r in every if _speedup(r, baseline)), key=place)
+    drawn, folded, means = [], [], False
+
+    def plot(
+        name: str, title: str, found: Results, of: Callable[..., Iterator[Point]], **more: str
+    ) -> Plot:
+        by_name = grouped(found, lambda r: r.implementation)
+        points = {each: of(own, baseline, **more) for each, own in by_name.items()}
+        return Plot.forest(
+            f"speedup-{name}", title, points, sides=("slower", f"faster than {baseline}")
+        )
+
+    for pass_, of_pass in grouped(results, _timed_pass).items():
+        number = len({r.case for r in of_pass})
+        many = number > FEW_ROWS
+        means = means or many
+        title = f"Speedup over {baseline}, {pass_}"
+        drawn.append(plot(slug(pass_), title, of_pass, _means if many else _ratios))
+        if FEW_ROWS < number <= MOST_ROWS:
+            each = (
+                plot(f"{slug(pass_)}-{slug(loss)}", f"{loss}, {pass_}", own, _ratios, named=loss)
+                for loss, own in grouped(of_pass, lambda r: r.case.loss).items()
+            )
+            folded.append(Part(f"All {number} cases, {pass_}", tuple(each), folded=True))
+    if drawn:
+        lead = _SPEEDUPS.format(baseline) + f" {_MEANS}" * means
+        yield Part("Speedups", (Sentence(lead), *drawn, *folded))
+
+
+def _speedup(result: BenchResult, baseline: str) -> Speedup | None:
+    """Return the ratio to the baseline; older records have no interval."""
+    found = result.ratios.get(baseline)
+    if found is None and (value := result.speedup.get(baseline)):
+        found = Speedup(value, value, value)
+    return found if found and found.low > 0 else None
+
+
+def _ratios(results: Results, baseline: str, named: str = "") -> Iterator[Point]:
+    """Yield the ratios of cases, without the loss that the title has ``named``."""
+    for r in results:
+        if found := _speedup(r, baseline):
+            label = r.case.name.removeprefix(f"{named} ")
+            yield Point(label, found.value, low=found.low, high=found.high)
+
+
+def _means(results: Results, baseline: str) -> Iterator[Point]:
+    for loss, own in grouped(results, lambda r: r.case.loss).items():
+        known = [s.value for r in own if (s := _speedup(r, baseline)) and s.verdict != UNCLEAR]
+        if known:
+            label = f"{loss} ({count(len(known), 'case')})"
+            yield Point(label, geometric_mean(known), low=min(known), high=max(known))
+
+
 def of_verify(run: Run) -> Iterator[Part]:
     """Yield the part with a verify run's errors and PyTorch's."""
     drawn = []
@@ -204,7 +272,7 @@ def _samples(results: Results) -> Iterator[Part]:
     halves = [each for each in (shown[:half], shown[half:]) if each]
     for number, pairs in enumerate(halves, 1):
         series = tuple(
-            Series(r.implementation, _ticks(f"{names[r.case]}, {timed_pass(r)}", seconds))
+            Series(r.implementation, _ticks(f"{names[r.case]}, {_timed_pass(r)}", seconds))
             for r, seconds in pairs
         )
         title = f"Samples that spread most, {number} of {len(halves)}"
@@ -234,4 +302,9 @@ def _ticks(name: str, seconds: Seconds) -> tuple[Point, ...]:
 def _facet(result: BenchResult) -> str:
     size = format_size(result.case.size)
     words = (word for word in result.case.name.split() if word != size)
-    return f"{' '.join(words)}, {timed_pass(result)}"
+    return f"{' '.join(words)}, {_timed_pass(result)}"
+
+
+def _timed_pass(result: BenchResult) -> str:
+    """Return ``forward+backward, host``: a pass with an unusual mode and cache."""
+    return ", ".join([long_name(result.pass_), *mode_and_cache(result.mode, result.cache)])

@@ -1,11 +1,20 @@
-"""The document of each record on the page: the answer, plots, tables, the machine."""
+"""What a page has of each record: its document, and a run's summary as JSON.
 
+A document has the answer, plots, tables and the machine; a summary, compressed rows and samples.
+"""
+
+import base64
+import json
+import math
 import shlex
+import struct
 import textwrap
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
+from losscli.cases.case import distinct_names
 from losscli.compare.gate import ComparisonRecord, Comparisons, record_of
 from losscli.compare.row_keys import long_name
 from losscli.judge.verdict import Verdict
@@ -15,12 +24,15 @@ from losscli.render.output import state_of
 from losscli.render.records import view
 from losscli.report.verdict_block import block, line, summary
 from losscli.report.verdict_writer import Verdicts
+from losscli.runs.encoding import finite
 from losscli.runs.grouping import grouped
-from losscli.runs.records import BenchResult, Run
+from losscli.runs.records import PASS, BenchResult, Run, VerifyResult
 from losscli.units import format_bytes
-from losscli.views import compare, plots, ratio_plots
+from losscli.views import compare, plots
+from losscli.views.bench import case_names
 from losscli.views.document import Document, Notes, Part, Plot, Point, Sentence, Table, Verbatim
-from losscli.views.phrases import slug
+from losscli.views.phrases import short_pass, slug
+from losscli.views.verify import VALUE, asked, by_case
 
 _RANGES = (
     ("sm_clock_hz", "clock while timed", 1e-6, "MHz"),
@@ -29,6 +41,17 @@ _RANGES = (
     ("watts", "power while timed", 1.0, "W"),
 )
 """Conditions of a GPU: their key, label, scale and unit."""
+_STEPS = 2048
+"""Steps of a sample's logarithm in a factor of e: each sample is kept to 0.025 %."""
+ENCODING = (
+    f"base64 of zlib of int16, the low bytes of all before the high bytes, {_STEPS} * ln(sample / "
+    "median), the results in the order of the rows, 'counts' of each"
+)
+ROWS_ENCODING = "base64 of zlib of JSON, a list of the columns for each result"
+_COLUMNS = (
+    *("case", "pass", "implementation", "status", "median", "p20", "p80", "gbps", "limit_gbps"),
+    *("vs_reference", "ulp", "extra_bytes"),
+)
 
 
 def document_of(record: Reported | Comparisons) -> tuple[Part, ...]:
@@ -49,7 +72,7 @@ def document_of(record: Reported | Comparisons) -> tuple[Part, ...]:
 def _changes(record: ComparisonRecord) -> Iterator[Part]:
     for index, one in enumerate(record.comparisons, 1):
         name = f"changes-{index}" if len(record.comparisons) > 1 else "changes"
-        if drawn := ratio_plots.of_comparison(one, name):
+        if drawn := compare.plots_of(one, name):
             yield Part(f"Changes of {short(one.run)}", drawn)
 
 
@@ -118,7 +141,7 @@ def _speedups(verdict: Verdict, index: int) -> Iterator[Plot]:
         if points:
             key = f"speedup-file{index}-{slug(pass_)}"
             title = f"Speedup of the file, {long_name(pass_)}"
-            yield ratio_plots.forest(key, title, points, sides=("slower", "faster than the others"))
+            yield Plot.forest(key, title, points, sides=("slower", "faster than the others"))
 
 
 def short(name: str) -> str:
@@ -135,3 +158,83 @@ def about(record: Reported) -> str:
         machine = record.environment.get("gpu") or record.environment.get("cpu") or ""
     created = record.created[:16].replace("T", " ")
     return ", ".join(str(word) for word in (record.kind, machine, created) if word)
+
+
+def summary_of(run: Run) -> dict[str, Any]:
+    """Return the summary of a bench or verify run; others have none."""
+    known = {"bench": _bench_summary, "verify": _verify_summary}
+    return known[run.kind](run) if run.kind in known else {}
+
+
+def _bench_summary(run: Run) -> dict[str, Any]:
+    """Return the summary of a bench, with a list of numbers for each result."""
+    results = run.of(BenchResult)
+    names = case_names(results)
+    index = {case: number for number, case in enumerate(names)}
+    implementations = list(dict.fromkeys(r.implementation for r in results))
+    rows = [_row(r, index[r.case], implementations.index(r.implementation)) for r in results]
+    return {
+        "kind": "bench",
+        "created": run.created,
+        "cases": list(names.values()),
+        "implementations": implementations,
+        "columns": _COLUMNS,
+        "rows": _packed(rows),
+        "samples": {
+            "encoding": ENCODING,
+            "counts": [len(r.seconds.samples) if r.seconds else 0 for r in results],
+            "data": _samples(results),
+        },
+    }
+
+
+def _verify_summary(run: Run) -> dict[str, Any]:
+    """Return the summary of a verify run, with a letter for each check of a case."""
+    checks = list(dict.fromkeys(r.check for r in run.of(VerifyResult)))
+    groups = by_case(asked(run))
+    names = distinct_names(case for case, _ in groups)
+    rows = []
+    for (case, implementation), results in groups.items():
+        found = {r.check: r for r in results}
+        letters = "".join(found[c].status[0] if c in found else "-" for c in checks)
+        value = found.get(VALUE)
+        errors = [value.error.value_ulp, value.reference_error.value_ulp] if value else []
+        rows.append([names[case], implementation, letters, *map(_rounded, errors)])
+    return {
+        "kind": "verify",
+        "created": run.created,
+        "checks": checks,
+        "letters": {PASS[0]: PASS, "w": "warn", "f": "fail", "s": "skipped", "-": "not applicable"},
+        "columns": ("case", "implementation", "checks", "ulp", "torch_ulp"),
+        "rows": _packed(rows),
+    }
+
+
+def _row(result: BenchResult, case: int, implementation: int) -> list[Any]:
+    figures = [getattr(result.seconds, name, None) for name in ("median", "p20", "p80")]
+    figures += [result.gbps, result.limit_gbps, result.speedup.get("reference")]
+    figures += [result.error.ulp, result.peak_extra_bytes]
+    pass_ = short_pass(result.pass_, result.mode, result.cache)
+    return [case, pass_, implementation, result.status, *map(_rounded, figures)]
+
+
+def _rounded(value: float | None) -> float | int | None:
+    if value is None or isinstance(value, int):
+        return value
+    return float(f"{value:.5g}") if math.isfinite(value) else None
+
+
+def _packed(rows: Sequence[Sequence[Any]]) -> dict[str, str]:
+    text = json.dumps(finite(rows), separators=(",", ":"), allow_nan=False)
+    return {"encoding": ROWS_ENCODING, "data": _compressed(text.encode())}
+
+
+def _compressed(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data, 9)).decode()
+
+
+def _samples(results: Sequence[BenchResult]) -> str:
+    logs = [math.log(x / r.seconds.median) for r in results if r.seconds for x in r.seconds.samples]
+    steps = [min(max(round(_STEPS * log), -(2**15)), 2**15 - 1) for log in logs]
+    data = struct.pack(f"<{len(steps)}h", *steps)
+    return _compressed(data[::2] + data[1::2])  # smaller than interleaved

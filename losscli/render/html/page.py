@@ -16,10 +16,9 @@ from losscli.compare.noise import CONTROLS
 from losscli.implementations import CUSTOM
 from losscli.render.html import picture
 from losscli.render.html.any_record import Reported
-from losscli.render.html.documents import about, document_of, short
+from losscli.render.html.documents import about, document_of, short, summary_of
 from losscli.render.html.picture import STYLES, Picture, shape_at, unquoted
 from losscli.render.html.plots import draw
-from losscli.render.html.summary import summary
 from losscli.render.html.svg import element, printable
 from losscli.render.output import state_in, state_of
 from losscli.render.text import are_figures
@@ -70,7 +69,7 @@ def sections(records: Mapping[str, Reported]) -> list[Section]:
         found.append(Section("compared-", "Comparison", f"baseline {short(base)}", document))
     for index, (name, record) in enumerate(records.items(), 1):
         key = f"r{index}-" if len(records) > 1 else ""
-        made = summary(record) if isinstance(record, Run) else {}
+        made = summary_of(record) if isinstance(record, Run) else {}
         data = made and {"name": short(name), **made}
         found.append(Section(key, short(name), about(record), document_of(record), data))
     colours = styles([name for each in found for name in _implementations(each.document)])
