@@ -106,12 +106,20 @@ def _only(tasks: list["Task"], words: tuple[str, ...]) -> "Task":
     if not (found := [task for task in tasks if {*asked} <= {*task.case.name.split()}]):
         named = f"has {' '.join(asked)!r} in its name" if asked else "is left"
         raise UsageError(f"no case {named}. `losscli profile --list` lists the cases.")
-    passes = ((task.case.name, *each) for task in found for each in task.passes.items())
-    rows = [f"{case}, {pass_}, {name}" for case, pass_, names in passes for name in names]
-    if len(rows) > 1:
+    passes = ((task, *each) for task in found for each in task.passes.items())
+    calls = [
+        (task.case.name, pass_, name, f"table={task.table}")
+        for task, pass_, names in passes
+        for name in names
+    ]
+    if len(calls) > 1:
         from losscli.views.phrases import listed
 
-        advice = "Name it by --loss, --size, --dtype, --pass and --impl, or by words of its name:"
-        said = f"{len(rows)} calls are meant; profile takes one. {advice}"
-        raise UsageError("\n".join(listed(said, rows)))
+        tables = len({table for *_, table in calls}) > 1
+        rows = [", ".join(call if tables else call[:-1]) for call in calls]
+        advice = "Name it by --loss, --size, --dtype, --pass and --impl, or by words of its name"
+        told = f"{advice}, or its table by --filter 'table=...'" if tables else advice
+        raise UsageError(
+            "\n".join(listed(f"{len(rows)} calls are meant; profile takes one. {told}:", rows))
+        )
     return found[0]

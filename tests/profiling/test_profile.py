@@ -185,6 +185,19 @@ def test_a_call_on_a_cpu_is_profiled(capsys, monkeypatch, tmp_path):
     assert json.loads(raw.read_text())["traceEvents"]
 
 
+def test_calls_of_one_name_are_told_apart_by_their_tables(capsys, tmp_path):
+    config = tmp_path / "two.yaml"
+    of_both = "losses: [mse], sizes: [64], dtypes: [float32], reductions: [mean]"
+    tables = "".join(f"  - {{title: {title}, {of_both}}}\n" for title in ("first", "second"))
+    config.write_text(f"tables:\n{tables}")
+    assert run(["profile", "-c", str(config)]) == 2
+    told = capsys.readouterr().err
+    assert "or its table by --filter 'table=...'" in told
+    assert "mse 64 float32 mean, forward_backward, custom, table=second" in told
+    chosen = ["--filter", "table=second", "--dry-run"]
+    assert run(["profile", "-c", str(config), *chosen]) == 0
+
+
 def test_profile_refuses_a_file_that_is_missing(capsys):
     arguments = ["--loss", "mse", "--size", "64x64", "--impl", "nothing.py"]
     assert run(["profile", *arguments, "--device", "cpu"]) == 2
