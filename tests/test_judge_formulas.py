@@ -163,6 +163,21 @@ def with_nan(input, target):
     return loss
 
 
+@pytest.mark.parametrize(
+    ("steps", "of_others", "status"), [(6, True, PASS), (6, False, FAIL), (40, True, FAIL)]
+)
+def test_a_third_partys_gradient_may_lose_what_is_subnormal_before_grad_output_multiplies_it(
+    steps, of_others, status
+):
+    of = problem("mse", of_others=of_others)
+    step = torch.finfo(torch.float32).tiny * torch.finfo(torch.float32).eps
+    input = torch.full((33, 65), 45 * step)
+    of = of.like({"input": input, "target": torch.zeros(33, 65)})
+    incoming = of.filled(32768.0, ("input",))
+    outcome, _ = of.judge("input gradient", (2 * input + steps * step) * 32768.0, incoming)
+    assert outcome.status == status, outcome
+
+
 def test_a_textbooks_formula_excuses_what_is_as_wrong_of_third_parties_alone(monkeypatch):
     of = problem("log_cosh")
     outcome = judgement(of, log_cosh)

@@ -1,5 +1,6 @@
 """Judges implementations of a case with the oracle."""
 
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ from losscli.implementations.errors import SubjectError
 from losscli.implementations.requests import Answer, Forward
 from losscli.implementations.subject import Subject
 from losscli.losses import LOSS
+from losscli.losses.formulas import widened
 from losscli.machine.memory import free_bytes
 from losscli.runs.records import FAIL, PASS
 from losscli.truth.distances import Errors, Forgives, Truth, compare, forgiving, misfit, truths_of
@@ -24,6 +26,8 @@ _FORMULAS_TENSORS = 24
 twice."""
 Judged = tuple[Outcome, Errors | None]
 """An outcome, and the errors unless it is a misfit."""
+UNDERFLOW_STEPS = 16
+"""How many of the smallest steps a third-party kernel may lose where it is subnormal."""
 ANSWERS = 2
 """How many answers of a pair are off."""
 
@@ -31,6 +35,18 @@ ANSWERS = 2
 def operand_of(gradient: str) -> str:
     """Return the operand of a gradient's name in an answer."""
     return gradient.removesuffix(" gradient")
+
+
+def _with_underflow(truths: Iterable[Truth], grad_output: Tensor) -> Iterable[Truth]:
+    """Allow a gradient what it loses if it was subnormal before grad_output multiplied it."""
+    factor = float(grad_output.abs().max()) if grad_output.numel() else 0.0
+    limits = torch.finfo(widened(grad_output.dtype))
+    lost = UNDERFLOW_STEPS * factor * limits.tiny * limits.eps
+    for truth in truths:
+        if 1 < factor < math.inf:
+            before = torch.zeros_like(truth.value) if truth.rounding is None else truth.rounding
+            truth = replace(truth, rounding=before + lost)
+        yield truth
 
 
 @dataclass(frozen=True)
@@ -108,6 +124,8 @@ class Problem(Setup):
 
         def truths() -> Iterable[Truth]:
             found = self.truths(part, incoming)
+            if self.of_others and incoming is not None and part != LOSS:
+                found = _with_underflow(found, incoming.grad_output)
             return forgiving(found, got, spared) if spared else found
 
         def torchs() -> Iterator[Tensor | None]:
