@@ -113,7 +113,8 @@ def _needed(command: str, losses: tuple[str, ...], device: str) -> list[Target]:
 
     config = load_config(CONFIGS[command], {"losses": losses} if losses else {})
     asked = ((row[1], row[2]) for row in rows(config.blocks, device) if asked_for(*row))
-    return [*libraries(asked, device), *[Target(BENCH, device)] * (command == "bench")]
+    probe = [Target(BENCH, device)] if command == "bench" else []
+    return [*libraries(asked, device), *probe]
 
 
 def _show_kernels(logs: Sequence[str]) -> None:

@@ -75,5 +75,5 @@ def _package(error: BaseException) -> str | None:
 
 def _third_party(module: str) -> str | None:
     name = module.partition(".")[0]
-    own = {"", "losscli", "__main__"} | (sys.stdlib_module_names & sys.modules.keys())
-    return None if name in own else name
+    is_standard = name in sys.stdlib_module_names and name in sys.modules
+    return None if is_standard or name in ("", "losscli", "__main__") else name

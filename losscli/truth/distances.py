@@ -185,5 +185,6 @@ def misfit(result: Tensor | None, shape: torch.Size, like: Tensor, dtype: torch.
         return "expected a tensor, got None"
     due = (tuple(shape), dtype, like.device)
     given = (tuple(result.shape), result.dtype, result.device)
-    text = "expected shape {}, {} on {}, got {}, {} on {}".format(*due, *given)
-    return "" if due == given else text
+    if due == given:
+        return ""
+    return "expected shape {}, {} on {}, got {}, {} on {}".format(*due, *given)

@@ -37,16 +37,13 @@ def operand_of(gradient: str) -> str:
     return gradient.removesuffix(" gradient")
 
 
-def _with_underflow(truths: Iterable[Truth], grad_output: Tensor) -> Iterable[Truth]:
+def _with_underflow(truths: Iterable[Truth], incoming: Incoming) -> Iterable[Truth]:
     """Allow a gradient what it loses if it was subnormal before grad_output multiplied it."""
-    factor = float(grad_output.abs().max()) if grad_output.numel() else 0.0
-    limits = torch.finfo(widened(grad_output.dtype))
-    lost = UNDERFLOW_STEPS * factor * limits.tiny * limits.eps
+    limits = torch.finfo(widened(incoming.grad_output.dtype))
+    lost = UNDERFLOW_STEPS * incoming.largest * limits.tiny * limits.eps
     for truth in truths:
-        if 1 < factor < math.inf:
-            before = torch.zeros_like(truth.value) if truth.rounding is None else truth.rounding
-            truth = replace(truth, rounding=before + lost)
-        yield truth
+        before = torch.zeros_like(truth.value) if truth.rounding is None else truth.rounding
+        yield replace(truth, rounding=before + lost)
 
 
 @dataclass(frozen=True)
@@ -125,7 +122,8 @@ class Problem(Setup):
         def truths() -> Iterable[Truth]:
             found = self.truths(part, incoming)
             if self.of_others and incoming is not None and part != LOSS:
-                found = _with_underflow(found, incoming.grad_output)
+                is_factor = 1 < incoming.largest < math.inf
+                found = _with_underflow(found, incoming) if is_factor else found
             return forgiving(found, got, spared) if spared else found
 
         def torchs() -> Iterator[Tensor | None]:

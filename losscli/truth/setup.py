@@ -47,6 +47,11 @@ class Incoming:
     grad_output: Tensor
     """In the shape of the loss."""
 
+    @cached_property
+    def largest(self) -> float:
+        """The largest magnitude of grad_output; 0 of none."""
+        return float(self.grad_output.abs().max()) if self.grad_output.numel() else 0.0
+
 
 @dataclass(frozen=True)
 class ThirdParty:

@@ -53,8 +53,10 @@ class Due:
             }
             for _ in range(2)
         )
-        steady = all(same_bits(gradient, second[key]) for key, gradient in first.items())
-        self._bits = first if steady and not problem.chooses_order else {}
+        steady = not problem.chooses_order and all(
+            same_bits(gradient, second[key]) for key, gradient in first.items()
+        )
+        self._bits = first if steady else {}
         """Those of a retained graph; empty if two such graphs do not agree, or need not."""
 
     @cached_property
