@@ -69,7 +69,7 @@ WITH_TORCH = (
     *(
         f"losscli.judge.{module}"
         for module in (
-            *("against_loss", "against_model", "cause", "device_lock", "difference"),
+            *("against_loss", "against_model", "canary", "cause", "difference"),
             *("first_look", "home_ground", "judgement", "judging", "loss_of_file"),
             "recognition",
             "times",

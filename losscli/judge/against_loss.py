@@ -110,6 +110,12 @@ class KnownLoss:
         reductions = self.spec.reductions
         return (self.job.reduction or ("mean" if "mean" in reductions else reductions[0]),)
 
+    def start(self) -> None:
+        """Start the reference: a loss has nothing to start."""
+
+    def check(self) -> None:
+        """Compare the candidate's parameters with the reference's: a loss has none."""
+
     def firsts(self) -> list[Case]:
         """Return the smallest case, and one for each form that may lack a gradient."""
         config = self._config([self._sizes.small])

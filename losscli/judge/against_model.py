@@ -99,6 +99,12 @@ class AnyModel:
             if small is not full:
                 yield self._of_draws(full, SMALL_CHECKS)
 
+    def firsts_of_others(self) -> list[Case]:
+        return []
+
+    def of_others(self) -> Iterator[Checks]:
+        yield from ()
+
     def tasks(self) -> list[Task]:
         """Return what is timed with the reference: the sizes of ``get_inputs``."""
         passes = PASSES if self.trains else PASSES[:1]

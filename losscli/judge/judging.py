@@ -28,8 +28,9 @@ from losscli.implementations.source import REFERENCE_MODULE, Source
 from losscli.implementations.subject import bind
 from losscli.judge.against_loss import KnownLoss
 from losscli.judge.against_model import AnyModel
+from losscli.judge.canary import Canary
 from losscli.judge.cause import cause_of
-from losscli.judge.device_lock import Canary, device_lock
+from losscli.judge.device_lock import device_lock
 from losscli.judge.first_look import compile_by_call, look_at, look_unmarked
 from losscli.judge.home_ground import end_if_changed, note_call, settle_reduction, settle_shapes
 from losscli.judge.job import Job
@@ -156,10 +157,9 @@ class Judging(Judgement):
                 with draft.stage("checks"):
                     for jobs in against.rounds():
                         self._check(jobs)
-                    if isinstance(against, KnownLoss):
-                        for case in against.firsts_of_others():
-                            look_at(self, case)
-                        self._check(against.of_others())
+                    for case in against.firsts_of_others():
+                        look_at(self, case)
+                    self._check(against.of_others())
                 ended = False
             self._find_cause()
             take_tuning(self)
@@ -210,8 +210,7 @@ class Judging(Judgement):
         Compiling takes a minute, so it runs without the device's lock: timings do not wait for it.
         """
         against = self.against
-        if isinstance(against, AnyModel):
-            against.start()
+        against.start()
         try:
             for case in against.firsts():
                 if misfit := self.implementation.unavailable(case):
@@ -222,8 +221,7 @@ class Judging(Judgement):
                 compile_by_call(self)
             against.candidate = remote.share_build(self.implementation, self.device)
             settle_reduction(self)
-            if isinstance(against, AnyModel):
-                against.check()
+            against.check()
         except SubjectError as error:
             if isinstance(error, SandboxError):
                 self.draft.isolation = error.reached or self.draft.isolation
