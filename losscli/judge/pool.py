@@ -115,21 +115,26 @@ class LocalPool:
         finally:
             self._stop(judges)
 
-    def _judge(self, job: Job, judge: JudgeProcess) -> Verdict | None:
+    def _assigned(self, job: Job) -> Job | Verdict:
+        """Give a job the next GPU that works."""
         with self._lock:
-            trouble = ""
             if job.device in self._broken:
-                trouble = f"{job.device} did not recover from a kernel"
-            elif job.device in ("auto", "cuda") and self._gpus:
-                if left := [name for name in self._gpus if name not in self._broken]:
-                    job = replace(job, device=left[self._next % len(left)])
-                    self._next += 1
-                else:
-                    trouble = "no GPU recovered from the kernels before"
-        if trouble:
-            return not_judged(job, Code.DEVICE_UNHEALTHY, trouble)
+                text = f"{job.device} did not recover from a kernel"
+                return not_judged(job, Code.DEVICE_UNHEALTHY, text)
+            if job.device not in ("auto", "cuda") or not self._gpus:
+                return job
+            if not (left := [name for name in self._gpus if name not in self._broken]):
+                text = "no GPU recovered from the kernels before"
+                return not_judged(job, Code.DEVICE_UNHEALTHY, text)
+            self._next += 1
+            return replace(job, device=left[(self._next - 1) % len(left)])
+
+    def _judge(self, job: Job, judge: JudgeProcess) -> Verdict | None:
+        assigned = self._assigned(job)
+        if isinstance(assigned, Verdict):
+            return assigned
         environ = environment(yields=self.workers > 1 and not job.timed)
-        verdict = judge.ask(job, self._command, environ)
+        verdict = judge.ask(assigned, self._command, environ)
         if verdict and Code.DEVICE_UNHEALTHY in verdict.codes:
             device = verdict.device
             with self._lock:
