@@ -126,7 +126,7 @@ class LocalSubject(Subject):
         return self._others[case]
 
     def result(self, leaves: Operands, wrt: Sequence[str]) -> Tensor:
-        """Return the loss of leaves, which must have a gradient for ``wrt``."""
+        """Return the loss of leaves; SubjectError if ``wrt`` names any and it has no gradient."""
         loss = plain(self.function(*leaves.values()))
         if wrt and not loss.requires_grad:
             text = f"returned a loss that has no gradient for {' or '.join(wrt)}"

@@ -49,7 +49,7 @@ class Forward(Request[Tensor], frozen=True):
 
     def perform(self, local: LocalSubject) -> Tensor:
         with local.blamed(), torch.set_grad_enabled(bool(self.wrt)):
-            return plain(local.function(*leaves_of(self.operands, self.wrt).values())).detach()
+            return local.result(leaves_of(self.operands, self.wrt), ()).detach()
 
 
 class Call(Request[Answer], frozen=True):
