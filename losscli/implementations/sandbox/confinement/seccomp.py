@@ -46,10 +46,12 @@ REFUSED = (
     Refused("settimeofday clock_settime clock_adjtime adjtimex", "set the clock"),
     Refused("sethostname setdomainname fanotify_init", "concern all processes"),
     Refused(
-        "memfd_create memfd_secret", "take memory no limit counts", errno.ENOSYS, on_cuda=False
+        "memfd_create memfd_secret", "take memory that no limit counts", errno.ENOSYS, on_cuda=False
     ),
 )
-SHARED_MEMORY = Refused("shmget semget msgget mq_open", "reach memory and queues of others")
+SHARED_MEMORY = Refused(
+    "shmget semget msgget mq_open", "reach memory and queues of other processes"
+)
 """Also refused if there is no namespace for it."""
 NEW_NAMESPACES = 0x7E020000
 """Flags of clone."""
