@@ -63,7 +63,7 @@ def test_every_option_says_what_it_does_on_the_page_of_commands():
         section = page.split(f"\n## {command}\n")[1].split("\n## ")[0]
         options = (each for each in of.params if isinstance(each, click.Option))
         for option in (each for each in options if not each.hidden):
-            name = (option.secondary_opts or option.opts)[-1]
+            name = option.opts[-1]
             assert re.search(rf"^`[^`]*{re.escape(name)}\b", section, re.M), f"{command} {name}"
             assert option.help, f"{command} {name} has no help text"
 

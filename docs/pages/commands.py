@@ -48,7 +48,9 @@ def _block(command: click.Command, name: str) -> str:
     context = click.Context(command, info_name=name, **group.context_settings)
     rows = []
     for parameter in command.get_params(context):
-        record = parameter.get_help_record(context)
+        # With both names of a switch, of which the help shows one.
+        of = click.Option if isinstance(parameter, click.Option) else type(parameter)
+        record = of.get_help_record(parameter, context)
         if record is not None:
             rows.append(record)
     usage = " ".join([name, *command.collect_usage_pieces(context)])
