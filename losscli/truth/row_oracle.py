@@ -55,7 +55,7 @@ class RowOracle(Oracle):
 
     def judge_units(self, errors: Errors, dtype: torch.dtype, granted: float | None) -> Outcome:
         length = self.spec.terms_in_sum(tuple(self.shape))
-        return tolerances.judge_rows(errors, dtype, length, granted)
+        return tolerances.judge_rows(errors, dtype, length, granted, factor=self._factor)
 
     def judge_sums(self, errors: Errors, dtype: torch.dtype, granted: float | None) -> Outcome:
         if dtype.itemsize >= 4:  # PyTorch's operators add up row after row
@@ -128,8 +128,12 @@ class RowOracle(Oracle):
             return finite(found[name] * self._by_element(incoming).abs())
 
     def _share(self, dtype: torch.dtype) -> float:
-        own = self.spec.tolerance.factor if self.spec.tolerance else 1.0
-        return tolerances.terms_share(dtype, self.spec.terms_in_sum(tuple(self.shape)), own)
+        length = self.spec.terms_in_sum(tuple(self.shape))
+        return tolerances.terms_share(dtype, length, self._factor)
+
+    @property
+    def _factor(self) -> float:
+        return self.spec.tolerance.factor if self.spec.tolerance else 1.0
 
     def _blocks(self) -> Iterator[Block]:
         most = block_elements(self.device.type) // max(math.prod(self.shape[1:]), 1)

@@ -156,6 +156,14 @@ def test_float32_rows_pass_within_four_ulp_and_fail_beyond_what_a_sum_loses():
     assert judge_rows(Errors(ulp=6.0, scale=1.0), torch.float32, 100, 6.0).status == "pass"
 
 
+def test_what_a_sum_loses_is_added_to_a_losss_own_roundings():
+    statuses = [
+        judge_rows(Errors(ulp=ulp, scale=1.0), torch.float32, 100, 6.0, factor=1.5).status
+        for ulp in (6.0, 6.1, 11.0, 11.1)
+    ]
+    assert statuses == ["pass", "warn", "warn", "fail"]
+
+
 def test_16_bit_rows_are_rounded_once():
     assert judge_rows(Errors(ulp=1.0), torch.bfloat16, 10**6).status == "pass"
     assert judge_rows(Errors(ulp=1.01), torch.bfloat16, 10**6).status == "fail"

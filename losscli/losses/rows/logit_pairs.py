@@ -9,7 +9,7 @@ from typing import Any
 from losscli.machine.pytorch import Tensor, torch
 
 from ..calling import Arguments
-from ..fields import LOSS, Operand, Parameter, Relations, Terms
+from ..fields import LOSS, Operand, Parameter, Relations, Terms, Tolerance
 from ..formulas import always, at_least_float32, reduce, weighted_sum
 from ..making import OF_COUNTED, row_loss
 from .forms import temperature_of
@@ -20,6 +20,9 @@ TEMPERATURE = temperature_of("both sets of logits")
 OPERANDS = (Operand("input", "logits"), Operand("target", "logits"), ROW_MASK)
 
 REASON = "a divergence is a sum of differences of logarithms, its gradients of probabilities"
+TOLERANCE = Tolerance(
+    1.5, "the product of a probability and a difference adds two roundings to four"
+)
 
 ARGUMENTS = {
     "input": "logits, ``(..., C)`` for C classes; differentiable. A logit of -inf has a "
@@ -64,6 +67,7 @@ def _divergence_loss(
         reference=partial(_reference, divergence),
         counts=counts_of_mask,
         terms=Terms(partial(_terms, terms), REASON),
+        tolerance=TOLERANCE,
         **fields,
     )
 
