@@ -1,7 +1,4 @@
-"""Notes, and progress with the time left, on standard error; none with --quiet.
-
-Progress is a status line on a terminal, and a few lines in a log.
-"""
+"""Notes, and progress with the time left, on standard error; none with --quiet."""
 
 import os
 import shutil
@@ -67,7 +64,7 @@ def has_status() -> bool:
 
 
 class Progress(AbstractContextManager["Progress"]):
-    """A context that reports progress and the remaining time."""
+    """A context that shows progress: a status line on a terminal, a few lines in a log."""
 
     def __init__(
         self, weights: Sequence[float], *, guess: float | None = None, clock: Clock = time.monotonic

@@ -52,7 +52,6 @@ class Signature:
     needed: frozenset[str] = frozenset()
     """Keyword-only arguments without a default."""
     defaults: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """The literal defaults of its arguments."""
 
     def takes(self, keyword: str) -> bool:
         """Tell whether an argument can be passed by keyword."""

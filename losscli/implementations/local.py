@@ -35,7 +35,6 @@ class Request(msgspec.Struct, Generic[R_co], frozen=True, tag=True):
     keeps_operands: ClassVar[bool] = False
     """Whether the operands stay at their addresses in a worker."""
     drops_operands: ClassVar[bool] = False
-    """Whether kept operands may be dropped."""
     owns_operands: ClassVar[bool] = False
     """Whether the worker may change the kept operands."""
     is_timed: ClassVar[bool] = False
@@ -94,7 +93,6 @@ class LocalSubject(Subject):
     captured: list[Any] = field(default_factory=list, init=False, compare=False)
     """CUDA graphs by number, each with its call and the answer that each replay writes to."""
     _others: dict[Case, LocalSubject] = field(default_factory=dict, init=False, compare=False)
-    """The implementation bound to other cases."""
 
     @classmethod
     def bind(cls, implementation: Implementation, case: Case) -> LocalSubject:

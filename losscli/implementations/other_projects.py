@@ -27,7 +27,6 @@ OVER_RANKS = f"{LOGITS} over ranks"
 class _Kernel:
     bind: Callable[[Case], BoundLoss]
     settings: frozenset[str]
-    """The accepted parameters."""
     reductions: tuple[str, ...] = ("none", "mean", "sum")
     module: str = ""
     """Where it is, if not all versions of the package have it."""

@@ -44,7 +44,6 @@ class Piece:
     differ: Callable[[Any, Any], str] = lambda before, after: (
         "" if before == after else f" ({before} before, {after} after)"
     )
-    """Describes how two readings differ, if they do."""
     code: Code = Code.GLOBAL_STATE_LEAK
     waits: bool = False
     """Whether a reading is None until CUDA has started."""

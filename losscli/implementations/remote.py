@@ -19,19 +19,15 @@ from losscli.implementations.sandbox.worker_requests import Bind, Changes, Compi
 from losscli.implementations.source import Source
 
 MOST_DEATHS = 3
-"""The number of deaths after which a file is not restarted."""
 
 
 def share_build(implementation: Implementation, device: str) -> Implementation:
-    """Return an implementation whose later workers start with the file's compiled output.
-
-    Call it before the file gets an operand. On a full disk each worker compiles again.
-    """
+    """Start later workers with a file's compiled output; call it before it gets an operand."""
     worker = workers.of(implementation, device)
     packed = worker.ask(Compiled())
     if packed.numel():
         path = scratch_directory() / f"built-{worker.file.sha256[:16]}"
-        with suppress(OSError):
+        with suppress(OSError):  # on a full disk each worker compiles again
             path.write_bytes(packed.numpy().data)
             return implementation.but(built=str(path))
         path.unlink(missing_ok=True)

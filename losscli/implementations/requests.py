@@ -20,7 +20,6 @@ from losscli.losses import MODEL
 from losscli.reasons import Code
 
 GRAD_OUTPUT = "grad_output"
-"""The name of grad_output among the operands of second derivatives."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +156,6 @@ class SecondDerivatives(Request[Gradients], frozen=True):
 
     operands: Operands
     grad_output: Tensor
-    """In the shape of the loss."""
     toward: Operands
     """The factor of each operand's gradient, by name."""
 
@@ -250,12 +248,9 @@ def accept_each(requests: Sequence[Request[Answer]], responses: Sequence[Answer]
 
 
 def toggle(values: Tensor, case: Case) -> None:
-    """Change some predictions in place; a second call restores them exactly.
-
-    They change sign or, if the domain forbids that, order. A Model, which may ignore signs, has
-    them doubled or halved.
-    """
+    """Change some predictions in place; a second call restores them exactly."""
     if case.spec.unit == MODEL and case.spec.operands[0].domain.is_real:
+        # A Model may ignore signs: double or halve.
         integers = values.view(getattr(torch, f"int{8 * values.itemsize}"))
         mantissa = round(-math.log2(torch.finfo(values.dtype).eps))
         integers.bitwise_xor_(1 << mantissa)  # the last bit of the exponent

@@ -291,10 +291,7 @@ def _settle(
     calls: int = WARM_UP_CALLS,
     made: Sequence[float] = (),
 ) -> list[float]:
-    """Measure often and long enough; return all seconds, including those ``made`` before.
-
-    Calls beyond WARM_UP_CALLS are made only while they take less than HOST_CALLS_SECONDS.
-    """
+    """Measure often and long enough; return all seconds, including those ``made`` before."""
     seconds = list(made)
     before = elapsed = sum(seconds)
     start = clock()

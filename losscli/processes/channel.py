@@ -35,10 +35,7 @@ class Channel(contextlib.AbstractContextManager["Channel"]):
         self.socket.sendall(_LENGTH.pack(len(message)) + message)
 
     def receive(self, seconds: float | None = None) -> bytes | None:
-        """Return the next message; None if the other end is closed.
-
-        TimeoutError if nothing arrived in ``seconds``, ValueError if the message is too long.
-        """
+        """Return the next message, None at the end; TimeoutError, or ValueError if too long."""
         self.socket.settimeout(seconds)
         try:
             if seconds is None and self._go_on:

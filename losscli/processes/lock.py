@@ -19,12 +19,9 @@ _PROC = Path("/proc")
 LOCK = "lock"
 """The lock in a claimed folder."""
 _CLAIMED = "judge-"
-_NOTIFY_AFTER = 1.0
-"""Seconds of waiting before the first message."""
-_POLL = 0.02
-"""Seconds between two attempts."""
-_LOOK_EVERY = 1.0
-"""Seconds between two looks at the holder."""
+_POLL_SECONDS = 0.02
+_LOOK_SECONDS = 1.0
+"""Between two looks at the holder."""
 
 Notify = Callable[[str], None]
 """Is told who holds a lock."""
@@ -112,7 +109,7 @@ def locked(file: IO[str], notify: Notify, **times: Any) -> contextlib.AbstractCo
     def waits(holder: str) -> None:
         notify(f"waiting for {holder} to finish building")
 
-    return held(file, waits, notify_after=_NOTIFY_AFTER, **times)
+    return held(file, waits, notify_after=1.0, **times)
 
 
 @contextlib.contextmanager
@@ -137,7 +134,7 @@ def held(
     while not try_lock(file, shared=shared):
         now = clock()
         if now >= look_at:
-            look_at = now + _LOOK_EVERY
+            look_at = now + _LOOK_SECONDS
             if stuck := [pid for pid in _holders(file) if waits_for_us(pid)]:
                 raise HeldError(_named(stuck[0]), waits_for_us=True)
         if now >= until:
@@ -145,7 +142,7 @@ def held(
         if not told and now - started >= notify_after:
             notify(_holder(file))
             told = True
-        sleep(_POLL)
+        sleep(_POLL_SECONDS)
     if not shared:
         Holder.here().write(file)
     try:

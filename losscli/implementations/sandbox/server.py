@@ -10,6 +10,8 @@ from functools import cache, reduce
 from operator import or_
 from typing import Any
 
+import msgspec
+
 from losscli.errors import first_line
 from losscli.implementations import binding, gpu_requests, memory_requests, requests
 from losscli.implementations.errors import NoSecondDerivativesError, SubjectError
@@ -23,8 +25,6 @@ from losscli.machine.devices import is_broken
 from losscli.machine.memory import is_out_of_memory
 from losscli.processes import Channel
 
-_REQUESTS = (requests, memory_requests, gpu_requests, worker_requests, timed_requests)
-
 
 def serve(channel: int, operands: int, results: int, walls: Walls) -> None:
     """Answer requests until the judge hangs up."""
@@ -34,7 +34,7 @@ def serve(channel: int, operands: int, results: int, walls: Walls) -> None:
         state = State(walls.wanted.device, walls.scratch, tuning)
         tensors, own = wire.WorkerEnd(operands, results), os.getpid()
         while (data := connection.receive()) is not None:
-            reply = _reply(wire.ASKED.decode(data), tensors, state)
+            reply = _reply(msgspec.json.decode(data, type=wire.Asked), tensors, state)
             if os.getpid() != own:
                 wire.send(connection, wire.Raised("a call returned in a second process", "forked"))
                 os._exit(1)
@@ -75,7 +75,8 @@ def _reply(asked: wire.Asked, tensors: wire.WorkerEnd, state: State) -> wire.Rep
 
 @cache
 def _any_request() -> Any:
-    known = (each for module in _REQUESTS for each in vars(module).values())
+    modules = requests, memory_requests, gpu_requests, worker_requests, timed_requests
+    known = (each for module in modules for each in vars(module).values())
     kinds = {each for each in known if isinstance(each, type) and issubclass(each, Request)}
     return reduce(or_, (each for each in kinds if not each.__subclasses__()))
 

@@ -51,7 +51,6 @@ class Asked(msgspec.Struct):
     storages: list[Storage]
     case: Case | None = None
     model: ModelCase | None = None
-    """The case, if it is a Model's."""
     generation: int = 0
     """The implementation is bound again for each."""
     mends: Mends = ()
@@ -93,9 +92,6 @@ class Tunes(msgspec.Struct, tag="tunes"):
 
 
 Reply = Ready | Replied | Raised | Tunes
-
-ASKED = msgspec.json.Decoder(Asked)
-REPLY: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
 
 
 def _plain(value: Any) -> Any:

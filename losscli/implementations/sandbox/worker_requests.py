@@ -103,7 +103,6 @@ class Load(WorkerRequest[None], frozen=True):
     owns_operands: ClassVar[bool] = True
     file: Source
     order: tuple[str, ...]
-    """The order of operands; empty to infer it."""
     unmarked: bool
     """Whether to import it later, in a process that looks like a user's."""
     built: Tensor
@@ -180,8 +179,7 @@ class Unmarked(WorkerRequest[Iterable[Answer]], frozen=True):
     """The loss and first gradient of successive processes that look like a user's.
 
     This catches a loss that is right only if it recognizes a judge, or that finds answers in files
-    of earlier processes. Modules, environment, call stack and garbage-collected objects hide
-    losscli.
+    of earlier processes. Modules, environment, call stack and garbage collector hide losscli.
     """
 
     takes_long: ClassVar[bool] = True

@@ -28,7 +28,6 @@ from losscli.processes import Channel, Process, end_with_parent, to_parent
 
 _PR_SET_CHILD_SUBREAPER = 36
 START_SECONDS = 120.0
-"""How long a process may take to start."""
 IDLE_SECONDS = 0.5
 """After so long without a request, the process imports what only some workers need."""
 DESCRIPTORS = 5

@@ -13,7 +13,6 @@ class Refused(NamedTuple):
     """Refused system calls, and why."""
 
     names: str
-    """Their names, with spaces in between."""
     why: str
     error: int = errno.EPERM
     on_cuda: bool = True
