@@ -17,9 +17,9 @@ import torch
 from losscli.bench.passes import Contents, JudgedPass
 from losscli.cases.axes import GRAPH, PassName
 from losscli.implementations.process_state import reason_of
-from losscli.implementations.remote import RemoteSubject, changes_of
 from losscli.implementations.requests import toggle
 from losscli.implementations.sandbox.timed_requests import Flip, Loop, Sample, Samples, Time, WarmUp
+from losscli.implementations.subject import RemoteSubject, changes_of
 from losscli.implementations.timer import Call, Timer, Warm, sampling
 from losscli.reasons import Code, Reason
 from losscli.runs.records import FAIL, VerifyResult
