@@ -85,7 +85,7 @@ def test_death_of_a_keeper_is_not_the_files(worker, reached):
 
 @pytest.mark.slow  # starts another, which imports torch
 def test_zygote_that_was_killed_is_named_and_replaced(worker, path):
-    killed = zygote.running().id
+    killed = zygote.running().pid
     os.kill(killed, signal.SIGKILL)
     error = error_of(worker)
     assert error.code == Code.INTERRUPTED
@@ -93,11 +93,11 @@ def test_zygote_that_was_killed_is_named_and_replaced(worker, path):
     another = Worker(Source.read(str(path)), "cpu")
     assert another.ask(TuningSeconds(), case=None) == 0
     another.end()
-    assert zygote.running().id != killed
+    assert zygote.running().pid != killed
 
 
 def test_zygote_that_was_stopped_goes_on(worker, path):
-    os.kill(zygote.running().id, signal.SIGSTOP)
+    os.kill(zygote.running().pid, signal.SIGSTOP)
     another = Worker(Source.read(str(path)), "cpu")
     assert another.ask(TuningSeconds(), case=None) == 0
     another.end()

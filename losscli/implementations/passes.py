@@ -89,7 +89,6 @@ class ForwardBackward(_Eager):
         self(keep=True)
 
     def __call__(self, *, keep: bool = False) -> None:
-        """Compute the loss and the gradients; free the gradients unless ``keep``."""
         self.release()
         self.incoming, grad_output = next(self.grad_outputs)
         loss = self.function(*self.operands)

@@ -151,7 +151,7 @@ class Source:
         """Whether its text imports and names no file of its folder."""
         folder, parsed = self.path.parent, self.parsed
         modules = {name.lstrip(".") for name in parsed.imports}
-        texts = (*parsed.texts, *extension.included(self.text))
+        texts = (*parsed.texts, *extension.INCLUDED.findall(self.text))
         return not (
             parsed.names_itself
             or any((folder / f"{m}.py").exists() or (folder / m).is_dir() for m in modules)
@@ -207,7 +207,6 @@ class Source:
 
     @property
     def _own(self) -> list[str]:
-        """Those that the file itself defines."""
         return [name for name in self._public if not self.parsed.definitions[name].imported]
 
     def _losses(self, public: Sequence[str], operands: tuple[str, ...]) -> list[str]:

@@ -224,7 +224,6 @@ class CudaTimer(_RankTimer):
         return waits
 
     def _run_in_time(self, batch: Sequence[Warm]) -> None:
-        """Run a batch, with longer waits until the GPU never waits for the host."""
         while self.agree(not self._run(batch)) and not any(warm.waits for warm in batch):
             if self.margin >= QUEUE_MARGIN_LIMIT:
                 self.gaps += 1

@@ -212,7 +212,7 @@ class Worker:
         told = self._status()
         if told is None:
             return self._fatal(Code.PROCESS_DIED, "its process ended, but left others running")
-        if not told or self._zygote.ended is not None:  # then its keeper has ended it
+        if not told or self._zygote.poll() is not None:  # then its keeper has ended it
             return self._fatal(Code.INTERRUPTED, self._why_interrupted())
         if (code := int(told)) == TOO_MUCH_MEMORY:
             most = format_bytes(self.allowance.memory_bytes)
@@ -225,7 +225,7 @@ class Worker:
 
     def _why_interrupted(self) -> str:
         """Name the losscli process that ended, as no keeper has reported the worker's end."""
-        code = self._zygote.ended
+        code = self._zygote.poll()
         starts = code is not None and f"starts workers ended {how_ended(code)}"
         what = starts or "keeps the worker was killed"
         told = f"losscli's process that {what}, as when the system runs out of memory"

@@ -42,7 +42,6 @@ def serve(channel: int, operands: int, results: int, walls: Walls) -> None:
 
 
 def _reply(asked: wire.Asked, tensors: wire.WorkerEnd, state: State) -> wire.Reply:
-    """Answer one request; an exception is an answer too."""
     state.number = asked.number
     state.tuning.watch()
     request: Request[Any] | None = None

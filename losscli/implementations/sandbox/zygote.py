@@ -69,7 +69,7 @@ _zygotes: list[Zygote] = []
 
 def running() -> Zygote:
     """Return the running zygote, perhaps a new one."""
-    if not _zygotes or _zygotes[-1].ended is not None:
+    if not _zygotes or _zygotes[-1].poll() is not None:
         _zygotes.append(Zygote())
         atexit.register(_zygotes[-1].close)
     return _zygotes[-1]
@@ -77,7 +77,7 @@ def running() -> Zygote:
 
 def is_of_a_worker(pid: int) -> bool:
     """Tell whether one of our workers started a process."""
-    return any(each.id in ancestors(pid) for each in _zygotes)
+    return any(each.pid in ancestors(pid) for each in _zygotes)
 
 
 def fork(wanted: Wanted, descriptors: Sequence[int]) -> tuple[Zygote, int]:

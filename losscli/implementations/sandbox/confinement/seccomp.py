@@ -70,16 +70,13 @@ _STEP = struct.Struct("=HBBI")
 """An operation, how many steps to skip if true and if false, and its value."""
 
 
-def program(
-    refused: Iterable[Refused], families: Iterable[int], options: Iterable[int] = (_SET_PDEATHSIG,)
-) -> bytes:
-    """Return a filter that refuses system calls, other socket families, and prctl options."""
+def program(refused: Iterable[Refused], families: Iterable[int]) -> bytes:
+    """Return a filter that refuses system calls, other socket families, and a prctl option."""
     numbers = {kernel.number(name): each.error for each in refused for name in each.names.split()}
     known = [part for family in families for part in _if(_EQUAL, family, _end())]
-    unwanted = [part for each in options for part in _if(_EQUAL, each, _end(errno.EPERM))]
     by_argument = {
         "clone": [*_if(_ANY_BIT, NEW_NAMESPACES, _end(errno.EPERM)), *_end()],
-        "prctl": [*unwanted, *_end()],
+        "prctl": [*_if(_EQUAL, _SET_PDEATHSIG, _end(errno.EPERM)), *_end()],
         "socket": [*known, *_end(errno.EAFNOSUPPORT)],
     }
     steps = [
