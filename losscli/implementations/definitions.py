@@ -82,10 +82,8 @@ class Signature:
         ``given`` is the user's order. NotJudgeableError if required arguments do not match.
         """
         if given:
-            said = tuple(
-                operands[PAIR.index(each)] if each in PAIR and each not in operands else each
-                for each in given
-            )
+            of_pair = dict(zip(PAIR, operands, strict=False))
+            said = tuple(each if each in operands else of_pair.get(each, each) for each in given)
             if {*said} <= {*operands} and len({*said}) == len(said) > 1:
                 return said
             text = f"expected an order of {', '.join(operands)}, given {', '.join(given)}"

@@ -57,12 +57,8 @@ def _unlike(before: Any, after: Any) -> str:
 
 def _names(before: Mapping[Any, object], after: Mapping[Any, object]) -> str:
     missing = object()
-    keys = dict.fromkeys((*before, *after))
-    changed = [
-        str(key)
-        for key in keys
-        if (a := before.get(key, missing)) is not (b := after.get(key, missing)) and a != b
-    ]
+    both = {key: (before.get(key, missing), after.get(key, missing)) for key in (*before, *after)}
+    changed = [str(key) for key, (old, new) in both.items() if old is not new and old != new]
     return f" {', '.join(changed)}" if changed else ""
 
 

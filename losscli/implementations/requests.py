@@ -89,9 +89,7 @@ class Call(Request[Answer], frozen=True):
             raise SubjectError(text, Code.SHAPE_OR_DTYPE_MISMATCH)
         wanted = [leaves[name] for name in self.wrt]
         with local.blamed():
-            found = torch.autograd.grad(
-                loss, wanted, grad_output, retain_graph=retain, allow_unused=True
-            )
+            found = torch.autograd.grad(loss, wanted, grad_output, retain, allow_unused=True)
         gradients = [each if each is None else plain(each) for each in found]
         return Answer(loss.detach(), dict(zip(self.wrt, gradients, strict=True)))
 

@@ -136,10 +136,8 @@ class Source:
     @property
     def languages(self) -> tuple[str, ...]:
         """The imported kernel languages, with versions."""
-        used = (each for each in LANGUAGES if each.module in self.parsed.imports)
-        return tuple(
-            f"{each.name} {version_of(each.package) or '(not installed)'}" for each in used
-        )
+        used = (one for one in LANGUAGES if one.module in self.parsed.imports)
+        return tuple(f"{one.name} {version_of(one.package) or '(not installed)'}" for one in used)
 
     @property
     def imports_losscli(self) -> bool:

@@ -161,8 +161,7 @@ class JudgeEnd:
             self._end += -(-storage.nbytes() // 4096) * 4096
             self._sending[key] = stored, whole
         dtype = str(value.dtype).removeprefix("torch.")
-        strides, offset = list(value.stride()), int(value.storage_offset())
-        return Sent(key, dtype, list(value.shape), strides, offset)
+        return Sent(key, dtype, [*value.shape], [*value.stride()], int(value.storage_offset()))
 
     def _result(self, kind: Any, found: Any) -> Any:
         if kind is not Tensor:
@@ -190,8 +189,7 @@ class WorkerEnd:
 
     def read(self, storages: Sequence[Storage]) -> None:
         """Load a request's operands; free earlier ones unless they are small or kept."""
-        self._end = 0
-        self._stored = storages
+        self._end, self._stored = 0, storages
         wanted = self._pinned | {stored.key for stored in storages}
         small = sum(t.nbytes for t in self._kept.values()) <= _SMALL
         self._kept = {key: t for key, t in self._kept.items() if small or key in wanted}
@@ -235,8 +233,9 @@ class WorkerEnd:
         sent = msgspec.convert(found, Sent)
         whole = self._kept[sent.storage]
         empty = torch.empty(0, dtype=_DTYPES[sent.dtype], device=whole.device)
-        storage = whole.untyped_storage()
-        return empty.set_(storage, sent.offset, tuple(sent.shape), tuple(sent.stride))
+        return empty.set_(
+            whole.untyped_storage(), sent.offset, tuple(sent.shape), tuple(sent.stride)
+        )
 
     def _result(self, value: Any) -> Any:
         if not isinstance(value, Tensor):
