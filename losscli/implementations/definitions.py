@@ -1,13 +1,11 @@
 """The definitions of a source file that can be losses, read from its syntax tree."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product, takewhile
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from losscli.errors import UsageError
 from losscli.reasons import Code
@@ -57,7 +55,7 @@ class Signature:
         """Tell whether an argument can be passed by keyword."""
         return self.anything or keyword in self.keywords
 
-    def without(self, settings: Collection[str], operands: int) -> Signature:
+    def without(self, settings: Collection[str], operands: int) -> Self:
         """Return the signature without settings, unless too few arguments for operands remain."""
         kept = tuple(n for n in self.names if n not in settings or n not in self.keywords)
         if len(kept) < operands:
@@ -131,7 +129,7 @@ class Definition:
     """The arguments of the function, or of the module's forward."""
     constructor: Signature | None = None
     """The arguments of a module's constructor; None for a function."""
-    backward: Definition | None = None
+    backward: "Definition | None" = None
     """The function for the gradients of ``X_forward``."""
     imported: bool = False
 
@@ -163,7 +161,7 @@ class Parsed:
     """Whether it uses ``__file__``."""
 
     @classmethod
-    def read(cls, source: str, path: str) -> Parsed:
+    def read(cls, source: str, path: str) -> Self:
         """Parse a source; NotJudgeableError if it is not Python."""
         try:
             tree = ast.parse(source, path)

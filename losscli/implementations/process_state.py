@@ -1,7 +1,5 @@
 """The process state that later code shares: flags, random states and functions."""
 
-from __future__ import annotations
-
 import contextlib
 import operator
 import os
@@ -9,10 +7,10 @@ import random
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pkgutil import resolve_name
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 
@@ -274,14 +272,15 @@ class ProcessState:
     readings: tuple[Any, ...]
 
     @classmethod
-    def read(cls) -> ProcessState:
+    def read(cls) -> Self:
         """Read all pieces."""
         return cls(tuple(piece.read() for piece in PIECES))
 
-    def completed(self) -> ProcessState:
+    def completed(self) -> Self:
         """Return this reading, with unreadable pieces read now."""
         both = zip(PIECES, self.readings, strict=True)
-        return ProcessState(tuple(p.read() if p.waits and r is None else r for p, r in both))
+        readings = (p.read() if p.waits and r is None else r for p, r in both)
+        return replace(self, readings=tuple(readings))
 
     def restore(self) -> list[StateChange]:
         """Undo and return all changes since this reading."""

@@ -1,13 +1,12 @@
 """The requests to an implementation; each also checks a response, which may be forged."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -34,10 +33,10 @@ class Answer:
         """Return all results by their names in reports."""
         return {"loss": self.loss, **{f"{n} gradient": g for n, g in self.gradients.items()}}
 
-    def copy(self) -> Answer:
+    def copy(self) -> Self:
         """Copy all results on the current stream."""
         gradients = {n: None if g is None else g.clone() for n, g in self.gradients.items()}
-        return Answer(self.loss.clone(), gradients)
+        return replace(self, loss=self.loss.clone(), gradients=gradients)
 
 
 class Forward(Request[Tensor], frozen=True):

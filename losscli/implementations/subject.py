@@ -1,11 +1,10 @@
 """The interface of verify and bench to an implementation in this process or a worker."""
 
-from __future__ import annotations
-
 import atexit
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Self
 
 from losscli.cases.case import Case
 from losscli.implementations.builtin import find_implementation
@@ -117,14 +116,14 @@ class RemoteSubject(Subject):
     generation: int = 0
 
     @classmethod
-    def bind(cls, implementation: Implementation, case: Case, generation: int = 0) -> RemoteSubject:
+    def bind(cls, implementation: Implementation, case: Case, generation: int = 0) -> Self:
         """Bind the file in the worker, which builds what it needs."""
         bound = cls(implementation, case, generation)
         bound.send(Bind())
         return bound
 
-    def again(self) -> RemoteSubject:
-        return RemoteSubject.bind(self.implementation, self.case, self.generation + 1)
+    def again(self) -> Self:
+        return self.bind(self.implementation, self.case, self.generation + 1)
 
     def send(self, request: Request[R]) -> R:
         worker = workers.of(self.implementation, self.case.device)

@@ -4,8 +4,6 @@ The kernel's limits are per process or user, so the keeper polls the sum over th
 processes. A control group (version 2), if one can be made, counts unmapped memory too.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re
@@ -42,18 +40,6 @@ def set_limits(memory_bytes: int, processes: int, *, data: bool, own_users: bool
             _limit(resource.RLIMIT_DATA, memory_bytes)
 
 
-def wait(worker: int, watch: Watch) -> int:
-    """Return a worker's exit status; end it at its limits. SIGCHLD must be blocked."""
-    excess = 0
-    while True:
-        pid, status = os.waitpid(worker, os.WNOHANG)
-        if pid:
-            return excess or os.waitstatus_to_exitcode(status)
-        if not excess and (excess := watch.look()):
-            os.kill(worker, signal.SIGKILL)
-        signal.sigtimedwait({signal.SIGCHLD}, LOOK_SECONDS)
-
-
 @dataclass
 class Watch:
     """Polls the descendants of this process; 0 is no limit."""
@@ -76,6 +62,18 @@ class Watch:
             return 0
         self._looked_at = most
         return TOO_MUCH_MEMORY if sum(map(_share, pids)) > self.memory_bytes else 0
+
+
+def wait(worker: int, watch: Watch) -> int:
+    """Return a worker's exit status; end it at its limits. SIGCHLD must be blocked."""
+    excess = 0
+    while True:
+        pid, status = os.waitpid(worker, os.WNOHANG)
+        if pid:
+            return excess or os.waitstatus_to_exitcode(status)
+        if not excess and (excess := watch.look()):
+            os.kill(worker, signal.SIGKILL)
+        signal.sigtimedwait({signal.SIGCHLD}, LOOK_SECONDS)
 
 
 def _whole(status: Mapping[str, int]) -> int:
