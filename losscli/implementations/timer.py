@@ -152,14 +152,12 @@ class CpuTimer(_RankTimer):
         return (self.clock() - start) * 1e-9 / repeats
 
 
+@dataclass(eq=False)
 class HostTimer(CpuTimer):
     """Times a loop of GPU calls on the host: launch time or work time, whichever is longer."""
 
     sample_seconds = MINIMUM_HOST_SAMPLE_SECONDS
-
-    def __init__(self, wait: Call, clock: Clock = time.perf_counter_ns, **ranks: Any) -> None:
-        super().__init__(None, clock, **ranks)
-        self.wait = wait
+    wait: Call = field(kw_only=True)
 
     def _time(self, call: Call, repeats: int) -> float:
         self.wait()
@@ -279,7 +277,7 @@ def make_timer(device: str, evicts: bool, mode: Mode = DEVICE, **ranks: Any) -> 
     if device == "cpu":
         return CpuTimer(torch.ones(size * 5 // 4 // 4).sum if evicts else None, **ranks)
     if mode == HOST:
-        return HostTimer(lambda: torch.cuda.synchronize(device), **ranks)
+        return HostTimer(wait=lambda: torch.cuda.synchronize(device), **ranks)
     buffer = torch.empty(2 * size, dtype=torch.uint8, device=device) if evicts else None
     return CudaTimer(device, None if buffer is None else buffer.zero_, **ranks)
 
