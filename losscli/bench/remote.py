@@ -85,8 +85,8 @@ class RemotePass(JudgedPass):
         """Warm up the worker, and forget earlier changes in its process."""
         changes_of(self.subject.implementation.file)
         if warm := self.run(partial(self.subject.send, WarmUp())):
-            self.peak_extra_bytes = warm.peak_extra_bytes
-            self.warm = Warm(self, 1, warm.host_seconds, name=self.name)
+            host_seconds, self.peak_extra_bytes = warm
+            self.warm = Warm(self, 1, host_seconds, name=self.name)
 
     def take(self, count: int) -> list[float]:
         """Take samples; the result of one of them may be judged."""

@@ -133,9 +133,8 @@ class RemoteSubject(Subject):
 
 def bind(implementation: Implementation, case: Case) -> Subject:
     """Fix a case's reduction and parameters; a file runs in a separate process."""
-    if implementation.file:
-        return RemoteSubject.bind(implementation, case)
-    return LocalSubject.bind(implementation, case)
+    kind = RemoteSubject if implementation.file else LocalSubject
+    return kind.bind(implementation, case)
 
 
 def subject_of(name: str, case: Case) -> Subject:

@@ -79,15 +79,15 @@ def who_computed(on: Judgement) -> None:
         operands = on.problem(case).operands
         pass_ = FORWARD_BACKWARD if against.trains else FORWARD
         subject.send(Time(pass_, operands, evicts=False, captured=False))
-        found = subject.send(WhatRan())
+        count, shares = subject.send(WhatRan())
     except SubjectError as error:
         if on.job.own_kernel:
             draft.notes.append(f"it is unknown which kernels ran: {error}")
         return
-    own = sum(share for who, share in found.shares.items() if who in (OWN, TRITON))
+    own = sum(share for who, share in shares.items() if who in (OWN, TRITON))
     what = "kernels" if on.device != "cpu" else "PyTorch operators"
-    named = ", ".join(f"{share:.0%} {who}" for who, share in sorted(found.shares.items()))
-    draft.notes.append(f"ran {found.count} {what}; time: {named}")
+    named = ", ".join(f"{share:.0%} {who}" for who, share in sorted(shares.items()))
+    draft.notes.append(f"ran {count} {what}; time: {named}")
     if own >= OWN_SHARE[on.device.partition(":")[0]]:
         return
     if on.file.parsed.compiled:
