@@ -8,12 +8,14 @@ import socket
 from collections.abc import Iterator
 from functools import cache, reduce
 from operator import or_
+from subprocess import CalledProcessError
 from typing import Any
 
 import msgspec
 
-from losscli.errors import first_line
-from losscli.implementations import binding, gpu_requests, memory_requests, requests
+from losscli.build.diagnosis import placed_error
+from losscli.errors import BuildError, first_line, text_of
+from losscli.implementations import gpu_requests, memory_requests, requests
 from losscli.implementations.errors import NoSecondDerivativesError, SubjectError
 from losscli.implementations.languages import Tuning
 from losscli.implementations.requests import Request
@@ -87,12 +89,29 @@ def _raised(error: Exception, loads: bool, file: Source) -> wire.Raised:
     if isinstance(error, NoSecondDerivativesError):
         return wire.Raised(text, "no_second_derivatives")
     cause = error.__cause__ if isinstance(error, SubjectError) else error
-    if cause is not None and binding.is_of_compiler(cause):
-        told = binding.first_error(cause, file.text, file.path.name)
+    if cause is not None and _is_of_compiler(cause):
+        told = _first_error(cause, file.text, file.path.name)
         return wire.Raised(f"{type(cause).__name__}: {told}", "build")
     if loads:
-        return wire.Raised(f"{type(error).__name__}: {binding.first_error(error)}", "raised")
+        return wire.Raised(f"{type(error).__name__}: {_first_error(error)}", "raised")
     if isinstance(error, SubjectError):
         return wire.Raised(text, "raised", error.refused, error.code)
     # An error of losscli too: the file can raise one, so the judge would not believe it.
     return wire.Raised(f"raised {type(error).__name__}: {text}".rstrip(": "), "raised")
+
+
+def _is_of_compiler(error: BaseException) -> bool:
+    # Those of Triton and torch.compile, which may not be installed.
+    named = ("CompilationError", "CppCompileError", "PTXASError")
+    if isinstance(error, BuildError | CalledProcessError) or type(error).__name__ in named:
+        return True
+    cause = error.__cause__  # cpp_extension raises from what ended with an error
+    return cause is not None and _is_of_compiler(cause)
+
+
+def _first_error(error: BaseException, source: str = "", name: str = "") -> str:
+    """Return the first error of a compiler or import; ``source`` is the text of a file."""
+    lines = text_of(error).splitlines()
+    wrong = [line for line in lines if "error:" in line or "Error:" in line]
+    placed = placed_error(text_of(error), source, name)
+    return placed or (wrong or lines or [type(error).__name__])[0].strip()
