@@ -98,6 +98,9 @@ class ForwardBackward(_Eager):
             self._drop()
 
 
+Eager = Forward | ForwardBackward
+
+
 @contextmanager
 def capture_graph(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> Iterator[None]:
     """Capture calls in a graph; a graph whose capture fails is kept forever."""
@@ -112,12 +115,7 @@ def capture_graph(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream) -> Ite
 class Captured(_Eager):
     """A pass captured in a CUDA graph, which has its own output memory; each call replays it."""
 
-    def __init__(
-        self,
-        timed: Forward | ForwardBackward,
-        read: Tensor | None,
-        grad_outputs: Sequence[Incoming],
-    ) -> None:
+    def __init__(self, timed: Eager, read: Tensor | None, grad_outputs: Sequence[Incoming]) -> None:
         """Capture a pass with its own leaves; changing grad_outputs are copied to ``read``."""
         super().__init__(timed.function, timed.operands, timed.leaves, grad_outputs)
         self.read = read
@@ -160,7 +158,7 @@ class Captured(_Eager):
         self._drop()  # the graph keeps their memory
 
 
-Pass = Forward | ForwardBackward | Captured
+Pass = Eager | Captured
 
 
 def gradients(pass_: PassName) -> AbstractContextManager[object]:
@@ -199,13 +197,13 @@ class PassFactory:
         timed = self._pass(function, self._with_leaves(self.operands), given)
         return Captured(timed, read, self.grad_outputs)
 
-    def make(self, function: BoundLoss) -> Forward | ForwardBackward:
+    def make(self, function: BoundLoss) -> Eager:
         """Return one implementation's pass."""
         return self._pass(function, self.operands, self.grad_outputs)
 
     def _pass(
         self, function: BoundLoss, operands: Sequence[Tensor], grad_outputs: Sequence[Incoming]
-    ) -> Forward | ForwardBackward:
+    ) -> Eager:
         kind = ForwardBackward if self.pass_ == FORWARD_BACKWARD else Forward
         return kind(function, operands, [operands[place] for place in self.trained], grad_outputs)
 
