@@ -95,10 +95,6 @@ class Progress(AbstractContextManager["Progress"]):
             self._wait = min(2 * self._wait, LONGEST_WAIT)
             self._next_line = self._clock() + self._wait
 
-    def finish_one(self) -> None:
-        """Count a job as finished."""
-        self.finished += 1
-
     def seconds_left(self) -> float | None:
         """Return the estimated remaining time, or None."""
         done, all_ = sum(self.weights[: self.finished]), sum(self.weights)

@@ -56,7 +56,7 @@ def _reply(asked: wire.Asked, tensors: wire.WorkerEnd, state: State) -> wire.Rep
         if case := asked.model or asked.case:
             state.local = state.subject(case, asked.generation, asked.mends)
         if request.keeps_operands:
-            tensors.keep()
+            tensors.pinned |= {stored.key for stored in asked.storages}
         if isinstance(request, WorkerRequest):
             value = request.perform_at(state)
         else:
@@ -64,7 +64,7 @@ def _reply(asked: wire.Asked, tensors: wire.WorkerEnd, state: State) -> wire.Rep
             value = state.local.send(request)
         raw = tensors.encode(list(value) if isinstance(value, Iterator) else value)
         if request.drops_operands:
-            tensors.drop()
+            tensors.pinned.clear()
         changed = [] if request.owns_operands else tensors.write_back()
         return wire.Replied(asked.number, raw, changed)
     except Exception as error:

@@ -183,14 +183,15 @@ class WorkerEnd:
     def __init__(self, operands: int, results: int) -> None:
         self.operands, self.results = operands, results
         self._kept: dict[int, Tensor] = {}
-        self._pinned: set[int] = set()
+        self.pinned: set[int] = set()
+        """Keys of operands that stay in place."""
         self._stored: Sequence[Storage] = ()
         self._end = 0
 
     def read(self, storages: Sequence[Storage]) -> None:
         """Load a request's operands; free earlier ones unless they are small or kept."""
         self._end, self._stored = 0, storages
-        wanted = self._pinned | {stored.key for stored in storages}
+        wanted = self.pinned | {stored.key for stored in storages}
         small = sum(t.nbytes for t in self._kept.values()) <= _SMALL
         self._kept = {key: t for key, t in self._kept.items() if small or key in wanted}
         for stored in storages:
@@ -199,14 +200,6 @@ class WorkerEnd:
                 kept = torch.empty(stored.bytes, dtype=torch.uint8, device=stored.device)
                 self._kept[stored.key] = kept
             _read_into(self.operands, stored.at, kept)
-
-    def keep(self) -> None:
-        """Keep this request's operands in place."""
-        self._pinned |= {stored.key for stored in self._stored}
-
-    def drop(self) -> None:
-        """Stop keeping operands."""
-        self._pinned.clear()
 
     def write_back(self) -> list[int]:
         """Write changed operands back; return their keys."""

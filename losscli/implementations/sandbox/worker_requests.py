@@ -73,7 +73,8 @@ class State:
         try:
             if isinstance(case, ModelCase):
                 return BoundModel(self.module, self.file.definition(""), case, copies=bool(mends))
-            function = program.bound(self.module, self.binding(case))
+            how = binding.binding(self.file, case, self.order)
+            function = program.bound(self.module, how)
         finally:
             for change in before.restore():
                 self.constructed.setdefault(change, False)
@@ -82,10 +83,6 @@ class State:
         if "gradients" in mends:
             function = binding.with_all_gradients(function, case)
         return binding.mended(function, case) if "results" in mends else function
-
-    def binding(self, case: Case) -> program.Binding:
-        """Return how a case calls the file's definition."""
-        return binding.binding(self.file, case, self.order)
 
 
 class WorkerRequest(Request[R_co], frozen=True):
@@ -187,7 +184,8 @@ class Unmarked(WorkerRequest[Iterable[Answer]], frozen=True):
     case: Case
 
     def perform_at(self, state: State) -> Iterator[Answer]:
-        how, results = state.binding(self.case), f"{state.scratch}/results"
+        how = binding.binding(state.file, self.case, state.order)
+        results = f"{state.scratch}/results"
         for call in self.calls:
             Path(results).unlink(missing_ok=True)
             with _hidden(is_used=state.file.imports_losscli) as main:
