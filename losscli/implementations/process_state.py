@@ -182,7 +182,7 @@ def _others_kernels(before: set[str], after: set[str]) -> str:
     return f" {', '.join(given)}" if given else ""
 
 
-def _attribute(name: str, owner: Any, attribute: str) -> Piece:
+def _flag(name: str, owner: Any, attribute: str) -> Piece:
     read, restore = partial(getattr, owner, attribute), partial(setattr, owner, attribute)
     return Piece(name, read, restore, mild=True)
 
@@ -229,16 +229,12 @@ PIECES: tuple[Piece, ...] = (
         torch.set_float32_matmul_precision,
         mild=True,
     ),
-    _attribute("TF32 of products", _MATMUL, "allow_tf32"),
-    _attribute("TF32 of cuDNN", _CUDNN, "allow_tf32"),
-    _attribute(
-        "reduced precision of float16 sums", _MATMUL, "allow_fp16_reduced_precision_reduction"
-    ),
-    _attribute(
-        "reduced precision of bfloat16 sums", _MATMUL, "allow_bf16_reduced_precision_reduction"
-    ),
-    _attribute("determinism of cuDNN", _CUDNN, "deterministic"),
-    _attribute("benchmark mode of cuDNN", _CUDNN, "benchmark"),
+    _flag("TF32 of products", _MATMUL, "allow_tf32"),
+    _flag("TF32 of cuDNN", _CUDNN, "allow_tf32"),
+    _flag("reduced precision of float16 sums", _MATMUL, "allow_fp16_reduced_precision_reduction"),
+    _flag("reduced precision of bfloat16 sums", _MATMUL, "allow_bf16_reduced_precision_reduction"),
+    _flag("determinism of cuDNN", _CUDNN, "deterministic"),
+    _flag("benchmark mode of cuDNN", _CUDNN, "benchmark"),
     _autocast("cpu"),
     _autocast("cuda"),
     Piece("persisting L2 cache", persisting_cache, reset_persisting_cache, waits=True),
