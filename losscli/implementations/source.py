@@ -262,9 +262,8 @@ class Source:
         order = signature.order(spec.names, given)
         if lacks := [n for n in spec.names if n not in order and not signature.takes(n)]:
             return f"{definition.name} takes no {lacks[0]}"
-        settings = settings_of(spec)
         for argument, operand in zip(signature.names, order, strict=False):
-            if argument in settings:
+            if argument in settings_of(spec):
                 named = f"the argument {argument} of {definition.name} is the {operand}"
                 return f"{named}, and {spec.name} has a setting of that name: rename it"
         return ""
