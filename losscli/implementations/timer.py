@@ -1,8 +1,4 @@
-"""Timers with one interface: a clock for the CPU and events for a GPU.
-
-With a cold cache, the timer evicts the last call's data before each sample. On a GPU it writes
-twice the L2 size. On a CPU it reads a buffer larger than the last-level cache, unless a call's
-tensors are larger and evict themselves.
+"""Timers with one interface: a clock for the CPU and events for a GPU; see docs/measuring.md.
 
 Ranks must make equally many calls, so their timers agree on what the number depends on and meet
 before each sample.
@@ -171,10 +167,8 @@ class HostTimer(CpuTimer):
 class CudaTimer(_RankTimer):
     """Records events around each call on a stream kept busy until all are queued.
 
-    A waiting kernel runs first, while the host queues the batch, so that the GPU never waits for
-    the host within a sample. If it was too short, the batch is repeated with a longer wait, up to a
-    maximum. A call that itself waits for the GPU never fits: it is a separate batch, kept and
-    counted.
+    If it was not busy for long enough, the batch is repeated with a longer wait, up to a maximum. A
+    call that itself waits for the GPU never fits: it is a separate batch, kept and counted.
     """
 
     def __init__(self, device: str, evict: Call | None = None, **ranks: Any) -> None:

@@ -1,8 +1,4 @@
-"""The files that a worker sees, in its own mount namespace.
-
-Everything is read-only except file systems in memory. Empty folders cover shared and hidden
-folders; needed files are mounted back.
-"""
+"""The files that a worker sees, in its own mount namespace; see docs/isolation.md."""
 
 import os
 import re
