@@ -1,4 +1,1 @@
-"""Runs third-party code in separate processes that return only bytes.
-
-This contains accidents and cheats, not a determined attacker.
-"""
+"""Runs third-party code in separate processes that return only bytes; see docs/isolation.md."""

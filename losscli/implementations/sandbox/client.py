@@ -113,10 +113,7 @@ class Worker:
     def ask(
         self, request: Request[R], case: Case | None = None, generation: int = 0, mends: Mends = ()
     ) -> R:
-        """Return the response to a request; SubjectError or torch.OutOfMemoryError if it raised.
-
-        SandboxError if the worker died, hung or forged a message; it is ended then.
-        """
+        """Return the response; SubjectError, OutOfMemoryError or, if it ended, SandboxError."""
         if self.died:
             raise self.died
         number = int.from_bytes(os.urandom(6))

@@ -1,7 +1,4 @@
-"""The worker's server, which loads a file and answers requests about it.
-
-Third-party code shares this process, so the judge trusts only its own clock and checks of results.
-"""
+"""The worker's server; third-party code shares its process, so the judge trusts no response."""
 
 import os
 import socket

@@ -1,7 +1,4 @@
-"""Isolates a worker as far as the kernel permits.
-
-The steps overlap on purpose. One that the kernel refuses is skipped; the verdict lists the others.
-"""
+"""Isolates a worker by steps that overlap on purpose; one that the kernel refuses is skipped."""
 
 import errno
 import os

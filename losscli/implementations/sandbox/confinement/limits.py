@@ -1,8 +1,4 @@
-"""Limits a worker's memory, processes, open files and file sizes.
-
-The kernel's limits are per process or user, so the keeper polls the sum over the worker's
-processes. A control group (version 2), if one can be made, counts unmapped memory too.
-"""
+"""Limits a worker's memory, processes, open files and file sizes; see docs/isolation.md."""
 
 import os
 import platform
@@ -42,7 +38,7 @@ def set_limits(memory_bytes: int, processes: int, *, data: bool, own_users: bool
 
 @dataclass
 class Watch:
-    """Polls the descendants of this process; 0 is no limit."""
+    """Polls the sum over descendants, as the kernel's limits are per process; 0 is no limit."""
 
     memory_bytes: int
     processes: int
