@@ -165,11 +165,7 @@ class HostTimer(CpuTimer):
 
 
 class CudaTimer(_RankTimer):
-    """Records events around each call on a stream kept busy until all are queued.
-
-    If it was not busy for long enough, the batch is repeated with a longer wait, up to a maximum. A
-    call that itself waits for the GPU never fits: it is a separate batch, kept and counted.
-    """
+    """Records events around each call on a stream kept busy until all are queued."""
 
     def __init__(self, device: str, evict: Call | None = None, **ranks: Any) -> None:
         super().__init__(evict, **ranks)
@@ -262,13 +258,10 @@ def needs_eviction(device: str, cache: Cache, working_set: int) -> bool:
 
 
 def make_timer(device: str, evicts: bool, mode: Mode = DEVICE, **ranks: Any) -> Timer:
-    """Return a device's timer, with or without cache eviction; ``ranks``: ``agree`` and ``meet``.
-
-    The CPU's buffer is read, as written lines would be written back during the sample. It is a
-    quarter larger than the cache, which is not exactly least-recently-used.
-    """
+    """Return a device's timer, perhaps with cache eviction; ``ranks``: ``agree`` and ``meet``."""
     size = cache_bytes(device)
     if device == "cpu":
+        # Written lines would be written back in the sample; a cache is not exactly an LRU's.
         return CpuTimer(torch.ones(size * 5 // 4 // 4).sum if evicts else None, **ranks)
     if mode == HOST:
         return HostTimer(wait=lambda: torch.cuda.synchronize(device), **ranks)

@@ -17,7 +17,6 @@ from losscli.errors import LosscliError, UnfitError
 
 _PROC = Path("/proc")
 LOCK = "lock"
-"""The lock in a claimed folder."""
 _CLAIMED = "judge-"
 _POLL_SECONDS = 0.02
 _LOOK_SECONDS = 1.0
@@ -124,11 +123,7 @@ def held(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[None]:
-    """Hold the lock within the block.
-
-    ``notify`` gets the holder after ``notify_after`` seconds. HeldError at the clock time
-    ``until``, or if a process ``waits_for_us`` and would never release it.
-    """
+    """Hold the lock within the block; HeldError at ``until``, or if a holder ``waits_for_us``."""
     started = look_at = clock()
     told = False
     while not try_lock(file, shared=shared):

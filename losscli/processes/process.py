@@ -21,10 +21,7 @@ FALLBACK_VARIABLE = "LOSSCLI_FALLBACK"
 
 
 class Process(subprocess.Popen[bytes]):
-    """A process with a channel as its standard input; a context that kills it and its children.
-
-    Its output goes to standard error. It has its own session, so Ctrl-C reaches only the command.
-    """
+    """A process with a channel as its standard input; a context that kills it and its children."""
 
     def __init__(
         self,
@@ -45,7 +42,7 @@ class Process(subprocess.Popen[bytes]):
                     stdout=errors,
                     stderr=errors,
                     env=_environment(os.environ if environ is None else environ),
-                    start_new_session=True,
+                    start_new_session=True,  # so Ctrl-C reaches only the command
                 )
             except OSError:
                 ours.close()
@@ -110,11 +107,7 @@ def how_ended(code: int) -> str:
 
 @contextlib.contextmanager
 def to_parent(grace: float = 0.0) -> Iterator[Channel]:
-    """Yield the channel to the parent until it ends; standard input is then empty.
-
-    Standard output goes to standard error. If the parent ends, this process is killed, or gets
-    SIGTERM and ``grace`` seconds to clean up.
-    """
+    """Yield the channel to the parent, with which this process ends: ``grace`` seconds later."""
     end_with_parent(gently=grace > 0)
     if grace:
         threading.Thread(target=_watch, args=(os.getppid(), grace), daemon=True).start()
