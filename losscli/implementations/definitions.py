@@ -74,11 +74,7 @@ class Signature:
         return self.anything or (len(names) == 2 and {*names} <= known)
 
     def order(self, operands: tuple[str, ...], given: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Return the operands to pass by position; the others go by keyword.
-
-        Arguments are matched by name, then by the usual names of input and target, then in order.
-        ``given`` is the user's order. NotJudgeableError if required arguments do not match.
-        """
+        """Return the operands to pass by position, ``given`` a user's order; NotJudgeableError."""
         if given:
             of_pair = dict(zip(PAIR, operands, strict=False))
             said = tuple(each if each in operands else of_pair.get(each, each) for each in given)
@@ -90,6 +86,7 @@ class Signature:
             return operands[:2]
         if len(self.names) < 2 and not self.keywords.issuperset(operands[:2]):
             raise self._unfit(operands)
+        # By name, then by the usual names of input and target, then in order.
         names = [name.lower() for name in self.names]
         places = {names.index(each): each for each in operands if each in names}
         for kind, usual in zip(PAIR, (INPUT_NAMES, TARGET_NAMES), strict=True):

@@ -80,9 +80,8 @@ class ForwardBackward(_Eager):
     """Forward and backward: the loss and the gradients of ``leaves``.
 
     All implementations of a case share the leaves, so only one set of gradients is alive. Each call
-    frees its gradients at the end, as ``optimizer.zero_grad()`` does: on a CPU, that takes up to a
-    tenth of the call. Successive calls cycle through ``grad_outputs``, so that no kernel is
-    launched to make one.
+    frees its own at the end, as ``optimizer.zero_grad()`` does: on a CPU, up to a tenth of a call.
+    Successive calls cycle through ``grad_outputs``, so that no kernel is launched to make one.
     """
 
     def compute(self) -> None:

@@ -173,11 +173,7 @@ class InputShapes(WorkerRequest[list[tuple[Shape, str]]], frozen=True):
 
 
 class Unmarked(WorkerRequest[Iterable[Answer]], frozen=True):
-    """The loss and first gradient of successive processes that look like a user's.
-
-    This catches a loss that is right only if it recognizes a judge, or that finds answers in files
-    of earlier processes. Modules, environment, call stack and garbage collector hide losscli.
-    """
+    """The loss and first gradient of processes that look like a user's; see docs/isolation.md."""
 
     takes_long: ClassVar[bool] = True
     calls: Sequence[Call]
